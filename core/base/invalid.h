@@ -18,11 +18,6 @@ absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
-// What came of a number that has to be set. On the wire 0 is "not set".
-inline std::string Given(int64_t number) {
-  return number == 0 ? "not set" : absl::StrCat("got ", number);
-}
-
 // "PLACE: MESSAGE"; OK stays OK.
 inline absl::Status Located(absl::string_view place,
                             const absl::Status& status) {

@@ -60,9 +60,8 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables,
   // A scale that is not set is 1.
   spec.mutable_output();
   ATTNBIAS_RETURN_IF_ERROR(Complete("", buckets, tables, spec));
-  const auto* field = spec.GetReflection()->GetOneofFieldDescriptor(
-      spec, spec.GetDescriptor()->FindOneofByName("encoding"));
-  if (field == nullptr) return Invalid("encoding: not set");
+  ATTNBIAS_ASSIGN_OR_RETURN(const FieldDescriptor* field,
+                            FieldIn("encoding", spec));
   const auto& message = spec.GetReflection()->GetMessage(spec, field);
   ATTNBIAS_ASSIGN_OR_RETURN(
       Encoding encoding,

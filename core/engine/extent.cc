@@ -2,7 +2,6 @@
 #include "core/engine/extent.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,22 +50,6 @@ absl::Status ReadList(absl::string_view field, const v1::PositionList& list,
     }
   }
   positions = Positions(std::vector<int64_t>(given.begin(), given.end()));
-  return absl::OkStatus();
-}
-
-absl::Status CheckLength(absl::string_view field, int64_t length) {
-  if (length != 0) return absl::OkStatus();
-  return Invalid(field, ": not set, want an integer in [1, 2^40]");
-}
-
-// Whether none of the fields that a list replaces is set.
-absl::Status CheckAlone(
-    absl::string_view list,
-    std::initializer_list<std::pair<absl::string_view, bool>> replaced) {
-  for (const auto& [field, is_set] : replaced) {
-    if (!is_set) continue;
-    return Invalid(list, ": got ", field, " beside it, want the list alone");
-  }
   return absl::OkStatus();
 }
 
@@ -149,11 +132,6 @@ absl::Status ResolveGrid(const Encoding& encoding, v1::GridExtent& extent,
 absl::Status ResolveQueryList(v1::PairExtent& extent, Window& window) {
   ATTNBIAS_RETURN_IF_ERROR(ReadList("pair.query_positions",
                                     extent.query_positions(), window.queries));
-  ATTNBIAS_RETURN_IF_ERROR(CheckAlone(
-      "pair.query_positions", {{"query_length", extent.query_length() != 0},
-                               {"queries", extent.has_queries()},
-                               {"alignment", extent.has_alignment()},
-                               {"query_offset", extent.has_query_offset()}}));
   if (window.queries.is_range()) {
     extent.clear_query_positions();
     extent.set_query_length(window.queries.size());
@@ -186,9 +164,6 @@ absl::Status ResolveKeyList(const Encoding& encoding, v1::PairExtent& extent,
                             Window& window) {
   ATTNBIAS_RETURN_IF_ERROR(
       ReadList("pair.key_positions", extent.key_positions(), window.keys));
-  ATTNBIAS_RETURN_IF_ERROR(CheckAlone(
-      "pair.key_positions",
-      {{"key_length", extent.key_length() != 0}, {"keys", extent.has_keys()}}));
   if (encoding.anchored_at_last_key) {
     return Invalid("pair.key_positions: got a list, want key_length: ",
                    std::string(encoding.name), " counts from the last key");
@@ -216,14 +191,6 @@ absl::Status ResolveKeyRange(const Encoding& encoding, v1::PairExtent& extent,
 
 absl::Status ResolvePair(const Encoding& encoding, v1::PairExtent& extent,
                          Window& window) {
-  if (!extent.has_query_positions()) {
-    ATTNBIAS_RETURN_IF_ERROR(
-        CheckLength("pair.query_length", extent.query_length()));
-  }
-  if (!extent.has_key_positions()) {
-    ATTNBIAS_RETURN_IF_ERROR(
-        CheckLength("pair.key_length", extent.key_length()));
-  }
   ATTNBIAS_RETURN_IF_ERROR(extent.has_query_positions()
                                ? ResolveQueryList(extent, window)
                                : ResolveQueryRange(extent, window));

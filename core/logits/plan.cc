@@ -65,9 +65,7 @@ absl::Status LogitsPlan::Resolve(const Tables& tables,
   }
   query_bias_ = tables.Get(spec_.query_bias());
   ATTNBIAS_RETURN_IF_ERROR(ResolveWorkType(tables));
-  const auto* field = spec_.GetReflection()->GetOneofFieldDescriptor(
-      spec_, spec_.GetDescriptor()->FindOneofByName("term"));
-  if (field == nullptr) return Invalid("term: not set");
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto* field, FieldIn("term", spec_));
   ATTNBIAS_ASSIGN_OR_RETURN(
       term_,
       TermRegistration::Describe(
@@ -121,7 +119,7 @@ absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows,
                    spec_.query_length(), "), query_length being its end");
   }
   if (num_rows < 1 || num_rows > spec_.query_length() - first_row) {
-    return Invalid("num_rows: ", Given(num_rows), ", want an integer in [1, ",
+    return Invalid("num_rows: got ", num_rows, ", want an integer in [1, ",
                    spec_.query_length() - first_row, "], since ", first_row,
                    " of ", spec_.query_length(), " rows come before them");
   }

@@ -138,14 +138,10 @@ std::string PathOf(absl::string_view parent, const FieldDescriptor& field) {
   return absl::StrCat(parent, parent.empty() ? "" : ".", field.name());
 }
 
-// Returns "LOG or POWER", "A, B or C".
-std::string JoinNames(const EnumDescriptor& type) {
-  std::string joined;
-  for (int i = 1; i < type.value_count(); ++i) {
-    if (i > 1) joined += i + 1 == type.value_count() ? " or " : ", ";
-    joined += ShortName(type, type.value(i)->number());
-  }
-  return joined;
+std::string NamesOf(const Fields& fields) {
+  return absl::StrJoin(fields, ", ", [](std::string* out, const auto* field) {
+    absl::StrAppend(out, field->name());
+  });
 }
 
 // Requires or excludes a field by the value of an enum next to it.
@@ -382,7 +378,7 @@ std::string Wanted(const FieldRules& rules) {
   if (IsTable(field)) {
     wanted = absl::StrCat("a table of [", rule.shape(), "]");
   } else if (field.enum_type() != nullptr) {
-    wanted = JoinNames(*field.enum_type());
+    wanted = ShortNames(*field.enum_type());
   } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
     wanted = "true or false";
   } else if (IsMessage(field) && field.is_repeated()) {
@@ -476,13 +472,9 @@ absl::Status MessageRules::CheckOneOf(absl::string_view path,
       if (IsSet(message, *field)) set.push_back(field);
     }
     if (set.size() == 1) continue;
-    const std::string names =
-        absl::StrJoin(fields, ", ", [](std::string* out, const auto* field) {
-          absl::StrAppend(out, field->name());
-        });
     const std::string wanted =
-        absl::StrCat("want exactly one of ", names, " with ", by->name(), " ",
-                     ShortName(*by->enum_type(), value));
+        absl::StrCat("want exactly one of ", NamesOf(fields), " with ",
+                     by->name(), " ", ShortName(*by->enum_type(), value));
     return set.empty()
                ? Invalid(PathOf(path, *fields.back()), ": not set, ", wanted)
                : Invalid(PathOf(path, *set.back()), ": got ",
@@ -595,6 +587,18 @@ std::string IdentityOf(const Message& message, bool buckets,
   return writer.bytes();
 }
 
+absl::StatusOr<const FieldDescriptor*> FieldIn(absl::string_view oneof,
+                                               const Message& message) {
+  const auto& choice =
+      *message.GetDescriptor()->FindOneofByName(std::string(oneof));
+  const FieldDescriptor* const field =
+      message.GetReflection()->GetOneofFieldDescriptor(message, &choice);
+  if (field != nullptr) return field;
+  Fields all;
+  for (int i = 0; i < choice.field_count(); ++i) all.push_back(choice.field(i));
+  return Invalid(oneof, ": not set, want one of ", NamesOf(all));
+}
+
 bool HasFieldsOfBias(const Descriptor& message) {
   return MessageRules::Of(message).HasFieldsOfBias();
 }
@@ -603,6 +607,15 @@ std::string ShortName(const EnumDescriptor& type, int value) {
   const size_t prefix =
       type.value(0)->name().size() - std::string_view("UNSPECIFIED").size();
   return std::string(type.FindValueByNumber(value)->name().substr(prefix));
+}
+
+std::string ShortNames(const EnumDescriptor& type) {
+  std::string joined;
+  for (int i = 1; i < type.value_count(); ++i) {
+    if (i > 1) joined += i + 1 == type.value_count() ? " or " : ", ";
+    joined += ShortName(type, type.value(i)->number());
+  }
+  return joined;
 }
 
 absl::Status CheckRange(absl::string_view field, int64_t number, int64_t least,

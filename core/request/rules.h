@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/request/tables.h"
 #include "google/protobuf/descriptor.h"
@@ -36,11 +37,20 @@ absl::Status Complete(absl::string_view path, bool buckets,
 std::string IdentityOf(const google::protobuf::Message& message, bool buckets,
                        const Tables& tables);
 
+// Returns the field that is set in a oneof of `message`.
+//
+// INVALID_ARGUMENT  none is set; the error names all
+absl::StatusOr<const google::protobuf::FieldDescriptor*> FieldIn(
+    absl::string_view oneof, const google::protobuf::Message& message);
+
 // Returns whether a field of the message belongs to biases alone.
 bool HasFieldsOfBias(const google::protobuf::Descriptor& message);
 
 // Returns "LOG" for KERPLE_KERNEL_LOG.
 std::string ShortName(const google::protobuf::EnumDescriptor& type, int value);
+
+// Returns "LOG or POWER" for all values of KerpleKernel.
+std::string ShortNames(const google::protobuf::EnumDescriptor& type);
 
 template <typename Enum>
 std::string ShortName(Enum value) {

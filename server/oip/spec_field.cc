@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
+#include "core/request/rules.h"
 #include "google/protobuf/util/json_util.h"
 #include "server/oip/data_types.h"
 
@@ -33,8 +34,6 @@ using InputTensor = inference::ModelInferRequest::InferInputTensor;
 
 // Elements that a path may make of a list of messages. No encoding has more.
 constexpr int kMaxIndex = 63;
-// How the name of each enum's first value ends, by the contract's linter.
-constexpr std::string_view kUnspecified = "UNSPECIFIED";
 // As messages an empty object takes fifty times its text. Thousands of numbers
 // fit.
 constexpr size_t kMaxJsonBytes = size_t{64} << 10;
@@ -79,23 +78,11 @@ Message* Enter(Message* message, const FieldDescriptor& field,
   return reflection.MutableRepeatedMessage(message, &field, wanted);
 }
 
-// What the names of all values begin with, "FORM_". Errors leave it out.
-std::string_view PrefixOf(const EnumDescriptor& type) {
-  std::string_view prefix = type.value(0)->name();
-  prefix.remove_suffix(kUnspecified.size());
-  return prefix;
-}
-
 // What a field takes, in words.
 std::string Wanted(const FieldDescriptor& field) {
   std::string one(field.type_name());
   if (field.type() == FieldDescriptor::TYPE_ENUM) {
-    const EnumDescriptor& type = *field.enum_type();
-    std::vector<std::string> names;
-    for (int i = 1; i < type.value_count(); ++i) {
-      names.emplace_back(type.value(i)->name().substr(PrefixOf(type).size()));
-    }
-    one = absl::StrCat("one of ", absl::StrJoin(names, ", "));
+    one = ShortNames(*field.enum_type());
   } else if (IsMessage(field)) {
     one = absl::StrCat("a message ", field.message_type()->name(), " as JSON");
   }
@@ -172,16 +159,16 @@ absl::Status SpecField::SetText(const std::string& text) const {
   }
   if (field_->type() != FieldDescriptor::TYPE_ENUM) return SetJson(text);
   const EnumDescriptor& type = *field_->enum_type();
-  const EnumValueDescriptor* value = type.FindValueByName(text);
-  if (value == nullptr) {
-    value = type.FindValueByName(std::string(PrefixOf(type)) + text);
+  for (int i = 0; i < type.value_count(); ++i) {
+    const EnumValueDescriptor& value = *type.value(i);
+    if (text != value.name() && text != ShortName(type, value.number())) {
+      continue;
+    }
+    reflection.SetEnum(message_, field_, &value);
+    return absl::OkStatus();
   }
-  if (value == nullptr) {
-    return Invalid(path_, ": got '", Shortened(text), "', want ",
-                   Wanted(*field_));
-  }
-  reflection.SetEnum(message_, field_, value);
-  return absl::OkStatus();
+  return Invalid(path_, ": got '", Shortened(text), "', want ",
+                 Wanted(*field_));
 }
 
 absl::Status SpecField::SetJson(const std::string& text) const {

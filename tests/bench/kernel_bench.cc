@@ -10,15 +10,13 @@
 
 #include "benchmark/benchmark.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/alibi.h"
-#include "core/encoding/spec/sinusoidal.h"
 #include "core/tensor/aligned_buffer.h"
 
 namespace attnbias {
 namespace {
 
 constexpr int64_t kPositions = 131072;
-constexpr int64_t kDim = 512;
+constexpr int kDim = 512;
 constexpr int64_t kTableBytes = kPositions * kDim * 4;
 constexpr int64_t kHeads = 32;
 constexpr int64_t kLength = 4096;
@@ -61,11 +59,18 @@ void Memcpy(benchmark::State& state) {
   CountBytes(state, bytes);
 }
 
+EncodingPtr Sinusoids(
+    v1::SinusoidalLayout layout = v1::SINUSOIDAL_LAYOUT_INTERLEAVED) {
+  v1::TensorSpec spec;
+  spec.mutable_sinusoidal()->set_dim(kDim);
+  spec.mutable_sinusoidal()->set_layout(layout);
+  return *MakeEncoding({}, spec);
+}
+
 // A whole table, all preparation included.
 void SinusoidFill(benchmark::State& state, const KernelSet& kernels,
-                  DataType type, SinusoidalLayout layout) {
-  const EncodingPtr encoding =
-      *MakeEncoding(SinusoidalSpec{.dim = kDim, .layout = layout}, Output());
+                  DataType type, v1::SinusoidalLayout layout) {
+  const EncodingPtr encoding = Sinusoids(layout);
   std::byte* out = Destination().data();
   for (auto _ : state) {
     encoding->prepare({type}, kernels)->Fill({{0, 1}, {0, kPositions}}, out, 0);
@@ -75,8 +80,7 @@ void SinusoidFill(benchmark::State& state, const KernelSet& kernels,
 }
 
 void SinusoidPrepare(benchmark::State& state, const KernelSet& kernels) {
-  const EncodingPtr encoding =
-      *MakeEncoding(SinusoidalSpec{.dim = kDim}, Output());
+  const EncodingPtr encoding = Sinusoids();
   for (auto _ : state) {
     benchmark::DoNotOptimize(encoding->prepare({DataType::kF32}, kernels));
   }
@@ -104,8 +108,9 @@ void DenseExpansion(benchmark::State& state, const KernelSet& kernels,
 
 void AlibiFill(benchmark::State& state, const KernelSet& kernels,
                DataType type) {
-  const EncodingPtr encoding =
-      *MakeEncoding(AlibiSpec{.num_heads = 24}, Output());
+  v1::TensorSpec spec;
+  spec.mutable_alibi()->set_num_heads(24);
+  const EncodingPtr encoding = *MakeEncoding({}, spec);
   std::byte* out = Destination().data();
   const Range span = {1 - kLength, kLength};
   for (auto _ : state) {
@@ -126,12 +131,12 @@ void RegisterFor(const KernelSet& kernels) {
        {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16}) {
     RegisterBenchmark(
         named("sinusoid_interleaved", type).c_str(), [&kernels, type](auto& s) {
-          SinusoidFill(s, kernels, type, SinusoidalLayout::kInterleaved);
+          SinusoidFill(s, kernels, type, v1::SINUSOIDAL_LAYOUT_INTERLEAVED);
         });
     RegisterBenchmark(named("sinusoid_concatenated", type).c_str(),
                       [&kernels, type](auto& s) {
                         SinusoidFill(s, kernels, type,
-                                     SinusoidalLayout::kConcatenated);
+                                     v1::SINUSOIDAL_LAYOUT_CONCATENATED);
                       });
   }
   for (const DataType type : {DataType::kF32, DataType::kBF16}) {

@@ -10,12 +10,6 @@
 #include <vector>
 
 #include "core/encoding/sinusoid/sinusoid.h"
-#include "core/encoding/spec/alibi.h"
-#include "core/encoding/spec/rotary.h"
-#include "core/encoding/spec/sinusoidal.h"
-#include "core/encoding/spec/swin.h"
-#include "core/encoding/spec/t5.h"
-#include "core/encoding/spec/tupe.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/cpu_device.h"
@@ -90,7 +84,7 @@ class OnDevice : public ::testing::TestWithParam<Place> {
     return GetParam() == Place::kCuda ? *OpenCudaDevice() : nullptr;
   }
 
-  static void ExpectCpuBytes(const TensorSpec& spec) {
+  static void ExpectCpuBytes(const v1::TensorSpec& spec) {
     Accelerated accelerated(Open());
     const std::string bytes = accelerated.engine().Whole(spec);
     EXPECT_EQ(bytes, EngineHarness().Whole(spec));
@@ -119,66 +113,65 @@ INSTANTIATE_TEST_SUITE_P(, AcceleratedExpansion, ::testing::ValuesIn(kPlaces),
 INSTANTIATE_TEST_SUITE_P(, AcceleratedSinusoids, ::testing::ValuesIn(kPlaces),
                          NameOf);
 
-PairExtent Pair(int64_t query_length, int64_t key_length) {
-  PairExtent pair;
-  pair.query_length = query_length;
-  pair.key_length = key_length;
-  pair.query_offset = key_length - query_length;
-  return pair;
+// The last query meets the last key.
+v1::TensorSpec Over(const v1::TensorSpec& spec, int64_t query_length,
+                    int64_t key_length) {
+  return OverPairs(spec, query_length, key_length, key_length - query_length);
 }
 
-std::vector<int64_t> RandomPositions(int64_t count, int64_t length) {
+v1::TensorSpec Sinusoids(int64_t dim, int64_t begin, int64_t end) {
+  return OverPositions(
+      Parse<v1::TensorSpec>(absl::StrCat("sinusoidal {dim: ", dim, "}")), begin,
+      end);
+}
+
+v1::PositionList RandomPositions(int64_t count, int64_t length) {
   std::mt19937 random(5);
-  std::vector<int64_t> positions(count);
-  for (int64_t& position : positions) {
-    position = std::uniform_int_distribution<int64_t>(0, length - 1)(random);
+  v1::PositionList list;
+  for (int64_t i = 0; i < count; ++i) {
+    list.add_positions(
+        std::uniform_int_distribution<int64_t>(0, length - 1)(random));
   }
-  return positions;
+  return list;
 }
 
-// All ways to cut and to list pairs.
-std::vector<PairExtent> Extents(int64_t num_heads) {
-  std::vector<PairExtent> extents = {Pair(1, 1), Pair(3, 5), Pair(37, 61),
-                                     Pair(64, 64), Pair(2, 4099)};
-  PairExtent window = Pair(37, 61);
-  window.queries = Range{25, 31};
-  window.keys = Range{3, 40};
-  window.heads = Range{1, num_heads};
-  extents.push_back(window);
-  PairExtent lists;
-  lists.query_positions = RandomPositions(7, 90);
-  lists.key_positions = RandomPositions(33, 90);
-  extents.push_back(lists);
-  lists.key_positions.reset();
-  lists.key_length = 70;
-  extents.push_back(lists);
-  return extents;
-}
-
-std::vector<std::optional<Mask>> Masks() {
-  return {std::nullopt, Mask{.causal = true},
-          Mask{.causal = true, .window_left = 6, .fill = Lowest()},
-          Mask{.window_left = 3, .window_right = 11, .fill = -5.0}};
+// All ways to cut and to list pairs, of three heads.
+std::vector<v1::TensorSpec> OverAllExtents(const v1::TensorSpec& spec) {
+  std::vector<v1::TensorSpec> specs = {Over(spec, 1, 1), Over(spec, 3, 5),
+                                       Over(spec, 37, 61), Over(spec, 64, 64),
+                                       Over(spec, 2, 4099)};
+  v1::TensorSpec window = Over(spec, 37, 61);
+  *window.mutable_pair()->mutable_queries() = RangeOf(25, 31);
+  *window.mutable_pair()->mutable_keys() = RangeOf(3, 40);
+  *window.mutable_pair()->mutable_heads() = RangeOf(1, 3);
+  specs.push_back(window);
+  v1::TensorSpec lists = spec;
+  v1::PairExtent& pair = *lists.mutable_pair();
+  *pair.mutable_query_positions() = RandomPositions(7, 90);
+  *pair.mutable_key_positions() = RandomPositions(33, 90);
+  specs.push_back(lists);
+  pair.clear_key_positions();
+  pair.set_key_length(70);
+  specs.push_back(lists);
+  return specs;
 }
 
 TEST_P(AcceleratedExpansion, OfPairsHasTheCpusBytes) {
-  const int64_t heads = 3;
-  const EncodingSpec encodings[] = {
-      T5Spec{.num_heads = heads,
-             .bidirectional = true,
-             .table = RandomTable({32, heads}, 1)},
-      AlibiSpec{.num_heads = heads, .variant = AlibiVariant::kKeyFromStart},
-      TupeSpec{.num_heads = heads,
-               .relative_table = RandomTable({33, heads}, 1),
-               .reset_class_token = true}};
-  for (const EncodingSpec& encoding : encodings) {
-    for (const PairExtent& extent : Extents(heads)) {
-      for (const auto& mask : Masks()) {
+  auto t5 = Parse<v1::TensorSpec>("t5 {bidirectional: true}");
+  *t5.mutable_t5()->mutable_table() = RandomRef({32, 3}, 1);
+  auto tupe = Parse<v1::TensorSpec>("tupe {reset_class_token: true}");
+  *tupe.mutable_tupe()->mutable_relative_table() = RandomRef({33, 3}, 1);
+  const auto alibi = Parse<v1::TensorSpec>(
+      "alibi {num_heads: 3 variant: ALIBI_VARIANT_KEY_FROM_START}");
+  for (const v1::TensorSpec& encoding : {t5, alibi, tupe}) {
+    for (const v1::TensorSpec& spec : OverAllExtents(encoding)) {
+      for (const char* mask :
+           {"", "mask {causal: true}",
+            "mask {causal: true window_left: 6 fill_lowest: true}",
+            "mask {window_left: 3 window_right: 11 fill_value: -5}"}) {
         for (const DataType type : kFloats) {
           ExpectCpuBytes(
-              {encoding,
-               extent,
-               {.data_type = type, .form = Form::kDense, .mask = mask}});
+              WithOutput(spec, absl::StrCat(kDense, Typed(type), mask)));
         }
       }
     }
@@ -186,32 +179,38 @@ TEST_P(AcceleratedExpansion, OfPairsHasTheCpusBytes) {
 }
 
 TEST_P(AcceleratedExpansion, OfIndicesHasTheCpusBytes) {
-  const TensorSpec spec = {T5Spec{.num_heads = 3, .bidirectional = true},
-                           Pair(21, 90),
-                           {.form = Form::kDense, .values = Values::kBuckets}};
-  ExpectCpuBytes(spec);
+  ExpectCpuBytes(Over(
+      Parse<v1::TensorSpec>("t5 {bidirectional: true} "
+                            "output {form: FORM_DENSE values: VALUES_BUCKETS}"),
+      21, 90));
 }
 
 TEST_P(AcceleratedExpansion, OfGridsHasTheCpusBytes) {
-  const EncodingSpec encodings[] = {SwinSpec{3, 5, 2, RandomTable({45, 2}, 1)},
-                                    BeitSpec{3, 5, 2, RandomTable({48, 2}, 1)}};
-  const GridExtent extents[] = {{},
-                                {.queries = Range{0, 1}},
-                                {.queries = Range{2, 11}, .keys = Range{0, 9}}};
-  for (const EncodingSpec& encoding : encodings) {
-    for (const GridExtent& extent : extents) {
+  auto swin = Parse<v1::TensorSpec>("swin {window_height: 3 window_width: 5}");
+  *swin.mutable_swin()->mutable_table() = RandomRef({45, 2}, 1);
+  auto beit = Parse<v1::TensorSpec>("beit {window_height: 3 window_width: 5}");
+  *beit.mutable_beit()->mutable_table() = RandomRef({48, 2}, 1);
+  for (const v1::TensorSpec& encoding : {swin, beit}) {
+    for (const char* extent :
+         {"", "queries {end: 1}", "queries {begin: 2 end: 11} keys {end: 9}"}) {
       for (const DataType type : kFloats) {
-        ExpectCpuBytes(
-            {encoding, extent, {.data_type = type, .form = Form::kDense}});
+        v1::TensorSpec spec = WithOutput(encoding, kDense + Typed(type));
+        *spec.mutable_grid() = Parse<v1::GridExtent>(extent);
+        ExpectCpuBytes(spec);
       }
     }
   }
 }
 
+v1::TensorSpec DenseAlibi(int64_t query_length, int64_t key_length) {
+  return Over(
+      Parse<v1::TensorSpec>("alibi {num_heads: 4} output {form: FORM_DENSE}"),
+      query_length, key_length);
+}
+
 TEST_P(AcceleratedExpansion, ReadInOrderIsMadeAhead) {
   Accelerated accelerated(Open());
-  const TensorSpec spec = {
-      AlibiSpec{.num_heads = 4}, Pair(50, 50), {.form = Form::kDense}};
+  const v1::TensorSpec spec = DenseAlibi(50, 50);
   const PlanPtr plan = accelerated.engine().Plan(spec);
   const PayloadPtr payload = accelerated.engine().Get(plan);
   std::string bytes;
@@ -224,30 +223,26 @@ TEST_P(AcceleratedExpansion, ReadInOrderIsMadeAhead) {
 }
 
 TEST_P(AcceleratedSinusoids, HaveTheCpusBytes) {
-  std::vector<SinusoidalSpec> specs;
   for (const auto layout :
-       {SinusoidalLayout::kInterleaved, SinusoidalLayout::kConcatenated,
-        SinusoidalLayout::kTensor2Tensor}) {
+       {v1::SINUSOIDAL_LAYOUT_INTERLEAVED, v1::SINUSOIDAL_LAYOUT_CONCATENATED,
+        v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR}) {
     for (const int64_t dim : {3, 16, 37, 128}) {
-      specs.push_back({.dim = dim, .layout = layout});
-    }
-  }
-  for (const SinusoidalSpec& sinusoidal : specs) {
-    for (const Range positions :
-         {Range{0, 1}, Range{0, 1500},
-          Range{(int64_t{1} << 39) - 77, (int64_t{1} << 39) + 900}}) {
-      for (const DataType type : kFloats) {
-        for (const double scale : {1.0, -3.25}) {
-          TensorSpec spec = {sinusoidal,
-                             TableExtent{.positions = positions},
-                             {.data_type = type}};
-          spec.output.scale = scale;
-          Accelerated accelerated(Open());
-          ASSERT_EQ(accelerated.engine().Whole(spec),
-                    EngineHarness().Whole(spec));
-          EXPECT_EQ(accelerated.fallbacks().made_bytes() > 0,
-                    type != DataType::kF64);
-          EXPECT_THAT(accelerated.fallbacks().messages(), IsEmpty());
+      for (const Range positions :
+           {Range{0, 1}, Range{0, 1500},
+            Range{(int64_t{1} << 39) - 77, (int64_t{1} << 39) + 900}}) {
+        for (const DataType type : kFloats) {
+          for (const char* scale : {"", "scale: -3.25"}) {
+            v1::TensorSpec spec =
+                WithOutput(Sinusoids(dim, positions.begin, positions.end),
+                           Typed(type) + scale);
+            spec.mutable_sinusoidal()->set_layout(layout);
+            Accelerated accelerated(Open());
+            ASSERT_EQ(accelerated.engine().Whole(spec),
+                      EngineHarness().Whole(spec));
+            EXPECT_EQ(accelerated.fallbacks().made_bytes() > 0,
+                      type != DataType::kF64);
+            EXPECT_THAT(accelerated.fallbacks().messages(), IsEmpty());
+          }
         }
       }
     }
@@ -255,9 +250,8 @@ TEST_P(AcceleratedSinusoids, HaveTheCpusBytes) {
 }
 
 TEST_P(AcceleratedSinusoids, InPiecesHaveTheCpusBytes) {
-  const TensorSpec spec = {SinusoidalSpec{.dim = 512},
-                           TableExtent{.positions = Range{-3000, 9001}},
-                           {.data_type = DataType::kBF16}};
+  const v1::TensorSpec spec =
+      WithOutput(Sinusoids(512, -3000, 9001), Typed(DataType::kBF16));
   Accelerated accelerated(Open());
   EXPECT_EQ(accelerated.engine().Whole(spec), EngineHarness().Whole(spec));
   EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
@@ -266,17 +260,14 @@ TEST_P(AcceleratedSinusoids, InPiecesHaveTheCpusBytes) {
 // Positions whose elements two doubles round wrongly (docs/numerics.md).
 TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
   for (const int64_t position : {4524508, 7086789}) {
-    const TensorSpec spec = {
-        SinusoidalSpec{.dim = 128},
-        TableExtent{.positions = Range{position - 2, position + 3}},
-        {}};
     Accelerated accelerated(Open());
-    const std::vector<double> numbers = accelerated.engine().Numbers(spec);
+    const std::vector<double> numbers = accelerated.engine().Numbers(
+        Sinusoids(128, position - 2, position + 3));
     EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
     for (int64_t i = 0; i < 5 * 128; ++i) {
       float exact;
-      ReferenceSinusoidal(*spec.encoding.As<SinusoidalSpec>(),
-                          position - 2 + i / 128, i % 128, {DataType::kF32},
+      ReferenceSinusoidal({.dim = 128}, position - 2 + i / 128, i % 128,
+                          {DataType::kF32},
                           reinterpret_cast<std::byte*>(&exact));
       ASSERT_EQ(numbers[i], exact) << position << " " << i;
     }
@@ -284,21 +275,18 @@ TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
 }
 
 TEST_P(AcceleratedSinusoids, RotaryTablesHaveTheCpusBytes) {
-  for (const auto layout : {RotaryLayout::kHalf, RotaryLayout::kInterleaved}) {
-    const TensorSpec spec = {RotarySpec{.head_dim = 64, .layout = layout},
-                             TableExtent{.positions = Range{0, 3000}},
-                             {.data_type = DataType::kF16}};
+  for (const char* layout : {"HALF", "INTERLEAVED"}) {
+    const auto spec = Parse<v1::TensorSpec>(
+        absl::StrCat("rotary {head_dim: 64 layout: ROTARY_LAYOUT_", layout,
+                     "} table {positions {end: 3000}} "
+                     "output {data_type: DATA_TYPE_F16}"));
     Accelerated accelerated(Open());
     EXPECT_EQ(accelerated.engine().Whole(spec), EngineHarness().Whole(spec));
     EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
   }
 }
 
-const TensorSpec& Large() {
-  static const auto& spec = *new TensorSpec{
-      AlibiSpec{.num_heads = 4}, Pair(50, 50), {.form = Form::kDense}};
-  return spec;
-}
+v1::TensorSpec Large() { return DenseAlibi(50, 50); }
 
 TEST(Fallback, ABrokenDeviceIsGivenUpOnce) {
   for (const int64_t good_launches : {0, 1, 2, 5}) {
@@ -312,10 +300,8 @@ TEST(Fallback, ABrokenDeviceIsGivenUpOnce) {
     }
     EXPECT_EQ(bytes, EngineHarness().Whole(Large()));
     EXPECT_EQ(accelerated.engine().Whole(Large()), bytes);
-    EXPECT_EQ(accelerated.engine().Numbers(
-                  {SinusoidalSpec{.dim = 64}, TableExtent{Range{0, 99}}, {}}),
-              EngineHarness().Numbers(
-                  {SinusoidalSpec{.dim = 64}, TableExtent{Range{0, 99}}, {}}));
+    EXPECT_EQ(accelerated.engine().Whole(Sinusoids(64, 0, 99)),
+              EngineHarness().Whole(Sinusoids(64, 0, 99)));
     EXPECT_THAT(accelerated.fallbacks().messages(),
                 ElementsAre("CUDA: the device is broken for good"));
     EXPECT_FALSE(accelerated.accelerator().Wants(int64_t{1} << 40, false));
@@ -328,12 +314,8 @@ TEST(Fallback, AFullDeviceIsTriedAgain) {
     accelerated.log().memory_bytes = memory;
     EXPECT_EQ(accelerated.engine().Whole(Large()),
               EngineHarness().Whole(Large()));
-    EXPECT_EQ(accelerated.engine().Whole({SinusoidalSpec{.dim = 64 + memory},
-                                          TableExtent{Range{0, 99}},
-                                          {}}),
-              EngineHarness().Whole({SinusoidalSpec{.dim = 64 + memory},
-                                     TableExtent{Range{0, 99}},
-                                     {}}));
+    EXPECT_EQ(accelerated.engine().Whole(Sinusoids(64 + memory, 0, 99)),
+              EngineHarness().Whole(Sinusoids(64 + memory, 0, 99)));
   }
   EXPECT_EQ(accelerated.log().launches, 0);
   EXPECT_THAT(accelerated.fallbacks().messages(),
@@ -379,9 +361,7 @@ TEST(Policy, SmallWorkAndSlicesStayOnTheCpu) {
   EXPECT_TRUE(accelerated.accelerator().Wants(1000, false));
   EXPECT_FALSE(accelerated.accelerator().Wants(1000, true));
   // Rows long enough to be slices of their diagonals.
-  const TensorSpec sliced = {
-      AlibiSpec{.num_heads = 2}, Pair(20, 2000), {.form = Form::kDense}};
-  accelerated.engine().Whole(sliced);
+  accelerated.engine().Whole(DenseAlibi(20, 2000));
   EXPECT_EQ(accelerated.log().launches, 0);
   accelerated.engine().Whole(Large());
   EXPECT_EQ(accelerated.log().launches, 1);

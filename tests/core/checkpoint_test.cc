@@ -13,12 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/encoding/spec/deberta.h"
-#include "core/encoding/spec/learned_absolute.h"
-#include "core/encoding/spec/relative_table.h"
-#include "core/encoding/spec/swin.h"
-#include "core/encoding/spec/swin_v2.h"
-#include "core/encoding/spec/t5.h"
 #include "core/mount/checkpoint_rules.h"
 #include "core/mount/model_config.h"
 #include "gmock/gmock.h"
@@ -74,13 +68,13 @@ void ExpectT5(const MountedTable* mounted, int64_t num_buckets,
               int64_t max_distance, bool bidirectional) {
   ASSERT_NE(mounted, nullptr);
   ASSERT_TRUE(mounted->spec.has_value());
-  const auto& spec = *mounted->spec->As<T5Spec>();
-  EXPECT_EQ(spec.num_heads, mounted->table.columns());
-  EXPECT_EQ(spec.num_buckets, num_buckets);
-  EXPECT_EQ(spec.max_distance, max_distance);
-  EXPECT_EQ(spec.bidirectional, bidirectional);
-  EXPECT_EQ(spec.bucket_rule, BucketRule::kFloat32Log);
-  EXPECT_EQ(spec.table->sha256(), mounted->table.sha256());
+  const v1::T5& spec = mounted->spec->t5();
+  EXPECT_EQ(spec.num_heads(), mounted->table.columns());
+  EXPECT_EQ(spec.num_buckets(), num_buckets);
+  EXPECT_EQ(spec.max_distance(), max_distance);
+  EXPECT_EQ(spec.bidirectional(), bidirectional);
+  EXPECT_EQ(spec.bucket_rule(), v1::BUCKET_RULE_FLOAT32_LOG);
+  EXPECT_EQ(spec.table().sha256(), mounted->table.sha256());
 }
 
 TEST_F(Checkpoint, FilesThatAreNoJsonOfReasonAreRefused) {
@@ -587,86 +581,95 @@ INSTANTIATE_TEST_SUITE_P(
 // gives the spec of `table`.
 class Use : public Checkpoint {
  protected:
-  std::optional<EncodingSpec> SpecOf(const std::string& table,
-                                     const std::string& model_type,
-                                     const std::string& fields,
-                                     const std::vector<F32Tensor>& tensors) {
+  std::optional<v1::TensorSpec> SpecOf(const std::string& table,
+                                       const std::string& model_type,
+                                       const std::string& fields,
+                                       const std::vector<F32Tensor>& tensors) {
     WriteConfig(
         absl::StrCat("{\"model_type\":\"", model_type, "\"", fields, "}"));
     WriteModel(tensors);
     const absl::StatusOr<TableSetPtr> set = Load();
     EXPECT_THAT(set, IsOk());
     if (!set.ok()) return std::nullopt;
-    const MountedTable* mounted = (*set)->Find("m/" + table);
+    set_ = *set;
+    const MountedTable* mounted = set_->Find("m/" + table);
     EXPECT_NE(mounted, nullptr);
     return mounted == nullptr ? std::nullopt : mounted->spec;
   }
 
-  template <typename Spec>
-  Spec Of(const std::string& table, const std::string& model_type,
-          const std::string& fields, const std::vector<F32Tensor>& tensors) {
+  v1::TensorSpec Of(const std::string& table, const std::string& model_type,
+                    const std::string& fields,
+                    const std::vector<F32Tensor>& tensors) {
     const auto spec = SpecOf(table, model_type, fields, tensors);
-    EXPECT_TRUE(spec.has_value() && spec->As<Spec>() != nullptr);
-    return spec.has_value() ? *spec->As<Spec>() : Spec();
+    EXPECT_TRUE(spec.has_value());
+    return spec.value_or(v1::TensorSpec());
   }
 
-  LearnedAbsoluteSpec Positions(const std::string& model_type,
+  v1::LearnedAbsolute Positions(const std::string& model_type,
                                 const std::string& tensor,
                                 const std::string& fields) {
-    return Of<LearnedAbsoluteSpec>("positions", model_type, fields,
-                                   {Tensor(tensor, {12, 8}, 3)});
+    return Of("positions", model_type, fields, {Tensor(tensor, {12, 8}, 3)})
+        .learned_absolute();
   }
+
+  // Returns a table that the last spec refers to.
+  Table TableAt(const v1::TableRef& ref) const {
+    return *set_->FindDigest(ref.sha256());
+  }
+
+  TableSetPtr set_;
 };
 
 TEST_F(Use, PositionsBeginAtTheModelsRow) {
   const std::string bert = "embeddings.position_embeddings.weight";
   const std::string rows12 = R"(,"max_position_embeddings":12,"hidden_size":8)";
   const std::string rows10 = R"(,"max_position_embeddings":10,"hidden_size":8)";
-  EXPECT_EQ(Positions("bert", bert, rows12).offset, 0);
-  EXPECT_EQ(Positions("bert", bert, rows12).table->At(0), 3);
-  EXPECT_EQ(Positions("gpt2", "wpe.weight", rows12).offset, 0);
-  EXPECT_EQ(Positions("opt", "decoder.embed_positions.weight", rows10).offset,
+  EXPECT_EQ(Positions("bert", bert, rows12).offset(), 0);
+  EXPECT_EQ(TableAt(Positions("bert", bert, rows12).table()).At(0), 3);
+  EXPECT_EQ(Positions("gpt2", "wpe.weight", rows12).offset(), 0);
+  EXPECT_EQ(Positions("opt", "decoder.embed_positions.weight", rows10).offset(),
             2);
-  EXPECT_EQ(Positions("roberta", bert, rows12).offset, 2);
-  EXPECT_EQ(Positions("roberta", bert, rows12 + R"(,"pad_token_id":4)").offset,
-            5);
-  EXPECT_EQ(Positions("mpnet", bert, rows12 + R"(,"pad_token_id":4)").offset,
+  EXPECT_EQ(Positions("roberta", bert, rows12).offset(), 2);
+  EXPECT_EQ(
+      Positions("roberta", bert, rows12 + R"(,"pad_token_id":4)").offset(), 5);
+  EXPECT_EQ(Positions("mpnet", bert, rows12 + R"(,"pad_token_id":4)").offset(),
             2);
-  EXPECT_EQ(Positions("deberta-v2", bert, rows12).offset, 0);
-  EXPECT_EQ(Positions("roberta", bert, rows12).padding_idx, std::nullopt);
+  EXPECT_EQ(Positions("deberta-v2", bert, rows12).offset(), 0);
+  EXPECT_FALSE(Positions("roberta", bert, rows12).has_padding_idx());
   const std::vector<F32Tensor> bart = {
       Tensor("model.encoder.embed_positions.weight", {12, 8}),
       Tensor("model.decoder.embed_positions.weight", {12, 8})};
   for (const char* side : {"encoder.positions", "decoder.positions"}) {
-    EXPECT_EQ(Of<LearnedAbsoluteSpec>(side, "bart", rows10, bart).offset, 2);
+    EXPECT_EQ(Of(side, "bart", rows10, bart).learned_absolute().offset(), 2);
   }
 }
 
 TEST_F(Use, DistancesAreQueryMinusKey) {
   for (const char* model_type : {"bert", "roberta"}) {
-    const auto spec = Of<ShawSpec>("encoder.layers.1", model_type,
+    const v1::TensorSpec spec = Of("encoder.layers.1", model_type,
                                    R"(,"position_embedding_type":"relative_key",
             "max_position_embeddings":9,"hidden_size":8,
             "num_attention_heads":2)",
                                    {Tensor(kDistances, {17, 4})});
-    EXPECT_EQ(spec.left, 8);
-    EXPECT_EQ(spec.right, 8);
-    EXPECT_EQ(spec.beyond, BeyondReach::kRefuse);
-    EXPECT_EQ(spec.sign, RelativeSign::kQueryMinusKey);
+    EXPECT_EQ(spec.shaw().left(), 8);
+    EXPECT_EQ(spec.shaw().right(), 8);
+    EXPECT_EQ(spec.shaw().beyond(), v1::BEYOND_REACH_REFUSE);
+    EXPECT_EQ(spec.shaw().sign(), v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
   }
 }
 
 TEST_F(Use, PositionsThatAreNotAddedHaveNoSpec) {
   for (const char* model_type : {"bert", "roberta"}) {
-    EXPECT_EQ(SpecOf("positions", model_type,
-                     R"(,"position_embedding_type":"relative_key",
+    EXPECT_FALSE(
+        SpecOf("positions", model_type,
+               R"(,"position_embedding_type":"relative_key",
                          "max_position_embeddings":9,"hidden_size":4)",
-                     {Tensor("embeddings.position_embeddings.weight", {9, 4})}),
-              std::nullopt);
+               {Tensor("embeddings.position_embeddings.weight", {9, 4})})
+            .has_value());
   }
-  EXPECT_EQ(SpecOf("positions", "swinv2", R"(,"image_size":8,"embed_dim":8)",
-                   {Tensor("embeddings.position_embeddings", {1, 5, 8})}),
-            std::nullopt);
+  EXPECT_FALSE(SpecOf("positions", "swinv2", R"(,"image_size":8,"embed_dim":8)",
+                      {Tensor("embeddings.position_embeddings", {1, 5, 8})})
+                   .has_value());
 }
 
 TEST_F(Use, PositionsOfPatchesLoseTheBatchsAxis) {
@@ -677,11 +680,10 @@ TEST_F(Use, PositionsOfPatchesLoseTheBatchsAxis) {
       {"deit", R"(,"image_size":32,"hidden_size":8)"},
       {"swin", R"(,"image_size":[8,12],"embed_dim":8)"}};
   for (const auto& [model_type, fields] : models) {
-    const auto spec =
-        Of<LearnedAbsoluteSpec>("positions", model_type, fields, tensors);
-    ASSERT_TRUE(spec.table.has_value());
-    EXPECT_THAT(spec.table->shape(), ElementsAre(6, 8));
-    EXPECT_EQ(spec.offset, 0);
+    const v1::LearnedAbsolute spec =
+        Of("positions", model_type, fields, tensors).learned_absolute();
+    EXPECT_THAT(TableAt(spec.table()).shape(), ElementsAre(6, 8));
+    EXPECT_EQ(spec.offset(), 0);
   }
 }
 
@@ -691,31 +693,31 @@ TEST_F(Use, MpnetBuckets) {
         Tensor("encoder.relative_attention_bias.weight", {rows, 2})};
   };
   const std::string heads = R"(,"num_attention_heads":2)";
-  EXPECT_EQ(Of<T5Spec>("encoder", "mpnet",
-                       heads + R"(,"relative_attention_max_distance":64)",
-                       tensors(32))
-                .max_distance,
+  EXPECT_EQ(Of("encoder", "mpnet",
+               heads + R"(,"relative_attention_max_distance":64)", tensors(32))
+                .t5()
+                .max_distance(),
             128);
-  EXPECT_EQ(
-      SpecOf("encoder", "mpnet",
-             heads + R"(,"relative_attention_num_buckets":64)", tensors(64)),
-      std::nullopt);
+  EXPECT_FALSE(SpecOf("encoder", "mpnet",
+                      heads + R"(,"relative_attention_num_buckets":64)",
+                      tensors(64))
+                   .has_value());
 }
 
 TEST_F(Use, SwinsWindowIsTheModelsAndHeadsAreTheStages) {
   const std::string blocks = "encoder.layers.1.blocks.3";
-  const auto spec = Of<SwinSpec>(
-      blocks, "swin", R"(,"window_size":3,"num_heads":[3,6])",
-      {Tensor(blocks + ".attention.self.relative_position_bias_table",
-              {25, 6})});
-  EXPECT_EQ(spec.window_height, 3);
-  EXPECT_EQ(spec.window_width, 3);
-  EXPECT_EQ(spec.num_heads, 6);
+  const v1::TensorSpec spec =
+      Of(blocks, "swin", R"(,"window_size":3,"num_heads":[3,6])",
+         {Tensor(blocks + ".attention.self.relative_position_bias_table",
+                 {25, 6})});
+  EXPECT_EQ(spec.swin().window_height(), 3);
+  EXPECT_EQ(spec.swin().window_width(), 3);
+  EXPECT_EQ(spec.swin().num_heads(), 6);
 }
 
 class SwinV2Use : public Use {
  protected:
-  SwinV2Spec OfStage(int stage, const std::string& fields) {
+  v1::SwinV2 OfStage(int stage, const std::string& fields) {
     const std::string blocks =
         absl::StrCat("encoder.layers.", stage, ".blocks.0");
     const std::string mlp =
@@ -725,50 +727,50 @@ class SwinV2Use : public Use {
         Tensor(mlp + "2.weight", {6, 512}, 3)};
     const std::string with_heads = fields + R"(,"num_heads":[6,6,6,6])";
     // All three tables have the one spec.
-    auto spec =
-        Of<SwinV2Spec>(blocks + ".mlp.0.bias", "swinv2", with_heads, tensors);
+    const v1::TensorSpec spec =
+        Of(blocks + ".mlp.0.bias", "swinv2", with_heads, tensors);
     for (const char* part : {".mlp.0.weight", ".mlp.2.weight"}) {
-      const auto same =
-          Of<SwinV2Spec>(blocks + part, "swinv2", with_heads, tensors);
-      EXPECT_EQ(same.window_height, spec.window_height);
+      EXPECT_EQ(
+          Of(blocks + part, "swinv2", with_heads, tensors).SerializeAsString(),
+          spec.SerializeAsString());
     }
-    return spec;
+    return spec.swin_v2();
   }
 };
 
 TEST_F(SwinV2Use, TablesAreTogether) {
-  const SwinV2Spec spec = OfStage(0, "");
-  EXPECT_EQ(spec.window_height, 7);
-  EXPECT_EQ(spec.window_width, 7);
-  EXPECT_EQ(spec.num_heads, 6);
-  EXPECT_EQ(spec.pretrained_window_height, std::nullopt);
-  EXPECT_EQ(spec.hidden_weight->At(0), 1);
-  EXPECT_EQ(spec.hidden_bias->At(0), 2);
-  EXPECT_EQ(spec.output_weight->At(0), 3);
+  const v1::SwinV2 spec = OfStage(0, "");
+  EXPECT_EQ(spec.window_height(), 7);
+  EXPECT_EQ(spec.window_width(), 7);
+  EXPECT_EQ(spec.num_heads(), 6);
+  EXPECT_FALSE(spec.has_pretrained_window_height());
+  EXPECT_EQ(TableAt(spec.hidden_weight()).At(0), 1);
+  EXPECT_EQ(TableAt(spec.hidden_bias()).At(0), 2);
+  EXPECT_EQ(TableAt(spec.output_weight()).At(0), 3);
 }
 
 TEST_F(SwinV2Use, HalfANetworkHasNoSpec) {
-  EXPECT_EQ(SpecOf("encoder.layers.0.blocks.0.mlp.0.bias", "swinv2", "",
-                   {Tensor("encoder.layers.0.blocks.0.attention.self."
-                           "continuous_position_bias_mlp.0.bias",
-                           {512})}),
-            std::nullopt);
+  EXPECT_FALSE(SpecOf("encoder.layers.0.blocks.0.mlp.0.bias", "swinv2", "",
+                      {Tensor("encoder.layers.0.blocks.0.attention.self."
+                              "continuous_position_bias_mlp.0.bias",
+                              {512})})
+                   .has_value());
 }
 
 TEST_F(SwinV2Use, AWindowIsNoLargerThanItsStage) {
   const std::string fields =
       R"(,"image_size":[256,192],"patch_size":4,"window_size":16)";
-  EXPECT_EQ(OfStage(0, fields).window_height, 16);
-  EXPECT_EQ(OfStage(2, fields).window_height, 16);
-  EXPECT_EQ(OfStage(3, fields).window_height, 8);
-  EXPECT_EQ(OfStage(3, fields).window_width, 8);
+  EXPECT_EQ(OfStage(0, fields).window_height(), 16);
+  EXPECT_EQ(OfStage(2, fields).window_height(), 16);
+  EXPECT_EQ(OfStage(3, fields).window_height(), 8);
+  EXPECT_EQ(OfStage(3, fields).window_width(), 8);
 }
 
 TEST_F(SwinV2Use, APretrainedWindowIsTheStages) {
   const std::string fields = R"(,"pretrained_window_sizes":[12,0,6])";
-  EXPECT_EQ(OfStage(0, fields).pretrained_window_width, 12);
-  EXPECT_EQ(OfStage(1, fields).pretrained_window_width, std::nullopt);
-  EXPECT_EQ(OfStage(2, fields).pretrained_window_height, 6);
+  EXPECT_EQ(OfStage(0, fields).pretrained_window_width(), 12);
+  EXPECT_FALSE(OfStage(1, fields).has_pretrained_window_width());
+  EXPECT_EQ(OfStage(2, fields).pretrained_window_height(), 6);
 }
 
 TEST_F(Use, BeitsWindowIsTheImagesPatches) {
@@ -779,56 +781,58 @@ TEST_F(Use, BeitsWindowIsTheImagesPatches) {
                {rows, 2})};
   };
   const std::string sizes = R"(,"hidden_size":8,"num_attention_heads":2)";
-  const auto spec = Of<BeitSpec>(
-      "encoder", "beit", sizes + R"(,"image_size":[48,54],"patch_size":16)",
-      tensors(9, 28));
-  EXPECT_EQ(spec.window_height, 3);
-  EXPECT_EQ(spec.window_width, 3);
-  EXPECT_EQ(spec.num_heads, 2);
+  const v1::TensorSpec spec =
+      Of("encoder", "beit", sizes + R"(,"image_size":[48,54],"patch_size":16)",
+         tensors(9, 28));
+  EXPECT_EQ(spec.beit().window_height(), 3);
+  EXPECT_EQ(spec.beit().window_width(), 3);
+  EXPECT_EQ(spec.beit().num_heads(), 2);
   // transformers resamples what is not a square.
   const std::string oblong = sizes + R"(,"image_size":[32,64],"patch_size":16)";
-  EXPECT_EQ(SpecOf("encoder", "beit", oblong, tensors(8, 24)), std::nullopt);
-  EXPECT_EQ(SpecOf("positions", "beit", oblong, tensors(8, 24)), std::nullopt);
+  EXPECT_FALSE(SpecOf("encoder", "beit", oblong, tensors(8, 24)).has_value());
+  EXPECT_FALSE(SpecOf("positions", "beit", oblong, tensors(8, 24)).has_value());
 }
 
 TEST_F(Use, DebertasIndicesAreThoseOfTheTablesRows) {
   const std::vector<F32Tensor> tensors = {
       Tensor("encoder.rel_embeddings.weight", {64, 8})};
-  const auto buckets = Of<DebertaSpec>(
-      "encoder", "deberta-v2",
-      R"(,"hidden_size":8,"position_buckets":32,"max_relative_positions":-1)",
-      tensors);
-  EXPECT_EQ(buckets.bucket_size, 32);
-  EXPECT_EQ(buckets.max_position, 512);
-  EXPECT_EQ(buckets.term, DebertaTerm::kContentToPosition);
-  EXPECT_EQ(buckets.edge, DebertaEdge::kHf);
-  EXPECT_EQ(buckets.bucket_rule, BucketRule::kFloat32Log);
-  const auto distances = Of<DebertaSpec>(
-      "encoder", "deberta-v2",
-      R"(,"hidden_size":8,"max_position_embeddings":32)", tensors);
-  EXPECT_EQ(distances.bucket_size, 0);
-  EXPECT_EQ(distances.max_position, 32);
+  const v1::Deberta buckets =
+      Of("encoder", "deberta-v2",
+         R"(,"hidden_size":8,"position_buckets":32,"max_relative_positions":-1)",
+         tensors)
+          .deberta();
+  EXPECT_EQ(buckets.bucket_size(), 32);
+  EXPECT_EQ(buckets.max_position(), 512);
+  EXPECT_EQ(buckets.term(), v1::DEBERTA_TERM_CONTENT_TO_POSITION);
+  EXPECT_EQ(buckets.edge(), v1::DEBERTA_EDGE_HF);
+  EXPECT_EQ(buckets.bucket_rule(), v1::BUCKET_RULE_FLOAT32_LOG);
+  const v1::Deberta distances =
+      Of("encoder", "deberta-v2",
+         R"(,"hidden_size":8,"max_position_embeddings":32)", tensors)
+          .deberta();
+  EXPECT_EQ(distances.bucket_size(), 0);
+  EXPECT_EQ(distances.max_position(), 32);
 }
 
 TEST_F(Use, AFieldIsUnderstoodByItsOtherName) {
   EXPECT_EQ(Positions("deberta-v2", "embeddings.position_embeddings.weight",
                       R"(,"max_position_embeddings":12,"hidden_size":16,
                           "embedding_size":8)")
-                .offset,
+                .offset(),
             0);
   const std::string both =
       R"(,"max_position_embeddings":12,"hidden_size":8,"n_positions":7)";
-  EXPECT_EQ(Positions("gpt2", "wpe.weight", both).offset, 0);
+  EXPECT_EQ(Positions("gpt2", "wpe.weight", both).offset(), 0);
   // In a Swin's, hidden_size is another: the last stage's.
   EXPECT_TRUE(SpecOf("positions", "swin",
                      R"(,"image_size":8,"embed_dim":8,"hidden_size":64)",
                      {Tensor("embeddings.position_embeddings", {1, 4, 8})})
                   .has_value());
-  EXPECT_EQ(
-      Of<T5Spec>("encoder", "t5", R"(,"num_attention_heads":2)",
-                 {Tensor(std::string("encoder.block.0") + kBias, {32, 2})})
-          .num_heads,
-      2);
+  EXPECT_EQ(Of("encoder", "t5", R"(,"num_attention_heads":2)",
+               {Tensor(std::string("encoder.block.0") + kBias, {32, 2})})
+                .t5()
+                .num_heads(),
+            2);
 }
 
 TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {

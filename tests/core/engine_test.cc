@@ -13,13 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "core/encoding/spec/alibi.h"
-#include "core/encoding/spec/rotary.h"
-#include "core/encoding/spec/sinusoidal.h"
-#include "core/encoding/spec/t5.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/engine_harness.h"
+#include "tests/testing/filled.h"
 
 namespace attnbias::engine_test {
 namespace {
@@ -31,14 +28,31 @@ using ::testing::IsEmpty;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-T5Spec RandomT5(int64_t heads, bool bidirectional) {
-  return {.num_heads = heads,
-          .bidirectional = bidirectional,
-          .table = RandomTable({32, heads}, 7)};
+// Has 6 heads, as all encodings of pairs here have.
+v1::TensorSpec RandomT5(bool bidirectional) {
+  v1::TensorSpec spec;
+  spec.mutable_t5()->set_bidirectional(bidirectional);
+  *spec.mutable_t5()->mutable_table() = RandomRef({32, 6}, 7);
+  return spec;
 }
 
-AlibiSpec Alibi(AlibiVariant variant) {
-  return {.num_heads = 6, .variant = variant};
+v1::TensorSpec Alibi(v1::AlibiVariant variant) {
+  v1::TensorSpec spec;
+  spec.mutable_alibi()->set_num_heads(6);
+  spec.mutable_alibi()->set_variant(variant);
+  return spec;
+}
+
+v1::TensorSpec Sinusoidal(int dim) {
+  v1::TensorSpec spec;
+  spec.mutable_sinusoidal()->set_dim(dim);
+  return spec;
+}
+
+bool Hides(const v1::Mask& mask, int64_t i, int64_t j) {
+  return (mask.causal() && j > i) ||
+         (mask.has_window_left() && j < i - mask.window_left()) ||
+         (mask.has_window_right() && j > i + mask.window_right());
 }
 
 class EngineTest : public ::testing::Test, protected EngineHarness {
@@ -46,11 +60,10 @@ class EngineTest : public ::testing::Test, protected EngineHarness {
   using EngineHarness::EngineHarness;
 
   // dense[h, i, j] from an answer in compact form.
-  std::vector<double> Expand(const TensorSpec& spec, int64_t heads,
+  std::vector<double> Expand(v1::TensorSpec spec, int64_t heads,
                              int64_t queries, int64_t keys) {
-    TensorSpec compact = spec;
-    compact.output.form.reset();
-    const std::vector<double> numbers = Numbers(compact);
+    spec.mutable_output()->clear_form();
+    const std::vector<double> numbers = Numbers(spec);
     const bool toeplitz =
         static_cast<int64_t>(numbers.size()) == heads * (queries + keys - 1);
     std::vector<double> dense;
@@ -69,38 +82,40 @@ class EngineTest : public ::testing::Test, protected EngineHarness {
 
 // Every structure this library has over pairs, small and past the length from
 // which rows are slices.
-std::vector<TensorSpec> PairSpecs() {
-  std::vector<TensorSpec> specs;
+std::vector<v1::TensorSpec> PairSpecs() {
+  std::vector<v1::TensorSpec> specs;
   for (const auto& [queries, keys, offset] :
        {std::tuple(5, 9, 4), std::tuple(9, 5, -3), std::tuple(40, 1500, 0),
         std::tuple(1, 7, 6)}) {
-    const PairExtent pair = PairOf(queries, keys, offset);
-    specs.push_back({RandomT5(6, true), pair, {}});
-    specs.push_back({RandomT5(6, false), pair, {}});
-    for (AlibiVariant variant :
-         {AlibiVariant::kSymmetric, AlibiVariant::kCausal,
-          AlibiVariant::kKeyFromStart, AlibiVariant::kKeyFromEnd}) {
-      specs.push_back({Alibi(variant), pair, {}});
+    for (const v1::TensorSpec& spec :
+         {RandomT5(true), RandomT5(false), Alibi(v1::ALIBI_VARIANT_SYMMETRIC),
+          Alibi(v1::ALIBI_VARIANT_CAUSAL),
+          Alibi(v1::ALIBI_VARIANT_KEY_FROM_START),
+          Alibi(v1::ALIBI_VARIANT_KEY_FROM_END)}) {
+      specs.push_back(OverPairs(spec, queries, keys, offset));
     }
   }
   return specs;
 }
 
-TensorSpec Dense(TensorSpec spec) {
-  spec.output.form = Form::kDense;
-  return spec;
+v1::TensorSpec Dense(const v1::TensorSpec& spec) {
+  return WithOutput(spec, kDense);
+}
+
+v1::TensorSpec Masked(const v1::TensorSpec& spec, const std::string& mask) {
+  return WithOutput(spec, "mask {" + mask + "}");
 }
 
 TEST_F(EngineTest, DenseIsTheExpandedCompactForm) {
-  for (const TensorSpec& spec : PairSpecs()) {
-    const auto& pair = std::get<PairExtent>(spec.extent);
-    EXPECT_EQ(Numbers(Dense(spec)),
-              Expand(spec, 6, pair.query_length, pair.key_length));
+  for (const v1::TensorSpec& spec : PairSpecs()) {
+    EXPECT_EQ(Numbers(Dense(spec)), Expand(spec, 6, spec.pair().query_length(),
+                                           spec.pair().key_length()));
   }
 }
 
 TEST_F(EngineTest, PartsFollowOneAnother) {
-  TensorSpec spec{RotarySpec{.head_dim = 6}, TableExtent{Range{3, 8}, {}}, {}};
+  const auto rotary = Parse<v1::TensorSpec>("rotary {head_dim: 6}");
+  const v1::TensorSpec spec = OverPositions(rotary, 3, 8);
   const PlanPtr plan = Plan(spec);
   ASSERT_EQ(plan->parts().size(), 2);
   EXPECT_EQ(plan->parts()[0].name, "cos");
@@ -121,8 +136,7 @@ TEST_F(EngineTest, PartsFollowOneAnother) {
   // The same from a band, from a list, and from a list too sparse for a band.
   for (const std::vector<int64_t>& list :
        {std::vector<int64_t>{7, 3, 5}, std::vector<int64_t>{3, 1 << 30}}) {
-    const std::vector<double> listed =
-        Numbers({RotarySpec{.head_dim = 6}, TableExtent{{}, {list}}, {}});
+    const std::vector<double> listed = Numbers(AtPositions(rotary, {list}));
     const auto first = static_cast<size_t>(6 * (list[0] - 3));
     for (size_t column = 0; column < 6; ++column) {
       EXPECT_EQ(listed[column], numbers[first + column]);
@@ -135,22 +149,21 @@ TEST_F(EngineTest, PartsFollowOneAnother) {
 TEST_F(EngineTest, ColumnsTakeTheirOwnAxisPositions) {
   const std::vector<std::vector<int64_t>> lists = {
       {0, 1, 2, 3, 4}, {9, 9, 8, 8, 7}, {-5, 1 << 20, 3, 3, 0}};
-  for (const MropeOrder order :
-       {MropeOrder::kChunked, MropeOrder::kInterleaved, MropeOrder::kAxial}) {
-    for (const RotaryLayout layout :
-         {RotaryLayout::kHalf, RotaryLayout::kInterleaved,
-          RotaryLayout::kCompact}) {
-      const RotarySpec rotary{.head_dim = 16,
-                              .layout = layout,
-                              .mrope_section = {4, 2, 2},
-                              .mrope_order = order};
-      const PlanPtr plan = Plan({rotary, TableExtent{{}, lists}, {}});
-      const std::vector<double> numbers =
-          Numbers({rotary, TableExtent{{}, lists}, {}});
+  for (const auto order : {v1::MROPE_ORDER_CHUNKED, v1::MROPE_ORDER_INTERLEAVED,
+                           v1::MROPE_ORDER_AXIAL}) {
+    for (const auto layout :
+         {v1::ROTARY_LAYOUT_HALF, v1::ROTARY_LAYOUT_INTERLEAVED,
+          v1::ROTARY_LAYOUT_COMPACT}) {
+      auto spec = Parse<v1::TensorSpec>(
+          "rotary {head_dim: 16 mrope_section: [4, 2, 2]}");
+      spec.mutable_rotary()->set_mrope_order(order);
+      spec.mutable_rotary()->set_layout(layout);
+      const PlanPtr plan = Plan(AtPositions(spec, lists));
+      const std::vector<double> numbers = Numbers(AtPositions(spec, lists));
       const int64_t width = plan->encoding().width;
       for (const AxisColumns& run : plan->encoding().axis_columns) {
         const std::vector<double> alone =
-            Numbers({rotary, TableExtent{{}, {3, lists[run.axis]}}, {}});
+            Numbers(AtPositions(spec, {3, lists[run.axis]}));
         ASSERT_EQ(alone.size(), numbers.size());
         for (int64_t row = 0; row < int64_t{2} * 5; ++row) {
           for (int64_t column = run.columns.begin; column < run.columns.end;
@@ -165,37 +178,35 @@ TEST_F(EngineTest, ColumnsTakeTheirOwnAxisPositions) {
 }
 
 TEST_F(EngineTest, EqualAxesAreOneAxis) {
-  RotarySpec rotary{.head_dim = 128};
-  const TableExtent list{{}, {{5, 0, 77}}};
-  const std::vector<double> one_axis = Numbers({rotary, list, {}});
-  rotary.mrope_section = {16, 24, 24};
-  const TableExtent lists{{}, {3, {5, 0, 77}}};
-  EXPECT_EQ(Numbers({rotary, lists, {}}), one_axis);
-  const TensorSpec few{rotary, list, {}};
-  EXPECT_THAT(MakePlan(few),
+  const std::vector<int64_t> list = {5, 0, 77};
+  const auto one_axis = Parse<v1::TensorSpec>("rotary {head_dim: 128}");
+  const auto sections = Parse<v1::TensorSpec>(
+      "rotary {head_dim: 128 mrope_section: [16, 24, 24]}");
+  EXPECT_EQ(Numbers(AtPositions(sections, {3, list})),
+            Numbers(AtPositions(one_axis, {list})));
+  EXPECT_THAT(MakePlan(AtPositions(sections, {list})),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("table.position_ids: got 1 lists, want 3")));
   // The last column belongs to the first axis, but there are three.
-  rotary.mrope_section = {24, 20, 20};
-  rotary.mrope_order = MropeOrder::kInterleaved;
-  rotary.layout = RotaryLayout::kCompact;
-  EXPECT_THAT(MakePlan({rotary, lists, {}}), IsOk());
+  const auto last_of_first = Parse<v1::TensorSpec>(
+      "rotary {head_dim: 128 mrope_section: [24, 20, 20] "
+      "mrope_order: MROPE_ORDER_INTERLEAVED layout: ROTARY_LAYOUT_COMPACT}");
+  EXPECT_THAT(MakePlan(AtPositions(last_of_first, {3, list})), IsOk());
 }
 
 TEST_F(EngineTest, AWindowIsASliceOfTheWhole) {
-  for (const TensorSpec& spec : PairSpecs()) {
-    const auto& pair = std::get<PairExtent>(spec.extent);
-    const int64_t queries = pair.query_length;
-    const int64_t keys = pair.key_length;
+  for (const v1::TensorSpec& spec : PairSpecs()) {
+    const int64_t queries = spec.pair().query_length();
+    const int64_t keys = spec.pair().key_length();
     const std::vector<double> whole = Numbers(Dense(spec));
-    TensorSpec window = Dense(spec);
+    v1::TensorSpec window = Dense(spec);
     const Range q = {queries / 2, queries};
     const Range k = {keys / 3, keys - 1};
     const Range h = {1, 4};
-    auto& extent = std::get<PairExtent>(window.extent);
-    extent.queries = q;
-    extent.keys = k;
-    extent.heads = h;
+    v1::PairExtent& pair = *window.mutable_pair();
+    *pair.mutable_queries() = RangeOf(q.begin, q.end);
+    *pair.mutable_keys() = RangeOf(k.begin, k.end);
+    *pair.mutable_heads() = RangeOf(h.begin, h.end);
     std::vector<double> slice;
     for (int64_t x = h.begin; x < h.end; ++x) {
       for (int64_t i = q.begin; i < q.end; ++i) {
@@ -212,23 +223,15 @@ TEST_F(EngineTest, AWindowIsASliceOfTheWhole) {
 TEST_F(EngineTest, ListsAreTheirPositionsOneByOne) {
   const std::vector<int64_t> queries = {3, 3, -2, 1000000000000, 0};
   const std::vector<int64_t> keys = {7, 0, 8, 9, -5, 999999999990};
-  for (const EncodingSpec& encoding :
-       {EncodingSpec(RandomT5(6, true)),
-        EncodingSpec(Alibi(AlibiVariant::kSymmetric)),
-        EncodingSpec(Alibi(AlibiVariant::kKeyFromStart))}) {
-    TensorSpec spec{encoding, {}, {.form = Form::kDense}};
-    PairExtent pair;
-    pair.query_positions = queries;
-    pair.key_positions = keys;
-    spec.extent = pair;
-    const std::vector<double> numbers = Numbers(spec);
+  for (const v1::TensorSpec& encoding :
+       {RandomT5(true), Alibi(v1::ALIBI_VARIANT_SYMMETRIC),
+        Alibi(v1::ALIBI_VARIANT_KEY_FROM_START)}) {
+    const v1::TensorSpec dense = Dense(encoding);
+    const std::vector<double> numbers = Numbers(AtPairs(dense, queries, keys));
     for (size_t i = 0; i < queries.size(); ++i) {
       for (size_t j = 0; j < keys.size(); ++j) {
-        PairExtent one;
-        one.query_positions = {queries[i]};
-        one.key_positions = {keys[j]};
-        spec.extent = one;
-        const std::vector<double> single = Numbers(spec);
+        const std::vector<double> single =
+            Numbers(AtPairs(dense, {queries[i]}, {keys[j]}));
         for (int64_t h = 0; h < 6; ++h) {
           ASSERT_EQ(numbers[(h * queries.size() + i) * keys.size() + j],
                     single[h]);
@@ -239,90 +242,58 @@ TEST_F(EngineTest, ListsAreTheirPositionsOneByOne) {
 }
 
 TEST_F(EngineTest, AListOfConsecutivePositionsIsItsRange) {
-  TensorSpec listed{RandomT5(6, true), {}, {}};
-  PairExtent lists;
-  lists.query_positions = {4, 5, 6};
-  lists.key_positions = {2, 3, 4, 5};
-  listed.extent = lists;
-  TensorSpec ranged = listed;
-  PairExtent ranges = PairOf(3, 6, 4);
-  ranges.keys = {2, 6};
-  ranged.extent = ranges;
+  const v1::TensorSpec listed =
+      AtPairs(RandomT5(true), {4, 5, 6}, {2, 3, 4, 5});
+  v1::TensorSpec ranged = OverPairs(RandomT5(true), 3, 6, 4);
+  *ranged.mutable_pair()->mutable_keys() = RangeOf(2, 6);
   EXPECT_EQ(Plan(listed)->fingerprint(), Plan(ranged)->fingerprint());
-  EXPECT_EQ(Plan(listed)->form(), Form::kToeplitz);
+  EXPECT_EQ(Plan(listed)->form(), v1::FORM_TOEPLITZ);
   EXPECT_EQ(Whole(listed), Whole(ranged));
 }
 
 TEST_F(EngineTest, TablesBySliceListAndOffsetAreTheWhole) {
-  for (int64_t dim : {2, 7, 64}) {
-    const SinusoidalSpec encoding{.dim = dim};
-    const auto rows = [&](TableExtent extent) {
-      return Whole({encoding, std::move(extent), {}});
-    };
-    const std::string whole = rows({.positions = Range{0, 5000}});
-    const size_t row = dim * 4;
-    EXPECT_EQ(rows({.positions = Range{1234, 4321}}),
+  for (const int dim : {2, 7, 64}) {
+    const v1::TensorSpec spec = Sinusoidal(dim);
+    const std::string whole = Whole(OverPositions(spec, 0, 5000));
+    const size_t row = size_t{4} * dim;
+    EXPECT_EQ(Whole(OverPositions(spec, 1234, 4321)),
               whole.substr(1234 * row, (4321 - 1234) * row));
     std::string picked;
     const std::vector<int64_t> list = {17, 4999, 0, 17, 18, 19, 256};
     for (int64_t p : list) picked += whole.substr(p * row, row);
-    EXPECT_EQ(rows({.position_ids = {list}}), picked);
+    EXPECT_EQ(Whole(AtPositions(spec, {list})), picked);
   }
 }
 
 TEST_F(EngineTest, AnyReadIsASliceOfTheWhole) {
-  std::mt19937 random(11);
-  std::vector<TensorSpec> specs = PairSpecs();
-  specs.push_back(
-      {SinusoidalSpec{.dim = 33}, TableExtent{.positions = Range{5, 900}}, {}});
-  specs.push_back({SinusoidalSpec{.dim = 33},
-                   TableExtent{.position_ids = {{9, 1, 2, 3, 700, 4}}},
-                   {}});
-  for (TensorSpec spec : specs) {
-    for (bool dense : {false, true}) {
-      if (dense && std::holds_alternative<TableExtent>(spec.extent)) continue;
-      if (dense) spec.output.form = Form::kDense;
-      const PlanPtr plan = Plan(spec);
-      const PayloadPtr payload = Get(plan);
-      const int64_t total = plan->total_bytes();
-      const std::string whole = Bytes(Read(*payload, 0, total));
-      for (int i = 0; i < 40; ++i) {
-        const int64_t offset =
-            std::uniform_int_distribution<int64_t>(0, total - 1)(random);
-        const int64_t size =
-            std::uniform_int_distribution<int64_t>(1, total - offset)(random);
-        ASSERT_EQ(Bytes(Read(*payload, offset, size)),
-                  whole.substr(offset, size));
-      }
-    }
+  for (const v1::TensorSpec& spec : PairSpecs()) {
+    ExpectSliceable(spec);
+    ExpectSliceable(Dense(spec));
   }
+  ExpectSliceable(OverPositions(Sinusoidal(33), 5, 900));
+  ExpectSliceable(AtPositions(Sinusoidal(33), {{9, 1, 2, 3, 700, 4}}));
 }
 
 TEST_F(EngineTest, MasksReplaceWhatTheyHideAndNothingElse) {
-  for (TensorSpec spec : PairSpecs()) {
-    const auto& pair = std::get<PairExtent>(spec.extent);
-    spec = Dense(spec);
-    const std::vector<double> plain = Numbers(spec);
-    for (const Mask& mask :
-         {Mask{.causal = true}, Mask{.window_left = 2}, Mask{.window_right = 3},
-          Mask{.causal = true, .window_left = 1},
-          Mask{.window_left = 0, .window_right = 0, .fill = -7.5},
-          Mask{.causal = true, .fill = Lowest()}}) {
-      spec.output.mask = mask;
-      const std::vector<double> masked = Numbers(spec);
-      double fill = -kInfinity;
-      if (std::holds_alternative<double>(mask.fill)) fill = -7.5;
-      if (std::holds_alternative<Lowest>(mask.fill)) {
-        fill = std::numeric_limits<float>::lowest();
-      }
+  for (const v1::TensorSpec& spec : PairSpecs()) {
+    const v1::PairExtent& pair = spec.pair();
+    const std::vector<double> plain = Numbers(Dense(spec));
+    for (const auto& [text, fill] :
+         {std::pair("causal: true", -kInfinity),
+          std::pair("window_left: 2", -kInfinity),
+          std::pair("window_right: 3", -kInfinity),
+          std::pair("causal: true window_left: 1", -kInfinity),
+          std::pair("window_left: 0 window_right: 0 fill_value: -7.5", -7.5),
+          std::pair("causal: true fill_lowest: true",
+                    double{std::numeric_limits<float>::lowest()})}) {
+      const auto mask = Parse<v1::Mask>(text);
+      const std::vector<double> masked = Numbers(Masked(Dense(spec), text));
       for (int64_t at = 0; at < std::ssize(plain); ++at) {
-        const int64_t j = at % pair.key_length;
+        const int64_t j = at % pair.key_length();
         const int64_t i =
-            at / pair.key_length % pair.query_length + *pair.query_offset;
-        const bool hidden = (mask.causal && j > i) ||
-                            (mask.window_left && j < i - *mask.window_left) ||
-                            (mask.window_right && j > i + *mask.window_right);
-        ASSERT_EQ(masked[at], hidden ? fill : plain[at]) << i << " " << j;
+            at / pair.key_length() % pair.query_length() + pair.query_offset();
+        ASSERT_EQ(masked[at], Hides(mask, i, j) ? fill : plain[at])
+            << text << ": " << i << " " << j;
       }
     }
   }
@@ -330,15 +301,12 @@ TEST_F(EngineTest, MasksReplaceWhatTheyHideAndNothingElse) {
 
 // The bits of a fill, its sign among them, in every type.
 TEST_F(EngineTest, AFillKeepsItsSign) {
-  for (const DataType type :
-       {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16}) {
-    for (const Form form : {Form::kToeplitz, Form::kDense}) {
-      const std::vector<double> numbers =
-          Numbers({Alibi(AlibiVariant::kSymmetric),
-                   PairOf(1, 2),
-                   {.data_type = type,
-                    .form = form,
-                    .mask = Mask{.causal = true, .fill = -0.0}}});
+  for (const char* type : {"F64", "F32", "F16", "BF16"}) {
+    for (const char* form : {"TOEPLITZ", "DENSE"}) {
+      const std::vector<double> numbers = Numbers(WithOutput(
+          OverPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), 1, 2),
+          absl::StrCat("data_type: DATA_TYPE_", type, " form: FORM_", form,
+                       " mask {causal: true fill_value: -0}")));
       EXPECT_EQ(numbers[1], 0);
       EXPECT_TRUE(std::signbit(numbers[1]));
     }
@@ -347,52 +315,46 @@ TEST_F(EngineTest, AFillKeepsItsSign) {
 
 // Each bound of a mask, as far as it hides nothing and one position nearer.
 TEST_F(EngineTest, AMaskThatHidesNothingIsNone) {
-  PairExtent lists;
-  lists.query_positions = {7, 3, 4};
-  lists.key_positions = {5, -2, 7};
-  const auto with = [](TensorSpec spec, const Mask& mask) {
-    spec.output.mask = mask;
-    return spec;
+  const auto window = [](int64_t left, int64_t right) {
+    return absl::StrCat("window_left: ", left, " window_right: ", right);
   };
-  for (const auto& [extent, first, last] :
-       {std::tuple(PairOf(7, 7), -6, 6), std::tuple(PairOf(5, 9, 4), -8, 4),
-        std::tuple(PairOf(3, 2, -1), -1, 2), std::tuple(lists, -9, 4)}) {
-    const TensorSpec none{RandomT5(6, true), extent, {}};
+  const v1::TensorSpec t5 = RandomT5(true);
+  for (const auto& [none, first, last] :
+       {std::tuple(OverPairs(t5, 7, 7), -6, 6),
+        std::tuple(OverPairs(t5, 5, 9, 4), -8, 4),
+        std::tuple(OverPairs(t5, 3, 2, -1), -1, 2),
+        std::tuple(AtPairs(t5, {7, 3, 4}, {5, -2, 7}), -9, 4)}) {
     const std::string plain = Plan(none)->fingerprint();
-    for (const Mask& mask :
-         {Mask{.window_left = -first}, Mask{.window_right = last},
-          Mask{.window_left = 100, .window_right = 100}}) {
-      const PlanPtr plan = Plan(with(none, mask));
+    for (const std::string& mask :
+         {window(-first, 100), window(100, last), window(100, 100)}) {
+      const PlanPtr plan = Plan(Masked(none, mask));
       EXPECT_EQ(plan->fingerprint(), plain);
-      EXPECT_FALSE(plan->resolved_spec().output.mask.has_value());
-      EXPECT_EQ(Whole(with(none, mask)), Whole(none));
+      EXPECT_FALSE(plan->resolved_spec().output().has_mask());
+      EXPECT_EQ(Whole(Masked(none, mask)), Whole(none));
     }
-    for (const Mask& mask :
-         {Mask{.window_left = -first - 1}, Mask{.window_right = last - 1}}) {
-      EXPECT_NE(Plan(with(none, mask))->fingerprint(), plain);
-      EXPECT_NE(Whole(with(none, mask)), Whole(none));
+    for (const std::string& mask :
+         {window(-first - 1, 100), window(100, last - 1)}) {
+      EXPECT_NE(Plan(Masked(none, mask))->fingerprint(), plain);
+      EXPECT_NE(Whole(Masked(none, mask)), Whole(none));
     }
-    const Mask causal{.causal = true};
-    const PlanPtr both =
-        Plan(with(none, Mask{.causal = true, .window_left = 100}));
-    EXPECT_EQ(both->fingerprint(), Plan(with(none, causal))->fingerprint());
-    EXPECT_EQ(both->resolved_spec().output.mask->window_left, std::nullopt);
+    const PlanPtr both = Plan(Masked(none, "causal: true window_left: 100"));
+    EXPECT_EQ(both->fingerprint(),
+              Plan(Masked(none, "causal: true"))->fingerprint());
+    EXPECT_FALSE(both->resolved_spec().output().mask().has_window_left());
   }
 }
 
 // A decoder's newest token sees every key, so its row needs no mask.
 TEST_F(EngineTest, ADecodersStepMayBeMaskedInAnyForm) {
-  for (const AlibiVariant variant :
-       {AlibiVariant::kKeyFromStart, AlibiVariant::kKeyFromEnd}) {
-    TensorSpec step{Alibi(variant), PairOf(7, 7), {}};
-    auto& pair = std::get<PairExtent>(step.extent);
-    pair.queries = {6, 7};
-    TensorSpec causal = step;
-    causal.output.mask = Mask{.causal = true};
+  for (const auto variant :
+       {v1::ALIBI_VARIANT_KEY_FROM_START, v1::ALIBI_VARIANT_KEY_FROM_END}) {
+    v1::TensorSpec step = OverPairs(Alibi(variant), 7, 7);
+    *step.mutable_pair()->mutable_queries() = RangeOf(6, 7);
+    v1::TensorSpec causal = Masked(step, "causal: true");
     EXPECT_EQ(Plan(causal)->fingerprint(), Plan(step)->fingerprint());
-    EXPECT_EQ(Plan(causal)->form(), Form::kKeyRow);
+    EXPECT_EQ(Plan(causal)->form(), v1::FORM_KEY_ROW);
     EXPECT_EQ(Whole(causal), Whole(step));
-    std::get<PairExtent>(causal.extent).queries = {5, 7};
+    *causal.mutable_pair()->mutable_queries() = RangeOf(5, 7);
     EXPECT_THAT(MakePlan(causal),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("output.mask: got a mask with form KEY_ROW, "
@@ -401,44 +363,39 @@ TEST_F(EngineTest, ADecodersStepMayBeMaskedInAnyForm) {
 }
 
 TEST_F(EngineTest, FullyMaskedRowsAreThoseWithoutAVisibleKey) {
-  const std::vector<int64_t> listed_keys = {9, 2, 3, 30};
   for (bool list_queries : {false, true}) {
     for (bool list_keys : {false, true}) {
-      for (const Mask& mask :
-           {Mask{.causal = true}, Mask{.causal = true, .window_left = 1},
-            Mask{.window_left = 3, .window_right = 2}}) {
-        PairExtent pair;
+      for (const char* text : {"causal: true", "causal: true window_left: 1",
+                               "window_left: 3 window_right: 2"}) {
+        const auto mask = Parse<v1::Mask>(text);
         std::vector<int64_t> queries(40);
         std::iota(queries.begin(), queries.end(), -3);
         if (list_queries) {
           std::shuffle(queries.begin(), queries.end(), std::mt19937(3));
-          pair.query_positions = queries;
-        } else {
-          pair.query_length = 40;
-          pair.query_offset = -3;
         }
         std::vector<int64_t> keys = {0, 1, 2, 3, 4};
-        if (list_keys) {
-          keys = listed_keys;
-          pair.key_positions = keys;
-        } else {
-          pair.key_length = 5;
+        if (list_keys) keys = {9, 2, 3, 30};
+        v1::TensorSpec spec =
+            AtPairs(Masked(Dense(Alibi(v1::ALIBI_VARIANT_SYMMETRIC)), text),
+                    queries, keys);
+        if (!list_queries) {
+          spec.mutable_pair()->clear_query_positions();
+          spec.mutable_pair()->set_query_length(40);
+          spec.mutable_pair()->set_query_offset(-3);
         }
-        const PlanPtr plan = Plan({Alibi(AlibiVariant::kSymmetric),
-                                   pair,
-                                   {.form = Form::kDense, .mask = mask}});
+        if (!list_keys) {
+          spec.mutable_pair()->clear_key_positions();
+          spec.mutable_pair()->set_key_length(5);
+        }
         std::vector<int64_t> expected;
         for (size_t i = 0; i < queries.size(); ++i) {
-          bool seen = false;
-          for (int64_t key : keys) {
-            seen =
-                seen ||
-                !((mask.causal && key > queries[i]) ||
-                  (mask.window_left && key < queries[i] - *mask.window_left) ||
-                  (mask.window_right && key > queries[i] + *mask.window_right));
+          if (std::ranges::all_of(keys, [&](int64_t key) {
+                return Hides(mask, queries[i], key);
+              })) {
+            expected.push_back(static_cast<int64_t>(i));
           }
-          if (!seen) expected.push_back(static_cast<int64_t>(i));
         }
+        const PlanPtr plan = Plan(spec);
         std::vector<int64_t> found;
         for (Range range : plan->fully_masked_rows()) {
           for (int64_t i = range.begin; i < range.end; ++i) found.push_back(i);
@@ -450,9 +407,9 @@ TEST_F(EngineTest, FullyMaskedRowsAreThoseWithoutAVisibleKey) {
 }
 
 TEST_F(EngineTest, BucketsHaveNoHeadAxis) {
-  const TensorSpec spec{T5Spec{.bidirectional = true},
-                        PairOf(3, 3, 0),
-                        {.values = Values::kBuckets}};
+  const auto spec = Parse<v1::TensorSpec>(
+      "t5 {bidirectional: true} pair {query_length: 3 key_length: 3} "
+      "output {values: VALUES_BUCKETS}");
   EXPECT_THAT(Numbers(spec), ElementsAre(2, 1, 0, 17, 18));
   EXPECT_THAT(Plan(spec)->parts()[0].shape, ElementsAre(5));
   EXPECT_THAT(Plan(Dense(spec))->parts()[0].shape, ElementsAre(3, 3));
@@ -460,33 +417,22 @@ TEST_F(EngineTest, BucketsHaveNoHeadAxis) {
 }
 
 TEST_F(EngineTest, EndAlignmentMeetsTheLastKey) {
-  PairExtent pair;
-  pair.query_length = 2;
-  pair.key_length = 6;
-  pair.alignment = Alignment::kEnd;
-  const TensorSpec spec{T5Spec{.bidirectional = false},
-                        pair,
-                        {.form = Form::kDense, .values = Values::kBuckets}};
+  const auto spec = Parse<v1::TensorSpec>(
+      "t5 {bidirectional: false} "
+      "pair {query_length: 2 key_length: 6 alignment: ALIGNMENT_END} "
+      "output {values: VALUES_BUCKETS form: FORM_DENSE}");
   EXPECT_THAT(Numbers(spec), ElementsAre(4, 3, 2, 1, 0, 0, 5, 4, 3, 2, 1, 0));
 }
 
 TEST_F(EngineTest, WhatLiesInTheBandIsReadAtOnceUnlessRowsOverlap) {
-  struct Case {
-    std::string name;
-    TensorSpec spec;
-    bool at_once;
-  };
-  const TableExtent table{.positions = Range{0, 2000}};
-  const Case cases[] = {
-      {"diagonals", {RandomT5(6, true), PairOf(4096, 4096), {}}, true},
-      {"table", {SinusoidalSpec{.dim = 96}, table, {}}, true},
-      {"small and dense", Dense({RandomT5(6, true), PairOf(40, 40), {}}), true},
-      {"dense", Dense({RandomT5(6, true), PairOf(40, 1500), {}}), false},
-      {"dense, short rows", Dense({RandomT5(6, true), PairOf(400, 400), {}}),
-       false},
-  };
-  for (const Case& c : cases) {
-    EXPECT_EQ(Get(Plan(c.spec))->IsReadAtOnce(), c.at_once) << c.name;
+  const v1::TensorSpec t5 = RandomT5(true);
+  for (const auto& [spec, at_once] :
+       {std::pair(OverPairs(t5, 4096, 4096), true),
+        std::pair(OverPositions(Sinusoidal(96), 0, 2000), true),
+        std::pair(Dense(OverPairs(t5, 40, 40)), true),
+        std::pair(Dense(OverPairs(t5, 40, 1500)), false),
+        std::pair(Dense(OverPairs(t5, 400, 400)), false)}) {
+    EXPECT_EQ(Get(Plan(spec))->IsReadAtOnce(), at_once) << spec.DebugString();
   }
 }
 
@@ -498,18 +444,14 @@ class TinyBudget : public EngineTest {
 };
 
 TEST_F(TinyBudget, WhatIsTooLargeToKeepIsComputedWhileItIsRead) {
-  std::vector<TensorSpec> specs = {
-      {SinusoidalSpec{.dim = 96}, TableExtent{.positions = Range{-7, 993}}, {}},
-      {RandomT5(6, true), PairOf(40, 15000, 0), {.form = Form::kDense}},
-      {RandomT5(6, true),
-       PairOf(40, 15000, 0),
-       {.mask = Mask{.causal = true, .window_left = 7000}}}};
-  for (AlibiVariant variant :
-       {AlibiVariant::kSymmetric, AlibiVariant::kKeyFromEnd}) {
-    specs.push_back({Alibi(variant), PairOf(40, 15000, 3), {}});
-  }
+  const v1::TensorSpec t5 = OverPairs(RandomT5(true), 40, 15000);
+  const v1::TensorSpec specs[] = {
+      OverPositions(Sinusoidal(96), -7, 993), Dense(t5),
+      Masked(t5, "causal: true window_left: 7000"),
+      OverPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), 40, 15000, 3),
+      OverPairs(Alibi(v1::ALIBI_VARIANT_KEY_FROM_END), 40, 15000, 3)};
   EngineHarness roomy;
-  for (const TensorSpec& spec : specs) {
+  for (const v1::TensorSpec& spec : specs) {
     const PlanPtr plan = Plan(spec);
     const PayloadPtr payload = Get(plan);
     const std::string kept = roomy.Whole(spec);
@@ -523,9 +465,7 @@ TEST_F(TinyBudget, WhatIsTooLargeToKeepIsComputedWhileItIsRead) {
 }
 
 TEST_F(TinyBudget, ChunksCountAgainstTheBudget) {
-  const PlanPtr plan = Plan({SinusoidalSpec{.dim = 96},
-                             TableExtent{.positions = Range{0, 4000}},
-                             {}});
+  const PlanPtr plan = Plan(OverPositions(Sinusoidal(96), 0, 4000));
   const PayloadPtr payload = Get(plan);
   const absl::StatusOr<Chunk> held = Read(*payload, 0, 600000);
   ASSERT_THAT(held, IsOk());
@@ -535,9 +475,7 @@ TEST_F(TinyBudget, ChunksCountAgainstTheBudget) {
 }
 
 TEST_F(TinyBudget, WhatComputingKeepsCountsForAsLongAsItIsKept) {
-  const PlanPtr plan = Plan({SinusoidalSpec{.dim = 96},
-                             TableExtent{.positions = Range{0, 4000}},
-                             {}});
+  const PlanPtr plan = Plan(OverPositions(Sinusoidal(96), 0, 4000));
   {
     const PayloadPtr payload = Get(plan);
     // Rotations by 256 steps of at least two sizes, 48 pairs of four doubles.
@@ -549,213 +487,128 @@ TEST_F(TinyBudget, WhatComputingKeepsCountsForAsLongAsItIsKept) {
 }
 
 TEST_F(EngineTest, OneComputationServesLengthsWindowsAndOffsets) {
-  const T5Spec t5 = RandomT5(6, true);
-  Whole({t5, PairOf(1000, 1000, 0), {}});
+  const v1::TensorSpec t5 = RandomT5(true);
+  v1::TensorSpec window = OverPairs(t5, 1000, 1000);
+  Whole(window);
   EXPECT_EQ(computed(), 1);
-  Whole({t5, PairOf(10, 10, 0), {}});
-  Whole({t5, PairOf(512, 700, 88), {.form = Form::kDense}});
-  PairExtent window = PairOf(1000, 1000, 0);
-  window.queries = {999, 1000};
-  window.heads = {2, 3};
-  Whole({t5, window, {}});
+  Whole(OverPairs(t5, 10, 10));
+  Whole(Dense(OverPairs(t5, 512, 700, 88)));
+  *window.mutable_pair()->mutable_queries() = RangeOf(999, 1000);
+  *window.mutable_pair()->mutable_heads() = RangeOf(2, 3);
+  Whole(window);
   EXPECT_EQ(computed(), 1);
-  Whole({t5, PairOf(1000, 1000, 0), {.data_type = DataType::kBF16}});
+  Whole(WithOutput(OverPairs(t5, 1000, 1000), "data_type: DATA_TYPE_BF16"));
   EXPECT_EQ(computed(), 2);
 }
 
 // Also where the mask hides nothing of the window.
 TEST_F(EngineTest, OneComputationServesAllWindowsOfAMask) {
-  TensorSpec spec{RandomT5(6, true),
-                  PairOf(1000, 1000),
-                  {.mask = Mask{.causal = true, .window_left = 700}}};
+  v1::TensorSpec spec = Masked(OverPairs(RandomT5(true), 1000, 1000),
+                               "causal: true window_left: 700");
   Whole(spec);
-  auto& pair = std::get<PairExtent>(spec.extent);
   for (const int64_t query : {999, 600, 0}) {
-    pair.queries = {query, query + 1};
-    pair.keys = {0, query + 1};
+    *spec.mutable_pair()->mutable_queries() = RangeOf(query, query + 1);
+    *spec.mutable_pair()->mutable_keys() = RangeOf(0, query + 1);
     Whole(spec);
   }
   EXPECT_EQ(computed(), 1);
 }
 
 TEST_F(EngineTest, FingerprintsFollowTheBytes) {
-  const TensorSpec base{RandomT5(6, true), PairOf(8, 8, 0), {}};
-  const auto fingerprint = [&](auto change) {
-    TensorSpec spec = base;
-    change(spec);
+  const v1::TensorSpec t5 = RandomT5(true);
+  const auto fingerprint = [&](const std::string& rest) {
+    v1::TensorSpec spec = OverPairs(t5, 8, 8);
+    spec.MergeFrom(Parse<v1::TensorSpec>(rest));
     return Plan(spec)->fingerprint();
   };
-  const std::string plain = fingerprint([](TensorSpec&) {});
+  const std::string plain = fingerprint("");
   EXPECT_EQ(plain.size(), 64);
-  EXPECT_EQ(plain, fingerprint([](TensorSpec& s) {
-              std::get<PairExtent>(s.extent).query_offset.reset();
-            }));
-  EXPECT_EQ(plain, fingerprint([](TensorSpec& s) {
-              s.output.form = Form::kToeplitz;
-              s.output.data_type = DataType::kF32;
-              s.output.mask = Mask();
-            }));
+  EXPECT_EQ(plain, fingerprint("pair {alignment: ALIGNMENT_START}"));
+  EXPECT_EQ(plain, fingerprint("output {form: FORM_TOEPLITZ mask {} "
+                               "data_type: DATA_TYPE_F32}"));
   std::vector<std::string> all = {plain};
-  all.push_back(
-      fingerprint([](TensorSpec& s) { s.output.data_type = DataType::kF16; }));
-  all.push_back(
-      fingerprint([](TensorSpec& s) { s.output.form = Form::kDense; }));
-  all.push_back(fingerprint([](TensorSpec& s) { s.output.scale = 2; }));
-  all.push_back(
-      fingerprint([](TensorSpec& s) { s.output.mask = Mask{.causal = true}; }));
-  const auto filled = [&](double fill) {
-    return fingerprint([fill](TensorSpec& s) {
-      s.output.mask = Mask{.causal = true, .fill = fill};
-    });
-  };
-  for (const double fill : {-1.0, 0.0, -0.0}) all.push_back(filled(fill));
-  all.push_back(fingerprint([](TensorSpec& s) {
-    std::get<PairExtent>(s.extent).heads = {0, 5};
-  }));
-  all.push_back(fingerprint([](TensorSpec& s) {
-    s.encoding.As<T5Spec>()->bucket_rule = BucketRule::kFloat32Log;
-  }));
-  all.push_back(
-      fingerprint([](TensorSpec& s) { s.output.values = Values::kBuckets; }));
-  std::sort(all.begin(), all.end());
-  EXPECT_EQ(std::adjacent_find(all.begin(), all.end()), all.end());
+  for (const char* rest :
+       {"output {data_type: DATA_TYPE_F16}", "output {form: FORM_DENSE}",
+        "output {scale: 2}", "output {mask {causal: true}}",
+        "output {mask {causal: true fill_value: -1}}",
+        "output {mask {causal: true fill_value: 0}}",
+        "output {mask {causal: true fill_value: -0}}",
+        "pair {heads {begin: 0 end: 5}}",
+        "t5 {bucket_rule: BUCKET_RULE_FLOAT32_LOG}",
+        "output {values: VALUES_BUCKETS}"}) {
+    all.push_back(fingerprint(rest));
+  }
+  ExpectAllDifferent(all);
 }
 
 TEST_F(EngineTest, EncodingFingerprintsIgnoreWindowsAndTypes) {
-  const T5Spec t5 = RandomT5(6, true);
-  const PlanPtr a = Plan({t5, PairOf(8, 8, 0), {}});
+  const PlanPtr a = Plan(OverPairs(RandomT5(true), 8, 8));
   const PlanPtr b =
-      Plan({t5,
-            PairOf(100, 50, 3),
-            {.data_type = DataType::kBF16, .mask = Mask{.causal = true}}});
+      Plan(WithOutput(OverPairs(RandomT5(true), 100, 50, 3),
+                      "data_type: DATA_TYPE_BF16 mask {causal: true}"));
   EXPECT_EQ(a->encoding_fingerprint(), b->encoding_fingerprint());
-  const PlanPtr c = Plan({RandomT5(6, false), PairOf(8, 8, 0), {}});
+  const PlanPtr c = Plan(OverPairs(RandomT5(false), 8, 8));
   EXPECT_NE(a->encoding_fingerprint(), c->encoding_fingerprint());
 }
 
 TEST_F(EngineTest, ResolvedSpecsPlanToTheSameBytes) {
-  for (TensorSpec spec : PairSpecs()) {
-    spec.output.mask = Mask{.causal = true};
-    spec.output.form = Form::kDense;
-    std::get<PairExtent>(spec.extent).query_offset = 2;
+  std::vector<v1::TensorSpec> specs = {
+      AtPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), {4, 5, 6}, {9, 1})};
+  for (const v1::TensorSpec& spec : PairSpecs()) {
+    specs.push_back(Masked(Dense(spec), "causal: true"));
+    specs.back().mutable_pair()->set_query_offset(2);
+  }
+  for (const v1::TensorSpec& spec : specs) {
     const PlanPtr plan = Plan(spec);
     EXPECT_EQ(Plan(plan->resolved_spec())->fingerprint(), plan->fingerprint());
   }
-  PairExtent lists;
-  lists.query_positions = {4, 5, 6};
-  lists.key_positions = {9, 1};
-  const PlanPtr plan = Plan({Alibi(AlibiVariant::kSymmetric), lists, {}});
-  EXPECT_EQ(Plan(plan->resolved_spec())->fingerprint(), plan->fingerprint());
 }
 
 TEST_F(EngineTest, BadRequestsAreRefusedByField) {
-  struct Case {
-    const char* name;
-    void (*change)(TensorSpec&);
-    const char* message;
-  };
-  const auto pair = [](TensorSpec& s) -> PairExtent& {
-    return std::get<PairExtent>(s.extent);
-  };
-  static const auto P = pair;
-  const Case cases[] = {
-      {"no extent", [](TensorSpec& s) { s.extent = std::monostate(); },
-       "extent: not set, want pair"},
-      {"other extent",
-       [](TensorSpec& s) {
-         s.extent = TableExtent{.positions = Range{0, 4}};
-       },
-       "extent: got table, want pair"},
-      {"zero queries", [](TensorSpec& s) { P(s).query_length = 0; },
-       "pair.query_length: not set"},
-      {"negative keys", [](TensorSpec& s) { P(s).key_length = -4; },
-       "pair.key_length: got -4"},
-      {"huge", [](TensorSpec& s) { P(s).key_length = INT64_MAX; },
-       "pair.key_length: got 9223372036854775807"},
-      {"unaligned",
-       [](TensorSpec& s) {
-         P(s).query_offset.reset();
-         P(s).key_length = 9;
-       },
-       "pair.alignment: not set"},
-      {"offset", [](TensorSpec& s) { P(s).query_offset = INT64_MIN; },
-       "pair.query_offset: got -9223372036854775808"},
-      {"empty window",
-       [](TensorSpec& s) {
-         P(s).queries = {3, 3};
-       },
-       "pair.queries: got [3, 3)"},
-      {"window past the end",
-       [](TensorSpec& s) {
-         P(s).keys = {0, 9};
-       },
+  const std::string pair = "pair {query_length: 8 key_length: 8} ";
+  const std::pair<std::string, const char*> kCases[] = {
+      {"", "extent: not set, want pair"},
+      {"table {positions {end: 4}}", "extent: got table, want pair"},
+      {"pair {key_length: 8}", "pair.query_length: not set"},
+      {"pair {query_length: 8}", "pair.key_length: not set"},
+      {"pair {query_length: 8 key_length: 9}", "pair.alignment: not set"},
+      {pair + "pair {queries {begin: 3 end: 3}}", "pair.queries: got [3, 3)"},
+      {pair + "pair {keys {end: 9}}",
        "pair.keys: got [0, 9), want a range that is not empty inside [0, 8)"},
-      {"reversed window",
-       [](TensorSpec& s) {
-         P(s).heads = {4, 1};
-       },
-       "pair.heads: got [4, 1)"},
-      {"lists and lengths",
-       [](TensorSpec& s) {
-         P(s).query_positions = {1, 2};
-       },
+      {pair + "pair {heads {begin: 4 end: 1}}", "pair.heads: got [4, 1)"},
+      {pair + "pair {query_positions {positions: [1, 2]}}",
        "pair.query_positions: got query_length"},
-      {"list past the bound",
-       [](TensorSpec& s) {
-         P(s) = PairExtent();
-         P(s).query_positions = {1, (int64_t{1} << 40) + 1};
-         P(s).key_positions = {1};
-       },
+      {"pair {query_positions {positions: [1, 1099511627777]} "
+       "key_positions {positions: 1}}",
        "pair.query_positions.positions[1]: got 1099511627777"},
-      {"form", [](TensorSpec& s) { s.output.form = Form::kTable; },
+      {pair + "output {form: FORM_TABLE}",
        "output.form: got TABLE, want TOEPLITZ or DENSE for t5"},
-      {"listed diagonals",
-       [](TensorSpec& s) {
-         P(s) = PairExtent();
-         P(s).query_positions = {1, 5};
-         P(s).key_positions = {1};
-         s.output.form = Form::kToeplitz;
-       },
+      {"pair {query_positions {positions: [1, 5]} "
+       "key_positions {positions: 1}} output {form: FORM_TOEPLITZ}",
        "output.form: got TOEPLITZ, want DENSE for t5 at listed positions"},
-      {"indices as floats",
-       [](TensorSpec& s) {
-         s.output.values = Values::kBuckets;
-         s.output.data_type = DataType::kF32;
-       },
+      {pair + "output {values: VALUES_BUCKETS data_type: DATA_TYPE_F32}",
        "output.data_type: got F32, want I32"},
-      {"bias as integers",
-       [](TensorSpec& s) { s.output.data_type = DataType::kI32; },
+      {pair + "output {data_type: DATA_TYPE_I32}",
        "output.data_type: got I32, want F64"},
-      {"window", [](TensorSpec& s) { s.output.mask = Mask{.window_left = -1}; },
-       "output.mask.window_left: got -1"},
-      {"fill NaN",
-       [](TensorSpec& s) { s.output.mask = Mask{.causal = true, .fill = NAN}; },
+      {pair + "output {mask {causal: true fill_value: nan}}",
        "output.mask.fill_value: got NaN"},
-      {"fill overflows",
-       [](TensorSpec& s) {
-         s.output.data_type = DataType::kF16;
-         s.output.mask = Mask{.causal = true, .fill = -70000.0};
-       },
+      {pair + "output {mask {causal: true fill_lowest: false}}",
+       "output.mask.fill_lowest: got false"},
+      {pair + "output {data_type: DATA_TYPE_F16 "
+              "mask {causal: true fill_value: -70000}}",
        "output.mask.fill_value: got -70000, want a number that F16 can hold"},
-      {"masked indices",
-       [](TensorSpec& s) {
-         s.output.values = Values::kBuckets;
-         s.output.mask = Mask{.causal = true};
-       },
+      {pair + "output {values: VALUES_BUCKETS mask {causal: true}}",
        "output.mask: got a mask, want none"},
-      {"too large",
-       [](TensorSpec& s) {
-         P(s).query_length = P(s).key_length = int64_t{1} << 40;
-         s.output.form = Form::kDense;
-       },
+      {"pair {query_length: 1099511627776 key_length: 1099511627776} "
+       "output {form: FORM_DENSE}",
        "extent: got shape [6, 1099511627776, 1099511627776] of F32"},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.name);
-    TensorSpec spec{RandomT5(6, true), PairOf(8, 8, 0), {}};
-    c.change(spec);
+  for (const auto& [rest, message] : kCases) {
+    v1::TensorSpec spec = RandomT5(true);
+    ASSERT_TRUE(google::protobuf::TextFormat::MergeFromString(rest, &spec));
     EXPECT_THAT(MakePlan(spec), StatusIs(absl::StatusCode::kInvalidArgument,
-                                         HasSubstr(c.message)));
+                                         HasSubstr(message)))
+        << rest;
   }
 }
 

@@ -5,26 +5,24 @@
 #include <cstring>
 #include <vector>
 
-#include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/alibi.h"
-#include "core/encoding/spec/sinusoidal.h"
 #include "gtest/gtest.h"
+#include "tests/testing/filled.h"
 
 namespace attnbias::golden_test {
 namespace {
 
 struct GoldenSinusoid {
-  int64_t dim;
+  int32_t dim;
   double base;
   int64_t position;
   int64_t column;
   uint64_t bits;
   DataType type;
-  SinusoidalLayout layout;
+  v1::SinusoidalLayout layout;
 };
 
 struct GoldenAlibi {
-  int64_t num_heads;
+  int32_t num_heads;
   int64_t head;
   int64_t relative_position;
   uint64_t bits;
@@ -41,13 +39,14 @@ uint64_t BitsAt(const std::byte* data, DataType type) {
 
 TEST(Golden, Sinusoids) {
   for (const GoldenSinusoid& golden : kGoldenSinusoids) {
-    SinusoidalSpec spec = {.dim = golden.dim, .layout = golden.layout};
-    if (golden.layout != SinusoidalLayout::kTensor2Tensor) {
-      spec.base = golden.base;
+    v1::Sinusoidal spec;
+    spec.set_dim(golden.dim);
+    spec.set_layout(golden.layout);
+    if (golden.layout != v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR) {
+      spec.set_base(golden.base);
     }
     const auto evaluator =
-        (*MakeEncoding(spec, Output()))
-            ->prepare({golden.type}, *SupportedKernelSets().front());
+        MakeWith(spec)->prepare({golden.type}, *SupportedKernelSets().front());
     std::vector<std::byte> row(golden.dim * SizeOf(golden.type));
     evaluator->Fill({{0, 1}, {golden.position, golden.position + 1}},
                     row.data(), 0);
@@ -60,10 +59,10 @@ TEST(Golden, Sinusoids) {
 
 TEST(Golden, Alibis) {
   for (const GoldenAlibi& golden : kGoldenAlibis) {
-    const AlibiSpec spec = {.num_heads = golden.num_heads};
+    v1::Alibi spec;
+    spec.set_num_heads(golden.num_heads);
     const auto evaluator =
-        (*MakeEncoding(spec, Output()))
-            ->prepare({golden.type}, *SupportedKernelSets().front());
+        MakeWith(spec)->prepare({golden.type}, *SupportedKernelSets().front());
     std::byte element[8];
     evaluator->Fill({{golden.head, golden.head + 1},
                      {golden.relative_position, golden.relative_position + 1}},

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,8 +19,6 @@
 #include "core/kernel/kernel_set.h"
 #include "core/logits/error_bound.h"
 #include "core/logits/positional_logits.h"
-#include "core/logits/spec/decomposed_relative_positions.h"
-#include "core/logits/spec/sequence_terms.h"
 #include "core/tensor/element.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -39,9 +38,9 @@ using ::testing::StartsWith;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr Direction kDirections[] = {Direction::kLeftToRight,
-                                     Direction::kRightToLeft,
-                                     Direction::kBidirectional};
+constexpr v1::Direction kDirections[] = {v1::DIRECTION_LEFT_TO_RIGHT,
+                                         v1::DIRECTION_RIGHT_TO_LEFT,
+                                         v1::DIRECTION_BIDIRECTIONAL};
 
 absl::StatusOr<BudgetedBuffer> AllocatePoisoned(int64_t bytes) {
   BudgetedBuffer buffer;
@@ -73,16 +72,16 @@ long double Sinusoid(int64_t position, int64_t column, int64_t dim) {
   return cosine ? std::cos(angle) : std::sin(angle);
 }
 
-Sum TableVector(const RelativeTableSpec& term, const LogitsSpec& spec,
+Sum TableVector(const v1::RelativeTable& term, const v1::LogitsSpec& spec,
                 int64_t head, int64_t relative, int64_t k) {
   const int64_t row =
-      term.sign == RelativeSign::kKeyMinusQuery
-          ? std::clamp(relative, -*term.left, *term.right) + *term.left
-          : std::clamp(-relative, -*term.right, *term.left) + *term.right;
-  const Table& table = *term.table;
+      term.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY
+          ? std::clamp(relative, -term.left(), term.right()) + term.left()
+          : std::clamp(-relative, -term.right(), term.left()) + term.right();
+  const Table table = TableAt(term.table());
   const int64_t lane = table.shape().size() == 3 ? head : 0;
-  const int64_t rows = *term.left + *term.right + 1;
-  const long double value = table.At((lane * rows + row) * spec.head_dim + k);
+  const int64_t rows = term.left() + term.right() + 1;
+  const long double value = table.At((lane * rows + row) * spec.head_dim() + k);
   return {value, std::fabs(value)};
 }
 
@@ -111,70 +110,72 @@ long double OnAxis(const Table& table, int64_t query, int64_t key,
   return Stretched(table, row, 2 * longer - 1, k);
 }
 
-Sum GridVector(const DecomposedRelativePositionsSpec& term, int64_t i,
+Sum GridVector(const v1::DecomposedRelativePositions& term, int64_t i,
                int64_t j, int64_t k) {
   Sum sum;
-  sum.Add(1, OnAxis(*term.rel_pos_h, i / term.query_width, j / term.key_width,
-                    term.query_height, term.key_height, k));
-  sum.Add(1, OnAxis(*term.rel_pos_w, i % term.query_width, j % term.key_width,
-                    term.query_width, term.key_width, k));
+  sum.Add(1, OnAxis(TableAt(term.rel_pos_h()), i / term.query_width(),
+                    j / term.key_width(), term.query_height(),
+                    term.key_height(), k));
+  sum.Add(
+      1, OnAxis(TableAt(term.rel_pos_w()), i % term.query_width(),
+                j % term.key_width(), term.query_width(), term.key_width(), k));
   return sum;
 }
 
 // Number k of the vector that head `head` has for key j, which lies `relative`
 // after the query.
-Sum VectorOf(const LogitsSpec& spec, int64_t head, int64_t relative, int64_t j,
-             int64_t k) {
-  if (const auto* term = spec.term.As<ShawKeysSpec>()) {
-    return TableVector(*term, spec, head, relative, k);
+Sum VectorOf(const v1::LogitsSpec& spec, int64_t head, int64_t relative,
+             int64_t j, int64_t k) {
+  if (spec.has_shaw_keys()) {
+    return TableVector(spec.shaw_keys(), spec, head, relative, k);
   }
-  if (const auto* term = spec.term.As<ShawValuesSpec>()) {
-    return TableVector(*term, spec, head, relative, k);
+  if (spec.has_shaw_values()) {
+    return TableVector(spec.shaw_values(), spec, head, relative, k);
   }
-  if (const auto* term = spec.term.As<DecomposedRelativePositionsSpec>()) {
-    return GridVector(*term, j - relative, j, k);
+  if (spec.has_decomposed_relative_positions()) {
+    return GridVector(spec.decomposed_relative_positions(), j - relative, j, k);
   }
   std::function<long double(int64_t)> source;
-  const std::optional<Table>* projection = nullptr;
+  v1::TableRef projection;
   int64_t width = 0;
-  if (const auto* term = spec.term.As<SinusoidalDistancesSpec>()) {
+  if (spec.has_sinusoidal_distances()) {
+    const v1::SinusoidalDistances& term = spec.sinusoidal_distances();
     int64_t distance = -relative;
-    if (term->clamp_len.has_value()) {
-      distance =
-          std::min(std::max(distance, -*term->clamp_len), *term->clamp_len);
+    if (term.has_clamp_len()) {
+      distance = std::clamp(distance, -term.clamp_len(), term.clamp_len());
     }
-    if (term->symmetric) distance = std::abs(distance);
-    width = term->sinusoidal.dim;
+    if (term.symmetric()) distance = std::abs(distance);
+    width = term.sinusoidal().dim();
     source = [=](int64_t m) { return Sinusoid(distance, m, width); };
-    projection = &term->projection;
+    projection = term.projection();
   } else {
-    const auto& absolute = *spec.term.As<AbsoluteKeysSpec>();
-    const Table& table = *absolute.positions;
+    const Table table = TableAt(spec.absolute_keys().positions());
     width = table.shape().back();
     const int64_t lane = table.shape().size() == 3 ? head : 0;
     const int64_t rows = table.shape()[table.shape().size() - 2];
-    source = [=, &table](int64_t m) -> long double {
+    source = [=](int64_t m) -> long double {
       return table.At((lane * rows + j) * width + m);
     };
-    projection = &absolute.projection;
+    projection = spec.absolute_keys().projection();
   }
   Sum sum;
-  if (!projection->has_value()) {
+  if (projection.sha256().empty()) {
     sum.Add(1, source(k));
     return sum;
   }
+  const Table weights = TableAt(projection);
   for (int64_t m = 0; m < width; ++m) {
-    sum.Add((*projection)->At((head * spec.head_dim + k) * width + m),
-            source(m));
+    sum.Add(weights.At((head * spec.head_dim() + k) * width + m), source(m));
   }
   return sum;
 }
 
-bool IsVisible(const LogitsSpec& spec, int64_t offset, int64_t i, int64_t j) {
-  switch (*spec.direction) {
-    case Direction::kLeftToRight:
+bool IsVisible(const v1::LogitsSpec& spec, int64_t offset, int64_t i,
+               int64_t j) {
+  switch (spec.direction()) {
+    case v1::DIRECTION_LEFT_TO_RIGHT:
       return j <= i + offset;
-    case Direction::kRightToLeft:
+    case v1::DIRECTION_RIGHT_TO_LEFT:
       return j >= i + offset;
     default:
       return true;
@@ -208,8 +209,8 @@ class LogitsTest : public ::testing::Test {
     });
   }
 
-  PositionalLogitsPtr Make(const LogitsSpec& spec) {
-    absl::StatusOr<LogitsPlanPtr> plan = LogitsPlan::Make(spec, {});
+  PositionalLogitsPtr Make(const v1::LogitsSpec& spec) {
+    absl::StatusOr<LogitsPlanPtr> plan = PlanOf(spec);
     EXPECT_THAT(plan, IsOk());
     if (!plan.ok()) return nullptr;
     auto logits = Create(*plan, Resources());
@@ -223,14 +224,14 @@ class LogitsTest : public ::testing::Test {
       const PositionalLogits& logits, const std::vector<double>& input,
       int64_t first_row, int64_t num_rows) {
     const LogitsPlan& plan = logits.plan();
-    const LogitsSpec& spec = plan.spec();
-    const std::string bytes = ToBytes(spec.data_type, input);
+    const v1::LogitsSpec& spec = plan.spec();
+    const std::string bytes = ToBytes(plan.input_type(), input);
     const absl::Status fits =
         plan.CheckRows(first_row, num_rows, static_cast<int64_t>(bytes.size()));
     if (!fits.ok()) return fits;
     const RowBlock block = {first_row, num_rows,
                             reinterpret_cast<const std::byte*>(bytes.data())};
-    const int64_t lines = spec.num_heads * num_rows;
+    const int64_t lines = spec.num_heads() * num_rows;
     std::vector<double> result;
     for (int64_t begin = 0, size = 1; begin < lines; size += 3) {
       const Range part = {begin, std::min(begin + size, lines)};
@@ -241,10 +242,10 @@ class LogitsTest : public ::testing::Test {
                        std::make_shared<Caller>(), std::move(done));
       });
       if (!done.ok()) return done;
-      const int64_t element = SizeOf(spec.output_data_type);
+      const int64_t element = SizeOf(plan.output_type());
       for (int64_t at = 0; at < part_bytes; at += element) {
         result.push_back(
-            ReadElement(spec.output_data_type, out.bytes.data() + at));
+            ReadElement(plan.output_type(), out.bytes.data() + at));
       }
       begin = part.end;
     }
@@ -253,33 +254,35 @@ class LogitsTest : public ::testing::Test {
 
   // Every element is within the promised bound of the definition, or the fill,
   // with an accelerator and without.
-  void ExpectTheDefinition(const LogitsSpec& spec, int seed = 1) {
+  void ExpectTheDefinition(const v1::LogitsSpec& spec, int seed = 1) {
     kernels_ = &accelerated_;
     ExpectTheDefinitionOfKernels(spec, seed);
     kernels_ = SupportedKernelSets().front();
     ExpectTheDefinitionOfKernels(spec, seed);
   }
 
-  void ExpectTheDefinitionOfKernels(const LogitsSpec& spec, int seed) {
+  void ExpectTheDefinitionOfKernels(const v1::LogitsSpec& spec, int seed) {
     const auto logits = Make(spec);
     ASSERT_NE(logits, nullptr);
     vectors_.clear();
     const LogitsPlan& plan = logits->plan();
-    const bool values = spec.term.As<ShawValuesSpec>() != nullptr;
-    const int64_t width = spec.bias_alone ? 0
-                          : values        ? spec.key_length
-                                          : spec.head_dim;
-    const std::vector<double> input = Random(
-        spec.data_type, spec.num_heads * spec.query_length * width, seed + 100);
-    const auto got = Compute(*logits, input, 0, spec.query_length);
+    const bool values = spec.has_shaw_values();
+    const int64_t width = spec.bias_alone() ? 0
+                          : values          ? spec.key_length()
+                                            : spec.head_dim();
+    const std::vector<double> input =
+        Random(plan.input_type(),
+               spec.num_heads() * spec.query_length() * width, seed + 100);
+    const auto got = Compute(*logits, input, 0, spec.query_length());
     ASSERT_THAT(got, IsOk());
-    ASSERT_EQ(got->size(), spec.num_heads * spec.query_length *
-                               (values ? spec.head_dim : spec.key_length));
+    ASSERT_EQ(got->size(), spec.num_heads() * spec.query_length() *
+                               (values ? spec.head_dim() : spec.key_length()));
     size_t at = 0;
-    for (int64_t h = 0; h < spec.num_heads; ++h) {
-      for (int64_t i = 0; i < spec.query_length; ++i) {
-        const double* row = input.data() + (h * spec.query_length + i) * width;
-        const int64_t count = values ? spec.head_dim : spec.key_length;
+    for (int64_t h = 0; h < spec.num_heads(); ++h) {
+      for (int64_t i = 0; i < spec.query_length(); ++i) {
+        const double* row =
+            input.data() + (h * spec.query_length() + i) * width;
+        const int64_t count = values ? spec.head_dim() : spec.key_length();
         for (int64_t n = 0; n < count; ++n, ++at) {
           const std::string where = absl::StrCat("[", h, ", ", i, ", ", n, "]");
           if (values) {
@@ -297,11 +300,10 @@ class LogitsTest : public ::testing::Test {
   // VectorOf, each computed once.
   const Sum& Vector(const LogitsPlan& plan, int64_t h, int64_t i, int64_t j,
                     int64_t k) {
-    const LogitsSpec& spec = plan.spec();
-    const bool by_pair =
-        spec.term.As<DecomposedRelativePositionsSpec>() != nullptr;
-    const bool by_key = spec.term.As<AbsoluteKeysSpec>() != nullptr;
-    const int64_t place = by_pair  ? i * spec.key_length + j
+    const v1::LogitsSpec& spec = plan.spec();
+    const bool by_pair = spec.has_decomposed_relative_positions();
+    const bool by_key = spec.has_absolute_keys();
+    const int64_t place = by_pair  ? i * spec.key_length() + j
                           : by_key ? j
                                    : j - i;
     const auto [known, is_new] = vectors_.try_emplace({h, place, k});
@@ -313,13 +315,11 @@ class LogitsTest : public ::testing::Test {
 
   Sum Product(const LogitsPlan& plan, int64_t h, int64_t i, int64_t j,
               const double* query) {
-    const LogitsSpec& spec = plan.spec();
+    const v1::LogitsSpec& spec = plan.spec();
     Sum sum;
-    for (int64_t k = 0; k < spec.head_dim; ++k) {
-      long double factor = spec.bias_alone ? 0 : query[k];
-      if (spec.query_bias.has_value()) {
-        factor += spec.query_bias->At(h, k);
-      }
+    for (int64_t k = 0; k < spec.head_dim(); ++k) {
+      long double factor = spec.bias_alone() ? 0 : query[k];
+      if (plan.query_bias().has_value()) factor += plan.query_bias()->At(h, k);
       sum.Add(factor, Vector(plan, h, i, j, k));
     }
     return sum;
@@ -327,9 +327,9 @@ class LogitsTest : public ::testing::Test {
 
   Sum WeighedSum(const LogitsPlan& plan, int64_t h, int64_t i, int64_t k,
                  const double* weights) {
-    const LogitsSpec& spec = plan.spec();
+    const v1::LogitsSpec& spec = plan.spec();
     Sum sum;
-    for (int64_t j = 0; j < spec.key_length; ++j) {
+    for (int64_t j = 0; j < spec.key_length(); ++j) {
       if (!IsVisible(spec, plan.query_offset(), i, j)) continue;
       sum.Add(weights[j], Vector(plan, h, i, j, k));
     }
@@ -338,21 +338,21 @@ class LogitsTest : public ::testing::Test {
 
   static void ExpectNear(const LogitsPlan& plan, const Sum& exact, double got,
                          const std::string& where) {
-    const LogitsSpec& spec = plan.spec();
-    const auto scale = static_cast<long double>(spec.scale);
+    const v1::LogitsSpec& spec = plan.spec();
+    const auto scale = static_cast<long double>(spec.scale());
     const auto bound = static_cast<long double>(LogitsErrorBound(
         plan.work_type(), plan.roundings(),
         static_cast<double>(exact.magnitude * std::fabs(scale))));
     const long double value = exact.value * scale;
     // Half an ulp of the largest number that may have been rounded.
-    const int bits = spec.output_data_type == DataType::kF64   ? 53
-                     : spec.output_data_type == DataType::kF32 ? 24
-                     : spec.output_data_type == DataType::kF16 ? 11
-                                                               : 8;
+    const int bits = plan.output_type() == DataType::kF64   ? 53
+                     : plan.output_type() == DataType::kF32 ? 24
+                     : plan.output_type() == DataType::kF16 ? 11
+                                                            : 8;
     const long double rounding =
         std::ldexp(std::fabs(value) + bound, -bits) + 0x1p-25L;
     const bool rounds =
-        plan.work_type() != spec.output_data_type || spec.scale != 1;
+        plan.work_type() != plan.output_type() || spec.scale() != 1;
     ASSERT_LE(std::fabs(got - value), bound + (rounds ? rounding : 0)) << where;
   }
 
@@ -377,11 +377,11 @@ const Extent kExtents[] = {
     {6, 8, 20}, {6, 8, 3},  {140, 150, 5}, {300, 40, 9}, {2, 400, {}},
 };
 
-void ForEachExtent(const std::function<void(LogitsSpec)>& body) {
+void ForEachExtent(const std::function<void(v1::LogitsSpec)>& body) {
   for (const Extent& extent : kExtents) {
-    for (Direction direction : kDirections) {
-      LogitsSpec spec = Base(extent.queries, extent.keys, extent.offset);
-      spec.direction = direction;
+    for (v1::Direction direction : kDirections) {
+      v1::LogitsSpec spec = Base(extent.queries, extent.keys, extent.offset);
+      spec.set_direction(direction);
       SCOPED_TRACE(absl::StrCat(extent.queries, " queries, ", extent.keys,
                                 " keys, direction ",
                                 static_cast<int>(direction)));
@@ -392,67 +392,71 @@ void ForEachExtent(const std::function<void(LogitsSpec)>& body) {
 
 TEST_F(LogitsTest, ShawKeys) {
   for (auto [left, right] : {std::pair(2, 2), {3, 1}, {0, 4}, {500, 0}}) {
-    ForEachExtent([&](LogitsSpec spec) {
-      spec.term = ShawKeys(left, right, spec.head_dim);
+    ForEachExtent([&](v1::LogitsSpec spec) {
+      *spec.mutable_shaw_keys() = ShawKeys(left, right, spec.head_dim());
       ExpectTheDefinition(spec);
     });
   }
 }
 
 TEST_F(LogitsTest, AnAcceleratorMultiplies) {
-  LogitsSpec spec = Base(30, 40);
-  spec.term = ShawKeys(2, 2, spec.head_dim);
+  v1::LogitsSpec spec = Base(30, 40);
+  *spec.mutable_shaw_keys() = ShawKeys(2, 2, spec.head_dim());
   ExpectTheDefinition(spec);
   EXPECT_GT(device_log_.launches, 0);
 }
 
 TEST_F(LogitsTest, ShawKeysOfEveryHeadItsOwn) {
-  ForEachExtent([&](LogitsSpec spec) {
-    spec.term = Shaw<ShawKeysSpec>(
+  ForEachExtent([&](v1::LogitsSpec spec) {
+    *spec.mutable_shaw_keys() = Shaw(
         3, 1,
-        RandomTable(DataType::kF32, {spec.num_heads, 5, spec.head_dim}, 2));
+        RandomRef(DataType::kF32, {spec.num_heads(), 5, spec.head_dim()}, 2));
     ExpectTheDefinition(spec);
   });
 }
 
 TEST_F(LogitsTest, ShawValues) {
   for (auto [left, right] : {std::pair(2, 2), {3, 1}, {0, 0}, {500, 500}}) {
-    ForEachExtent([&](LogitsSpec spec) {
-      spec.term = Shaw<ShawValuesSpec>(
+    ForEachExtent([&](v1::LogitsSpec spec) {
+      *spec.mutable_shaw_values() = Shaw(
           left, right,
-          RandomTable(DataType::kF32, {left + right + 1, spec.head_dim}, 3));
+          RandomRef(DataType::kF32, {left + right + 1, spec.head_dim()}, 3));
       ExpectTheDefinition(spec);
     });
   }
 }
 
 TEST_F(LogitsTest, ShawTablesThatCountTheOtherWay) {
-  ForEachExtent([&](LogitsSpec spec) {
-    const auto ask = [&](auto term) {
-      term.sign = RelativeSign::kQueryMinusKey;
-      spec.term = term;
-      ExpectTheDefinition(spec);
+  ForEachExtent([&](v1::LogitsSpec spec) {
+    const auto reversed = [](int64_t left, int64_t right,
+                             const v1::TableRef& table) {
+      v1::RelativeTable term = Shaw(left, right, table);
+      term.set_sign(v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
+      return term;
     };
-    const Table shared = RandomTable(DataType::kF32, {5, spec.head_dim}, 4);
-    ask(Shaw<ShawKeysSpec>(3, 1, shared));
-    ask(Shaw<ShawValuesSpec>(3, 1, shared));
-    ask(Shaw<ShawKeysSpec>(
+    const v1::TableRef shared =
+        RandomRef(DataType::kF32, {5, spec.head_dim()}, 4);
+    *spec.mutable_shaw_keys() = reversed(3, 1, shared);
+    ExpectTheDefinition(spec);
+    *spec.mutable_shaw_values() = reversed(3, 1, shared);
+    ExpectTheDefinition(spec);
+    *spec.mutable_shaw_keys() = reversed(
         1, 3,
-        RandomTable(DataType::kF32, {spec.num_heads, 5, spec.head_dim}, 5)));
+        RandomRef(DataType::kF32, {spec.num_heads(), 5, spec.head_dim()}, 5));
+    ExpectTheDefinition(spec);
   });
 }
 
 TEST_F(LogitsTest, TransformerXl) {
   for (bool symmetric : {false, true}) {
-    for (std::optional<int64_t> clamp : {std::optional<int64_t>(), {4}}) {
-      ForEachExtent([&](LogitsSpec spec) {
-        SinusoidalDistancesSpec term =
-            TransformerXl(6, spec.num_heads * spec.head_dim);
-        term.symmetric = symmetric;
-        term.clamp_len = clamp;
-        spec.term = term;
-        spec.query_bias =
-            RandomTable(DataType::kF32, {spec.num_heads, spec.head_dim}, 9);
+    for (const int64_t clamp : {0, 4}) {
+      ForEachExtent([&](v1::LogitsSpec spec) {
+        v1::SinusoidalDistances& term = *spec.mutable_sinusoidal_distances();
+        term = TransformerXl(6, spec.num_heads() * spec.head_dim());
+        term.set_symmetric(symmetric);
+        if (clamp > 0) term.set_clamp_len(clamp);
+        *spec.mutable_query_bias() =
+            RandomRef(DataType::kF32, {spec.num_heads(), spec.head_dim()}, 9);
         ExpectTheDefinition(spec);
       });
     }
@@ -460,46 +464,44 @@ TEST_F(LogitsTest, TransformerXl) {
 }
 
 TEST_F(LogitsTest, TransformerXlBiasAlone) {
-  LogitsSpec spec = Base(6, 9);
-  spec.term = TransformerXl(6, spec.num_heads * spec.head_dim);
-  spec.query_bias =
-      RandomTable(DataType::kF32, {spec.num_heads, spec.head_dim}, 9);
-  spec.bias_alone = true;
+  v1::LogitsSpec spec = Base(6, 9);
+  *spec.mutable_sinusoidal_distances() =
+      TransformerXl(6, spec.num_heads() * spec.head_dim());
+  *spec.mutable_query_bias() =
+      RandomRef(DataType::kF32, {spec.num_heads(), spec.head_dim()}, 9);
+  spec.set_bias_alone(true);
   ExpectTheDefinition(spec);
 }
 
 TEST_F(LogitsTest, SinusoidsUnprojected) {
-  LogitsSpec spec = Base(30, 40);
-  SinusoidalDistancesSpec term;
-  term.sinusoidal.dim = spec.head_dim;
-  term.sinusoidal.layout = SinusoidalLayout::kConcatenated;
-  spec.term = term;
+  v1::LogitsSpec spec = Base(30, 40);
+  *spec.mutable_sinusoidal_distances() = TransformerXl(spec.head_dim(), 1);
+  spec.mutable_sinusoidal_distances()->clear_projection();
   ExpectTheDefinition(spec);
 }
 
 TEST_F(LogitsTest, AbsoluteKeys) {
-  ForEachExtent([&](LogitsSpec spec) {
-    const int64_t width = spec.num_heads * spec.head_dim;
-    AbsoluteKeysSpec term;
-    term.positions = RandomTable(DataType::kF32, {spec.key_length + 3, 4}, 4);
-    term.projection = RandomTable(DataType::kF32, {width, 4}, 5);
-    spec.term = term;
+  ForEachExtent([&](v1::LogitsSpec spec) {
+    const int64_t width = spec.num_heads() * spec.head_dim();
+    v1::AbsoluteKeys& term = *spec.mutable_absolute_keys();
+    *term.mutable_positions() =
+        RandomRef(DataType::kF32, {spec.key_length() + 3, 4}, 4);
+    *term.mutable_projection() = RandomRef(DataType::kF32, {width, 4}, 5);
     ExpectTheDefinition(spec);
-    term.projection.reset();
-    term.positions = RandomTable(DataType::kF32, {410, spec.head_dim}, 4);
-    spec.term = term;
+    term.clear_projection();
+    *term.mutable_positions() =
+        RandomRef(DataType::kF32, {410, spec.head_dim()}, 4);
     ExpectTheDefinition(spec);
-    term.positions =
-        RandomTable(DataType::kF32, {spec.num_heads, 402, spec.head_dim}, 4);
-    spec.term = term;
+    *term.mutable_positions() =
+        RandomRef(DataType::kF32, {spec.num_heads(), 402, spec.head_dim()}, 4);
     ExpectTheDefinition(spec);
   });
 }
 
 TEST_F(LogitsTest, DecomposedRelativePositions) {
   struct Case {
-    std::array<int64_t, 2> queries;
-    std::array<int64_t, 2> keys;
+    std::array<int, 2> queries;
+    std::array<int, 2> keys;
     std::array<int64_t, 2> rows;
   };
   const Case cases[] = {
@@ -514,18 +516,18 @@ TEST_F(LogitsTest, DecomposedRelativePositions) {
   for (const Case& each : cases) {
     SCOPED_TRACE(absl::StrCat(each.queries[0], " x ", each.queries[1], " by ",
                               each.keys[0], " x ", each.keys[1]));
-    LogitsSpec spec = Grids(each.queries, each.keys, each.rows);
+    v1::LogitsSpec spec = Grids(each.queries, each.keys, each.rows);
     ExpectTheDefinition(spec);
-    spec.query_bias =
-        RandomTable(DataType::kF32, {spec.num_heads, spec.head_dim}, 9);
-    spec.scale = -0.3;
+    *spec.mutable_query_bias() =
+        RandomRef(DataType::kF32, {spec.num_heads(), spec.head_dim()}, 9);
+    spec.set_scale(-0.3);
     ExpectTheDefinition(spec);
   }
 }
 
 TEST_F(LogitsTest, SumsOfProductsCountTheirRoundings) {
-  const auto roundings = [](const LogitsSpec& spec) {
-    return (*LogitsPlan::Make(spec, {}))->roundings();
+  const auto roundings = [](const v1::LogitsSpec& spec) {
+    return (*PlanOf(spec))->roundings();
   };
   EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 5})), 5 + 1);
   EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 4})), 5 + 1 + 2);
@@ -536,20 +538,15 @@ TEST_F(LogitsTest, SumsOfProductsCountTheirRoundings) {
 // torch's float32 leads to other rows than real numbers do, which have 6, 5, 4,
 // 2, 1, 0 for the first query; all of them are numpy's for the formula.
 TEST_F(LogitsTest, PlacesInGridsAreThoseOfFloat32) {
-  LogitsSpec spec = Base(8, 6, 0);
-  spec.num_heads = 1;
-  spec.head_dim = 1;
+  v1::LogitsSpec spec = Grids({8, 1}, {6, 1}, {15, 1});
+  spec.set_num_heads(1);
+  spec.set_head_dim(1);
   std::vector<double> indices(15);
-  for (size_t row = 0; row < indices.size(); ++row) {
-    indices[row] = static_cast<double>(row);
-  }
-  spec.term = DecomposedRelativePositionsSpec{
-      .rel_pos_h = TableOf(DataType::kF32, {15, 1}, indices),
-      .rel_pos_w = TableOf(DataType::kF32, {1, 1}, {0}),
-      .query_height = 8,
-      .query_width = 1,
-      .key_height = 6,
-      .key_width = 1};
+  std::iota(indices.begin(), indices.end(), 0);
+  v1::DecomposedRelativePositions& term =
+      *spec.mutable_decomposed_relative_positions();
+  *term.mutable_rel_pos_h() = RefOf(DataType::kF32, {15, 1}, indices);
+  *term.mutable_rel_pos_w() = RefOf(DataType::kF32, {1, 1}, {0});
   EXPECT_THAT(*Compute(*Make(spec), std::vector<double>(8, 1), 0, 8),
               ElementsAre(6, 5, 3, 2, 1, 0, 7, 6, 5, 3, 2, 0,     //
                           8, 7, 6, 4, 3, 1, 9, 8, 7, 5, 4, 2,     //
@@ -565,19 +562,21 @@ TEST_F(LogitsTest, EveryTypeWithinItsBound) {
       for (double scale : {1.0, -0.3}) {
         SCOPED_TRACE(absl::StrCat(std::string(NameOf(in)), " to ",
                                   std::string(NameOf(out))));
-        LogitsSpec spec = Base(11, 17);
-        spec.head_dim = 64;
-        spec.data_type = in;
-        spec.output_data_type = out;
-        spec.scale = scale;
-        spec.term = ShawKeys(4, 3, spec.head_dim, DataType::kBF16);
+        v1::LogitsSpec spec = Base(11, 17);
+        spec.set_head_dim(64);
+        spec.set_data_type(static_cast<v1::DataType>(in));
+        spec.set_output_data_type(static_cast<v1::DataType>(out));
+        spec.set_scale(scale);
+        *spec.mutable_shaw_keys() =
+            ShawKeys(4, 3, spec.head_dim(), DataType::kBF16);
         ExpectTheDefinition(spec);
-        spec.term = Shaw<ShawValuesSpec>(
-            4, 3, RandomTable(DataType::kF16, {8, spec.head_dim}, 3));
+        *spec.mutable_shaw_values() =
+            Shaw(4, 3, RandomRef(DataType::kF16, {8, spec.head_dim()}, 3));
         ExpectTheDefinition(spec);
-        spec.term = TransformerXl(24, spec.num_heads * spec.head_dim);
-        spec.query_bias =
-            RandomTable(DataType::kF32, {spec.num_heads, spec.head_dim}, 9);
+        *spec.mutable_sinusoidal_distances() =
+            TransformerXl(24, spec.num_heads() * spec.head_dim());
+        *spec.mutable_query_bias() =
+            RandomRef(DataType::kF32, {spec.num_heads(), spec.head_dim()}, 9);
         ExpectTheDefinition(spec);
       }
     }
@@ -591,20 +590,21 @@ TEST_F(LogitsTest, SumsOfProductsInEveryTypeWithinTheirBound) {
     for (DataType out : kTypes) {
       SCOPED_TRACE(absl::StrCat(std::string(NameOf(in)), " to ",
                                 std::string(NameOf(out))));
-      LogitsSpec spec = Grids({3, 4}, {3, 4}, {8, 7}, DataType::kBF16);
-      spec.data_type = in;
-      spec.output_data_type = out;
+      v1::LogitsSpec spec = Grids({3, 4}, {3, 4}, {8, 7}, DataType::kBF16);
+      spec.set_data_type(static_cast<v1::DataType>(in));
+      spec.set_output_data_type(static_cast<v1::DataType>(out));
       ExpectTheDefinition(spec);
     }
   }
 }
 
 TEST_F(LogitsTest, LargeTilesOnAllThreads) {
-  LogitsSpec spec = Base(700, 700);
-  spec.num_heads = 2;
-  spec.head_dim = 8;
-  spec.direction = Direction::kLeftToRight;
-  spec.term = TransformerXl(10, spec.num_heads * spec.head_dim);
+  v1::LogitsSpec spec = Base(700, 700);
+  spec.set_num_heads(2);
+  spec.set_head_dim(8);
+  spec.set_direction(v1::DIRECTION_LEFT_TO_RIGHT);
+  *spec.mutable_sinusoidal_distances() =
+      TransformerXl(10, spec.num_heads() * spec.head_dim());
   ExpectTheDefinition(spec);
 }
 
@@ -613,31 +613,31 @@ TEST_F(LogitsTest, LargeTilesOnAllThreads) {
 
 class ShiftTest : public LogitsTest {
  protected:
-  std::vector<double> Shifted(LogitsSpec spec, double per_row) {
-    spec.num_heads = 1;
-    spec.head_dim = 2;
-    spec.fill = -100.0;
+  std::vector<double> Shifted(v1::LogitsSpec spec, double per_row) {
+    spec.set_num_heads(1);
+    spec.set_head_dim(2);
+    spec.set_fill_value(-100);
     std::vector<double> vectors;
     for (int r = -10; r <= 10; ++r) {
       vectors.insert(vectors.end(), {per_row, -static_cast<double>(r)});
     }
-    spec.term =
-        Shaw<ShawKeysSpec>(10, 10, TableOf(DataType::kF32, {21, 2}, vectors));
+    *spec.mutable_shaw_keys() =
+        Shaw(10, 10, RefOf(DataType::kF32, {21, 2}, vectors));
     std::vector<double> queries;
-    for (int64_t i = 0; i < spec.query_length; ++i) {
+    for (int64_t i = 0; i < spec.query_length(); ++i) {
       queries.insert(queries.end(), {static_cast<double>(i), 1});
     }
-    return *Compute(*Make(spec), queries, 0, spec.query_length);
+    return *Compute(*Make(spec), queries, 0, spec.query_length());
   }
 };
 
 TEST_F(ShiftTest, TransformerXlLeavesNoGarbage) {
-  LogitsSpec spec = Base(3, 5);
-  spec.direction = Direction::kLeftToRight;
+  v1::LogitsSpec spec = Base(3, 5);
+  spec.set_direction(v1::DIRECTION_LEFT_TO_RIGHT);
   EXPECT_THAT(Shifted(spec, 10), ElementsAre(2, 1, 0, -100, -100,   //
                                              13, 12, 11, 10, -100,  //
                                              24, 23, 22, 21, 20));
-  spec.direction = Direction::kRightToLeft;
+  spec.set_direction(v1::DIRECTION_RIGHT_TO_LEFT);
   EXPECT_THAT(Shifted(spec, 10), ElementsAre(-100, -100, 0, -1, -2,    //
                                              -100, -100, -100, 10, 9,  //
                                              -100, -100, -100, -100, 20));
@@ -655,21 +655,18 @@ TEST_F(ShiftTest, XlnetAndConformerAreSigned) {
 // Query rows that are all the same show which vector each key uses
 // (encodings.md, cases 29 and 30).
 TEST_F(LogitsTest, ClippedIndices) {
-  const auto indices = [this](
-                           LogitsSpec spec, int64_t left, int64_t right,
-                           RelativeSign sign = RelativeSign::kKeyMinusQuery) {
-    spec.num_heads = 1;
-    spec.head_dim = 1;
-    std::vector<double> vectors;
-    for (int64_t r = 0; r <= left + right; ++r) {
-      vectors.push_back(static_cast<double>(r));
-    }
-    auto term = Shaw<ShawKeysSpec>(
-        left, right, TableOf(DataType::kF32, {left + right + 1, 1}, vectors));
-    term.sign = sign;
-    spec.term = term;
-    return *Compute(*Make(spec), std::vector<double>(spec.query_length, 1), 0,
-                    spec.query_length);
+  const auto indices = [this](v1::LogitsSpec spec, int64_t left, int64_t right,
+                              v1::RelativeSign sign =
+                                  v1::RELATIVE_SIGN_KEY_MINUS_QUERY) {
+    spec.set_num_heads(1);
+    spec.set_head_dim(1);
+    std::vector<double> vectors(left + right + 1);
+    std::iota(vectors.begin(), vectors.end(), 0);
+    *spec.mutable_shaw_keys() = Shaw(
+        left, right, RefOf(DataType::kF32, {left + right + 1, 1}, vectors));
+    spec.mutable_shaw_keys()->set_sign(sign);
+    return *Compute(*Make(spec), std::vector<double>(spec.query_length(), 1), 0,
+                    spec.query_length());
   };
   EXPECT_THAT(indices(Base(3, 5), 2, 2),
               ElementsAre(0, 1, 2, 3, 4, 0, 0, 1, 2, 3, 0, 0, 0, 1, 2));
@@ -679,16 +676,15 @@ TEST_F(LogitsTest, ClippedIndices) {
               ElementsAre(3, 4, 4, 4, 4, 4));
   EXPECT_THAT(std::vector<double>(asymmetric.end() - 6, asymmetric.end()),
               ElementsAre(0, 0, 0, 1, 2, 3));
-  EXPECT_THAT(indices(Base(2, 6, 3), 3, 1, RelativeSign::kQueryMinusKey),
+  EXPECT_THAT(indices(Base(2, 6, 3), 3, 1, v1::RELATIVE_SIGN_QUERY_MINUS_KEY),
               ElementsAre(4, 3, 2, 1, 0, 0, 4, 4, 3, 2, 1, 0));
 }
 
 TEST_F(LogitsTest, SymmetricRowIsAPalindrome) {
-  LogitsSpec spec = Base(3, 5);
-  SinusoidalDistancesSpec term =
-      TransformerXl(6, spec.num_heads * spec.head_dim);
-  term.symmetric = true;
-  spec.term = term;
+  v1::LogitsSpec spec = Base(3, 5);
+  *spec.mutable_sinusoidal_distances() =
+      TransformerXl(6, spec.num_heads() * spec.head_dim());
+  spec.mutable_sinusoidal_distances()->set_symmetric(true);
   const std::vector<double> queries = Random(DataType::kF32, 3 * 3 * 5, 1);
   const std::vector<double> rows = *Compute(*Make(spec), queries, 0, 3);
   EXPECT_EQ(rows[0], rows[4]);
@@ -696,9 +692,10 @@ TEST_F(LogitsTest, SymmetricRowIsAPalindrome) {
 }
 
 TEST_F(LogitsTest, RowsComeInAnyOrderAndNumber) {
-  LogitsSpec spec = Base(40, 60);
-  spec.direction = Direction::kLeftToRight;
-  spec.term = TransformerXl(6, spec.num_heads * spec.head_dim, DataType::kF64);
+  v1::LogitsSpec spec = Base(40, 60);
+  spec.set_direction(v1::DIRECTION_LEFT_TO_RIGHT);
+  *spec.mutable_sinusoidal_distances() =
+      TransformerXl(6, spec.num_heads() * spec.head_dim(), DataType::kF64);
   const auto logits = Make(spec);
   const std::vector<double> queries = Random(DataType::kF32, 3 * 40 * 5, 1);
   const std::vector<double> whole = *Compute(*logits, queries, 0, 40);
@@ -724,36 +721,34 @@ TEST_F(LogitsTest, RowsComeInAnyOrderAndNumber) {
 }
 
 TEST_F(LogitsTest, MaskedWeightsAreNotRead) {
-  LogitsSpec spec = Base(1, 4, 1);
-  spec.num_heads = 1;
-  spec.head_dim = 1;
-  spec.direction = Direction::kLeftToRight;
-  spec.term = Shaw<ShawValuesSpec>(0, 0, TableOf(DataType::kF32, {1, 1}, {2}));
+  v1::LogitsSpec spec = Base(1, 4, 1);
+  spec.set_num_heads(1);
+  spec.set_head_dim(1);
+  spec.set_direction(v1::DIRECTION_LEFT_TO_RIGHT);
+  *spec.mutable_shaw_values() = Shaw(0, 0, RefOf(DataType::kF32, {1, 1}, {2}));
   EXPECT_THAT(*Compute(*Make(spec), {1, 10, kNaN, kInfinity}, 0, 1),
               ElementsAre(22));
 }
 
 TEST_F(LogitsTest, FillsAreThoseOfTheOutputType) {
-  LogitsSpec spec = Base(1, 2, 0);
-  spec.num_heads = 1;
-  spec.direction = Direction::kLeftToRight;
-  spec.term = ShawKeys(1, 1, spec.head_dim);
-  spec.output_data_type = DataType::kF16;
+  v1::LogitsSpec spec = Base(1, 2, 0);
+  spec.set_num_heads(1);
+  spec.set_direction(v1::DIRECTION_LEFT_TO_RIGHT);
+  *spec.mutable_shaw_keys() = ShawKeys(1, 1, spec.head_dim());
+  spec.set_output_data_type(v1::DATA_TYPE_F16);
   const std::vector<double> query(5, 0);
   EXPECT_THAT(*Compute(*Make(spec), query, 0, 1), ElementsAre(0, -kInfinity));
-  spec.fill = 0.0;
+  spec.set_fill_value(0);
   EXPECT_THAT(*Compute(*Make(spec), query, 0, 1), ElementsAre(0, 0));
-  spec.fill = Lowest();
+  spec.set_fill_lowest(true);
   EXPECT_THAT(*Compute(*Make(spec), query, 0, 1), ElementsAre(0, -65504));
-  spec.fill = 1e6;
-  EXPECT_THAT(LogitsPlan::Make(spec, {}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       StartsWith("fill_value: got 1e+06")));
+  spec.set_fill_value(1e6);
+  EXPECT_THAT(PlanOf(spec), IsInvalid("fill_value: got 1e+06"));
 }
 
 TEST_F(LogitsTest, NumbersThatAreNotFiniteAreRefused) {
-  LogitsSpec spec = Base(2, 2);
-  spec.term = ShawKeys(1, 1, spec.head_dim);
+  v1::LogitsSpec spec = Base(2, 2);
+  *spec.mutable_shaw_keys() = ShawKeys(1, 1, spec.head_dim());
   const auto logits = Make(spec);
   std::vector<double> queries(2 * 3 * 5, 1);
   queries[1 * 10 + 5 + 2] = kNaN;
@@ -763,36 +758,38 @@ TEST_F(LogitsTest, NumbersThatAreNotFiniteAreRefused) {
                              HasSubstr("at [1, 1, 2], want finite"))));
   queries[17] = 3e38;
   queries[18] = -3e38;
-  spec.term = Shaw<ShawKeysSpec>(
-      1, 1, TableOf(DataType::kF32, {3, 5}, std::vector<double>(15, 10.0)));
+  *spec.mutable_shaw_keys() =
+      Shaw(1, 1, RefOf(DataType::kF32, {3, 5}, std::vector<double>(15, 10.0)));
   EXPECT_THAT(Compute(*Make(spec), queries, 0, 2),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       StartsWith("data: sums of products overflow F32")));
+              IsInvalid("data: sums of products overflow F32"));
 }
 
 TEST_F(LogitsTest, CancelledBeforeItBegins) {
-  LogitsSpec spec = Base(100, 100);
-  spec.term = TransformerXl(6, spec.num_heads * spec.head_dim);
+  v1::LogitsSpec spec = Base(100, 100);
+  *spec.mutable_sinusoidal_distances() =
+      TransformerXl(6, spec.num_heads() * spec.head_dim());
   const auto caller = std::make_shared<Caller>();
   caller->Cancel();
-  EXPECT_THAT(Create(*LogitsPlan::Make(spec, {}), Resources(), caller),
+  EXPECT_THAT(Create(*PlanOf(spec), Resources(), caller),
               StatusIs(absl::StatusCode::kCancelled, HasSubstr("waits")));
 }
 
 TEST_F(LogitsTest, NoRoomForVectors) {
-  LogitsSpec spec = Base(100, 100);
-  spec.term = TransformerXl(6, spec.num_heads * spec.head_dim);
+  v1::LogitsSpec spec = Base(100, 100);
+  *spec.mutable_sinusoidal_distances() =
+      TransformerXl(6, spec.num_heads() * spec.head_dim());
   LogitsResources resources = Resources();
   resources.allocate = [](int64_t) -> absl::StatusOr<BudgetedBuffer> {
     return absl::ResourceExhaustedError("full");
   };
-  EXPECT_THAT(Create(*LogitsPlan::Make(spec, {}), resources),
+  EXPECT_THAT(Create(*PlanOf(spec), resources),
               StatusIs(absl::StatusCode::kResourceExhausted, "full"));
 }
 
 TEST_F(LogitsTest, NoRoomForWhatMakesVectors) {
-  LogitsSpec spec = Base(100, 100);
-  spec.term = TransformerXl(6, spec.num_heads * spec.head_dim);
+  v1::LogitsSpec spec = Base(100, 100);
+  *spec.mutable_sinusoidal_distances() =
+      TransformerXl(6, spec.num_heads() * spec.head_dim());
   LogitsResources resources = Resources();
   int64_t asked = 0;
   resources.reserve =
@@ -800,7 +797,7 @@ TEST_F(LogitsTest, NoRoomForWhatMakesVectors) {
     asked = bytes;
     return absl::ResourceExhaustedError("full");
   };
-  EXPECT_THAT(Create(*LogitsPlan::Make(spec, {}), resources),
+  EXPECT_THAT(Create(*PlanOf(spec), resources),
               StatusIs(absl::StatusCode::kResourceExhausted, "full"));
   // Rotations by 256 steps of three sizes, a kernel's least count of pairs.
   EXPECT_GE(asked, 3 * 256 * kPairMultiple * 32);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/spec/rotary.h"
-
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -9,43 +7,35 @@
 #include <vector>
 
 #include "core/encoding/absolute/rotary_frequencies.h"
-#include "core/encoding/make_encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
-#include "tests/testing/status_matchers.h"
+#include "tests/testing/filled.h"
 
 namespace attnbias::rotary_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-using Layout = RotaryLayout;
 using testing::HasSubstr;
-using testing::StartsWith;
 
 constexpr int64_t kCos = 0;
 constexpr int64_t kSin = 1;
 
-Output Scaled(double scale) {
-  Output output;
-  output.scale = scale;
-  return output;
-}
+v1::Rotary Rotary(const std::string& text) { return Parse<v1::Rotary>(text); }
 
-EncodingPtr Made(const RotarySpec& spec, double scale = 1) {
-  absl::StatusOr<EncodingPtr> encoding = MakeEncoding(spec, Scaled(scale));
-  EXPECT_THAT(encoding, IsOk());
-  return *encoding;
+v1::Rotary Changed(v1::Rotary spec, const std::string& fields) {
+  EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(fields, &spec));
+  return spec;
 }
 
 // A spec's two parts, in rows of doubles.
-class Table {
+class Parts {
  public:
-  Table(const RotarySpec& spec, DataType type, double scale = 1)
+  Parts(const v1::Rotary& spec, DataType type, double scale = 1)
       : type_(type),
-        width_(Made(spec, scale)->width),
+        width_(MakeWith(spec)->width),
         evaluator_(
-            Made(spec, scale)
+            MakeWith(spec, Scaled(scale))
                 ->prepare({type, scale}, *SupportedKernelSets().front())) {}
 
   Bytes Rows(Range rows, Range lanes = {0, 2}) const {
@@ -70,8 +60,8 @@ class Table {
   std::unique_ptr<const Evaluator> evaluator_;
 };
 
-std::vector<double> DerivedOf(const RotarySpec& spec, std::string_view name) {
-  for (const DerivedValue& value : Made(spec)->derive()) {
+std::vector<double> DerivedOf(const v1::Rotary& spec, std::string_view name) {
+  for (const DerivedValue& value : MakeWith(spec)->derive()) {
     if (value.name == name) return value.values;
   }
   return {};
@@ -88,82 +78,72 @@ struct GoldenPair {
 
 struct Golden {
   const char* name;
-  RotarySpec spec;
+  v1::Rotary spec;
   const char* attention_factor;
   const char* rope_theta;
   std::vector<GoldenPair> pairs;
 };
 
-RotarySpec Dynamic(int64_t sequence_length) {
-  return {.head_dim = 128,
-          .rope_type = RopeType::kDynamic,
-          .factor = 2,
-          .max_position_embeddings = 2048,
-          .sequence_length = sequence_length};
+v1::Rotary Dynamic(int64_t sequence_length) {
+  return Rotary(
+      absl::StrCat("head_dim: 128 rope_type: ROPE_TYPE_DYNAMIC factor: 2 "
+                   "max_position_embeddings: 2048 sequence_length: ",
+                   sequence_length));
 }
 
-RotarySpec Yarn(int64_t head_dim, double theta, double factor,
-                int64_t original) {
-  return {.head_dim = head_dim,
-          .rope_theta = theta,
-          .rope_type = RopeType::kYarn,
-          .factor = factor,
-          .original_max_position_embeddings = original};
+v1::Rotary Yarn(const std::string& fields) {
+  return Rotary("rope_type: ROPE_TYPE_YARN " + fields);
 }
 
-RotarySpec DeepseekV3() {
-  RotarySpec spec = Yarn(64, 10000, 40, 4096);
-  spec.mscale = 1;
-  spec.mscale_all_dim = 1;
-  return spec;
+v1::Rotary QuadrupleYarn() {
+  return Yarn("head_dim: 64 factor: 4 original_max_position_embeddings: 4096");
 }
 
-RotarySpec GptOss() {
-  RotarySpec spec = Yarn(64, 150000, 32, 4096);
-  spec.truncate = false;
-  return spec;
+v1::Rotary DeepseekV3() {
+  return Yarn(
+      "head_dim: 64 factor: 40 original_max_position_embeddings: 4096 "
+      "mscale: 1 mscale_all_dim: 1");
+}
+
+v1::Rotary GptOss() {
+  return Yarn(
+      "head_dim: 64 rope_theta: 150000 factor: 32 "
+      "original_max_position_embeddings: 4096 truncate: false");
 }
 
 // Its correction range is a point.
-RotarySpec SteepYarn() {
-  RotarySpec spec = Yarn(64, 10000, 8, 64);
-  spec.truncate = false;
-  spec.beta_fast = 4;
-  spec.beta_slow = 4;
-  return spec;
+v1::Rotary SteepYarn() {
+  return Yarn(
+      "head_dim: 64 factor: 8 original_max_position_embeddings: 64 "
+      "truncate: false beta_fast: 4 beta_slow: 4");
 }
 
-RotarySpec Llama3() {
-  return {.head_dim = 128,
-          .rope_theta = 500000,
-          .rope_type = RopeType::kLlama3,
-          .factor = 8,
-          .original_max_position_embeddings = 8192,
-          .low_freq_factor = 1,
-          .high_freq_factor = 4};
+v1::Rotary Llama3() {
+  return Rotary(
+      "head_dim: 128 rope_theta: 500000 rope_type: ROPE_TYPE_LLAMA3 factor: 8 "
+      "original_max_position_embeddings: 8192 low_freq_factor: 1 "
+      "high_freq_factor: 4");
 }
 
-RotarySpec Longrope(int64_t sequence_length) {
-  return {.head_dim = 6,
-          .rope_type = RopeType::kLongrope,
-          .max_position_embeddings = 131072,
-          .original_max_position_embeddings = 4096,
-          .sequence_length = sequence_length,
-          .short_factor = {1.5, 2.25, 40.1},
-          .long_factor = {1, 1, 1}};
+v1::Rotary Longrope(int64_t sequence_length) {
+  return Rotary(absl::StrCat(
+      "head_dim: 6 rope_type: ROPE_TYPE_LONGROPE "
+      "max_position_embeddings: 131072 original_max_position_embeddings: 4096 "
+      "short_factor: [1.5, 2.25, 40.1] long_factor: [1, 1, 1] "
+      "sequence_length: ",
+      sequence_length));
 }
 
-RotarySpec Proportional() {
-  return {.head_dim = 512,
-          .rope_theta = 1e6,
-          .partial_rotary_factor = 0.25,
-          .rope_type = RopeType::kProportional};
+v1::Rotary Proportional() {
+  return Rotary(
+      "head_dim: 512 rope_theta: 1e6 partial_rotary_factor: 0.25 "
+      "rope_type: ROPE_TYPE_PROPORTIONAL");
 }
 
 std::vector<Golden> Goldens() {
   return {
       {"Default",
-       {.head_dim = 64},
+       Rotary("head_dim: 64"),
        "1",
        "10000",
        {{0, "1"},
@@ -174,12 +154,12 @@ std::vector<Golden> Goldens() {
          "0.00013335214321633240256759317152953310924156679647643709933295"
          "5"}}},
       {"PartOfAHead",
-       {.head_dim = 256, .partial_rotary_factor = 0.25},
+       Rotary("head_dim: 256 partial_rotary_factor: 0.25"),
        "1",
        "10000",
        {{1, "0.749894209332455827302184275615136438441867918164971014620419"}}},
       {"Linear",
-       {.head_dim = 64, .rope_type = RopeType::kLinear, .factor = 2.5},
+       Rotary("head_dim: 64 rope_type: ROPE_TYPE_LINEAR factor: 2.5"),
        "1",
        "10000",
        {{0, "0.4"},
@@ -211,7 +191,7 @@ std::vector<Golden> Goldens() {
          "0.00001649688549556368828094975553279297545095640059256587328539"
          "18"}}},
       {"Ntk",
-       {.head_dim = 128, .rope_type = RopeType::kNtk, .factor = 4},
+       Rotary("head_dim: 128 rope_type: ROPE_TYPE_NTK factor: 4"),
        "1",
        "40889.9424324862164130812245434699228250053948541861044825099",
        {{1, "0.84711718515120681339146288360202230791518790502806916434536"},
@@ -229,7 +209,8 @@ std::vector<Golden> Goldens() {
          "0.00000333380358040831006418982928823832773103916991191092748332"
          "387"}}},
       {"Qwen25",
-       Yarn(128, 1e6, 4, 32768),
+       Yarn("head_dim: 128 rope_theta: 1e6 factor: 4 "
+            "original_max_position_embeddings: 32768"),
        "1.13862943611198906188344642429163531361510002687205105082414",
        "1000000",
        {{23,
@@ -298,7 +279,8 @@ double ToDouble(const char* digits) { return std::strtod(digits, nullptr); }
 TEST(RotaryParameters, AreThePublishedOnes) {
   for (const Golden& golden : Goldens()) {
     const auto frequencies = DerivedOf(golden.spec, "inverse_frequencies");
-    ASSERT_EQ(frequencies.size(), RotaryPairs(golden.spec)) << golden.name;
+    ASSERT_EQ(frequencies.size(), RotaryPairs(Completed(golden.spec)))
+        << golden.name;
     for (const GoldenPair& pair : golden.pairs) {
       EXPECT_EQ(frequencies[pair.pair], ToDouble(pair.inverse_frequency))
           << golden.name << " " << pair.pair;
@@ -313,31 +295,30 @@ TEST(RotaryParameters, AreThePublishedOnes) {
 }
 
 TEST(RotaryParameters, MscalesGiveARatio) {
-  RotarySpec spec = DeepseekV3();
-  spec.mscale = 0.707;
-  EXPECT_THAT(DerivedOf(spec, "attention_factor"),
-              testing::ElementsAre(0.921042355316339880780));
-  spec.mscale.reset();
-  spec.mscale_all_dim.reset();
-  spec.attention_factor = 0.75;
-  EXPECT_THAT(DerivedOf(spec, "attention_factor"), testing::ElementsAre(0.75));
+  EXPECT_THAT(
+      DerivedOf(Changed(DeepseekV3(), "mscale: 0.707"), "attention_factor"),
+      testing::ElementsAre(0.921042355316339880780));
+  EXPECT_THAT(DerivedOf(Changed(QuadrupleYarn(), "attention_factor: 0.75"),
+                        "attention_factor"),
+              testing::ElementsAre(0.75));
 }
 
 TEST(RotaryParameters, LongropeSwitchesBeyondTheOriginalLength) {
   EXPECT_EQ(DerivedOf(Longrope(4096), "inverse_frequencies")[0], 1 / 1.5);
   EXPECT_EQ(DerivedOf(Longrope(4097), "inverse_frequencies")[0], 1);
-  RotarySpec spec = Longrope(4096);
-  spec.max_position_embeddings.reset();
-  spec.factor = 32;
+  v1::Rotary spec = Longrope(4096);
+  spec.clear_max_position_embeddings();
+  spec.set_factor(32);
   EXPECT_THAT(DerivedOf(spec, "attention_factor"),
               testing::ElementsAre(1.1902380714238083));
-  spec.factor = 1;
+  spec.set_factor(1);
   EXPECT_THAT(DerivedOf(spec, "attention_factor"), testing::ElementsAre(1));
 }
 
 TEST(RotaryParameters, AllAreTheSameAsOneByOne) {
   for (const Golden& golden : Goldens()) {
-    const InverseFrequencies frequencies(golden.spec, 384);
+    const v1::Rotary spec = Completed(golden.spec);
+    const InverseFrequencies frequencies(spec, 384);
     const std::vector<Real> all = frequencies.All();
     for (size_t pair = 0; pair < all.size(); ++pair) {
       const Real one = frequencies.Of(static_cast<int64_t>(pair));
@@ -358,7 +339,7 @@ void ExpectRounded(const Golden& golden, double scale,
   mpfr_set_str(factor, golden.attention_factor, 10, MPFR_RNDN);
   mpfr_mul_d(factor, factor, scale, MPFR_RNDN);
   for (const DataType type : kFloatTypes) {
-    const Table table(golden.spec, type, scale);
+    const Parts table(golden.spec, type, scale);
     for (const int64_t position : positions) {
       const std::vector<double> rows[] = {table.Row(position, kCos),
                                           table.Row(position, kSin)};
@@ -403,20 +384,20 @@ TEST(RotaryRounding, IsCorrectWhenScaled) {
 
 // 2^-23 below and above a rounding border no estimate decides.
 TEST(RotaryRounding, EndsOnAFactorThatIsATie) {
-  RotarySpec spec = Longrope(1);
   // sqrt(1 + ln 8 / ln 2) = 2.
-  spec.original_max_position_embeddings = 2;
-  spec.max_position_embeddings = 16;
+  const v1::Rotary spec = Changed(
+      Longrope(1),
+      "original_max_position_embeddings: 2 max_position_embeddings: 16");
   for (const double ulps : {1.0, 3.0}) {
     const double scale = 1 + ulps * 0x1p-24;
     const float wanted = static_cast<float>(2 * scale);
-    EXPECT_EQ(Table(spec, DataType::kF32, scale).Row(0, kCos)[0], wanted);
+    EXPECT_EQ(Parts(spec, DataType::kF32, scale).Row(0, kCos)[0], wanted);
   }
 }
 
 TEST(RotaryRounding, ProportionalPairsRest) {
   for (const DataType type : kFloatTypes) {
-    const Table table(Proportional(), type, 0.3);
+    const Parts table(Proportional(), type, 0.3);
     const std::vector<double> cosines = table.Row(12345, kCos);
     const std::vector<double> sines = table.Row(12345, kSin);
     Number scale;
@@ -436,8 +417,8 @@ TEST(RotaryRounding, ProportionalPairsRest) {
 // Given frequencies and angles of frameworks
 
 TEST(RotaryGiven, FrequenciesReplaceTheComputed) {
-  const RotarySpec given = {.head_dim = 8,
-                            .inverse_frequencies = {1, 0.1, 0, 0.001}};
+  const v1::Rotary given =
+      Rotary("head_dim: 8 inverse_frequencies: [1, 0.1, 0, 0.001]");
   const Golden golden = {
       "Given",
       given,
@@ -447,16 +428,17 @@ TEST(RotaryGiven, FrequenciesReplaceTheComputed) {
        {1, "0.1000000000000000055511151231257827021181583404541015625"},
        {3, "0.001000000000000000020816681711721685132943093776702880859375"}}};
   ExpectRounded(golden, 1, {-77, 0, 1, 1000, 131071});
-  EXPECT_EQ(Table(given, DataType::kF32).Row(9, kCos)[2], 1);
-  EXPECT_EQ(DerivedOf(given, "inverse_frequencies"), given.inverse_frequencies);
+  EXPECT_EQ(Parts(given, DataType::kF32).Row(9, kCos)[2], 1);
+  EXPECT_THAT(DerivedOf(given, "inverse_frequencies"),
+              testing::ElementsAre(1, 0.1, 0, 0.001));
   EXPECT_TRUE(DerivedOf(given, "rope_theta").empty());
 }
 
 TEST(RotaryFloat32, RoundsAnglesAsFrameworksDo) {
   std::mt19937_64 random(3);
   for (const double scale : {1.0, 0.7}) {
-    RotarySpec spec = Yarn(64, 1e4, 4, 4096);
-    spec.angle = AnglePrecision::kFloat32;
+    const v1::Rotary spec =
+        Changed(QuadrupleYarn(), "angle: ANGLE_PRECISION_FLOAT32");
     const auto frequencies = DerivedOf(spec, "inverse_frequencies");
     Number factor, value;
     mpfr_set_str(
@@ -464,7 +446,7 @@ TEST(RotaryFloat32, RoundsAnglesAsFrameworksDo) {
         10, MPFR_RNDN);
     mpfr_mul_d(factor, factor, scale, MPFR_RNDN);
     for (const DataType type : kFloatTypes) {
-      const Table table(spec, type, scale);
+      const Parts table(spec, type, scale);
       for (int i = 0; i < 60; ++i) {
         const auto position =
             static_cast<int64_t>(random() >> (23 + random() % 41)) - 3;
@@ -492,10 +474,10 @@ TEST(RotaryFloat32, RoundsAnglesAsFrameworksDo) {
 }
 
 TEST(RotaryFloat32, DiffersFromExactWhereFloatsAreCoarse) {
-  RotarySpec spec = {.head_dim = 64};
-  const double exact = Table(spec, DataType::kF32).Row(1048575, kCos)[1];
-  spec.angle = AnglePrecision::kFloat32;
-  const double rounded = Table(spec, DataType::kF32).Row(1048575, kCos)[1];
+  v1::Rotary spec = Rotary("head_dim: 64");
+  const double exact = Parts(spec, DataType::kF32).Row(1048575, kCos)[1];
+  spec.set_angle(v1::ANGLE_PRECISION_FLOAT32);
+  const double rounded = Parts(spec, DataType::kF32).Row(1048575, kCos)[1];
   EXPECT_GT(std::fabs(exact - rounded), 1e-3);
 }
 
@@ -504,32 +486,30 @@ TEST(RotaryFloat32, DiffersFromExactWhereFloatsAreCoarse) {
 
 TEST(RotaryLayouts, HaveTheSameNumbers) {
   for (const DataType type : kFloatTypes) {
-    for (const RotarySpec& base :
-         {RotarySpec{.head_dim = 20}, Proportional()}) {
-      RotarySpec spec = base;
-      spec.layout = Layout::kCompact;
-      const int64_t pairs = RotaryPairs(spec);
+    for (const v1::Rotary& spec : {Rotary("head_dim: 20"), Proportional()}) {
       for (const int64_t lane : {kCos, kSin}) {
-        const std::vector<double> once = Table(spec, type).Row(77, lane);
-        ASSERT_EQ(once.size(), pairs);
-        spec.layout = Layout::kHalf;
-        const std::vector<double> half = Table(spec, type).Row(77, lane);
-        spec.layout = Layout::kInterleaved;
-        const std::vector<double> paired = Table(spec, type).Row(77, lane);
-        for (int64_t m = 0; m < pairs; ++m) {
+        const auto row = [&](const std::string& layout) {
+          return Parts(Changed(spec, "layout: ROTARY_LAYOUT_" + layout), type)
+              .Row(77, lane);
+        };
+        const std::vector<double> once = row("COMPACT");
+        const size_t pairs = once.size();
+        ASSERT_EQ(pairs, spec.head_dim() / 2);
+        const std::vector<double> half = row("HALF");
+        const std::vector<double> paired = row("INTERLEAVED");
+        for (size_t m = 0; m < pairs; ++m) {
           EXPECT_EQ(half[m], once[m]);
           EXPECT_EQ(half[pairs + m], once[m]);
           EXPECT_EQ(paired[2 * m], once[m]);
           EXPECT_EQ(paired[2 * m + 1], once[m]);
         }
-        spec.layout = Layout::kCompact;
       }
     }
   }
 }
 
 TEST(RotaryRows, AreUnitVectorsWhoseProductsDependOnDistance) {
-  const Table table({.head_dim = 128}, DataType::kF64);
+  const Parts table(Rotary("head_dim: 128"), DataType::kF64);
   const auto product = [&](int64_t p, int64_t q) {
     double sum = 0;
     for (const int64_t lane : {kCos, kSin}) {
@@ -544,11 +524,11 @@ TEST(RotaryRows, AreUnitVectorsWhoseProductsDependOnDistance) {
 }
 
 TEST(RotaryBits, DoNotDependOnHowARangeIsCut) {
-  RotarySpec float32 = {.head_dim = 10, .angle = AnglePrecision::kFloat32};
-  for (const RotarySpec& spec :
-       {RotarySpec{.head_dim = 34}, Proportional(), GptOss(), float32}) {
+  for (const v1::Rotary& spec :
+       {Rotary("head_dim: 34"), Proportional(), GptOss(),
+        Rotary("head_dim: 10 angle: ANGLE_PRECISION_FLOAT32")}) {
     for (const DataType type : kFloatTypes) {
-      const Table table(spec, type);
+      const Parts table(spec, type);
       const Range rows = {-300, 1200};
       for (const int64_t lane : {kCos, kSin}) {
         const Bytes whole = table.Rows(rows, {lane, lane + 1});
@@ -569,9 +549,9 @@ TEST(RotaryBits, DoNotDependOnHowARangeIsCut) {
   }
 }
 
-std::string AxesOf(const RotarySpec& spec) {
+std::string AxesOf(const std::string& fields) {
   std::string axes;
-  const EncodingPtr encoding = Made(spec);
+  const EncodingPtr encoding = MakeWith(Rotary(fields));
   for (const AxisColumns& run : encoding->axis_columns) {
     EXPECT_EQ(run.columns.begin, static_cast<int64_t>(axes.size()));
     axes.append(run.columns.size(), static_cast<char>('0' + run.axis));
@@ -580,24 +560,23 @@ std::string AxesOf(const RotarySpec& spec) {
 }
 
 TEST(RotaryAxes, AreDealtOutInOrder) {
-  RotarySpec spec = {.head_dim = 16, .mrope_section = {4, 2, 2}};
-  EXPECT_EQ(AxesOf(spec), "0000112200001122");
-  spec.layout = Layout::kInterleaved;
-  EXPECT_EQ(AxesOf(spec), "0000000011112222");
-  spec.layout = Layout::kCompact;
-  EXPECT_EQ(AxesOf(spec), "00001122");
-  spec.mrope_order = MropeOrder::kInterleaved;
-  EXPECT_EQ(AxesOf(spec), "01201200");
-  EXPECT_EQ(AxesOf({.head_dim = 16}), "0000000000000000");
+  const std::string sections = "head_dim: 16 mrope_section: [4, 2, 2] ";
+  EXPECT_EQ(AxesOf(sections), "0000112200001122");
+  EXPECT_EQ(AxesOf(sections + "layout: ROTARY_LAYOUT_INTERLEAVED"),
+            "0000000011112222");
+  EXPECT_EQ(AxesOf(sections + "layout: ROTARY_LAYOUT_COMPACT"), "00001122");
+  EXPECT_EQ(AxesOf(sections + "layout: ROTARY_LAYOUT_COMPACT "
+                              "mrope_order: MROPE_ORDER_INTERLEAVED"),
+            "01201200");
+  EXPECT_EQ(AxesOf("head_dim: 16"), "0000000000000000");
 }
 
 TEST(RotaryAxes, AxialSectionsBeginAnew) {
-  const RotarySpec spec = {.head_dim = 20,
-                           .mrope_section = {5, 5},
-                           .mrope_order = MropeOrder::kAxial};
+  const std::string spec =
+      "head_dim: 20 mrope_section: [5, 5] mrope_order: MROPE_ORDER_AXIAL";
   EXPECT_EQ(AxesOf(spec), "00000111110000011111");
   const std::vector<double> frequencies =
-      DerivedOf(spec, "inverse_frequencies");
+      DerivedOf(Rotary(spec), "inverse_frequencies");
   const double wanted[] = {1, 0.1584893192461113485202, 0, 0,
                            0.000630957344480193249434};
   for (const int pair : {0, 1, 4}) {
@@ -607,317 +586,112 @@ TEST(RotaryAxes, AxialSectionsBeginAnew) {
 }
 
 TEST(RotaryAxes, RopeTypeAxialHasTwoAxes) {
-  const RotarySpec axial = {.head_dim = 20, .rope_type = RopeType::kAxial};
-  const RotarySpec spelled = {.head_dim = 20,
-                              .mrope_section = {5, 5},
-                              .mrope_order = MropeOrder::kAxial};
+  const std::string axial = "head_dim: 20 rope_type: ROPE_TYPE_AXIAL ";
+  const std::string spelled =
+      "head_dim: 20 mrope_section: [5, 5] mrope_order: MROPE_ORDER_AXIAL";
   EXPECT_EQ(AxesOf(axial), AxesOf(spelled));
-  EXPECT_EQ(DerivedOf(axial, "inverse_frequencies"),
-            DerivedOf(spelled, "inverse_frequencies"));
-  const RotarySpec unequal = {.head_dim = 20,
-                              .rope_type = RopeType::kAxial,
-                              .mrope_section = {2, 3, 5}};
+  EXPECT_EQ(DerivedOf(Rotary(axial), "inverse_frequencies"),
+            DerivedOf(Rotary(spelled), "inverse_frequencies"));
+  const std::string unequal = axial + "mrope_section: [2, 3, 5]";
   EXPECT_EQ(AxesOf(unequal), "00111222220011122222");
-  EXPECT_EQ(DerivedOf(unequal, "inverse_frequencies")[2], 1);
-  EXPECT_EQ(AxesOf({.head_dim = 20,
-                    .partial_rotary_factor = 0.4,
-                    .rope_type = RopeType::kAxial}),
-            "00110011");
+  EXPECT_EQ(DerivedOf(Rotary(unequal), "inverse_frequencies")[2], 1);
+  EXPECT_EQ(AxesOf(axial + "partial_rotary_factor: 0.4"), "00110011");
 }
 
 // ---------------------------------------------------------------------------
-// What is allowed, and what names it
-
-struct BadSpec {
-  const char* name;
-  RotarySpec spec;
-  const char* message;
-};
-
-// `spec` with one change.
-template <typename Change>
-RotarySpec With(RotarySpec spec, Change change) {
-  change(spec);
-  return spec;
-}
-
-std::vector<BadSpec> BadSpecs() {
-  using S = RotarySpec;
-  const S yarn = Yarn(64, 10000, 4, 4096);
-  return {
-      {"NoHeadDim",
-       {},
-       "rotary.head_dim: not set, want an even integer in [2, "},
-      {"OddHeadDim", {.head_dim = 7}, "rotary.head_dim: got 7"},
-      {"HugeHeadDim", {.head_dim = 65538}, "rotary.head_dim: got 65538"},
-      {"ThetaBelowOne",
-       {.head_dim = 4, .rope_theta = 0.5},
-       "rotary.rope_theta: got 0.5, want a number in [1, 1e+18]"},
-      {"ThetaNan", {.head_dim = 4, .rope_theta = NAN}, "rotary.rope_theta: "},
-      {"PartZero",
-       {.head_dim = 4, .partial_rotary_factor = 0},
-       "rotary.partial_rotary_factor: got 0, want a number in (0, 1]"},
-      {"PartNan",
-       {.head_dim = 4, .partial_rotary_factor = NAN},
-       "rotary.partial_rotary_factor: "},
-      {"PartOfNothing",
-       {.head_dim = 4, .partial_rotary_factor = 0.25},
-       "rotary.partial_rotary_factor: got 0.25"},
-      {"FactorUnused",
-       {.head_dim = 4, .factor = 2},
-       "rotary.factor: got 2, want none: rope_type DEFAULT does not use it"},
-      {"FactorMissing",
-       {.head_dim = 4, .rope_type = RopeType::kLinear},
-       "rotary.factor: not set, want a number in [1, 1e+06], which rope_type "
-       "LINEAR needs"},
-      {"FactorBelowOne",
-       {.head_dim = 4, .rope_type = RopeType::kLinear, .factor = 0.5},
-       "rotary.factor: got 0.5, want a number in [1, "},
-      {"FactorInfinite",
-       {.head_dim = 4, .rope_type = RopeType::kLinear, .factor = INFINITY},
-       "rotary.factor: got inf"},
-      {"DynamicOfTwoColumns", With(Dynamic(1), [](S& s) { s.head_dim = 2; }),
-       "rotary.head_dim: got 2 columns that turn, want at least 4"},
-      {"SequenceLengthMissing",
-       With(Dynamic(1), [](S& s) { s.sequence_length.reset(); }),
-       "rotary.sequence_length: not set"},
-      {"SequenceLengthZero", Dynamic(0),
-       "rotary.sequence_length: got 0, want an integer in [1, 2^40]"},
-      {"SequenceLengthHuge", Dynamic(int64_t{1} << 41),
-       "rotary.sequence_length: got 2199023255552"},
-      {"SequenceLengthUnused",
-       {.head_dim = 4, .sequence_length = 3},
-       "rotary.sequence_length: got 3, want none"},
-      {"MaxPositionsMissing",
-       With(Dynamic(1), [](S& s) { s.max_position_embeddings.reset(); }),
-       "rotary.max_position_embeddings: not set"},
-      {"OriginalMissing",
-       With(yarn, [](S& s) { s.original_max_position_embeddings.reset(); }),
-       "rotary.original_max_position_embeddings: not set"},
-      {"OriginalZero",
-       With(yarn, [](S& s) { s.original_max_position_embeddings = 0; }),
-       "rotary.original_max_position_embeddings: got 0"},
-      {"BetasInverted", With(yarn, [](S& s) { s.beta_slow = 64; }),
-       "rotary.beta_fast: got 32, want at least 64 (beta_slow)"},
-      {"BetaZero", With(yarn, [](S& s) { s.beta_slow = 0; }),
-       "rotary.beta_slow: got 0, want a number in "},
-      {"BetaUnused",
-       {.head_dim = 4, .beta_fast = 32},
-       "rotary.beta_fast: got 32, want none"},
-      {"TruncateUnused",
-       {.head_dim = 4, .truncate = true},
-       "rotary.truncate: got true, want none"},
-      {"OneMscale", With(yarn, [](S& s) { s.mscale = 1; }),
-       "rotary.mscale_all_dim: not set, want both"},
-      {"OtherMscale", With(yarn, [](S& s) { s.mscale_all_dim = 1; }),
-       "rotary.mscale: not set, want both"},
-      {"MscaleBesideFactor",
-       With(DeepseekV3(), [](S& s) { s.attention_factor = 1; }),
-       "rotary.mscale: got 1, want none: attention_factor is given"},
-      {"AttentionFactorZero", With(yarn, [](S& s) { s.attention_factor = 0; }),
-       "rotary.attention_factor: got 0"},
-      {"YarnOfThetaOne", With(yarn, [](S& s) { s.rope_theta = 1; }),
-       "rotary.rope_theta: got 1, want more"},
-      {"ShortFactorMissing",
-       With(Longrope(1), [](S& s) { s.short_factor.clear(); }),
-       "rotary.short_factor: not set, want a list, each a number in "},
-      {"LongFactorShort",
-       With(Longrope(1), [](S& s) { s.long_factor.pop_back(); }),
-       "rotary.long_factor: got 2 numbers, want 3"},
-      {"LongFactorZero", With(Longrope(1), [](S& s) { s.long_factor[1] = 0; }),
-       "rotary.long_factor[1]: got 0, want a number in "},
-      {"LongFactorNan", With(Longrope(1), [](S& s) { s.long_factor[2] = NAN; }),
-       "rotary.long_factor[2]: got nan"},
-      {"LongFactorUnused",
-       {.head_dim = 4, .long_factor = {1, 1}},
-       "rotary.long_factor: got 2 numbers, want none"},
-      {"LongropeOfLengthOne",
-       With(Longrope(1), [](S& s) { s.original_max_position_embeddings = 1; }),
-       "rotary.original_max_position_embeddings: got 1, want an integer in "
-       "[2, 2^40]"},
-      {"LongropeOfNoFactor",
-       With(Longrope(1), [](S& s) { s.max_position_embeddings.reset(); }),
-       "rotary.max_position_embeddings: not set, want it, factor or "
-       "attention_factor"},
-      {"LongropeOfTwoFactors", With(Longrope(1), [](S& s) { s.factor = 2; }),
-       "rotary.max_position_embeddings: got 131072, want none: factor is "
-       "given"},
-      {"LongropeOfTwoOthers",
-       With(Longrope(1),
-            [](S& s) {
-              s.factor = 2;
-              s.attention_factor = 2;
-            }),
-       "rotary.factor: got 2, want none: attention_factor is given"},
-      {"LowFreqFactorMissing",
-       With(Llama3(), [](S& s) { s.low_freq_factor.reset(); }),
-       "rotary.low_freq_factor: not set"},
-      {"FreqFactorsEqual", With(Llama3(), [](S& s) { s.high_freq_factor = 1; }),
-       "rotary.high_freq_factor: got 1, want more than 1 (low_freq_factor)"},
-      {"OrderWithoutSections",
-       {.head_dim = 4, .mrope_order = MropeOrder::kInterleaved},
-       "rotary.mrope_order: got INTERLEAVED, want none: there is no "},
-      {"TooManySections",
-       {.head_dim = 10, .mrope_section = {1, 1, 1, 1, 1}},
-       "rotary.mrope_section: got 5 axes, want at most 4"},
-      {"SectionZero",
-       {.head_dim = 4, .mrope_section = {2, 0}},
-       "rotary.mrope_section[1]: got 0, want an integer in [1, 2]"},
-      {"SectionsTooFew",
-       {.head_dim = 8, .mrope_section = {1, 2}},
-       "rotary.mrope_section: got 3 pairs in all, want 4"},
-      {"SectionNotInterleavable",
-       {.head_dim = 8,
-        .mrope_section = {1, 3},
-        .mrope_order = MropeOrder::kInterleaved},
-       "rotary.mrope_section[1]: got 3, want fewer: every 2th of 4 pairs"},
-      {"AxialWithRopeType",
-       {.head_dim = 8,
-        .rope_type = RopeType::kLinear,
-        .factor = 2,
-        .mrope_section = {2, 2},
-        .mrope_order = MropeOrder::kAxial},
-       "rotary.mrope_order: got AXIAL, want CHUNKED or INTERLEAVED with "
-       "rope_type LINEAR"},
-      {"AxialWithFrequencies",
-       {.head_dim = 4,
-        .mrope_section = {1, 1},
-        .mrope_order = MropeOrder::kAxial,
-        .inverse_frequencies = {1, 1}},
-       "rotary.mrope_order: got AXIAL"},
-      {"AxialTwice",
-       {.head_dim = 4,
-        .rope_type = RopeType::kAxial,
-        .mrope_section = {1, 1},
-        .mrope_order = MropeOrder::kAxial},
-       "rotary.mrope_order: got AXIAL, want none: rope_type AXIAL is an order"},
-      {"AxialOfOddHalves",
-       {.head_dim = 6, .rope_type = RopeType::kAxial},
-       "rotary.head_dim: got 6 columns that turn, want a multiple of 4 with "},
-      {"AxialStretched",
-       {.head_dim = 8, .rope_type = RopeType::kAxial, .factor = 2},
-       "rotary.factor: got 2, want none: rope_type AXIAL does not use it"},
-      {"AxialWithGivenFrequencies",
-       {.head_dim = 4,
-        .rope_type = RopeType::kAxial,
-        .inverse_frequencies = {1, 1}},
-       "rotary.rope_type: got AXIAL, want DEFAULT: inverse_frequencies are"},
-      {"FrequenciesTooFew",
-       {.head_dim = 4, .inverse_frequencies = {1}},
-       "rotary.inverse_frequencies: got 1 numbers, want 2"},
-      {"FrequencyNegative",
-       {.head_dim = 4, .inverse_frequencies = {1, -1}},
-       "rotary.inverse_frequencies[1]: got -1, want 0 or a number in "},
-      {"FrequencyNan",
-       {.head_dim = 4, .inverse_frequencies = {NAN, 1}},
-       "rotary.inverse_frequencies[0]: got nan"},
-      {"FrequencyTiny",
-       {.head_dim = 4, .inverse_frequencies = {1e-31, 1}},
-       "rotary.inverse_frequencies[0]: got 1e-31"},
-      {"FrequenciesZero",
-       {.head_dim = 4, .inverse_frequencies = {0, 0}},
-       "rotary.inverse_frequencies: got zeros alone"},
-      {"FrequenciesAndTheta",
-       {.head_dim = 2, .rope_theta = 10000, .inverse_frequencies = {1}},
-       "rotary.rope_theta: got 10000, want none"},
-      {"FrequenciesAndType",
-       With(yarn, [](S& s) { s.inverse_frequencies = {1}; }),
-       "rotary.rope_theta: got 10000, want none"},
-  };
-}
+// Fields that must fit each other, and tables that are the same
 
 TEST(BadRotary, IsRefusedByName) {
-  for (const BadSpec& bad : BadSpecs()) {
-    EXPECT_THAT(
-        MakeEncoding(bad.spec, Output()),
-        StatusIs(absl::StatusCode::kInvalidArgument, StartsWith(bad.message)))
-        << bad.name;
+  v1::Rotary no_factor = Longrope(1);
+  no_factor.clear_max_position_embeddings();
+  v1::Rotary short_list = Longrope(1);
+  short_list.mutable_long_factor()->RemoveLast();
+  const std::pair<v1::Rotary, const char*> kCases[] = {
+      {Rotary("head_dim: 4 partial_rotary_factor: 0.25"),
+       "rotary.partial_rotary_factor: got 0.25"},
+      {Changed(Dynamic(1), "head_dim: 2"),
+       "rotary.head_dim: got 2 columns that turn, want at least 4"},
+      {Changed(QuadrupleYarn(), "beta_slow: 64"),
+       "rotary.beta_fast: got 32, want at least 64 (beta_slow)"},
+      {Changed(QuadrupleYarn(), "mscale: 1"),
+       "rotary.mscale_all_dim: not set, want both"},
+      {Changed(QuadrupleYarn(), "mscale_all_dim: 1"),
+       "rotary.mscale: not set, want both"},
+      {Changed(DeepseekV3(), "attention_factor: 1"),
+       "rotary.mscale: got 1, want none: attention_factor is given"},
+      {Changed(QuadrupleYarn(), "rope_theta: 1"),
+       "rotary.rope_theta: got 1, want more"},
+      {short_list, "rotary.long_factor: got 2 numbers, want 3"},
+      {Changed(Longrope(1), "original_max_position_embeddings: 1"),
+       "rotary.original_max_position_embeddings: got 1, want at least 2"},
+      {no_factor,
+       "rotary.max_position_embeddings: not set, want exactly one of factor, "
+       "attention_factor, max_position_embeddings with rope_type LONGROPE"},
+      {Changed(Longrope(1), "factor: 2"),
+       "rotary.max_position_embeddings: got 131072 besides factor, want"},
+      {Changed(Llama3(), "high_freq_factor: 1"),
+       "rotary.high_freq_factor: got 1, want more than 1 (low_freq_factor)"},
+      {Rotary("head_dim: 4 mrope_section: [2, 0]"),
+       "rotary.mrope_section[1]: got 0, want an integer in [1, 2]"},
+      {Rotary("head_dim: 8 mrope_section: [1, 2]"),
+       "rotary.mrope_section: got 3 pairs in all, want 4"},
+      {Rotary("head_dim: 8 mrope_section: [1, 3] "
+              "mrope_order: MROPE_ORDER_INTERLEAVED"),
+       "rotary.mrope_section[1]: got 3, want fewer: every 2th of 4 pairs"},
+      {Rotary("head_dim: 8 rope_type: ROPE_TYPE_LINEAR factor: 2 "
+              "mrope_section: [2, 2] mrope_order: MROPE_ORDER_AXIAL"),
+       "rotary.mrope_order: got AXIAL, want CHUNKED or INTERLEAVED with "
+       "rope_type LINEAR"},
+      {Rotary("head_dim: 4 inverse_frequencies: [1, 1] "
+              "mrope_section: [1, 1] mrope_order: MROPE_ORDER_AXIAL"),
+       "rotary.mrope_order: got AXIAL"},
+      {Rotary("head_dim: 4 rope_type: ROPE_TYPE_AXIAL "
+              "mrope_section: [1, 1] mrope_order: MROPE_ORDER_AXIAL"),
+       "rotary.mrope_order: got AXIAL, want none: rope_type AXIAL is an order"},
+      {Rotary("head_dim: 6 rope_type: ROPE_TYPE_AXIAL"),
+       "rotary.head_dim: got 6 columns that turn, want a multiple of 4 with "},
+      {Rotary("head_dim: 4 inverse_frequencies: 1"),
+       "rotary.inverse_frequencies: got 1 numbers, want 2"},
+      {Rotary("head_dim: 4 inverse_frequencies: [1, -1]"),
+       "rotary.inverse_frequencies[1]: got -1, want 0 or a number in "},
+      {Rotary("head_dim: 4 inverse_frequencies: [nan, 1]"),
+       "rotary.inverse_frequencies[0]: got nan"},
+      {Rotary("head_dim: 4 inverse_frequencies: [1e-31, 1]"),
+       "rotary.inverse_frequencies[0]: got 1e-31"},
+      {Rotary("head_dim: 4 inverse_frequencies: [0, 0]"),
+       "rotary.inverse_frequencies: got zeros alone"},
+  };
+  for (const auto& [spec, message] : kCases) {
+    EXPECT_THAT(RefusalOf(spec), IsInvalid(message));
   }
-  Output buckets;
-  buckets.values = Values::kBuckets;
-  EXPECT_THAT(MakeEncoding(RotarySpec{.head_dim = 4}, buckets),
+  EXPECT_THAT(RefusalOf(Rotary("head_dim: 4"), kBuckets),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("rotary has no buckets")));
-  EXPECT_THAT(MakeEncoding(RotarySpec{.head_dim = 4}, Scaled(0)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       StartsWith("output.scale: got 0")));
-}
-
-std::string IdentityOf(const RotarySpec& spec, double scale = 1) {
-  const EncodingPtr encoding = Made(spec, scale);
-  return encoding->identity;
-}
-
-TEST(RotaryIdentity, ChangesWithEveryField) {
-  using S = RotarySpec;
-  const S yarn = Yarn(64, 10000, 4, 4096);
-  const S deepseek = DeepseekV3();
-  const S mrope = {.head_dim = 12, .mrope_section = {3, 3}};
-  const std::vector<std::string> identities = {
-      IdentityOf({.head_dim = 4}),
-      IdentityOf({.head_dim = 4}, 2),
-      IdentityOf({.head_dim = 8}),
-      IdentityOf({.head_dim = 4, .rope_theta = 5}),
-      IdentityOf({.head_dim = 4, .partial_rotary_factor = 0.5}),
-      IdentityOf({.head_dim = 4, .layout = Layout::kInterleaved}),
-      IdentityOf({.head_dim = 4, .layout = Layout::kCompact}),
-      IdentityOf({.head_dim = 4, .rope_type = RopeType::kLinear, .factor = 2}),
-      IdentityOf({.head_dim = 4, .rope_type = RopeType::kNtk, .factor = 2}),
-      IdentityOf({.head_dim = 4, .rope_type = RopeType::kProportional}),
-      IdentityOf({.head_dim = 4, .angle = AnglePrecision::kFloat32}),
-      IdentityOf({.head_dim = 4, .inverse_frequencies = {1, 0.5}}),
-      IdentityOf({.head_dim = 4, .inverse_frequencies = {1, 0.25}}),
-      IdentityOf(Dynamic(2048)),
-      IdentityOf(Dynamic(2049)),
-      IdentityOf(Longrope(4096)),
-      IdentityOf(With(Longrope(4096), [](S& s) { s.short_factor[1] = 7; })),
-      IdentityOf(
-          With(Longrope(4096), [](S& s) { s.max_position_embeddings = 8192; })),
-      IdentityOf(Longrope(4097)),
-      IdentityOf(With(Longrope(4097), [](S& s) { s.long_factor[1] = 7; })),
-      IdentityOf(yarn),
-      IdentityOf(With(yarn, [](S& s) { s.factor = 5; })),
-      IdentityOf(With(yarn, [](S& s) { s.beta_fast = 33; })),
-      IdentityOf(With(yarn, [](S& s) { s.beta_slow = 2; })),
-      IdentityOf(With(yarn, [](S& s) { s.truncate = false; })),
-      IdentityOf(With(yarn, [](S& s) { s.attention_factor = 2; })),
-      IdentityOf(
-          With(yarn, [](S& s) { s.original_max_position_embeddings = 4097; })),
-      IdentityOf(deepseek),
-      IdentityOf(With(deepseek, [](S& s) { s.mscale = 0.5; })),
-      IdentityOf(With(deepseek, [](S& s) { s.mscale_all_dim = 0.5; })),
-      IdentityOf(Llama3()),
-      IdentityOf(With(Llama3(), [](S& s) { s.low_freq_factor = 2; })),
-      IdentityOf(With(Llama3(), [](S& s) { s.high_freq_factor = 5; })),
-      IdentityOf(mrope),
-      IdentityOf(With(mrope,
-                      [](S& s) {
-                        s.mrope_section = {2, 4};
-                      })),
-      IdentityOf(
-          With(mrope, [](S& s) { s.mrope_order = MropeOrder::kInterleaved; })),
-      IdentityOf(With(mrope, [](S& s) { s.mrope_order = MropeOrder::kAxial; })),
-  };
-  for (size_t i = 0; i < identities.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      EXPECT_NE(identities[i], identities[j]) << i << " and " << j;
-    }
-  }
 }
 
 TEST(RotaryIdentity, IsThatOfTheNumbers) {
-  CanonicalWriter writer("rotary", 1);
-  writer.Integer(1, 4);
-  EXPECT_EQ(IdentityOf({.head_dim = 4}), writer.bytes());
-  EXPECT_EQ(IdentityOf({.head_dim = 4, .rope_theta = 10000}), writer.bytes());
-  EXPECT_EQ(IdentityOf({.head_dim = 8, .rope_type = RopeType::kAxial}),
-            IdentityOf({.head_dim = 8,
-                        .mrope_section = {2, 2},
-                        .mrope_order = MropeOrder::kAxial}));
+  EXPECT_EQ(IdentityOf(Rotary("head_dim: 8 rope_type: ROPE_TYPE_AXIAL")),
+            IdentityOf(Rotary("head_dim: 8 mrope_section: [2, 2] "
+                              "mrope_order: MROPE_ORDER_AXIAL")));
   // Lengths that select the same table.
   EXPECT_EQ(IdentityOf(Dynamic(1)), IdentityOf(Dynamic(2048)));
   EXPECT_EQ(IdentityOf(Longrope(1)), IdentityOf(Longrope(4096)));
   EXPECT_EQ(IdentityOf(Longrope(4097)), IdentityOf(Longrope(131072)));
+  ExpectAllDifferent({IdentityOf(Dynamic(2048)), IdentityOf(Dynamic(2049)),
+                      IdentityOf(Longrope(4096)), IdentityOf(Longrope(4097))});
+}
+
+TEST(RotaryIdentity, OfLongropeFollowsTheFactorsInForce) {
+  for (const int length : {4096, 4097}) {
+    v1::Rotary other_short = Longrope(length);
+    other_short.set_short_factor(1, 7);
+    v1::Rotary other_long = Longrope(length);
+    other_long.set_long_factor(1, 7);
+    EXPECT_EQ(IdentityOf(other_short) == IdentityOf(Longrope(length)),
+              length > 4096);
+    EXPECT_EQ(IdentityOf(other_long) == IdentityOf(Longrope(length)),
+              length <= 4096);
+  }
 }
 
 }  // namespace

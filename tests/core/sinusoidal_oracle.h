@@ -5,15 +5,14 @@
 
 #include <map>
 
-#include "core/encoding/spec/sinusoidal.h"
-#include "core/encoding/spec/tensor_spec.h"
+#include "core/encoding/sinusoid/sinusoid.h"
 #include "tests/core/mpfr_oracle.h"
 
 namespace attnbias {
 
 class SinusoidalOracle {
  public:
-  explicit SinusoidalOracle(const SinusoidalSpec& spec) : spec_(spec) {}
+  explicit SinusoidalOracle(const SinusoidTable& spec) : spec_(spec) {}
 
   // Sets `value` to the element at (position, column).
   void Set(int64_t position, int64_t column, mpfr_ptr value) {
@@ -22,8 +21,8 @@ class SinusoidalOracle {
     Set(real, column, value);
   }
   void Set(mpfr_ptr position, int64_t column, mpfr_ptr value) {
-    const bool t2t = spec_.layout == SinusoidalLayout::kTensor2Tensor;
-    const bool interleaved = spec_.layout == SinusoidalLayout::kInterleaved;
+    const bool t2t = spec_.layout == v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR;
+    const bool interleaved = spec_.layout == v1::SINUSOIDAL_LAYOUT_INTERLEAVED;
     const int64_t sines = t2t ? spec_.dim / 2 : (spec_.dim + 1) / 2;
     if (t2t && column == 2 * sines) {
       mpfr_set_ui(value, 0, MPFR_RNDN);
@@ -56,7 +55,7 @@ class SinusoidalOracle {
     Number& frequency = frequencies_[pair];
     if (mpfr_nan_p(static_cast<mpfr_ptr>(frequency)) == 0) return frequency;
     Number exponent;
-    if (spec_.layout == SinusoidalLayout::kTensor2Tensor) {
+    if (spec_.layout == v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR) {
       const int64_t steps = std::max<int64_t>(spec_.dim / 2 - 1, 1);
       mpfr_set_d(frequency, spec_.max_timescale, MPFR_RNDN);
       mpfr_div_d(frequency, frequency, spec_.min_timescale, MPFR_RNDN);
@@ -76,7 +75,7 @@ class SinusoidalOracle {
   }
 
  private:
-  const SinusoidalSpec spec_;
+  const SinusoidTable spec_;
   std::map<int64_t, Number> frequencies_;
   Number value_;
 };

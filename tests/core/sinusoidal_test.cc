@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/spec/sinusoidal.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -8,42 +6,47 @@
 #include <thread>
 #include <vector>
 
-#include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/sinusoidal_oracle.h"
+#include "tests/testing/filled.h"
 
 namespace attnbias::sinusoidal_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-using Layout = SinusoidalLayout;
+
+constexpr auto kInterleaved = v1::SINUSOIDAL_LAYOUT_INTERLEAVED;
+constexpr auto kConcatenated = v1::SINUSOIDAL_LAYOUT_CONCATENATED;
+constexpr auto kTensor2Tensor = v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR;
 
 const KernelSet& BestKernels() { return *SupportedKernelSets().front(); }
 
-Output Scaled(double scale) {
-  Output output;
-  output.scale = scale;
-  return output;
+v1::Sinusoidal MessageOf(const SinusoidTable& table) {
+  v1::Sinusoidal message;
+  message.set_dim(static_cast<int>(table.dim));
+  message.set_layout(table.layout);
+  if (table.layout == kTensor2Tensor) {
+    message.set_min_timescale(table.min_timescale);
+    message.set_max_timescale(table.max_timescale);
+  } else {
+    message.set_base(table.base);
+  }
+  return message;
 }
 
-Output Buckets() {
-  Output output;
-  output.values = Values::kBuckets;
-  return output;
-}
-
-std::unique_ptr<const Evaluator> Prepared(
-    const SinusoidalSpec& spec, DataType type, double scale = 1,
-    const KernelSet& kernels = BestKernels()) {
-  return (*MakeEncoding(spec, Scaled(scale)))->prepare({type, scale}, kernels);
+EvaluatorPtr Prepared(const SinusoidTable& spec, DataType type,
+                      double scale = 1,
+                      const KernelSet& kernels = BestKernels()) {
+  return MakeWith(MessageOf(spec), Scaled(scale))
+      ->prepare({type, scale}, kernels);
 }
 
 // A spec's rows [begin, end) from one evaluator, cut wherever asked.
 class Table {
  public:
-  Table(const SinusoidalSpec& spec, DataType type, double scale = 1,
+  Table(const SinusoidTable& spec, DataType type, double scale = 1,
         const KernelSet& kernels = BestKernels())
       : row_bytes_(spec.dim * SizeOf(type)),
         type_(type),
@@ -72,7 +75,7 @@ class Table {
   std::unique_ptr<const Evaluator> evaluator_;
 };
 
-std::vector<double> F64Row(const SinusoidalSpec& spec, int64_t position) {
+std::vector<double> F64Row(const SinusoidTable& spec, int64_t position) {
   return Table(spec, DataType::kF64).Row(position);
 }
 
@@ -101,7 +104,7 @@ TEST(SinusoidalRows, InterleavedAsInThePaper) {
 TEST(SinusoidalRows, ConcatenatedIsAPermutationOfInterleaved) {
   const std::vector<double> interleaved = F64Row({.dim = 6}, 5);
   const std::vector<double> concatenated =
-      F64Row({.dim = 6, .layout = Layout::kConcatenated}, 5);
+      F64Row({.dim = 6, .layout = kConcatenated}, 5);
   const int order[] = {0, 2, 4, 1, 3, 5};
   for (int i = 0; i < 6; ++i) {
     EXPECT_EQ(concatenated[i], interleaved[order[i]]);
@@ -110,14 +113,14 @@ TEST(SinusoidalRows, ConcatenatedIsAPermutationOfInterleaved) {
 
 TEST(SinusoidalRows, Tensor2TensorHasItsOwnTimescales) {
   EXPECT_THAT(
-      F64Row({.dim = 8, .layout = Layout::kTensor2Tensor}, 3),
+      F64Row({.dim = 8, .layout = kTensor2Tensor}, 3),
       Prints(V({.141120008060, .138798101080, .00646325907019, .0002999999955,
                 -.989992496600, .990320699136, .999979112923, .999999955000})));
 }
 
 TEST(SinusoidalRows, Tensor2TensorEndsOddDimsWithZero) {
   const std::vector<double> row =
-      F64Row({.dim = 7, .layout = Layout::kTensor2Tensor}, 3);
+      F64Row({.dim = 7, .layout = kTensor2Tensor}, 3);
   EXPECT_THAT(row,
               Prints(V({.141120008060, .0299955002025, .0002999999955,
                         -.989992496600, .999550033749, .999999955000, 0})));
@@ -125,19 +128,18 @@ TEST(SinusoidalRows, Tensor2TensorEndsOddDimsWithZero) {
 }
 
 TEST(SinusoidalRows, Tensor2TensorOfTwoColumns) {
-  EXPECT_THAT(F64Row({.dim = 2, .layout = Layout::kTensor2Tensor}, 3),
+  EXPECT_THAT(F64Row({.dim = 2, .layout = kTensor2Tensor}, 3),
               Prints(V({0.141120008060, -0.989992496600})));
 }
 
 TEST(SinusoidalRows, ConcatenatedOddDimHasOneSineMore) {
-  EXPECT_THAT(F64Row({.dim = 5, .layout = Layout::kConcatenated}, 1),
+  EXPECT_THAT(F64Row({.dim = 5, .layout = kConcatenated}, 1),
               Prints(V({.841470984808, .0251162229098, .000630957302615,
                         .540302305868, .999684537915})));
 }
 
 TEST(SinusoidalRows, StartingAtOneIsTheSameTable) {
-  const Table table({.dim = 8, .layout = Layout::kTensor2Tensor},
-                    DataType::kF32);
+  const Table table({.dim = 8, .layout = kTensor2Tensor}, DataType::kF32);
   const Bytes whole = table.Rows({0, 5});
   const Bytes shifted = table.Rows({1, 5});
   EXPECT_TRUE(std::equal(shifted.begin(), shifted.end(),
@@ -179,7 +181,7 @@ TEST(SinusoidalRows, HaveTheKnownInnerProducts) {
 // Compares a spec's table with the oracle, in every type.
 class Checker {
  public:
-  explicit Checker(const SinusoidalSpec& spec, double scale = 1)
+  explicit Checker(const SinusoidTable& spec, double scale = 1)
       : spec_(spec), scale_(scale), oracle_(spec) {
     for (const DataType type : kFloatTypes) {
       tables_.emplace_back(spec, type, scale);
@@ -210,13 +212,13 @@ class Checker {
         << " column " << column << ": got " << actual << ", want " << expected;
   }
 
-  const SinusoidalSpec spec_;
+  const SinusoidTable spec_;
   const double scale_;
   SinusoidalOracle oracle_;
   std::vector<Table> tables_;
 };
 
-void ExpectRounded(const SinusoidalSpec& spec, Range rows,
+void ExpectRounded(const SinusoidTable& spec, Range rows,
                    const std::vector<int64_t>& columns, double scale = 1) {
   Checker(spec, scale).Expect(rows, columns);
 }
@@ -228,10 +230,9 @@ std::vector<int64_t> AllColumns(int64_t dim) {
 }
 
 TEST(SinusoidalRounding, IsCorrectInEveryLayoutAndDim) {
-  for (const Layout layout :
-       {Layout::kInterleaved, Layout::kConcatenated, Layout::kTensor2Tensor}) {
+  for (const auto layout : {kInterleaved, kConcatenated, kTensor2Tensor}) {
     for (const int64_t dim : {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 33, 64, 66}) {
-      const SinusoidalSpec spec = {.dim = dim, .layout = layout};
+      const SinusoidTable spec = {.dim = dim, .layout = layout};
       ExpectRounded(spec, {-9, 10}, AllColumns(dim));
       ExpectRounded(spec, {kMaxPosition - 2, kMaxPosition + 1},
                     AllColumns(dim));
@@ -242,20 +243,20 @@ TEST(SinusoidalRounding, IsCorrectInEveryLayoutAndDim) {
 // Columns too slow to turn once, whose sines are as small as their angles.
 TEST(SinusoidalRounding, IsCorrectForTinyAngles) {
   for (const double base : {1.0, 1e12, 1e18}) {
-    const SinusoidalSpec spec = {.dim = 24, .base = base};
+    const SinusoidTable spec = {.dim = 24, .base = base};
     ExpectRounded(spec, {-300, -250}, AllColumns(24));
     ExpectRounded(spec, {-2, 300}, {0, 6, 11, 12, 18, 22, 23});
     ExpectRounded(spec, {kMaxPosition - 3, kMaxPosition}, AllColumns(24));
   }
-  const SinusoidalSpec extreme = {.dim = 10,
-                                  .layout = Layout::kTensor2Tensor,
-                                  .min_timescale = 1,
-                                  .max_timescale = 1e18};
+  const SinusoidTable extreme = {.dim = 10,
+                                 .layout = kTensor2Tensor,
+                                 .min_timescale = 1,
+                                 .max_timescale = 1e18};
   ExpectRounded(extreme, {-5, 80}, AllColumns(10));
-  const SinusoidalSpec fast = {.dim = 10,
-                               .layout = Layout::kTensor2Tensor,
-                               .min_timescale = 1e6,
-                               .max_timescale = 1e18};
+  const SinusoidTable fast = {.dim = 10,
+                              .layout = kTensor2Tensor,
+                              .min_timescale = 1e6,
+                              .max_timescale = 1e18};
   ExpectRounded(fast, {kMaxPosition - 80, kMaxPosition}, AllColumns(10));
 }
 
@@ -281,7 +282,7 @@ TEST(SinusoidalRounding, IsCorrectForSamplesOfLargeTables) {
 
 // Where two fused multiplications in doubles round wrongly.
 TEST(SinusoidalRounding, IsCorrectAtKnownWorstCases) {
-  const SinusoidalSpec spec = {.dim = 128};
+  const SinusoidTable spec = {.dim = 128};
   ExpectRounded(spec, {4524508, 4524509}, {10, 11});
   ExpectRounded(spec, {7086789, 7086790}, {32, 33});
   // Inside blocks, which kernels compute and not anchors.
@@ -315,12 +316,12 @@ std::vector<int64_t> NearestToQuarters(mpfr_ptr frequency) {
 
 TEST(SinusoidalRounding, IsCorrectNextToZeroCrossings) {
   int64_t positions = 0;
-  for (const SinusoidalSpec& spec :
-       {SinusoidalSpec{.dim = 128}, SinusoidalSpec{.dim = 512},
-        SinusoidalSpec{.dim = 64, .layout = Layout::kTensor2Tensor}}) {
+  for (const SinusoidTable& spec :
+       {SinusoidTable{.dim = 128}, SinusoidTable{.dim = 512},
+        SinusoidTable{.dim = 64, .layout = kTensor2Tensor}}) {
     Checker checker(spec);
     for (int64_t pair = 0; pair < spec.dim / 2; pair += 3) {
-      const bool interleaved = spec.layout == Layout::kInterleaved;
+      const bool interleaved = spec.layout == kInterleaved;
       const int64_t sine = interleaved ? 2 * pair : pair;
       const int64_t cosine = interleaved ? 2 * pair + 1 : spec.dim / 2 + pair;
       for (const int64_t p : NearestToQuarters(checker.Frequency(pair))) {
@@ -338,14 +339,14 @@ TEST(SinusoidalRounding, IsCorrectWhenScaled) {
   for (const double scale :
        {2.0, -1.0, 22.627416997969522, 1e-3, 0x1p-700, 1e-310, 1e300, -3e307}) {
     ExpectRounded({.dim = 6}, {-3, 40}, AllColumns(6), scale);
-    ExpectRounded({.dim = 9, .layout = Layout::kTensor2Tensor},
-                  {999999, 1000001}, AllColumns(9), scale);
+    ExpectRounded({.dim = 9, .layout = kTensor2Tensor}, {999999, 1000001},
+                  AllColumns(9), scale);
   }
 }
 
 // Rounding the F32 table once more would be wrong in 515 elements.
 TEST(SinusoidalRounding, Bf16IsNotRoundedTwice) {
-  const SinusoidalSpec spec = {.dim = 512};
+  const SinusoidTable spec = {.dim = 512};
   const Table f32(spec, DataType::kF32);
   const Table bf16(spec, DataType::kBF16);
   int64_t different = 0;
@@ -365,9 +366,8 @@ TEST(SinusoidalRounding, Bf16IsNotRoundedTwice) {
 
 TEST(ReferenceSinusoidal, AgreesWithTheFormula) {
   std::mt19937_64 random(5);
-  for (const Layout layout :
-       {Layout::kInterleaved, Layout::kConcatenated, Layout::kTensor2Tensor}) {
-    const SinusoidalSpec spec = {.dim = 37, .layout = layout};
+  for (const auto layout : {kInterleaved, kConcatenated, kTensor2Tensor}) {
+    const SinusoidTable spec = {.dim = 37, .layout = layout};
     SinusoidalOracle oracle(spec);
     for (int i = 0; i < 2000; ++i) {
       const auto position =
@@ -387,18 +387,18 @@ TEST(ReferenceSinusoidal, AgreesWithTheFormula) {
 // ---------------------------------------------------------------------------
 // The same bits by every way
 
-const SinusoidalSpec kShapes[] = {
+const SinusoidTable kShapes[] = {
     {.dim = 1},
     {.dim = 6},
-    {.dim = 33, .layout = Layout::kConcatenated},
-    {.dim = 34, .layout = Layout::kConcatenated},
-    {.dim = 35, .layout = Layout::kTensor2Tensor},
+    {.dim = 33, .layout = kConcatenated},
+    {.dim = 34, .layout = kConcatenated},
+    {.dim = 35, .layout = kTensor2Tensor},
     {.dim = 64},
-    {.dim = 96, .base = 1e18, .layout = Layout::kConcatenated},
-    {.dim = 128, .layout = Layout::kTensor2Tensor}};
+    {.dim = 96, .base = 1e18, .layout = kConcatenated},
+    {.dim = 128, .layout = kTensor2Tensor}};
 
 TEST(SinusoidalBits, AreThoseOfEveryKernelSet) {
-  for (const SinusoidalSpec& spec : kShapes) {
+  for (const SinusoidTable& spec : kShapes) {
     for (const DataType type : kFloatTypes) {
       const Range rows = {-700, 1100};
       const Bytes expected = Table(spec, type).Rows(rows);
@@ -412,7 +412,7 @@ TEST(SinusoidalBits, AreThoseOfEveryKernelSet) {
 
 TEST(SinusoidalBits, DoNotDependOnHowARangeIsCut) {
   std::mt19937_64 random(6);
-  for (const SinusoidalSpec& spec : kShapes) {
+  for (const SinusoidTable& spec : kShapes) {
     for (const DataType type : kFloatTypes) {
       const Table table(spec, type);
       const Range rows = {-400, 1500};
@@ -445,10 +445,10 @@ TEST(SinusoidalBits, AreThoseOfManyThreadsAtOnce) {
 // Tables large enough to bypass the caches, at aligned and odd addresses, and
 // longer than a chain of anchors.
 TEST(SinusoidalBits, DoNotDependOnSizeOrAlignment) {
-  for (const SinusoidalSpec& spec :
-       {SinusoidalSpec{.dim = 64},
-        SinusoidalSpec{.dim = 64, .layout = Layout::kConcatenated},
-        SinusoidalSpec{.dim = 5}}) {
+  for (const SinusoidTable& spec :
+       {SinusoidTable{.dim = 64},
+        SinusoidTable{.dim = 64, .layout = kConcatenated},
+        SinusoidTable{.dim = 5}}) {
     for (const DataType type : kFloatTypes) {
       for (const KernelSet* kernels : SupportedKernelSets()) {
         const auto evaluator = Prepared(spec, type, 1, *kernels);
@@ -476,116 +476,12 @@ TEST(SinusoidalBits, DoNotDependOnSizeOrAlignment) {
   }
 }
 
-// ---------------------------------------------------------------------------
-// What is allowed, and what names it
-
-struct BadSpec {
-  const char* name;
-  SinusoidalSpec spec;
-  Output output;
-  const char* message;
-};
-
-class BadSinusoidal : public ::testing::TestWithParam<BadSpec> {};
-
-TEST_P(BadSinusoidal, IsRefusedByName) {
-  const auto encoding = MakeEncoding(GetParam().spec, GetParam().output);
-  EXPECT_EQ(encoding.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(encoding.status().message()),
-              ::testing::StartsWith(GetParam().message));
-}
-
-constexpr Layout kT2t = Layout::kTensor2Tensor;
-
-INSTANTIATE_TEST_SUITE_P(
-    Fields, BadSinusoidal,
-    ::testing::Values(
-        BadSpec{"ZeroDim",
-                {},
-                {},
-                "sinusoidal.dim: not set, want an integer in [1, 65536]"},
-        BadSpec{"NegativeDim", {.dim = -4}, {}, "sinusoidal.dim: got -4"},
-        BadSpec{"HugeDim", {.dim = 65537}, {}, "sinusoidal.dim: got 65537"},
-        BadSpec{"BaseBelowOne",
-                {.dim = 4, .base = 0.5},
-                {},
-                "sinusoidal.base: got 0.5, want a number in [1, 1e+18]"},
-        BadSpec{"BaseNan", {.dim = 4, .base = NAN}, {}, "sinusoidal.base: "},
-        BadSpec{"BaseInfinite",
-                {.dim = 4, .base = INFINITY},
-                {},
-                "sinusoidal.base: got inf"},
-        BadSpec{"BaseUnused",
-                {.dim = 4, .base = 500, .layout = kT2t},
-                {},
-                "sinusoidal.base: got 500, want none"},
-        BadSpec{"MinTimescaleUnused",
-                {.dim = 4, .min_timescale = 2},
-                {},
-                "sinusoidal.min_timescale: got 2, want none"},
-        BadSpec{"MaxTimescaleUnused",
-                {.dim = 4, .max_timescale = 2},
-                {},
-                "sinusoidal.max_timescale: got 2, want none"},
-        BadSpec{"MinTimescaleTooSmall",
-                {.dim = 4, .layout = kT2t, .min_timescale = 0.5},
-                {},
-                "sinusoidal.min_timescale: got 0.5, want a number in [1, "
-                "1e+06], a timescale and not a frequency"},
-        BadSpec{"FrequenciesForTimescales",
-                {.dim = 4,
-                 .layout = kT2t,
-                 .min_timescale = 1e-4,
-                 .max_timescale = 1},
-                {},
-                "sinusoidal.min_timescale: got 0.0001, want"},
-        BadSpec{"MaxTimescaleBelowOne",
-                {.dim = 4, .layout = kT2t, .max_timescale = 1e-4},
-                {},
-                "sinusoidal.max_timescale: got 0.0001, want a number in [1, "
-                "1e+18], a timescale and not a frequency"},
-        BadSpec{"MinTimescaleNan",
-                {.dim = 4, .layout = kT2t, .min_timescale = NAN},
-                {},
-                "sinusoidal.min_timescale: "},
-        BadSpec{
-            "MaxTimescaleBelowMin",
-            {.dim = 4, .layout = kT2t, .min_timescale = 5, .max_timescale = 4},
-            {},
-            "sinusoidal.max_timescale: got 4, want a number in [5"},
-        BadSpec{"Buckets",
-                {.dim = 4},
-                Buckets(),
-                "output.values: got BUCKETS, want BIAS: sinusoidal has no "
-                "buckets"},
-        BadSpec{"ScaleNan", {.dim = 4}, Scaled(NAN), "output.scale: "},
-        BadSpec{"ScaleZero", {.dim = 4}, Scaled(0), "output.scale: got 0"}),
-    [](const auto& info) { return std::string(info.param.name); });
-
-std::string IdentityOf(const SinusoidalSpec& spec, double scale = 1) {
-  const EncodingPtr encoding = *MakeEncoding(spec, Scaled(scale));
-  return encoding->identity;
-}
-
-TEST(SinusoidalIdentity, ChangesWithEveryField) {
-  const std::vector<std::string> identities = {
-      IdentityOf({.dim = 4}),
-      IdentityOf({.dim = 5}),
-      IdentityOf({.dim = 4, .base = 500000}),
-      IdentityOf({.dim = 4, .layout = Layout::kConcatenated}),
-      IdentityOf({.dim = 4, .layout = kT2t}),
-      IdentityOf({.dim = 4, .layout = kT2t, .min_timescale = 2}),
-      IdentityOf({.dim = 4, .layout = kT2t, .max_timescale = 2}),
-      IdentityOf({.dim = 4}, 2)};
-  for (size_t i = 0; i < identities.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) EXPECT_NE(identities[i], identities[j]);
-  }
-}
-
-TEST(SinusoidalIdentity, LeavesDefaultsOut) {
-  CanonicalWriter writer("sinusoidal", 1);
-  writer.Integer(1, 4);
-  EXPECT_EQ(IdentityOf({.dim = 4}), writer.bytes());
+TEST(BadSinusoidal, IsRefusedWithTimescalesInDescendingOrder) {
+  EXPECT_THAT(RefusalOf(MessageOf({.dim = 4,
+                                   .layout = kTensor2Tensor,
+                                   .min_timescale = 5,
+                                   .max_timescale = 4})),
+              IsInvalid("sinusoidal.max_timescale: got 4, want at least 5"));
 }
 
 }  // namespace

@@ -3,34 +3,27 @@
 #include <string>
 #include <vector>
 
-#include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/rotary.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
-#include "tests/testing/status_matchers.h"
+#include "tests/testing/filled.h"
 
 namespace attnbias::xpos_test {
 namespace {
-
-using testing::StartsWith;
 
 constexpr int64_t kCos = 0;
 constexpr int64_t kSin = 1;
 constexpr int64_t kScale = 2;
 
-EncodingPtr Made(const XposSpec& spec, double scale = 1) {
-  Output output;
-  output.scale = scale;
-  absl::StatusOr<EncodingPtr> encoding = MakeEncoding(spec, output);
-  EXPECT_THAT(encoding, IsOk());
-  return *encoding;
+// Has its defaults filled in.
+v1::Xpos Xpos(const std::string& fields) {
+  return Completed(Parse<v1::Xpos>(fields));
 }
 
 // One lane's rows as doubles.
-std::vector<double> Rows(const XposSpec& spec, DataType type, Range rows,
+std::vector<double> Rows(const v1::Xpos& spec, DataType type, Range rows,
                          int64_t lane, double scale = 1) {
-  const EncodingPtr encoding = Made(spec, scale);
+  const EncodingPtr encoding = MakeWith(spec, Scaled(scale));
   const int64_t count = rows.size() * encoding->width;
   std::vector<std::byte> bytes(count * SizeOf(type));
   encoding->prepare({type, scale}, *SupportedKernelSets().front())
@@ -43,34 +36,34 @@ std::vector<double> Rows(const XposSpec& spec, DataType type, Range rows,
 }
 
 // scale x ((2 pair / dim + gamma) / (1 + gamma))^((position - center) / base).
-double ExpectedScale(const XposSpec& spec, int64_t position, int64_t pair,
+double ExpectedScale(const v1::Xpos& spec, int64_t position, int64_t pair,
                      DataType type, double scale) {
   Number value, other;
   mpfr_set_si(value, 2 * pair, MPFR_RNDN);
-  mpfr_div_si(value, value, spec.dim, MPFR_RNDN);
-  mpfr_add_d(value, value, spec.gamma, MPFR_RNDN);
-  mpfr_set_d(other, spec.gamma, MPFR_RNDN);
+  mpfr_div_si(value, value, spec.dim(), MPFR_RNDN);
+  mpfr_add_d(value, value, spec.gamma(), MPFR_RNDN);
+  mpfr_set_d(other, spec.gamma(), MPFR_RNDN);
   mpfr_add_ui(other, other, 1, MPFR_RNDN);
   mpfr_div(value, value, other, MPFR_RNDN);
   mpfr_log(value, value, MPFR_RNDN);
-  mpfr_mul_si(value, value, position - *spec.sequence_length / 2, MPFR_RNDN);
-  mpfr_div_d(value, value, spec.scale_base, MPFR_RNDN);
+  mpfr_mul_si(value, value, position - spec.sequence_length() / 2, MPFR_RNDN);
+  mpfr_div_d(value, value, spec.scale_base(), MPFR_RNDN);
   mpfr_exp(value, value, MPFR_RNDN);
   mpfr_mul_d(value, value, scale, MPFR_RNDN);
   return RoundedBy(value, type);
 }
 
-void ExpectRounded(const XposSpec& spec, Range rows, double scale = 1) {
+void ExpectRounded(const v1::Xpos& spec, Range rows, double scale = 1) {
   for (const DataType type : kFloatTypes) {
     const std::vector<double> numbers = Rows(spec, type, rows, kScale, scale);
     for (int64_t row = 0; row < rows.size(); ++row) {
-      for (int64_t pair = 0; pair < spec.dim / 2; ++pair) {
+      for (int64_t pair = 0; pair < spec.dim() / 2; ++pair) {
         const double wanted =
             ExpectedScale(spec, rows.begin + row, pair, type, scale);
-        ASSERT_EQ(numbers[row * spec.dim + pair], wanted)
+        ASSERT_EQ(numbers[row * spec.dim() + pair], wanted)
             << NameOf(type) << " position " << rows.begin + row << " pair "
             << pair;
-        ASSERT_EQ(numbers[row * spec.dim + spec.dim / 2 + pair], wanted);
+        ASSERT_EQ(numbers[row * spec.dim() + spec.dim() / 2 + pair], wanted);
       }
     }
   }
@@ -78,7 +71,7 @@ void ExpectRounded(const XposSpec& spec, Range rows, double scale = 1) {
 
 // torchscale at length 8.
 TEST(XposRows, AreThePublishedOnes) {
-  const XposSpec spec = {.dim = 64, .sequence_length = 8};
+  const v1::Xpos spec = Xpos("dim: 64 sequence_length: 8");
   const std::vector<double> scale = Rows(spec, DataType::kF64, {0, 8}, kScale);
   EXPECT_NEAR(scale[0], 1.009835262, 1e-9);
   EXPECT_NEAR(scale[7 * 64 + 31], 0.9998677373, 1e-10);
@@ -90,21 +83,20 @@ TEST(XposRows, AreThePublishedOnes) {
 }
 
 TEST(XposRounding, IsCorrect) {
-  ExpectRounded({.dim = 64, .sequence_length = 300}, {-200, 500});
-  ExpectRounded({.dim = 6, .sequence_length = 1}, {-3000, -2500}, -0.3);
-  ExpectRounded({.dim = 6, .sequence_length = 7}, {60000, 60300}, 0x1p-800);
+  ExpectRounded(Xpos("dim: 64 sequence_length: 300"), {-200, 500});
+  ExpectRounded(Xpos("dim: 6 sequence_length: 1"), {-3000, -2500}, -0.3);
+  ExpectRounded(Xpos("dim: 6 sequence_length: 7"), {60000, 60300}, 0x1p-800);
   ExpectRounded(
-      {.dim = 10, .scale_base = 1e9, .gamma = 3, .sequence_length = 1 << 20},
+      Xpos("dim: 10 scale_base: 1e9 gamma: 3 sequence_length: 1048576"),
       {-(int64_t{1} << 40), -(int64_t{1} << 40) + 200});
-  ExpectRounded(
-      {.dim = 4, .scale_base = 1, .gamma = 1e-3, .sequence_length = 10},
-      {-40, 50});
+  ExpectRounded(Xpos("dim: 4 scale_base: 1 gamma: 1e-3 sequence_length: 10"),
+                {-40, 50});
 }
 
 // Decays that are dyadic, at a scale that makes them ties.
 TEST(XposRounding, EndsOnTies) {
-  const XposSpec spec = {
-      .dim = 2, .scale_base = 3, .gamma = 1, .sequence_length = 1};
+  const v1::Xpos spec =
+      Xpos("dim: 2 scale_base: 3 gamma: 1 sequence_length: 1");
   const double tie = 1 + 0x1p-24;
   const std::vector<double> rows =
       Rows(spec, DataType::kF32, {0, 7}, kScale, tie);
@@ -114,7 +106,7 @@ TEST(XposRounding, EndsOnTies) {
 }
 
 TEST(XposRows, DoNotDependOnHowARangeIsCut) {
-  const XposSpec spec = {.dim = 20, .sequence_length = 500};
+  const v1::Xpos spec = Xpos("dim: 20 sequence_length: 500");
   for (const DataType type : kFloatTypes) {
     const std::vector<double> whole = Rows(spec, type, {0, 700}, kScale);
     std::vector<double> pieces;
@@ -127,11 +119,11 @@ TEST(XposRows, DoNotDependOnHowARangeIsCut) {
 }
 
 TEST(XposRows, HaveALayout) {
-  XposSpec spec = {.dim = 6, .sequence_length = 500};
-  spec.layout = RotaryLayout::kCompact;
+  v1::Xpos spec = Xpos("dim: 6 sequence_length: 500");
+  spec.set_layout(v1::ROTARY_LAYOUT_COMPACT);
   const std::vector<double> once = Rows(spec, DataType::kF32, {9, 10}, kScale);
   ASSERT_EQ(once.size(), 3);
-  spec.layout = RotaryLayout::kInterleaved;
+  spec.set_layout(v1::ROTARY_LAYOUT_INTERLEAVED);
   EXPECT_THAT(Rows(spec, DataType::kF32, {9, 10}, kScale),
               testing::ElementsAre(once[0], once[0], once[1], once[1], once[2],
                                    once[2]));
@@ -139,67 +131,21 @@ TEST(XposRows, HaveALayout) {
 
 TEST(Xpos, ReachesAsFarAsItsDecays) {
   const Range domain =
-      Made({.dim = 4, .scale_base = 1, .sequence_length = 10})->domain;
+      MakeWith(Xpos("dim: 4 scale_base: 1 sequence_length: 10"))->domain;
   // log2(1.4 / 0.4) = 1.807...: 512 / 1.807 = 283.
   EXPECT_EQ(domain.begin, 5 - 283);
   EXPECT_EQ(domain.end, 5 + 284);
   EXPECT_EQ(
-      Made({.dim = 4, .scale_base = 1e9, .gamma = 1e6, .sequence_length = 10})
+      MakeWith(Xpos("dim: 4 scale_base: 1e9 gamma: 1e6 sequence_length: 10"))
           ->domain.size(),
       (int64_t{1} << 41) + 1);
 }
 
-TEST(BadXpos, IsRefusedByName) {
-  struct Bad {
-    XposSpec spec;
-    const char* message;
-  };
-  const Bad bads[] = {
-      {{.dim = 3, .sequence_length = 1},
-       "xpos.dim: got 3, want an even integer in [2, 65536]"},
-      {{.dim = 0, .sequence_length = 1}, "xpos.dim: not set"},
-      {{.dim = 2, .rope_theta = 0.5, .sequence_length = 1},
-       "xpos.rope_theta: got 0.5, want a number in [1, 1e+18]"},
-      {{.dim = 2, .scale_base = 0.5, .sequence_length = 1},
-       "xpos.scale_base: got 0.5, want a number in [1, 1e+09]"},
-      {{.dim = 2, .scale_base = NAN, .sequence_length = 1},
-       "xpos.scale_base: got nan"},
-      {{.dim = 2, .gamma = 0, .sequence_length = 1},
-       "xpos.gamma: got 0, want a number in (0, 1e+06]"},
-      {{.dim = 2, .gamma = NAN, .sequence_length = 1}, "xpos.gamma: got nan"},
-      {{.dim = 2}, "xpos.sequence_length: not set"},
-      {{.dim = 2, .sequence_length = 0},
-       "xpos.sequence_length: got 0, want an integer in [1, 2^40]"},
-  };
-  for (const Bad& bad : bads) {
-    EXPECT_THAT(
-        MakeEncoding(bad.spec, Output()),
-        StatusIs(absl::StatusCode::kInvalidArgument, StartsWith(bad.message)));
-  }
-}
-
-std::string IdentityOf(const XposSpec& spec, double scale = 1) {
-  const EncodingPtr encoding = Made(spec, scale);
-  return encoding->identity;
-}
-
-TEST(XposIdentity, ChangesWithEveryField) {
-  const std::vector<std::string> identities = {
-      IdentityOf({.dim = 4, .sequence_length = 8}),
-      IdentityOf({.dim = 4, .sequence_length = 8}, 2),
-      IdentityOf({.dim = 6, .sequence_length = 8}),
-      IdentityOf({.dim = 4, .rope_theta = 5, .sequence_length = 8}),
-      IdentityOf({.dim = 4, .scale_base = 5, .sequence_length = 8}),
-      IdentityOf({.dim = 4, .gamma = 5, .sequence_length = 8}),
-      IdentityOf({.dim = 4, .sequence_length = 10}),
-      IdentityOf({.dim = 4,
-                  .sequence_length = 8,
-                  .layout = RotaryLayout::kInterleaved}),
-  };
-  for (size_t i = 0; i < identities.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) EXPECT_NE(identities[i], identities[j]);
-  }
-  EXPECT_EQ(IdentityOf({.dim = 4, .sequence_length = 9}), identities[0]);
+TEST(XposIdentity, IsThatOfTheCenter) {
+  EXPECT_EQ(IdentityOf(Xpos("dim: 4 sequence_length: 9")),
+            IdentityOf(Xpos("dim: 4 sequence_length: 8")));
+  EXPECT_NE(IdentityOf(Xpos("dim: 4 sequence_length: 10")),
+            IdentityOf(Xpos("dim: 4 sequence_length: 8")));
 }
 
 }  // namespace

@@ -8,11 +8,11 @@
 
 #include "core/base/status_macros.h"
 #include "core/engine/planner.h"
+#include "core/mount/table_refs.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "inference/inference.pb.h"
 #include "server/call.h"
-#include "server/codec/spec_codec.h"
 #include "server/limits.h"
 #include "server/oip/infer_answer.h"
 #include "server/oip/infer_request.h"
@@ -36,10 +36,10 @@ struct Answer {
   std::vector<Part> outputs;
 };
 
-absl::StatusOr<PlanPtr> PlanOf(const v1::TensorSpec& message) {
-  ATTNBIAS_ASSIGN_OR_RETURN(TensorSpec spec,
-                            DecodeSpec(message, MountedTables()));
-  return MakePlan(std::move(spec), kMaxTensorBytes);
+absl::StatusOr<PlanPtr> PlanOf(v1::TensorSpec spec) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const Tables tables,
+                            TakeTables(MountedTables(), spec));
+  return MakePlan(std::move(spec), tables, kMaxTensorBytes);
 }
 
 absl::StatusOr<Answer> AnswerTo(const grpc::ByteBuffer& bytes) {

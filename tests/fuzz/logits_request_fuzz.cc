@@ -6,10 +6,11 @@
 #include "attnbias/v1/logits.pb.h"
 #include "core/base/status_macros.h"
 #include "core/logits/plan.h"
+#include "core/mount/table_refs.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "server/call.h"
-#include "server/codec/logits_codec.h"
+#include "server/codec/headers.h"
 #include "server/limits.h"
 #include "tests/fuzz/heap_growth.h"
 #include "tests/fuzz/message_mutator.h"
@@ -26,13 +27,15 @@ constexpr int64_t kBytesPerByte = 64;
 constexpr int64_t kFewKeys = 1000;
 
 absl::StatusOr<LogitsPlanPtr> PlanOf(const grpc::ByteBuffer& bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
+  ATTNBIAS_ASSIGN_OR_RETURN(auto request,
                             ParseRequest<v1::ComputeLogitsRequest>(bytes));
-  ATTNBIAS_ASSIGN_OR_RETURN(LogitsSpec spec,
-                            DecodeLogitsSpec(request.spec(), MountedTables()));
-  ATTNBIAS_ASSIGN_OR_RETURN(LogitsPlanPtr plan,
-                            LogitsPlan::Make(std::move(spec), kLimits));
-  EncodeLogitsHeader(*plan);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const Tables tables,
+      TakeTables(MountedTables(), *request.mutable_spec()));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      LogitsPlanPtr plan,
+      LogitsPlan::Make(std::move(*request.mutable_spec()), tables, kLimits));
+  HeaderOf(*plan);
   (void)plan->CheckRows(request.first_row(), request.num_rows(),
                         static_cast<int64_t>(request.data().size()));
   return plan;
@@ -77,8 +80,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     growth.ExpectAtMost(attnbias::kFixedBytes, attnbias::kBytesPerByte,
                         static_cast<int64_t>(size));
   }
-  if (!plan.ok() || (*plan)->spec().key_length > attnbias::kFewKeys) return 0;
+  if (!plan.ok() || (*plan)->spec().key_length() > attnbias::kFewKeys) return 0;
   attnbias::CheckRow(**plan, 0);
-  attnbias::CheckRow(**plan, (*plan)->spec().query_length - 1);
+  attnbias::CheckRow(**plan, (*plan)->spec().query_length() - 1);
   return 0;
 }

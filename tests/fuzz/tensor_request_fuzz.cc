@@ -8,10 +8,11 @@
 #include "attnbias/v1/service.pb.h"
 #include "core/base/status_macros.h"
 #include "core/engine/planner.h"
+#include "core/mount/table_refs.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "server/call.h"
-#include "server/codec/spec_codec.h"
+#include "server/codec/headers.h"
 #include "server/stream_request.h"
 #include "tests/fuzz/heap_growth.h"
 #include "tests/fuzz/message_mutator.h"
@@ -26,17 +27,17 @@ constexpr int64_t kMaxTensorBytes = int64_t{1} << 40;
 constexpr int64_t kFixedBytes = int64_t{8} << 20;
 constexpr int64_t kBytesPerByte = 64;
 
-absl::StatusOr<PlanPtr> PlanOf(const v1::TensorSpec& message) {
-  ATTNBIAS_ASSIGN_OR_RETURN(TensorSpec spec,
-                            DecodeSpec(message, MountedTables()));
-  return MakePlan(std::move(spec), kMaxTensorBytes);
+absl::StatusOr<PlanPtr> PlanOf(v1::TensorSpec spec) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const Tables tables,
+                            TakeTables(MountedTables(), spec));
+  return MakePlan(std::move(spec), tables, kMaxTensorBytes);
 }
 
 absl::StatusOr<v1::TensorHeader> Answer(const grpc::ByteBuffer& bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
                             ParseRequest<v1::StreamTensorRequest>(bytes));
   ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, PlanOf(request.spec()));
-  v1::TensorHeader header = EncodeHeader(*plan);
+  v1::TensorHeader header = HeaderOf(*plan);
   const absl::StatusOr<StreamWindow> window = ResolveStream(request, *plan);
   if (window.ok()) {
     const Range whole = {0, plan->total_bytes()};

@@ -33,7 +33,7 @@ def rounded_bits(value: mpmath.mpf, mantissa_bits: int, exponent_bits: int) -> i
 
 
 def sinusoid(layout: str, dim: int, base: int, position: int, column: int) -> mpmath.mpf:
-    if layout == "kTensor2Tensor":
+    if layout == "TENSOR2TENSOR":
         half = dim // 2
         if column >= 2 * half:
             return mpmath.mpf(0)
@@ -41,7 +41,7 @@ def sinusoid(layout: str, dim: int, base: int, position: int, column: int) -> mp
         frequency = mpmath.mpf(10000) ** (-mpmath.mpf(pair) / max(half - 1, 1))
     else:
         sines = (dim + 1) // 2
-        interleaved = layout == "kInterleaved"
+        interleaved = layout == "INTERLEAVED"
         pair = column // 2 if interleaved else column % sines
         is_sine = column % 2 == 0 if interleaved else column < sines
         frequency = mpmath.mpf(base) ** (-mpmath.mpf(2 * pair) / dim)
@@ -52,16 +52,16 @@ def sinusoid(layout: str, dim: int, base: int, position: int, column: int) -> mp
 def sinusoid_cases() -> list[tuple[str, int, int, int, int]]:
     # The known worst cases of two fused multiplications in doubles, then samples.
     cases = [
-        ("kInterleaved", 128, 10000, 4524508, 11),
-        ("kInterleaved", 128, 10000, 7086789, 33),
-        ("kTensor2Tensor", 7, 10000, 3, 6),
-        ("kTensor2Tensor", 2, 10000, 3, 1),
+        ("INTERLEAVED", 128, 10000, 4524508, 11),
+        ("INTERLEAVED", 128, 10000, 7086789, 33),
+        ("TENSOR2TENSOR", 7, 10000, 3, 6),
+        ("TENSOR2TENSOR", 2, 10000, 3, 1),
     ]
     choose = random.Random(1)
     for dim, rows in ((512, 131072), (64, 1048576), (5, 1 << 40), (127, 1 << 40)):
-        for layout in ("kInterleaved", "kConcatenated", "kTensor2Tensor"):
+        for layout in ("INTERLEAVED", "CONCATENATED", "TENSOR2TENSOR"):
             for _ in range(10):
-                base = 10000 if layout == "kTensor2Tensor" else choose.choice((10000, 500000))
+                base = 10000 if layout == "TENSOR2TENSOR" else choose.choice((10000, 500000))
                 position = choose.randrange(-rows, rows)
                 cases.append((layout, dim, base, position, choose.randrange(dim)))
     return cases
@@ -94,7 +94,7 @@ def main() -> None:
             lines.append(
                 f"    {{{dim}, {base}, {position}, {column}, "
                 f"0x{rounded_bits(value, *format_bits):X}, DataType::{name}, "
-                f"SinusoidalLayout::{layout}}},"
+                f"v1::SINUSOIDAL_LAYOUT_{layout}}},"
             )
     lines += ["};", "constexpr GoldenAlibi kGoldenAlibis[] = {"]
     for num_heads, head, distance in alibi_cases():

@@ -130,5 +130,4 @@ def test_what_it_does_not_name_is_refused(stub: Stub, rope_types: dict[str, Need
         needed = {names[0] for names in rope_type.needs}
         for other in set(VALUES) - rope_type.named():
             field, message = refused_field(stub, rotary(name, {*needed, other}))
-            # Given frequencies leave nothing for another rope_type to do.
-            assert field == ("rope_type" if other == "inverse_frequencies" else other), message
+            assert field == other, message

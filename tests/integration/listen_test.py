@@ -46,7 +46,7 @@ def test_the_tool_says_in_one_line_that_a_server_has_no_tls(shared_server: Any) 
         timeout=PATIENCE,
     )
     assert done.returncode == 1
-    assert " answers, but not with TLS: leave out --tls (" in done.stderr
+    assert " answers, but not with TLS: leave out tls (" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -147,7 +147,7 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
     ),
     "no such value": (
         {"pair.alignment": "LAST"},
-        "pair.alignment: got 'LAST', want one of START, END",
+        "pair.alignment: got 'LAST', want START or END",
     ),
     "no list": ({"alibi.slopes": "1, 2"}, "alibi.slopes: got 1, 2, want a JSON list, each double"),
     "more than a value": (

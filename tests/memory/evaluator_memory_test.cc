@@ -11,31 +11,15 @@
 #include <memory>
 #include <new>
 #include <set>
-#include <string_view>
 #include <vector>
 
 #include "core/base/caller.h"
-#include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/alibi.h"
-#include "core/encoding/spec/deberta.h"
-#include "core/encoding/spec/dynamic_position_bias.h"
-#include "core/encoding/spec/fire.h"
-#include "core/encoding/spec/kerple.h"
-#include "core/encoding/spec/learned_absolute.h"
 #include "core/encoding/common/limits.h"
-#include "core/encoding/spec/relative_sinusoid.h"
-#include "core/encoding/spec/relative_table.h"
-#include "core/encoding/spec/rotary.h"
-#include "core/encoding/spec/sandwich.h"
-#include "core/encoding/spec/sinusoidal.h"
-#include "core/encoding/spec/swin.h"
-#include "core/encoding/spec/swin_v2.h"
-#include "core/encoding/spec/t5.h"
-#include "core/encoding/spec/tupe.h"
+#include "core/encoding/make_encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/engine_harness.h"
-#include "tests/testing/status_matchers.h"
+#include "tests/testing/filled.h"
 
 namespace attnbias {
 namespace {
@@ -97,166 +81,172 @@ void operator delete(void* block, std::align_val_t) noexcept {
 namespace attnbias {
 namespace {
 
-using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
 constexpr int64_t kSlack = int64_t{256} << 10;
 
-Table Small(const std::vector<int64_t>& shape) {
-  return RandomTable(shape, 1, 0.01F);
+v1::TableRef Small(const std::vector<int64_t>& shape) {
+  return RandomRef(shape, 1, 0.01F);
 }
 
-std::vector<EncodingSpec> Sinusoids() {
-  constexpr auto kTensor2Tensor = SinusoidalLayout::kTensor2Tensor;
-  return {SinusoidalSpec{.dim = kMaxDim},
-          SinusoidalSpec{.dim = kMaxDim - 1, .layout = kTensor2Tensor},
-          SinusoidalSpec{.dim = 1},
-          SinusoidalSpec{.dim = 700},
-          MultiAxisSinusoidalSpec{.dim = kMaxDim,
-                                  .num_axes = 1,
-                                  .layout = MultiAxisLayout::kInterleaved},
-          MultiAxisSinusoidalSpec{.dim = kMaxDim,
-                                  .num_axes = kMaxAxes,
-                                  .layout = MultiAxisLayout::kTensor2Tensor},
-          MultiAxisSinusoidalSpec{.dim = kMaxDim,
-                                  .num_axes = kMaxAxes,
-                                  .layout = MultiAxisLayout::kInterleaved,
-                                  .axis_lengths = {1, 2, 3, 4},
-                                  .axis_offset = -0.5},
-          TransformerXlSpec{.dim = kMaxDim},
-          XlnetSpec{.dim = kMaxDim, .clamp_len = 3},
-          ConformerSpec{.dim = kMaxDim},
-          SymmetricSinusoidalSpec{.dim = kMaxDim}};
+std::vector<v1::TensorSpec> Specs(std::initializer_list<const char*> texts) {
+  std::vector<v1::TensorSpec> specs;
+  for (const char* text : texts) specs.push_back(Parse<v1::TensorSpec>(text));
+  return specs;
 }
 
-std::vector<EncodingSpec> Rotations() {
-  constexpr int64_t kPairs = kMaxDim / 2;
-  std::vector<double> alternating(kPairs, 1);
-  for (int64_t i = 0; i < kPairs; i += 2) alternating[i] = 0;
-  std::vector<double> one(kPairs);
-  one[0] = 1;
-  const RotarySpec plain = {.head_dim = kMaxDim};
-  RotarySpec interleaved = plain;
-  interleaved.layout = RotaryLayout::kInterleaved;
-  RotarySpec float32 = plain;
-  float32.angle = AnglePrecision::kFloat32;
-  RotarySpec partly = plain;
-  partly.rope_type = RopeType::kProportional;
-  partly.partial_rotary_factor = 0.25;
-  RotarySpec longrope = plain;
-  longrope.rope_type = RopeType::kLongrope;
-  longrope.original_max_position_embeddings = 4096;
-  longrope.sequence_length = 8192;
-  longrope.factor = 32;
-  longrope.short_factor.assign(kPairs, 1.5);
-  longrope.long_factor.assign(kPairs, 2.5);
-  RotarySpec given = plain;
-  given.inverse_frequencies = alternating;
-  RotarySpec nearly_none = plain;
-  nearly_none.inverse_frequencies = one;
-  return {plain,
-          interleaved,
-          float32,
-          partly,
-          longrope,
-          given,
-          nearly_none,
-          RotarySpec{.head_dim = 2},
-          XposSpec{.dim = kMaxDim,
-                   .scale_base = 1e9,
-                   .gamma = 1e6,
-                   .sequence_length = kMaxPosition},
-          XposSpec{.dim = 64, .sequence_length = 4096}};
+// Fields are as large as the contract lets them be, or as small.
+std::vector<v1::TensorSpec> Sinusoids() {
+  return Specs({
+      "sinusoidal {dim: 65536}",
+      "sinusoidal {dim: 65535 layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR}",
+      "sinusoidal {dim: 1}",
+      "sinusoidal {dim: 700}",
+      "multi_axis_sinusoidal {dim: 65536 num_axes: 1 "
+      "  layout: MULTI_AXIS_LAYOUT_INTERLEAVED}",
+      "multi_axis_sinusoidal {dim: 65536 num_axes: 4 "
+      "  layout: MULTI_AXIS_LAYOUT_TENSOR2TENSOR}",
+      "multi_axis_sinusoidal {dim: 65536 num_axes: 4 "
+      "  layout: MULTI_AXIS_LAYOUT_INTERLEAVED "
+      "  axis_lengths: [1, 2, 3, 4] axis_offset: -0.5}",
+      "transformer_xl {dim: 65536}",
+      "xlnet {dim: 65536 clamp_len: 3}",
+      "conformer {dim: 65536}",
+      "symmetric_sinusoidal {dim: 65536}",
+  });
 }
 
-std::vector<EncodingSpec> Biases() {
-  std::vector<double> many(kMaxNumHeads, 0.3);
-  return {AlibiSpec{.num_heads = kMaxNumHeads},
-          AlibiSpec{.num_heads = kMaxNumHeads - 1},
-          AlibiSpec{.num_heads = kMaxNumHeads, .slopes = many},
-          AlibiSpec{.num_heads = 8},
-          KerpleSpec{.kernel = KerpleKernel::kLog,
-                     .p = many,
-                     .a = many,
-                     .num_heads = kMaxNumHeads},
-          KerpleSpec{.kernel = KerpleKernel::kPower,
-                     .p = {0.3},
-                     .a = {0.3},
-                     .num_heads = kMaxNumHeads},
-          SandwichSpec{.num_heads = 8, .dim = kMaxDim},
-          SandwichSpec{.num_heads = kMaxNumHeads, .dim = 8},
-          DebertaSpec{.bucket_size = 4096, .max_position = 1 << 30},
-          T5Spec{.num_heads = 8,
-                 .num_buckets = 4096,
-                 .max_distance = 100000,
-                 .bidirectional = false,
-                 .table = Small({4096, 8})},
-          LearnedRelativeSpec{.table = Small({8191, 8}),
-                              .num_heads = 8,
-                              .left = 4095,
-                              .right = 4095}};
+std::vector<v1::TensorSpec> Rotations() {
+  std::vector<v1::TensorSpec> specs = Specs({
+      "rotary {head_dim: 65536}",
+      "rotary {head_dim: 65536 layout: ROTARY_LAYOUT_INTERLEAVED}",
+      "rotary {head_dim: 65536 angle: ANGLE_PRECISION_FLOAT32}",
+      "rotary {head_dim: 65536 rope_type: ROPE_TYPE_PROPORTIONAL "
+      "  partial_rotary_factor: 0.25}",
+      "rotary {head_dim: 2}",
+      "xpos {dim: 65536 scale_base: 1e9 gamma: 1e6 "
+      "  sequence_length: 1099511627776}",
+      "xpos {dim: 64 sequence_length: 4096}",
+      "rotary {head_dim: 65536 rope_type: ROPE_TYPE_LONGROPE factor: 32 "
+      "  original_max_position_embeddings: 4096 sequence_length: 8192}",
+  });
+  v1::Rotary& longrope = *specs.back().mutable_rotary();
+  const v1::TensorSpec plain = specs.front();
+  v1::TensorSpec alternating = plain;
+  v1::TensorSpec nearly_none = plain;
+  for (int pair = 0; pair < 32768; ++pair) {
+    longrope.add_short_factor(1.5);
+    longrope.add_long_factor(2.5);
+    alternating.mutable_rotary()->add_inverse_frequencies(pair % 2);
+    nearly_none.mutable_rotary()->add_inverse_frequencies(pair == 0 ? 1 : 0);
+  }
+  specs.push_back(alternating);
+  specs.push_back(nearly_none);
+  return specs;
 }
 
-std::vector<EncodingSpec> Networks() {
+std::vector<v1::TensorSpec> Biases() {
+  std::vector<v1::TensorSpec> specs = Specs({
+      "alibi {num_heads: 65536}",
+      "alibi {num_heads: 65535}",
+      "alibi {num_heads: 8}",
+      "kerple {kernel: KERPLE_KERNEL_POWER p: 0.3 a: 0.3 num_heads: 65536}",
+      "sandwich {num_heads: 8 dim: 65536}",
+      "sandwich {num_heads: 65536 dim: 8}",
+      "deberta {bucket_size: 4096 max_position: 1073741824}",
+      "t5 {num_buckets: 4096 max_distance: 100000 bidirectional: false}",
+      "learned_relative {left: 4095 right: 4095}",
+      "kerple {kernel: KERPLE_KERNEL_LOG}",
+      "alibi {}",
+  });
+  for (v1::TensorSpec& spec : specs) {
+    if (spec.has_t5()) *spec.mutable_t5()->mutable_table() = Small({4096, 8});
+    if (spec.has_learned_relative()) {
+      *spec.mutable_learned_relative()->mutable_table() = Small({8191, 8});
+    }
+  }
+  v1::Alibi& alibi = *specs[specs.size() - 1].mutable_alibi();
+  v1::Kerple& kerple = *specs[specs.size() - 2].mutable_kerple();
+  for (int head = 0; head < kMaxNumHeads; ++head) {
+    alibi.add_slopes(0.3);
+    kerple.add_p(0.3);
+    kerple.add_a(0.3);
+  }
+  return specs;
+}
+
+v1::TensorSpec Fire(int64_t hidden, int64_t heads) {
+  v1::TensorSpec spec;
+  *spec.mutable_fire()->mutable_hidden_weight() = Small({hidden, 1});
+  *spec.mutable_fire()->mutable_output_weight() = Small({heads, hidden});
+  return spec;
+}
+
+// Layers of an MLP, one for each number of outputs.
+v1::TensorSpec Mlp(std::initializer_list<int64_t> outputs) {
+  v1::TensorSpec spec;
+  int64_t inputs = 1;
+  for (const int64_t count : outputs) {
+    auto& layer = *spec.mutable_dynamic_position_bias()->add_layers();
+    *layer.mutable_weight() = Small({count, inputs});
+    *layer.mutable_bias() = Small({count});
+    inputs = count;
+  }
+  return spec;
+}
+
+std::vector<v1::TensorSpec> Networks() {
   constexpr int64_t kOthers = kMaxNetworkNumbers / kMaxHidden;
-  const auto layer = [](int64_t inputs, int64_t outputs) {
-    return PositionMlpLayer{.weight = Small({outputs, inputs}),
-                            .bias = Small({outputs})};
-  };
-  PositionMlpLayer normed = layer(1, kMaxHidden);
-  normed.norm_weight = Small({kMaxHidden});
-  normed.norm_bias = Small({kMaxHidden});
-  return {FireSpec{.num_heads = kOthers,
-                   .hidden_weight = Small({kMaxHidden, 1}),
-                   .hidden_bias = Small({kMaxHidden}),
-                   .output_weight = Small({kOthers, kMaxHidden}),
-                   .output_bias = Small({kOthers})},
-          FireSpec{.num_heads = kMaxNumHeads,
-                   .hidden_weight = Small({kOthers, 1}),
-                   .output_weight = Small({kMaxNumHeads, kOthers})},
-          FireSpec{.num_heads = 1,
-                   .hidden_weight = Small({1, 1}),
-                   .output_weight = Small({1, 1})},
-          DynamicPositionBiasSpec{
-              .num_heads = kOthers / 2,
-              .layers = {normed, layer(kMaxHidden, kOthers / 2)}},
-          DynamicPositionBiasSpec{
-              .num_heads = 2047, .layers = {layer(1, 2047), layer(2047, 2047)}},
-          SwinV2Spec{.window_height = kMaxWindowSide,
-                     .window_width = kMaxWindowSide,
-                     .num_heads = kOthers,
-                     .hidden_weight = Small({kMaxHidden, 2}),
-                     .hidden_bias = Small({kMaxHidden}),
-                     .output_weight = Small({kOthers, kMaxHidden})}};
+  v1::TensorSpec biased = Fire(kMaxHidden, kOthers);
+  *biased.mutable_fire()->mutable_hidden_bias() = Small({kMaxHidden});
+  *biased.mutable_fire()->mutable_output_bias() = Small({kOthers});
+  v1::TensorSpec normed = Mlp({kMaxHidden, kOthers / 2});
+  auto& layer = *normed.mutable_dynamic_position_bias()->mutable_layers(0);
+  *layer.mutable_norm_weight() = Small({kMaxHidden});
+  *layer.mutable_norm_bias() = Small({kMaxHidden});
+  auto swin =
+      Parse<v1::TensorSpec>("swin_v2 {window_height: 256 window_width: 256}");
+  *swin.mutable_swin_v2()->mutable_hidden_weight() = Small({kMaxHidden, 2});
+  *swin.mutable_swin_v2()->mutable_hidden_bias() = Small({kMaxHidden});
+  *swin.mutable_swin_v2()->mutable_output_weight() =
+      Small({kOthers, kMaxHidden});
+  return {biased, Fire(kOthers, kMaxNumHeads), Fire(1, 1),
+          normed, Mlp({2047, 2047}),           swin};
 }
 
-std::vector<EncodingSpec> Tables() {
+std::vector<v1::TensorSpec> Tables() {
   constexpr int64_t kDisplacements = 63 * 63;
-  return {LearnedAbsoluteSpec{.table = Small({512, 4096}),
-                              .interpolation = Interpolation::kLinear,
-                              .interpolated_length = 1 << 20},
-          ShawSpec{.table = Small({8, 127, 512}), .left = 63, .right = 63},
-          SwinSpec{32, 32, 64, Small({kDisplacements, 64})},
-          BeitSpec{32, 32, 64, Small({kDisplacements + 3, 64})}};
+  std::vector<v1::TensorSpec> specs = Specs(
+      {"learned_absolute {interpolation: INTERPOLATION_LINEAR "
+       "  interpolated_length: 1048576}",
+       "shaw {left: 63 right: 63}", "swin {window_height: 32 window_width: 32}",
+       "beit {window_height: 32 window_width: 32}"});
+  *specs[0].mutable_learned_absolute()->mutable_table() = Small({512, 4096});
+  *specs[1].mutable_shaw()->mutable_table() = Small({8, 127, 512});
+  *specs[2].mutable_swin()->mutable_table() = Small({kDisplacements, 64});
+  *specs[3].mutable_beit()->mutable_table() = Small({kDisplacements + 3, 64});
+  return specs;
 }
 
-TupeSpec TupeOf(int64_t rows, int64_t dim) {
-  return {.num_heads = 4,
-          .position_table = Small({rows, dim}),
-          .query_weight = Small({dim, dim}),
-          .query_bias = Small({dim}),
-          .key_weight = Small({dim, dim}),
-          .key_bias = Small({dim}),
-          .norm_weight = Small({dim}),
-          .norm_bias = Small({dim})};
+v1::TensorSpec TupeOf(int64_t rows, int64_t dim) {
+  v1::TensorSpec spec;
+  v1::Tupe& tupe = *spec.mutable_tupe();
+  tupe.set_num_heads(4);
+  *tupe.mutable_position_table() = Small({rows, dim});
+  *tupe.mutable_query_weight() = Small({dim, dim});
+  *tupe.mutable_query_bias() = Small({dim});
+  *tupe.mutable_key_weight() = Small({dim, dim});
+  *tupe.mutable_key_bias() = Small({dim});
+  *tupe.mutable_norm_weight() = Small({dim});
+  *tupe.mutable_norm_bias() = Small({dim});
+  return spec;
 }
 
-std::vector<EncodingSpec> Tupes() {
-  return {TupeSpec{.num_heads = 8,
-                   .relative_table = Small({4096, 8}),
-                   .num_buckets = 4096,
-                   .max_distance = 100000},
-          TupeOf(kMaxNetworkNumbers / 32, 32), TupeOf(70, 1024),
+std::vector<v1::TensorSpec> Tupes() {
+  auto buckets =
+      Parse<v1::TensorSpec>("tupe {num_buckets: 4096 max_distance: 100000}");
+  *buckets.mutable_tupe()->mutable_relative_table() = Small({4096, 8});
+  return {buckets, TupeOf(kMaxNetworkNumbers / 32, 32), TupeOf(70, 1024),
           TupeOf(2, 2048)};
 }
 
@@ -285,7 +275,7 @@ int64_t PeakOf(const Encoding& encoding, DataType type) {
 
 struct Extremes {
   const char* name;
-  std::vector<EncodingSpec> (*make)();
+  std::vector<v1::TensorSpec> (*make)();
 };
 
 constexpr Extremes kAllExtremes[] = {
@@ -295,17 +285,17 @@ constexpr Extremes kAllExtremes[] = {
 class ExtremeEvaluators : public ::testing::TestWithParam<Extremes> {};
 
 TEST_P(ExtremeEvaluators, TakeNoMoreThanSaidNorMuchLess) {
-  for (const EncodingSpec& spec : GetParam().make()) {
-    const auto encoding = MakeEncoding(spec, {});
-    ASSERT_THAT(encoding, IsOk()) << spec.name();
-    const int64_t said = (*encoding)->evaluator_bytes;
+  for (const v1::TensorSpec& spec : GetParam().make()) {
+    const EncodingPtr encoding = MakeWith(spec);
+    const int64_t said = encoding->evaluator_bytes;
     const std::vector<DataType> types =
-        (*encoding)->has_indices ? std::vector{DataType::kI32}
-                                 : std::vector{DataType::kF64, DataType::kF32};
+        encoding->has_indices ? std::vector{DataType::kI32}
+                              : std::vector{DataType::kF64, DataType::kF32};
     for (const DataType type : types) {
-      const int64_t taken = PeakOf(**encoding, type);
-      EXPECT_LE(taken, said + kSlack) << spec.name() << " " << NameOf(type);
-      EXPECT_LE(said, 4 * taken + kSlack) << spec.name() << " " << NameOf(type);
+      const int64_t taken = PeakOf(*encoding, type);
+      EXPECT_LE(taken, said + kSlack) << encoding->name << " " << NameOf(type);
+      EXPECT_LE(said, 4 * taken + kSlack)
+          << encoding->name << " " << NameOf(type);
     }
   }
 }
@@ -315,11 +305,14 @@ INSTANTIATE_TEST_SUITE_P(EvaluatorMemory, ExtremeEvaluators,
                          [](const auto& info) { return info.param.name; });
 
 TEST(EvaluatorMemory, ExtremesAreOfEveryEncoding) {
-  std::set<std::string_view> names;
+  std::set<int> fields;
   for (const Extremes& extremes : kAllExtremes) {
-    for (const EncodingSpec& spec : extremes.make()) names.insert(spec.name());
+    for (const v1::TensorSpec& spec : extremes.make()) {
+      fields.insert(spec.encoding_case());
+    }
   }
-  EXPECT_THAT(EncodingRegistration::Names(), ElementsAreArray(names));
+  const auto& all = *v1::TensorSpec::descriptor()->FindOneofByName("encoding");
+  EXPECT_EQ(fields.size(), all.field_count());
 }
 
 // Those that take longest; that they end early shows in what they take.
@@ -327,25 +320,24 @@ TEST(EvaluatorMemory, WhatNobodyWantsIsNotMadeToItsEnd) {
   Caller caller;
   caller.Cancel();
   const MakingScope scope(&caller, /*executor=*/nullptr);
-  for (const EncodingSpec& spec : std::vector<EncodingSpec>{
-           SinusoidalSpec{.dim = kMaxDim}, RotarySpec{.head_dim = kMaxDim},
-           XposSpec{.dim = kMaxDim, .sequence_length = 4096},
-           AlibiSpec{.num_heads = kMaxNumHeads - 1}}) {
-    const EncodingPtr encoding = *MakeEncoding(spec, {});
+  for (const v1::TensorSpec& spec :
+       Specs({"sinusoidal {dim: 65536}", "rotary {head_dim: 65536}",
+              "xpos {dim: 65536 sequence_length: 4096}",
+              "alibi {num_heads: 65535}"})) {
+    const EncodingPtr encoding = MakeWith(spec);
     const int64_t before = used_bytes;
     peak_bytes = before;
     encoding->prepare({DataType::kF32}, *SupportedKernelSets().front());
     EXPECT_LT(2 * (peak_bytes - before), encoding->evaluator_bytes)
-        << spec.name();
+        << encoding->name;
   }
 }
 
 TEST(EvaluatorMemory, BeyondTheWholeBudgetNothingIsPrepared) {
   EngineHarness engine({.memory_budget_bytes = int64_t{32} << 20});
-  const PlanPtr plan =
-      engine.Plan({XposSpec{.dim = kMaxDim, .sequence_length = 4096},
-                   TableExtent{.positions = Range{0, 4096}},
-                   {}});
+  const PlanPtr plan = engine.Plan(
+      Parse<v1::TensorSpec>("xpos {dim: 65536 sequence_length: 4096} "
+                            "table {positions {end: 4096}}"));
   const int64_t before = used_bytes;
   peak_bytes = before;
   EXPECT_THAT(engine.TryGet(plan),

@@ -2,7 +2,6 @@
 #include "server/codec/known.h"
 
 #include "attnbias/v1/service.pb.h"
-#include "core/encoding/spec/t5.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

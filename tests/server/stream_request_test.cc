@@ -4,12 +4,12 @@
 #include <limits>
 #include <string>
 
-#include "core/encoding/spec/alibi.h"
 #include "core/engine/engine.h"
 #include "core/kernel/kernel_set.h"
 #include "gtest/gtest.h"
 #include "server/worker_pool.h"
 #include "tests/testing/counting_observer.h"
+#include "tests/testing/specs.h"
 #include "tests/testing/status_matchers.h"
 
 namespace attnbias::stream_request_test {
@@ -22,10 +22,11 @@ class ResolveStreamTest : public testing::Test {
   ResolveStreamTest()
       : pool_(1, 1),
         engine_({}, *SupportedKernelSets().front(), &pool_, &observer_) {
-    TensorSpec spec;
-    spec.encoding = AlibiSpec{.num_heads = 10};
-    spec.extent = PairExtent{.query_length = 3, .key_length = 3};
-    plan_ = engine_.MakePlan(std::move(spec)).value();  // 10 x 5 x 4 bytes
+    // 10 x 5 x 4 bytes
+    plan_ = *engine_.MakePlan(
+        Parse<v1::TensorSpec>(
+            "alibi {num_heads: 10} pair {query_length: 3 key_length: 3}"),
+        {});
     request_.set_expected_fingerprint(plan_->fingerprint());
   }
 

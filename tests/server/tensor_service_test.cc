@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/encoding/spec/relative_table.h"
 #include "core/kernel/kernel_set.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"

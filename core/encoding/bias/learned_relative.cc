@@ -32,8 +32,7 @@ absl::Status CheckBiases(const v1::LearnedRelative& spec,
   return CheckTable("learned_relative.table", table,
                     {{rows, "relative positions"},
                      {shared ? 1 : spec.num_heads(),
-                      table.has_value() ? "heads (num_heads)" : "heads or 1"}},
-                    kOrBuckets);
+                      table.has_value() ? "heads (num_heads)" : "heads or 1"}});
 }
 
 absl::StatusOr<Encoding> DescribeLearnedRelative(

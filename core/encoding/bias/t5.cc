@@ -26,8 +26,7 @@ absl::StatusOr<Encoding> DescribeT5(const v1::T5& t5, const Tables& tables) {
       .has_buckets = true,
       .bias_status = CheckTable("t5.table", table,
                                 {{t5.num_buckets(), "buckets"},
-                                 {t5.num_heads(), "heads (num_heads)"}},
-                                kOrBuckets),
+                                 {t5.num_heads(), "heads (num_heads)"}}),
       .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
         return std::make_unique<BiasTableEvaluator>(
             table,

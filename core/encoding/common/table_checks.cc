@@ -42,10 +42,10 @@ absl::Status CheckShape(absl::string_view field, const Table& table,
 }
 
 absl::Status CheckTable(absl::string_view field,
-                        const std::optional<Table>& table, Axes axes,
-                        absl::string_view or_else) {
+                        const std::optional<Table>& table, Axes axes) {
   if (table.has_value()) return CheckShape(field, *table, axes);
-  return Invalid(field, ": not set, want a table of ", ToText(axes), or_else);
+  return Invalid(field, ": not set, want a table of ", ToText(axes),
+                 ", or values BUCKETS");
 }
 
 absl::Status CheckNetworkSize(absl::string_view field, const Table& table) {

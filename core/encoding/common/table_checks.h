@@ -24,14 +24,10 @@ struct TableAxis {
 absl::Status CheckShape(absl::string_view field, const Table& table,
                         std::initializer_list<TableAxis> axes);
 
-// The same, and it must be set. `or_else` ends the message where it is not.
+// The same of a table that biases need, and values BUCKETS do not.
 absl::Status CheckTable(absl::string_view field,
                         const std::optional<Table>& table,
-                        std::initializer_list<TableAxis> axes,
-                        absl::string_view or_else = "");
-
-// What CheckTable says, in place of a table, of values that need none.
-inline constexpr absl::string_view kOrBuckets = ", or values BUCKETS";
+                        std::initializer_list<TableAxis> axes);
 
 // A network computes with at most kMaxNetworkNumbers.
 absl::Status CheckNetworkSize(absl::string_view field, const Table& table);

@@ -33,8 +33,7 @@ Encoding Describe(const Message& spec, const std::optional<Table>& table,
           {{displacements + border_rows,
             border_rows == 0 ? "displacements (2 Wh - 1)(2 Ww - 1)"
                              : "displacements (2 Wh - 1)(2 Ww - 1) + 3"},
-           {spec.num_heads(), "heads (num_heads)"}},
-          kOrBuckets),
+           {spec.num_heads(), "heads (num_heads)"}}),
       .grid = grid,
       // The table counts query - key where grids count key - query: it is read
       // from behind.

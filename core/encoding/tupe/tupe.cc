@@ -33,27 +33,6 @@ T5BucketRule BucketsOf(const v1::Tupe& spec) {
           .bidirectional = true};
 }
 
-struct TupeTables {
-  TupeTables(const v1::Tupe& spec, const Tables& tables)
-      : relative_table(tables.Get(spec.relative_table())),
-        position_table(tables.Get(spec.position_table())),
-        query_weight(tables.Get(spec.query_weight())),
-        query_bias(tables.Get(spec.query_bias())),
-        key_weight(tables.Get(spec.key_weight())),
-        key_bias(tables.Get(spec.key_bias())),
-        norm_weight(tables.Get(spec.norm_weight())),
-        norm_bias(tables.Get(spec.norm_bias())) {}
-
-  std::optional<Table> relative_table;
-  std::optional<Table> position_table;
-  std::optional<Table> query_weight;
-  std::optional<Table> query_bias;
-  std::optional<Table> key_weight;
-  std::optional<Table> key_bias;
-  std::optional<Table> norm_weight;
-  std::optional<Table> norm_bias;
-};
-
 constexpr int64_t kMaxTupeDim = 4096;
 
 // A table of the absolute term, which has all or none.
@@ -173,33 +152,19 @@ double DefaultScale(const v1::Tupe& spec, const TupeTables& tables) {
 
 // What belongs to an encoding and outlives it with its evaluators.
 struct Tupe {
-  Tupe(const v1::Tupe& spec, const TupeTables& tables)
-      : reset_class_token(spec.reset_class_token()),
-        num_buckets(spec.num_buckets()),
-        relative_table(tables.relative_table),
-        buckets(BucketsOf(spec)) {
-    if (tables.position_table.has_value()) SetAbsolute(spec, tables);
+  Tupe(const v1::Tupe& given, const TupeTables& tables)
+      : spec(given), tables(tables), buckets(BucketsOf(given)) {
+    if (has_absolute() && !spec.has_position_scale()) {
+      spec.set_position_scale(DefaultScale(spec, tables));
+    }
   }
 
-  void SetAbsolute(const v1::Tupe& spec, const TupeTables& tables) {
-    absolute = {.num_heads = spec.num_heads(),
-                .position_table = *tables.position_table,
-                .query_weight = *tables.query_weight,
-                .query_bias = tables.query_bias,
-                .key_weight = *tables.key_weight,
-                .key_bias = tables.key_bias,
-                .norm_weight = tables.norm_weight,
-                .norm_bias = tables.norm_bias,
-                .norm_eps = spec.norm_eps(),
-                .position_scale = spec.has_position_scale()
-                                      ? spec.position_scale()
-                                      : DefaultScale(spec, tables)};
-  }
+  bool has_absolute() const { return tables.position_table.has_value(); }
 
   // Of T5's bidirectional buckets the one in the middle never occurs and so is
   // free for a class token's keys; what it is given stands behind them all.
-  int64_t FromClassToken() const { return num_buckets / 2; }
-  int64_t ToClassToken() const { return num_buckets; }
+  int64_t FromClassToken() const { return spec.num_buckets() / 2; }
+  int64_t ToClassToken() const { return spec.num_buckets(); }
 
   // Shared by all who compute with them at one time, and kept by nobody else:
   // plans are remembered, and what they hold counts against no budget.
@@ -207,17 +172,15 @@ struct Tupe {
     const MutexLock lock(mutex);
     std::shared_ptr<const TupePositions> shared = positions.lock();
     if (shared == nullptr) {
-      shared = std::make_shared<const TupePositions>(*absolute, kernels);
+      shared = std::make_shared<const TupePositions>(spec, tables, kernels);
       positions = shared;
     }
     return shared;
   }
 
-  const bool reset_class_token;
-  const int64_t num_buckets;
-  const std::optional<Table> relative_table;
+  v1::Tupe spec;
+  const TupeTables tables;
   const T5Buckets buckets;
-  std::optional<TupeAbsoluteTerm> absolute;
   Mutex mutex;
   std::weak_ptr<const TupePositions> positions ABSL_GUARDED_BY(mutex);
 };
@@ -248,7 +211,7 @@ class DenseEvaluator final : public Evaluator {
   }
 
  private:
-  bool resets() const { return tupe_->reset_class_token; }
+  bool resets() const { return tupe_->spec.reset_class_token(); }
 
   // With a class token to reset, position p is row p + 1, and the products of
   // rows 0 and 1 with themselves are what it gives and what it gets.
@@ -268,7 +231,7 @@ class DenseEvaluator final : public Evaluator {
   }
 
   double RelativeAt(int64_t query, int64_t key, int64_t head) const {
-    const std::optional<Table>& table = tupe_->relative_table;
+    const std::optional<Table>& table = tupe_->tables.relative_table;
     return table.has_value() ? table->At(BucketOf(query, key), head) : 0;
   }
 
@@ -304,13 +267,13 @@ class DenseEvaluator final : public Evaluator {
   const KernelSet& kernels_;
 };
 
-Encoding Describe(const std::shared_ptr<Tupe>& tupe, int64_t num_heads) {
-  if (tupe->absolute.has_value()) {
-    const Table& positions = tupe->absolute->position_table;
-    const int64_t class_rows = tupe->reset_class_token ? 1 : 0;
+Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
+  if (tupe->has_absolute()) {
+    const Table& positions = *tupe->tables.position_table;
+    const int64_t class_rows = tupe->spec.reset_class_token() ? 1 : 0;
     return Encoding{
         .structure = Structure::kDense,
-        .lanes = num_heads,
+        .lanes = tupe->spec.num_heads(),
         .has_heads = true,
         .domain = {0, positions.rows() - class_rows},
         // Its positions, and a sum for each key of a Fill.
@@ -320,19 +283,19 @@ Encoding Describe(const std::shared_ptr<Tupe>& tupe, int64_t num_heads) {
   }
   Encoding encoding{
       .structure = Structure::kToeplitz,
-      .lanes = num_heads,
+      .lanes = tupe->spec.num_heads(),
       .has_heads = true,
       .domain = kRelativePositions,
       .has_buckets = true,
       .prepare = [tupe](const NumberFormat& format,
                         const KernelSet& /*kernels*/) {
         return std::make_unique<BiasTableEvaluator>(
-            tupe->relative_table,
+            tupe->tables.relative_table,
             [tupe](int64_t at) { return tupe->buckets.SpanFrom(at); }, format);
       }};
-  if (tupe->reset_class_token) {
+  if (tupe->spec.reset_class_token()) {
     encoding.write_border = BorderIn(
-        tupe->relative_table,
+        tupe->tables.relative_table,
         {tupe->FromClassToken(), tupe->ToClassToken(), tupe->FromClassToken()});
   }
   return encoding;
@@ -342,8 +305,7 @@ absl::StatusOr<Encoding> DescribeTupe(const v1::Tupe& spec,
                                       const Tables& all_tables) {
   const TupeTables tables(spec, all_tables);
   ATTNBIAS_RETURN_IF_ERROR(Check(spec, tables));
-  Encoding encoding =
-      Describe(std::make_shared<Tupe>(spec, tables), spec.num_heads());
+  Encoding encoding = Describe(std::make_shared<Tupe>(spec, tables));
   encoding.bias_status = CheckRelativeTable(spec, tables.relative_table);
   return encoding;
 }

@@ -18,10 +18,10 @@ int64_t ColumnsAtOnce(int64_t dim) {
 
 class LayerNorm {
  public:
-  explicit LayerNorm(const TupeAbsoluteTerm& term)
-      : weight_(NumbersOf(*term.norm_weight)),
-        bias_(NumbersOf(*term.norm_bias)),
-        eps_(term.norm_eps) {}
+  LayerNorm(const TupeTables& tables, double eps)
+      : weight_(NumbersOf(*tables.norm_weight)),
+        bias_(NumbersOf(*tables.norm_bias)),
+        eps_(eps) {}
 
   void Apply(double* row) const {
     const auto count = static_cast<double>(weight_.size());
@@ -47,27 +47,27 @@ class LayerNorm {
 
 }  // namespace
 
-TupePositions::TupePositions(const TupeAbsoluteTerm& term,
+TupePositions::TupePositions(const v1::Tupe& spec, const TupeTables& tables,
                              const KernelSet& kernels)
-    : rows_(term.position_table.rows()),
-      dim_(term.position_table.columns()),
-      head_dim_(dim_ / term.num_heads),
+    : rows_(tables.position_table->rows()),
+      dim_(tables.position_table->columns()),
+      head_dim_(dim_ / spec.num_heads()),
       queries_(rows_ * dim_),
       keys_(dim_ * rows_) {
-  std::vector<double> positions = NumbersOf(term.position_table);
-  if (term.norm_weight.has_value()) {
-    const LayerNorm norm(term);
+  std::vector<double> positions = NumbersOf(*tables.position_table);
+  if (tables.norm_weight.has_value()) {
+    const LayerNorm norm(tables, spec.norm_eps());
     for (int64_t row = 0; row < rows_; ++row)
       norm.Apply(&positions[row * dim_]);
   }
-  Project(term.query_weight, term.query_bias, positions, kernels,
+  Project(*tables.query_weight, tables.query_bias, positions, kernels,
           [&](Range rows, int64_t column, const double* projected) {
             for (int64_t row = rows.begin; row < rows.end; ++row) {
               queries_[row * dim_ + column] =
-                  *projected++ * term.position_scale;
+                  *projected++ * spec.position_scale();
             }
           });
-  Project(term.key_weight, term.key_bias, positions, kernels,
+  Project(*tables.key_weight, tables.key_bias, positions, kernels,
           [&](Range rows, int64_t column, const double* projected) {
             std::copy_n(projected, rows.size(),
                         &keys_[column * rows_ + rows.begin]);

@@ -14,24 +14,34 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "core/kernel/kernel_set.h"
+#include "core/request/tables.h"
 #include "core/table/table.h"
 #include "core/tensor/range.h"
 
 namespace attnbias {
 
-// The parameters of the absolute term.
-struct TupeAbsoluteTerm {
-  int64_t num_heads;
-  Table position_table;
-  Table query_weight;
+// The tables of a request.
+struct TupeTables {
+  TupeTables(const v1::Tupe& spec, const Tables& tables)
+      : relative_table(tables.Get(spec.relative_table())),
+        position_table(tables.Get(spec.position_table())),
+        query_weight(tables.Get(spec.query_weight())),
+        query_bias(tables.Get(spec.query_bias())),
+        key_weight(tables.Get(spec.key_weight())),
+        key_bias(tables.Get(spec.key_bias())),
+        norm_weight(tables.Get(spec.norm_weight())),
+        norm_bias(tables.Get(spec.norm_bias())) {}
+
+  std::optional<Table> relative_table;
+  std::optional<Table> position_table;
+  std::optional<Table> query_weight;
   std::optional<Table> query_bias;
-  Table key_weight;
+  std::optional<Table> key_weight;
   std::optional<Table> key_bias;
   std::optional<Table> norm_weight;
   std::optional<Table> norm_bias;
-  double norm_eps;
-  double position_scale;
 };
 
 class TupePositions {
@@ -39,7 +49,9 @@ class TupePositions {
   // Bounds what one takes, and what making it does.
   static int64_t BytesOf(const Table& position_table);
 
-  TupePositions(const TupeAbsoluteTerm& term, const KernelSet& kernels);
+  // `spec` has an absolute term, and its position_scale.
+  TupePositions(const v1::Tupe& spec, const TupeTables& tables,
+                const KernelSet& kernels);
 
   // Writes the products of the table's row `query` with the rows `keys`.
   void Dot(int64_t head, int64_t query, Range keys, const KernelSet& kernels,
