@@ -14,7 +14,7 @@ from tests.attack.attack import cpu_seconds, is_well
 from tests.attack.figures import Figures, ms
 from tests.attack.load import DESCRIBE, GET, STREAM, request
 from tests.attack.specs import changed, in_words, small_spec, widened
-from tests.integration.cases import encodings_of_the_contract
+from tests.integration.cases import ENCODINGS
 from tests.integration.server import Server
 from tests.tools import http2
 
@@ -39,7 +39,7 @@ class Cost:
 
 def small_and_wide_specs() -> Iterator[Any]:
     for seed in itertools.count():
-        for encoding in encodings_of_the_contract():
+        for encoding in ENCODINGS:
             spec = small_spec(encoding, seed, length=2)
             yield spec
             yield from widened(spec)

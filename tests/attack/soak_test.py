@@ -8,7 +8,7 @@ from tests.attack.attack import BUDGET, MIB, PROCESS
 from tests.attack.figures import Figures, mib
 from tests.attack.load import DESCRIBE, GET, STREAM, Calls, request
 from tests.attack.specs import small_spec
-from tests.integration.cases import encodings_of_the_contract
+from tests.integration.cases import ENCODINGS
 from tests.integration.server import Server, settled
 
 HALF_SECONDS = 30
@@ -21,10 +21,9 @@ PATHS = (GET, DESCRIBE, STREAM)
 def distinct_specs(which: int) -> Calls:
     """Specs of every encoding, by the which-th of PATHS; others have other specs."""
     path = PATHS[which]
-    encodings = encodings_of_the_contract()
 
     def body(n: int) -> bytes:
-        spec = small_spec(encodings[n % len(encodings)], len(PATHS) * n + which)
+        spec = small_spec(ENCODINGS[n % len(ENCODINGS)], len(PATHS) * n + which)
         return request(spec, path.rpartition("/")[2])
 
     return Calls("", path, body, at_once=8, connections=2)

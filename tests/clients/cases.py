@@ -418,7 +418,6 @@ STRETCHED = Asked(
             "interpolation": "LINEAR",
             "interpolated_length": 655360,
         },
-        "table",
     ),
     {"positions": (0, 655360)},
 )

@@ -140,34 +140,32 @@ def first_part(fault: Callable[[Any], object]) -> Fault:
 
 
 DENSE = alibi(query_length=5, key_length=7, alignment="end", form="dense", data_type="f16")
-ROTARY = Asked(Case("rotary", {"head_dim": 8, "layout": "HALF"}, "table"), {"positions": (7, 40)})
+ROTARY = Asked(Case("rotary", {"head_dim": 8, "layout": "HALF"}), {"positions": (7, 40)})
 # Their numbers of columns, and whether there are heads, only the server knows.
 NAMED = {"table": f"{TABLE_FILE}:{TABLE_TENSOR}"}
-NAMED_TABLE = Asked(Case("learned_absolute", NAMED, "table"), {"positions": (0, 8)})
+NAMED_TABLE = Asked(Case("learned_absolute", NAMED), {"positions": (0, 8)})
 NAMED_VECTORS = Asked(
-    Case("shaw", NAMED | {"left": 15, "right": 16}, "pair"), {"query_length": 6, "key_length": 6}
+    Case("shaw", NAMED | {"left": 15, "right": 16}), {"query_length": 6, "key_length": 6}
 )
 GRID = {"window_height": 2, "window_width": 3, "num_heads": 2}
-BORDERED = Asked(Case("beit", GRID | {"table": np.zeros((18, 2), np.float32)}, "grid"), {})
+BORDERED = Asked(Case("beit", GRID | {"table": np.zeros((18, 2), np.float32)}), {})
 NAMED_GRID = {"window_height": 1, "window_width": 15} | NAMED
-NAMED_BORDERED = Asked(Case("beit", NAMED_GRID, "grid"), {})
+NAMED_BORDERED = Asked(Case("beit", NAMED_GRID), {})
 # The request leaves num_heads out: what it has two of gives the number.
 TURNED = {"table": np.zeros((2, 32), np.float32), "table_layout": "HEADS_BUCKETS"}
 MLP = {"hidden": (5, 1), "output": (2, 5)}
 WEIGHTS = {f"{name}_weight": np.zeros(shape, np.float32) for name, shape in MLP.items()}
 PAIRS = {"query_length": 6, "key_length": 6}
-HEADS_OF_COLUMNS = Asked(Case("t5", {"bidirectional": True} | TURNED, "pair"), PAIRS)
-HEADS_OF_OUTPUTS = Asked(Case("fire", WEIGHTS, "pair"), PAIRS)
-HEADS_OF_LIST = Asked(Case("alibi", {"slopes": [0.5, 0.25]}, "pair"), PAIRS)
+HEADS_OF_COLUMNS = Asked(Case("t5", {"bidirectional": True} | TURNED), PAIRS)
+HEADS_OF_OUTPUTS = Asked(Case("fire", WEIGHTS), PAIRS)
+HEADS_OF_LIST = Asked(Case("alibi", {"slopes": [0.5, 0.25]}), PAIRS)
 LISTED = alibi(query_positions=[9, 0, 1, 4], key_positions=[7, 3])
 AXES = {"dim": 8, "num_axes": 2, "layout": "INTERLEAVED"}
-TWO_AXES = Asked(
-    Case("multi_axis_sinusoidal", AXES, "table", axes=2), {"position_ids": [[1, 5, 2], [3, 4, 9]]}
-)
+TWO_AXES = Asked(Case("multi_axis_sinusoidal", AXES), {"position_ids": [[1, 5, 2], [3, 4, 9]]})
 # The first two of 7 queries see no key.
 MASKED = alibi(query_length=7, queries=(0, 7), key_length=7, keys=(2, 7), causal=True)
 SHAW = {"left": 1, "right": 1, "table": np.zeros((3, 4), np.float32)}
-VECTORS = Asked(Case("shaw", SHAW, "pair"), {"query_length": 6, "key_length": 6})
+VECTORS = Asked(Case("shaw", SHAW), {"query_length": 6, "key_length": 6})
 BUCKETS = encoding("deberta", query_length=20, key_length=20, values="buckets")
 
 
@@ -266,7 +264,7 @@ CLAIMS = {
     "numbers for indices": other("data_type", "F32", "I32", diagonals(39, first=-19), BUCKETS),
     "no resolved request": resolved(lambda spec: spec.Clear()),
     "another encoding as the resolved request": understood(
-        Asked(Case("kerple", {"num_heads": 8}, "pair"), {"query_length": 37, "key_length": 37})
+        Asked(Case("kerple", {"num_heads": 8}), {"query_length": 37, "key_length": 37})
     ),
     # Has as many diagonals, from the same one on.
     "one query and 73 keys as the resolved request": understood(

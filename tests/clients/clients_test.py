@@ -16,7 +16,7 @@ from tests.clients.fronts import has_two_localhosts
 from tests.clients.proxy import Proxy
 from tests.clients.trial import LONG, Asked, Fails, Trial
 from tests.integration import ways
-from tests.integration.cases import CASES, case_of
+from tests.integration.cases import ENCODINGS, case_of
 from tests.integration.server import Server, eventually
 from tests.integration.ways_test import options_of
 
@@ -99,7 +99,7 @@ def test_an_error_says_what_the_log_calls_its_call(
 
 
 # Python's clients and the tool are asked for these by the integration tests.
-@pytest.mark.parametrize("encoding", CASES)
+@pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("client", ["go", "c++"])
 def test_no_right_answer_is_refused(
     client: str, encoding: str, open_server: Server, tmp_path: pathlib.Path

@@ -88,18 +88,16 @@ class Trial:
 
 
 def alibi(fields: Fields | None = None, **options: Any) -> Asked:
-    return Asked(Case("alibi", {"num_heads": 8} | (fields or {}), "pair"), options)
+    return Asked(Case("alibi", {"num_heads": 8} | (fields or {})), options)
 
 
 def sinusoid(**options: Any) -> Asked:
-    return Asked(Case("sinusoidal", {"dim": 256, "layout": "INTERLEAVED"}, "table"), options)
+    return Asked(Case("sinusoidal", {"dim": 256, "layout": "INTERLEAVED"}), options)
 
 
 def t5(table: Any) -> Asked:
     fields = {"num_heads": 2, "bidirectional": True, "table": table}
-    return Asked(
-        Case("t5", fields, "pair"), {"query_length": 5, "key_length": 7, "alignment": "end"}
-    )
+    return Asked(Case("t5", fields), {"query_length": 5, "key_length": 7, "alignment": "end"})
 
 
 def encoding(name: str, **options: Any) -> Asked:

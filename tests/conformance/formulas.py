@@ -604,7 +604,6 @@ PAIRS: dict[str, Any] = {
     "conformer": distances("INTERLEAVED"),
     "symmetric_sinusoidal": distances("", symmetric=True),
 }
-GRIDS = {"swin", "swin_v2", "beit"}
 
 
 def stretched_number(rows: Any, length: int, row: int, column: int) -> mpf:

@@ -13,7 +13,6 @@ import mpmath
 import numpy as np
 import pytest
 from formulas import (
-    GRIDS,
     PAIRS,
     TABLES,
     Formula,
@@ -33,11 +32,11 @@ from mpmath import mpf
 from real import NUMPY_TYPES, PRECISION, rounded
 
 from tests.golden import stored
+from tests.integration.cases import ENCODINGS, Case
 from tests.integration.server import Stub
 from tests.integration.ways import Part, array_of
 
 SAMPLES = 8
-VECTORS = {"shaw", "transformer_xl", "xlnet", "conformer", "symmetric_sinusoidal"}
 # Axes of a part beside those of heads and columns.
 AXES = {"TOEPLITZ": 1, "KEY_ROW": 1, "DENSE": 2, "BLOCK_TOEPLITZ_2D": 2}
 
@@ -56,7 +55,8 @@ class Answer:
         self._form = stored.name_of(header.parts[0], "form")
         self.name = spec.WhichOneof("encoding")
         self.encoding = getattr(spec, self.name)
-        self.buckets = enum(spec.output, "values", "BIAS") == "BUCKETS" or self.name == "deberta"
+        self.case = Case(self.name, {})
+        self.buckets = enum(spec.output, "values", "BIAS") == "BUCKETS" or not self.case.has_bias
         self.scale = mpf(default(spec.output, "scale", 1.0))
 
     def element(self, part: Any, index: tuple[int, ...]) -> Any:
@@ -64,13 +64,13 @@ class Answer:
         form = stored.name_of(part, "form")
         if form == "TABLE" and part.name != "border":
             return self._table(part.name, self._at(index[0]), index[1])
-        has_columns = self.name in VECTORS and not self.buckets
+        has_columns = self.case.vectors and not self.buckets
         *place, column = index if has_columns else (*index, 0)
         axes = 1 if part.name == "border" else AXES[form]
         h = place.pop(0) + self._first_head() if len(place) > axes else 0
         if part.name == "border":
             return class_number(self.encoding, self.name, self.buckets, h, place[0])
-        if self.name in GRIDS:
+        if self.case.extent == "grid":
             return self._in_grid(form, h, place)
         return self._at_pair(part, form, h, place, column)
 
@@ -193,12 +193,7 @@ def is_right(got: float, want: Any, scale: mpf, data_type: str) -> bool:
     return low <= got <= high
 
 
-TENSORS = [
-    name for name in stored.names() if name in TABLES | PAIRS or name in GRIDS | {"alibi", "tupe"}
-]
-
-
-@pytest.mark.parametrize("name", TENSORS)
+@pytest.mark.parametrize("name", ENCODINGS)
 def test_numbers_are_the_formula_s(stub: Stub, name: str) -> None:
     wrong, compared = [], 0
     with mpmath.workprec(PRECISION):
@@ -326,7 +321,7 @@ class Logits:
         return vector
 
 
-@pytest.mark.parametrize("name", [name for name in stored.names() if name not in TENSORS])
+@pytest.mark.parametrize("name", [name for name in stored.names() if name not in ENCODINGS])
 def test_logits_are_the_formula_s(stub: Stub, name: str) -> None:
     wrong, compared = [], 0
     with mpmath.workprec(PRECISION):

@@ -18,7 +18,7 @@ import numpy as np
 from google.protobuf import json_format
 from safetensors.numpy import save
 
-from tests.integration.cases import CASES, Case, case_of
+from tests.integration.cases import ENCODINGS, Case, case_of
 from tests.integration.contract import message
 from tests.integration.inference import request_of
 from tests.integration.logits_test import BAD_SPECS, GRIDS, spec_of, table_of
@@ -110,7 +110,7 @@ def extents_of(case: Case) -> Iterator[dict[str, Any]]:
 
 
 def good_specs() -> Iterator[Any]:
-    for encoding in CASES:
+    for encoding in ENCODINGS:
         for seed in SEEDS:
             case = case_of(encoding, seed)
             for extent in extents_of(case):

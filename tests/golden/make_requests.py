@@ -19,12 +19,11 @@ from typing import Any
 
 import crc32c
 import grpc
-import numpy as np
 from google.protobuf import json_format
 
 from tests.golden import stored
 from tests.golden.stored import Json
-from tests.integration.cases import CASES, FAR, Case
+from tests.integration.cases import ENCODINGS, FAR, Case, case_of
 from tests.integration.contract import message
 from tests.integration.server import Stub
 
@@ -153,8 +152,7 @@ def pair_extent(draw: Random, case: Case) -> Json:
 
 
 def grid_extent(draw: Random, case: Case) -> Json:
-    tokens = case.side[0] * case.side[1] + (case.encoding == "beit")
-    lengths = {"queries": tokens, "keys": tokens, "heads": case.heads}
+    lengths = {"queries": case.tokens, "keys": case.tokens, "heads": case.heads}
     return {name: window(draw, n) for name, n in lengths.items() if draw.random() < 0.35}
 
 
@@ -204,14 +202,10 @@ def output(draw: Random) -> Json:
     return {"output": made} if made else {}
 
 
-def hyperparameters(encoding: str, seed: int) -> Case:
-    return CASES[encoding](np.random.default_rng([seed, *encoding.encode()]))
-
-
 def tensors(encoding: str, recipes: Recipes, digest: str) -> Iterator[Json]:
     for seed in range(MOST_DRAWN):
         draw = Random(f"{encoding}{seed}")
-        case = hyperparameters(encoding, seed)
+        case = case_of(encoding, seed)
         spec = to_json(case.spec())
         fields = spec[encoding]
         if encoding == "t5" and draw.random() < 0.1:  # with the mounted table
@@ -591,7 +585,9 @@ def main() -> None:
         digest = stub.tables(message("ListTablesRequest")()).tables[0].sha256
         for name in sys.argv[1:] or stored.names():
             recipes = Recipes()
-            requests = tensors(name, recipes, digest) if name in CASES else logits(name, recipes)
+            requests = (
+                tensors(name, recipes, digest) if name in ENCODINGS else logits(name, recipes)
+            )
             maker = Maker(stub, name, requests, done)
             maker.write()
             print(f"{name}: {len(maker.served)} served, {len(maker.refused)} refused", flush=True)

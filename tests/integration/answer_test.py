@@ -11,7 +11,7 @@ import pytest
 import attnbias
 from attnbias._expected import check_answer
 from attnbias.v1 import encodings_pb2, options_pb2, service_pb2
-from tests.integration.cases import CASES, case_of
+from tests.integration.cases import ENCODINGS, case_of
 from tests.integration.server import Server
 from tests.integration.ways_test import options_of
 
@@ -23,7 +23,7 @@ def of_client(message: Any, kind: type[Any]) -> Any:
     return kind.FromString(message.SerializeToString())
 
 
-@pytest.mark.parametrize("encoding", CASES)
+@pytest.mark.parametrize("encoding", ENCODINGS)
 def test_options_determine_every_answer(shared_server: Server, encoding: str) -> None:
     with shared_server.connect() as stub:
         for seed in SEEDS:
@@ -41,7 +41,7 @@ def takes_heads_from_others(encoding: str) -> bool:
     return field is not None and bool(field.GetOptions().Extensions[options_pb2.rule].given_by)
 
 
-@pytest.mark.parametrize("encoding", list(filter(takes_heads_from_others, CASES)))
+@pytest.mark.parametrize("encoding", list(filter(takes_heads_from_others, ENCODINGS)))
 def test_other_heads_than_the_request_gives_are_refused(
     shared_server: Server, encoding: str
 ) -> None:
@@ -117,7 +117,7 @@ CHANGES += (one_part_more, one_part_less, without_fingerprint, with_capitals)
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("encoding", CASES)
+@pytest.mark.parametrize("encoding", ENCODINGS)
 def test_another_answer_is_refused(
     shared_server: Server, encoding: str, change: Callable[[Any], None]
 ) -> None:

@@ -44,6 +44,14 @@ def message(name: str) -> Any:
 
 
 @functools.cache
+def option(descriptor: Any, name: str) -> Any:
+    """What one of the contract's options says of a message, a field or a value."""
+    extension = _pool().FindExtensionByName(f"attnbias.v1.{name}")
+    kind = message_factory.GetMessageClass(extension.containing_type)
+    return kind.FromString(descriptor.GetOptions().SerializeToString()).Extensions[extension]
+
+
+@functools.cache
 def inference_message(name: str) -> Any:
     """The class of a message of the Open Inference Protocol."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"inference.{name}"))

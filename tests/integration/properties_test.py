@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.integration import ways
-from tests.integration.cases import CASES, Case, Random, case_of
+from tests.integration.cases import ENCODINGS, Case, Random, case_of
 from tests.integration.server import Server, Stub, refused
 
 SEEDS = range(100, 108)
@@ -43,8 +43,7 @@ class Whole:
 
     def _lengths(self) -> tuple[int, int]:
         if self.case.extent == "grid":
-            tokens = self.case.side[0] * self.case.side[1] + (self.case.encoding == "beit")
-            return tokens, tokens
+            return self.case.tokens, self.case.tokens
         return int(self.random.integers(1, 40)), int(self.random.integers(1, 60))
 
     def ask(
@@ -129,7 +128,7 @@ def as_range(window: tuple[int, int]) -> Spec:
 
 
 def names_of(*extents: str) -> list[str]:
-    return [name for name in CASES if case_of(name, 0).extent in extents]
+    return [name for name in ENCODINGS if case_of(name, 0).extent in extents]
 
 
 def whole_of(stub: Stub, encoding: str, seed: int) -> Whole:
@@ -137,8 +136,8 @@ def whole_of(stub: Stub, encoding: str, seed: int) -> Whole:
 
 
 # Vectors take no mask. Encodings of indices only take neither mask nor type.
-VECTORS = {name for name in CASES if case_of(name, 0).vectors}
-INDICES = {name for name in CASES if not case_of(name, 0).has_bias}
+VECTORS = {name for name in ENCODINGS if case_of(name, 0).vectors}
+INDICES = {name for name in ENCODINGS if not case_of(name, 0).has_bias}
 
 over_pairs = pytest.mark.parametrize("encoding", names_of("pair", "grid"))
 with_seeds = pytest.mark.parametrize("seed", SEEDS)
@@ -192,7 +191,7 @@ def test_lists_of_positions_are_what_offsets_give(stub: Stub, encoding: str, see
         "query_positions": {"positions": (whole.origin + queries).tolist()},
         "key_positions": {"positions": keys.tolist()},
     }
-    if whole.case.ends_at:  # a length, which lists do not have
+    if whole.case.needs_lengths:
         error = refused(lambda: whole.dense(lists=lists))
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
         return
@@ -250,7 +249,7 @@ def assert_one_rounding(got: Any, double: Any, data_type: str) -> None:
 
 
 @with_seeds
-@pytest.mark.parametrize("encoding", sorted({*CASES} - INDICES))
+@pytest.mark.parametrize("encoding", sorted({*ENCODINGS} - INDICES))
 def test_every_type_is_one_rounding_of_the_same_number(
     stub: Stub, encoding: str, seed: int
 ) -> None:

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnbias._choices import {}
+
+__all__ = {}
 """
 CLASS = '''
 @dataclass(frozen=True, eq=False, repr=False)
@@ -447,8 +449,11 @@ def encodings_module() -> str:
     classes += map(class_of_term, terms())
     text = "\n".join(classes)
     used = [enum.name for enum in ENUMS if re.search(rf": {enum.name}( \||\n)", text)]
+    exports = re.findall(r"^class (\w+)", text, re.MULTILINE)
+    exports.sort(key=lambda name: (not name.isupper(), name))  # as ruff has it
     title = "Encodings and terms of positional logits, a class for each message of the contract"
-    return formatted(MODULE.format(title) + ENCODINGS.format(", ".join(sorted(used))) + text)
+    head = MODULE.format(title) + ENCODINGS.format(", ".join(sorted(used)), exports)
+    return formatted(head + text)
 
 
 def choices_module() -> str:
@@ -508,47 +513,110 @@ def value_table(enum: Any) -> str:
     return "\n".join(rows)
 
 
+def structures_of(message: Any) -> str:
+    fields = [(field, rule_of(field)) for field in message.fields]
+    structures = [structure_of(option("structure", message))]
+    if option("extent", message) == "pair" and any(rule.columns for _, rule in fields):
+        structures[0] += " of vectors"
+    if option("border", message) or any(rule.border_if_set for _, rule in fields):
+        structures[0] += " + border"
+    for field, rule in fields:
+        structures += [structure_of(rule.structure_if_set)]
+        structures += structures_of_values(field).values()
+    return ", ".join(dict.fromkeys(filter(None, structures)))
+
+
+def numbers_of(message: Any) -> str:
+    """Returns what kind of numbers an answer has."""
+    if option("buckets_only", message):
+        return "indices"
+    rules = [rule_of(field) for field in message.fields]
+    of_pairs = "vectors" if any(rule.columns for rule in rules) else "bias"
+    kind = "table" if option("extent", message) == "table" else of_pairs
+    return kind + (" or indices" if any(rule.of_bias for rule in rules) else "")
+
+
+def table_of(rows: list[list[str]]) -> str:
+    head, *lines = (f"| {' | '.join(map(cell, row))} |" for row in rows)
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *lines])
+
+
+def title_of(message: Any) -> str:
+    return comment_of(message).partition("\n\n")[0].rstrip(".")
+
+
 def encoding_table() -> str:
-    rows = ["| `TensorSpec` field | what it is | structure |", "|---|---|---|"]
-    for encoding in encodings():
-        message = encoding.message_type
-        fields = [(field, rule_of(field)) for field in message.fields]
-        structures = [structure_of(option("structure", message))]
-        if option("extent", message) == "pair" and any(rule.columns for _, rule in fields):
-            structures[0] += " of vectors"
-        if option("border", message) or any(rule.border_if_set for _, rule in fields):
-            structures[0] += " + border"
-        for field, rule in fields:
-            structures += [structure_of(rule.structure_if_set)]
-            structures += structures_of_values(field).values()
-        title = comment_of(message).partition("\n\n")[0].rstrip(".")
-        kinds = ", ".join(dict.fromkeys(filter(None, structures)))
-        rows.append(f"| `{encoding.name}` | {cell(title)} | {kinds} |")
-    return "\n".join(rows)
+    rows = [["`TensorSpec` field", "what it is", "structure"]]
+    for field in encodings():
+        message = field.message_type
+        rows.append([f"`{field.name}`", title_of(message), structures_of(message)])
+    return table_of(rows)
+
+
+def index_table() -> str:
+    rows = [["encoding", "what it is", "found in", "extent", "answer"]]
+    for field in encodings():
+        message, (page, anchor) = field.message_type, SECTIONS[field.name]
+        link = f"[`{field.name}`]({page.relative_to(ROOT / 'docs')}{anchor})"
+        models = re.search(r"\bFound in (.+?)\.(?: |$)", " ".join(comment_of(message).split()))
+        found_in = models[1] if models else ""
+        extent = option("extent", message)
+        rows.append([link, title_of(message), found_in, extent, numbers_of(message)])
+    return table_of(rows)
+
+
+def sections() -> dict[str, tuple[Path, str]]:
+    """Maps encodings and terms to their pages, and to their headings as links have them.
+
+    A paragraph or a row of a table there begins with the name, in a page with a part "fields".
+    """
+    found: dict[str, tuple[Path, str]] = {}
+    for page in PAGES:
+        prose, *fields = re.split(r"<!-- generated: fields -->", page.read_text(encoding="utf-8"))
+        for field in encodings() + terms() if fields else []:
+            if before := re.search(
+                rf"(.*?)^(?:\| )?`{field.name}`", prose, re.DOTALL | re.MULTILINE
+            ):
+                level, title = re.findall(r"^(#+) (.*)$", before[1], re.MULTILINE)[-1]
+                anchor = re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
+                found[field.name] = page, "" if level == "#" else f"#{anchor}"
+    missing = [field.name for field in encodings() + terms() if field.name not in found]
+    assert not missing, f"no page with fields has a paragraph that begins with {missing}"
+    return found
+
+
+SECTIONS = sections()
+
+
+def field_tables(page: Path) -> str:
+    """Returns the tables of fields of what a page describes; one for all that share a message."""
+    fields = [field for field in encodings() + terms() if SECTIONS[field.name][0] == page]
+    tables = {
+        field.message_type: field_table(field.name, field.message_type) for field in fields[::-1]
+    }
+    return "\n\n".join(list(tables.values())[::-1])
 
 
 def page_parts() -> dict[str, str]:
-    parts = {"encodings": encoding_table(), "model types": models_table.table()}
-    for field in encodings() + terms():
-        parts[f"fields of {field.name}"] = field_table(field.name, field.message_type)
-    return parts | {f"values of {enum.name}": value_table(enum) for enum in ENUMS}
+    parts = {f"values of {enum.name}": value_table(enum) for enum in ENUMS}
+    parts |= {"encodings": encoding_table(), "index of encodings": index_table()}
+    return parts | {"model types": models_table.table()}
 
 
-def with_parts(page: str, parts: dict[str, str]) -> str:
+def with_parts(page: Path, parts: dict[str, str]) -> str:
     """Returns the page with its generated parts renewed."""
 
     def part(found: re.Match[str]) -> str:
-        return f"<!-- generated: {found[1]} -->\n\n{parts[found[1]]}\n\n<!-- end -->"
+        made = field_tables(page) if found[1] == "fields" else parts[found[1]]
+        return f"<!-- generated: {found[1]} -->\n\n{made}\n\n<!-- end -->"
 
-    return re.sub(r"<!-- generated: ([\w ]+) -->\n.*?<!-- end -->", part, page, flags=re.DOTALL)
+    text = page.read_text(encoding="utf-8")
+    return re.sub(r"<!-- generated: ([\w ]+) -->\n.*?<!-- end -->", part, text, flags=re.DOTALL)
 
 
 def main() -> None:
     parts = page_parts()
-    texts = {page: with_parts(page.read_text(encoding="utf-8"), parts) for page in PAGES}
-    for encoding in encodings():
-        mark = f"<!-- generated: fields of {encoding.name} -->"
-        assert any(mark in text for text in texts.values()), f"no page has {mark}"
+    texts = {page: with_parts(page, parts) for page in PAGES}
     texts |= {CLIENT / "_choices.py": choices_module()}
     texts |= {CLIENT / "_encodings.py": encodings_module()}
     stale = [path for path, text in texts.items() if path.read_text(encoding="utf-8") != text]

@@ -14,8 +14,9 @@
 // The zero of an enum means its default.
 //
 // `./dev generate` copies these comments into the Python client and docs/. The
-// first paragraph of a message is its title, on one line there. Backquotes mark
-// fields, formulas and enum values, which Python writes in lower case.
+// first paragraph of a message is its title, on one line there. A sentence "Found
+// in MODELS." is for docs/encodings.md. Backquotes mark fields, formulas and enum
+// values, which Python writes in lower case.
 
 package attnbiaspb
 
@@ -1377,7 +1378,8 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 // Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 //
 // Positions are integers in [-2^40, 2^40]. Correctly rounded, and therefore not
-// the framework's bits.
+// the framework's bits. Found in the first Transformer, Marian, fairseq and
+// Whisper.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of the table.
@@ -1465,7 +1467,8 @@ func (x *Sinusoidal) GetMaxTimescale() float64 {
 // T5's bucketed relative position bias (Raffel et al. 2020).
 //
 // `bias[h, i, j] = table[bucket(j - i), h]`, where i and j are the absolute
-// positions of query and key. The framework's bits.
+// positions of query and key. The framework's bits. Found in T5, mT5, UMT5,
+// LongT5, MPNet, WavLM, UniLM, LayoutLMv3 and UDOP.
 type T5 struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Heads of the table.
@@ -1566,7 +1569,7 @@ func (x *T5) GetBucketRule() BucketRule {
 // If the number of heads H is a power of two, slope h is
 // `2^(-alibi_bias_max (h+1) / H)`. Otherwise the slopes are those of the power of
 // two below, followed by every other slope of the power of two above. With the
-// framework's slopes, the framework's bits.
+// framework's slopes, the framework's bits. Found in BLOOM, MPT and Falcon.
 type Alibi struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of slopes.
@@ -1642,7 +1645,8 @@ func (x *Alibi) GetVariant() AlibiVariant {
 
 // Learned absolute positions (Gehring et al. 2017): row p + offset of a table.
 //
-// A position outside the table fails with `OUT_OF_RANGE`.
+// A position outside the table fails with `OUT_OF_RANGE`. Found in BERT, GPT-2,
+// RoBERTa, OPT, BART, ViT and DeiT.
 type LearnedAbsolute struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Learned vectors.
@@ -1732,8 +1736,9 @@ func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
 // of `head_dim` that rotates. Both tables are multiplied by the attention factor.
 // Correctly rounded, and therefore not the framework's bits.
 //
-// The header's `derived` holds `inverse_frequencies`, `attention_factor` and, if
-// it is used, `rope_theta`. Fields that the `rope_type` does not use are refused.
+// The header's `derived` holds `inverse_frequencies`, `attention_factor` and,
+// if it is used, `rope_theta`. Fields that the `rope_type` does not use are
+// refused. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma and Phi-3.
 type Rotary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Dimension of a head.
@@ -1990,8 +1995,9 @@ func (x *Rotary) GetInverseFrequencies() []float64 {
 //	scale(p, m) = ((2m/dim + gamma) / (1 + gamma))^((p - center) / scale_base)
 //	center = floor(sequence_length / 2)
 //
-// Positions at which scale would leave [2^-512, 2^512] fail with `OUT_OF_RANGE`.
-// Correctly rounded, and therefore not the framework's bits.
+// Positions at which scale would leave [2^-512, 2^512] fail with
+// `OUT_OF_RANGE`. Correctly rounded, and therefore not the framework's bits.
+// Found in torchscale, x-transformers and flash-attention.
 type Xpos struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of the layouts that repeat every pair.
@@ -2085,8 +2091,8 @@ func (x *Xpos) GetLayout() RotaryLayout {
 
 // Sinusoids of positions in several dimensions (images: Carion et al. 2020).
 //
-// Each axis has a list of position_ids. Correctly rounded, and therefore not the
-// framework's bits.
+// Each axis has a list of position_ids. Correctly rounded, and therefore not
+// the framework's bits. Found in DETR, Mask2Former, SAM 2, RT-DETR and MAE.
 type MultiAxisSinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns, at least two per axis.
@@ -2223,8 +2229,8 @@ func (x *MultiAxisSinusoidal) GetAxisOffset() float64 {
 // right.
 type LearnedRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Learned bias: left + right + 1 rows, or right + 1 if symmetric, and a column
-	// for each head or one for all. Required with values `BIAS`.
+	// Learned bias, a column for each head or one for all. Required with values
+	// `BIAS`.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Heads of the answer.
 	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
@@ -2572,7 +2578,7 @@ func (x *Fire) GetOutputBias() *TableRef {
 
 // Dynamic position bias (CrossFormer, Wang et al. 2021): an MLP of i - j.
 //
-// In one dimension, as x-transformers has it.
+// In one dimension. Found in x-transformers.
 type DynamicPositionBias struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Heads of the bias.
@@ -2713,8 +2719,8 @@ func (x *PositionMlpLayer) GetNormBias() *TableRef {
 
 // DeBERTa-v2's logarithmic buckets (He et al. 2021).
 //
-// They are indices into its relative embeddings. Below, span is `bucket_size`, or
-// `max_position` without buckets.
+// They are indices into its relative embeddings. Below, span is `bucket_size`,
+// or `max_position` without buckets. Found in DeBERTa v2 and v3.
 type Deberta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// transformers' position_buckets. With 0 there are no buckets but distances
@@ -2800,7 +2806,7 @@ func (x *Deberta) GetBucketRule() BucketRule {
 // A learned vector for every relative position (Shaw et al. 2018).
 //
 // `vector[i, j] = table[clip(j - i, -left, right) + left]`, for keys or for
-// values.
+// values. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with `relative_key`.
 type Shaw struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Learned vectors; if heads differ, with a first axis of at most 65536 heads.
@@ -3029,8 +3035,9 @@ func (x *Xlnet) GetAttnType() XlnetAttention {
 
 // Relative positions of Conformer (Gulati et al. 2020): a sinusoid of i - j.
 //
-// ESPnet and wav2vec 2.0 have them. The distance is signed. Sines and cosines are
-// interleaved. Correctly rounded, and therefore not the framework's bits.
+// The distance is signed. Sines and cosines are interleaved. Correctly rounded,
+// and therefore not the framework's bits. Found in ESPnet, fairseq,
+// wav2vec2-Conformer and Parakeet.
 type Conformer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of a vector.
@@ -3431,8 +3438,8 @@ type Tupe struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Heads of the bias.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Learned bias of the relative term. With `reset_class_token` it has one more
-	// row, the last: "other to class". Unset: no relative term.
+	// Learned bias of the relative term. With `reset_class_token` its last row is
+	// "other to class". Unset: no relative term.
 	RelativeTable *TableRef `protobuf:"bytes,2,opt,name=relative_table,json=relativeTable,proto3" json:"relative_table,omitempty"`
 	// Buckets of the relative term; not next to the absolute term alone.
 	NumBuckets *int32 `protobuf:"varint,3,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
@@ -3788,9 +3795,9 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0e_max_timescaleB\r\n" +
 	"\v_axis_scaleB\v\n" +
 	"\t_axis_epsB\x0e\n" +
-	"\f_axis_offset\"\xa1\x03\n" +
-	"\x0fLearnedRelative\x12W\n" +
-	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB*\xa2\xbb\x18&J\"relative positions, num_heads or 1p\x01R\x05table\x12<\n" +
+	"\f_axis_offset\"\x9f\x03\n" +
+	"\x0fLearnedRelative\x12U\n" +
+	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB(\xa2\xbb\x18$J left + right + 1, num_heads or 1p\x01R\x05table\x12<\n" +
 	"\tnum_heads\x18\x02 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12:\n" +
 	"\x04left\x18\x03 \x01(\x03B!\xa2\xbb\x18\x1d\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAj\tsymmetricH\x00R\x04left\x88\x01\x01\x121\n" +
 	"\x05right\x18\x04 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAH\x01R\x05right\x88\x01\x01\x12\x1c\n" +
@@ -3896,12 +3903,12 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCH\x00R\x04base\x88\x01\x01\x12Z\n" +
 	"\x06layout\x18\x03 \x01(\x0e2\x1d.attnbias.v1.SinusoidalLayoutB#\xa2\xbb\x18\x1f\n" +
 	"\x1dSINUSOIDAL_LAYOUT_INTERLEAVEDR\x06layout:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
-	"\x05_base\"\xa0\x02\n" +
+	"\x05_base\"\xb5\x02\n" +
 	"\x04Swin\x12;\n" +
 	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
 	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12<\n" +
-	"\tnum_heads\x18\x03 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12T\n" +
-	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefB'\xa2\xbb\x18#J\x1f(2 Wh - 1)(2 Ww - 1), num_headsp\x01R\x05table:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xa9\x05\n" +
+	"\tnum_heads\x18\x03 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12i\n" +
+	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefB<\xa2\xbb\x188J4(2 window_height - 1)(2 window_width - 1), num_headsp\x01R\x05table:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xa9\x05\n" +
 	"\x06SwinV2\x12;\n" +
 	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
 	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12B\n" +
@@ -3916,15 +3923,15 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"hiddenBias\x12U\n" +
 	"\routput_weight\x18\b \x01(\v2\x15.attnbias.v1.TableRefB\x19\xa2\xbb\x18\x15\x10\x01J\x11num_heads, hiddenR\foutputWeight:\f\xaa\xbb\x18\x04gridȻ\x18\x04B\x1b\n" +
 	"\x19_pretrained_window_heightB\x1a\n" +
-	"\x18_pretrained_window_width\"\xa8\x02\n" +
+	"\x18_pretrained_window_width\"\xbd\x02\n" +
 	"\x04Beit\x12;\n" +
 	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
 	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12<\n" +
-	"\tnum_heads\x18\x03 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12X\n" +
-	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefB+\xa2\xbb\x18'J#(2 Wh - 1)(2 Ww - 1) + 3, num_headsp\x01R\x05table:\x10\xaa\xbb\x18\x04gridȻ\x18\x04л\x18\x01\"\xc0\b\n" +
+	"\tnum_heads\x18\x03 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12m\n" +
+	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefB@\xa2\xbb\x18<J8(2 window_height - 1)(2 window_width - 1) + 3, num_headsp\x01R\x05table:\x10\xaa\xbb\x18\x04gridȻ\x18\x04л\x18\x01\"\xd4\b\n" +
 	"\x04Tupe\x12E\n" +
-	"\tnum_heads\x18\x01 \x01(\x05B(\xa2\xbb\x18$\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x0erelative_tablep\x01R\bnumHeads\x12\\\n" +
-	"\x0erelative_table\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB\x1e\xa2\xbb\x18\x1aJ\x16num_buckets, num_headsp\x01R\rrelativeTable\x12@\n" +
+	"\tnum_heads\x18\x01 \x01(\x05B(\xa2\xbb\x18$\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x0erelative_tablep\x01R\bnumHeads\x12p\n" +
+	"\x0erelative_table\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB2\xa2\xbb\x18.J*num_buckets + reset_class_token, num_headsp\x01R\rrelativeTable\x12@\n" +
 	"\vnum_buckets\x18\x03 \x01(\x05B\x1a\xa2\xbb\x18\x16\n" +
 	"\x0232\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xb0@H\x00R\n" +
 	"numBuckets\x88\x01\x01\x12C\n" +

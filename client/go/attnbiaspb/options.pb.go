@@ -109,7 +109,10 @@ type FieldRule struct {
 	Finite bool     `protobuf:"varint,7,opt,name=finite,proto3" json:"finite,omitempty"`
 	// Of a list.
 	MaxItems int32 `protobuf:"varint,8,opt,name=max_items,json=maxItems,proto3" json:"max_items,omitempty"`
-	// The axes of a table, as messages and documents write them.
+	// The axes of a table, as messages and documents write them: sums and products
+	// of fields beside this one, where a field that is not set counts 0 and a true
+	// bool 1. Any other name is the same number in every table of the message. Of
+	// numbers joined by "or" any will do.
 	Shape string `protobuf:"bytes,9,opt,name=shape,proto3" json:"shape,omitempty"`
 	// Ends the message that refuses a number.
 	Hint string `protobuf:"bytes,10,opt,name=hint,proto3" json:"hint,omitempty"`

@@ -36,13 +36,44 @@ if TYPE_CHECKING:
         XlnetAttention,
     )
 
+__all__ = [
+    "T5",
+    "ALiBi",
+    "AbsoluteKeys",
+    "Beit",
+    "Conformer",
+    "Deberta",
+    "DecomposedRelativePositions",
+    "DynamicPositionBias",
+    "Fire",
+    "Kerple",
+    "LearnedAbsolute",
+    "LearnedRelative",
+    "MultiAxisSinusoidal",
+    "PositionMlpLayer",
+    "Rotary",
+    "Sandwich",
+    "Shaw",
+    "ShawKeys",
+    "ShawValues",
+    "Sinusoidal",
+    "SinusoidalDistances",
+    "Swin",
+    "SwinV2",
+    "SymmetricSinusoidal",
+    "TransformerXL",
+    "Tupe",
+    "XLNet",
+    "Xpos",
+]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 
     Positions are integers in [-2^40, 2^40]. Correctly rounded, and therefore not the framework's
-    bits.
+    bits. Found in the first Transformer, Marian, fairseq and Whisper.
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
 
@@ -84,7 +115,8 @@ class T5(Encoding[Toeplitz]):
     """T5's bucketed relative position bias (Raffel et al. 2020).
 
     ``bias[h, i, j] = table[bucket(j - i), h]``, where i and j are the absolute positions of query
-    and key. The framework's bits.
+    and key. The framework's bits. Found in T5, mT5, UMT5, LongT5, MPNet, WavLM, UniLM, LayoutLMv3
+    and UDOP.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. With ``values="buckets"`` the answer
     is indices, i32 without heads. ``num_heads`` and ``table`` need not be set then.
@@ -127,7 +159,8 @@ class ALiBi(Encoding[Compact]):
 
     If the number of heads H is a power of two, slope h is ``2^(-alibi_bias_max (h+1) / H)``.
     Otherwise the slopes are those of the power of two below, followed by every other slope of the
-    power of two above. With the framework's slopes, the framework's bits.
+    power of two above. With the framework's slopes, the framework's bits. Found in BLOOM, MPT and
+    Falcon.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. A KeyRow with ``variant``
     "key_from_start" or "key_from_end".
@@ -189,7 +222,8 @@ class ALiBi(Encoding[Compact]):
 class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
     """Learned absolute positions (Gehring et al. 2017): row p + offset of a table.
 
-    A position outside the table fails with ``OutOfRangeError``.
+    A position outside the table fails with ``OutOfRangeError``. Found in BERT, GPT-2, RoBERTa, OPT,
+    BART, ViT and DeiT.
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
 
@@ -230,7 +264,8 @@ class Rotary(Encoding[RotaryTables]):
     framework's bits.
 
     The header's ``derived`` holds ``inverse_frequencies``, ``attention_factor`` and, if it is used,
-    ``rope_theta``. Fields that the ``rope_type`` does not use are refused.
+    ``rope_theta``. Fields that the ``rope_type`` does not use are refused. Found in Llama,
+    GPT-NeoX, GPT-J, Qwen, Gemma and Phi-3.
 
     RotaryTables of ``cos``, ``sin``, each ``[positions, columns]``; ask with ``positions`` or
     ``position_ids``.
@@ -346,7 +381,8 @@ class Xpos(Encoding[XposTables]):
         center = floor(sequence_length / 2)
 
     Positions at which scale would leave [2^-512, 2^512] fail with ``OutOfRangeError``. Correctly
-    rounded, and therefore not the framework's bits.
+    rounded, and therefore not the framework's bits. Found in torchscale, x-transformers and
+    flash-attention.
 
     XposTables of ``cos``, ``sin``, ``scale``, each ``[positions, columns]``; ask with ``positions``
     or ``position_ids``.
@@ -382,6 +418,7 @@ class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoids of positions in several dimensions (images: Carion et al. 2020).
 
     Each axis has a list of position_ids. Correctly rounded, and therefore not the framework's bits.
+    Found in DETR, Mask2Former, SAM 2, RT-DETR and MAE.
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
 
@@ -439,9 +476,8 @@ class LearnedRelative(Encoding[Toeplitz]):
 
     Attributes:
         right: Farthest relative position to the right with a row of its own. In [0, 2^30 - 1].
-        table: Learned bias: left + right + 1 rows, or right + 1 if symmetric, and a column for each
-            head or one for all. Required with values "bias". Shape ``[relative positions, num_heads
-            or 1]``.
+        table: Learned bias, a column for each head or one for all. Required with values "bias".
+            Shape ``[left + right + 1, num_heads or 1]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
@@ -574,7 +610,7 @@ class PositionMlpLayer(Fields):
 class DynamicPositionBias(Encoding[Toeplitz]):
     """Dynamic position bias (CrossFormer, Wang et al. 2021): an MLP of i - j.
 
-    In one dimension, as x-transformers has it.
+    In one dimension. Found in x-transformers.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``.
 
@@ -599,7 +635,7 @@ class Deberta(Encoding[Toeplitz]):
     """DeBERTa-v2's logarithmic buckets (He et al. 2021).
 
     They are indices into its relative embeddings. Below, span is ``bucket_size``, or
-    ``max_position`` without buckets.
+    ``max_position`` without buckets. Found in DeBERTa v2 and v3.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. The numbers are i32, without heads.
 
@@ -637,7 +673,8 @@ class Deberta(Encoding[Toeplitz]):
 class Shaw(Encoding[Toeplitz]):
     """A learned vector for every relative position (Shaw et al. 2018).
 
-    ``vector[i, j] = table[clip(j - i, -left, right) + left]``, for keys or for values.
+    ``vector[i, j] = table[clip(j - i, -left, right) + left]``, for keys or for values. Found in
+    wav2vec2-BERT, SeamlessM4T-v2 and BERT with ``relative_key``.
 
     A Toeplitz over vectors; ask with ``query_length`` and ``key_length``. With ``values="buckets"``
     the answer is indices, i32 without heads. ``table`` need not be set then.
@@ -722,8 +759,8 @@ class XLNet(Encoding[Toeplitz]):
 class Conformer(Encoding[Toeplitz]):
     """Relative positions of Conformer (Gulati et al. 2020): a sinusoid of i - j.
 
-    ESPnet and wav2vec 2.0 have them. The distance is signed. Sines and cosines are interleaved.
-    Correctly rounded, and therefore not the framework's bits.
+    The distance is signed. Sines and cosines are interleaved. Correctly rounded, and therefore not
+    the framework's bits. Found in ESPnet, fairseq, wav2vec2-Conformer and Parakeet.
 
     A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
 
@@ -789,8 +826,8 @@ class Swin(Encoding[BlockToeplitz]):
         window_height: Rows Wh of tokens. In [1, 256].
         window_width: Columns Ww of tokens. In [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
-        table: Learned bias. Required with values "bias". Shape ``[(2 Wh - 1)(2 Ww - 1),
-            num_heads]``.
+        table: Learned bias. Required with values "bias". Shape ``[(2 window_height - 1)(2
+            window_width - 1), num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
@@ -861,7 +898,8 @@ class Beit(Encoding[BlockToeplitz]):
         window_width: Columns Ww of patches. In [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, whose last rows are class to token, token to class, class to class.
-            Required with values "bias". Shape ``[(2 Wh - 1)(2 Ww - 1) + 3, num_heads]``.
+            Required with values "bias". Shape ``[(2 window_height - 1)(2 window_width - 1) + 3,
+            num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
@@ -892,8 +930,8 @@ class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
 
     Attributes:
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``relative_table``.
-        relative_table: Learned bias of the relative term. With ``reset_class_token`` it has one
-            more row, the last: "other to class". Unset: no relative term. Shape ``[num_buckets,
+        relative_table: Learned bias of the relative term. With ``reset_class_token`` its last row
+            is "other to class". Unset: no relative term. Shape ``[num_buckets + reset_class_token,
             num_heads]``.
         relative_table_layout: Axes of ``relative_table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
