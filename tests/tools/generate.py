@@ -574,10 +574,9 @@ def sections() -> dict[str, tuple[Path, str]]:
     for page in PAGES:
         prose, *fields = re.split(r"<!-- generated: fields -->", page.read_text(encoding="utf-8"))
         for field in encodings() + terms() if fields else []:
-            if before := re.search(
-                rf"(.*?)^(?:\| )?`{field.name}`", prose, re.DOTALL | re.MULTILINE
-            ):
-                level, title = re.findall(r"^(#+) (.*)$", before[1], re.MULTILINE)[-1]
+            if begins := re.search(rf"^(?:\| )?`{field.name}`", prose, re.MULTILINE):
+                above = prose[: begins.start()]
+                level, title = re.findall(r"^(#+) (.*)$", above, re.MULTILINE)[-1]
                 anchor = re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
                 found[field.name] = page, "" if level == "#" else f"#{anchor}"
     missing = [field.name for field in encodings() + terms() if field.name not in found]
