@@ -71,6 +71,13 @@ absl::StatusOr<v1::TensorSpec> BuildSpec(const TensorOptions& options) {
     }
   }
   if (!status.ok()) return status;
+  const v1::Mask& mask = spec.output().mask();
+  if (mask.fill_case() != v1::Mask::FILL_NOT_SET && !mask.causal() &&
+      !mask.has_window_left() && !mask.has_window_right()) {
+    return absl::InvalidArgumentError(
+        "--fill-value and --fill-lowest need a mask: --causal, --window-left "
+        "or --window-right");
+  }
   return spec;
 }
 

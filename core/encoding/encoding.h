@@ -28,7 +28,10 @@
 #include "core/encoding/evaluator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/range.h"
-#include "google/protobuf/message.h"
+
+namespace google::protobuf {
+class Message;
+}  // namespace google::protobuf
 
 namespace attnbias {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/encoding/make_encoding.h"
 
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -19,9 +18,8 @@ using google::protobuf::FieldDescriptor;
 constexpr int64_t kLeastCountedBytes = int64_t{64} << 10;
 
 absl::Status CheckScale(double scale, bool indices) {
-  if (!std::isfinite(scale) || scale == 0) {
-    return Invalid("output.scale: got ", scale,
-                   ", want a finite number other than 0");
+  if (scale == 0) {
+    return Invalid("output.scale: got 0, want a finite number other than 0");
   }
   if (!indices || scale == 1) return absl::OkStatus();
   return Invalid("output.scale: got ", scale,
@@ -37,10 +35,8 @@ absl::Status CheckValues(const Encoding& encoding, v1::Values values,
   if (values != v1::VALUES_BUCKETS || encoding.has_buckets) {
     return absl::OkStatus();
   }
-  return Invalid(
-      "output.values: got BUCKETS, want BIAS: ", field.name(),
-      " has no buckets",
-      HasFieldsOfBias(*field.message_type()) ? " with the fields given" : "");
+  return Invalid("output.values: got BUCKETS, want BIAS: ", field.name(),
+                 " has no buckets with the fields given");
 }
 
 // All heads and columns share an index.
@@ -57,12 +53,14 @@ void TakeIndices(Encoding& encoding) {
 absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables,
                                          v1::TensorSpec& spec) {
   const bool buckets = spec.output().values() == v1::VALUES_BUCKETS;
-  // A scale that is not set is 1.
-  spec.mutable_output();
-  ATTNBIAS_RETURN_IF_ERROR(Complete("", buckets, tables, spec));
   ATTNBIAS_ASSIGN_OR_RETURN(const FieldDescriptor* field,
                             FieldIn("encoding", spec));
-  const auto& message = spec.GetReflection()->GetMessage(spec, field);
+  google::protobuf::Message& message =
+      *spec.GetReflection()->MutableMessage(&spec, field);
+  ATTNBIAS_RETURN_IF_ERROR(Complete(field->name(), buckets, tables, message));
+  // Adds the scale of an output that is not set.
+  ATTNBIAS_RETURN_IF_ERROR(
+      Complete("output", buckets, tables, *spec.mutable_output()));
   ATTNBIAS_ASSIGN_OR_RETURN(
       Encoding encoding,
       EncodingRegistration::Describe(field->number(), message, tables));

@@ -11,8 +11,8 @@
 
 namespace attnbias {
 
-// Validates the request's fields, but for what its extent means, and completes
-// them: see Complete.
+// Checks and completes the request's encoding and output; the extent is
+// ResolveExtent's.
 //
 // INVALID_ARGUMENT  a field's value; the message begins with the field's path
 //                   inside TensorSpec and ": "

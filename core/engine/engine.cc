@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "core/engine/planner.h"
 #include "core/tensor/element.h"
 
 namespace attnbias {

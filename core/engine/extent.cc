@@ -10,6 +10,7 @@
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/pair_checks.h"
+#include "core/request/rules.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -94,6 +95,7 @@ absl::Status ResolvePositionIds(const Encoding& encoding,
 
 absl::Status ResolveTable(const Encoding& encoding, v1::TableExtent& extent,
                           Window& window) {
+  ATTNBIAS_RETURN_IF_ERROR(Complete("table", false, Tables(), extent));
   window.heads = {0, encoding.lanes};
   if (extent.has_positions() == !extent.position_ids().empty()) {
     return Invalid("table: got ", extent.has_positions() ? "both" : "neither",
@@ -117,6 +119,7 @@ absl::Status ResolveTable(const Encoding& encoding, v1::TableExtent& extent,
 
 absl::Status ResolveGrid(const Encoding& encoding, v1::GridExtent& extent,
                          Window& window) {
+  ATTNBIAS_RETURN_IF_ERROR(Complete("grid", false, Tables(), extent));
   const Range whole = AllTokens(encoding);
   if (!extent.has_queries()) Set(extent.mutable_queries(), whole);
   if (!extent.has_keys()) Set(extent.mutable_keys(), whole);
@@ -191,6 +194,7 @@ absl::Status ResolveKeyRange(const Encoding& encoding, v1::PairExtent& extent,
 
 absl::Status ResolvePair(const Encoding& encoding, v1::PairExtent& extent,
                          Window& window) {
+  ATTNBIAS_RETURN_IF_ERROR(Complete("pair", false, Tables(), extent));
   ATTNBIAS_RETURN_IF_ERROR(extent.has_query_positions()
                                ? ResolveQueryList(extent, window)
                                : ResolveQueryRange(extent, window));

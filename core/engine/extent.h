@@ -17,9 +17,9 @@ namespace attnbias {
 // A bound of the contract.
 inline constexpr int64_t kMaxPositionListLength = 262144;
 
-// Sets the window that the extent of `spec`, which MakeEncoding has completed,
-// asks for. Writes what the extent resolves to back into it: every default
-// filled in, a list of consecutive positions as their range.
+// Sets the window that the extent of `spec` asks for. Writes what the extent
+// resolves to back into it: every default filled in, a list of consecutive
+// positions as their range.
 //
 // INVALID_ARGUMENT  what is not allowed; the message begins with the field's
 //                   path inside TensorSpec and ": "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A validated request: what will be sent, to the byte, before anything is
-// computed. Only Planner makes one, and Engine executes nothing else.
+// computed. Only MakePlan makes one, and Engine executes nothing else.
 #ifndef ATTNBIAS_CORE_ENGINE_PLAN_H_
 #define ATTNBIAS_CORE_ENGINE_PLAN_H_
 
@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/encoding.h"
+#include "core/request/tables.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/line.h"
 #include "core/tensor/positions.h"
@@ -75,7 +77,7 @@ class Plan {
   const std::string& encoding_fingerprint() const {
     return encoding_fingerprint_;
   }
-  // The request with every default filled in.
+  // The request with the defaults that the contract states.
   const v1::TensorSpec& resolved_spec() const { return resolved_spec_; }
   // Queries from which every key of the window is masked, counted from its
   // first query.
@@ -152,6 +154,16 @@ class Plan {
 };
 
 using PlanPtr = std::shared_ptr<const Plan>;
+
+// Turns a request into a Plan, and decides what is allowed about outputs.
+// Encodings decide about their own hyperparameters, extent.h about extents.
+// `spec` contains only TableRefs that `tables` holds. Errors begin with the
+// field's path inside TensorSpec and ": ".
+//
+// INVALID_ARGUMENT  what is not allowed
+// OUT_OF_RANGE      positions that the encoding has no numbers for
+absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables,
+                                 int64_t max_tensor_bytes);
 
 }  // namespace attnbias
 

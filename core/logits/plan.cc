@@ -59,9 +59,8 @@ absl::Status LogitsPlan::Resolve(const Tables& tables,
                    kMaxWidth);
   }
   ATTNBIAS_ASSIGN_OR_RETURN(query_offset_, QueryOffsetOf("", spec_));
-  if (!std::isfinite(spec_.scale()) || spec_.scale() == 0) {
-    return Invalid("scale: got ", spec_.scale(),
-                   ", want a finite number other than 0");
+  if (spec_.scale() == 0) {
+    return Invalid("scale: got 0, want a finite number other than 0");
   }
   query_bias_ = tables.Get(spec_.query_bias());
   ATTNBIAS_RETURN_IF_ERROR(ResolveWorkType(tables));
@@ -153,7 +152,7 @@ absl::Status LogitsPlan::CheckVectorBytes(const LogitsLimits& limits) const {
 absl::Status LogitsPlan::ResolveWorkType(const Tables& tables) {
   bool doubles =
       input_type() == DataType::kF64 || output_type() == DataType::kF64;
-  for (const auto& [digest, entry] : tables) {
+  for (const Tables::Entry& entry : tables) {
     doubles |= entry.table.data_type() == DataType::kF64;
     ATTNBIAS_RETURN_IF_ERROR(CheckNetworkSize(entry.field, entry.table));
   }

@@ -33,7 +33,7 @@ using LogitsPlanPtr = std::shared_ptr<const LogitsPlan>;
 
 class LogitsPlan {
  public:
-  // `spec` names tables of `tables` alone.
+  // `spec` contains only TableRefs that `tables` holds.
   //
   // INVALID_ARGUMENT  a field's value, the message beginning with the field's
   //                   path inside LogitsSpec and ": "

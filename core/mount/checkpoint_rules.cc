@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -132,12 +131,11 @@ Lengths DebertasDistances(ModelConfig& config, const Lengths& /*numbers*/) {
 
 // Uses.
 
-// Returns a number for a field of 32 bits; one that does not fit becomes the
-// nearest that does, which is out of every field's range.
+// Returns a number for a field of 32 bits. One that does not fit becomes -1,
+// which no field allows.
 int32_t Field32(int64_t number) {
-  return static_cast<int32_t>(
-      std::clamp<int64_t>(number, std::numeric_limits<int32_t>::min(),
-                          std::numeric_limits<int32_t>::max()));
+  const auto narrow = static_cast<int32_t>(number);
+  return narrow == number ? narrow : -1;
 }
 
 v1::TensorSpec PositionsFrom(const Table& table, int64_t first_row) {

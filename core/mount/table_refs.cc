@@ -99,8 +99,8 @@ absl::StatusOr<Table> Find(const v1::TableRef& ref, const std::string& path,
   return Invalid(path, ": got no source, want name, inline_table or sha256");
 }
 
-// Takes those of `message`, which stands at `path` and ".". Terms of logits
-// have tables with one order of axes alone.
+// Replaces the references in `message`, whose path is `path` with a "." after
+// it. Terms of logits have tables with one order of axes alone.
 absl::Status TakeFrom(const std::string& path, bool takes_layout,
                       const TableSet& mounted, Message& message,
                       Tables& tables) {
@@ -125,6 +125,12 @@ absl::Status TakeFrom(const std::string& path, bool takes_layout,
           TakeFrom(name + ".", takes_layout, mounted,
                    *reflection.MutableMessage(&message, field), tables));
     } else {
+      // Before any of what may be many tables is read.
+      const int most = field->options().GetExtension(v1::rule).max_items();
+      if (most > 0 && reflection.FieldSize(message, field) > most) {
+        return Invalid(name, ": got ", reflection.FieldSize(message, field),
+                       " elements, want at most ", most);
+      }
       for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
         ATTNBIAS_RETURN_IF_ERROR(TakeFrom(
             absl::StrCat(name, "[", i, "]."), takes_layout, mounted,

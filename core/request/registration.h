@@ -8,6 +8,7 @@
 #include <map>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "core/request/tables.h"
 #include "google/protobuf/message.h"
 
@@ -39,7 +40,12 @@ class Registration {
   static absl::StatusOr<Description> Describe(
       int field_number, const google::protobuf::Message& message,
       const Tables& tables, const Context&... context) {
-    return All().at(field_number)(message, tables, context...);
+    const auto found = All().find(field_number);
+    if (found == All().end()) {
+      return absl::UnimplementedError(
+          absl::StrCat(message.GetDescriptor()->name(), ": not built in"));
+    }
+    return found->second(message, tables, context...);
   }
 
  private:

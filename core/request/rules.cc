@@ -157,6 +157,7 @@ struct FieldRules {
   const v1::FieldRule* rule;
   std::optional<double> default_value;
   bool is_required = false;
+  bool has_bounds = false;
   Fields given_by;
   const FieldDescriptor* only_with = nullptr;
   const FieldDescriptor* not_with = nullptr;
@@ -181,10 +182,6 @@ class MessageRules {
                         const Tables& tables, Message& message) const;
   void WriteIdentity(const Message& message, bool buckets, const Tables& tables,
                      CanonicalWriter& writer) const;
-  bool HasFieldsOfBias() const {
-    return std::ranges::any_of(
-        fields_, [](const FieldRules& each) { return each.rule->of_bias(); });
-  }
 
  private:
   using Compiled =
@@ -201,7 +198,7 @@ class MessageRules {
 
   double ValueOf(const Message& message, const FieldRules& field) const;
   bool IsActive(const Message& message, const FieldDescriptor& field) const;
-  // Says why a field has no meaning next to others; "" if it has one.
+  // Returns why a field has no meaning next to others; "" if it has one.
   std::string WhyIdle(const Message& message, const FieldRules& field) const;
   int64_t Derived(const Message& message, const FieldRules& field,
                   const Tables& tables) const;
@@ -264,6 +261,8 @@ MessageRules::MessageRules(const Descriptor& type) {
     rules.is_required =
         rule.required() || (!field.is_repeated() && !IsMessage(field) &&
                             !rule.has_default_() && !is_plain_bool);
+    rules.has_bounds =
+        rule.has_min() || rule.has_max() || rule.has_above() || rule.finite();
     rules.only_with = type.FindFieldByName(rule.only_with());
     rules.not_with = type.FindFieldByName(rule.not_with());
     fields_.push_back(std::move(rules));
@@ -293,7 +292,7 @@ MessageRules::MessageRules(const Descriptor& type) {
   }
 }
 
-// Returns what an unset scalar counts as, too.
+// Returns the value of a scalar, or its default if it is unset.
 double MessageRules::ValueOf(const Message& message,
                              const FieldRules& field) const {
   return IsSet(message, *field.field) ? ScalarIn(message, *field.field)
@@ -351,7 +350,7 @@ int64_t MessageRules::Derived(const Message& message, const FieldRules& field,
   return field.given_by.size() > 1 && longest == 1 ? 0 : longest;
 }
 
-// Returns what came, as errors write it.
+// Returns the given value, as errors write it.
 std::string Given(const Message& message, const FieldDescriptor& field) {
   if (IsTable(field)) return "a table";
   if (field.is_repeated()) {
@@ -402,7 +401,7 @@ std::string Wanted(const FieldRules& rules) {
       rule.hint().empty() ? "" : ", ", rule.hint());
 }
 
-// Returns whether the rule allows the number; never NaN, if it says anything.
+// Returns whether the rule allows the number. A rule with bounds rejects NaN.
 bool Allows(const v1::FieldRule& rule, double number) {
   if (rule.finite() && !std::isfinite(number)) return false;
   if (rule.has_min() && !(number >= rule.min())) return false;
@@ -453,7 +452,7 @@ absl::Status MessageRules::Check(absl::string_view parent,
       message.GetReflection()->FieldSize(message, &field) > most) {
     return refuse("got ", Given(message, field), ", want at most ", most);
   }
-  if (!IsNumber(field)) return absl::OkStatus();
+  if (!rules.has_bounds) return absl::OkStatus();
   if (field.is_repeated()) {
     return IsInteger(field)
                ? CheckNumbers(parent, rules, IntegersIn(message, field))
@@ -599,10 +598,6 @@ absl::StatusOr<const FieldDescriptor*> FieldIn(absl::string_view oneof,
   return Invalid(oneof, ": not set, want one of ", NamesOf(all));
 }
 
-bool HasFieldsOfBias(const Descriptor& message) {
-  return MessageRules::Of(message).HasFieldsOfBias();
-}
-
 std::string ShortName(const EnumDescriptor& type, int value) {
   const size_t prefix =
       type.value(0)->name().size() - std::string_view("UNSPECIFIED").size();
@@ -616,13 +611,6 @@ std::string ShortNames(const EnumDescriptor& type) {
     joined += ShortName(type, type.value(i)->number());
   }
   return joined;
-}
-
-absl::Status CheckRange(absl::string_view field, int64_t number, int64_t least,
-                        int64_t most, absl::string_view why) {
-  if (number >= least && number <= most) return absl::OkStatus();
-  return Invalid(field, ": got ", number, ", want an integer in [",
-                 ToText(least), ", ", ToText(most), "]", why);
 }
 
 }  // namespace attnbias

@@ -23,9 +23,9 @@ namespace attnbias {
 // Checks every field of `message` and of the messages inside it, and fills in
 // what follows from what was set: first the values of `given_by`, then the
 // defaults. A field without a meaning beside another stays unset. `path` and
-// "." precede the names of fields in errors; `buckets` tells that the request
-// is for values BUCKETS, for which fields `of_bias` are neither checked nor
-// required. `message` may contain TableRefs of `tables` alone.
+// "." precede the names of fields in errors; `buckets`: the request asks for
+// values BUCKETS, for which fields `of_bias` are neither checked nor required.
+// `message` contains only TableRefs that `tables` holds.
 //
 // INVALID_ARGUMENT  the error begins with the field's path and ": "
 absl::Status Complete(absl::string_view path, bool buckets,
@@ -43,9 +43,6 @@ std::string IdentityOf(const google::protobuf::Message& message, bool buckets,
 absl::StatusOr<const google::protobuf::FieldDescriptor*> FieldIn(
     absl::string_view oneof, const google::protobuf::Message& message);
 
-// Returns whether a field of the message belongs to biases alone.
-bool HasFieldsOfBias(const google::protobuf::Descriptor& message);
-
 // Returns "LOG" for KERPLE_KERNEL_LOG.
 std::string ShortName(const google::protobuf::EnumDescriptor& type, int value);
 
@@ -56,11 +53,6 @@ template <typename Enum>
 std::string ShortName(Enum value) {
   return ShortName(*google::protobuf::GetEnumDescriptor<Enum>(), value);
 }
-
-// Returns the INVALID_ARGUMENT of a number outside of [least, most], or OK.
-// Serves bounds that depend on other fields, in the words of fixed ones.
-absl::Status CheckRange(absl::string_view field, int64_t number, int64_t least,
-                        int64_t most, absl::string_view why = "");
 
 }  // namespace attnbias
 

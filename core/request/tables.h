@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "attnbias/v1/tensor.pb.h"
 #include "core/table/table.h"
 
@@ -17,7 +17,7 @@ class Tables {
  public:
   struct Entry {
     Table table;
-    // Path of the field that has it, or of one of several.
+    // Path of the first field that refers to the table.
     std::string field;
   };
 
@@ -29,24 +29,25 @@ class Tables {
     return ref;
   }
 
-  v1::TableRef Add(Table table, std::string field = "") {
+  v1::TableRef Add(const Table& table, std::string field = "") {
     v1::TableRef ref = RefTo(table);
-    by_digest_.try_emplace(ref.sha256(),
-                           Entry{std::move(table), std::move(field)});
+    if (!Get(ref).has_value()) entries_.push_back({table, std::move(field)});
     return ref;
   }
 
   // Returns nothing for a reference that is not set.
   std::optional<Table> Get(const v1::TableRef& ref) const {
-    if (ref.sha256().empty()) return std::nullopt;
-    return by_digest_.at(ref.sha256()).table;
+    for (const Entry& entry : entries_) {
+      if (entry.table.sha256() == ref.sha256()) return entry.table;
+    }
+    return std::nullopt;
   }
 
-  auto begin() const { return by_digest_.begin(); }
-  auto end() const { return by_digest_.end(); }
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
 
  private:
-  absl::flat_hash_map<std::string, Entry> by_digest_;
+  std::vector<Entry> entries_;
 };
 
 }  // namespace attnbias

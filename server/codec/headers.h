@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes plans as the contract's headers do.
+// Builds the headers of answers from plans.
 #ifndef ATTNBIAS_SERVER_CODEC_HEADERS_H_
 #define ATTNBIAS_SERVER_CODEC_HEADERS_H_
 

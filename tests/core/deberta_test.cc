@@ -165,8 +165,7 @@ TEST(Deberta, DistancesBeyond32BitsAreOutOfRange) {
 
 TEST(Deberta, RefusesAMaxPositionWithinTheExactBuckets) {
   EXPECT_THAT(RefusalOf(Parse<v1::Deberta>("max_position: 129")),
-              IsInvalid("deberta.max_position: got 129, want an integer in "
-                        "[130, "));
+              IsInvalid("deberta.max_position: got 129, want at least 130"));
 }
 
 }  // namespace

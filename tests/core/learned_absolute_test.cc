@@ -304,7 +304,7 @@ TEST(LearnedAbsolute, RefusesPaddingThatIsNotARow) {
     EXPECT_THAT(
         RefusalOf(Rows(TableOf({2, 1}, {0, 1}), "padding_idx: " + padding)),
         IsInvalid("learned_absolute.padding_idx: got " + padding +
-                  ", want an integer in [0, 1], a row of the table"));
+                  ", want a row of the table, in [0, 2)"));
   }
 }
 

@@ -220,8 +220,19 @@ TEST(SwinV2, RefusesLayersThatDoNotFitEachOther) {
 TEST(SwinV2, RefusesAPretrainedSideOfOneForALongerSide) {
   v1::SwinV2 spec = RandomSpec();
   spec.set_pretrained_window_height(1);
-  EXPECT_THAT(RefusalOf(spec), IsInvalid("swin_v2.pretrained_window_height: "
-                                         "got 1, want an integer in [2, 256]"));
+  EXPECT_THAT(RefusalOf(spec),
+              IsInvalid("swin_v2.pretrained_window_height: "
+                        "got 1, want at least 2 for a window"));
+}
+
+TEST(SwinV2, IdentityIsTheSameForAPretrainedWindowGivenAsItsOwn) {
+  v1::SwinV2 spec = RandomSpec();
+  spec.clear_pretrained_window_height();
+  const std::string identity = IdentityOf(spec);
+  spec.set_pretrained_window_height(spec.window_height());
+  EXPECT_EQ(IdentityOf(spec), identity);
+  spec.set_pretrained_window_height(spec.window_height() + 1);
+  EXPECT_NE(IdentityOf(spec), identity);
 }
 
 }  // namespace

@@ -379,5 +379,26 @@ TEST(Tupe, RefusesTermsThatDoNotFitEachOther) {
               IsInvalid("output.values: got BUCKETS, want BIAS"));
 }
 
+TEST(Tupe, IdentityIsTheSameForAPositionScaleGivenAsItsDefault) {
+  v1::Tupe spec = Both(false);
+  spec.clear_position_scale();
+  const std::string identity = IdentityOf(spec);
+  const int64_t dim = TableAt(spec.position_table()).columns();
+  const double scale =
+      1 / std::sqrt(static_cast<double>(2 * dim / spec.num_heads()));
+  spec.set_position_scale(scale);
+  EXPECT_EQ(IdentityOf(spec), identity);
+  spec.set_position_scale(2 * scale);
+  EXPECT_NE(IdentityOf(spec), identity);
+}
+
+TEST(Tupe, RefusesBucketsNextToAnAbsoluteTermAlone) {
+  v1::Tupe spec = Both(false);
+  spec.clear_relative_table();
+  spec.set_num_buckets(64);
+  EXPECT_THAT(RefusalOf(spec),
+              IsInvalid("tupe.num_buckets: got 64, want none"));
+}
+
 }  // namespace
 }  // namespace attnbias::tupe_test

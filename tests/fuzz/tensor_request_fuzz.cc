@@ -7,7 +7,7 @@
 
 #include "attnbias/v1/service.pb.h"
 #include "core/base/status_macros.h"
-#include "core/engine/planner.h"
+#include "core/engine/plan.h"
 #include "core/mount/table_refs.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from attnbias.v1 import encodings_pb2, logits_pb2, options_pb2
+from attnbias.v1 import encodings_pb2, logits_pb2, options_pb2, tensor_pb2
 from tests.golden import stored
 from tests.integration.contract import message
 from tests.integration.server import Stub
@@ -27,11 +27,32 @@ def stub() -> Iterator[Stub]:
         yield connected
 
 
-def owner_of(name: str) -> Any:
-    """The descriptor of an encoding's or a term's message, with its options."""
-    owners = (encodings_pb2.TensorSpec.DESCRIPTOR, logits_pb2.LogitsSpec.DESCRIPTOR)
-    fields = (owner.fields_by_name for owner in owners)
-    return next(of[name].message_type for of in fields if name in of)
+UNRULED = {"TableRef", "PositionList", "Range"}
+"""Messages of other kinds than fields that a request states."""
+
+
+def owners_in(owner: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The messages of a request that have rules, and their paths with a "." after each.
+
+    Of a list of messages it is the first.
+    """
+    yield path, owner
+    for field, value in owner.ListFields():
+        if field.message_type is None or field.message_type.name in UNRULED:
+            continue
+        if field.is_repeated:
+            yield from owners_in(value[0], f"{path}{field.name}[0].")
+        else:
+            yield from owners_in(value, f"{path}{field.name}.")
+
+
+def fields_of(owner: Any) -> list[Any]:
+    """The fields of a message, with their options."""
+    files = (encodings_pb2, logits_pb2, tensor_pb2)
+    types = (file.DESCRIPTOR.message_types_by_name for file in files)
+    return list(
+        next(of[owner.DESCRIPTOR.name] for of in types if owner.DESCRIPTOR.name in of).fields
+    )
 
 
 def rule_of(field: Any) -> Any:
@@ -50,23 +71,27 @@ def served(name: str) -> list[Any]:
     ]
 
 
-def bases(name: str, fits: Any) -> list[Any]:
-    """Copies of some of those whose encoding or term fits."""
+@cache
+def fields_in(name: str) -> list[tuple[str, Any]]:
+    """Every field of every message in some served request, with the message's path."""
+    found = {path: owner for spec in served(name) for path, owner in owners_in(spec)}
+    return [(path, field) for path, owner in found.items() for field in fields_of(owner)]
+
+
+def bases(name: str, path: str, fits: Any) -> list[tuple[Any, Any]]:
+    """Copies of some requests whose message at a path fits, and these messages."""
     found = []
     for spec in served(name):
-        if fits(getattr(spec, name)):
-            copy = type(spec)()
-            copy.CopyFrom(spec)
-            found.append(copy)
-    return found[:BASES]
+        if len(found) == BASES:
+            break
+        copy = type(spec)()
+        copy.CopyFrom(spec)
+        found += [(copy, owner) for at, owner in owners_in(copy) if at == path and fits(owner)]
+    return found
 
 
 def is_set(owner: Any, field: Any) -> bool:
     return any(each.number == field.number for each, _ in owner.ListFields())
-
-
-def fields_of(name: str) -> list[Any]:
-    return list(owner_of(name).fields)
 
 
 def describe(stub: Stub, spec: Any) -> Any:
@@ -113,17 +138,17 @@ def has_range(field: Any) -> bool:
 
 @pytest.mark.parametrize("name", stored.names())
 def test_numbers_outside_their_range_are_refused(stub: Stub, name: str) -> None:
-    for field in filter(has_range, fields_of(name)):
-        for spec in bases(name, lambda owner, field=field: is_set(owner, field)):
-            owner = getattr(spec, name)
+    for path, field in fields_in(name):
+        if not has_range(field):
+            continue
+        for spec, owner in bases(name, path, lambda owner, field=field: is_set(owner, field)):
             for number in forbidden(field):
                 if field.is_repeated:
                     getattr(owner, field.name)[-1] = number
                 else:
                     setattr(owner, field.name, number)
-                wanted = (
-                    rf"spec\.{name}\.{field.name}(\[\d+\])?: got {re.escape(text(number))}, want"
-                )
+                place = re.escape(f"spec.{path}{field.name}")
+                wanted = rf"{place}(\[\d+\])?: got {re.escape(text(number))}, want"
                 assert re.match(wanted, refusal(stub, spec)), (refusal(stub, spec), number)
 
 
@@ -144,12 +169,14 @@ def is_required(field: Any) -> bool:
 
 @pytest.mark.parametrize("name", stored.names())
 def test_required_fields_are_missed(stub: Stub, name: str) -> None:
-    for field in filter(is_required, fields_of(name)):
-        found = bases(name, lambda owner, field=field: is_set(owner, field))
+    for path, field in fields_in(name):
+        if not is_required(field):
+            continue
+        found = bases(name, path, lambda owner, field=field: is_set(owner, field))
         assert found, f"no request sets {field.full_name}"
-        for spec in found:
-            getattr(spec, name).ClearField(field.name)
-            assert refusal(stub, spec).startswith(f"spec.{name}.{field.name}: not set, want ")
+        for spec, owner in found:
+            owner.ClearField(field.name)
+            assert refusal(stub, spec).startswith(f"spec.{path}{field.name}: not set, want ")
 
 
 def set_to_something(owner: Any, field: Any) -> None:
@@ -157,6 +184,8 @@ def set_to_something(owner: Any, field: Any) -> None:
     rule = rule_of(field)
     if field.enum_type is not None:
         setattr(owner, field.name, field.enum_type.values[1].number)
+    elif field.message_type is not None:
+        getattr(owner, field.name).SetInParent()
     elif field.cpp_type == field.CPPTYPE_BOOL:
         setattr(owner, field.name, True)
     else:
@@ -168,14 +197,14 @@ def set_to_something(owner: Any, field: Any) -> None:
             setattr(owner, field.name, value)
 
 
-def choices(name: str) -> Iterator[tuple[Any, Any, Any]]:
-    """Each enum of an encoding, a field that its values need or take, and the values that do not
+def choices(name: str) -> Iterator[tuple[str, Any, Any, list[int]]]:
+    """Each enum of a message, a field that its values need or take, and the values that do not
     name it.
     """
-    by_name = owner_of(name).fields_by_name
-    for enum in fields_of(name):
+    for path, enum in fields_in(name):
         if enum.enum_type is None:
             continue
+        by_name = enum.containing_type.fields_by_name
         named = {
             value.number: {
                 each
@@ -187,44 +216,51 @@ def choices(name: str) -> Iterator[tuple[Any, Any, Any]]:
         }
         for other in set().union(*named.values()) & set(by_name):
             without = [number for number in named if number and other not in named[number]]
-            yield enum, by_name[other], without
+            yield path, enum, by_name[other], without
 
 
 @pytest.mark.parametrize("name", stored.names())
-def test_fields_without_a_meaning_are_refused(stub: Stub, name: str) -> None:
-    for enum, field, values in choices(name):
+def test_fields_that_an_enum_excludes_are_refused(stub: Stub, name: str) -> None:
+    for path, enum, field, values in choices(name):
         for value in values:
-            for spec in bases(name, lambda owner, e=enum, v=value: getattr(owner, e.name) == v):
-                owner = getattr(spec, name)
-                for other in fields_of(name):
+            for spec, owner in bases(
+                name, path, lambda owner, e=enum, v=value: getattr(owner, e.name) == v
+            ):
+                for other in fields_of(owner):
                     if rule_of(other).not_with == field.name:
                         owner.ClearField(other.name)
                 set_to_something(owner, field)
-                assert re.match(
-                    rf"spec\.{name}\.{field.name}: got .*, want none: {enum.name} [A-Z0-9_]+ does ",
-                    refusal(stub, spec),
-                )
-    for field in fields_of(name):
+                place = re.escape(f"spec.{path}{field.name}")
+                wanted = rf"{place}: got .*, want none: {enum.name} [A-Z0-9_]+ does "
+                assert re.match(wanted, refusal(stub, spec))
+
+
+@pytest.mark.parametrize("name", stored.names())
+def test_fields_without_an_effect_are_refused(stub: Stub, name: str) -> None:
+    tried = 0
+    for path, field in fields_in(name):
         rule = rule_of(field)
         for other, wanted in ((rule.only_with, False), (rule.not_with, True)):
             if not other:
                 continue
-            default = rule_of(owner_of(name).fields_by_name[other]).default
+            default = rule_of(field.containing_type.fields_by_name[other]).default
 
             def fits(
-                owner: Any, other: str = other, default: str = default, w: bool = wanted
+                owner: Any, other: str = other, default: str = default, wanted: bool = wanted
             ) -> bool:
                 given = is_set(owner, owner.DESCRIPTOR.fields_by_name[other])
                 value = getattr(owner, other) if given or not default else float(default)
-                return bool(given if hasattr(value, "DESCRIPTOR") else value) is w
+                return bool(given if hasattr(value, "DESCRIPTOR") else value) is wanted
 
-            found = bases(name, fits)
-            assert found, f"no request has {field.full_name} idle"
-            for spec in found:
-                set_to_something(getattr(spec, name), field)
-                assert re.match(
-                    rf"spec\.{name}\.{field.name}: got .*, want none: ", refusal(stub, spec)
-                )
+            for spec, owner in bases(name, path, fits):
+                set_to_something(owner, field)
+                place = re.escape(f"spec.{path}{field.name}")
+                assert re.match(rf"{place}: got .*, want none: ", refusal(stub, spec))
+                tried += 1
+    has_some = any(
+        rule_of(field).only_with or rule_of(field).not_with for _, field in fields_in(name)
+    )
+    assert tried or not has_some
 
 
 def changed(owner: Any, field: Any) -> Iterator[None]:
@@ -261,9 +297,10 @@ def test_one_fingerprint_means_the_same_numbers(stub: Stub, name: str) -> None:
     """Of the stored requests, and of some with a field changed."""
     by_fingerprint: dict[str, str] = {}
     requests = list(served(name)[:25])
-    for field in fields_of(name):
-        for spec in bases(name, lambda owner: owner.ByteSize() > 0):
-            owner = getattr(spec, name)
+    for path, field in fields_in(name):
+        if not path.startswith(name):
+            continue
+        for spec, owner in bases(name, path, lambda owner: owner.ByteSize() > 0):
             for _ in changed(owner, field):
                 copy = type(spec)()
                 copy.CopyFrom(spec)

@@ -16,7 +16,6 @@
 #include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
-#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
@@ -180,9 +179,10 @@ absl::Status CheckTableAndPadding(const v1::LearnedAbsolute& spec,
   ATTNBIAS_RETURN_IF_ERROR(
       CheckShape("learned_absolute.table", table,
                  {{shape.front(), "positions"}, {shape.back(), "columns"}}));
-  if (!spec.has_padding_idx()) return absl::OkStatus();
-  return CheckRange("learned_absolute.padding_idx", spec.padding_idx(), 0,
-                    table.rows() - 1, ", a row of the table");
+  const int64_t row = spec.padding_idx();  // 0 if unset
+  if (row >= 0 && row < table.rows()) return absl::OkStatus();
+  return Invalid("learned_absolute.padding_idx: got ", row,
+                 ", want a row of the table, in [0, ", table.rows(), ")");
 }
 
 absl::StatusOr<Encoding> DescribeLearnedAbsolute(

@@ -5,19 +5,15 @@
 #include <cstring>
 #include <optional>
 
-#include "core/base/status_macros.h"
+#include "core/base/invalid.h"
 #include "core/encoding/bias/deberta_buckets.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/common/limits.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
-
-// Twice as many embeddings still have 32-bit indices.
-constexpr int64_t kMaxMaxPosition = int64_t{1} << 30;
 
 // Distances that are their own buckets must fit into 32 bits.
 constexpr Range kDistances = {-(int64_t{1} << 31) + 1, int64_t{1} << 31};
@@ -71,10 +67,10 @@ class DebertaEvaluator final : public Evaluator {
 
 absl::StatusOr<Encoding> DescribeDeberta(const v1::Deberta& spec,
                                          const Tables& /*tables*/) {
-  if (spec.bucket_size() != 0) {
-    ATTNBIAS_RETURN_IF_ERROR(
-        CheckRange("deberta.max_position", spec.max_position(),
-                   spec.bucket_size() / 2 + 2, kMaxMaxPosition));
+  const int32_t least = spec.bucket_size() / 2 + 2;
+  if (spec.bucket_size() != 0 && spec.max_position() < least) {
+    return Invalid("deberta.max_position: got ", spec.max_position(),
+                   ", want at least ", least, " (bucket_size / 2 + 2)");
   }
   const bool are_distances =
       spec.bucket_size() == 0 && spec.term() == v1::DEBERTA_TERM_BUCKET;

@@ -18,7 +18,6 @@
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
-#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
@@ -26,8 +25,6 @@ namespace {
 // Bounds the relative error of a sigmoid in F64, whoever's exp it is made of,
 // with room for one that errs by thousands of units in the last place.
 constexpr double kSigmoidBound = 0x1p-40;
-
-constexpr int64_t kMaxWindowSide = 256;
 
 // log2(8 distance / (pretrained - 1) + 1) / 3, the nearest double.
 double LogCoordinate(int64_t distance, int64_t pretrained) {
@@ -170,18 +167,33 @@ absl::Status CheckLayers(const SwinV2Tables& tables, int64_t num_heads) {
 
 // Coordinates are fractions of a side's length - 1, which must not be 0 if
 // there are any but 0.
-absl::Status CheckPretrained(const v1::SwinV2& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckRange("swin_v2.pretrained_window_height", PretrainedHeight(spec),
-                 spec.window_height() == 1 ? 1 : 2, kMaxWindowSide));
-  return CheckRange("swin_v2.pretrained_window_width", PretrainedWidth(spec),
-                    spec.window_width() == 1 ? 1 : 2, kMaxWindowSide);
+absl::Status CheckPretrained(absl::string_view field, int64_t pretrained,
+                             int64_t side) {
+  if (pretrained > 1 || side == 1) return absl::OkStatus();
+  return Invalid("swin_v2.", field, ": got ", pretrained,
+                 ", want at least 2 for a window of ", side);
+}
+
+// A pretrained window that is given as the window's own is as good as none.
+std::shared_ptr<const v1::SwinV2> Canonical(const v1::SwinV2& spec) {
+  auto canonical = std::make_shared<v1::SwinV2>(spec);
+  if (PretrainedHeight(spec) == spec.window_height()) {
+    canonical->clear_pretrained_window_height();
+  }
+  if (PretrainedWidth(spec) == spec.window_width()) {
+    canonical->clear_pretrained_window_width();
+  }
+  return canonical;
 }
 
 absl::StatusOr<Encoding> DescribeSwinV2(const v1::SwinV2& spec,
                                         const Tables& all_tables) {
   const SwinV2Tables tables(spec, all_tables);
-  ATTNBIAS_RETURN_IF_ERROR(CheckPretrained(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckPretrained("pretrained_window_height",
+                                           PretrainedHeight(spec),
+                                           spec.window_height()));
+  ATTNBIAS_RETURN_IF_ERROR(CheckPretrained(
+      "pretrained_window_width", PretrainedWidth(spec), spec.window_width()));
   ATTNBIAS_RETURN_IF_ERROR(CheckLayers(tables, spec.num_heads()));
   const Grid grid = {spec.window_height(), spec.window_width()};
   return Encoding{
@@ -190,6 +202,7 @@ absl::StatusOr<Encoding> DescribeSwinV2(const v1::SwinV2& spec,
       .has_heads = true,
       .domain = grid.coordinates(),
       .grid = grid,
+      .canonical = Canonical(spec),
       .evaluator_bytes =
           NetworkBytes({&tables.hidden_weight, &tables.output_weight}),
       .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {

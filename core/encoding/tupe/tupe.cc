@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "core/base/invalid.h"
@@ -118,7 +119,45 @@ bool HasAbsolute(const v1::Tupe& spec) {
          spec.has_norm_bias() || spec.has_position_scale();
 }
 
+// Returns 1 / sqrt(2 d_model / num_heads).
+double DefaultScale(const v1::Tupe& spec, const TupeTables& tables) {
+  Real scale(std::numeric_limits<double>::digits);
+  mpfr_set_si(scale.get(),
+              2 * tables.position_table->columns() / spec.num_heads(),
+              MPFR_RNDN);
+  mpfr_rec_sqrt(scale.get(), scale.get(), MPFR_RNDN);
+  return mpfr_get_d(scale.get(), MPFR_RNDN);
+}
+
+// An absolute term alone has no buckets. Complete gives them their defaults
+// nevertheless, which a resolved spec then repeats.
+absl::Status CheckNoBuckets(const v1::Tupe& spec) {
+  if (!spec.has_position_table() || spec.has_relative_table()) {
+    return absl::OkStatus();
+  }
+  for (const auto& [field, got, unset] :
+       {std::tuple("num_buckets", spec.num_buckets(), 32),
+        std::tuple("max_distance", spec.max_distance(), 128)}) {
+    if (got == unset) continue;
+    return Invalid("tupe.", field, ": got ", got,
+                   ", want none: there is no relative_table");
+  }
+  return absl::OkStatus();
+}
+
+// A position_scale that is given as its default is as good as none.
+std::shared_ptr<const v1::Tupe> Canonical(const v1::Tupe& spec,
+                                          const TupeTables& tables) {
+  auto canonical = std::make_shared<v1::Tupe>(spec);
+  if (spec.has_position_table() && spec.has_position_scale() &&
+      spec.position_scale() == DefaultScale(spec, tables)) {
+    canonical->clear_position_scale();
+  }
+  return canonical;
+}
+
 absl::Status Check(const v1::Tupe& spec, const TupeTables& tables) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckNoBuckets(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("tupe", BucketsOf(spec)));
   if (!HasAbsolute(spec)) return absl::OkStatus();
   ATTNBIAS_RETURN_IF_ERROR(CheckPositionScale(spec));
@@ -138,16 +177,6 @@ absl::Status CheckRelativeTable(const v1::Tupe& spec,
   return CheckShape(
       "tupe.relative_table", *table,
       {{rows, "buckets"}, {spec.num_heads(), "heads (num_heads)"}});
-}
-
-// Returns 1 / sqrt(2 d_model / num_heads).
-double DefaultScale(const v1::Tupe& spec, const TupeTables& tables) {
-  Real scale(std::numeric_limits<double>::digits);
-  mpfr_set_si(scale.get(),
-              2 * tables.position_table->columns() / spec.num_heads(),
-              MPFR_RNDN);
-  mpfr_rec_sqrt(scale.get(), scale.get(), MPFR_RNDN);
-  return mpfr_get_d(scale.get(), MPFR_RNDN);
 }
 
 // What belongs to an encoding and outlives it with its evaluators.
@@ -306,6 +335,7 @@ absl::StatusOr<Encoding> DescribeTupe(const v1::Tupe& spec,
   const TupeTables tables(spec, all_tables);
   ATTNBIAS_RETURN_IF_ERROR(Check(spec, tables));
   Encoding encoding = Describe(std::make_shared<Tupe>(spec, tables));
+  encoding.canonical = Canonical(spec, tables);
   encoding.bias_status = CheckRelativeTable(spec, tables.relative_table);
   return encoding;
 }

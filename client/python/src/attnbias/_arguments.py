@@ -44,6 +44,8 @@ def set_fields(message: Any, arguments: object, path: str = "") -> None:
         if value is None or name not in fields:
             continue
         field = fields[name]
+        if isinstance(value, np.bool_):
+            value = bool(value)  # noqa: PLW2901  # protobuf's versions differ in what they take
         oneof = field.containing_oneof
         # proto3 has a oneof of its own for each optional field.
         is_choice = oneof is not None and len(oneof.fields) > 1

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/engine/planner.h"
+#include "core/engine/plan.h"
 
 #include <algorithm>
 #include <limits>
