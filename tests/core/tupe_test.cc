@@ -384,8 +384,9 @@ TEST(Tupe, IdentityIsTheSameForAPositionScaleGivenAsItsDefault) {
   spec.clear_position_scale();
   const std::string identity = IdentityOf(spec);
   const int64_t dim = TableAt(spec.position_table()).columns();
-  const double scale =
-      1 / std::sqrt(static_cast<double>(2 * dim / spec.num_heads()));
+  // Exact, but for the root: 2 dim / num_heads is 8.
+  const double scale = std::sqrt(static_cast<double>(spec.num_heads()) /
+                                 static_cast<double>(2 * dim));
   spec.set_position_scale(scale);
   EXPECT_EQ(IdentityOf(spec), identity);
   spec.set_position_scale(2 * scale);

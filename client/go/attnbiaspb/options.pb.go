@@ -86,13 +86,10 @@ func (Structure) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_options_proto_rawDescGZIP(), []int{0}
 }
 
-// What a request may say in a field, and what follows where it says nothing.
-//
-// Of the fields of an encoding, of a term of logits and of what these contain,
-// one is required that `required` marks, and so is a scalar or an enum without
-// `default`, with two exceptions: a bool without presence is false, and the
-// fields of `given_by` may take its place. A field that has no meaning beside
-// another must not be set.
+// Rules of one field. A field is required if `required` is set. A scalar or an
+// enum without `default` is required too, except a bool without presence, which
+// is then false, and a field that `given_by` supplies. A field that has no
+// effect next to another must be unset, and is then not required.
 type FieldRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the server uses when a field with presence, or an enum, is not set,
@@ -107,7 +104,7 @@ type FieldRule struct {
 	Above  *float64 `protobuf:"fixed64,5,opt,name=above,proto3,oneof" json:"above,omitempty"`
 	Even   bool     `protobuf:"varint,6,opt,name=even,proto3" json:"even,omitempty"`
 	Finite bool     `protobuf:"varint,7,opt,name=finite,proto3" json:"finite,omitempty"`
-	// Of a list.
+	// Maximum number of elements.
 	MaxItems int32 `protobuf:"varint,8,opt,name=max_items,json=maxItems,proto3" json:"max_items,omitempty"`
 	// The axes of a table, as messages and documents write them: sums and products
 	// of fields beside this one, where a field that is not set counts 0 and a true
@@ -116,16 +113,16 @@ type FieldRule struct {
 	Shape string `protobuf:"bytes,9,opt,name=shape,proto3" json:"shape,omitempty"`
 	// Ends the message that refuses a number.
 	Hint string `protobuf:"bytes,10,opt,name=hint,proto3" json:"hint,omitempty"`
-	// Fields beside this one, joined by "|", that give its value if it is not set:
+	// Fields next to this one, joined by "|", that give its value if it is not set:
 	// the columns of a "table", the rows of a "weight" or of the last layer's, the
 	// length of a list. Of several lists it is the longest, if that is not 1.
 	GivenBy string `protobuf:"bytes,11,opt,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
-	// A field beside this one without which, or with which, this one has no
-	// meaning: it is set, or its default is another number than 0.
+	// A field next to this one without which, or with which, this one has no
+	// effect. It counts as present if its value, or its default if unset, is not
+	// 0.
 	OnlyWith string `protobuf:"bytes,12,opt,name=only_with,json=onlyWith,proto3" json:"only_with,omitempty"`
 	NotWith  string `protobuf:"bytes,13,opt,name=not_with,json=notWith,proto3" json:"not_with,omitempty"`
-	// Whether it belongs to the biases: with values BUCKETS it is neither needed
-	// nor checked.
+	// Applies only to values BIAS; ignored with BUCKETS.
 	OfBias bool `protobuf:"varint,14,opt,name=of_bias,json=ofBias,proto3" json:"of_bias,omitempty"`
 	// Whether the field determines the columns of an answer, its last axis: their
 	// number, or a table that has as many columns.

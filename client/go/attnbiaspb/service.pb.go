@@ -40,8 +40,8 @@ type TensorHeader struct {
 	// The same without extent, element type, form and mask, but with values and
 	// scale: two requests of one encoding agree.
 	EncodingFingerprint string `protobuf:"bytes,4,opt,name=encoding_fingerprint,json=encodingFingerprint,proto3" json:"encoding_fingerprint,omitempty"`
-	// The request as it was understood: defaults filled in, lists that are ranges
-	// as ranges, tables as digests.
+	// The request as it was understood: the contract's defaults filled in, lists
+	// that are ranges as ranges, tables as digests.
 	ResolvedSpec *TensorSpec `protobuf:"bytes,5,opt,name=resolved_spec,json=resolvedSpec,proto3" json:"resolved_spec,omitempty"`
 	// Queries, counted inside the window, whose every key in it is masked.
 	FullyMaskedRows []*Range `protobuf:"bytes,6,rep,name=fully_masked_rows,json=fullyMaskedRows,proto3" json:"fully_masked_rows,omitempty"`
