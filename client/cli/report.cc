@@ -97,7 +97,7 @@ std::string TypeOf(const FieldDescriptor& field) {
   std::string text = field.message_type() != nullptr ? "table"
                      : field.enum_type() != nullptr
                          ? absl::StrJoin(ShortNames(*field.enum_type()), " | ")
-                         : field.cpp_type_name();
+                         : std::string(field.cpp_type_name());
   if (field.is_repeated()) text += ",...";
   if (rule.has_max()) {
     absl::StrAppendFormat(
