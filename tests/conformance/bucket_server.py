@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 import attnbias
 from attnbias.v1 import service_pb2, tensor_pb2
-from attnbias.v1.service_pb2 import TensorSpec
+from attnbias.v1.encodings_pb2 import TensorSpec
 
 Buckets = npt.NDArray[np.int32]
 Configuration = tuple[int, int]

@@ -29,7 +29,7 @@ from t5_rules import (
 )
 
 import attnbias
-from attnbias.v1.service_pb2 import TensorSpec
+from attnbias.v1.encodings_pb2 import TensorSpec
 
 DIFFERENCES = Path(__file__).with_name("t5_rule_differences.json")
 SHIPPED = [(32, 128), (64, 256), (320, 800)]
