@@ -97,7 +97,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "`symmetric_sinusoidal`": [relative_sinusoid_test.test_symmetric_vectors_are_the_tables],
     },
     "Rotary": {
-        "`HALF` (default)": [rotary_test.test_frameworks_angles],
+        "`HALF`": [rotary_test.test_frameworks_angles],
         "`INTERLEAVED`": [rotary_test.test_gpt_j],
         "`COMPACT`": [golden_test.test_rotary_s_layouts_are_permutations],
     },
