@@ -291,7 +291,7 @@ class Tool {
   const Terminal terminal_;
 };
 
-// What the help adds to the name of a flag and the type of its value.
+// Lists what the help adds to the name of a flag and the type of its value.
 constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"positions", "Consecutive positions; N is 0:N"},
     {"position_ids", "Positions in the order wanted; once for each axis"},

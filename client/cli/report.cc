@@ -69,7 +69,7 @@ struct FieldRow {
   const FieldDescriptor* field;
 };
 
-// Whether a table of biases is needed depends on the values asked for.
+// Values BUCKETS need no table of biases.
 std::string NeedOf(const FieldDescriptor& field) {
   const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
   if (!rule.given_by().empty()) {
@@ -91,7 +91,7 @@ std::string NeedOf(const FieldDescriptor& field) {
                                                                : "optional";
 }
 
-// With the bounds of a number, the axes of a table, and what it goes with.
+// Returns the type with its bounds, axes and the fields that it goes with.
 std::string TypeOf(const FieldDescriptor& field) {
   const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
   std::string text = field.message_type() != nullptr ? "table"

@@ -513,7 +513,7 @@ absl::Status MessageRules::Complete(absl::string_view path, bool buckets,
     }
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckOneOf(path, message));
-  // Whether a field has a meaning does not depend on what is filled in.
+  // Defaults do not change which fields have a meaning.
   for (const FieldRules& rules : fields_) {
     if (rules.default_value.has_value() && !IsSet(message, *rules.field) &&
         WhyIdle(message, rules).empty()) {

@@ -44,7 +44,7 @@ CORE = {
     "engine": ("base", "checksum", "tensor", "numerics", "kernel", "request", "encoding", "cache"),
     "logits": ("base", "tensor", "numerics", "kernel", "table", "request", "encoding", "cache"),
 }
-# Those that take the contract's messages.
+# Rooms that take the contract's messages.
 OF_MESSAGES = ("request", "encoding", "mount", "engine", "logits")
 # The rooms of core/encoding, each after all that it knows; the last, the families, know no other
 # family. "" is what lies in core/encoding itself.

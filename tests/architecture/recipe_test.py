@@ -23,7 +23,7 @@ EXAMPLES = {
     "tests/core/scalar_bias_test.cc",
     "tests/integration/lifecycle_test.py",
 }
-# What the recipe has and this encoding has not.
+# Files of the recipe that this encoding does not need.
 OTHERS = {"tests/integration/cases.py", "core/mount/checkpoint_rules.cc"}
 
 

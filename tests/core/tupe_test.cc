@@ -384,7 +384,7 @@ TEST(Tupe, IdentityIsTheSameForAPositionScaleGivenAsItsDefault) {
   spec.clear_position_scale();
   const std::string identity = IdentityOf(spec);
   const int64_t dim = TableAt(spec.position_table()).columns();
-  // Exact, but for the root: 2 dim / num_heads is 8.
+  // Rounds once, in the root: num_heads / (2 dim) is 1/8.
   const double scale = std::sqrt(static_cast<double>(spec.num_heads()) /
                                  static_cast<double>(2 * dim));
   spec.set_position_scale(scale);

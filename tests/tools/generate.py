@@ -245,7 +245,7 @@ def in_python(text: str) -> str:
 
 
 def wrapped(text: str, indent: int, hanging: int = 0) -> str:
-    """Fills the paragraphs of a docstring, but for those that are indented."""
+    """Fills the paragraphs of a docstring, except indented ones."""
     margin = " " * indent
     fill = textwrap.TextWrapper(WIDTH, break_long_words=False, break_on_hyphens=False)
     fill.initial_indent, fill.subsequent_indent = margin, margin + " " * hanging

@@ -124,12 +124,12 @@ type FieldRule struct {
 	NotWith  string `protobuf:"bytes,13,opt,name=not_with,json=notWith,proto3" json:"not_with,omitempty"`
 	// Applies only to values BIAS; ignored with BUCKETS.
 	OfBias bool `protobuf:"varint,14,opt,name=of_bias,json=ofBias,proto3" json:"of_bias,omitempty"`
-	// Whether the field determines the columns of an answer, its last axis: their
-	// number, or a table that has as many columns.
+	// Determines the columns of an answer, its last axis: their number, or a table
+	// that has this many columns.
 	Columns bool `protobuf:"varint,15,opt,name=columns,proto3" json:"columns,omitempty"`
 	// Structure of an encoding while this field is set.
 	StructureIfSet Structure `protobuf:"varint,16,opt,name=structure_if_set,json=structureIfSet,proto3,enum=attnbias.v1.Structure" json:"structure_if_set,omitempty"`
-	// Whether an answer in a compact form has a border while this field is true.
+	// Gives an answer in a compact form a border while this field is true.
 	BorderIfSet   bool `protobuf:"varint,17,opt,name=border_if_set,json=borderIfSet,proto3" json:"border_if_set,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -392,7 +392,7 @@ var (
 	//
 	// optional attnbias.v1.Structure structure = 50105;
 	E_Structure = &file_attnbias_v1_options_proto_extTypes[5]
-	// Whether an answer in a compact form has a border.
+	// An answer in a compact form has a border.
 	//
 	// optional bool border = 50106;
 	E_Border = &file_attnbias_v1_options_proto_extTypes[6]
@@ -400,7 +400,7 @@ var (
 	//
 	// repeated string parts = 50108;
 	E_Parts = &file_attnbias_v1_options_proto_extTypes[7]
-	// Whether an encoding has values BUCKETS only.
+	// The encoding has values BUCKETS only.
 	//
 	// optional bool buckets_only = 50109;
 	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[8]
