@@ -100,9 +100,9 @@ std::string TypeOf(const FieldDescriptor& field) {
                          : std::string(field.cpp_type_name());
   if (field.is_repeated()) text += ",...";
   if (rule.has_max()) {
-    absl::StrAppendFormat(
-        &text, rule.has_above() ? " in (%.15g, %.15g]" : " in [%.15g, %.15g]",
-        rule.has_above() ? rule.above() : rule.min(), rule.max());
+    const bool is_open = rule.has_above();
+    absl::StrAppendFormat(&text, " in %c%.15g, %.15g]", is_open ? '(' : '[',
+                          is_open ? rule.above() : rule.min(), rule.max());
   }
   if (rule.even()) text += ", even";
   if (!rule.shape().empty()) absl::StrAppend(&text, " [", rule.shape(), "]");

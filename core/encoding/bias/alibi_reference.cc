@@ -32,11 +32,9 @@ int64_t AlibiDistance(v1::AlibiVariant variant, int64_t coordinate) {
       return -std::abs(coordinate);
     case v1::ALIBI_VARIANT_CAUSAL:
       return std::min<int64_t>(coordinate, 0);
-    case v1::ALIBI_VARIANT_KEY_FROM_START:
-    case v1::ALIBI_VARIANT_KEY_FROM_END:
-      break;
+    default:  // Counts keys from either end.
+      return coordinate;
   }
-  return coordinate;
 }
 
 AlibiSlope AlibiSlopeOf(const v1::Alibi& spec, int64_t head,
