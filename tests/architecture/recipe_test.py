@@ -24,7 +24,11 @@ EXAMPLES = {
     "tests/integration/lifecycle_test.py",
 }
 # Files of the recipe that this encoding does not need.
-OTHERS = {"tests/integration/cases.py", "core/mount/checkpoint_rules.cc"}
+OTHERS = {
+    "core/mount/checkpoint_rules.cc",
+    "tests/integration/cases.py",
+    "tests/memory/evaluator_memory_test.cc",
+}
 
 
 def recipe() -> tuple[list[str], list[str]]:

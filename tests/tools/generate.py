@@ -579,8 +579,9 @@ def sections() -> dict[str, tuple[Path, str]]:
                 level, title = re.findall(r"^(#+) (.*)$", above, re.MULTILINE)[-1]
                 anchor = re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
                 found[field.name] = page, "" if level == "#" else f"#{anchor}"
-    missing = [field.name for field in encodings() + terms() if field.name not in found]
-    assert not missing, f"no page with fields has a paragraph that begins with {missing}"
+    missing = [f"`{field.name}`" for field in encodings() + terms() if field.name not in found]
+    if missing:
+        sys.exit(f"no page with fields has a paragraph that begins with {', '.join(missing)}")
     return found
 
 

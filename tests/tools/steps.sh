@@ -294,6 +294,7 @@ step_integration() {
 # Stored requests, which have to be answered as ever.
 step_golden() {
   build dev attnbias-server
+  install_python_client
   test_golden
 }
 
