@@ -49,7 +49,7 @@ from diffusers.models.transformers import (
     transformer_wan,
     transformer_z_image,
 )
-from pages import DOCS, Row, rows_of
+from pages import DOCS, Row, rows_of, section_of
 from swin_v2 import ROUNDINGS, in_float64
 from timm import layers as timm_layers
 from timm.layers import pos_embed_sincos
@@ -712,3 +712,12 @@ def test_requests(client: attnbias.Client, case: Case, dtype: torch.dtype) -> No
 
 def test_every_row_has_a_case_and_every_case_a_row() -> None:
     assert {case.function for case in CASES} == ROWS.keys()
+
+
+def test_other_packages_name_encodings() -> None:
+    """Or say that none serves them."""
+    encodings = {code_of(row.cells[0]) for row in section_of("encodings.md", "Encodings")}
+    for section in ("Positions of a sequence", "Relative positions"):
+        for row in section_of(PAGE, section):
+            served = row.cells[2]
+            assert served.startswith("not served: ") or code_of(served) in encodings, row
