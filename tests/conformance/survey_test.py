@@ -110,23 +110,24 @@ def case(*functions: Any, sizes: list[Any], rounded_once: bool = False) -> Calla
     return add
 
 
-def angles(reach: float, growth: float = 0) -> float:
-    """The loss of a sine or cosine at positions up to `reach`, for frequencies up to 1.
+def sized(lengths: list[int]) -> Names:
+    return dict(zip("THW"[-len(lengths) :], lengths, strict=True))
+
+
+def sines(result: Any, reach: float, growth: float = 0, **names: Any) -> Peer:
+    """Sines and cosines at positions up to `reach`, for frequencies up to 1.
 
     An angle is made in at most 8 operations of half an epsilon each. An exponent's rounding grows
     with x = ln(1 / frequency), but the frequency falls faster: x exp(-x) < 1. Where frequencies
     rise with the exponent, it is as many half epsilons as their greatest logarithm, `growth`.
     """
-    return 1 + (4 + growth / 2) * reach
+    return Peer(result, names, 1 + (4 + growth / 2) * reach)
 
 
-def latents(*lengths: int, patch: int = 1) -> torch.Tensor:
-    """[batch, channels, (frames,) rows, columns] whose shape is all that matters."""
-    return torch.empty(1, 1, *lengths[:-2], lengths[-2] * patch, lengths[-1] * patch)
-
-
-def sized(lengths: list[int]) -> Names:
-    return dict(zip("THW"[-len(lengths) :], lengths, strict=True))
+def latents(lengths: list[int]) -> torch.Tensor:
+    """[batch, channels, (frames,) rows, columns] in patches of 2 by 2; all that matters is the
+    shape."""
+    return torch.empty(1, 1, *lengths[:-2], 2 * lengths[-2], 2 * lengths[-1])
 
 
 # A small grid, and an image of 1024 by 1024 pixels.
@@ -155,8 +156,8 @@ VIDEOS = [(96, [3, 4, 5]), (128, [2, 30, 52])]
 )
 def of_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
     ids = grid(*lengths).T
-    names = {"theta": 2000, "axes_dim": axes_dim, "ids": ids}
-    return Peer(module(2000, axes_dim)(torch.tensor(ids)), names, angles(max(lengths)))
+    tables = module(2000, axes_dim)(torch.tensor(ids))
+    return sines(tables, max(lengths), theta=2000, axes_dim=axes_dim, ids=ids)
 
 
 @case(
@@ -169,9 +170,8 @@ def of_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
 def of_videos(module: Any, d: int, lengths: list[int]) -> Peer:
     if module is transformer_chronoedit.ChronoEditRotaryPosEmbed:
         lengths = [3, *lengths[1:]]  # two frames stand for the first and the last
-    tables = module(d, (1, 2, 2), 1024)(latents(*lengths, patch=2))
-    names = {"d": d, "theta": 10000, **sized(lengths)}
-    return Peer([table[0, :, 0] for table in tables], names, angles(max(lengths)))
+    tables = [table[0, :, 0] for table in module(d, (1, 2, 2), 1024)(latents(lengths))]
+    return sines(tables, max(lengths), d=d, theta=10000, **sized(lengths))
 
 
 @case(
@@ -181,37 +181,36 @@ def of_videos(module: Any, d: int, lengths: list[int]) -> Peer:
 )
 def of_complex_videos(module: Any, d: int, lengths: list[int]) -> Peer:
     rope = module(d, (1, 2, 2), 1024)
-    if isinstance(rope, transformer_anyflow.AnyFlowRotaryPosEmbed):
+    if module is transformer_anyflow.AnyFlowRotaryPosEmbed:
         table = rope._forward_full_frame(*lengths, torch.device("cpu"))
     else:
         table = rope(lengths)
-    names = {"d": d, "theta": 10000, **sized(lengths)}
-    return Peer(table.reshape(-1, d // 2), names, angles(max(lengths)))
+    return sines(table.reshape(-1, d // 2), max(lengths), d=d, theta=10000, **sized(lengths))
 
 
-def of_rope_dim(module: Any, rope_dim: list[int], lengths: list[int]) -> Peer:
-    names = {"rope_dim": rope_dim, "theta": 256, **sized(lengths)}
-    tables = module(2, 1, rope_dim)(latents(*lengths, patch=2))
-    return Peer(tables, names, angles(max(lengths)))
-
-
-VIDEOS_OF_ROPE_DIM = [([16, 56, 56], [3, 5, 7]), ([16, 56, 56], [3, 34, 60])]
-case(transformer_hunyuan_video.HunyuanVideoRotaryPosEmbed, sizes=VIDEOS_OF_ROPE_DIM)(of_rope_dim)
-case(transformer_motif_video.MotifVideoRotaryPosEmbed, sizes=VIDEOS_OF_ROPE_DIM, rounded_once=True)(
-    of_rope_dim
+@case(
+    transformer_hunyuan_video.HunyuanVideoRotaryPosEmbed,
+    sizes=[([8, 12, 12], [3, 5, 7]), ([16, 56, 56], [3, 34, 60])],
 )
+@case(
+    transformer_motif_video.MotifVideoRotaryPosEmbed,
+    sizes=[([8, 12, 12], [3, 5, 7]), ([16, 56, 56], [3, 34, 60])],
+    rounded_once=True,
+)
+def of_rope_dim(module: Any, rope_dim: list[int], lengths: list[int]) -> Peer:
+    tables = module(2, 1, rope_dim)(latents(lengths))
+    return sines(tables, max(lengths), rope_dim=rope_dim, theta=256, **sized(lengths))
 
 
 @case(transformer_lumina2.Lumina2RotaryPosEmbed, transformer_z_image.RopeEmbedder, sizes=LISTS)
 def of_complex_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
     ids = grid(*lengths).T
     rope = module(256, axes_dim, [64, 128, 128])
-    if isinstance(rope, transformer_lumina2.Lumina2RotaryPosEmbed):
+    if module is transformer_lumina2.Lumina2RotaryPosEmbed:
         table = rope._get_freqs_cis(torch.tensor(ids)[None])[0]
     else:
         table = rope(torch.tensor(ids))
-    names = {"theta": 256, "axes_dim": axes_dim, "ids": ids}
-    return Peer(table, names, angles(max(lengths)))
+    return sines(table, max(lengths), theta=256, axes_dim=axes_dim, ids=ids)
 
 
 @case(transformer_hidream_image.HiDreamImageEmbedND, sizes=LISTS, rounded_once=True)
@@ -219,58 +218,50 @@ def of_complex_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Pe
 @case(transformer_ernie_image.ErnieImageEmbedND3, sizes=LISTS)
 def of_batches_of_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
     ids = grid(*lengths).T
-    names = {"theta": 10000, "axes_dim": axes_dim, "ids": ids}
     if module is transformer_hidream_image.HiDreamImageEmbedND:
-        result = module(10000, axes_dim)(torch.tensor(ids, dtype=torch.double)[None])[0, :, 0]
+        result = module(10000, axes_dim)(torch.tensor(ids * 1.0)[None])[0, :, 0]
+    elif module is transformer_prx.PRXEmbedND:
+        result = module(sum(axes_dim), 10000, axes_dim)(torch.tensor(ids)[None])[0, 0]
     else:
-        result = module(sum(axes_dim), 10000, axes_dim)(
-            torch.tensor(ids * 1.0).to(torch.float32)[None]
-        )
-        result = result[0].squeeze(1 if result.shape[2] == 1 else 0)
-        if module is transformer_ernie_image.ErnieImageEmbedND3:
-            result = result.cos(), result.sin()
-    return Peer(result, names, angles(max(lengths)))
+        given = torch.tensor(ids, dtype=torch.get_default_dtype())[None]
+        turned = module(sum(axes_dim), 10000, axes_dim)(given)[0, :, 0]
+        result = turned.cos(), turned.sin()
+    return sines(result, max(lengths), theta=10000, axes_dim=axes_dim, ids=ids)
 
 
 @case(transformer_minimax_h3.MiniMaxH3RotaryPosEmbed, sizes=[(4, [3, 4, 5]), (16, [2, 34, 60])])
 def of_minimax(module: Any, n: int, lengths: list[int]) -> Peer:
     ids = grid(*lengths).T
-    names = {"n": n, "rope_theta": 10000, "position_ids": ids}
-    return Peer(module(n)(torch.tensor(ids)), names, angles(max(lengths)))
+    tables = module(n)(torch.tensor(ids))
+    return sines(tables, max(lengths), n=n, rope_theta=10000, position_ids=ids)
 
 
 @case(
     ("QwenEmbedRope with scale_rope", transformer_qwenimage.QwenEmbedRope),
-    sizes=[([16, 56, 56], [1, 5, 7]), ([16, 56, 56], [2, 64, 62])],
+    sizes=[([8, 12, 12], [1, 5, 7]), ([16, 56, 56], [2, 64, 62])],
 )
 def of_qwen(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
-    rope = module(10000, axes_dim, scale_rope=True)
-    image, _ = rope(tuple(lengths), max_txt_seq_len=1)
-    names = {"theta": 10000, "axes_dim": axes_dim, **sized(lengths)}
-    return Peer(image, names, angles(max(lengths)))
+    image, _ = module(10000, axes_dim, scale_rope=True)((*lengths,), max_txt_seq_len=1)
+    return sines(image, max(lengths), theta=10000, axes_dim=axes_dim, **sized(lengths))
 
 
-# CogVideoX at its own size, which is a whole grid, and at others.
+# CogVideoX at its own size, which is a whole grid, and below at others.
 @case(
     ("get_3d_rotary_pos_embed of a whole grid", embeddings.get_3d_rotary_pos_embed),
-    sizes=[(64, [3, 5, 7]), (64, [13, 30, 45])],
+    sizes=[(64, [3, 5, 7], "linspace"), (64, [3, 5, 7], "slice"), (64, [13, 30, 45], "linspace")],
 )
-def of_whole_grids(function: Any, d: int, lengths: list[int]) -> Peer:
-    names = {"d": d, "theta": 10000, **sized(lengths)}
+def of_whole_grids(function: Any, d: int, lengths: list[int], grid_type: str) -> Peer:
     frames, *sides = lengths
-    tables = function(d, ((0, 0), sides), sides, frames)
-    for ours, theirs in zip(
-        tables, function(d, None, sides, frames, grid_type="slice", max_size=(64, 64)), strict=True
-    ):
-        assert torch.allclose(ours, theirs, atol=1e-4)
-    return Peer(tables, names, angles(max(lengths)))
+    edges = (0, 0), sides
+    tables = function(d, edges, sides, frames, grid_type=grid_type, max_size=(64, 64))
+    return sines(tables, max(lengths), d=d, theta=10000, **sized(lengths))
 
 
-def cropped(d: int, lengths: list[int], edges: Any) -> tuple[Names, float]:
+def cropped(tables: Any, d: int, lengths: list[int], edges: Any) -> Peer:
     (top, left), (bottom, right) = edges
     names = {"top": top, "left": left, "bottom": bottom, "right": right}
     reach = max(*lengths, bottom, right)
-    return names | {"d": d, "theta": 10000, **sized(lengths)}, angles(reach)
+    return sines(tables, reach, d=d, theta=10000, **names, **sized(lengths))
 
 
 @case(
@@ -279,14 +270,14 @@ def cropped(d: int, lengths: list[int], edges: Any) -> tuple[Names, float]:
 )
 def of_crops(function: Any, d: int, lengths: list[int], edges: Any) -> Peer:
     frames, *sides = lengths
-    return Peer(function(d, edges, sides, frames), *cropped(d, lengths, edges))
+    return cropped(function(d, edges, sides, frames), d, lengths, edges)
 
 
 @case(transformer_easyanimate.EasyAnimateRotaryPosEmbed, sizes=[(64, [3, 5, 7]), (64, [3, 48, 84])])
 def of_easyanimate(module: Any, d: int, lengths: list[int]) -> Peer:
     rope = module(2, d)
     edges = rope.get_resize_crop_region_for_grid(lengths[1:], 45, 30)
-    return Peer(rope(latents(*lengths, patch=2)), *cropped(d, lengths, edges))
+    return cropped(rope(latents(lengths)), d, lengths, edges)
 
 
 @case(
@@ -294,49 +285,39 @@ def of_easyanimate(module: Any, d: int, lengths: list[int]) -> Peer:
     sizes=[(32, [5, 7], ((2, 0), (9, 11))), (88, [64, 48], ((0, 4), (32, 28)))],
 )
 def of_images(function: Any, d: int, lengths: list[int], edges: Any) -> Peer:
-    return Peer(function(d, edges, lengths), *cropped(d, lengths, edges))
+    return cropped(function(d, edges, lengths), d, lengths, edges)
 
 
 @case(
     transformer_cosmos.CosmosRotaryPosEmbed,
     sizes=[(48, [3, 4, 5], (2.0, 1.0, 1.0), 24), (128, [4, 44, 80], (1.0, 3.0, 3.0), 30)],
 )
-def of_cosmos(
-    module: Any, hidden_size: int, lengths: list[int], rope_scale: tuple[float, ...], fps: int
-) -> Peer:
-    rope = module(hidden_size, rope_scale=rope_scale)
-    names = {
-        "dims": [rope.dim_t, rope.dim_h, rope.dim_w],
-        "rope_scale": rope_scale,
-        "base_fps": rope.base_fps,
-        "fps": fps,
-        **sized(lengths),
-    }
-    return Peer(rope(latents(*lengths, patch=2), fps), names, angles(max(lengths)))
+def of_cosmos(module: Any, size: int, lengths: list[int], rope_scale: Any, fps: int) -> Peer:
+    rope = module(size, rope_scale=rope_scale, base_fps=24)
+    dims = [rope.dim_t, rope.dim_h, rope.dim_w]
+    names = {"dims": dims, "rope_scale": rope_scale, "base_fps": 24, "fps": fps}
+    return sines(rope(latents(lengths), fps), max(lengths), **names, **sized(lengths))
 
 
 # A latent stands for 8 frames, of which the first is one frame, and for 32 by 32 pixels.
-@case(transformer_ltx.LTXVideoRotaryPosEmbed, sizes=[(64, [3, 2, 4]), (2048, [3, 16, 22])])
-@case(transformer_ltx2.LTX2AudioVideoRotaryPosEmbed, sizes=[(64, [3, 2, 4]), (4096, [2, 12, 20])])
+@case(transformer_ltx.LTXVideoRotaryPosEmbed, sizes=[(64, [3, 2, 4]), (2048, [2, 12, 16])])
+@case(transformer_ltx2.LTX2AudioVideoRotaryPosEmbed, sizes=[(64, [3, 2, 4]), (4096, [2, 8, 12])])
 def of_ltx(module: Any, dim: int, lengths: list[int]) -> Peer:
     rope = module(dim)
     frames, rows, columns = grid(*lengths)
+    part = np.stack([np.maximum(8 * frames - 7, 0), 32 * rows, 32 * columns])
+    whole = np.array([24 * rope.base_num_frames, rope.base_height, rope.base_width])
     if module is transformer_ltx.LTXVideoRotaryPosEmbed:
-        part = np.stack([np.maximum(8 * frames - 7, 0), 32 * rows, 32 * columns])
-        whole = [25 * rope.base_num_frames, rope.base_height, rope.base_width]
-        coordinates = torch.tensor(part * 1.0).to(torch.float32)
-        coordinates[0] /= 25
+        coordinates = torch.tensor(part, dtype=torch.get_default_dtype())
+        coordinates[0] /= 24
         tables = rope(torch.empty(1), video_coords=coordinates[None])
     else:  # the middle between first and last
-        part = np.stack(
-            [np.maximum(8 * frames - 7, 0) + 8 * frames + 1, 64 * rows + 32, 64 * columns + 32]
-        )
-        whole = [2 * 24 * rope.base_num_frames, 2 * rope.base_height, 2 * rope.base_width]
-        tables = rope(rope.prepare_video_coords(1, *lengths, torch.device("cpu")))
+        part = part + np.stack([8 * frames + 1, 32 * rows + 32, 32 * columns + 32])
+        whole = 2 * whole
+        tables = rope(rope.prepare_video_coords(1, *lengths, torch.device("cpu"), fps=24))
+    tables = [table[0] for table in tables]
     names = {"dim": dim, "theta": 10000, "part": part, "whole": whole}
-    return Peer(
-        [table[0] for table in tables], names, angles(np.pi / 2 * 10000, growth=np.log(10000))
-    )
+    return sines(tables, np.pi / 2 * 10000, growth=np.log(10000), **names)
 
 
 @case(
@@ -347,28 +328,19 @@ def of_allegro(function: Any, axis: int, lengths: list[int]) -> Peer:
     scale = (2.0, 2.5, 2.0)
     frames, *sides = lengths
     tables = function(96, ((0, 0), sides), sides, frames, scale)[axis]
-    names = {
-        "embed_dim": 96,
-        "theta": 10000,
-        "interpolation_scale": scale,
-        "axis": axis,
-        "lengths": lengths,
-    }
-    return Peer(tables, names, angles(max(lengths)))
+    names = {"embed_dim": 96, "interpolation_scale": scale, "axis": axis, "lengths": lengths}
+    return sines(tables, max(lengths), theta=10000, **names)
 
 
 @case(
     transformer_cogview4.CogView4RotaryPosEmbed,
-    sizes=[(32, [5, 7], (11, 6)), (128, [64, 48], (256, 256))],
+    sizes=[(32, [5, 7], [11, 6]), (128, [64, 48], [256, 256])],
 )
 @case(transformer_glm_image.GlmImageRotaryPosEmbed, sizes=[(32, [5, 7]), (128, [64, 48])])
-def of_cogview4(
-    module: Any, dim: int, lengths: list[int], rope_axes_dim: tuple[int, ...] = ()
-) -> Peer:
-    arguments = [rope_axes_dim] if rope_axes_dim else []
-    tables = module(dim, 2, *arguments)(latents(*lengths, patch=2))
-    names = {"dim": dim, "theta": 10000, "rope_axes_dim": rope_axes_dim, **sized(lengths)}
-    return Peer(tables, names, angles(max(*lengths, *rope_axes_dim)))
+def of_images_in_halves(module: Any, dim: int, lengths: list[int], *stretched: Any) -> Peer:
+    tables = module(dim, 2, *stretched)(latents(lengths))
+    names = {"dim": dim, "theta": 10000, "rope_axes_dim": [*stretched[0]] if stretched else []}
+    return sines(tables, max(lengths + names["rope_axes_dim"]), **names, **sized(lengths))
 
 
 # Images stand from 65536 on.
@@ -376,100 +348,77 @@ def of_cogview4(
     transformer_ideogram4.Ideogram4MRoPE,
     sizes=[(16, (3, 3, 2), 0, [3, 4, 5]), (128, (24, 20, 20), 65536, [1, 32, 48])],
 )
-def of_ideogram4(
-    module: Any, head_dim: int, section: tuple[int, ...], first: int, lengths: list[int]
-) -> Peer:
+def of_ideogram4(module: Any, head_dim: int, section: Any, first: int, lengths: list[int]) -> Peer:
     ids = grid(*lengths).T + first
-    tables = module(head_dim, 5000000, section)(torch.tensor(ids)[None])
+    tables = [table[0] for table in module(head_dim, 5000000, section)(torch.tensor(ids)[None])]
     names = {"head_dim": head_dim, "base": 5000000, "mrope_section": section, "position_ids": ids}
-    return Peer([table[0] for table in tables], names, angles(ids.max()))
+    return sines(tables, ids.max(), **names)
 
 
 @case(embeddings.get_1d_rotary_pos_embed, sizes=[(8, 10), (32, 1025)])
 def of_stable_audio(function: Any, dim: int, pos: int) -> Peer:
     tables = function(dim, pos, use_real=True, repeat_interleave_real=False)
-    return Peer(tables, {"dim": dim, "pos": pos, "theta": 10000}, angles(pos))
+    return sines(tables, pos, dim=dim, pos=pos, theta=10000)
 
 
+# The attention factor is below 2.
 @case(transformer_omnigen.OmniGenSuScaledRotaryEmbedding, sizes=[(8, 9), (96, 4096), (96, 4100)])
 def of_omnigen(module: Any, dim: int, length: int) -> Peer:
     factors = {
         "short_factor": [1 + m / 64 for m in range(dim // 2)],
         "long_factor": [2 + m * m / 70 for m in range(dim // 2)],
     }
+    lengths = {"max_position_embeddings": 131072, "original_max_position_embeddings": 4096}
     ids = range(max(0, length - 300), length)
-    tables = module(dim, rope_scaling=factors)(torch.empty(0), torch.tensor([*ids])[None])
-    names = {
-        "dim": dim,
-        "base": 10000,
-        "max_position_embeddings": 131072,
-        "original_max_position_embeddings": 4096,
-        "position_ids": ids,
-        **factors,
-    }
-    return Peer(tables, names, 2 * angles(length))  # the attention factor is below 2
-
-
-def embedded(function: Any, timesteps: torch.Tensor, dim: int, flip: bool, shift: int) -> Any:
-    if function is embeddings.get_timestep_embedding:
-        return function(timesteps, dim, flip, shift)
-    if function is transformer_skyreels_v2.SkyReelsV2Timesteps:
-        return function(dim, flip)(timesteps)
-    return function(dim, flip, shift)(timesteps)
-
-
-def of_timesteps(
-    function: Any, timesteps: Array, dim: int, flip_sin_to_cos: bool, shift: int
-) -> Peer:
-    given = torch.tensor(timesteps * 1.0).to(torch.float32)
-    names = {
-        "timesteps": timesteps,
-        "embedding_dim": dim,
-        "flip_sin_to_cos": flip_sin_to_cos,
-        "max_period": 10000,
-    }
-    result = embedded(function, given, dim, flip_sin_to_cos, shift)
-    return Peer(result, names, angles(float(np.max(timesteps))))
+    rope = module(dim, **lengths, rope_scaling=factors)
+    tables = rope(torch.empty(0), torch.tensor([*ids])[None])
+    return sines(tables, 2 * length, dim=dim, base=10000, position_ids=ids, **lengths, **factors)
 
 
 STEPS = np.arange(0, 1000, 7)
 # What a scheduler of flow matching makes of 30 steps, shifted by 3; exact in float32.
 SIGMAS = np.linspace(1, 1 / 30, 30)
 FRACTIONS = (1000 * 3 * SIGMAS / (1 + 2 * SIGMAS)).astype(np.float32).astype(np.float64)
-for function in (embeddings.get_timestep_embedding, embeddings.Timesteps):
-    name = function.__name__
-    case(
-        (f"{name} with shift 0", function),
-        sizes=[(STEPS, 6, False, 0), (STEPS, 320, True, 0), (STEPS, 256, False, 0)],
-    )(of_timesteps)
-    case(
-        (f"{name} with shift 1", function),
-        sizes=[(STEPS, 7, False, 1), (STEPS, 128, False, 1)],
-    )(of_timesteps)
-for function in (embeddings.get_timestep_embedding, transformer_skyreels_v2.SkyReelsV2Timesteps):
-    case(
-        (f"{function.__name__} of fractions", function),
-        sizes=[(FRACTIONS, 6, False, 0), (FRACTIONS, 256, True, 0)],
-    )(of_timesteps)
+EMBEDDED = {
+    "get_timestep_embedding": embeddings.get_timestep_embedding,
+    "Timesteps": lambda t, dim, flip, shift: embeddings.Timesteps(dim, flip, shift)(t),
+    "SkyReelsV2Timesteps": lambda t, dim, flip, _: transformer_skyreels_v2.SkyReelsV2Timesteps(
+        dim, flip
+    )(t),
+}
+
+
+def timesteps_in(*functions: str, kind: str) -> list[Any]:
+    return [(f"{name} {kind}", EMBEDDED[name]) for name in functions]
+
+
+@case(
+    *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 0"),
+    sizes=[(STEPS, 6, False, 0), (STEPS, 256, False, 0), (STEPS, 320, True, 0)],
+)
+@case(
+    *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 1"),
+    sizes=[(STEPS, 7, False, 1), (STEPS, 128, False, 1)],
+)
+@case(
+    *timesteps_in("get_timestep_embedding", "SkyReelsV2Timesteps", kind="of fractions"),
+    sizes=[(FRACTIONS, 6, False, 0), (FRACTIONS, 256, True, 0)],
+)
+def of_timesteps(function: Any, timesteps: Array, dim: int, flip: bool, shift: int) -> Peer:
+    given = torch.tensor(timesteps, dtype=torch.get_default_dtype())
+    names = {"timesteps": timesteps, "embedding_dim": dim, "flip_sin_to_cos": flip}
+    table = function(given, dim, flip, shift)
+    return sines(table, float(timesteps.max()), max_period=10000, **names)
 
 
 @case(
     embeddings.get_2d_sincos_pos_embed,
     sizes=[(16, [5, 7], 1.5, 4), (1152, [32, 32], 1.0, 32), (384, [48, 36], 2.0, 64)],
 )
-def of_patches(
-    function: Any, embed_dim: int, lengths: list[int], interpolation_scale: float, base_size: int
-) -> Peer:
-    table = function(
-        embed_dim, lengths, interpolation_scale=interpolation_scale, base_size=base_size
-    )
-    names = {
-        "embed_dim": embed_dim,
-        "interpolation_scale": interpolation_scale,
-        "base_size": base_size,
-        **sized(lengths),
-    }
-    return Peer(table, names, angles(base_size))
+def of_patches(function: Any, dim: int, lengths: list[int], scale: float, base_size: int) -> Peer:
+    table = function(dim, lengths, interpolation_scale=scale, base_size=base_size)
+    names = {"embed_dim": dim, "interpolation_scale": scale, "base_size": base_size}
+    return sines(table, base_size, **names, **sized(lengths))
 
 
 @case(
@@ -477,51 +426,30 @@ def of_patches(
     sizes=[(16, [5, 7], 9, 4), (1536, [40, 24], 96, 64)],
 )
 def of_cropped_patches(
-    module: Any, embed_dim: int, lengths: list[int], pos_embed_max_size: int, base_size: int
+    module: Any, dim: int, lengths: list[int], max_size: int, base_size: int
 ) -> Peer:
-    patches = module(
-        height=2 * base_size,
-        width=2 * base_size,
-        patch_size=2,
-        embed_dim=embed_dim,
-        pos_embed_max_size=pos_embed_max_size,
-    )
+    side = 2 * base_size
+    patches = module(side, side, patch_size=2, embed_dim=dim, pos_embed_max_size=max_size)
     table = patches.cropped_pos_embed(2 * lengths[0], 2 * lengths[1])[0]
-    names = {
-        "embed_dim": embed_dim,
-        "interpolation_scale": 1,
-        "base_size": base_size,
-        "pos_embed_max_size": pos_embed_max_size,
-        **sized(lengths),
-    }
-    return Peer(table, names, angles(base_size))
+    names = {"embed_dim": dim, "interpolation_scale": 1, "base_size": base_size}
+    return sines(table, base_size, pos_embed_max_size=max_size, **names, **sized(lengths))
 
 
 @case(timm_layers.RotaryEmbeddingDinoV3, sizes=[(16, [5, 7]), (64, [32, 48])])
 def of_dinov3(module: Any, dim: int, lengths: list[int]) -> Peer:
-    names = {"dim": dim, "temperature": 100.0, **sized(lengths)}
-    return Peer(module(dim).get_embed(lengths), names, angles(2 * np.pi))
+    table = module(dim).get_embed(lengths)
+    return sines(table, 2 * np.pi, dim=dim, temperature=100, **sized(lengths))
 
 
-@case(
-    timm_layers.RotaryEmbeddingCat,
-    sizes=[(16, [5, 7]), (64, [24, 32])],
-)
+@case(timm_layers.RotaryEmbeddingCat, sizes=[(16, [5, 7], []), (64, [24, 32], [])])
 @case(
     ("RotaryEmbeddingCat with ref_feat_shape", timm_layers.RotaryEmbeddingCat),
     sizes=[(16, [5, 7], [3, 9]), (64, [24, 32], [16, 16])],
 )
-def of_eva02(
-    module: Any, dim: int, lengths: list[int], ref_feat_shape: list[int] | None = None
-) -> Peer:
-    rope = module(dim, in_pixels=False, ref_feat_shape=ref_feat_shape)
-    names = {
-        "dim": dim,
-        "temperature": 10000,
-        "ref_feat_shape": ref_feat_shape,
-        **sized(lengths),
-    }
-    return Peer(rope.get_embed(lengths), names, angles(max(*lengths, *(ref_feat_shape or []))))
+def of_eva02(module: Any, dim: int, lengths: list[int], ref: list[int]) -> Peer:
+    table = module(dim, in_pixels=False, ref_feat_shape=ref or None).get_embed(lengths)
+    names = {"dim": dim, "temperature": 10000, "ref_feat_shape": ref}
+    return sines(table, max(lengths + ref), **names, **sized(lengths))
 
 
 @case(
@@ -530,8 +458,7 @@ def of_eva02(
 )
 def of_sincos2d(function: Any, dim: int, lengths: list[int]) -> Peer:
     table = function(lengths, dim, interleave_sin_cos=True, dtype=torch.get_default_dtype())
-    names = {"dim": dim, "temperature": 10000, **sized(lengths)}
-    return Peer(table, names, angles(max(lengths)))
+    return sines(table, max(lengths), dim=dim, temperature=10000, **sized(lengths))
 
 
 @case(
@@ -543,10 +470,10 @@ def of_fourier(module: Any, hidden_dim: int, lengths: list[int]) -> Peer:
     encoding = module(hidden_dim, 2 * hidden_dim)
     torch.nn.init.dirac_(encoding.token_projection.weight)
     torch.nn.init.zeros_(encoding.token_projection.bias)
-    one = module is edgenext.PositionalEncodingFourier
-    pixels = encoding((1, *lengths)) if one else encoding(1, *lengths)
-    names = {"hidden_dim": hidden_dim, "temperature": 10000, **sized(lengths)}
-    return Peer(pixels[0].flatten(1).T, names, angles(2 * np.pi))
+    shape = (1, *lengths)
+    pixels = encoding(*shape) if module is xcit.PositionalEncodingFourier else encoding(shape)
+    table = pixels[0].flatten(1).T
+    return sines(table, 2 * np.pi, hidden_dim=hidden_dim, temperature=10000, **sized(lengths))
 
 
 WINDOWS = [(3, [1, 1]), (4, [2, 3]), (4, [8, 12]), (32, [7, 7])]
@@ -593,9 +520,7 @@ def computed(hidden: Any, output: Any, bias: Any, lengths: list[int], sides: Any
         continuous_position_bias_mlp=(hidden, None, output), window_size=lengths
     )
     _, moves = in_float64(network, sides)
-    moves = attnbias.BlockToeplitz(
-        np.ascontiguousarray((moves + 16).transpose(2, 0, 1)[:, ::-1, ::-1])
-    ).dense()
+    block = np.ascontiguousarray((moves + 16).transpose(2, 0, 1)[:, ::-1, ::-1])
     names = {
         "hidden_weight": hidden.weight,
         "hidden_bias": hidden.bias,
@@ -603,7 +528,7 @@ def computed(hidden: Any, output: Any, bias: Any, lengths: list[int], sides: Any
         "pretrained_window_size": sides,
         **sized(lengths),
     }
-    return Peer(bias()[0], names, ROUNDINGS / 2 * moves)
+    return Peer(bias()[0], names, ROUNDINGS / 2 * attnbias.BlockToeplitz(block).dense())
 
 
 @case(
@@ -615,13 +540,8 @@ def computed(hidden: Any, output: Any, bias: Any, lengths: list[int], sides: Any
     sizes=[(4, [3, 5], (12, 6)), (16, [16, 16], (8, 8))],
 )
 def of_rel_pos_mlp(module: Any, num_heads: int, lengths: list[int], pretrained: Any) -> Peer:
-    bias = module(
-        lengths,
-        num_heads,
-        hidden_dim=512,
-        mode="swin",
-        pretrained_window_size=pretrained or (0, 0),
-    ).eval()
+    sides = {"pretrained_window_size": pretrained} if pretrained else {}
+    bias = module(lengths, num_heads, hidden_dim=512, mode="swin", **sides).eval()
     return computed(bias.mlp.fc1, bias.mlp.fc2, bias.get_bias, lengths, pretrained or lengths)
 
 
