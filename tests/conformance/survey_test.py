@@ -401,13 +401,17 @@ def timesteps_in(*functions: str, kind: str) -> list[Any]:
     sizes=[(STEPS, 7, False, 1), (STEPS, 128, False, 1)],
 )
 @case(
+    *timesteps_in("get_timestep_embedding", kind="of odd width with shift 0"),
+    sizes=[(STEPS, 7, False, 0), (STEPS, 257, False, 0)],
+)
+@case(
     *timesteps_in("get_timestep_embedding", "SkyReelsV2Timesteps", kind="of fractions"),
     sizes=[(FRACTIONS, 6, False, 0), (FRACTIONS, 256, True, 0)],
 )
 def of_timesteps(function: Any, timesteps: Array, dim: int, flip: bool, shift: int) -> Peer:
     given = torch.tensor(timesteps, dtype=torch.get_default_dtype())
-    names = {"timesteps": timesteps, "embedding_dim": dim, "flip_sin_to_cos": flip}
     table = function(given, dim, flip, shift)
+    names = {"timesteps": timesteps, "embedding_dim": dim, "flip_sin_to_cos": flip, "n": dim // 2}
     return sines(table, float(timesteps.max()), max_period=10000, **names)
 
 
