@@ -1,0 +1,647 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every request of docs/survey.md against the own code of diffusers, timm and torchvision.
+
+A case runs a peer twice: as it stands, and with float64 in the place of float32, which leaves only
+the formula to be compared.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from bits import Array, assert_same_bits
+from diffusers.models import embeddings
+from diffusers.models.transformers import (
+    transformer_anyflow,
+    transformer_bria,
+    transformer_bria_fibo,
+    transformer_chronoedit,
+    transformer_cogview4,
+    transformer_cosmos,
+    transformer_easyanimate,
+    transformer_ernie_image,
+    transformer_flux,
+    transformer_flux2,
+    transformer_flux3,
+    transformer_glm_image,
+    transformer_hidream_image,
+    transformer_hunyuan_video,
+    transformer_ideogram4,
+    transformer_krea2,
+    transformer_longcat_image,
+    transformer_ltx,
+    transformer_ltx2,
+    transformer_lumina2,
+    transformer_minimax_h3,
+    transformer_motif_video,
+    transformer_omnigen,
+    transformer_ovis_image,
+    transformer_prx,
+    transformer_qwenimage,
+    transformer_sana_wm,
+    transformer_skyreels_v2,
+    transformer_wan,
+    transformer_z_image,
+)
+from pages import DOCS, Row, rows_of, section_of
+from swin_v2 import ROUNDINGS, in_float64
+from timm import layers as timm_layers
+from timm.layers import pos_embed_sincos
+from timm.models import edgenext, xcit
+from torchvision.models import maxvit, swin_transformer
+
+import attnbias
+
+PAGE = "survey.md"
+CODE = re.compile(r"`([^`]+)`")
+Names = dict[str, Any]
+
+
+def functions_of_the_page() -> Names:
+    block = re.search(r"```python\n(.*?)```", (DOCS / PAGE).read_text(), re.DOTALL)
+    assert block
+    names: Names = {"np": np, **vars(attnbias)}
+    exec(block[1], names)
+    return names
+
+
+FUNCTIONS = functions_of_the_page()
+grid = FUNCTIONS["grid"]
+
+
+class Peer(NamedTuple):
+    """What a peer computes, and the values of the names in the page's row."""
+
+    result: Any
+    names: Names
+    # Machine epsilons that the result may be off by; 0 for the same bits.
+    loss: Any
+
+
+class Case(NamedTuple):
+    function: str
+    run: Callable[[], Peer]
+    # Its angles are float64 in any case, so that its float32 results are rounded once.
+    rounded_once: bool
+
+
+CASES: list[Case] = []
+Run = Callable[..., Peer]
+
+
+def case(*functions: Any, sizes: list[Any], rounded_once: bool = False) -> Callable[[Run], Run]:
+    """Makes a case of each function and size; a function is (its name on the page, itself)."""
+
+    def add(run: Run) -> Run:
+        for function in functions:
+            name, itself = (
+                function if isinstance(function, tuple) else (function.__name__, function)
+            )
+            for size in sizes:
+                CASES.append(Case(name, partial(run, itself, *size), rounded_once))
+        return run
+
+    return add
+
+
+def sized(lengths: list[int]) -> Names:
+    return dict(zip("THW"[-len(lengths) :], lengths, strict=True))
+
+
+def sines(result: Any, reach: float, growth: float = 0, **names: Any) -> Peer:
+    """Sines and cosines at positions up to `reach`, for frequencies up to 1.
+
+    An angle is made in at most 8 operations of half an epsilon each. An exponent's rounding grows
+    with x = ln(1 / frequency), but the frequency falls faster: x exp(-x) < 1. Where frequencies
+    rise with the exponent, it is as many half epsilons as their greatest logarithm, `growth`.
+    """
+    return Peer(result, names, 1 + (4 + growth / 2) * reach)
+
+
+def latents(lengths: list[int]) -> torch.Tensor:
+    """[batch, channels, (frames,) rows, columns] in patches of 2 by 2; all that matters is the
+    shape."""
+    return torch.empty(1, 1, *lengths[:-2], 2 * lengths[-2], 2 * lengths[-1])
+
+
+# A small grid, and an image of 1024 by 1024 pixels.
+LISTS = [([8, 12, 12], [3, 5, 7]), ([16, 56, 56], [1, 64, 64])]
+# A small grid, and frames of 480 by 832 pixels.
+VIDEOS = [(96, [3, 4, 5]), (128, [2, 30, 52])]
+
+
+@case(
+    transformer_flux.FluxPosEmbed,
+    transformer_flux2.Flux2PosEmbed,
+    transformer_flux3.Flux3PosEmbed,
+    transformer_ovis_image.OvisImagePosEmbed,
+    transformer_longcat_image.LongCatImagePosEmbed,
+    transformer_bria.BriaPosEmbed,
+    transformer_bria_fibo.BriaFiboEmbedND,
+    transformer_krea2.Krea2RotaryPosEmbed,
+    sizes=LISTS,
+    rounded_once=True,
+)
+@case(
+    transformer_flux2.Flux2PosEmbed,
+    transformer_flux3.Flux3PosEmbed,
+    sizes=[([32, 32, 32, 32], [2, 3, 5, 4])],
+    rounded_once=True,
+)
+def of_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
+    ids = grid(*lengths).T
+    tables = module(2000, axes_dim)(torch.tensor(ids))
+    return sines(tables, max(lengths), theta=2000, axes_dim=axes_dim, ids=ids)
+
+
+@case(
+    transformer_wan.WanRotaryPosEmbed,
+    transformer_skyreels_v2.SkyReelsV2RotaryPosEmbed,
+    transformer_chronoedit.ChronoEditRotaryPosEmbed,
+    sizes=VIDEOS,
+    rounded_once=True,
+)
+def of_videos(module: Any, d: int, lengths: list[int]) -> Peer:
+    if module is transformer_chronoedit.ChronoEditRotaryPosEmbed:
+        lengths = [3, *lengths[1:]]  # two frames stand for the first and the last
+    tables = [table[0, :, 0] for table in module(d, (1, 2, 2), 1024)(latents(lengths))]
+    return sines(tables, max(lengths), d=d, theta=10000, **sized(lengths))
+
+
+@case(
+    transformer_anyflow.AnyFlowRotaryPosEmbed,
+    transformer_sana_wm.SanaWMRotaryPosEmbed,
+    sizes=VIDEOS,
+)
+def of_complex_videos(module: Any, d: int, lengths: list[int]) -> Peer:
+    rope = module(d, (1, 2, 2), 1024)
+    if module is transformer_anyflow.AnyFlowRotaryPosEmbed:
+        table = rope._forward_full_frame(*lengths, torch.device("cpu"))
+    else:
+        table = rope(lengths)
+    return sines(table.reshape(-1, d // 2), max(lengths), d=d, theta=10000, **sized(lengths))
+
+
+@case(
+    transformer_hunyuan_video.HunyuanVideoRotaryPosEmbed,
+    sizes=[([8, 12, 12], [3, 5, 7]), ([16, 56, 56], [3, 34, 60])],
+)
+@case(
+    transformer_motif_video.MotifVideoRotaryPosEmbed,
+    sizes=[([8, 12, 12], [3, 5, 7]), ([16, 56, 56], [3, 34, 60])],
+    rounded_once=True,
+)
+def of_rope_dim(module: Any, rope_dim: list[int], lengths: list[int]) -> Peer:
+    tables = module(2, 1, rope_dim)(latents(lengths))
+    return sines(tables, max(lengths), rope_dim=rope_dim, theta=256, **sized(lengths))
+
+
+@case(transformer_lumina2.Lumina2RotaryPosEmbed, transformer_z_image.RopeEmbedder, sizes=LISTS)
+def of_complex_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
+    ids = grid(*lengths).T
+    rope = module(256, axes_dim, [64, 128, 128])
+    if module is transformer_lumina2.Lumina2RotaryPosEmbed:
+        table = rope._get_freqs_cis(torch.tensor(ids)[None])[0]
+    else:
+        table = rope(torch.tensor(ids))
+    return sines(table, max(lengths), theta=256, axes_dim=axes_dim, ids=ids)
+
+
+@case(transformer_hidream_image.HiDreamImageEmbedND, sizes=LISTS, rounded_once=True)
+@case(transformer_prx.PRXEmbedND, sizes=LISTS, rounded_once=True)
+@case(transformer_ernie_image.ErnieImageEmbedND3, sizes=LISTS)
+def of_batches_of_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
+    ids = grid(*lengths).T
+    if module is transformer_hidream_image.HiDreamImageEmbedND:
+        result = module(10000, axes_dim)(torch.tensor(ids * 1.0)[None])[0, :, 0]
+    elif module is transformer_prx.PRXEmbedND:
+        result = module(sum(axes_dim), 10000, axes_dim)(torch.tensor(ids)[None])[0, 0]
+    else:
+        given = torch.tensor(ids, dtype=torch.get_default_dtype())[None]
+        turned = module(sum(axes_dim), 10000, axes_dim)(given)[0, :, 0]
+        result = turned.cos(), turned.sin()
+    return sines(result, max(lengths), theta=10000, axes_dim=axes_dim, ids=ids)
+
+
+@case(transformer_minimax_h3.MiniMaxH3RotaryPosEmbed, sizes=[(4, [3, 4, 5]), (16, [2, 34, 60])])
+def of_minimax(module: Any, n: int, lengths: list[int]) -> Peer:
+    ids = grid(*lengths).T
+    tables = module(n)(torch.tensor(ids))
+    return sines(tables, max(lengths), n=n, rope_theta=10000, position_ids=ids)
+
+
+@case(
+    ("QwenEmbedRope with scale_rope", transformer_qwenimage.QwenEmbedRope),
+    sizes=[([8, 12, 12], [1, 5, 7]), ([16, 56, 56], [2, 64, 62])],
+)
+def of_qwen(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
+    image, _ = module(10000, axes_dim, scale_rope=True)((*lengths,), max_txt_seq_len=1)
+    return sines(image, max(lengths), theta=10000, axes_dim=axes_dim, **sized(lengths))
+
+
+# CogVideoX at its own size, which is a whole grid, and below at others.
+@case(
+    ("get_3d_rotary_pos_embed of a whole grid", embeddings.get_3d_rotary_pos_embed),
+    sizes=[(64, [3, 5, 7], "linspace"), (64, [3, 5, 7], "slice"), (64, [13, 30, 45], "linspace")],
+)
+def of_whole_grids(function: Any, d: int, lengths: list[int], grid_type: str) -> Peer:
+    frames, *sides = lengths
+    edges = (0, 0), sides
+    tables = function(d, edges, sides, frames, grid_type=grid_type, max_size=(64, 64))
+    return sines(tables, max(lengths), d=d, theta=10000, **sized(lengths))
+
+
+def cropped(tables: Any, d: int, lengths: list[int], edges: Any) -> Peer:
+    (top, left), (bottom, right) = edges
+    names = {"top": top, "left": left, "bottom": bottom, "right": right}
+    reach = max(*lengths, bottom, right)
+    return sines(tables, reach, d=d, theta=10000, **names, **sized(lengths))
+
+
+@case(
+    ("get_3d_rotary_pos_embed of a crop", embeddings.get_3d_rotary_pos_embed),
+    sizes=[(64, [3, 5, 7], ((2, 0), (9, 11))), (64, [3, 48, 42], ((0, 9), (30, 36)))],
+)
+def of_crops(function: Any, d: int, lengths: list[int], edges: Any) -> Peer:
+    frames, *sides = lengths
+    return cropped(function(d, edges, sides, frames), d, lengths, edges)
+
+
+@case(transformer_easyanimate.EasyAnimateRotaryPosEmbed, sizes=[(64, [3, 5, 7]), (64, [3, 48, 84])])
+def of_easyanimate(module: Any, d: int, lengths: list[int]) -> Peer:
+    rope = module(2, d)
+    edges = rope.get_resize_crop_region_for_grid(lengths[1:], 45, 30)
+    return cropped(rope(latents(lengths)), d, lengths, edges)
+
+
+@case(
+    embeddings.get_2d_rotary_pos_embed,
+    sizes=[(32, [5, 7], ((2, 0), (9, 11))), (88, [64, 48], ((0, 4), (32, 28)))],
+)
+def of_images(function: Any, d: int, lengths: list[int], edges: Any) -> Peer:
+    return cropped(function(d, edges, lengths), d, lengths, edges)
+
+
+@case(
+    transformer_cosmos.CosmosRotaryPosEmbed,
+    sizes=[(48, [3, 4, 5], (2.0, 1.0, 1.0), 24), (128, [4, 44, 80], (1.0, 3.0, 3.0), 30)],
+)
+def of_cosmos(module: Any, size: int, lengths: list[int], rope_scale: Any, fps: int) -> Peer:
+    rope = module(size, rope_scale=rope_scale, base_fps=24)
+    dims = [rope.dim_t, rope.dim_h, rope.dim_w]
+    names = {"dims": dims, "rope_scale": rope_scale, "base_fps": 24, "fps": fps}
+    return sines(rope(latents(lengths), fps), max(lengths), **names, **sized(lengths))
+
+
+# A latent stands for 8 frames, of which the first is one frame, and for 32 by 32 pixels.
+@case(transformer_ltx.LTXVideoRotaryPosEmbed, sizes=[(64, [3, 2, 4]), (2048, [2, 12, 16])])
+@case(transformer_ltx2.LTX2AudioVideoRotaryPosEmbed, sizes=[(64, [3, 2, 4]), (4096, [2, 8, 12])])
+def of_ltx(module: Any, dim: int, lengths: list[int]) -> Peer:
+    rope = module(dim)
+    frames, rows, columns = grid(*lengths)
+    part = np.stack([np.maximum(8 * frames - 7, 0), 32 * rows, 32 * columns])
+    whole = np.array([24 * rope.base_num_frames, rope.base_height, rope.base_width])
+    if module is transformer_ltx.LTXVideoRotaryPosEmbed:
+        coordinates = torch.tensor(part, dtype=torch.get_default_dtype())
+        coordinates[0] /= 24
+        tables = rope(torch.empty(1), video_coords=coordinates[None])
+    else:  # the middle between first and last
+        part = part + np.stack([8 * frames + 1, 32 * rows + 32, 32 * columns + 32])
+        whole = 2 * whole
+        tables = rope(rope.prepare_video_coords(1, *lengths, torch.device("cpu"), fps=24))
+    tables = [table[0] for table in tables]
+    names = {"dim": dim, "theta": 10000, "part": part, "whole": whole}
+    return sines(tables, np.pi / 2 * 10000, growth=np.log(10000), **names)
+
+
+@case(
+    embeddings.get_3d_rotary_pos_embed_allegro,
+    sizes=[(axis, size) for axis in range(3) for size in ([3, 5, 7], [22, 90, 160])],
+)
+def of_allegro(function: Any, axis: int, lengths: list[int]) -> Peer:
+    scale = (2.0, 2.5, 2.0)
+    frames, *sides = lengths
+    tables = function(96, ((0, 0), sides), sides, frames, scale)[axis]
+    names = {"embed_dim": 96, "interpolation_scale": scale, "axis": axis, "lengths": lengths}
+    return sines(tables, max(lengths), theta=10000, **names)
+
+
+@case(
+    transformer_cogview4.CogView4RotaryPosEmbed,
+    sizes=[(32, [5, 7], [11, 6]), (128, [64, 48], [256, 256])],
+)
+@case(transformer_glm_image.GlmImageRotaryPosEmbed, sizes=[(32, [5, 7]), (128, [64, 48])])
+def of_images_in_halves(module: Any, dim: int, lengths: list[int], *stretched: Any) -> Peer:
+    tables = module(dim, 2, *stretched)(latents(lengths))
+    names = {"dim": dim, "theta": 10000, "rope_axes_dim": [*stretched[0]] if stretched else []}
+    return sines(tables, max(lengths + names["rope_axes_dim"]), **names, **sized(lengths))
+
+
+# Images stand from 65536 on.
+@case(
+    transformer_ideogram4.Ideogram4MRoPE,
+    sizes=[(16, (3, 3, 2), 0, [3, 4, 5]), (128, (24, 20, 20), 65536, [1, 32, 48])],
+)
+def of_ideogram4(module: Any, head_dim: int, section: Any, first: int, lengths: list[int]) -> Peer:
+    ids = grid(*lengths).T + first
+    tables = [table[0] for table in module(head_dim, 5000000, section)(torch.tensor(ids)[None])]
+    names = {"head_dim": head_dim, "base": 5000000, "mrope_section": section, "position_ids": ids}
+    return sines(tables, ids.max(), **names)
+
+
+@case(embeddings.get_1d_rotary_pos_embed, sizes=[(8, 10), (32, 1025)])
+def of_stable_audio(function: Any, dim: int, pos: int) -> Peer:
+    tables = function(dim, pos, use_real=True, repeat_interleave_real=False)
+    return sines(tables, pos, dim=dim, pos=pos, theta=10000)
+
+
+# The attention factor is below 2.
+@case(transformer_omnigen.OmniGenSuScaledRotaryEmbedding, sizes=[(8, 9), (96, 4096), (96, 4100)])
+def of_omnigen(module: Any, dim: int, length: int) -> Peer:
+    factors = {
+        "short_factor": [1 + m / 64 for m in range(dim // 2)],
+        "long_factor": [2 + m * m / 70 for m in range(dim // 2)],
+    }
+    lengths = {"max_position_embeddings": 131072, "original_max_position_embeddings": 4096}
+    ids = range(max(0, length - 300), length)
+    rope = module(dim, **lengths, rope_scaling=factors)
+    tables = rope(torch.empty(0), torch.tensor([*ids])[None])
+    return sines(tables, 2 * length, dim=dim, base=10000, position_ids=ids, **lengths, **factors)
+
+
+STEPS = np.arange(0, 1000, 7)
+# What a scheduler of flow matching makes of 30 steps, shifted by 3; exact in float32.
+SIGMAS = np.linspace(1, 1 / 30, 30)
+FRACTIONS = (1000 * 3 * SIGMAS / (1 + 2 * SIGMAS)).astype(np.float32).astype(np.float64)
+EMBEDDED = {
+    "get_timestep_embedding": embeddings.get_timestep_embedding,
+    "Timesteps": lambda t, dim, flip, shift: embeddings.Timesteps(dim, flip, shift)(t),
+    "SkyReelsV2Timesteps": lambda t, dim, flip, _: transformer_skyreels_v2.SkyReelsV2Timesteps(
+        dim, flip
+    )(t),
+}
+
+
+def timesteps_in(*functions: str, kind: str) -> list[Any]:
+    return [(f"{name} {kind}", EMBEDDED[name]) for name in functions]
+
+
+@case(
+    *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 0"),
+    sizes=[(STEPS, 6, False, 0), (STEPS, 256, False, 0), (STEPS, 320, True, 0)],
+)
+@case(
+    *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 1"),
+    sizes=[(STEPS, 7, False, 1), (STEPS, 128, False, 1)],
+)
+@case(
+    *timesteps_in("get_timestep_embedding", kind="of odd width with shift 0"),
+    sizes=[(STEPS, 7, False, 0), (STEPS, 257, False, 0)],
+)
+@case(
+    *timesteps_in("get_timestep_embedding", "SkyReelsV2Timesteps", kind="of fractions"),
+    sizes=[(FRACTIONS, 6, False, 0), (FRACTIONS, 256, True, 0)],
+)
+def of_timesteps(function: Any, timesteps: Array, dim: int, flip: bool, shift: int) -> Peer:
+    given = torch.tensor(timesteps, dtype=torch.get_default_dtype())
+    table = function(given, dim, flip, shift)
+    names = {"timesteps": timesteps, "embedding_dim": dim, "flip_sin_to_cos": flip, "n": dim // 2}
+    return sines(table, float(timesteps.max()), max_period=10000, **names)
+
+
+@case(
+    embeddings.get_2d_sincos_pos_embed,
+    sizes=[(16, [5, 7], 1.5, 4), (1152, [32, 32], 1.0, 32), (384, [48, 36], 2.0, 64)],
+)
+def of_patches(function: Any, dim: int, lengths: list[int], scale: float, base_size: int) -> Peer:
+    table = function(dim, lengths, interpolation_scale=scale, base_size=base_size)
+    names = {"embed_dim": dim, "interpolation_scale": scale, "base_size": base_size}
+    return sines(table, base_size, **names, **sized(lengths))
+
+
+@case(
+    ("PatchEmbed.cropped_pos_embed", embeddings.PatchEmbed),
+    sizes=[(16, [5, 7], 9, 4), (1536, [40, 24], 96, 64)],
+)
+def of_cropped_patches(
+    module: Any, dim: int, lengths: list[int], max_size: int, base_size: int
+) -> Peer:
+    side = 2 * base_size
+    patches = module(side, side, patch_size=2, embed_dim=dim, pos_embed_max_size=max_size)
+    table = patches.cropped_pos_embed(2 * lengths[0], 2 * lengths[1])[0]
+    names = {"embed_dim": dim, "interpolation_scale": 1, "base_size": base_size}
+    return sines(table, base_size, pos_embed_max_size=max_size, **names, **sized(lengths))
+
+
+@case(timm_layers.RotaryEmbeddingDinoV3, sizes=[(16, [5, 7]), (64, [32, 48])])
+def of_dinov3(module: Any, dim: int, lengths: list[int]) -> Peer:
+    table = module(dim).get_embed(lengths)
+    return sines(table, 2 * np.pi, dim=dim, temperature=100, **sized(lengths))
+
+
+@case(timm_layers.RotaryEmbeddingCat, sizes=[(16, [5, 7], []), (64, [24, 32], [])])
+@case(
+    ("RotaryEmbeddingCat with ref_feat_shape", timm_layers.RotaryEmbeddingCat),
+    sizes=[(16, [5, 7], [3, 9]), (64, [24, 32], [16, 16])],
+)
+def of_eva02(module: Any, dim: int, lengths: list[int], ref: list[int]) -> Peer:
+    table = module(dim, in_pixels=False, ref_feat_shape=ref or None).get_embed(lengths)
+    names = {"dim": dim, "temperature": 10000, "ref_feat_shape": ref}
+    return sines(table, max(lengths + ref), **names, **sized(lengths))
+
+
+@case(
+    ("build_sincos2d_pos_embed with interleave_sin_cos", timm_layers.build_sincos2d_pos_embed),
+    sizes=[(16, [5, 7]), (768, [14, 20])],
+)
+def of_sincos2d(function: Any, dim: int, lengths: list[int]) -> Peer:
+    table = function(lengths, dim, interleave_sin_cos=True, dtype=torch.get_default_dtype())
+    return sines(table, max(lengths), dim=dim, temperature=10000, **sized(lengths))
+
+
+@case(
+    ("xcit.PositionalEncodingFourier", xcit.PositionalEncodingFourier),
+    ("edgenext.PositionalEncodingFourier", edgenext.PositionalEncodingFourier),
+    sizes=[(8, [5, 7]), (32, [14, 20])],
+)
+def of_fourier(module: Any, hidden_dim: int, lengths: list[int]) -> Peer:
+    encoding = module(hidden_dim, 2 * hidden_dim)
+    torch.nn.init.dirac_(encoding.token_projection.weight)
+    torch.nn.init.zeros_(encoding.token_projection.bias)
+    shape = (1, *lengths)
+    pixels = encoding(*shape) if module is xcit.PositionalEncodingFourier else encoding(shape)
+    table = pixels[0].flatten(1).T
+    return sines(table, 2 * np.pi, hidden_dim=hidden_dim, temperature=10000, **sized(lengths))
+
+
+WINDOWS = [(3, [1, 1]), (4, [2, 3]), (4, [8, 12]), (32, [7, 7])]
+
+
+def looked_up(module: Any, result: Callable[[], torch.Tensor], lengths: list[int]) -> Peer:
+    table = module.relative_position_bias_table
+    torch.nn.init.normal_(table)
+    return Peer(result()[0], {"table": table.detach().numpy(), **sized(lengths)}, 0)
+
+
+@case(timm_layers.RelPosBias, sizes=[(*window, 0) for window in WINDOWS])
+@case(
+    ("RelPosBias with a class token", timm_layers.RelPosBias),
+    sizes=[(*window, 1) for window in [*WINDOWS, (12, [14, 10])]],
+)
+def of_rel_pos_bias(module: Any, num_heads: int, lengths: list[int], prefix_tokens: int) -> Peer:
+    bias = module(lengths, num_heads, prefix_tokens)
+    return looked_up(bias, bias.get_bias, lengths)
+
+
+@case(timm_layers.RelPosBiasTf, sizes=WINDOWS)
+def of_rel_pos_bias_tf(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    bias = module(lengths, num_heads)
+    return looked_up(bias, lambda: bias.get_bias()[None], lengths)
+
+
+@case(swin_transformer.ShiftedWindowAttention, sizes=WINDOWS)
+def of_shifted_windows(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    attention = module(num_heads, lengths, [0, 0], num_heads)
+    return looked_up(attention, attention.get_relative_position_bias, lengths)
+
+
+@case(maxvit.RelativePositionalMultiHeadAttention, sizes=[(4, [2, 2]), (16, [7, 7])])
+def of_maxvit(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    attention = module(32 * num_heads, 32, lengths[0] * lengths[1])
+    return looked_up(attention, attention.get_relative_positional_bias, lengths)
+
+
+def computed(hidden: Any, output: Any, bias: Any, lengths: list[int], sides: Any) -> Peer:
+    for parameter in (hidden.weight, hidden.bias, output.weight):
+        torch.nn.init.normal_(parameter, std=0.3)
+    network: Any = SimpleNamespace(
+        continuous_position_bias_mlp=(hidden, None, output), window_size=lengths
+    )
+    _, moves = in_float64(network, sides)
+    block = np.ascontiguousarray((moves + 16).transpose(2, 0, 1)[:, ::-1, ::-1])
+    names = {
+        "hidden_weight": hidden.weight,
+        "hidden_bias": hidden.bias,
+        "output_weight": output.weight,
+        "pretrained_window_size": sides,
+        **sized(lengths),
+    }
+    return Peer(bias()[0], names, ROUNDINGS / 2 * attnbias.BlockToeplitz(block).dense())
+
+
+@case(
+    ("RelPosMlp of mode swin", timm_layers.RelPosMlp),
+    sizes=[(4, [2, 3], None), (4, [8, 12], None), (16, [8, 8], None)],
+)
+@case(
+    ("RelPosMlp of mode swin with pretrained_window_size", timm_layers.RelPosMlp),
+    sizes=[(4, [3, 5], (12, 6)), (16, [16, 16], (8, 8))],
+)
+def of_rel_pos_mlp(module: Any, num_heads: int, lengths: list[int], pretrained: Any) -> Peer:
+    sides = {"pretrained_window_size": pretrained} if pretrained else {}
+    bias = module(lengths, num_heads, hidden_dim=512, mode="swin", **sides).eval()
+    return computed(bias.mlp.fc1, bias.mlp.fc2, bias.get_bias, lengths, pretrained or lengths)
+
+
+@case(swin_transformer.ShiftedWindowAttentionV2, sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])])
+def of_shifted_windows_v2(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    attention = module(num_heads, lengths, [0, 0], num_heads)
+    hidden, _, output = attention.cpb_mlp
+    return computed(hidden, output, attention.get_relative_position_bias, lengths, lengths)
+
+
+def names_of(row: Row) -> list[str]:
+    return row.cells[0].replace("`", "").split(", ")
+
+
+# A row of five cells is a request.
+ROWS = {name: row for row in rows_of(PAGE) if len(row.cells) == 5 for name in names_of(row)}
+
+
+@contextlib.contextmanager
+def floats_of(dtype: torch.dtype) -> Iterator[None]:
+    """Makes float32 mean `dtype`, in defaults of parameters too."""
+    before = torch.get_default_dtype()
+    with pytest.MonkeyPatch.context() as patch:
+        if dtype == torch.float64:
+            for function in (
+                embeddings.get_1d_rotary_pos_embed,
+                pos_embed_sincos._build_grid,
+                pos_embed_sincos.RotaryEmbeddingDinoV3._compute_periods,
+            ):
+                defaults = [dtype if d is torch.float32 else d for d in function.__defaults__]
+                patch.setattr(function, "__defaults__", (*defaults,))
+            patch.setattr(torch, "float32", dtype)
+            patch.setattr(torch, "complex64", torch.complex128)
+            patch.setattr(torch.Tensor, "float", torch.Tensor.double)
+        torch.set_default_dtype(dtype)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
+
+
+def code_of(cell: str) -> str:
+    found = CODE.search(cell)
+    assert found, cell
+    return found[1]
+
+
+def answer_of(client: attnbias.Client, row: Row, names: Names, data_type: str) -> list[Array]:
+    """The result that a row of the page promises."""
+    _, _, encoding, positions, result = row.cells
+    asked = eval(code_of(encoding), FUNCTIONS | names)
+    extent = {}
+    if CODE.search(positions):
+        extent["position_ids"] = eval(code_of(positions), FUNCTIONS | names)
+    got = client.get(asked, data_type=data_type, **extent)
+    if isinstance(got, attnbias.BlockToeplitz):
+        answer: Names = {"bias": got.dense()}
+    elif isinstance(got, np.ndarray):
+        answer = {"table": got}
+    else:
+        answer = {"cos": got.cos, "sin": got.sin}
+    arrays = eval(code_of(result), FUNCTIONS | names | answer)
+    return [*arrays] if isinstance(arrays, tuple) else [arrays]
+
+
+DATA_TYPES = {"float32": "f32", "complex64": "f32", "float64": "f64", "complex128": "f64"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("case", CASES, ids=[case.function for case in CASES])
+def test_requests(client: attnbias.Client, case: Case, dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    with floats_of(dtype), torch.no_grad():
+        peer = case.run()
+    results = peer.result if isinstance(peer.result, list | tuple) else [peer.result]
+    wanted = [np.ascontiguousarray(result.detach().numpy()) for result in results]
+    answer = answer_of(client, ROWS[case.function], peer.names, DATA_TYPES[wanted[0].dtype.name])
+    loss = 0 if case.rounded_once and dtype == torch.float32 else peer.loss
+    for got, want in zip(answer, wanted, strict=True):
+        if np.all(loss == 0):
+            assert_same_bits(np.ascontiguousarray(got), want)
+        else:
+            assert got.dtype == want.dtype
+            assert got.shape == want.shape
+            off = np.abs(got.astype(np.clongdouble) - want)
+            assert (off <= torch.finfo(dtype).eps * loss).all()
+
+
+def test_every_row_has_a_case_and_every_case_a_row() -> None:
+    assert {case.function for case in CASES} == ROWS.keys()
+
+
+def test_other_packages_name_encodings() -> None:
+    """Or say that none serves them."""
+    encodings = {code_of(row.cells[0]) for row in section_of("encodings.md", "Encodings")}
+    for section in ("Positions of a sequence", "Relative positions"):
+        for row in section_of(PAGE, section):
+            served = row.cells[2]
+            assert served.startswith("not served: ") or code_of(served) in encodings, row
