@@ -82,6 +82,7 @@ def test_gemma_3n(client: attnbias.Client) -> None:
         attnbias.RelativeSinusoidal(dim=32, layout="tensor2tensor"),
         query_length=peer.max_backward + 1,
         key_length=peer.max_forward + 1,
+        alignment="start",
     )
     assert_near(got.diagonals, to_array(want[0]), distance)
 

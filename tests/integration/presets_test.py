@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A preset is one request in Python and in the tool, whichever argument is given."""
+"""A preset is one request in Python and in the tool, whichever arguments are given."""
 
 import json
 import os
 import subprocess
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -42,11 +43,12 @@ def some_value(field: dict[str, Any]) -> Any:
 
 
 def arguments(name: str) -> list[dict[str, Any]]:
+    """The required ones alone, and with any two of all."""
     values = {field["name"]: some_value(field) for field in PRESETS[name]}
     required = {
         field["name"]: values[field["name"]] for field in PRESETS[name] if field["required"]
     }
-    return [required, *(required | {key: value} for key, value in values.items())]
+    return [required, *(required | dict(pair) for pair in combinations(values.items(), 2))]
 
 
 def test_python_and_the_tool_have_the_same_presets() -> None:
