@@ -115,20 +115,18 @@ std::string TypeOf(const FieldDescriptor& field) {
   return text;
 }
 
-std::vector<FieldRow> RowsOf(const google::protobuf::Descriptor& message) {
+std::vector<FieldRow> RowsOf(const std::vector<Argument>& arguments) {
   std::vector<FieldRow> rows;
-  for (int i = 0; i < message.field_count(); ++i) {
-    const FieldDescriptor& field = *message.field(i);
-    const std::string name(field.name());
-    if (HasParts(field)) {
-      for (FieldRow& row : RowsOf(*field.message_type())) {
+  for (const auto& [name, field] : arguments) {
+    if (HasParts(*field)) {
+      for (FieldRow& row : RowsOf(ArgumentsOf(*field->message_type()))) {
         row.name = absl::StrCat(name, ".N.", row.name);
         rows.push_back(std::move(row));
       }
       continue;
     }
-    rows.push_back({name, NeedOf(field), &field});
-    if (field.message_type() != v1::TableRef::descriptor()) continue;
+    rows.push_back({name, NeedOf(*field), field});
+    if (field->message_type() != v1::TableRef::descriptor()) continue;
     rows.push_back({absl::StrCat(name, "_layout"), "optional",
                     v1::TableRef::descriptor()->FindFieldByName("layout")});
   }
@@ -166,9 +164,9 @@ std::string NeedsOfValues(const FieldDescriptor& field) {
   return decides ? text : "";
 }
 
-std::string FieldList(const FieldDescriptor& encoding) {
-  std::string text = absl::StrCat(encoding.name(), "\n");
-  const std::vector<FieldRow> rows = RowsOf(*encoding.message_type());
+std::string FieldList(const NamedEncoding& encoding) {
+  std::string text = absl::StrCat(encoding.name, "\n");
+  const std::vector<FieldRow> rows = RowsOf(ArgumentsOf(encoding));
   int name_width = 0;
   int need_width = 0;
   for (const FieldRow& row : rows) {
@@ -179,10 +177,11 @@ std::string FieldList(const FieldDescriptor& encoding) {
     absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name,
                           need_width, row.need, TypeOf(*row.field));
   }
-  const auto& message = *encoding.message_type();
-  for (int i = 0; i < message.field_count(); ++i) {
-    if (message.field(i)->enum_type() == nullptr) continue;
-    text += NeedsOfValues(*message.field(i));
+  for (const auto& [name, field] : ArgumentsOf(encoding)) {
+    if (field->enum_type() != nullptr) text += NeedsOfValues(*field);
+  }
+  if (encoding.preset != nullptr) {
+    absl::StrAppend(&text, "  = ", EncodingText(encoding.preset->spec()), "\n");
   }
   return text;
 }
@@ -202,9 +201,9 @@ std::string JsonOf(const Message& message,
   return status.ok() ? text : status.ToString();
 }
 
-OrderedJson EncodingAsJson(const FieldDescriptor& encoding) {
+OrderedJson EncodingAsJson(const NamedEncoding& encoding) {
   OrderedJson fields = OrderedJson::array();
-  for (const FieldRow& row : RowsOf(*encoding.message_type())) {
+  for (const FieldRow& row : RowsOf(ArgumentsOf(encoding))) {
     OrderedJson field = {{"name", row.name},
                          {"required", row.need == "required"}};
     const auto* type = row.field->enum_type();
@@ -228,9 +227,13 @@ OrderedJson EncodingAsJson(const FieldDescriptor& encoding) {
     }
     fields.push_back(std::move(field));
   }
-  return {{"name", encoding.name()},
-          {"extent", ExtentOf(encoding)},
-          {"fields", std::move(fields)}};
+  OrderedJson json = {{"name", encoding.name},
+                      {"extent", ExtentOf(*encoding.field)},
+                      {"fields", std::move(fields)}};
+  if (encoding.preset != nullptr) {
+    json["preset_of"] = EncodingText(encoding.preset->spec());
+  }
+  return json;
 }
 
 // "f32" for DATA_TYPE_F32.
@@ -240,34 +243,31 @@ std::string NameOf(v1::DataType type) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<const FieldDescriptor*>> EncodingsNamed(
+absl::StatusOr<std::vector<NamedEncoding>> EncodingsNamed(
     const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    if (const absl::Status known = CheckEncoding(name); !known.ok()) {
-      return known;
+    if (const auto known = EncodingNamed(name); !known.ok()) {
+      return known.status();
     }
   }
-  std::vector<const FieldDescriptor*> encodings = Encodings();
+  std::vector<NamedEncoding> encodings = Encodings();
   if (names.empty()) return encodings;
-  std::erase_if(encodings, [&](const FieldDescriptor* encoding) {
-    return !absl::c_linear_search(names, encoding->name());
+  std::erase_if(encodings, [&](const NamedEncoding& encoding) {
+    return !absl::c_linear_search(names, encoding.name);
   });
   return encodings;
 }
 
-std::string EncodingList(const std::vector<const FieldDescriptor*>& encodings) {
+std::string EncodingList(const std::vector<NamedEncoding>& encodings) {
   std::string text;
-  for (const FieldDescriptor* encoding : encodings) {
-    text += FieldList(*encoding);
-  }
+  for (const NamedEncoding& encoding : encodings) text += FieldList(encoding);
   return text;
 }
 
-std::string EncodingListAsJson(
-    const std::vector<const FieldDescriptor*>& encodings) {
+std::string EncodingListAsJson(const std::vector<NamedEncoding>& encodings) {
   OrderedJson list = OrderedJson::array();
-  for (const FieldDescriptor* encoding : encodings) {
-    list.push_back(EncodingAsJson(*encoding));
+  for (const NamedEncoding& encoding : encodings) {
+    list.push_back(EncodingAsJson(encoding));
   }
   return OrderedJson{{"encodings", std::move(list)}}.dump(kIndent) + "\n";
 }

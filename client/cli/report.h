@@ -3,7 +3,7 @@
 #ifndef ATTNBIAS_CLIENT_CLI_REPORT_H_
 #define ATTNBIAS_CLIENT_CLI_REPORT_H_
 
-#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 
 #include <string>
 #include <vector>
@@ -12,20 +12,19 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "attnbias/v1/service.pb.h"
+#include "client/cli/spec_fields.h"
 
 namespace attnbias {
 
 // The encodings of these names, or all if there are none. INVALID_ARGUMENT for
 // a name that no encoding has.
-absl::StatusOr<std::vector<const google::protobuf::FieldDescriptor*>>
-EncodingsNamed(const std::vector<std::string>& names);
+absl::StatusOr<std::vector<NamedEncoding>> EncodingsNamed(
+    const std::vector<std::string>& names);
 
 // Encodings with their fields, rules and enum values, out of the contract's
 // descriptors.
-std::string EncodingList(
-    const std::vector<const google::protobuf::FieldDescriptor*>& encodings);
-std::string EncodingListAsJson(
-    const std::vector<const google::protobuf::FieldDescriptor*>& encodings);
+std::string EncodingList(const std::vector<NamedEncoding>& encodings);
+std::string EncodingListAsJson(const std::vector<NamedEncoding>& encodings);
 
 // Whether the server serves: "SERVING", "NOT_SERVING" or "UNKNOWN".
 std::string HealthAsJson(absl::string_view status);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <set>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -13,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "attnbias/v1/options.pb.h"
+#include "client/cli/presets.h"
 #include "client/cli/suggestion.h"
 #include "client/cli/table_file.h"
 #include "google/protobuf/text_format.h"
@@ -261,6 +263,38 @@ const FieldDescriptor* PartsNamed(const Descriptor& type,
   return field != nullptr && HasParts(*field) ? field : nullptr;
 }
 
+absl::Status NoSuchField(absl::string_view name,
+                         const std::vector<std::string>& names) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": no such field, want one of ",
+                   absl::StrJoin(names, ", "), DidYouMean(name, names)));
+}
+
+// Sets the fields that an argument of a preset stands for.
+absl::Status SetArgument(const NamedEncoding& encoding, const std::string& name,
+                         absl::string_view value, Message* message) {
+  for (const auto& argument : encoding.preset->arguments()) {
+    if (argument.name() != name) continue;
+    for (const std::string& field : argument.fields()) {
+      const absl::Status status = SetField(field, value, message);
+      if (!status.ok()) {
+        return Named(name, absl::InvalidArgumentError(
+                               status.message().substr(field.size())));
+      }
+    }
+    return absl::OkStatus();
+  }
+  const std::vector<Argument> arguments = ArgumentsOf(encoding);
+  const std::string field = name.substr(0, name.find('.'));
+  const std::vector<std::string> names = SettableNames(arguments);
+  const bool is_open =
+      absl::c_linear_search(names, name) ||
+      absl::c_any_of(arguments, [&](const Argument& argument) {
+        return argument.name == field && HasParts(*argument.field);
+      });
+  return is_open ? SetField(name, value, message) : NoSuchField(name, names);
+}
+
 }  // namespace
 
 bool HasParts(const FieldDescriptor& field) {
@@ -268,39 +302,70 @@ bool HasParts(const FieldDescriptor& field) {
          field.message_type() != v1::PositionList::descriptor();
 }
 
-std::vector<std::string> SettableNames(const Descriptor& type) {
-  std::vector<std::string> names;
+std::vector<Argument> ArgumentsOf(const Descriptor& type) {
+  std::vector<Argument> arguments;
   for (int i = 0; i < type.field_count(); ++i) {
-    const FieldDescriptor& field = *type.field(i);
-    if (HasParts(field)) {
-      for (const std::string& part : SettableNames(*field.message_type())) {
-        names.push_back(absl::StrCat(field.name(), ".N.", part));
+    arguments.push_back({std::string(type.field(i)->name()), type.field(i)});
+  }
+  return arguments;
+}
+
+std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding) {
+  const Descriptor& type = *encoding.field->message_type();
+  std::vector<Argument> arguments = ArgumentsOf(type);
+  if (encoding.preset == nullptr) return arguments;
+  const v1::TensorSpec& spec = encoding.preset->spec();
+  const Message& constants =
+      spec.GetReflection()->GetMessage(spec, encoding.field);
+  std::erase_if(arguments, [&](const Argument& argument) {
+    return IsDecided(*argument.field, constants);
+  });
+  for (const auto& renamed : encoding.preset->arguments()) {
+    std::erase_if(arguments, [&](const Argument& argument) {
+      return absl::c_linear_search(renamed.fields(), argument.name);
+    });
+    arguments.push_back(
+        {renamed.name(), type.FindFieldByName(renamed.fields(0))});
+  }
+  return arguments;
+}
+
+std::vector<std::string> SettableNames(const std::vector<Argument>& arguments) {
+  std::vector<std::string> names;
+  for (const auto& [name, field] : arguments) {
+    if (HasParts(*field)) {
+      for (const std::string& part :
+           SettableNames(ArgumentsOf(*field->message_type()))) {
+        names.push_back(absl::StrCat(name, ".N.", part));
       }
       continue;
     }
-    names.emplace_back(field.name());
-    if (field.message_type() == v1::TableRef::descriptor()) {
-      names.push_back(absl::StrCat(field.name(), kLayoutSuffix));
+    names.push_back(name);
+    if (field->message_type() == v1::TableRef::descriptor()) {
+      names.push_back(absl::StrCat(name, kLayoutSuffix));
     }
   }
   return names;
 }
 
-std::vector<const FieldDescriptor*> Encodings() {
+std::vector<NamedEncoding> Encodings() {
   const auto* oneof = v1::TensorSpec::descriptor()->FindOneofByName("encoding");
-  std::vector<const FieldDescriptor*> encodings;
-  encodings.reserve(oneof->field_count());
+  std::vector<NamedEncoding> encodings;
   for (int i = 0; i < oneof->field_count(); ++i) {
-    encodings.push_back(oneof->field(i));
+    encodings.push_back(
+        {std::string(oneof->field(i)->name()), oneof->field(i)});
+  }
+  for (const presets::Preset& preset : Presets().presets()) {
+    encodings.push_back({preset.word(), EncodingIn(preset.spec()), &preset});
   }
   return encodings;
 }
 
-absl::Status CheckEncoding(absl::string_view name) {
+absl::StatusOr<NamedEncoding> EncodingNamed(absl::string_view name) {
   std::vector<std::string> names;
-  for (const FieldDescriptor* encoding : Encodings()) {
-    if (encoding->name() == name) return absl::OkStatus();
-    names.emplace_back(encoding->name());
+  for (const NamedEncoding& encoding : Encodings()) {
+    if (encoding.name == name) return encoding;
+    names.push_back(encoding.name);
   }
   return absl::InvalidArgumentError(
       absl::StrCat("encoding: got \"", name, "\", want one of ",
@@ -338,19 +403,22 @@ absl::StatusOr<int> ParseEnum(const EnumDescriptor& type,
   return value->number();
 }
 
+const FieldDescriptor* EncodingIn(const v1::TensorSpec& spec) {
+  return spec.GetReflection()->GetOneofFieldDescriptor(
+      spec, spec.GetDescriptor()->FindOneofByName("encoding"));
+}
+
 std::string EncodingText(const v1::TensorSpec& spec) {
-  for (const FieldDescriptor* encoding : Encodings()) {
-    if (!spec.GetReflection()->HasField(spec, encoding)) continue;
-    const Message& message = spec.GetReflection()->GetMessage(spec, encoding);
-    std::vector<const FieldDescriptor*> fields;
-    message.GetReflection()->ListFields(message, &fields);
-    std::string text(encoding->name());
-    for (const FieldDescriptor* field : fields) {
-      absl::StrAppend(&text, " ", field->name(), "=", ValueOf(message, *field));
-    }
-    return text;
+  const FieldDescriptor* encoding = EncodingIn(spec);
+  if (encoding == nullptr) return "";
+  const Message& message = spec.GetReflection()->GetMessage(spec, encoding);
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  std::string text(encoding->name());
+  for (const FieldDescriptor* field : fields) {
+    absl::StrAppend(&text, " ", field->name(), "=", ValueOf(message, *field));
   }
-  return "";
+  return text;
 }
 
 absl::Status SetField(absl::string_view name, absl::string_view value,
@@ -376,36 +444,38 @@ absl::Status SetField(absl::string_view name, absl::string_view value,
                        .Write(value));
     }
   }
-  const std::vector<std::string> names = SettableNames(*type);
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": no such field, want one of ",
-                   absl::StrJoin(names, ", "), DidYouMean(name, names)));
+  return NoSuchField(name, SettableNames(ArgumentsOf(*type)));
 }
 
-absl::Status SetEncoding(const std::string& encoding,
+absl::Status SetEncoding(const std::string& name,
                          const std::vector<std::string>& assignments,
                          v1::TensorSpec* spec) {
-  if (absl::Status known = CheckEncoding(encoding); !known.ok()) return known;
-  const FieldDescriptor* chosen =
-      v1::TensorSpec::descriptor()->FindFieldByName(encoding);
-  Message* message = spec->GetReflection()->MutableMessage(spec, chosen);
+  const auto encoding = EncodingNamed(name);
+  if (!encoding.ok()) return encoding.status();
+  const presets::Preset* preset = encoding->preset;
+  if (preset != nullptr) *spec = preset->spec();
+  Message* message =
+      spec->GetReflection()->MutableMessage(spec, encoding->field);
   std::set<std::string> seen;
   for (const std::string& assignment : assignments) {
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(assignment, absl::MaxSplits('=', 1));
     if (!absl::StrContains(assignment, '=')) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          encoding, ": got \"", assignment, "\", want FIELD=VALUE"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": got \"", assignment, "\", want FIELD=VALUE"));
     }
     if (!seen.insert(parts.first).second) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          encoding, ".", parts.first, ": given twice, want it once"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ".", parts.first, ": given twice, want it once"));
     }
     const absl::Status status =
-        Named(absl::StrCat(encoding, "."),
-              SetField(parts.first, parts.second, message));
+        Named(absl::StrCat(name, "."),
+              preset == nullptr
+                  ? SetField(parts.first, parts.second, message)
+                  : SetArgument(*encoding, parts.first, parts.second, message));
     if (!status.ok()) return status;
   }
+  if (preset != nullptr) ClearIdleFields(*preset, message);
   return absl::OkStatus();
 }
 

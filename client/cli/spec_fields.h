@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "attnbias/v1/service.pb.h"
+#include "presets/presets.pb.h"
 
 namespace attnbias {
 
@@ -25,29 +26,51 @@ namespace attnbias {
 inline constexpr absl::string_view kTableForms =
     "@FILE.safetensors:TENSOR, @FILE.npy, name:NAME or sha256:DIGEST";
 
-// The messages of TensorSpec's oneof `encoding`, in field order.
-std::vector<const google::protobuf::FieldDescriptor*> Encodings();
+// An encoding under a name that the tool accepts: its own, or a preset's.
+struct NamedEncoding {
+  std::string name;
+  // The encoding's field in TensorSpec.
+  const google::protobuf::FieldDescriptor* field;
+  // Null for the encoding's own name.
+  const presets::Preset* preset = nullptr;
+};
 
-// INVALID_ARGUMENT, with the names that there are, if no encoding has this one.
-absl::Status CheckEncoding(absl::string_view name);
+// An argument of an encoding, and the first field that has its value.
+struct Argument {
+  std::string name;
+  const google::protobuf::FieldDescriptor* field;
+};
+
+// Returns the messages of TensorSpec's oneof `encoding`, in field order, then
+// the presets.
+std::vector<NamedEncoding> Encodings();
+
+// INVALID_ARGUMENT, with all names, if no encoding has this one.
+absl::StatusOr<NamedEncoding> EncodingNamed(absl::string_view name);
+
+// Returns the fields that an encoding's name leaves open.
+std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding);
+std::vector<Argument> ArgumentsOf(const google::protobuf::Descriptor& type);
 
 // Whether a field is several messages, set by "layers.0.weight" and so on.
 bool HasParts(const google::protobuf::FieldDescriptor& field);
 
-// Names that an assignment may set: the fields, and for a table its layout.
-std::vector<std::string> SettableNames(
-    const google::protobuf::Descriptor& type);
+// Names that an assignment may set: arguments, and for a table its layout.
+std::vector<std::string> SettableNames(const std::vector<Argument>& arguments);
 
 // Sets a field of `message` by its name. INVALID_ARGUMENT begins with the name.
 // A range is A:B, or N for 0:N, a list 3,-1,3.
 absl::Status SetField(absl::string_view name, absl::string_view value,
                       google::protobuf::Message* message);
 
-// Chooses the encoding called `encoding` and sets its fields. INVALID_ARGUMENT
+// Chooses the encoding called `name` and sets its fields. INVALID_ARGUMENT
 // names the encoding or field, what came and what was wanted.
-absl::Status SetEncoding(const std::string& encoding,
+absl::Status SetEncoding(const std::string& name,
                          const std::vector<std::string>& assignments,
                          v1::TensorSpec* spec);
+
+// Returns the field of TensorSpec's oneof `encoding`; null if `spec` has none.
+const google::protobuf::FieldDescriptor* EncodingIn(const v1::TensorSpec& spec);
 
 // An encoding and its fields, as SetEncoding takes them; "" if `spec` has none.
 std::string EncodingText(const v1::TensorSpec& spec);

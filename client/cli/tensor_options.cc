@@ -31,9 +31,8 @@ Message* OwnerOf(const std::string& field, const FieldDescriptor& extent,
 
 absl::Status SetFlag(const std::string& name, const std::string& value,
                      const std::string& encoding, v1::TensorSpec* spec) {
-  const auto* type = v1::TensorSpec::descriptor();
   const FieldDescriptor& extent =
-      *type->FindFieldByName(ExtentOf(*type->FindFieldByName(encoding)));
+      *spec->GetDescriptor()->FindFieldByName(ExtentOf(*EncodingIn(*spec)));
   Message* owner = OwnerOf(name, extent, spec);
   if (owner == nullptr) {
     return absl::InvalidArgumentError(

@@ -204,7 +204,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"shaw { table { inline_table { shape: [2, 7, 16] } } } pair { "
              "query_length: 3 key_length: 4 }",
              "diagonals F32 TOEPLITZ 2,6,16 -2"},
-        Case{"conformer { dim: 16 } pair { query_length: 3 key_length: 3 }",
+        Case{"relative_sinusoidal { dim: 16 } pair { query_length: 3 "
+             "key_length: 3 }",
              "diagonals F32 TOEPLITZ 5,16 -2"},
         Case{"swin { window_height: 2 window_width: 3 num_heads: 4 }",
              "block F32 BLOCK_TOEPLITZ_2D 4,3,5"},

@@ -146,6 +146,20 @@ TEST(BuildSpec, ReadsTheMask) {
 }
 
 // What is wrong, and the whole message that says so.
+TEST(BuildSpec, TakesPresets) {
+  const auto built = [](const std::string& name,
+                        const std::vector<std::string>& fields) {
+    return EncodingText(
+        BuildSpec({.encoding = name, .fields = fields}).value());
+  };
+  EXPECT_EQ(built("xlnet", {"dim=8", "clamp_len=4"}),
+            "relative_sinusoidal dim=8 layout=concatenated left=4 right=4");
+  EXPECT_EQ(built("xlnet", {"clamp_len=4", "causal=true"}),
+            "relative_sinusoidal layout=concatenated left=4 causal=true");
+  EXPECT_EQ(built("symmetric_sinusoidal", {"layout=tensor2tensor"}),
+            "relative_sinusoidal layout=tensor2tensor symmetric=true");
+}
+
 struct Mistake {
   std::string name;
   TensorOptions options;
@@ -159,8 +173,8 @@ void PrintTo(const Mistake& mistake, std::ostream* out) {
 // "sinusoidal, t5, alibi, ..."
 std::string EncodingNames() {
   std::string names;
-  for (const auto* encoding : Encodings()) {
-    absl::StrAppend(&names, names.empty() ? "" : ", ", encoding->name());
+  for (const NamedEncoding& encoding : Encodings()) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", encoding.name);
   }
   return names;
 }
@@ -188,6 +202,17 @@ INSTANTIATE_TEST_SUITE_P(
                 "t5.slopes_layout: no such field, want one of num_heads, "
                 "num_buckets, max_distance, bidirectional, table, "
                 "table_layout, bucket_rule"},
+        Mistake{"ConstantOfAPreset",
+                {.encoding = "xlnet", .fields = {"layout=interleaved"}},
+                "xlnet.layout: no such field, want one of dim, base, sign, "
+                "symmetric, causal, clamp_len"},
+        Mistake{"ArgumentOfAPreset",
+                {.encoding = "xlnet", .fields = {"clamp_len=far"}},
+                "xlnet.clamp_len: got \"far\", want an integer of 64 bits"},
+        Mistake{"ExtentOfAPreset",
+                {.encoding = "xlnet", .flags = {{"positions", {"4"}}}},
+                "--positions: got a value, want none: the extent of xlnet is "
+                "pair"},
         Mistake{"NoEquals",
                 {.encoding = "alibi", .fields = {"num_heads"}},
                 "alibi: got \"num_heads\", want FIELD=VALUE"},

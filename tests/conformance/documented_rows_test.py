@@ -91,10 +91,10 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     "KERPLE": {None: [kerple_sandwich_test.test_kerple]},
     "DeBERTa": {None: [deberta_test.test_indices]},
     "Sinusoids of the distance": {
-        "`transformer_xl`": [relative_sinusoid_test.test_transformer_xl],
-        "`xlnet`": [relative_sinusoid_test.test_xlnet],
-        "`conformer`": [relative_sinusoid_test.test_conformer],
-        "`symmetric_sinusoidal`": [relative_sinusoid_test.test_symmetric_vectors_are_the_tables],
+        "TransformerXL": [relative_sinusoid_test.test_transformer_xl],
+        "XLNet": [relative_sinusoid_test.test_xlnet],
+        "Conformer": [relative_sinusoid_test.test_conformer],
+        "SymmetricSinusoidal": [relative_sinusoid_test.test_symmetric_vectors_are_the_tables],
     },
     "Rotary": {
         "`HALF`": [rotary_test.test_frameworks_angles],
@@ -200,7 +200,7 @@ BITS: dict[str, list[Any]] = {
     ],
 }
 # Contents and shapes, not what to ask for.
-CONTENTS = {"Encodings", "Fields", "Relative biases", "Vectors at relative positions"}
+CONTENTS = {"Encodings", "Fields", "Presets", "Relative biases", "Vectors at relative positions"}
 
 
 def rows() -> list[Row]:

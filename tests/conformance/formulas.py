@@ -283,28 +283,19 @@ def shaw(e: Any, buckets: bool) -> Formula:
     return number
 
 
-def distances(layout: str, *, forward_only: bool = False, symmetric: bool = False) -> Any:
-    def of(e: Any, _: bool) -> Formula:
-        own = layout
-        if symmetric:
-            own = enum(e, "layout", "INTERLEAVED")
-        only = forward_only
-        if "attn_type" in e.DESCRIPTOR.fields_by_name:
-            only = enum(e, "attn_type", "BIDIRECTIONAL") == "UNIDIRECTIONAL"
-        clamp = 1 << 62
-        if "clamp_len" in e.DESCRIPTOR.fields_by_name:
-            clamp = default(e, "clamp_len", clamp)
+def relative_sinusoidal(e: Any, _: bool) -> Formula:
+    row = sinusoidal(e)
+    sign = enum(e, "sign", "QUERY_MINUS_KEY")
 
-        def number(_h: int, i: int, j: int, column: int) -> mpf:
-            distance = min(max(abs(i - j) if symmetric else i - j, -clamp), clamp)
-            if only and i < j:
-                return mpf(0)
-            base = default(e, "base", 10000.0)
-            return sinusoid(distance, column, dim=e.dim, layout=own, base=base)
+    def number(_h: int, i: int, j: int, column: int) -> Any:
+        if e.causal and j > i:
+            return mpf(0)
+        relative = max(j - i, -default(e, "left", 1 << 62))
+        relative = min(relative, default(e, "right", 1 << 62))
+        distance = -relative if sign == "QUERY_MINUS_KEY" else relative
+        return row("", [abs(relative) if e.symmetric else distance], column)
 
-        return number
-
-    return of
+    return number
 
 
 def tupe_index(e: Any, i: int, j: int, inside: bool) -> int:
@@ -597,12 +588,17 @@ TABLES: dict[str, Any] = {
 }
 PAIRS: dict[str, Any] = {
     f.__name__: f
-    for f in (t5, learned_relative, kerple, sandwich, fire, dynamic_position_bias, deberta, shaw)
-} | {
-    "transformer_xl": distances("CONCATENATED", forward_only=True),
-    "xlnet": distances("CONCATENATED"),
-    "conformer": distances("INTERLEAVED"),
-    "symmetric_sinusoidal": distances("", symmetric=True),
+    for f in (
+        t5,
+        learned_relative,
+        kerple,
+        sandwich,
+        fire,
+        dynamic_position_bias,
+        deberta,
+        shaw,
+        relative_sinusoidal,
+    )
 }
 
 

@@ -4,17 +4,18 @@
 from types import SimpleNamespace
 from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
 import torch
 from bits import Array, assert_same_bits, to_array
 from bounds import assert_near
-from real import rounded_array, sinusoid
-from transformers import XLNetConfig, XLNetModel
+from formulas import relative_sinusoidal
+from real import rounded_array
+from transformers import Gemma3nAudioConfig, XLNetConfig, XLNetModel
 from transformers.models.fastspeech2_conformer.modeling_fastspeech2_conformer import (
     FastSpeech2ConformerRelPositionalEncoding,
 )
+from transformers.models.gemma3n.modeling_gemma3n import Gemma3nAudioRelativePositionEmbedding
 from transformers.models.nemotron_asr_streaming.modeling_nemotron_asr_streaming import (
     NemotronAsrStreamingEncoderRelPositionalEncoding,
 )
@@ -40,36 +41,50 @@ def distances(queries: int, keys: int) -> Array:
     return np.arange(queries)[:, None] + keys - queries - np.arange(keys)
 
 
+ENCODINGS: list[dict[str, Any]] = [
+    {"dim": 34},
+    {"dim": 11, "layout": "CONCATENATED"},
+    {"dim": 10, "layout": "CONCATENATED", "left": 7, "right": 3},
+    {"dim": 10, "left": 12, "causal": True},
+    {"dim": 6, "symmetric": True, "right": 1},
+    {"dim": 7, "layout": "TENSOR2TENSOR", "max_timescale": 300.0},
+    {"dim": 8, "layout": "TENSOR2TENSOR", "min_timescale": 2.0, "sign": "KEY_MINUS_QUERY"},
+]
+
+
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
-@pytest.mark.parametrize(
-    ("encoding", "layout"),
-    [
-        (attnbias.Conformer(dim=34), "INTERLEAVED"),
-        (attnbias.XLNet(dim=10), "CONCATENATED"),
-        (attnbias.XLNet(dim=10, clamp_len=7), "CONCATENATED"),
-        (attnbias.TransformerXL(dim=10, clamp_len=12), "CONCATENATED"),
-        (attnbias.SymmetricSinusoidal(dim=6), "INTERLEAVED"),
-    ],
-    ids=lambda value: value.field if isinstance(value, attnbias.Encoding) else value,
-)
+@pytest.mark.parametrize("fields", ENCODINGS, ids=str)
 def test_every_number_is_the_real_one_rounded_once(
-    client: attnbias.Client, encoding: Any, layout: str, dtype: str
+    client: attnbias.Client, fields: dict[str, Any], dtype: str
 ) -> None:
     queries, keys = 9, 23
+    encoding = attnbias.RelativeSinusoidal(**fields)
     got = client.get(
         encoding, query_length=queries, key_length=keys, alignment="end", data_type=dtype
     ).view()
-    clamp = getattr(encoding, "clamp_len", None) or keys
-    symmetric = isinstance(encoding, attnbias.SymmetricSinusoidal)
-    wanted = []
-    for distance in distances(queries, keys).ravel().tolist():
-        d = min(max(abs(distance) if symmetric else distance, -clamp), clamp)
-        zero = distance < 0 and isinstance(encoding, attnbias.TransformerXL)
-        wanted += [
-            mpmath.mpf(0) if zero else sinusoid(d, c, dim=encoding.dim, layout=layout)
-            for c in range(encoding.dim)
-        ]
+    number = relative_sinusoidal(encoding.to_spec().relative_sinusoidal, False)
+    wanted = [
+        number(0, i + keys - queries, j, column)
+        for i in range(queries)
+        for j in range(keys)
+        for column in range(encoding.dim)
+    ]
     assert_same_bits(got, rounded_array(wanted, dtype).reshape(queries, keys, encoding.dim))
+
+
+def test_gemma_3n(client: attnbias.Client) -> None:
+    config = Gemma3nAudioConfig(hidden_size=32, conf_num_attention_heads=2)
+    config.conf_attention_context_right = 5
+    peer = Gemma3nAudioRelativePositionEmbedding(config)
+    distance = np.arange(peer.max_backward, -peer.max_forward - 1, -1)
+    want = peer._get_timing_signal_1d_pos(torch.tensor(distance), torch.float32)
+    got = client.get(
+        attnbias.RelativeSinusoidal(dim=32, layout="tensor2tensor"),
+        query_length=peer.max_backward + 1,
+        key_length=peer.max_forward + 1,
+        alignment="start",
+    )
+    assert_near(got.diagonals, to_array(want[0]), distance)
 
 
 def xlnet_vectors(queries: int, keys: int, dim: int, **options: Any) -> Array:
@@ -91,7 +106,7 @@ def test_xlnet(client: attnbias.Client, queries: int, keys: int, clamp_len: int 
     want = xlnet_vectors(queries, keys, 16, attn_type="bi", clamp_len=clamp_len or -1)
     assert_near(got.view(), want, distance)
 
-    encoding = attnbias.XLNet(dim=16, clamp_len=clamp_len, attn_type="UNIDIRECTIONAL")
+    encoding = attnbias.XLNet(dim=16, clamp_len=clamp_len, causal=True)
     uni = client.get(encoding, **extent).view()
     want = xlnet_vectors(queries, keys, 16, attn_type="uni", clamp_len=clamp_len or -1)
     seen = distance >= 0
@@ -105,11 +120,13 @@ def test_xlnet_of_both_directions(client: attnbias.Client) -> None:
         vocab_size=8, d_model=16, n_layer=1, n_head=2, d_inner=4, bi_data=True, attn_type="bi"
     )
     encodings = to_array(XLNetModel(config).relative_positional_encoding(30, 40, bsz=2))
+    signs: tuple[Any, ...] = ("query_minus_key", "key_minus_query")
     distance = 40 - np.arange(len(encodings))
-    for half, sign in ((0, 1), (1, -1)):
-        table = attnbias.Sinusoidal(dim=16, layout="CONCATENATED")
-        got = client.get(table, position_ids=(sign * distance).tolist())
-        assert_near(got, encodings[:, half], distance)
+    for half, sign in enumerate(signs):
+        got = client.get(
+            attnbias.XLNet(dim=16, sign=sign), query_length=30, key_length=41, alignment="end"
+        )
+        assert_near(got.diagonals[: len(encodings)], encodings[:, half], distance)
 
 
 @pytest.mark.parametrize("length", [1, 4, 65, 400])

@@ -19,8 +19,16 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr auto kConcatenated = v1::SINUSOIDAL_LAYOUT_CONCATENATED;
+const SinusoidTable kTable = {.dim = 8, .layout = kConcatenated};
 // Instead of a distance, where the vector is zero.
 constexpr int64_t kZero = std::numeric_limits<int64_t>::max();
+
+// Returns a text of kTable's sinusoids.
+std::string Sinusoids(const std::string& fields = "") {
+  return absl::StrCat(
+      "relative_sinusoidal {dim: 8 layout: SINUSOIDAL_LAYOUT_CONCATENATED ",
+      fields, "}");
+}
 
 v1::TensorSpec Spec(const std::string& text) {
   return Parse<v1::TensorSpec>(text);
@@ -63,60 +71,58 @@ std::vector<int64_t> Distances(const v1::TensorSpec& spec,
   return distances;
 }
 
-TEST(TransformerXl, HasTheDistancesOfItsRelativeShift) {
-  const SinusoidTable table = {.dim = 8, .layout = kConcatenated};
-  EXPECT_THAT(Distances(EndAligned("transformer_xl {dim: 8}", 1, 5), table),
-              ElementsAre(4, 3, 2, 1, 0));
-  EXPECT_THAT(
-      Distances(EndAligned("transformer_xl {dim: 8 clamp_len: 2}", 1, 5),
-                table),
-      ElementsAre(2, 2, 2, 1, 0));
-  EXPECT_THAT(
-      Distances(Dense(EndAligned("transformer_xl {dim: 8}", 3, 5)), table),
-      ElementsAre(2, 1, 0, kZero, kZero,  //
-                  3, 2, 1, 0, kZero,      //
-                  4, 3, 2, 1, 0));
-}
-
-TEST(Xlnet, HasTheDistancesOfItsRelativeShift) {
-  const SinusoidTable table = {.dim = 8, .layout = kConcatenated};
-  EXPECT_THAT(Distances(Dense(EndAligned("xlnet {dim: 8}", 3, 5)), table),
+TEST(RelativeSinusoidal, HasTheDistancesOfRelativeShifts) {
+  EXPECT_THAT(Distances(Dense(EndAligned(Sinusoids(), 3, 5)), kTable),
               ElementsAre(2, 1, 0, -1, -2,  //
                           3, 2, 1, 0, -1,   //
                           4, 3, 2, 1, 0));
-  EXPECT_THAT(Distances(EndAligned("xlnet {dim: 8 clamp_len: 1}", 3, 5), table),
-              ElementsAre(1, 1, 1, 1, 0, -1, -1));
-  EXPECT_THAT(
-      Distances(
-          EndAligned("xlnet {dim: 8 attn_type: XLNET_ATTENTION_UNIDIRECTIONAL}",
-                     3, 5),
-          table),
-      ElementsAre(4, 3, 2, 1, 0, kZero, kZero));
+  const std::string from_query =
+      Sinusoids("sign: RELATIVE_SIGN_KEY_MINUS_QUERY");
+  EXPECT_THAT(Distances(Dense(EndAligned(from_query, 3, 5)), kTable),
+              ElementsAre(-2, -1, 0, 1, 2,   //
+                          -3, -2, -1, 0, 1,  //
+                          -4, -3, -2, -1, 0));
 }
 
-TEST(Conformer, HasTheDistancesOfEspnet) {
+TEST(RelativeSinusoidal, HasZerosToTheRightIfCausal) {
   EXPECT_THAT(
-      Distances(Dense(EndAligned("conformer {dim: 8}", 4, 4)), {.dim = 8}),
-      ElementsAre(0, -1, -2, -3,  //
-                  1, 0, -1, -2,   //
-                  2, 1, 0, -1,    //
-                  3, 2, 1, 0));
+      Distances(Dense(EndAligned(Sinusoids("causal: true"), 3, 5)), kTable),
+      ElementsAre(2, 1, 0, kZero, kZero,  //
+                  3, 2, 1, 0, kZero,      //
+                  4, 3, 2, 1, 0));
+  EXPECT_THAT(
+      Distances(EndAligned(Sinusoids("causal: true left: 2"), 3, 5), kTable),
+      ElementsAre(2, 2, 2, 1, 0, kZero, kZero));
 }
 
-TEST(SymmetricSinusoidal, IsBlindToDirection) {
-  const v1::TensorSpec spec = Dense(Spec("symmetric_sinusoidal {dim: 8}"));
-  EXPECT_THAT(Distances(OverPairs(spec, 3, 5, 2), {.dim = 8}),
+TEST(RelativeSinusoidal, RepeatsTheFarthestVectorOfEachSide) {
+  const auto of = [](const std::string& fields) {
+    return Distances(EndAligned(Sinusoids(fields), 4, 5), kTable);
+  };
+  EXPECT_THAT(of("left: 1 right: 1"), ElementsAre(1, 1, 1, 1, 0, -1, -1, -1));
+  EXPECT_THAT(of("left: 3 right: 2"), ElementsAre(3, 3, 2, 1, 0, -1, -2, -2));
+  EXPECT_THAT(of("left: 2"), ElementsAre(2, 2, 2, 1, 0, -1, -2, -3));
+  EXPECT_THAT(of("right: 1"), ElementsAre(4, 3, 2, 1, 0, -1, -1, -1));
+  EXPECT_THAT(of("right: 2 sign: RELATIVE_SIGN_KEY_MINUS_QUERY"),
+              ElementsAre(-4, -3, -2, -1, 0, 1, 2, 2));
+  EXPECT_THAT(of("left: 3 right: 2 symmetric: true"),
+              ElementsAre(3, 3, 2, 1, 0, 1, 2, 2));
+}
+
+TEST(RelativeSinusoidal, DropsTheDirectionIfSymmetric) {
+  const v1::TensorSpec spec = Dense(Spec(Sinusoids("symmetric: true")));
+  EXPECT_THAT(Distances(OverPairs(spec, 3, 5, 2), kTable),
               ElementsAre(2, 1, 0, 1, 2,  //
                           3, 2, 1, 0, 1,  //
                           4, 3, 2, 1, 0));
-  EXPECT_THAT(Distances(OverPairs(spec, 3, 5), {.dim = 8}),
+  EXPECT_THAT(Distances(OverPairs(spec, 3, 5), kTable),
               ElementsAre(0, 1, 2, 3, 4,  //
                           1, 0, 1, 2, 3,  //
                           2, 1, 0, 1, 2));
 }
 
 // Numbers of the papers' formulas at 50 digits, from mpmath.
-TEST(RelativeSinusoid, HasLiteralNumbers) {
+TEST(RelativeSinusoidal, HasLiteralNumbers) {
   EngineHarness engine;
   const auto at_distance = [&](const char* encoding, int64_t distance) {
     return engine.Numbers(
@@ -129,56 +135,60 @@ TEST(RelativeSinusoid, HasLiteralNumbers) {
   const auto near = [](double value) {
     return ::testing::DoubleNear(value, 5e-13);
   };
-  EXPECT_THAT(at_distance("conformer {dim: 6}", 5),
+  EXPECT_THAT(at_distance("relative_sinusoidal {dim: 6}", 5),
               ElementsAre(near(s[0]), near(c[0]), near(s[1]), near(c[1]),
                           near(s[2]), near(c[2])));
-  EXPECT_THAT(at_distance("xlnet {dim: 6}", -5),
+  EXPECT_THAT(at_distance("relative_sinusoidal {dim: 6 "
+                          "layout: SINUSOIDAL_LAYOUT_CONCATENATED}",
+                          -5),
               ElementsAre(near(-s[0]), near(-s[1]), near(-s[2]), near(c[0]),
                           near(c[1]), near(c[2])));
-  EXPECT_THAT(at_distance("symmetric_sinusoidal {dim: 6}", -5),
+  EXPECT_THAT(at_distance("relative_sinusoidal {dim: 6 symmetric: true}", -5),
               ElementsAre(near(s[0]), near(c[0]), near(s[1]), near(c[1]),
                           near(s[2]), near(c[2])));
-  EXPECT_THAT(at_distance("transformer_xl {dim: 6}", 5),
-              ElementsAre(near(s[0]), near(s[1]), near(s[2]), near(c[0]),
-                          near(c[1]), near(c[2])));
+  // sin and cos of 5 and of 5 / 400, with a zero column.
+  EXPECT_THAT(at_distance("relative_sinusoidal {dim: 5 max_timescale: 400 "
+                          "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR}",
+                          -5),
+              ElementsAre(near(-s[0]), near(-.012499674482), near(c[0]),
+                          near(.999921876017), 0));
 }
 
-TEST(RelativeSinusoid, HasTheTablesRowsToTheBit) {
+TEST(RelativeSinusoidal, HasTheTablesRowsToTheBit) {
   EngineHarness engine;
   constexpr int64_t kLength = 150;
   for (const DataType type : kFloatTypes) {
-    for (const int64_t dim : {2, 6, 64, 130}) {
-      for (const double scale : {1.0, -0.3}) {
+    for (const int64_t dim : {1, 2, 5, 64, 131}) {
+      for (const char* layout :
+           {"INTERLEAVED", "CONCATENATED", "TENSOR2TENSOR"}) {
         const int64_t row = dim * SizeOf(type);
         const auto spec = [&](const std::string& encoding,
                               const std::string& rest = "") {
-          return WithOutput(
-              Spec(absl::StrCat(encoding, " {dim: ", dim, rest, "}")),
-              Typed(type) + Scaled(scale));
+          return WithOutput(Spec(absl::StrCat(encoding, " {dim: ", dim,
+                                              " layout: SINUSOIDAL_LAYOUT_",
+                                              layout, " ", rest, "}")),
+                            Typed(type) + Scaled(-0.3));
         };
-        const auto table = [&](const std::string& layout) {
-          return engine.Whole(OverPositions(
-              spec("sinusoidal", " layout: SINUSOIDAL_LAYOUT_" + layout),
-              1 - kLength, kLength));
+        const std::string table = engine.Whole(
+            OverPositions(spec("sinusoidal"), 1 - kLength, kLength));
+        const auto diagonals = [&](const std::string& rest = "") {
+          return engine.Whole(
+              OverPairs(spec("relative_sinusoidal", rest), kLength, kLength));
         };
-        const auto diagonals = [&](const std::string& encoding) {
-          return engine.Whole(OverPairs(spec(encoding), kLength, kLength));
-        };
-        const std::string interleaved = table("INTERLEAVED");
-        const std::string concatenated = table("CONCATENATED");
-        const std::string conformer = diagonals("conformer");
-        const std::string xlnet = diagonals("xlnet");
-        const std::string xl = diagonals("transformer_xl");
-        const std::string symmetric = diagonals("symmetric_sinusoidal");
+        const std::string plain = diagonals();
+        const std::string causal = diagonals("causal: true");
+        const std::string symmetric = diagonals("symmetric: true");
+        const std::string turned =
+            diagonals("sign: RELATIVE_SIGN_KEY_MINUS_QUERY");
         for (int64_t r = 1 - kLength; r < kLength; ++r) {
           const auto row_of = [&](const std::string& bytes, int64_t position) {
             return bytes.substr((position + kLength - 1) * row, row);
           };
-          ASSERT_EQ(row_of(conformer, r), row_of(interleaved, -r)) << r;
-          ASSERT_EQ(row_of(xlnet, r), row_of(concatenated, -r)) << r;
-          ASSERT_EQ(row_of(symmetric, r), row_of(interleaved, std::abs(r)));
-          ASSERT_EQ(row_of(xl, r),
-                    r > 0 ? std::string(row, '\0') : row_of(concatenated, -r));
+          ASSERT_EQ(row_of(plain, r), row_of(table, -r)) << r;
+          ASSERT_EQ(row_of(turned, r), row_of(table, r)) << r;
+          ASSERT_EQ(row_of(symmetric, r), row_of(table, std::abs(r))) << r;
+          ASSERT_EQ(row_of(causal, r),
+                    r > 0 ? std::string(row, '\0') : row_of(table, -r));
         }
       }
     }
@@ -204,48 +214,55 @@ void ExpectRounded(const std::string& encoding, const SinusoidTable& table,
   }
 }
 
-TEST(RelativeSinusoid, IsRoundedOnceFarAwayClampedAndScaled) {
+TEST(RelativeSinusoidal, IsRoundedOnceFarAwayClampedAndScaled) {
   const int64_t most = (int64_t{1} << 40) - 4;
   for (const int64_t offset :
        {int64_t{0}, int64_t{1000003}, int64_t{-77777}, most, -most}) {
-    ExpectRounded("xlnet {dim: 10 base: 500}",
-                  {.dim = 10, .base = 500, .layout = kConcatenated}, offset,
-                  most * 2);
-    ExpectRounded("conformer {dim: 10}", {.dim = 10}, offset, most * 2, 1.7);
-    ExpectRounded("xlnet {dim: 10 clamp_len: 2}",
-                  {.dim = 10, .layout = kConcatenated}, offset, 2, -1e-30);
+    ExpectRounded("relative_sinusoidal {dim: 10 base: 500}",
+                  {.dim = 10, .base = 500}, offset, most * 2);
+    ExpectRounded("relative_sinusoidal {dim: 10}", {.dim = 10}, offset,
+                  most * 2, 1.7);
+    ExpectRounded("relative_sinusoidal {dim: 10 left: 2 right: 2}", {.dim = 10},
+                  offset, 2, -1e-30);
   }
 }
 
-TEST(RelativeSinusoid, EndsWherePositionsEnd) {
+TEST(RelativeSinusoidal, EndsWherePositionsEnd) {
   EngineHarness engine;
   constexpr int64_t kMost = int64_t{1} << 40;
-  const v1::TensorSpec conformer = Spec("conformer {dim: 2}");
-  const v1::TensorSpec xl = Spec("transformer_xl {dim: 2}");
-  EXPECT_THAT(engine.MakePlan(OverPairs(conformer, 1, 1, kMost)), IsOk());
-  EXPECT_THAT(engine.MakePlan(OverPairs(conformer, 2, 1, kMost)),
+  const auto over = [](const std::string& fields, int64_t queries, int64_t keys,
+                       int64_t offset) {
+    return OverPairs(
+        Spec(absl::StrCat("relative_sinusoidal {dim: 2 ", fields, "}")),
+        queries, keys, offset);
+  };
+  const auto ends =
+      StatusIs(absl::StatusCode::kOutOfRange,
+               HasSubstr("which is all that relative_sinusoidal has"));
+  EXPECT_THAT(engine.MakePlan(over("", 1, 1, kMost)), IsOk());
+  EXPECT_THAT(engine.MakePlan(over("", 2, 1, kMost)),
               StatusIs(absl::StatusCode::kOutOfRange,
                        HasSubstr("relative positions in [-1099511627777, "
                                  "-1099511627775), want them in "
                                  "[-1099511627776, 1099511627777)")));
-  EXPECT_THAT(engine.MakePlan(OverPairs(conformer, 1, 2, -kMost)),
-              StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("conformer")));
-  EXPECT_THAT(engine.MakePlan(OverPairs(xl, 2, 1, kMost)),
-              StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("has")));
-  // Zero to the right, and the same for all beyond a clamp.
-  EXPECT_THAT(engine.Numbers(OverPairs(xl, 1, 2, -kMost)),
+  EXPECT_THAT(engine.MakePlan(over("", 1, 2, -kMost)), ends);
+  EXPECT_THAT(engine.MakePlan(over("causal: true", 2, 1, kMost)), ends);
+  EXPECT_THAT(engine.MakePlan(over("right: 7", 2, 1, kMost)), ends);
+  EXPECT_THAT(engine.MakePlan(over("left: 7", 1, 2, -kMost)), ends);
+  // Zero to the right, and the same for all beyond a side's farthest.
+  EXPECT_THAT(engine.Numbers(over("causal: true", 1, 2, -kMost)),
               ElementsAre(0, 0, 0, 0));
-  const v1::TensorSpec clamped = Spec("xlnet {dim: 2 clamp_len: 7}");
-  EXPECT_EQ(engine.Numbers(OverPairs(clamped, 1, 1, kMost)),
-            engine.Numbers(OverPairs(clamped, 1, 1, 7)));
-  EXPECT_EQ(engine.Numbers(OverPairs(clamped, 1, 2, -kMost)),
-            engine.Numbers(OverPairs(clamped, 1, 2, -100)));
+  EXPECT_EQ(engine.Numbers(over("left: 7", 2, 1, kMost)),
+            engine.Numbers(over("left: 7", 2, 1, 8)));
+  EXPECT_EQ(engine.Numbers(over("right: 7", 1, 2, -kMost)),
+            engine.Numbers(over("right: 7", 1, 2, -100)));
 }
 
-TEST(RelativeSinusoid, DoesNotDependOnHowItIsCut) {
+TEST(RelativeSinusoidal, DoesNotDependOnHowItIsCut) {
   for (const char* encoding :
-       {"xlnet {dim: 12 clamp_len: 20}", "transformer_xl {dim: 12}",
-        "symmetric_sinusoidal {dim: 12}"}) {
+       {"relative_sinusoidal {dim: 12 left: 20 right: 10}",
+        "relative_sinusoidal {dim: 12 causal: true}",
+        "relative_sinusoidal {dim: 12 symmetric: true}"}) {
     const auto evaluator =
         MakeWith(Spec(encoding))
             ->prepare({DataType::kF32}, *SupportedKernelSets().front());
@@ -262,17 +279,25 @@ TEST(RelativeSinusoid, DoesNotDependOnHowItIsCut) {
   }
 }
 
-TEST(RelativeSinusoid, IsRefusedByName) {
+TEST(RelativeSinusoidal, IsRefusedByName) {
   const auto refused = [](const std::string& message) {
     return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(message));
   };
-  EXPECT_THAT(RefusalOf(Spec("symmetric_sinusoidal {dim: 2 "
-                             "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR}")),
-              refused("symmetric_sinusoidal.layout: got TENSOR2TENSOR, want "
-                      "INTERLEAVED or CONCATENATED"));
-  EXPECT_THAT(EngineHarness().MakePlan(WithOutput(
-                  EndAligned("xlnet {dim: 2}", 3, 3), "mask {causal: true}")),
-              refused("output.mask: got a mask, want none: xlnet"));
+  EXPECT_THAT(
+      RefusalOf(Spec("relative_sinusoidal {dim: 2 min_timescale: 30 "
+                     "max_timescale: 20 "
+                     "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR}")),
+      refused("relative_sinusoidal.max_timescale: got 20, want at least 30"));
+  EXPECT_THAT(RefusalOf(Spec(Sinusoids("symmetric: true "
+                                       "sign: RELATIVE_SIGN_KEY_MINUS_QUERY"))),
+              refused("relative_sinusoidal.sign: got KEY_MINUS_QUERY, want "
+                      "none: symmetric is set"));
+  EXPECT_THAT(RefusalOf(Spec(Sinusoids("causal: true right: 1"))),
+              refused("relative_sinusoidal.right: got 1, want none: causal is "
+                      "set"));
+  EXPECT_THAT(EngineHarness().MakePlan(WithOutput(EndAligned(Sinusoids(), 3, 3),
+                                                  "mask {causal: true}")),
+              refused("output.mask: got a mask, want none: relative_sinusoid"));
 }
 
 }  // namespace

@@ -30,20 +30,23 @@ v1::TensorSpec RandomShaw(const std::vector<int64_t>& shape) {
   return spec;
 }
 
-v1::TensorSpec Xlnet(int dim) {
+v1::TensorSpec Sinusoids(int dim) {
   v1::TensorSpec spec;
-  spec.mutable_xlnet()->set_dim(dim);
+  spec.mutable_relative_sinusoidal()->set_dim(dim);
   return spec;
 }
 
 std::vector<Vectors> AllVectors() {
-  return {{Parse<v1::TensorSpec>("transformer_xl {dim: 6 clamp_len: 4}"), 1, 6},
-          {Xlnet(10), 1, 10},
-          {Parse<v1::TensorSpec>("conformer {dim: 34}"), 1, 34},
-          {Parse<v1::TensorSpec>("symmetric_sinusoidal {dim: 2}"), 1, 2},
-          {RandomShaw({8, 5}), 1, 5},
-          {RandomShaw({8, 1}), 1, 1},
-          {RandomShaw({3, 8, 7}), 3, 7}};
+  return {
+      {Parse<v1::TensorSpec>(
+           "relative_sinusoidal {dim: 6 left: 4 causal: true}"),
+       1, 6},
+      {Sinusoids(10), 1, 10},
+      {Parse<v1::TensorSpec>("relative_sinusoidal {dim: 2 symmetric: true}"), 1,
+       2},
+      {RandomShaw({8, 5}), 1, 5},
+      {RandomShaw({8, 1}), 1, 1},
+      {RandomShaw({3, 8, 7}), 3, 7}};
 }
 
 // Lengths on both sides of where rows become slices.
@@ -176,7 +179,7 @@ TEST(Vectors, AreTheSameHoweverTheyAreRead) {
 TEST(Vectors, MayBeWiderThanAChunk) {
   EngineHarness engine;
   const auto spec = Parse<v1::TensorSpec>(
-      "conformer {dim: 65536} pair {query_length: 3 key_length: 3} "
+      "relative_sinusoidal {dim: 65536} pair {query_length: 3 key_length: 3} "
       "output {data_type: DATA_TYPE_F64 form: FORM_DENSE}");
   const PlanPtr plan = engine.Plan(spec);
   EXPECT_THAT(plan->parts()[0].shape, ElementsAre(3, 3, 65536));
@@ -195,9 +198,9 @@ TEST(Vectors, MayBeWiderThanAChunk) {
 
 TEST(Vectors, OfOneComputationServeEveryWindow) {
   EngineHarness engine;
-  const v1::TensorSpec all = OverPairs(Xlnet(16), 300, 300);
+  const v1::TensorSpec all = OverPairs(Sinusoids(16), 300, 300);
   engine.Whole(all);
-  engine.Whole(WithOutput(OverPairs(Xlnet(16), 10, 10), kDense));
+  engine.Whole(WithOutput(OverPairs(Sinusoids(16), 10, 10), kDense));
   engine.Whole(With(all, "pair {queries {begin: 299 end: 300}}"));
   EXPECT_EQ(engine.computed(), 1);
 }
@@ -207,7 +210,7 @@ TEST(Vectors, HaveNoHeadsToChooseWhereHeadsShareThem) {
   const auto first_head = [](const v1::TensorSpec& spec) {
     return With(OverPairs(spec, 3, 3), "pair {heads {end: 1}}");
   };
-  EXPECT_THAT(engine.MakePlan(first_head(Xlnet(2))),
+  EXPECT_THAT(engine.MakePlan(first_head(Sinusoids(2))),
               IsInvalid("pair.heads: got [0, 1), want none"));
   EXPECT_THAT(engine.MakePlan(first_head(RandomShaw({2, 8, 3}))), IsOk());
 }
@@ -217,8 +220,8 @@ TEST(Vectors, ThatWouldOverflowAreRefused) {
   constexpr int64_t kMost = int64_t{1} << 40;
   EXPECT_THAT(
       EngineHarness().MakePlan(
-          With(OverPairs(WithOutput(Xlnet(65536), kDense), kMost, kMost),
-               "xlnet {clamp_len: 1}")),
+          With(OverPairs(WithOutput(Sinusoids(65536), kDense), kMost, kMost),
+               "relative_sinusoidal {left: 1 right: 1}")),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("want at most")));
 }
 

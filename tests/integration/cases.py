@@ -423,9 +423,6 @@ TIED: dict[str, Callable[[Random], Fields]] = {
     "dynamic_position_bias": _dynamic_position_bias,
     "deberta": _deberta,
     "shaw": _shaw,
-    "symmetric_sinusoidal": lambda random: {
-        "layout": _pick(random, None, "INTERLEAVED", "CONCATENATED")
-    },
     "swin_v2": lambda random: {
         f"pretrained_window_{side}": _pick(random, None, 8) for side in ("height", "width")
     },

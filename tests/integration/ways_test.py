@@ -222,14 +222,10 @@ def all_fields(descriptor: Any) -> set[str]:
     return every
 
 
-# What an encoding refuses of a type that it shares with another.
-REFUSED = {"symmetric_sinusoidal": {"SINUSOIDAL_LAYOUT_TENSOR2TENSOR"}}
-
-
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_cases_reach_every_field(encoding: str) -> None:
     reached: set[str] = set()
     for seed in range(200):
         reached |= fields_reached(getattr(case_of(encoding, seed).spec(), encoding))
     descriptor = message("TensorSpec").DESCRIPTOR.fields_by_name[encoding].message_type
-    assert all_fields(descriptor) - reached == REFUSED.get(encoding, set())
+    assert all_fields(descriptor) - reached == set()

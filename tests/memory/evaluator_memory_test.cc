@@ -109,10 +109,9 @@ std::vector<v1::TensorSpec> Sinusoids() {
       "multi_axis_sinusoidal {dim: 65536 num_axes: 4 "
       "  layout: MULTI_AXIS_LAYOUT_INTERLEAVED "
       "  axis_lengths: [1, 2, 3, 4] axis_offset: -0.5}",
-      "transformer_xl {dim: 65536}",
-      "xlnet {dim: 65536 clamp_len: 3}",
-      "conformer {dim: 65536}",
-      "symmetric_sinusoidal {dim: 65536}",
+      "relative_sinusoidal {dim: 65536 causal: true}",
+      "relative_sinusoidal {dim: 65536 left: 3 right: 3}",
+      "relative_sinusoidal {dim: 65536 symmetric: true}",
   });
 }
 

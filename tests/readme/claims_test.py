@@ -26,10 +26,7 @@ PAGES = [
 SINES = [
     attnbias.Sinusoidal,
     attnbias.MultiAxisSinusoidal,
-    attnbias.TransformerXL,
-    attnbias.XLNet,
-    attnbias.Conformer,
-    attnbias.SymmetricSinusoidal,
+    attnbias.RelativeSinusoidal,
     attnbias.Rotary,
     attnbias.Xpos,
 ]

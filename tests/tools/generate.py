@@ -4,8 +4,8 @@
 Usage: python -m tests.tools.generate [--check]
 
 With --check nothing is written, and a file that is not current is an error. The contract in proto/
-is the source: its comments, rules and options. A page has generated parts between the lines
-"<!-- generated: NAME -->" and "<!-- end -->".
+is the source: its comments, rules and options; and the presets beside it. A page has generated
+parts between the lines "<!-- generated: NAME -->" and "<!-- end -->".
 """
 
 import json
@@ -16,15 +16,16 @@ import tempfile
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from google.protobuf import descriptor_pool
+from google.protobuf import descriptor_pool, message_factory, text_format
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from tests.tools import models_table
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "client/python/src/attnbias"
+GO_PRESETS = ROOT / "client/go/attnbias/presets.go"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WIDTH = 100
 
@@ -75,8 +76,52 @@ OVERLOADS = """
         def __init__(self, **fields: Any) -> None: ...
 """
 
+PRESETS = """\
+from typing import TYPE_CHECKING
+
+from attnbias._encodings import {}
+
+if TYPE_CHECKING:
+    from attnbias._choices import {}
+
+__all__ = {}
+"""
+PRESET = '''
+
+def {name}(  # noqa: N802
+    {parameters},
+) -> {kind}:
+    """{docstring}
+    """
+    encoding = {kind}({values})
+    return encoding.named("{name}", {renamed})
+'''
+GO_PRESETS_FILE = """\
+// SPDX-License-Identifier: Apache-2.0
+// Code generated from proto/presets by ./dev generate. DO NOT EDIT.
+
+package attnbias
+
+import "github.com/attnbias/attnbias/client/go/attnbiaspb"
+"""
+GO_PRESET = """
+{comment}
+type {name} struct {{
+{fields}
+}}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p {name}) Encoding() *attnbiaspb.TensorSpec_{kind} {{
+	encoding := &attnbiaspb.{kind}{{
+{values}
+}}
+{others}
+	return &attnbiaspb.TensorSpec_{kind}{{{kind}: encoding}}
+}}
+"""
+
 # Classes whose spelling does not follow from their message's.
-NAMES = {"Alibi": "ALiBi", "TransformerXl": "TransformerXL", "Xlnet": "XLNet"}
+NAMES = {"Alibi": "ALiBi"}
 ARRAY = "npt.NDArray[Any]"
 RESULTS = {
     "TOEPLITZ": "Toeplitz",
@@ -99,7 +144,7 @@ def read_contract() -> tuple[Any, dict[str, str]]:
     with tempfile.NamedTemporaryFile() as file:
         ours = ["options", "tensor", "encodings", "logits", "service"]
         command = ["protoc", "-I.", "--include_source_info", f"--descriptor_set_out={file.name}"]
-        command += [f"attnbias/v1/{name}.proto" for name in ours]
+        command += [*(f"attnbias/v1/{name}.proto" for name in ours), "presets/presets.proto"]
         subprocess.run(command, cwd=ROOT / "proto", check=True)
         files = FileDescriptorSet.FromString(Path(file.name).read_bytes()).file
     comments: dict[str, str] = {}
@@ -269,13 +314,14 @@ def type_of(field: Any) -> str:
     return f"Sequence[{kind}]" if field.is_repeated else kind
 
 
-def attribute(field: Any) -> str:
-    """Declares a field of a dataclass."""
+def attribute(field: Any, name: str = "") -> str:
+    """Declares a field of a dataclass, or a parameter."""
+    name = name or field.name
     if is_required(field):
-        return f"{field.name}: {type_of(field)}"
+        return f"{name}: {type_of(field)}"
     if type_of(field) == "bool" and not field.has_presence:
-        return f"{field.name}: bool = False"
-    return f"{field.name}: {type_of(field)}{'' if is_table(field) else ' | None'} = None"
+        return f"{name}: bool = False"
+    return f"{name}: {type_of(field)}{'' if is_table(field) else ' | None'} = None"
 
 
 def attributes_of(message: Any) -> tuple[list[Any], list[Any]]:
@@ -294,16 +340,20 @@ def described_values(enum: Any, default: str) -> str:
     return "".join(lines)
 
 
-def described(field: Any) -> str:
-    """Describes a field in the docstring of its class."""
-    rule, sentences = rule_of(field), [comment_of(field.containing_type, field)]
+def described(field: Any, name: str = "", doc: str = "", constants: Iterable[str] = ()) -> str:
+    """Describes a field in the docstring of its class; or of a preset, under a name there."""
+    rule, sentences = rule_of(field), [doc or comment_of(field.containing_type, field)]
     assert sentences[0], f"{field.full_name} has no comment"
     sentences += [f"Shape `[{rule.shape}]`."] if rule.shape else []
     bounds = bounds_of(field)
     sentences += [f"{bounds[0].upper()}{bounds[1:]}."] if bounds else []
     default = giver_of(field) or ("" if field.enum_type else rule.default)
     sentences += [f"Default: {'True' if default == 'true' else default}."] if default else []
-    text = f"{field.name}: {' '.join(sentences + conditions_of(field))}"
+    for condition in conditions_of(field):
+        sentences += (
+            [] if doc or any(f"`{each}`" in condition for each in constants) else [condition]
+        )
+    text = f"{name or field.name}: {' '.join(sentences)}"
     text = wrapped(in_python(text), 8, 4)
     if field.enum_type is not None:
         text += described_values(field.enum_type, default_of(field))
@@ -462,6 +512,180 @@ def choices_module() -> str:
     return formatted(MODULE.format(title) + CHOICES + "\n".join(aliases))
 
 
+class Argument(NamedTuple):
+    """An argument of a preset, and the fields that have its value."""
+
+    name: str
+    doc: str
+    fields: list[Any]
+
+
+class Preset:
+    """A preset of presets.textproto, with the arguments that keep their names."""
+
+    def __init__(self, preset: Any) -> None:
+        self.name, self.word = preset.name, preset.word
+        self.title, *self.paragraphs = preset.doc.split("\n\n")
+        self.encoding = preset.spec.WhichOneof("encoding")
+        given = getattr(preset.spec, self.encoding)
+        self.owner = message_of("TensorSpec").fields_by_name[self.encoding].message_type
+        self.constants = {field.name: value for field, value in given.ListFields()}
+        by_name = self.owner.fields_by_name
+        renamed = [
+            Argument(each.name, each.doc, [by_name[name] for name in each.fields])
+            for each in preset.arguments
+        ]
+        taken = {field.name for each in renamed for field in each.fields} | self.constants.keys()
+        kept = [field for field in self.owner.fields if field.name not in taken]
+        renamed += [Argument(each.name, "", [each]) for each in kept if not self._is_idle(each)]
+        renamed.sort(key=lambda each: each.fields[0].index)
+        self.arguments = sorted(renamed, key=lambda each: not is_required(each.fields[0]))
+
+    def _is_idle(self, field: Any) -> bool:
+        """Returns whether a field has no meaning next to the constants."""
+        if self.constants.get(rule_of(field).not_with):
+            return True
+        for other in self.constants:
+            enum, users = self.owner.fields_by_name[other].enum_type, set()
+            for value in enum.values if enum else ():
+                names = "|".join([*option("needs", value), *option("takes", value)]).split("|")
+                users |= {value.number} if field.name in names else set()
+            if users and self.constants[other] not in users:
+                return True
+        return False
+
+    def word_of(self, name: str) -> str:
+        """Returns the word of a constant that is an enum, "" for others."""
+        enum = self.owner.fields_by_name[name].enum_type
+        words = {value.number: word for word, value in words_of(enum).items()} if enum else {}
+        return words.get(self.constants[name], "")
+
+    def unless(self, field: Any) -> str:
+        """Returns the argument next to which a field has no meaning, "" if there is none."""
+        names = [each.name for each in self.arguments]
+        return rule_of(field).not_with if rule_of(field).not_with in names else ""
+
+
+def read_presets() -> list[Preset]:
+    made = message_factory.GetMessageClass(POOL.FindMessageTypeByName("attnbias.presets.Presets"))()
+    text = (ROOT / "proto/presets/presets.textproto").read_text(encoding="utf-8")
+    text_format.Parse(text, made, descriptor_pool=POOL)
+    return list(map(Preset, made.presets))
+
+
+def preset_function(preset: Preset) -> str:
+    first, *others = preset.arguments
+    parameters = [attribute(each.fields[0], each.name) for each in (first, *others)]
+    parameters.insert(is_required(first.fields[0]), "*")
+    values, renamed, constants = [], {}, []
+    for each in preset.arguments:
+        for field in each.fields:
+            idle = preset.unless(field) if each.doc else ""
+            value = f"None if {idle} else {each.name}" if idle else each.name
+            values.append(f"{field.name}={value}")
+            renamed |= {field.name: each.name} if field.name != each.name else {}
+    for name, value in preset.constants.items():
+        word = preset.word_of(name)
+        constants.append(f"{name}={json.dumps(word.lower()) if word else repr(value)}")
+    made = f"A {name_of(preset.owner)} with {' and '.join(f'`{each}`' for each in constants)}."
+    texts = [wrapped(in_python(each), 4) for each in (*preset.paragraphs, made)]
+    arguments = [
+        described(each.fields[0], each.name, each.doc, preset.constants)
+        for each in preset.arguments
+    ]
+    return PRESET.format(
+        name=preset.name,
+        parameters=", ".join(parameters),
+        kind=name_of(preset.owner),
+        docstring="\n\n".join([preset.title, *texts, "    Args:\n" + "\n".join(arguments)]),
+        values=", ".join(values + constants),
+        renamed=json.dumps(renamed),
+    )
+
+
+def presets_module() -> str:
+    presets = read_presets()
+    text = "".join(map(preset_function, presets))
+    used = [enum.name for enum in ENUMS if re.search(rf": {enum.name} \|", text)]
+    kinds = sorted({name_of(preset.owner) for preset in presets})
+    head = PRESETS.format(
+        ", ".join(kinds), ", ".join(sorted(used)), sorted(each.name for each in presets)
+    )
+    title = "Encodings of models: constants and names for more general encodings"
+    return formatted(MODULE.format(title) + head + text)
+
+
+def go_name(name: str) -> str:
+    return name.title().replace("_", "")
+
+
+def go_type(field: Any) -> str:
+    kinds = {
+        field.CPPTYPE_BOOL: "bool",
+        field.CPPTYPE_DOUBLE: "float64",
+        field.CPPTYPE_INT32: "int32",
+        field.CPPTYPE_INT64: "int64",
+    }
+    if field.message_type or field.enum_type:
+        kind = f"attnbiaspb.{(field.message_type or field.enum_type).name}"
+    else:
+        kind = kinds[field.cpp_type]
+    if field.is_repeated:
+        return f"[]{'*' if field.message_type else ''}{kind}"
+    return f"*{kind}" if field.has_presence else kind
+
+
+def go_comment(text: str, margin: str = "") -> str:
+    return "\n".join(f"{margin}// {line}" for line in textwrap.wrap(text, WIDTH - 6))
+
+
+def go_preset(preset: Preset) -> str:
+    fields, values, others = [], [], []
+    for each in preset.arguments:
+        comment = each.doc or comment_of(preset.owner, each.fields[0])
+        fields += [go_comment(" ".join(comment.split()).replace("`", ""), "\t")]
+        fields += [f"\t{go_name(each.name)} {go_type(each.fields[0])}"]
+        for field in each.fields:
+            if each.doc and (idle := preset.unless(field)):
+                others.append(f"\tif !p.{go_name(idle)} {{")
+                others.append(f"\t\tencoding.{go_name(field.name)} = p.{go_name(each.name)}\n\t}}")
+            else:
+                values.append(f"{go_name(field.name)}: p.{go_name(each.name)},")
+    for name, value in preset.constants.items():
+        enum = preset.owner.fields_by_name[name].enum_type
+        text = f"attnbiaspb.{enum.name}_{enum.values_by_number[value].name}" if enum else str(value)
+        values.append(f"{go_name(name)}: {text.lower() if value is True else text},")
+    title = f"{preset.name} is a preset of [attnbiaspb.{preset.owner.name}]. {preset.title}"
+    return GO_PRESET.format(
+        comment=go_comment(title),
+        name=preset.name,
+        kind=preset.owner.name,
+        fields="\n".join(fields),
+        values="\n".join(values),
+        others="\n".join(others),
+    )
+
+
+def presets_in_go() -> str:
+    text = GO_PRESETS_FILE + "".join(map(go_preset, read_presets()))
+    root = subprocess.run(["go", "env", "GOROOT"], capture_output=True, text=True, check=True)
+    command = [Path(root.stdout.strip(), "bin/gofmt")]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+
+
+def preset_table() -> str:
+    rows = [["preset", "of the tool", "what it is", "request"]]
+    for preset in read_presets():
+        constants = [f"`{name}` `{preset.word_of(name)}`" for name in preset.constants]
+        constants = [each.removesuffix(" ``") for each in constants]
+        request = f"`{preset.encoding}` with {', '.join(constants)}"
+        for each in filter(lambda each: each.doc, preset.arguments):
+            request += f"; `{each.name}` is {' and '.join(f'`{f.name}`' for f in each.fields)}"
+        title = preset.title.rstrip(".")
+        rows.append([f"`{preset.name}`", f"`{preset.word}`", title, request])
+    return table_of(rows)
+
+
 def formatted(text: str) -> str:
     command = ["ruff", "format", "--config", ROOT / "client/python/pyproject.toml", "-"]
     made = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
@@ -600,6 +824,7 @@ def field_tables(page: Path) -> str:
 def page_parts() -> dict[str, str]:
     parts = {f"values of {enum.name}": value_table(enum) for enum in ENUMS}
     parts |= {"encodings": encoding_table(), "index of encodings": index_table()}
+    parts |= {"presets": preset_table()}
     return parts | {"model types": models_table.table()}
 
 
@@ -619,7 +844,8 @@ def main() -> None:
     texts = {page: with_parts(page, parts) for page in PAGES}
     texts |= {CLIENT / "_choices.py": choices_module()}
     texts |= {CLIENT / "_encodings.py": encodings_module()}
-    stale = [path for path, text in texts.items() if path.read_text(encoding="utf-8") != text]
+    texts |= {CLIENT / "_presets.py": presets_module(), GO_PRESETS: presets_in_go()}
+    stale = [path for path, text in texts.items() if not path.exists() or text != path.read_text()]
     if "--check" in sys.argv and stale:
         sys.exit(f"not current, ./dev generate renews them: {', '.join(map(str, stale))}")
     for path in stale:

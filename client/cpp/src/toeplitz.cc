@@ -21,10 +21,7 @@ bool HasVectors(const v1::TensorSpec& spec) {
   if (spec.output().values() == v1::VALUES_BUCKETS) return false;
   switch (spec.encoding_case()) {
     case v1::TensorSpec::kShaw:
-    case v1::TensorSpec::kTransformerXl:
-    case v1::TensorSpec::kXlnet:
-    case v1::TensorSpec::kConformer:
-    case v1::TensorSpec::kSymmetricSinusoidal:
+    case v1::TensorSpec::kRelativeSinusoidal:
       return true;
     default:
       return false;

@@ -793,14 +793,14 @@ func (DebertaEdge) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
-// Direction in which a table of relative positions counts.
+// Distance of query i and key j, which a table counts from its least on.
 type RelativeSign int32
 
 const (
 	RelativeSign_RELATIVE_SIGN_UNSPECIFIED RelativeSign = 0
-	// j - i, from -left on (the paper, tensor2tensor, wav2vec2-BERT).
+	// j - i, from -left on (Shaw's paper, tensor2tensor, wav2vec2-BERT).
 	RelativeSign_RELATIVE_SIGN_KEY_MINUS_QUERY RelativeSign = 1
-	// i - j, from -right on (transformers' relative_key of BERT).
+	// i - j, from -right on (transformers' relative_key of BERT, Transformer-XL).
 	RelativeSign_RELATIVE_SIGN_QUERY_MINUS_KEY RelativeSign = 2
 )
 
@@ -845,59 +845,6 @@ func (RelativeSign) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
 }
 
-// The model's attn_type.
-type XlnetAttention int32
-
-const (
-	XlnetAttention_XLNET_ATTENTION_UNSPECIFIED XlnetAttention = 0
-	// The model's "bi": both signs.
-	XlnetAttention_XLNET_ATTENTION_BIDIRECTIONAL XlnetAttention = 1
-	// The model's "uni": keys to the right of the query, which the model masks, are
-	// zero vectors.
-	XlnetAttention_XLNET_ATTENTION_UNIDIRECTIONAL XlnetAttention = 2
-)
-
-// Enum value maps for XlnetAttention.
-var (
-	XlnetAttention_name = map[int32]string{
-		0: "XLNET_ATTENTION_UNSPECIFIED",
-		1: "XLNET_ATTENTION_BIDIRECTIONAL",
-		2: "XLNET_ATTENTION_UNIDIRECTIONAL",
-	}
-	XlnetAttention_value = map[string]int32{
-		"XLNET_ATTENTION_UNSPECIFIED":    0,
-		"XLNET_ATTENTION_BIDIRECTIONAL":  1,
-		"XLNET_ATTENTION_UNIDIRECTIONAL": 2,
-	}
-)
-
-func (x XlnetAttention) Enum() *XlnetAttention {
-	p := new(XlnetAttention)
-	*p = x
-	return p
-}
-
-func (x XlnetAttention) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (XlnetAttention) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[14].Descriptor()
-}
-
-func (XlnetAttention) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[14]
-}
-
-func (x XlnetAttention) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use XlnetAttention.Descriptor instead.
-func (XlnetAttention) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
-}
-
 // A request for a tensor: one encoding, the extent that suits it, and the
 // output.
 type TensorSpec struct {
@@ -925,10 +872,7 @@ type TensorSpec struct {
 	//	*TensorSpec_DynamicPositionBias
 	//	*TensorSpec_Deberta
 	//	*TensorSpec_Shaw
-	//	*TensorSpec_TransformerXl
-	//	*TensorSpec_Xlnet
-	//	*TensorSpec_Conformer
-	//	*TensorSpec_SymmetricSinusoidal
+	//	*TensorSpec_RelativeSinusoidal
 	//	*TensorSpec_Swin
 	//	*TensorSpec_SwinV2
 	//	*TensorSpec_Beit
@@ -1142,37 +1086,10 @@ func (x *TensorSpec) GetShaw() *Shaw {
 	return nil
 }
 
-func (x *TensorSpec) GetTransformerXl() *TransformerXl {
+func (x *TensorSpec) GetRelativeSinusoidal() *RelativeSinusoidal {
 	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_TransformerXl); ok {
-			return x.TransformerXl
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetXlnet() *Xlnet {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Xlnet); ok {
-			return x.Xlnet
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetConformer() *Conformer {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Conformer); ok {
-			return x.Conformer
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetSymmetricSinusoidal() *SymmetricSinusoidal {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_SymmetricSinusoidal); ok {
-			return x.SymmetricSinusoidal
+		if x, ok := x.Encoding.(*TensorSpec_RelativeSinusoidal); ok {
+			return x.RelativeSinusoidal
 		}
 	}
 	return nil
@@ -1299,20 +1216,8 @@ type TensorSpec_Shaw struct {
 	Shaw *Shaw `protobuf:"bytes,29,opt,name=shaw,proto3,oneof"`
 }
 
-type TensorSpec_TransformerXl struct {
-	TransformerXl *TransformerXl `protobuf:"bytes,30,opt,name=transformer_xl,json=transformerXl,proto3,oneof"`
-}
-
-type TensorSpec_Xlnet struct {
-	Xlnet *Xlnet `protobuf:"bytes,31,opt,name=xlnet,proto3,oneof"`
-}
-
-type TensorSpec_Conformer struct {
-	Conformer *Conformer `protobuf:"bytes,32,opt,name=conformer,proto3,oneof"`
-}
-
-type TensorSpec_SymmetricSinusoidal struct {
-	SymmetricSinusoidal *SymmetricSinusoidal `protobuf:"bytes,33,opt,name=symmetric_sinusoidal,json=symmetricSinusoidal,proto3,oneof"`
+type TensorSpec_RelativeSinusoidal struct {
+	RelativeSinusoidal *RelativeSinusoidal `protobuf:"bytes,30,opt,name=relative_sinusoidal,json=relativeSinusoidal,proto3,oneof"`
 }
 
 type TensorSpec_Swin struct {
@@ -1359,13 +1264,7 @@ func (*TensorSpec_Deberta) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_Shaw) isTensorSpec_Encoding() {}
 
-func (*TensorSpec_TransformerXl) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Xlnet) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Conformer) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_SymmetricSinusoidal) isTensorSpec_Encoding() {}
+func (*TensorSpec_RelativeSinusoidal) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_Swin) isTensorSpec_Encoding() {}
 
@@ -2889,37 +2788,54 @@ func (x *Shaw) GetSign() RelativeSign {
 	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
 }
 
-// Transformer-XL's R (Dai et al. 2019): a sinusoid of the distance i - j.
+// Sinusoids of relative positions (Dai et al. 2019).
 //
-// Sines stand before cosines. Keys to the right of the query, which the model
-// masks, are zero vectors. Correctly rounded, and therefore not the framework's
-// bits.
-type TransformerXl struct {
+// The vector of query i and key j is the row of Sinusoidal at position i - j,
+// or as `sign` and `symmetric` have it. Correctly rounded, and therefore not the
+// framework's bits. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer
+// and Parakeet.
+type RelativeSinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The model's d_model.
+	// Columns of a vector: the model's d_model.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
 	// Base of the progression, as in Sinusoidal.
 	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Larger distances become this one. Unset: no clamping.
-	ClampLen      *int64 `protobuf:"varint,3,opt,name=clamp_len,json=clampLen,proto3,oneof" json:"clamp_len,omitempty"`
+	// Order of sines and cosines in a vector, as in Sinusoidal.
+	Layout SinusoidalLayout `protobuf:"varint,3,opt,name=layout,proto3,enum=attnbias.v1.SinusoidalLayout" json:"layout,omitempty"`
+	// Factor in front of the progression of inverse timescales, as in Sinusoidal.
+	MinTimescale *float64 `protobuf:"fixed64,4,opt,name=min_timescale,json=minTimescale,proto3,oneof" json:"min_timescale,omitempty"`
+	// Longest timescale, not less than `min_timescale`.
+	MaxTimescale *float64 `protobuf:"fixed64,5,opt,name=max_timescale,json=maxTimescale,proto3,oneof" json:"max_timescale,omitempty"`
+	// Distance that the sinusoid is of.
+	Sign RelativeSign `protobuf:"varint,6,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
+	// Drops the sign of i - j (Huang et al. 2020).
+	Symmetric bool `protobuf:"varint,7,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
+	// Farthest relative position j - i to the left with a vector of its own; keys
+	// beyond it share that vector. Unset: none.
+	Left *int64 `protobuf:"varint,8,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	// Farthest relative position to the right with a vector of its own.
+	Right *int64 `protobuf:"varint,9,opt,name=right,proto3,oneof" json:"right,omitempty"`
+	// Sets the vectors of keys to the right of the query, which a decoder masks,
+	// to zero.
+	Causal        bool `protobuf:"varint,10,opt,name=causal,proto3" json:"causal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *TransformerXl) Reset() {
-	*x = TransformerXl{}
+func (x *RelativeSinusoidal) Reset() {
+	*x = RelativeSinusoidal{}
 	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TransformerXl) String() string {
+func (x *RelativeSinusoidal) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TransformerXl) ProtoMessage() {}
+func (*RelativeSinusoidal) ProtoMessage() {}
 
-func (x *TransformerXl) ProtoReflect() protoreflect.Message {
+func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
 	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2931,231 +2847,79 @@ func (x *TransformerXl) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TransformerXl.ProtoReflect.Descriptor instead.
-func (*TransformerXl) Descriptor() ([]byte, []int) {
+// Deprecated: Use RelativeSinusoidal.ProtoReflect.Descriptor instead.
+func (*RelativeSinusoidal) Descriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *TransformerXl) GetDim() int32 {
+func (x *RelativeSinusoidal) GetDim() int32 {
 	if x != nil {
 		return x.Dim
 	}
 	return 0
 }
 
-func (x *TransformerXl) GetBase() float64 {
+func (x *RelativeSinusoidal) GetBase() float64 {
 	if x != nil && x.Base != nil {
 		return *x.Base
 	}
 	return 0
 }
 
-func (x *TransformerXl) GetClampLen() int64 {
-	if x != nil && x.ClampLen != nil {
-		return *x.ClampLen
-	}
-	return 0
-}
-
-// XLNet's relative positions (Yang et al. 2019): a sinusoid of i - j.
-//
-// The distance is signed. Sines stand before cosines. Correctly rounded, and
-// therefore not the framework's bits.
-type Xlnet struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The model's d_model.
-	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// Base of the progression, as in Sinusoidal.
-	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping.
-	ClampLen *int64 `protobuf:"varint,3,opt,name=clamp_len,json=clampLen,proto3,oneof" json:"clamp_len,omitempty"`
-	// Signs of the distance.
-	AttnType      XlnetAttention `protobuf:"varint,4,opt,name=attn_type,json=attnType,proto3,enum=attnbias.v1.XlnetAttention" json:"attn_type,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Xlnet) Reset() {
-	*x = Xlnet{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Xlnet) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Xlnet) ProtoMessage() {}
-
-func (x *Xlnet) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Xlnet.ProtoReflect.Descriptor instead.
-func (*Xlnet) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
-}
-
-func (x *Xlnet) GetDim() int32 {
-	if x != nil {
-		return x.Dim
-	}
-	return 0
-}
-
-func (x *Xlnet) GetBase() float64 {
-	if x != nil && x.Base != nil {
-		return *x.Base
-	}
-	return 0
-}
-
-func (x *Xlnet) GetClampLen() int64 {
-	if x != nil && x.ClampLen != nil {
-		return *x.ClampLen
-	}
-	return 0
-}
-
-func (x *Xlnet) GetAttnType() XlnetAttention {
-	if x != nil {
-		return x.AttnType
-	}
-	return XlnetAttention_XLNET_ATTENTION_UNSPECIFIED
-}
-
-// Relative positions of Conformer (Gulati et al. 2020): a sinusoid of i - j.
-//
-// The distance is signed. Sines and cosines are interleaved. Correctly rounded,
-// and therefore not the framework's bits. Found in ESPnet, fairseq,
-// wav2vec2-Conformer and Parakeet.
-type Conformer struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Columns of a vector.
-	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// Base of the progression, as in Sinusoidal.
-	Base          *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Conformer) Reset() {
-	*x = Conformer{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Conformer) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Conformer) ProtoMessage() {}
-
-func (x *Conformer) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Conformer.ProtoReflect.Descriptor instead.
-func (*Conformer) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
-}
-
-func (x *Conformer) GetDim() int32 {
-	if x != nil {
-		return x.Dim
-	}
-	return 0
-}
-
-func (x *Conformer) GetBase() float64 {
-	if x != nil && x.Base != nil {
-		return *x.Base
-	}
-	return 0
-}
-
-// A sinusoid of |i - j| (Huang et al. 2020): relative, without direction.
-//
-// Correctly rounded, and therefore not the framework's bits.
-type SymmetricSinusoidal struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Columns of a vector.
-	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// Base of the progression, as in Sinusoidal.
-	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Order of sines and cosines; `TENSOR2TENSOR` is refused.
-	Layout        SinusoidalLayout `protobuf:"varint,3,opt,name=layout,proto3,enum=attnbias.v1.SinusoidalLayout" json:"layout,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SymmetricSinusoidal) Reset() {
-	*x = SymmetricSinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SymmetricSinusoidal) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SymmetricSinusoidal) ProtoMessage() {}
-
-func (x *SymmetricSinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SymmetricSinusoidal.ProtoReflect.Descriptor instead.
-func (*SymmetricSinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
-}
-
-func (x *SymmetricSinusoidal) GetDim() int32 {
-	if x != nil {
-		return x.Dim
-	}
-	return 0
-}
-
-func (x *SymmetricSinusoidal) GetBase() float64 {
-	if x != nil && x.Base != nil {
-		return *x.Base
-	}
-	return 0
-}
-
-func (x *SymmetricSinusoidal) GetLayout() SinusoidalLayout {
+func (x *RelativeSinusoidal) GetLayout() SinusoidalLayout {
 	if x != nil {
 		return x.Layout
 	}
 	return SinusoidalLayout_SINUSOIDAL_LAYOUT_UNSPECIFIED
+}
+
+func (x *RelativeSinusoidal) GetMinTimescale() float64 {
+	if x != nil && x.MinTimescale != nil {
+		return *x.MinTimescale
+	}
+	return 0
+}
+
+func (x *RelativeSinusoidal) GetMaxTimescale() float64 {
+	if x != nil && x.MaxTimescale != nil {
+		return *x.MaxTimescale
+	}
+	return 0
+}
+
+func (x *RelativeSinusoidal) GetSign() RelativeSign {
+	if x != nil {
+		return x.Sign
+	}
+	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
+}
+
+func (x *RelativeSinusoidal) GetSymmetric() bool {
+	if x != nil {
+		return x.Symmetric
+	}
+	return false
+}
+
+func (x *RelativeSinusoidal) GetLeft() int64 {
+	if x != nil && x.Left != nil {
+		return *x.Left
+	}
+	return 0
+}
+
+func (x *RelativeSinusoidal) GetRight() int64 {
+	if x != nil && x.Right != nil {
+		return *x.Right
+	}
+	return 0
+}
+
+func (x *RelativeSinusoidal) GetCausal() bool {
+	if x != nil {
+		return x.Causal
+	}
+	return false
 }
 
 // Swin's relative position bias (Liu et al. 2021) inside a window.
@@ -3180,7 +2944,7 @@ type Swin struct {
 
 func (x *Swin) Reset() {
 	*x = Swin{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3192,7 +2956,7 @@ func (x *Swin) String() string {
 func (*Swin) ProtoMessage() {}
 
 func (x *Swin) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3205,7 +2969,7 @@ func (x *Swin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Swin.ProtoReflect.Descriptor instead.
 func (*Swin) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Swin) GetWindowHeight() int32 {
@@ -3269,7 +3033,7 @@ type SwinV2 struct {
 
 func (x *SwinV2) Reset() {
 	*x = SwinV2{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3045,7 @@ func (x *SwinV2) String() string {
 func (*SwinV2) ProtoMessage() {}
 
 func (x *SwinV2) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3058,7 @@ func (x *SwinV2) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwinV2.ProtoReflect.Descriptor instead.
 func (*SwinV2) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{21}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SwinV2) GetWindowHeight() int32 {
@@ -3373,7 +3137,7 @@ type Beit struct {
 
 func (x *Beit) Reset() {
 	*x = Beit{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3149,7 @@ func (x *Beit) String() string {
 func (*Beit) ProtoMessage() {}
 
 func (x *Beit) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3162,7 @@ func (x *Beit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beit.ProtoReflect.Descriptor instead.
 func (*Beit) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{22}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Beit) GetWindowHeight() int32 {
@@ -3474,7 +3238,7 @@ type Tupe struct {
 
 func (x *Tupe) Reset() {
 	*x = Tupe{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[23]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3486,7 +3250,7 @@ func (x *Tupe) String() string {
 func (*Tupe) ProtoMessage() {}
 
 func (x *Tupe) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[23]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3499,7 +3263,7 @@ func (x *Tupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tupe.ProtoReflect.Descriptor instead.
 func (*Tupe) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{23}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Tupe) GetNumHeads() int32 {
@@ -3604,7 +3368,7 @@ var File_attnbias_v1_encodings_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\n" +
-	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\x9a\v\n" +
+	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xee\t\n" +
 	"\n" +
 	"TensorSpec\x120\n" +
 	"\x05table\x18\x01 \x01(\v2\x18.attnbias.v1.TableExtentH\x00R\x05table\x12-\n" +
@@ -3626,11 +3390,8 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x04fire\x18\x1a \x01(\v2\x11.attnbias.v1.FireH\x01R\x04fire\x12V\n" +
 	"\x15dynamic_position_bias\x18\x1b \x01(\v2 .attnbias.v1.DynamicPositionBiasH\x01R\x13dynamicPositionBias\x120\n" +
 	"\adeberta\x18\x1c \x01(\v2\x14.attnbias.v1.DebertaH\x01R\adeberta\x12'\n" +
-	"\x04shaw\x18\x1d \x01(\v2\x11.attnbias.v1.ShawH\x01R\x04shaw\x12C\n" +
-	"\x0etransformer_xl\x18\x1e \x01(\v2\x1a.attnbias.v1.TransformerXlH\x01R\rtransformerXl\x12*\n" +
-	"\x05xlnet\x18\x1f \x01(\v2\x12.attnbias.v1.XlnetH\x01R\x05xlnet\x126\n" +
-	"\tconformer\x18  \x01(\v2\x16.attnbias.v1.ConformerH\x01R\tconformer\x12U\n" +
-	"\x14symmetric_sinusoidal\x18! \x01(\v2 .attnbias.v1.SymmetricSinusoidalH\x01R\x13symmetricSinusoidal\x12'\n" +
+	"\x04shaw\x18\x1d \x01(\v2\x11.attnbias.v1.ShawH\x01R\x04shaw\x12R\n" +
+	"\x13relative_sinusoidal\x18\x1e \x01(\v2\x1f.attnbias.v1.RelativeSinusoidalH\x01R\x12relativeSinusoidal\x12'\n" +
 	"\x04swin\x18\" \x01(\v2\x11.attnbias.v1.SwinH\x01R\x04swin\x12.\n" +
 	"\aswin_v2\x18# \x01(\v2\x13.attnbias.v1.SwinV2H\x01R\x06swinV2\x12'\n" +
 	"\x04beit\x18$ \x01(\v2\x11.attnbias.v1.BeitH\x01R\x04beit\x12'\n" +
@@ -3871,39 +3632,31 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x04sign\x18\x05 \x01(\x0e2\x19.attnbias.v1.RelativeSignB#\xa2\xbb\x18\x1f\n" +
 	"\x1dRELATIVE_SIGN_KEY_MINUS_QUERYR\x04sign:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
 	"\x05_leftB\b\n" +
-	"\x06_right\"\xd6\x01\n" +
-	"\rTransformerXl\x12,\n" +
-	"\x03dim\x18\x01 \x01(\x05B\x1a\xa2\xbb\x18\x16\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xf0@0\x01x\x01R\x03dim\x126\n" +
-	"\x04base\x18\x02 \x01(\x01B\x1d\xa2\xbb\x18\x19\n" +
-	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCH\x00R\x04base\x88\x01\x01\x12:\n" +
-	"\tclamp_len\x18\x03 \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBH\x01R\bclampLen\x88\x01\x01:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
-	"\x05_baseB\f\n" +
-	"\n" +
-	"_clamp_len\"\xad\x02\n" +
-	"\x05Xlnet\x12,\n" +
-	"\x03dim\x18\x01 \x01(\x05B\x1a\xa2\xbb\x18\x16\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xf0@0\x01x\x01R\x03dim\x126\n" +
-	"\x04base\x18\x02 \x01(\x01B\x1d\xa2\xbb\x18\x19\n" +
-	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCH\x00R\x04base\x88\x01\x01\x12:\n" +
-	"\tclamp_len\x18\x03 \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBH\x01R\bclampLen\x88\x01\x01\x12]\n" +
-	"\tattn_type\x18\x04 \x01(\x0e2\x1b.attnbias.v1.XlnetAttentionB#\xa2\xbb\x18\x1f\n" +
-	"\x1dXLNET_ATTENTION_BIDIRECTIONALR\battnType:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
-	"\x05_baseB\f\n" +
-	"\n" +
-	"_clamp_len\"\x88\x01\n" +
-	"\tConformer\x12,\n" +
-	"\x03dim\x18\x01 \x01(\x05B\x1a\xa2\xbb\x18\x16\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xf0@0\x01x\x01R\x03dim\x126\n" +
-	"\x04base\x18\x02 \x01(\x01B\x1d\xa2\xbb\x18\x19\n" +
-	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCH\x00R\x04base\x88\x01\x01:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
-	"\x05_base\"\xee\x01\n" +
-	"\x13SymmetricSinusoidal\x12,\n" +
-	"\x03dim\x18\x01 \x01(\x05B\x1a\xa2\xbb\x18\x16\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xf0@0\x01x\x01R\x03dim\x126\n" +
+	"\x06_right\"\xf7\x05\n" +
+	"\x12RelativeSinusoidal\x12*\n" +
+	"\x03dim\x18\x01 \x01(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@x\x01R\x03dim\x126\n" +
 	"\x04base\x18\x02 \x01(\x01B\x1d\xa2\xbb\x18\x19\n" +
 	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCH\x00R\x04base\x88\x01\x01\x12Z\n" +
 	"\x06layout\x18\x03 \x01(\x0e2\x1d.attnbias.v1.SinusoidalLayoutB#\xa2\xbb\x18\x1f\n" +
-	"\x1dSINUSOIDAL_LAYOUT_INTERLEAVEDR\x06layout:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
-	"\x05_base\"\xb5\x02\n" +
+	"\x1dSINUSOIDAL_LAYOUT_INTERLEAVEDR\x06layout\x12d\n" +
+	"\rmin_timescale\x18\x04 \x01(\x01B:\xa2\xbb\x186\n" +
+	"\x011\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x80\x84.AR\x1fa timescale and not a frequencyH\x01R\fminTimescale\x88\x01\x01\x12h\n" +
+	"\rmax_timescale\x18\x05 \x01(\x01B>\xa2\xbb\x18:\n" +
+	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCR\x1fa timescale and not a frequencyH\x02R\fmaxTimescale\x88\x01\x01\x12]\n" +
+	"\x04sign\x18\x06 \x01(\x0e2\x19.attnbias.v1.RelativeSignB.\xa2\xbb\x18*\n" +
+	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEYj\tsymmetricR\x04sign\x12\x1c\n" +
+	"\tsymmetric\x18\a \x01(\bR\tsymmetric\x121\n" +
+	"\x04left\x18\b \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
+	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBH\x03R\x04left\x88\x01\x01\x12;\n" +
+	"\x05right\x18\t \x01(\x03B \xa2\xbb\x18\x1c\n" +
+	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBj\x06causalH\x04R\x05right\x88\x01\x01\x12\x16\n" +
+	"\x06causal\x18\n" +
+	" \x01(\bR\x06causal:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
+	"\x05_baseB\x10\n" +
+	"\x0e_min_timescaleB\x10\n" +
+	"\x0e_max_timescaleB\a\n" +
+	"\x05_leftB\b\n" +
+	"\x06_right\"\xb5\x02\n" +
 	"\x04Swin\x12;\n" +
 	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
 	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12<\n" +
@@ -4032,11 +3785,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\fRelativeSign\x12\x1d\n" +
 	"\x19RELATIVE_SIGN_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dRELATIVE_SIGN_KEY_MINUS_QUERY\x10\x01\x12!\n" +
-	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEY\x10\x02*x\n" +
-	"\x0eXlnetAttention\x12\x1f\n" +
-	"\x1bXLNET_ATTENTION_UNSPECIFIED\x10\x00\x12!\n" +
-	"\x1dXLNET_ATTENTION_BIDIRECTIONAL\x10\x01\x12\"\n" +
-	"\x1eXLNET_ATTENTION_UNIDIRECTIONAL\x10\x02B3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
+	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEY\x10\x02B3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
 
 var (
 	file_attnbias_v1_encodings_proto_rawDescOnce sync.Once
@@ -4050,8 +3799,8 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 	return file_attnbias_v1_encodings_proto_rawDescData
 }
 
-var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
+var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(SinusoidalLayout)(0),       // 0: attnbias.v1.SinusoidalLayout
 	(BucketRule)(0),             // 1: attnbias.v1.BucketRule
@@ -4067,114 +3816,107 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(DebertaTerm)(0),            // 11: attnbias.v1.DebertaTerm
 	(DebertaEdge)(0),            // 12: attnbias.v1.DebertaEdge
 	(RelativeSign)(0),           // 13: attnbias.v1.RelativeSign
-	(XlnetAttention)(0),         // 14: attnbias.v1.XlnetAttention
-	(*TensorSpec)(nil),          // 15: attnbias.v1.TensorSpec
-	(*Sinusoidal)(nil),          // 16: attnbias.v1.Sinusoidal
-	(*T5)(nil),                  // 17: attnbias.v1.T5
-	(*Alibi)(nil),               // 18: attnbias.v1.Alibi
-	(*LearnedAbsolute)(nil),     // 19: attnbias.v1.LearnedAbsolute
-	(*Rotary)(nil),              // 20: attnbias.v1.Rotary
-	(*Xpos)(nil),                // 21: attnbias.v1.Xpos
-	(*MultiAxisSinusoidal)(nil), // 22: attnbias.v1.MultiAxisSinusoidal
-	(*LearnedRelative)(nil),     // 23: attnbias.v1.LearnedRelative
-	(*Kerple)(nil),              // 24: attnbias.v1.Kerple
-	(*Sandwich)(nil),            // 25: attnbias.v1.Sandwich
-	(*Fire)(nil),                // 26: attnbias.v1.Fire
-	(*DynamicPositionBias)(nil), // 27: attnbias.v1.DynamicPositionBias
-	(*PositionMlpLayer)(nil),    // 28: attnbias.v1.PositionMlpLayer
-	(*Deberta)(nil),             // 29: attnbias.v1.Deberta
-	(*Shaw)(nil),                // 30: attnbias.v1.Shaw
-	(*TransformerXl)(nil),       // 31: attnbias.v1.TransformerXl
-	(*Xlnet)(nil),               // 32: attnbias.v1.Xlnet
-	(*Conformer)(nil),           // 33: attnbias.v1.Conformer
-	(*SymmetricSinusoidal)(nil), // 34: attnbias.v1.SymmetricSinusoidal
-	(*Swin)(nil),                // 35: attnbias.v1.Swin
-	(*SwinV2)(nil),              // 36: attnbias.v1.SwinV2
-	(*Beit)(nil),                // 37: attnbias.v1.Beit
-	(*Tupe)(nil),                // 38: attnbias.v1.Tupe
-	(*TableExtent)(nil),         // 39: attnbias.v1.TableExtent
-	(*PairExtent)(nil),          // 40: attnbias.v1.PairExtent
-	(*GridExtent)(nil),          // 41: attnbias.v1.GridExtent
-	(*Output)(nil),              // 42: attnbias.v1.Output
-	(*TableRef)(nil),            // 43: attnbias.v1.TableRef
+	(*TensorSpec)(nil),          // 14: attnbias.v1.TensorSpec
+	(*Sinusoidal)(nil),          // 15: attnbias.v1.Sinusoidal
+	(*T5)(nil),                  // 16: attnbias.v1.T5
+	(*Alibi)(nil),               // 17: attnbias.v1.Alibi
+	(*LearnedAbsolute)(nil),     // 18: attnbias.v1.LearnedAbsolute
+	(*Rotary)(nil),              // 19: attnbias.v1.Rotary
+	(*Xpos)(nil),                // 20: attnbias.v1.Xpos
+	(*MultiAxisSinusoidal)(nil), // 21: attnbias.v1.MultiAxisSinusoidal
+	(*LearnedRelative)(nil),     // 22: attnbias.v1.LearnedRelative
+	(*Kerple)(nil),              // 23: attnbias.v1.Kerple
+	(*Sandwich)(nil),            // 24: attnbias.v1.Sandwich
+	(*Fire)(nil),                // 25: attnbias.v1.Fire
+	(*DynamicPositionBias)(nil), // 26: attnbias.v1.DynamicPositionBias
+	(*PositionMlpLayer)(nil),    // 27: attnbias.v1.PositionMlpLayer
+	(*Deberta)(nil),             // 28: attnbias.v1.Deberta
+	(*Shaw)(nil),                // 29: attnbias.v1.Shaw
+	(*RelativeSinusoidal)(nil),  // 30: attnbias.v1.RelativeSinusoidal
+	(*Swin)(nil),                // 31: attnbias.v1.Swin
+	(*SwinV2)(nil),              // 32: attnbias.v1.SwinV2
+	(*Beit)(nil),                // 33: attnbias.v1.Beit
+	(*Tupe)(nil),                // 34: attnbias.v1.Tupe
+	(*TableExtent)(nil),         // 35: attnbias.v1.TableExtent
+	(*PairExtent)(nil),          // 36: attnbias.v1.PairExtent
+	(*GridExtent)(nil),          // 37: attnbias.v1.GridExtent
+	(*Output)(nil),              // 38: attnbias.v1.Output
+	(*TableRef)(nil),            // 39: attnbias.v1.TableRef
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	39, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	40, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	41, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
-	42, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
-	16, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
-	17, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
-	18, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
-	19, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
-	20, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
-	21, // 9: attnbias.v1.TensorSpec.xpos:type_name -> attnbias.v1.Xpos
-	22, // 10: attnbias.v1.TensorSpec.multi_axis_sinusoidal:type_name -> attnbias.v1.MultiAxisSinusoidal
-	23, // 11: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
-	24, // 12: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
-	25, // 13: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
-	26, // 14: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
-	27, // 15: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
-	29, // 16: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
-	30, // 17: attnbias.v1.TensorSpec.shaw:type_name -> attnbias.v1.Shaw
-	31, // 18: attnbias.v1.TensorSpec.transformer_xl:type_name -> attnbias.v1.TransformerXl
-	32, // 19: attnbias.v1.TensorSpec.xlnet:type_name -> attnbias.v1.Xlnet
-	33, // 20: attnbias.v1.TensorSpec.conformer:type_name -> attnbias.v1.Conformer
-	34, // 21: attnbias.v1.TensorSpec.symmetric_sinusoidal:type_name -> attnbias.v1.SymmetricSinusoidal
-	35, // 22: attnbias.v1.TensorSpec.swin:type_name -> attnbias.v1.Swin
-	36, // 23: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
-	37, // 24: attnbias.v1.TensorSpec.beit:type_name -> attnbias.v1.Beit
-	38, // 25: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
-	0,  // 26: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	43, // 27: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
-	1,  // 28: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
-	2,  // 29: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	43, // 30: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
-	3,  // 31: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
-	4,  // 32: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
-	5,  // 33: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
-	6,  // 34: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
-	7,  // 35: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	4,  // 36: attnbias.v1.Xpos.layout:type_name -> attnbias.v1.RotaryLayout
-	8,  // 37: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
-	43, // 38: attnbias.v1.LearnedRelative.table:type_name -> attnbias.v1.TableRef
-	9,  // 39: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	10, // 40: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	43, // 41: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	43, // 42: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	43, // 43: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	43, // 44: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
-	28, // 45: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
-	43, // 46: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
-	43, // 47: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
-	43, // 48: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	43, // 49: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	11, // 50: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	12, // 51: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
-	1,  // 52: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
-	43, // 53: attnbias.v1.Shaw.table:type_name -> attnbias.v1.TableRef
-	9,  // 54: attnbias.v1.Shaw.beyond:type_name -> attnbias.v1.BeyondReach
-	13, // 55: attnbias.v1.Shaw.sign:type_name -> attnbias.v1.RelativeSign
-	14, // 56: attnbias.v1.Xlnet.attn_type:type_name -> attnbias.v1.XlnetAttention
-	0,  // 57: attnbias.v1.SymmetricSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	43, // 58: attnbias.v1.Swin.table:type_name -> attnbias.v1.TableRef
-	43, // 59: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
-	43, // 60: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
-	43, // 61: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
-	43, // 62: attnbias.v1.Beit.table:type_name -> attnbias.v1.TableRef
-	43, // 63: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	43, // 64: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	43, // 65: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	43, // 66: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	43, // 67: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	43, // 68: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	43, // 69: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	43, // 70: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	71, // [71:71] is the sub-list for method output_type
-	71, // [71:71] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	35, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	36, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	37, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
+	38, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	15, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
+	16, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
+	17, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
+	18, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
+	19, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
+	20, // 9: attnbias.v1.TensorSpec.xpos:type_name -> attnbias.v1.Xpos
+	21, // 10: attnbias.v1.TensorSpec.multi_axis_sinusoidal:type_name -> attnbias.v1.MultiAxisSinusoidal
+	22, // 11: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
+	23, // 12: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
+	24, // 13: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
+	25, // 14: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
+	26, // 15: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
+	28, // 16: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
+	29, // 17: attnbias.v1.TensorSpec.shaw:type_name -> attnbias.v1.Shaw
+	30, // 18: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
+	31, // 19: attnbias.v1.TensorSpec.swin:type_name -> attnbias.v1.Swin
+	32, // 20: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
+	33, // 21: attnbias.v1.TensorSpec.beit:type_name -> attnbias.v1.Beit
+	34, // 22: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
+	0,  // 23: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	39, // 24: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	1,  // 25: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
+	2,  // 26: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
+	39, // 27: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	3,  // 28: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
+	4,  // 29: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	5,  // 30: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
+	6,  // 31: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
+	7,  // 32: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	4,  // 33: attnbias.v1.Xpos.layout:type_name -> attnbias.v1.RotaryLayout
+	8,  // 34: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
+	39, // 35: attnbias.v1.LearnedRelative.table:type_name -> attnbias.v1.TableRef
+	9,  // 36: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	10, // 37: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	39, // 38: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	39, // 39: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	39, // 40: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	39, // 41: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	27, // 42: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
+	39, // 43: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
+	39, // 44: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
+	39, // 45: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	39, // 46: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	11, // 47: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	12, // 48: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	1,  // 49: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
+	39, // 50: attnbias.v1.Shaw.table:type_name -> attnbias.v1.TableRef
+	9,  // 51: attnbias.v1.Shaw.beyond:type_name -> attnbias.v1.BeyondReach
+	13, // 52: attnbias.v1.Shaw.sign:type_name -> attnbias.v1.RelativeSign
+	0,  // 53: attnbias.v1.RelativeSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	13, // 54: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
+	39, // 55: attnbias.v1.Swin.table:type_name -> attnbias.v1.TableRef
+	39, // 56: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
+	39, // 57: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
+	39, // 58: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
+	39, // 59: attnbias.v1.Beit.table:type_name -> attnbias.v1.TableRef
+	39, // 60: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	39, // 61: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	39, // 62: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	39, // 63: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	39, // 64: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	39, // 65: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	39, // 66: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	39, // 67: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	68, // [68:68] is the sub-list for method output_type
+	68, // [68:68] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }
@@ -4202,10 +3944,7 @@ func file_attnbias_v1_encodings_proto_init() {
 		(*TensorSpec_DynamicPositionBias)(nil),
 		(*TensorSpec_Deberta)(nil),
 		(*TensorSpec_Shaw)(nil),
-		(*TensorSpec_TransformerXl)(nil),
-		(*TensorSpec_Xlnet)(nil),
-		(*TensorSpec_Conformer)(nil),
-		(*TensorSpec_SymmetricSinusoidal)(nil),
+		(*TensorSpec_RelativeSinusoidal)(nil),
 		(*TensorSpec_Swin)(nil),
 		(*TensorSpec_SwinV2)(nil),
 		(*TensorSpec_Beit)(nil),
@@ -4224,18 +3963,15 @@ func file_attnbias_v1_encodings_proto_init() {
 	file_attnbias_v1_encodings_proto_msgTypes[14].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[15].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[16].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[18].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[19].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[21].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[23].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
-			NumEnums:      15,
-			NumMessages:   24,
+			NumEnums:      14,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

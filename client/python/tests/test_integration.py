@@ -164,7 +164,7 @@ def test_vectors_of_distances_are_rows_of_the_table(real_client: attnbias.Client
     np.testing.assert_array_equal(signed.view(), table[distance + 39], strict=True)
     symmetric = real_client.get(attnbias.SymmetricSinusoidal(dim=16), **extent)
     np.testing.assert_array_equal(symmetric.view(), table[np.abs(distance) + 39], strict=True)
-    with pytest.raises(attnbias.InvalidArgumentError, match="xlnet has no attention scores"):
+    with pytest.raises(attnbias.InvalidArgumentError, match="sinusoidal has no attention scores"):
         real_client.get(attnbias.XLNet(dim=4), **extent, causal=True)
 
 

@@ -340,7 +340,7 @@ def test_what_cannot_be_sent(client: attnbias.Client, arguments: Any, message: s
         ("shaw_keys", "term: got 'shaw_keys'"),
         (
             attnbias.SinusoidalDistances(sinusoidal=attnbias.TransformerXL(dim=DIM)),  # type: ignore[arg-type]
-            "sinusoidal_distances.sinusoidal: got an object of TransformerXL",
+            "sinusoidal_distances.sinusoidal: got an object of RelativeSinusoidal",
         ),
     ],
 )

@@ -10,11 +10,7 @@ namespace {
 
 absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec,
                                             const Tables& /*tables*/) {
-  const SinusoidTable table = {.dim = spec.dim(),
-                               .base = spec.base(),
-                               .layout = spec.layout(),
-                               .min_timescale = spec.min_timescale(),
-                               .max_timescale = spec.max_timescale()};
+  const SinusoidTable table = SinusoidTableOf(spec);
   ATTNBIAS_RETURN_IF_ERROR(CheckTimescales("sinusoidal", table));
   return Encoding{
       .width = table.dim,

@@ -27,6 +27,16 @@ struct SinusoidTable {
   double max_timescale = 10000;
 };
 
+// Returns the table of a message that has Sinusoidal's fields.
+template <typename Message>
+SinusoidTable SinusoidTableOf(const Message& spec) {
+  return {.dim = spec.dim(),
+          .base = spec.base(),
+          .layout = spec.layout(),
+          .min_timescale = spec.min_timescale(),
+          .max_timescale = spec.max_timescale()};
+}
+
 // The columns of a row. Frequency i has its sine at column i * pair_stride, for
 // i < sines, and its cosine at cos_offset + i * pair_stride, for i < cosines.
 //

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of relative positions: at every pair the row that a sinusoidal
-// table has for its distance i - j, query minus key. Transformer-XL, XLNet,
-// Conformer and the symmetric form.
-
+// Sinusoids of relative positions (Dai et al. 2019): at every pair the row that
+// a sinusoidal table has for its distance.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstring>
 #include <utility>
 
-#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
 #include "core/encoding/common/limits.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
@@ -19,15 +17,14 @@
 namespace attnbias {
 namespace {
 
-// Which row stands for a distance.
-struct DistanceRule {
-  // Whether distances lose their sign.
-  bool symmetric = false;
-  // Whether keys to the right of the query have a zero vector, and no row.
-  bool zero_right = false;
-  // The largest magnitude, as which all beyond it count.
-  std::optional<int64_t> clamp_len;
-};
+// Returns the farthest relative positions with a vector of their own.
+int64_t LeftOf(const v1::RelativeSinusoidal& spec) {
+  return spec.has_left() ? spec.left() : kMaxPosition;
+}
+int64_t RightOf(const v1::RelativeSinusoidal& spec) {
+  if (spec.causal()) return 0;
+  return spec.has_right() ? spec.right() : kMaxPosition;
+}
 
 // Negates the sines of one row of `Bits`, by which it becomes the row of the
 // opposite position: sines are odd, cosines even, and rounding to nearest knows
@@ -43,46 +40,42 @@ void NegateSines(const SinusoidColumns& columns, std::byte* row) {
 
 class RelativeSinusoidEvaluator final : public Evaluator {
  public:
-  RelativeSinusoidEvaluator(EvaluatorPtr rows, const SinusoidTable& table,
-                            const DistanceRule& rule, DataType type)
+  RelativeSinusoidEvaluator(EvaluatorPtr rows, const SinusoidColumns& columns,
+                            const v1::RelativeSinusoidal& spec, DataType type)
       : rows_(std::move(rows)),
-        columns_(table),
-        rule_(rule),
+        columns_(columns),
+        spec_(spec),
         element_bytes_(SizeOf(type)),
-        row_bytes_(table.dim * element_bytes_) {}
+        row_bytes_(spec.dim() * element_bytes_) {}
 
   void Fill(const Block& block, std::byte* out,
             int64_t /*lane_stride_bytes*/) const override {
     const Range span = block.span;
-    const int64_t reach = rule_.clamp_len.value_or(kMaxPosition);
-    const int64_t right = rule_.zero_right ? 0 : reach;
-    const auto clamped = [&](int64_t relative) {
-      return std::clamp(relative, span.begin, span.end);
-    };
-    const Range left = {span.begin, clamped(-reach)};
-    const Range middle = {left.end, clamped(right + 1)};
+    const int64_t left = -LeftOf(spec_);
+    const int64_t right = RightOf(spec_);
+    const Range own = {std::clamp(left, span.begin, span.end),
+                       std::clamp(right + 1, span.begin, span.end)};
     const auto at = [&](int64_t relative) {
       return out + (relative - span.begin) * row_bytes_;
     };
-    if (left.size() > 0) Repeat(-reach, left.size(), at(left.begin));
-    if (middle.size() > 0) FillRows(middle, at(middle.begin));
-    const int64_t beyond = span.end - middle.end;
-    if (beyond == 0) return;
-    if (rule_.zero_right) {
-      std::memset(at(middle.end), 0, beyond * row_bytes_);
+    Repeat(left, own.begin - span.begin, out);
+    FillRows(own, at(own.begin));
+    if (spec_.causal()) {
+      std::memset(at(own.end), 0, (span.end - own.end) * row_bytes_);
     } else {
-      Repeat(reach, beyond, at(middle.end));
+      Repeat(right, span.end - own.end, at(own.end));
     }
   }
 
  private:
-  // The table's row r is that of distance r; relative position r is distance
-  // -r.
   void FillRows(Range relative, std::byte* out) const {
+    if (relative.size() == 0) return;
     rows_->Fill({{0, 1}, relative}, out, 0);
+    const bool from_key = spec_.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY;
     for (int64_t r = relative.begin; r < relative.end; ++r) {
       // Position 0 has exact zeros, which have no sign.
-      if (r < 0 || (r > 0 && !rule_.symmetric)) Reflect(out);
+      const bool reflected = spec_.symmetric() ? r < 0 : r != 0 && !from_key;
+      if (reflected) Reflect(out);
       out += row_bytes_;
     }
   }
@@ -99,6 +92,7 @@ class RelativeSinusoidEvaluator final : public Evaluator {
   }
 
   void Repeat(int64_t relative, int64_t count, std::byte* out) const {
+    if (count == 0) return;
     FillRows({relative, relative + 1}, out);
     for (int64_t row = 1; row < count; ++row) {
       std::memcpy(out + row * row_bytes_, out, row_bytes_);
@@ -107,91 +101,37 @@ class RelativeSinusoidEvaluator final : public Evaluator {
 
   const EvaluatorPtr rows_;
   const SinusoidColumns columns_;
-  const DistanceRule rule_;
+  const v1::RelativeSinusoidal spec_;
   const int64_t element_bytes_;
   const int64_t row_bytes_;
 };
 
-Encoding RelativeSinusoid(const SinusoidTable& table,
-                          const DistanceRule& rule) {
-  // Sinusoids reach as far as positions do.
-  Range domain = {-kMaxPosition,
-                  rule.zero_right ? kRelativePositions.end : kMaxPosition + 1};
-  if (rule.clamp_len.has_value()) domain = kRelativePositions;
-  return Encoding{.structure = Structure::kToeplitz,
-                  .width = table.dim,
-                  .has_columns = true,
-                  .domain = domain,
-                  .evaluator_bytes = SinusoidsBytes(SinusoidColumns(table)),
-                  .prepare = [table, rule](const NumberFormat& format,
-                                           const KernelSet& kernels) {
-                    return std::make_unique<RelativeSinusoidEvaluator>(
-                        PrepareSinusoids(table, format, kernels), table, rule,
-                        format.type);
-                  }};
+absl::StatusOr<Encoding> DescribeRelativeSinusoidal(
+    const v1::RelativeSinusoidal& spec, const Tables& /*tables*/) {
+  const SinusoidTable table = SinusoidTableOf(spec);
+  ATTNBIAS_RETURN_IF_ERROR(CheckTimescales("relative_sinusoidal", table));
+  const SinusoidColumns columns(table);
+  // A sinusoid reaches as far as positions do; a side that ends, as far as
+  // relative positions do.
+  Range domain = kRelativePositions;
+  if (!spec.has_left()) domain.begin = -kMaxPosition;
+  if (!spec.has_right() && !spec.causal()) domain.end = kMaxPosition + 1;
+  return Encoding{
+      .structure = Structure::kToeplitz,
+      .width = table.dim,
+      .has_columns = true,
+      .domain = domain,
+      .evaluator_bytes = SinusoidsBytes(columns),
+      .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
+        return std::make_unique<RelativeSinusoidEvaluator>(
+            PrepareSinusoids(table, format, kernels), columns, spec,
+            format.type);
+      }};
 }
 
-template <typename Message>
-std::optional<int64_t> ClampOf(const Message& spec) {
-  if (!spec.has_clamp_len()) return std::nullopt;
-  return spec.clamp_len();
-}
-
-// Transformer-XL's R (Dai et al. 2019): the distance back from query to key.
-absl::StatusOr<Encoding> DescribeTransformerXl(const v1::TransformerXl& spec,
-                                               const Tables& /*tables*/) {
-  return RelativeSinusoid({.dim = spec.dim(),
-                           .base = spec.base(),
-                           .layout = v1::SINUSOIDAL_LAYOUT_CONCATENATED},
-                          {.zero_right = true, .clamp_len = ClampOf(spec)});
-}
-
-const EncodingRegistration kTransformerXl(
-    v1::TensorSpec::kTransformerXlFieldNumber, &DescribeTransformerXl);
-
-// XLNet (Yang et al. 2019): the signed distance.
-absl::StatusOr<Encoding> DescribeXlnet(const v1::Xlnet& spec,
-                                       const Tables& /*tables*/) {
-  return RelativeSinusoid(
-      {.dim = spec.dim(),
-       .base = spec.base(),
-       .layout = v1::SINUSOIDAL_LAYOUT_CONCATENATED},
-      {.zero_right = spec.attn_type() == v1::XLNET_ATTENTION_UNIDIRECTIONAL,
-       .clamp_len = ClampOf(spec)});
-}
-
-const EncodingRegistration kXlnet(v1::TensorSpec::kXlnetFieldNumber,
-                                  &DescribeXlnet);
-
-// Conformer, as ESPnet and wav2vec 2.0 have it: the signed distance,
-// interleaved.
-absl::StatusOr<Encoding> DescribeConformer(const v1::Conformer& spec,
-                                           const Tables& /*tables*/) {
-  return RelativeSinusoid({.dim = spec.dim(),
-                           .base = spec.base(),
-                           .layout = v1::SINUSOIDAL_LAYOUT_INTERLEAVED},
-                          DistanceRule());
-}
-
-const EncodingRegistration kConformer(v1::TensorSpec::kConformerFieldNumber,
-                                      &DescribeConformer);
-
-// Blind to direction.
-absl::StatusOr<Encoding> DescribeSymmetricSinusoidal(
-    const v1::SymmetricSinusoidal& spec, const Tables& /*tables*/) {
-  if (spec.layout() == v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR) {
-    return Invalid(
-        "symmetric_sinusoidal.layout: got TENSOR2TENSOR, want INTERLEAVED or "
-        "CONCATENATED");
-  }
-  return RelativeSinusoid(
-      {.dim = spec.dim(), .base = spec.base(), .layout = spec.layout()},
-      {.symmetric = true});
-}
-
-const EncodingRegistration kSymmetricSinusoidal(
-    v1::TensorSpec::kSymmetricSinusoidalFieldNumber,
-    &DescribeSymmetricSinusoidal);
+const EncodingRegistration kRelativeSinusoidal(
+    v1::TensorSpec::kRelativeSinusoidalFieldNumber,
+    &DescribeRelativeSinusoidal);
 
 }  // namespace
 }  // namespace attnbias

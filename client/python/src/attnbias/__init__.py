@@ -7,7 +7,7 @@ with attnbias.Client("localhost:50051") as client:
 
 from typing import TYPE_CHECKING
 
-from attnbias import _encodings, aio
+from attnbias import _encodings, _presets, aio
 from attnbias._cache import (
     Cache,
     CacheEntry,
@@ -67,6 +67,7 @@ from attnbias._mask import (
 from attnbias._plot import (
     plot,
 )
+from attnbias._presets import *  # noqa: F403  # it has __all__
 from attnbias._request import (
     Request,
     RequestOptions,
@@ -167,3 +168,4 @@ __all__ = [
     "to_torch",
 ]
 __all__ += _encodings.__all__
+__all__ += _presets.__all__

@@ -211,9 +211,10 @@ class BaseClient:
     async def _payload(
         self, request: Request | Piece, options: CallOptions, deadline: Deadline
     ) -> Payload:
-        if self._cache is not None:
-            return await self._cached(request, options, deadline, self._cache).get()
-        return await Download(request.to_spec(), options, deadline).run()
+        with request.encoding.errors():
+            if self._cache is not None:
+                return await self._cached(request, options, deadline, self._cache).get()
+            return await Download(request.to_spec(), options, deadline).run()
 
     def _cached(
         self, request: Request | Piece, options: CallOptions, deadline: Deadline, cache: Cache
@@ -253,10 +254,11 @@ class BaseClient:
     async def _describe_request(
         self, request: Request, options: CallOptions, deadline: Deadline
     ) -> TensorInfo:
-        if self._cache is not None:
-            return await self._cached(request, options, deadline, self._cache).describe()
-        info, _ = await ask_for_description(request.to_spec(), options, deadline)
-        return info
+        with request.encoding.errors():
+            if self._cache is not None:
+                return await self._cached(request, options, deadline, self._cache).describe()
+            info, _ = await ask_for_description(request.to_spec(), options, deadline)
+            return info
 
     async def _info(self, timeout: float | None) -> ServerInfo:
         message = service_pb2.GetServerInfoRequest()

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         RotaryLayout,
         SinusoidalLayout,
         TableLayout,
-        XlnetAttention,
     )
 
 __all__ = [
@@ -41,7 +40,6 @@ __all__ = [
     "ALiBi",
     "AbsoluteKeys",
     "Beit",
-    "Conformer",
     "Deberta",
     "DecomposedRelativePositions",
     "DynamicPositionBias",
@@ -51,6 +49,7 @@ __all__ = [
     "LearnedRelative",
     "MultiAxisSinusoidal",
     "PositionMlpLayer",
+    "RelativeSinusoidal",
     "Rotary",
     "Sandwich",
     "Shaw",
@@ -60,10 +59,7 @@ __all__ = [
     "SinusoidalDistances",
     "Swin",
     "SwinV2",
-    "SymmetricSinusoidal",
-    "TransformerXL",
     "Tupe",
-    "XLNet",
     "Xpos",
 ]
 
@@ -688,9 +684,10 @@ class Shaw(Encoding[Toeplitz]):
             - "clip" (default): The farthest row.
             - "refuse": Fails with ``OutOfRangeError``.
         sign: Direction in which the table counts.
-            - "key_minus_query" (default): j - i, from -left on (the paper, tensor2tensor,
+            - "key_minus_query" (default): j - i, from -left on (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
-            - "query_minus_key": i - j, from -right on (transformers' relative_key of BERT).
+            - "query_minus_key": i - j, from -right on (transformers' relative_key of BERT,
+              Transformer-XL).
     """
 
     field: ClassVar[str] = "shaw"
@@ -704,91 +701,20 @@ class Shaw(Encoding[Toeplitz]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TransformerXL(Encoding[Toeplitz]):
-    """Transformer-XL's R (Dai et al. 2019): a sinusoid of the distance i - j.
+class RelativeSinusoidal(Encoding[Toeplitz]):
+    """Sinusoids of relative positions (Dai et al. 2019).
 
-    Sines stand before cosines. Keys to the right of the query, which the model masks, are zero
-    vectors. Correctly rounded, and therefore not the framework's bits.
-
-    A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
-
-    Attributes:
-        dim: The model's d_model. Even, in [2, 65536].
-        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000.
-        clamp_len: Larger distances become this one. Unset: no clamping. In [1, 2^40].
-    """
-
-    field: ClassVar[str] = "transformer_xl"
-
-    dim: int
-    _: KW_ONLY
-    base: float | None = None
-    clamp_len: int | None = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class XLNet(Encoding[Toeplitz]):
-    """XLNet's relative positions (Yang et al. 2019): a sinusoid of i - j.
-
-    The distance is signed. Sines stand before cosines. Correctly rounded, and therefore not the
-    framework's bits.
+    The vector of query i and key j is the row of Sinusoidal at position i - j, or as ``sign`` and
+    ``symmetric`` have it. Correctly rounded, and therefore not the framework's bits. Found in
+    Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and Parakeet.
 
     A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
 
     Attributes:
-        dim: The model's d_model. Even, in [2, 65536].
-        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000.
-        clamp_len: Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping. In [1,
-            2^40].
-        attn_type: Signs of the distance.
-            - "bidirectional" (default): The model's "bi": both signs.
-            - "unidirectional": The model's "uni": keys to the right of the query, which the model
-              masks, are zero vectors.
-    """
-
-    field: ClassVar[str] = "xlnet"
-
-    dim: int
-    _: KW_ONLY
-    base: float | None = None
-    clamp_len: int | None = None
-    attn_type: XlnetAttention | None = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Conformer(Encoding[Toeplitz]):
-    """Relative positions of Conformer (Gulati et al. 2020): a sinusoid of i - j.
-
-    The distance is signed. Sines and cosines are interleaved. Correctly rounded, and therefore not
-    the framework's bits. Found in ESPnet, fairseq, wav2vec2-Conformer and Parakeet.
-
-    A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
-
-    Attributes:
-        dim: Columns of a vector. Even, in [2, 65536].
-        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000.
-    """
-
-    field: ClassVar[str] = "conformer"
-
-    dim: int
-    _: KW_ONLY
-    base: float | None = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SymmetricSinusoidal(Encoding[Toeplitz]):
-    """A sinusoid of |i - j| (Huang et al. 2020): relative, without direction.
-
-    Correctly rounded, and therefore not the framework's bits.
-
-    A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
-
-    Attributes:
-        dim: Columns of a vector. Even, in [2, 65536].
+        dim: Columns of a vector: the model's d_model. In [1, 65536].
         base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000. Only with
             ``layout`` "interleaved", "concatenated".
-        layout: Order of sines and cosines; "tensor2tensor" is refused.
+        layout: Order of sines and cosines in a vector, as in Sinusoidal.
             - "interleaved" (default): ``s0 c0 s1 c1 ...``: column 2i is ``sin(p w_i)``, column 2i+1
               is ``cos(p w_i)``. An odd ``dim`` ends with a sine (the paper, fairseq's Conformer,
               keras-hub).
@@ -799,14 +725,35 @@ class SymmetricSinusoidal(Encoding[Toeplitz]):
               m)``, where min and max are the timescales and ``m = max(n-1, 1)`` (tensor2tensor's
               get_timing_signal_1d, which multiplies by ``min_timescale``; fairseq, Whisper,
               OpenNMT).
+        min_timescale: Factor in front of the progression of inverse timescales, as in Sinusoidal.
+            In [1, 1e6]. Default: 1. Only with ``layout`` "tensor2tensor".
+        max_timescale: Longest timescale, not less than ``min_timescale``. In [1, 1e18]. Default:
+            10000. Only with ``layout`` "tensor2tensor".
+        sign: Distance that the sinusoid is of. Not with ``symmetric``.
+            - "key_minus_query": j - i, from -left on (Shaw's paper, tensor2tensor, wav2vec2-BERT).
+            - "query_minus_key" (default): i - j, from -right on (transformers' relative_key of
+              BERT, Transformer-XL).
+        symmetric: Drops the sign of i - j (Huang et al. 2020).
+        left: Farthest relative position j - i to the left with a vector of its own; keys beyond it
+            share that vector. Unset: none. In [1, 2^40].
+        right: Farthest relative position to the right with a vector of its own. In [1, 2^40]. Not
+            with ``causal``.
+        causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
     """
 
-    field: ClassVar[str] = "symmetric_sinusoidal"
+    field: ClassVar[str] = "relative_sinusoidal"
 
     dim: int
     _: KW_ONLY
     base: float | None = None
     layout: SinusoidalLayout | None = None
+    min_timescale: float | None = None
+    max_timescale: float | None = None
+    sign: RelativeSign | None = None
+    symmetric: bool = False
+    left: int | None = None
+    right: int | None = None
+    causal: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -991,9 +938,10 @@ class ShawKeys(LogitsTerm):
         right: Farthest relative position to the right with a vector of its own. In [0, 2^40].
         sign: Direction in which the table counts. With "query_minus_key" the vector is
             ``table[right - clip(j - i, -left, right)]``.
-            - "key_minus_query" (default): j - i, from -left on (the paper, tensor2tensor,
+            - "key_minus_query" (default): j - i, from -left on (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
-            - "query_minus_key": i - j, from -right on (transformers' relative_key of BERT).
+            - "query_minus_key": i - j, from -right on (transformers' relative_key of BERT,
+              Transformer-XL).
     """
 
     field: ClassVar[str] = "shaw_keys"
@@ -1021,9 +969,10 @@ class ShawValues(LogitsTerm):
         right: Farthest relative position to the right with a vector of its own. In [0, 2^40].
         sign: Direction in which the table counts. With "query_minus_key" the vector is
             ``table[right - clip(j - i, -left, right)]``.
-            - "key_minus_query" (default): j - i, from -left on (the paper, tensor2tensor,
+            - "key_minus_query" (default): j - i, from -left on (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
-            - "query_minus_key": i - j, from -right on (transformers' relative_key of BERT).
+            - "query_minus_key": i - j, from -right on (transformers' relative_key of BERT,
+              Transformer-XL).
     """
 
     field: ClassVar[str] = "shaw_values"

@@ -6,18 +6,23 @@ A field that is None is not sent, and then has the contract's default.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from typing_extensions import TypeVar
 
 from attnbias._arguments import set_fields
 from attnbias._enums import enum_name
+from attnbias._errors import Error
 from attnbias._generated import is_repeated
 from attnbias._shown import Shown
 from attnbias._tables import from_table_ref
 from attnbias.v1 import encodings_pb2, options_pb2, tensor_pb2
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from google.protobuf.descriptor import Descriptor
     from google.protobuf.message import Message
 
@@ -62,6 +67,8 @@ class Encoding(Fields, Generic[Compact]):
     vectors: ClassVar[bool]
     """Pairs have vectors, in a last axis of columns; not with ``values="buckets"``."""
 
+    _preset: tuple[str, Mapping[str, str]] = "", {}
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         message: Any = encodings_pb2.TensorSpec.DESCRIPTOR.fields_by_name[cls.field].message_type
@@ -79,8 +86,32 @@ class Encoding(Fields, Generic[Compact]):
         spec = encodings_pb2.TensorSpec()
         message = getattr(spec, self.field)
         message.SetInParent()
-        set_fields(message, self, f"{self.field}.")
+        with self.errors():
+            set_fields(message, self, f"{self.field}.")
         return spec
+
+    def named(self, preset: str, renamed: Mapping[str, str]) -> Self:
+        """This encoding, whose errors have the name of a preset and its names of fields."""
+        object.__setattr__(self, "_preset", (preset, renamed))
+        return self
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Errors inside have the names of the preset that made this encoding, if one did."""
+        preset, renamed = self._preset
+
+        def in_its_words(text: str) -> str:
+            fields = rf"\b(?:spec\.)?{self.field}\.(\w+)"
+            return re.sub(fields, lambda at: f"{preset}.{renamed.get(at[1], at[1])}", text)
+
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            if preset:
+                error.args = tuple(map(in_its_words, error.args))
+                if isinstance(error, Error):
+                    error.message = in_its_words(error.message)
+            raise
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Code generated from proto/presets by ./dev generate. DO NOT EDIT.
+
+package attnbias
+
+import "github.com/attnbias/attnbias/client/go/attnbiaspb"
+
+// TransformerXL is a preset of [attnbiaspb.RelativeSinusoidal]. Transformer-XL's R (Dai et al.
+// 2019): sinusoids of the distance i - j.
+type TransformerXL struct {
+	// Columns of a vector: the model's d_model.
+	Dim int32
+	// Base of the progression, as in Sinusoidal.
+	Base *float64
+	// Distance that the sinusoid is of.
+	Sign attnbiaspb.RelativeSign
+	// Drops the sign of i - j (Huang et al. 2020).
+	Symmetric bool
+	// Larger distances become this one. Unset: no clamping.
+	ClampLen *int64
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p TransformerXL) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
+	encoding := &attnbiaspb.RelativeSinusoidal{
+		Dim:       p.Dim,
+		Base:      p.Base,
+		Sign:      p.Sign,
+		Symmetric: p.Symmetric,
+		Left:      p.ClampLen,
+		Layout:    attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_CONCATENATED,
+		Causal:    true,
+	}
+
+	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
+}
+
+// XLNet is a preset of [attnbiaspb.RelativeSinusoidal]. XLNet's relative positions (Yang et al.
+// 2019): sinusoids of the distance i - j.
+type XLNet struct {
+	// Columns of a vector: the model's d_model.
+	Dim int32
+	// Base of the progression, as in Sinusoidal.
+	Base *float64
+	// Distance that the sinusoid is of.
+	Sign attnbiaspb.RelativeSign
+	// Drops the sign of i - j (Huang et al. 2020).
+	Symmetric bool
+	// Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping.
+	ClampLen *int64
+	// Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
+	Causal bool
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p XLNet) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
+	encoding := &attnbiaspb.RelativeSinusoidal{
+		Dim:       p.Dim,
+		Base:      p.Base,
+		Sign:      p.Sign,
+		Symmetric: p.Symmetric,
+		Left:      p.ClampLen,
+		Causal:    p.Causal,
+		Layout:    attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_CONCATENATED,
+	}
+	if !p.Causal {
+		encoding.Right = p.ClampLen
+	}
+	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
+}
+
+// Conformer is a preset of [attnbiaspb.RelativeSinusoidal]. Relative positions of Conformer
+// (Gulati et al. 2020): sinusoids of the distance i - j.
+type Conformer struct {
+	// Columns of a vector: the model's d_model.
+	Dim int32
+	// Base of the progression, as in Sinusoidal.
+	Base *float64
+	// Distance that the sinusoid is of.
+	Sign attnbiaspb.RelativeSign
+	// Drops the sign of i - j (Huang et al. 2020).
+	Symmetric bool
+	// Farthest relative position j - i to the left with a vector of its own; keys beyond it share
+	// that vector. Unset: none.
+	Left *int64
+	// Farthest relative position to the right with a vector of its own.
+	Right *int64
+	// Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
+	Causal bool
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p Conformer) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
+	encoding := &attnbiaspb.RelativeSinusoidal{
+		Dim:       p.Dim,
+		Base:      p.Base,
+		Sign:      p.Sign,
+		Symmetric: p.Symmetric,
+		Left:      p.Left,
+		Right:     p.Right,
+		Causal:    p.Causal,
+		Layout:    attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_INTERLEAVED,
+	}
+
+	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
+}
+
+// SymmetricSinusoidal is a preset of [attnbiaspb.RelativeSinusoidal]. Sinusoids of |i - j|
+// (Huang et al. 2020): relative, without direction.
+type SymmetricSinusoidal struct {
+	// Columns of a vector: the model's d_model.
+	Dim int32
+	// Base of the progression, as in Sinusoidal.
+	Base *float64
+	// Order of sines and cosines in a vector, as in Sinusoidal.
+	Layout attnbiaspb.SinusoidalLayout
+	// Factor in front of the progression of inverse timescales, as in Sinusoidal.
+	MinTimescale *float64
+	// Longest timescale, not less than min_timescale.
+	MaxTimescale *float64
+	// Farthest relative position j - i to the left with a vector of its own; keys beyond it share
+	// that vector. Unset: none.
+	Left *int64
+	// Farthest relative position to the right with a vector of its own.
+	Right *int64
+	// Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
+	Causal bool
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p SymmetricSinusoidal) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
+	encoding := &attnbiaspb.RelativeSinusoidal{
+		Dim:          p.Dim,
+		Base:         p.Base,
+		Layout:       p.Layout,
+		MinTimescale: p.MinTimescale,
+		MaxTimescale: p.MaxTimescale,
+		Left:         p.Left,
+		Right:        p.Right,
+		Causal:       p.Causal,
+		Symmetric:    true,
+	}
+
+	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	"testing"
+
+	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
+	"google.golang.org/protobuf/proto"
+)
+
+func TestPresetsAreTheirEncodings(t *testing.T) {
+	const concatenated = pb.SinusoidalLayout_SINUSOIDAL_LAYOUT_CONCATENATED
+	for name, test := range map[string]struct {
+		preset *pb.TensorSpec_RelativeSinusoidal
+		want   *pb.RelativeSinusoidal
+	}{
+		"constants": {
+			TransformerXL{Dim: 8, ClampLen: new(int64(4))}.Encoding(),
+			&pb.RelativeSinusoidal{Dim: 8, Layout: concatenated, Left: new(int64(4)), Causal: true},
+		},
+		"an argument of two fields": {
+			XLNet{Dim: 8, ClampLen: new(int64(4))}.Encoding(),
+			&pb.RelativeSinusoidal{
+				Dim: 8, Layout: concatenated, Left: new(int64(4)), Right: new(int64(4)),
+			},
+		},
+		"a field without a meaning": {
+			XLNet{Dim: 8, ClampLen: new(int64(4)), Causal: true}.Encoding(),
+			&pb.RelativeSinusoidal{Dim: 8, Layout: concatenated, Left: new(int64(4)), Causal: true},
+		},
+	} {
+		if got := test.preset.RelativeSinusoidal; !proto.Equal(got, test.want) {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
+}

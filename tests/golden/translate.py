@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewrites stored requests of encodings that the contract no longer has.
+
+Usage: python -m tests.golden.translate REVISION
+
+Reads the requests of each encoding in TRANSLATIONS from a revision of this repository that stores
+them, and puts them before those that its successor has. The answers stay as that revision stores
+them, so that replay_test.py proves that the successor serves the same bytes. A refusal is dropped
+where the successor cannot express the request, or serves it.
+"""
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.golden import stored
+from tests.golden.stored import Json
+
+ROOT = Path(__file__).parents[2]
+
+
+class InexpressibleError(Exception):
+    """The successor has no such request."""
+
+
+Renames = dict[str, tuple[str, ...]]
+"""Fields of the successor that take the value of a field; of others, the name stays."""
+
+
+def renamed(fields: Json, renames: Renames, constants: Json) -> Json:
+    made = dict(constants)
+    for name, value in fields.items():
+        made |= dict.fromkeys(renames.get(name, (name,)), value)
+    return made
+
+
+CLAMPED: Renames = {"clamp_len": ("left", "right")}
+
+
+def transformer_xl(fields: Json) -> Json:
+    constants = {"layout": "SINUSOIDAL_LAYOUT_CONCATENATED", "causal": True}
+    return renamed(fields, {"clamp_len": ("left",)}, constants)
+
+
+def xlnet(fields: Json) -> Json:
+    others = {name: value for name, value in fields.items() if name != "attn_type"}
+    directions = {
+        "XLNET_ATTENTION_BIDIRECTIONAL": False,
+        "XLNET_ATTENTION_UNIDIRECTIONAL": True,
+    }
+    attn_type = fields.get("attn_type", "XLNET_ATTENTION_BIDIRECTIONAL")
+    if attn_type not in directions:
+        raise InexpressibleError
+    if directions[attn_type]:
+        return transformer_xl(others)
+    return renamed(others, CLAMPED, {"layout": "SINUSOIDAL_LAYOUT_CONCATENATED"})
+
+
+def symmetric_sinusoidal(fields: Json) -> Json:
+    return renamed(fields, {}, {"symmetric": True})
+
+
+TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
+    "transformer_xl": ("relative_sinusoidal", transformer_xl),
+    "xlnet": ("relative_sinusoidal", xlnet),
+    "conformer": ("relative_sinusoidal", dict),
+    "symmetric_sinusoidal": ("relative_sinusoidal", symmetric_sinusoidal),
+}
+"""By encoding, its successor and the fields that it has there."""
+
+RENAMED = {"clamp_len": "left"}
+"""The field that a refusal names instead."""
+
+
+def translated(line: Json, name: str) -> Json:
+    successor, translate = TRANSLATIONS[name]
+    tensor = {successor if key == name else key: value for key, value in line["tensor"].items()}
+    if successor in tensor:
+        tensor[successor] = translate(tensor[successor])
+    made = line | {"tensor": tensor}
+    if "changed" in line:
+        steps = line["changed"].split(".")
+        if steps[0] == name:
+            steps = [successor, *(RENAMED.get(step, step) for step in steps[1:])]
+        made["changed"] = ".".join(steps)
+    return made
+
+
+def stored_in(revision: str, name: str) -> list[Json]:
+    command = ["git", "show", f"{revision}:tests/golden/requests/{name}.jsonl"]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in made.stdout.splitlines()]
+
+
+def main() -> None:
+    (revision,) = sys.argv[1:]
+    files: dict[str, dict[str, Json]] = defaultdict(dict)
+    with stored.serving() as stub:
+        for name, (successor, _) in TRANSLATIONS.items():
+            served, refused, dropped = 0, 0, 0
+            for line in stored_in(revision, name):
+                try:
+                    made = translated(line, name)
+                except InexpressibleError:
+                    dropped += 1
+                    continue
+                if "code" in line and stored.answer(stub, made) != {"code": line["code"]}:
+                    dropped += 1
+                    continue
+                served, refused = served + ("code" not in line), refused + ("code" in line)
+                files[successor].setdefault(json.dumps(made["tensor"], sort_keys=True), made)
+            print(f"{name}: {served} served, {refused} refused, {dropped} dropped")
+    for successor, lines in files.items():
+        path = stored.STORE / f"{successor}.jsonl"
+        for line in map(json.loads, path.read_text().splitlines() if path.exists() else []):
+            lines.setdefault(json.dumps(line["tensor"], sort_keys=True), line)
+        in_order = sorted(lines.values(), key=lambda line: "code" in line)
+        texts = [json.dumps(line, separators=(",", ":")) for line in in_order]
+        path.write_text("".join(f"{text}\n" for text in texts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A preset is one request in Python and in the tool, whichever arguments are given."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+import attnbias
+from tests.integration.server import Server
+
+LENGTHS = {"query_length": 5, "key_length": 5}
+CLASSES = {name.lower(): getattr(attnbias, name) for name in attnbias._presets.__all__}
+
+
+def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [os.environ["ATTNBIAS_CLI_BINARY"], *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def listed() -> dict[str, Any]:
+    encodings = json.loads(tool("list", "--json").stdout)["encodings"]
+    return {each["name"]: each["fields"] for each in encodings if "preset_of" in each}
+
+
+PRESETS = listed()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+def some_value(field: dict[str, Any]) -> Any:
+    if "values" in field:
+        return field["values"][-1]
+    return {"bool": True, "double": 20.0}.get(field["type"], 6)
+
+
+def arguments(name: str) -> list[dict[str, Any]]:
+    """The required ones alone, and with any two of all."""
+    values = {field["name"]: some_value(field) for field in PRESETS[name]}
+    required = {
+        field["name"]: values[field["name"]] for field in PRESETS[name] if field["required"]
+    }
+    return [required, *(required | dict(pair) for pair in combinations(values.items(), 2))]
+
+
+def test_python_and_the_tool_have_the_same_presets() -> None:
+    assert {name.replace("_", "") for name in PRESETS} == CLASSES.keys()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_they_make_the_same_requests(server: Server, name: str) -> None:
+    served = 0
+    with attnbias.Client(server.address) as client:
+        for given in arguments(name):
+            words = [f"{key}={json.dumps(value).strip(chr(34))}" for key, value in given.items()]
+            flags = [f"--{key.replace('_', '-')}={value}" for key, value in LENGTHS.items()]
+            answer = tool("--server", server.address, "describe", name, *words, *flags, "--json")
+            encoding = CLASSES[name.replace("_", "")](**given)
+            try:
+                wanted = client.describe(encoding, **LENGTHS).fingerprint
+            except attnbias.InvalidArgumentError:
+                assert "INVALID_ARGUMENT" in answer.stderr
+                continue
+            assert json.loads(answer.stdout)["fingerprint"] == wanted
+            served += 1
+    assert served >= 5
