@@ -304,6 +304,7 @@ bool HasParts(const FieldDescriptor& field) {
 
 std::vector<Argument> ArgumentsOf(const Descriptor& type) {
   std::vector<Argument> arguments;
+  arguments.reserve(type.field_count());
   for (int i = 0; i < type.field_count(); ++i) {
     arguments.push_back({std::string(type.field(i)->name()), type.field(i)});
   }
@@ -351,6 +352,7 @@ std::vector<std::string> SettableNames(const std::vector<Argument>& arguments) {
 std::vector<NamedEncoding> Encodings() {
   const auto* oneof = v1::TensorSpec::descriptor()->FindOneofByName("encoding");
   std::vector<NamedEncoding> encodings;
+  encodings.reserve(oneof->field_count());
   for (int i = 0; i < oneof->field_count(); ++i) {
     encodings.push_back(
         {std::string(oneof->field(i)->name()), oneof->field(i)});
@@ -468,7 +470,7 @@ absl::Status SetEncoding(const std::string& name,
       return absl::InvalidArgumentError(
           absl::StrCat(name, ".", parts.first, ": given twice, want it once"));
     }
-    const absl::Status status =
+    absl::Status status =
         Named(absl::StrCat(name, "."),
               preset == nullptr
                   ? SetField(parts.first, parts.second, message)
