@@ -115,8 +115,7 @@ func (p {name}) Encoding() *attnbiaspb.TensorSpec_{kind} {{
 	encoding := &attnbiaspb.{kind}{{
 {values}
 }}
-{others}
-	return &attnbiaspb.TensorSpec_{kind}{{{kind}: encoding}}
+{others}	return &attnbiaspb.TensorSpec_{kind}{{{kind}: encoding}}
 }}
 """
 
@@ -662,7 +661,7 @@ def go_preset(preset: Preset) -> str:
         kind=preset.owner.name,
         fields="\n".join(fields),
         values="\n".join(values),
-        others="\n".join(others),
+        others="".join(f"{line}\n" for line in others),
     )
 
 

@@ -31,7 +31,6 @@ func (p TransformerXL) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 		Layout:    attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_CONCATENATED,
 		Causal:    true,
 	}
-
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }
 
@@ -101,7 +100,6 @@ func (p Conformer) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 		Causal:    p.Causal,
 		Layout:    attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_INTERLEAVED,
 	}
-
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }
 
@@ -140,6 +138,5 @@ func (p SymmetricSinusoidal) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoida
 		Causal:       p.Causal,
 		Symmetric:    true,
 	}
-
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }
