@@ -270,29 +270,46 @@ absl::Status NoSuchField(absl::string_view name,
                    absl::StrJoin(names, ", "), DidYouMean(name, names)));
 }
 
-// Sets the fields that an argument of a preset stands for.
+// Returns the fields that an argument sets.
+std::vector<presets::Field> FieldsOf(const presets::Argument& argument) {
+  if (argument.fields_size() > 0) {
+    return {argument.fields().begin(), argument.fields().end()};
+  }
+  presets::Field field;
+  field.set_name(argument.name());
+  return {field};
+}
+
+// Sets the fields of an argument of a preset.
 absl::Status SetArgument(const NamedEncoding& encoding, const std::string& name,
                          absl::string_view value, Message* message) {
   for (const auto& argument : encoding.preset->arguments()) {
     if (argument.name() != name) continue;
-    for (const std::string& field : argument.fields()) {
-      const absl::Status status = SetField(field, value, message);
+    for (const presets::Field& field : FieldsOf(argument)) {
+      const absl::Status status = SetField(field.name(), value, message);
       if (!status.ok()) {
         return Named(name, absl::InvalidArgumentError(
-                               status.message().substr(field.size())));
+                               status.message().substr(field.name().size())));
       }
     }
     return absl::OkStatus();
   }
-  const std::vector<Argument> arguments = ArgumentsOf(encoding);
-  const std::string field = name.substr(0, name.find('.'));
-  const std::vector<std::string> names = SettableNames(arguments);
-  const bool is_open =
-      absl::c_linear_search(names, name) ||
-      absl::c_any_of(arguments, [&](const Argument& argument) {
-        return argument.name == field && HasParts(*argument.field);
-      });
-  return is_open ? SetField(name, value, message) : NoSuchField(name, names);
+  return NoSuchField(name, SettableNames(ArgumentsOf(encoding)));
+}
+
+// Clears the fields that stay unset while an argument is true.
+void ClearExcluded(const presets::Preset& preset, Message* message) {
+  const Descriptor& type = *message->GetDescriptor();
+  const Reflection& access = *message->GetReflection();
+  for (const auto& argument : preset.arguments()) {
+    for (const presets::Field& field : argument.fields()) {
+      if (field.unless().empty() ||
+          !access.GetBool(*message, type.FindFieldByName(field.unless()))) {
+        continue;
+      }
+      access.ClearField(message, type.FindFieldByName(field.name()));
+    }
+  }
 }
 
 }  // namespace
@@ -313,20 +330,11 @@ std::vector<Argument> ArgumentsOf(const Descriptor& type) {
 
 std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding) {
   const Descriptor& type = *encoding.field->message_type();
-  std::vector<Argument> arguments = ArgumentsOf(type);
-  if (encoding.preset == nullptr) return arguments;
-  const v1::TensorSpec& spec = encoding.preset->spec();
-  const Message& constants =
-      spec.GetReflection()->GetMessage(spec, encoding.field);
-  std::erase_if(arguments, [&](const Argument& argument) {
-    return IsDecided(*argument.field, constants);
-  });
-  for (const auto& renamed : encoding.preset->arguments()) {
-    std::erase_if(arguments, [&](const Argument& argument) {
-      return absl::c_linear_search(renamed.fields(), argument.name);
-    });
-    arguments.push_back(
-        {renamed.name(), type.FindFieldByName(renamed.fields(0))});
+  if (encoding.preset == nullptr) return ArgumentsOf(type);
+  std::vector<Argument> arguments;
+  for (const presets::Argument& argument : encoding.preset->arguments()) {
+    const std::string field = FieldsOf(argument).front().name();
+    arguments.push_back({argument.name(), type.FindFieldByName(field)});
   }
   return arguments;
 }
@@ -358,7 +366,8 @@ std::vector<NamedEncoding> Encodings() {
         {std::string(oneof->field(i)->name()), oneof->field(i)});
   }
   for (const presets::Preset& preset : Presets().presets()) {
-    encodings.push_back({preset.word(), EncodingIn(preset.spec()), &preset});
+    encodings.push_back(
+        {preset.tool_name(), EncodingIn(preset.spec()), &preset});
   }
   return encodings;
 }
@@ -455,7 +464,7 @@ absl::Status SetEncoding(const std::string& name,
   const auto encoding = EncodingNamed(name);
   if (!encoding.ok()) return encoding.status();
   const presets::Preset* preset = encoding->preset;
-  if (preset != nullptr) *spec = preset->spec();
+  if (preset != nullptr) spec->MergeFrom(preset->spec());
   Message* message =
       spec->GetReflection()->MutableMessage(spec, encoding->field);
   std::set<std::string> seen;
@@ -477,7 +486,7 @@ absl::Status SetEncoding(const std::string& name,
                   : SetArgument(*encoding, parts.first, parts.second, message));
     if (!status.ok()) return status;
   }
-  if (preset != nullptr) ClearIdleFields(*preset, message);
+  if (preset != nullptr) ClearExcluded(*preset, message);
   return absl::OkStatus();
 }
 

@@ -145,7 +145,6 @@ TEST(BuildSpec, ReadsTheMask) {
              "fill_lowest: true } }");
 }
 
-// What is wrong, and the whole message that says so.
 TEST(BuildSpec, TakesPresets) {
   const auto built = [](const std::string& name,
                         const std::vector<std::string>& fields) {
@@ -160,6 +159,7 @@ TEST(BuildSpec, TakesPresets) {
             "relative_sinusoidal layout=tensor2tensor symmetric=true");
 }
 
+// Wrong options, and the whole error message.
 struct Mistake {
   std::string name;
   TensorOptions options;

@@ -76,7 +76,7 @@ grid = FUNCTIONS["grid"]
 
 
 class Peer(NamedTuple):
-    """What a peer computes, and the values of the names in the page's row."""
+    """A peer's result, and the values of the names in the page's row."""
 
     result: Any
     names: Names
@@ -87,7 +87,7 @@ class Peer(NamedTuple):
 class Case(NamedTuple):
     function: str
     run: Callable[[], Peer]
-    # Its angles are float64 in any case, so that its float32 results are rounded once.
+    # The function computes angles in float64, so it rounds float32 results once.
     rounded_once: bool
 
 
@@ -376,7 +376,7 @@ def of_omnigen(module: Any, dim: int, length: int) -> Peer:
 
 
 STEPS = np.arange(0, 1000, 7)
-# What a scheduler of flow matching makes of 30 steps, shifted by 3; exact in float32.
+# Noise levels of a flow-matching scheduler: 30 steps, shifted by 3; exact in float32.
 SIGMAS = np.linspace(1, 1 / 30, 30)
 FRACTIONS = (1000 * 3 * SIGMAS / (1 + 2 * SIGMAS)).astype(np.float32).astype(np.float64)
 EMBEDDED = {
@@ -616,7 +616,9 @@ DATA_TYPES = {"float32": "f32", "complex64": "f32", "float64": "f64", "complex12
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("case", CASES, ids=[case.function for case in CASES])
-def test_requests(client: attnbias.Client, case: Case, dtype: torch.dtype) -> None:
+def test_each_row_gives_its_functions_result(
+    client: attnbias.Client, case: Case, dtype: torch.dtype
+) -> None:
     torch.manual_seed(1)
     with floats_of(dtype), torch.no_grad():
         peer = case.run()
@@ -639,7 +641,7 @@ def test_every_row_has_a_case_and_every_case_a_row() -> None:
 
 
 def test_other_packages_name_encodings() -> None:
-    """Or say that none serves them."""
+    """Each row names an encoding or begins with "not served"."""
     encodings = {code_of(row.cells[0]) for row in section_of("encodings.md", "Encodings")}
     for section in ("Positions of a sequence", "Relative positions"):
         for row in section_of(PAGE, section):

@@ -76,9 +76,9 @@ TEST(RelativeSinusoidal, HasTheDistancesOfRelativeShifts) {
               ElementsAre(2, 1, 0, -1, -2,  //
                           3, 2, 1, 0, -1,   //
                           4, 3, 2, 1, 0));
-  const std::string from_query =
+  const std::string key_minus_query =
       Sinusoids("sign: RELATIVE_SIGN_KEY_MINUS_QUERY");
-  EXPECT_THAT(Distances(Dense(EndAligned(from_query, 3, 5)), kTable),
+  EXPECT_THAT(Distances(Dense(EndAligned(key_minus_query, 3, 5)), kTable),
               ElementsAre(-2, -1, 0, 1, 2,   //
                           -3, -2, -1, 0, 1,  //
                           -4, -3, -2, -1, 0));
@@ -178,14 +178,14 @@ TEST(RelativeSinusoidal, HasTheTablesRowsToTheBit) {
         const std::string plain = diagonals();
         const std::string causal = diagonals("causal: true");
         const std::string symmetric = diagonals("symmetric: true");
-        const std::string turned =
+        const std::string key_minus_query =
             diagonals("sign: RELATIVE_SIGN_KEY_MINUS_QUERY");
         for (int64_t r = 1 - kLength; r < kLength; ++r) {
           const auto row_of = [&](const std::string& bytes, int64_t position) {
             return bytes.substr((position + kLength - 1) * row, row);
           };
           ASSERT_EQ(row_of(plain, r), row_of(table, -r)) << r;
-          ASSERT_EQ(row_of(turned, r), row_of(table, r)) << r;
+          ASSERT_EQ(row_of(key_minus_query, r), row_of(table, r)) << r;
           ASSERT_EQ(row_of(symmetric, r), row_of(table, std::abs(r))) << r;
           ASSERT_EQ(row_of(causal, r),
                     r > 0 ? std::string(row, '\0') : row_of(table, -r));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A preset is one request in Python and in the tool, whichever arguments are given."""
+"""Python and the tool make the same request from the same arguments of a preset."""
 
 import json
 import os

@@ -94,7 +94,7 @@ def {name}(  # noqa: N802
     """{docstring}
     """
     encoding = {kind}({values})
-    return encoding.named("{name}", {renamed})
+    return encoding._with_names("{name}", {renamed})
 '''
 GO_PRESETS_FILE = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -339,8 +339,11 @@ def described_values(enum: Any, default: str) -> str:
     return "".join(lines)
 
 
-def described(field: Any, name: str = "", doc: str = "", constants: Iterable[str] = ()) -> str:
-    """Describes a field in the docstring of its class; or of a preset, under a name there."""
+def described(field: Any, name: str = "", doc: str = "", beside: Iterable[str] = ()) -> str:
+    """Describes a field in the docstring of its class.
+
+    Or in that of a preset: under a name there, with the conditions on arguments beside it.
+    """
     rule, sentences = rule_of(field), [doc or comment_of(field.containing_type, field)]
     assert sentences[0], f"{field.full_name} has no comment"
     sentences += [f"Shape `[{rule.shape}]`."] if rule.shape else []
@@ -349,9 +352,8 @@ def described(field: Any, name: str = "", doc: str = "", constants: Iterable[str
     default = giver_of(field) or ("" if field.enum_type else rule.default)
     sentences += [f"Default: {'True' if default == 'true' else default}."] if default else []
     for condition in conditions_of(field):
-        sentences += (
-            [] if doc or any(f"`{each}`" in condition for each in constants) else [condition]
-        )
+        if not name or any(f"`{each}`" in condition for each in beside):
+            sentences.append(condition)
     text = f"{name or field.name}: {' '.join(sentences)}"
     text = wrapped(in_python(text), 8, 4)
     if field.enum_type is not None:
@@ -512,57 +514,44 @@ def choices_module() -> str:
 
 
 class Argument(NamedTuple):
-    """An argument of a preset, and the fields that have its value."""
+    """An argument of a preset."""
 
     name: str
     doc: str
-    fields: list[Any]
+    # Those that it sets, and the bool argument while which each stays unset, or "".
+    fields: list[tuple[Any, str]]
+
+    @property
+    def field(self) -> Any:
+        """The field whose type and rule the argument has."""
+        return self.fields[0][0]
 
 
 class Preset:
-    """A preset of presets.textproto, with the arguments that keep their names."""
+    """A preset of presets.textproto."""
 
     def __init__(self, preset: Any) -> None:
-        self.name, self.word = preset.name, preset.word
+        self.name, self.tool_name = preset.name, preset.tool_name
         self.title, *self.paragraphs = preset.doc.split("\n\n")
         self.encoding = preset.spec.WhichOneof("encoding")
         given = getattr(preset.spec, self.encoding)
         self.owner = message_of("TensorSpec").fields_by_name[self.encoding].message_type
         self.constants = {field.name: value for field, value in given.ListFields()}
-        by_name = self.owner.fields_by_name
-        renamed = [
-            Argument(each.name, each.doc, [by_name[name] for name in each.fields])
+        self.arguments = [
+            Argument(
+                each.name,
+                each.doc,
+                [(self.owner.fields_by_name[it.name], it.unless) for it in each.fields]
+                or [(self.owner.fields_by_name[each.name], "")],
+            )
             for each in preset.arguments
         ]
-        taken = {field.name for each in renamed for field in each.fields} | self.constants.keys()
-        kept = [field for field in self.owner.fields if field.name not in taken]
-        renamed += [Argument(each.name, "", [each]) for each in kept if not self._is_idle(each)]
-        renamed.sort(key=lambda each: each.fields[0].index)
-        self.arguments = sorted(renamed, key=lambda each: not is_required(each.fields[0]))
-
-    def _is_idle(self, field: Any) -> bool:
-        """Returns whether a field has no meaning next to the constants."""
-        if self.constants.get(rule_of(field).not_with):
-            return True
-        for other in self.constants:
-            enum, users = self.owner.fields_by_name[other].enum_type, set()
-            for value in enum.values if enum else ():
-                names = "|".join([*option("needs", value), *option("takes", value)]).split("|")
-                users |= {value.number} if field.name in names else set()
-            if users and self.constants[other] not in users:
-                return True
-        return False
 
     def word_of(self, name: str) -> str:
         """Returns the word of a constant that is an enum, "" for others."""
         enum = self.owner.fields_by_name[name].enum_type
         words = {value.number: word for word, value in words_of(enum).items()} if enum else {}
         return words.get(self.constants[name], "")
-
-    def unless(self, field: Any) -> str:
-        """Returns the argument next to which a field has no meaning, "" if there is none."""
-        names = [each.name for each in self.arguments]
-        return rule_of(field).not_with if rule_of(field).not_with in names else ""
 
 
 def read_presets() -> list[Preset]:
@@ -574,13 +563,12 @@ def read_presets() -> list[Preset]:
 
 def preset_function(preset: Preset) -> str:
     first, *others = preset.arguments
-    parameters = [attribute(each.fields[0], each.name) for each in (first, *others)]
-    parameters.insert(is_required(first.fields[0]), "*")
+    parameters = [attribute(each.field, each.name) for each in (first, *others)]
+    parameters.insert(is_required(first.field), "*")
     values, renamed, constants = [], {}, []
     for each in preset.arguments:
-        for field in each.fields:
-            idle = preset.unless(field) if each.doc else ""
-            value = f"None if {idle} else {each.name}" if idle else each.name
+        for field, unless in each.fields:
+            value = f"None if {unless} else {each.name}" if unless else each.name
             values.append(f"{field.name}={value}")
             renamed |= {field.name: each.name} if field.name != each.name else {}
     for name, value in preset.constants.items():
@@ -588,10 +576,8 @@ def preset_function(preset: Preset) -> str:
         constants.append(f"{name}={json.dumps(word.lower()) if word else repr(value)}")
     made = f"A {name_of(preset.owner)} with {' and '.join(f'`{each}`' for each in constants)}."
     texts = [wrapped(in_python(each), 4) for each in (*preset.paragraphs, made)]
-    arguments = [
-        described(each.fields[0], each.name, each.doc, preset.constants)
-        for each in preset.arguments
-    ]
+    names = [each.name for each in preset.arguments]
+    arguments = [described(each.field, each.name, each.doc, names) for each in preset.arguments]
     return PRESET.format(
         name=preset.name,
         parameters=", ".join(parameters),
@@ -641,12 +627,12 @@ def go_comment(text: str, margin: str = "") -> str:
 def go_preset(preset: Preset) -> str:
     fields, values, others = [], [], []
     for each in preset.arguments:
-        comment = each.doc or comment_of(preset.owner, each.fields[0])
+        comment = each.doc or comment_of(preset.owner, each.field)
         fields += [go_comment(" ".join(comment.split()).replace("`", ""), "\t")]
-        fields += [f"\t{go_name(each.name)} {go_type(each.fields[0])}"]
-        for field in each.fields:
-            if each.doc and (idle := preset.unless(field)):
-                others.append(f"\tif !p.{go_name(idle)} {{")
+        fields += [f"\t{go_name(each.name)} {go_type(each.field)}"]
+        for field, unless in each.fields:
+            if unless:
+                others.append(f"\tif !p.{go_name(unless)} {{")
                 others.append(f"\t\tencoding.{go_name(field.name)} = p.{go_name(each.name)}\n\t}}")
             else:
                 values.append(f"{go_name(field.name)}: p.{go_name(each.name)},")
@@ -673,15 +659,20 @@ def presets_in_go() -> str:
 
 
 def preset_table() -> str:
-    rows = [["preset", "of the tool", "what it is", "request"]]
+    rows = [["preset", "tool name", "description", "request"]]
     for preset in read_presets():
         constants = [f"`{name}` `{preset.word_of(name)}`" for name in preset.constants]
         constants = [each.removesuffix(" ``") for each in constants]
         request = f"`{preset.encoding}` with {', '.join(constants)}"
-        for each in filter(lambda each: each.doc, preset.arguments):
-            request += f"; `{each.name}` is {' and '.join(f'`{f.name}`' for f in each.fields)}"
+        for each in preset.arguments:
+            names = [
+                f"`{field.name}`" + (f" (unless `{unless}`)" if unless else "")
+                for field, unless in each.fields
+            ]
+            if names != [f"`{each.name}`"]:
+                request += f"; `{each.name}` sets {' and '.join(names)}"
         title = preset.title.rstrip(".")
-        rows.append([f"`{preset.name}`", f"`{preset.word}`", title, request])
+        rows.append([f"`{preset.name}`", f"`{preset.tool_name}`", title, request])
     return table_of(rows)
 
 
@@ -844,7 +835,11 @@ def main() -> None:
     texts |= {CLIENT / "_choices.py": choices_module()}
     texts |= {CLIENT / "_encodings.py": encodings_module()}
     texts |= {CLIENT / "_presets.py": presets_module(), GO_PRESETS: presets_in_go()}
-    stale = [path for path, text in texts.items() if not path.exists() or text != path.read_text()]
+    stale = [
+        path
+        for path, text in texts.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
     if "--check" in sys.argv and stale:
         sys.exit(f"not current, ./dev generate renews them: {', '.join(map(str, stale))}")
     for path in stale:

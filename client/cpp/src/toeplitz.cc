@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "attnbias/v1/options.pb.h"
 
 namespace attnbias::internal {
 namespace {
@@ -15,17 +16,18 @@ int64_t LengthOf(bool listed, const v1::PositionList& positions,
   return listed ? positions.positions_size() : window.end() - window.begin();
 }
 
-// Only the encoding tells: [heads, diagonals] and [diagonals, columns] may be
-// equal.
+// Asks the encoding, since [heads, diagonals] and [diagonals, columns] may be
+// equal: a field of one with vectors determines their columns.
 bool HasVectors(const v1::TensorSpec& spec) {
   if (spec.output().values() == v1::VALUES_BUCKETS) return false;
-  switch (spec.encoding_case()) {
-    case v1::TensorSpec::kShaw:
-    case v1::TensorSpec::kRelativeSinusoidal:
-      return true;
-    default:
-      return false;
+  const auto* encoding = spec.GetReflection()->GetOneofFieldDescriptor(
+      spec, spec.GetDescriptor()->FindOneofByName("encoding"));
+  if (encoding == nullptr) return false;
+  const auto& type = *encoding->message_type();
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (type.field(i)->options().GetExtension(v1::rule).columns()) return true;
   }
+  return false;
 }
 
 }  // namespace

@@ -12,10 +12,6 @@ type TransformerXL struct {
 	Dim int32
 	// Base of the progression, as in Sinusoidal.
 	Base *float64
-	// Distance that the sinusoid is of.
-	Sign attnbiaspb.RelativeSign
-	// Drops the sign of i - j (Huang et al. 2020).
-	Symmetric bool
 	// Larger distances become this one. Unset: no clamping.
 	ClampLen *int64
 }
@@ -23,13 +19,11 @@ type TransformerXL struct {
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
 func (p TransformerXL) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 	encoding := &attnbiaspb.RelativeSinusoidal{
-		Dim:       p.Dim,
-		Base:      p.Base,
-		Sign:      p.Sign,
-		Symmetric: p.Symmetric,
-		Left:      p.ClampLen,
-		Layout:    attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_CONCATENATED,
-		Causal:    true,
+		Dim:    p.Dim,
+		Base:   p.Base,
+		Left:   p.ClampLen,
+		Layout: attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_CONCATENATED,
+		Causal: true,
 	}
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }
@@ -41,26 +35,23 @@ type XLNet struct {
 	Dim int32
 	// Base of the progression, as in Sinusoidal.
 	Base *float64
-	// Distance that the sinusoid is of.
-	Sign attnbiaspb.RelativeSign
-	// Drops the sign of i - j (Huang et al. 2020).
-	Symmetric bool
 	// Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping.
 	ClampLen *int64
 	// Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
 	Causal bool
+	// Sign of the position whose row a pair has.
+	Sign attnbiaspb.RelativeSign
 }
 
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
 func (p XLNet) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 	encoding := &attnbiaspb.RelativeSinusoidal{
-		Dim:       p.Dim,
-		Base:      p.Base,
-		Sign:      p.Sign,
-		Symmetric: p.Symmetric,
-		Left:      p.ClampLen,
-		Causal:    p.Causal,
-		Layout:    attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_CONCATENATED,
+		Dim:    p.Dim,
+		Base:   p.Base,
+		Left:   p.ClampLen,
+		Causal: p.Causal,
+		Sign:   p.Sign,
+		Layout: attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_CONCATENATED,
 	}
 	if !p.Causal {
 		encoding.Right = p.ClampLen
@@ -75,67 +66,41 @@ type Conformer struct {
 	Dim int32
 	// Base of the progression, as in Sinusoidal.
 	Base *float64
-	// Distance that the sinusoid is of.
-	Sign attnbiaspb.RelativeSign
-	// Drops the sign of i - j (Huang et al. 2020).
-	Symmetric bool
-	// Farthest relative position j - i to the left with a vector of its own; keys beyond it share
-	// that vector. Unset: none.
-	Left *int64
-	// Farthest relative position to the right with a vector of its own.
-	Right *int64
-	// Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
-	Causal bool
 }
 
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
 func (p Conformer) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 	encoding := &attnbiaspb.RelativeSinusoidal{
-		Dim:       p.Dim,
-		Base:      p.Base,
-		Sign:      p.Sign,
-		Symmetric: p.Symmetric,
-		Left:      p.Left,
-		Right:     p.Right,
-		Causal:    p.Causal,
-		Layout:    attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_INTERLEAVED,
+		Dim:    p.Dim,
+		Base:   p.Base,
+		Layout: attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_INTERLEAVED,
 	}
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }
 
-// SymmetricSinusoidal is a preset of [attnbiaspb.RelativeSinusoidal]. Sinusoids of |i - j|
-// (Huang et al. 2020): relative, without direction.
+// SymmetricSinusoidal is a preset of [attnbiaspb.RelativeSinusoidal]. Sinusoids of |i - j|,
+// without direction.
 type SymmetricSinusoidal struct {
 	// Columns of a vector: the model's d_model.
 	Dim int32
-	// Base of the progression, as in Sinusoidal.
-	Base *float64
 	// Order of sines and cosines in a vector, as in Sinusoidal.
 	Layout attnbiaspb.SinusoidalLayout
+	// Base of the progression, as in Sinusoidal.
+	Base *float64
 	// Factor in front of the progression of inverse timescales, as in Sinusoidal.
 	MinTimescale *float64
 	// Longest timescale, not less than min_timescale.
 	MaxTimescale *float64
-	// Farthest relative position j - i to the left with a vector of its own; keys beyond it share
-	// that vector. Unset: none.
-	Left *int64
-	// Farthest relative position to the right with a vector of its own.
-	Right *int64
-	// Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
-	Causal bool
 }
 
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
 func (p SymmetricSinusoidal) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 	encoding := &attnbiaspb.RelativeSinusoidal{
 		Dim:          p.Dim,
-		Base:         p.Base,
 		Layout:       p.Layout,
+		Base:         p.Base,
 		MinTimescale: p.MinTimescale,
 		MaxTimescale: p.MaxTimescale,
-		Left:         p.Left,
-		Right:        p.Right,
-		Causal:       p.Causal,
 		Symmetric:    true,
 	}
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}

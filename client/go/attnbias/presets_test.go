@@ -25,6 +25,16 @@ func TestPresetsAreTheirEncodings(t *testing.T) {
 				Dim: 8, Layout: concatenated, Left: new(int64(4)), Right: new(int64(4)),
 			},
 		},
+		"a constant that is an enum": {
+			Conformer{Dim: 8, Base: new(500.0)}.Encoding(),
+			&pb.RelativeSinusoidal{
+				Dim: 8, Layout: pb.SinusoidalLayout_SINUSOIDAL_LAYOUT_INTERLEAVED, Base: new(500.0),
+			},
+		},
+		"a constant that is a bool": {
+			SymmetricSinusoidal{Dim: 8, Layout: concatenated}.Encoding(),
+			&pb.RelativeSinusoidal{Dim: 8, Layout: concatenated, Symmetric: true},
+		},
 		"a field without a meaning": {
 			XLNet{Dim: 8, ClampLen: new(int64(4)), Causal: true}.Encoding(),
 			&pb.RelativeSinusoidal{Dim: 8, Layout: concatenated, Left: new(int64(4)), Causal: true},

@@ -87,6 +87,8 @@ def test_decoding_compiles_once(make: Any, keys_grow: bool, backend: str) -> Non
     counter = pytest.importorskip("torch._dynamo.testing").CompileCounterWithBackend(backend)
     torch.compiler.reset()
     attend = torch.compile(flex_attention, backend=counter)
+    # Of torch 2.15 alone, whatever the score_mod: it reads memory that it never wrote.
+    is_broken = backend == "inductor" and torch.backends.cpu.get_cpu_capability() == "AVX2"
     whole = make()
     query, key, value = (torch.from_numpy(random(1, HEADS, LENGTH, DIM, seed=n)) for n in range(3))
 
@@ -97,9 +99,7 @@ def test_decoding_compiles_once(make: Any, keys_grow: bool, backend: str) -> Non
         got = attend(rows, *seen, score_mod=part.score_mod())
         mask = part.to_torch()[None]
         want = torch.nn.functional.scaled_dot_product_attention(rows, *seen, attn_mask=mask)
-        # Skips lengths at which inductor of torch 2.15 reads what it never wrote, on CPUs with AVX2
-        # but without AVX-512, whatever the score_mod.
-        if backend == "eager" or part.shape[-1] % 16 != 8:
+        if not (is_broken and part.shape[-1] % 16 == 8):
             torch.testing.assert_close(got, want)
 
     check(0, PROMPT)

@@ -17,10 +17,12 @@
 namespace attnbias {
 namespace {
 
-// Returns the farthest relative positions with a vector of their own.
+// Returns the largest i - j that has a row of its own.
 int64_t LeftOf(const v1::RelativeSinusoidal& spec) {
   return spec.has_left() ? spec.left() : kMaxPosition;
 }
+
+// Returns the largest j - i that has a row.
 int64_t RightOf(const v1::RelativeSinusoidal& spec) {
   if (spec.causal()) return 0;
   return spec.has_right() ? spec.right() : kMaxPosition;
@@ -71,10 +73,12 @@ class RelativeSinusoidEvaluator final : public Evaluator {
   void FillRows(Range relative, std::byte* out) const {
     if (relative.size() == 0) return;
     rows_->Fill({{0, 1}, relative}, out, 0);
-    const bool from_key = spec_.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY;
+    const bool key_minus_query =
+        spec_.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY;
     for (int64_t r = relative.begin; r < relative.end; ++r) {
       // Position 0 has exact zeros, which have no sign.
-      const bool reflected = spec_.symmetric() ? r < 0 : r != 0 && !from_key;
+      const bool reflected =
+          spec_.symmetric() ? r < 0 : (r != 0 && !key_minus_query);
       if (reflected) Reflect(out);
       out += row_bytes_;
     }

@@ -211,7 +211,7 @@ class BaseClient:
     async def _payload(
         self, request: Request | Piece, options: CallOptions, deadline: Deadline
     ) -> Payload:
-        with request.encoding.errors():
+        with request.encoding._renaming_errors():
             if self._cache is not None:
                 return await self._cached(request, options, deadline, self._cache).get()
             return await Download(request.to_spec(), options, deadline).run()
@@ -254,7 +254,7 @@ class BaseClient:
     async def _describe_request(
         self, request: Request, options: CallOptions, deadline: Deadline
     ) -> TensorInfo:
-        with request.encoding.errors():
+        with request.encoding._renaming_errors():
             if self._cache is not None:
                 return await self._cached(request, options, deadline, self._cache).describe()
             info, _ = await ask_for_description(request.to_spec(), options, deadline)

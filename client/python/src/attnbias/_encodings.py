@@ -683,11 +683,12 @@ class Shaw(Encoding[Toeplitz]):
         beyond: Answer beyond left and right.
             - "clip" (default): The farthest row.
             - "refuse": Fails with ``OutOfRangeError``.
-        sign: Direction in which the table counts.
-            - "key_minus_query" (default): j - i, from -left on (Shaw's paper, tensor2tensor,
-              wav2vec2-BERT).
-            - "query_minus_key": i - j, from -right on (transformers' relative_key of BERT,
-              Transformer-XL).
+        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
+            -right.
+            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
+              tensor2tensor, wav2vec2-BERT).
+            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
+              BERT, Transformer-XL).
     """
 
     field: ClassVar[str] = "shaw"
@@ -704,9 +705,9 @@ class Shaw(Encoding[Toeplitz]):
 class RelativeSinusoidal(Encoding[Toeplitz]):
     """Sinusoids of relative positions (Dai et al. 2019).
 
-    The vector of query i and key j is the row of Sinusoidal at position i - j, or as ``sign`` and
-    ``symmetric`` have it. Correctly rounded, and therefore not the framework's bits. Found in
-    Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and Parakeet.
+    The vector of query i and key j is the row of Sinusoidal at position i - j, or at j - i or |i -
+    j|, by ``sign`` and ``symmetric``. Correctly rounded, and therefore not the framework's bits.
+    Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and Parakeet.
 
     A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
 
@@ -729,15 +730,16 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
             In [1, 1e6]. Default: 1. Only with ``layout`` "tensor2tensor".
         max_timescale: Longest timescale, not less than ``min_timescale``. In [1, 1e18]. Default:
             10000. Only with ``layout`` "tensor2tensor".
-        sign: Distance that the sinusoid is of. Not with ``symmetric``.
-            - "key_minus_query": j - i, from -left on (Shaw's paper, tensor2tensor, wav2vec2-BERT).
-            - "query_minus_key" (default): i - j, from -right on (transformers' relative_key of
-              BERT, Transformer-XL).
-        symmetric: Drops the sign of i - j (Huang et al. 2020).
-        left: Farthest relative position j - i to the left with a vector of its own; keys beyond it
-            share that vector. Unset: none. In [1, 2^40].
-        right: Farthest relative position to the right with a vector of its own. In [1, 2^40]. Not
-            with ``causal``.
+        sign: Sign of the position whose row a pair has. Not with ``symmetric``.
+            - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
+              wav2vec2-BERT).
+            - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
+              relative_key of BERT, Transformer-XL).
+        symmetric: Uses |i - j| (SpeechBrain's RelPosEncXL).
+        left: Largest i - j with a vector of its own; keys farther left share that vector. Unset: no
+            limit. In [1, 2^40].
+        right: Largest j - i with a vector of its own; keys farther right share that vector. Unset:
+            no limit. In [1, 2^40]. Not with ``causal``.
         causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
     """
 
@@ -938,10 +940,10 @@ class ShawKeys(LogitsTerm):
         right: Farthest relative position to the right with a vector of its own. In [0, 2^40].
         sign: Direction in which the table counts. With "query_minus_key" the vector is
             ``table[right - clip(j - i, -left, right)]``.
-            - "key_minus_query" (default): j - i, from -left on (Shaw's paper, tensor2tensor,
-              wav2vec2-BERT).
-            - "query_minus_key": i - j, from -right on (transformers' relative_key of BERT,
-              Transformer-XL).
+            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
+              tensor2tensor, wav2vec2-BERT).
+            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
+              BERT, Transformer-XL).
     """
 
     field: ClassVar[str] = "shaw_keys"
@@ -969,10 +971,10 @@ class ShawValues(LogitsTerm):
         right: Farthest relative position to the right with a vector of its own. In [0, 2^40].
         sign: Direction in which the table counts. With "query_minus_key" the vector is
             ``table[right - clip(j - i, -left, right)]``.
-            - "key_minus_query" (default): j - i, from -left on (Shaw's paper, tensor2tensor,
-              wav2vec2-BERT).
-            - "query_minus_key": i - j, from -right on (transformers' relative_key of BERT,
-              Transformer-XL).
+            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
+              tensor2tensor, wav2vec2-BERT).
+            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
+              BERT, Transformer-XL).
     """
 
     field: ClassVar[str] = "shaw_values"

@@ -67,6 +67,7 @@ class Encoding(Fields, Generic[Compact]):
     vectors: ClassVar[bool]
     """Pairs have vectors, in a last axis of columns; not with ``values="buckets"``."""
 
+    # Name of the preset that made this, and its arguments by their fields.
     _preset: tuple[str, Mapping[str, str]] = "", {}
 
     def __init_subclass__(cls) -> None:
@@ -86,21 +87,21 @@ class Encoding(Fields, Generic[Compact]):
         spec = encodings_pb2.TensorSpec()
         message = getattr(spec, self.field)
         message.SetInParent()
-        with self.errors():
+        with self._renaming_errors():
             set_fields(message, self, f"{self.field}.")
         return spec
 
-    def named(self, preset: str, renamed: Mapping[str, str]) -> Self:
-        """This encoding, whose errors have the name of a preset and its names of fields."""
+    def _with_names(self, preset: str, renamed: Mapping[str, str]) -> Self:
+        """Returns this encoding, whose errors name a preset and its arguments."""
         object.__setattr__(self, "_preset", (preset, renamed))
         return self
 
     @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Errors inside have the names of the preset that made this encoding, if one did."""
+    def _renaming_errors(self) -> Iterator[None]:
+        """Makes errors raised inside name the preset and its arguments, if one made this."""
         preset, renamed = self._preset
 
-        def in_its_words(text: str) -> str:
+        def translated(text: str) -> str:
             fields = rf"\b(?:spec\.)?{self.field}\.(\w+)"
             return re.sub(fields, lambda at: f"{preset}.{renamed.get(at[1], at[1])}", text)
 
@@ -108,9 +109,11 @@ class Encoding(Fields, Generic[Compact]):
             yield
         except (TypeError, ValueError) as error:
             if preset:
-                error.args = tuple(map(in_its_words, error.args))
+                error.args = tuple(
+                    translated(each) if isinstance(each, str) else each for each in error.args
+                )
                 if isinstance(error, Error):
-                    error.message = in_its_words(error.message)
+                    error.message = translated(error.message)
             raise
 
     def __eq__(self, other: object) -> bool:

@@ -18,8 +18,6 @@ def TransformerXL(  # noqa: N802
     dim: int,
     *,
     base: float | None = None,
-    sign: RelativeSign | None = None,
-    symmetric: bool = False,
     clamp_len: int | None = None,
 ) -> RelativeSinusoidal:
     """Transformer-XL's R (Dai et al. 2019): sinusoids of the distance i - j.
@@ -31,33 +29,21 @@ def TransformerXL(  # noqa: N802
     Args:
         dim: Columns of a vector: the model's d_model. In [1, 65536].
         base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000.
-        sign: Distance that the sinusoid is of. Not with ``symmetric``.
-            - "key_minus_query": j - i, from -left on (Shaw's paper, tensor2tensor, wav2vec2-BERT).
-            - "query_minus_key" (default): i - j, from -right on (transformers' relative_key of
-              BERT, Transformer-XL).
-        symmetric: Drops the sign of i - j (Huang et al. 2020).
         clamp_len: Larger distances become this one. Unset: no clamping. In [1, 2^40].
     """
     encoding = RelativeSinusoidal(
-        dim=dim,
-        base=base,
-        sign=sign,
-        symmetric=symmetric,
-        left=clamp_len,
-        layout="concatenated",
-        causal=True,
+        dim=dim, base=base, left=clamp_len, layout="concatenated", causal=True
     )
-    return encoding.named("TransformerXL", {"left": "clamp_len"})
+    return encoding._with_names("TransformerXL", {"left": "clamp_len"})
 
 
 def XLNet(  # noqa: N802
     dim: int,
     *,
     base: float | None = None,
-    sign: RelativeSign | None = None,
-    symmetric: bool = False,
     clamp_len: int | None = None,
     causal: bool = False,
+    sign: RelativeSign | None = None,
 ) -> RelativeSinusoidal:
     """XLNet's relative positions (Yang et al. 2019): sinusoids of the distance i - j.
 
@@ -69,37 +55,31 @@ def XLNet(  # noqa: N802
     Args:
         dim: Columns of a vector: the model's d_model. In [1, 65536].
         base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000.
-        sign: Distance that the sinusoid is of. Not with ``symmetric``.
-            - "key_minus_query": j - i, from -left on (Shaw's paper, tensor2tensor, wav2vec2-BERT).
-            - "query_minus_key" (default): i - j, from -right on (transformers' relative_key of
-              BERT, Transformer-XL).
-        symmetric: Drops the sign of i - j (Huang et al. 2020).
         clamp_len: Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping. In [1,
             2^40].
         causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
+        sign: Sign of the position whose row a pair has.
+            - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
+              wav2vec2-BERT).
+            - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
+              relative_key of BERT, Transformer-XL).
     """
     encoding = RelativeSinusoidal(
         dim=dim,
         base=base,
-        sign=sign,
-        symmetric=symmetric,
         left=clamp_len,
         right=None if causal else clamp_len,
         causal=causal,
+        sign=sign,
         layout="concatenated",
     )
-    return encoding.named("XLNet", {"left": "clamp_len", "right": "clamp_len"})
+    return encoding._with_names("XLNet", {"left": "clamp_len", "right": "clamp_len"})
 
 
 def Conformer(  # noqa: N802
     dim: int,
     *,
     base: float | None = None,
-    sign: RelativeSign | None = None,
-    symmetric: bool = False,
-    left: int | None = None,
-    right: int | None = None,
-    causal: bool = False,
 ) -> RelativeSinusoidal:
     """Relative positions of Conformer (Gulati et al. 2020): sinusoids of the distance i - j.
 
@@ -110,49 +90,27 @@ def Conformer(  # noqa: N802
     Args:
         dim: Columns of a vector: the model's d_model. In [1, 65536].
         base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000.
-        sign: Distance that the sinusoid is of. Not with ``symmetric``.
-            - "key_minus_query": j - i, from -left on (Shaw's paper, tensor2tensor, wav2vec2-BERT).
-            - "query_minus_key" (default): i - j, from -right on (transformers' relative_key of
-              BERT, Transformer-XL).
-        symmetric: Drops the sign of i - j (Huang et al. 2020).
-        left: Farthest relative position j - i to the left with a vector of its own; keys beyond it
-            share that vector. Unset: none. In [1, 2^40].
-        right: Farthest relative position to the right with a vector of its own. In [1, 2^40]. Not
-            with ``causal``.
-        causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
     """
-    encoding = RelativeSinusoidal(
-        dim=dim,
-        base=base,
-        sign=sign,
-        symmetric=symmetric,
-        left=left,
-        right=right,
-        causal=causal,
-        layout="interleaved",
-    )
-    return encoding.named("Conformer", {})
+    encoding = RelativeSinusoidal(dim=dim, base=base, layout="interleaved")
+    return encoding._with_names("Conformer", {})
 
 
 def SymmetricSinusoidal(  # noqa: N802
     dim: int,
     *,
-    base: float | None = None,
     layout: SinusoidalLayout | None = None,
+    base: float | None = None,
     min_timescale: float | None = None,
     max_timescale: float | None = None,
-    left: int | None = None,
-    right: int | None = None,
-    causal: bool = False,
 ) -> RelativeSinusoidal:
-    """Sinusoids of |i - j| (Huang et al. 2020): relative, without direction.
+    """Sinusoids of |i - j|, without direction.
+
+    Found in SpeechBrain as RelPosEncXL.
 
     A RelativeSinusoidal with ``symmetric=True``.
 
     Args:
         dim: Columns of a vector: the model's d_model. In [1, 65536].
-        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000. Only with
-            ``layout`` "interleaved", "concatenated".
         layout: Order of sines and cosines in a vector, as in Sinusoidal.
             - "interleaved" (default): ``s0 c0 s1 c1 ...``: column 2i is ``sin(p w_i)``, column 2i+1
               is ``cos(p w_i)``. An odd ``dim`` ends with a sine (the paper, fairseq's Conformer,
@@ -164,25 +122,19 @@ def SymmetricSinusoidal(  # noqa: N802
               m)``, where min and max are the timescales and ``m = max(n-1, 1)`` (tensor2tensor's
               get_timing_signal_1d, which multiplies by ``min_timescale``; fairseq, Whisper,
               OpenNMT).
+        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000. Only with
+            ``layout`` "interleaved", "concatenated".
         min_timescale: Factor in front of the progression of inverse timescales, as in Sinusoidal.
             In [1, 1e6]. Default: 1. Only with ``layout`` "tensor2tensor".
         max_timescale: Longest timescale, not less than ``min_timescale``. In [1, 1e18]. Default:
             10000. Only with ``layout`` "tensor2tensor".
-        left: Farthest relative position j - i to the left with a vector of its own; keys beyond it
-            share that vector. Unset: none. In [1, 2^40].
-        right: Farthest relative position to the right with a vector of its own. In [1, 2^40]. Not
-            with ``causal``.
-        causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
     """
     encoding = RelativeSinusoidal(
         dim=dim,
-        base=base,
         layout=layout,
+        base=base,
         min_timescale=min_timescale,
         max_timescale=max_timescale,
-        left=left,
-        right=right,
-        causal=causal,
         symmetric=True,
     )
-    return encoding.named("SymmetricSinusoidal", {})
+    return encoding._with_names("SymmetricSinusoidal", {})
