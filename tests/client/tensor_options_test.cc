@@ -204,8 +204,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "table_layout, bucket_rule"},
         Mistake{"ConstantOfAPreset",
                 {.encoding = "xlnet", .fields = {"layout=interleaved"}},
-                "xlnet.layout: no such field, want one of dim, base, sign, "
-                "symmetric, causal, clamp_len"},
+                "xlnet.layout: no such field, want one of dim, base, "
+                "clamp_len, causal, sign"},
         Mistake{"ArgumentOfAPreset",
                 {.encoding = "xlnet", .fields = {"clamp_len=far"}},
                 "xlnet.clamp_len: got \"far\", want an integer of 64 bits"},

@@ -365,12 +365,9 @@ TEST_F(ToolTest, ListShowsWhatPresetsStandFor) {
   EXPECT_EQ(RunAlone({"list", "transformer_xl"}), 0);
   EXPECT_EQ(out_.str(),
             "transformer_xl\n"
-            "  dim       required                int32 in [1, 65536]\n"
-            "  base      default 10000           double in [1, 1e+18]\n"
-            "  sign      default query_minus_key key_minus_query | "
-            "query_minus_key, not with symmetric\n"
-            "  symmetric default false           bool\n"
-            "  clamp_len optional                int64 in [1, 1099511627776]\n"
+            "  dim       required      int32 in [1, 65536]\n"
+            "  base      default 10000 double in [1, 1e+18]\n"
+            "  clamp_len optional      int64 in [1, 1099511627776]\n"
             "  = relative_sinusoidal layout=concatenated causal=true\n");
   EXPECT_EQ(RunAlone({"list", "conformer", "--json"}), 0);
   const auto list = nlohmann::json::parse(out_.str())["encodings"];

@@ -71,4 +71,4 @@ def test_they_make_the_same_requests(server: Server, name: str) -> None:
                 continue
             assert json.loads(answer.stdout)["fingerprint"] == wanted
             served += 1
-    assert served >= 5
+    assert served >= 2
