@@ -793,14 +793,16 @@ func (DebertaEdge) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
-// Distance of query i and key j, which a table counts from its least on.
+// Sign of the distance between query i and key j.
 type RelativeSign int32
 
 const (
 	RelativeSign_RELATIVE_SIGN_UNSPECIFIED RelativeSign = 0
-	// j - i, from -left on (Shaw's paper, tensor2tensor, wav2vec2-BERT).
+	// j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
+	// wav2vec2-BERT).
 	RelativeSign_RELATIVE_SIGN_KEY_MINUS_QUERY RelativeSign = 1
-	// i - j, from -right on (transformers' relative_key of BERT, Transformer-XL).
+	// i - j: keys to the left are positive (transformers' relative_key of BERT,
+	// Transformer-XL).
 	RelativeSign_RELATIVE_SIGN_QUERY_MINUS_KEY RelativeSign = 2
 )
 
@@ -2717,7 +2719,8 @@ type Shaw struct {
 	Right *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
 	// Answer beyond left and right.
 	Beyond BeyondReach `protobuf:"varint,4,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
-	// Direction in which the table counts.
+	// Direction in which the table counts: its first row is j - i = -left, or
+	// i - j = -right.
 	Sign          RelativeSign `protobuf:"varint,5,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2791,7 +2794,7 @@ func (x *Shaw) GetSign() RelativeSign {
 // Sinusoids of relative positions (Dai et al. 2019).
 //
 // The vector of query i and key j is the row of Sinusoidal at position i - j,
-// or as `sign` and `symmetric` have it. Correctly rounded, and therefore not the
+// or at j - i or |i - j|, by `sign` and `symmetric`. Correctly rounded, and therefore not the
 // framework's bits. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer
 // and Parakeet.
 type RelativeSinusoidal struct {
@@ -2806,14 +2809,15 @@ type RelativeSinusoidal struct {
 	MinTimescale *float64 `protobuf:"fixed64,4,opt,name=min_timescale,json=minTimescale,proto3,oneof" json:"min_timescale,omitempty"`
 	// Longest timescale, not less than `min_timescale`.
 	MaxTimescale *float64 `protobuf:"fixed64,5,opt,name=max_timescale,json=maxTimescale,proto3,oneof" json:"max_timescale,omitempty"`
-	// Distance that the sinusoid is of.
+	// Sign of the position whose row a pair has.
 	Sign RelativeSign `protobuf:"varint,6,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
-	// Drops the sign of i - j (Huang et al. 2020).
+	// Uses |i - j| (SpeechBrain's RelPosEncXL).
 	Symmetric bool `protobuf:"varint,7,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
-	// Farthest relative position j - i to the left with a vector of its own; keys
-	// beyond it share that vector. Unset: none.
+	// Largest i - j with a vector of its own; keys farther left share that vector.
+	// Unset: no limit.
 	Left *int64 `protobuf:"varint,8,opt,name=left,proto3,oneof" json:"left,omitempty"`
-	// Farthest relative position to the right with a vector of its own.
+	// Largest j - i with a vector of its own; keys farther right share that vector.
+	// Unset: no limit.
 	Right *int64 `protobuf:"varint,9,opt,name=right,proto3,oneof" json:"right,omitempty"`
 	// Sets the vectors of keys to the right of the query, which a decoder masks,
 	// to zero.
