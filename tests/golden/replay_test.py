@@ -98,7 +98,7 @@ def fields() -> list[Any]:
 
 
 def test_every_encoding_and_term_has_50_served_requests() -> None:
-    served = Counter(line.name for line in store() if not line.is_refused)
+    served = Counter(line.path.stem for line in store() if not line.is_refused)
     assert {name: served[name] for name in stored.names() if served[name] < 50} == {}
     assert len(store()) >= 2000
 

@@ -33,6 +33,8 @@ from tests.integration.ways import MAX_UNARY_BYTES
 Json = dict[str, Any]
 
 STORE = pathlib.Path(__file__).with_name("requests")
+# Requests of encodings that the contract no longer has, by those that replace them.
+TRANSLATED = STORE / "translated"
 TYPES: dict[str, Any] = {
     "F64": "<f8",
     "F32": "<f4",
@@ -59,13 +61,13 @@ def serving(*flags: str) -> Iterator[Stub]:
 
 
 class Line(NamedTuple):
-    name: str
+    path: pathlib.Path
     number: int
     content: Json
 
     @property
     def where(self) -> str:
-        return f"{self.name}.jsonl:{self.number}"
+        return f"{self.path.relative_to(STORE)}:{self.number}"
 
     @property
     def is_refused(self) -> bool:
@@ -89,8 +91,12 @@ def owner_of(name: str) -> Any:
 
 
 def lines(name: str) -> list[Line]:
-    text = (STORE / f"{name}.jsonl").read_text()
-    return [Line(name, i, json.loads(line)) for i, line in enumerate(text.splitlines(), 1)]
+    return [
+        Line(path, i, json.loads(line))
+        for path in (STORE / f"{name}.jsonl", TRANSLATED / f"{name}.jsonl")
+        if path.exists()
+        for i, line in enumerate(path.read_text().splitlines(), 1)
+    ]
 
 
 def words(seed: str, count: int) -> Any:

@@ -4,9 +4,9 @@
 Usage: python -m tests.golden.translate REVISION
 
 Reads the requests of each encoding in TRANSLATIONS from a revision of this repository that stores
-them, and puts them before those that its successor has. The answers stay as that revision stores
-them, so that replay_test.py proves that the successor serves the same bytes. A refusal is dropped
-where the successor cannot express the request, or serves it.
+them, and writes them as requests of its successor. The answers stay as that revision stores them,
+so that replay_test.py proves that the successor serves the same bytes. A refusal is dropped where
+the successor cannot express the request, or serves it.
 """
 
 import json
@@ -114,11 +114,10 @@ def main() -> None:
                 files[successor].setdefault(json.dumps(made["tensor"], sort_keys=True), made)
             print(f"{name}: {served} served, {refused} refused, {dropped} dropped")
     for successor, lines in files.items():
-        path = stored.STORE / f"{successor}.jsonl"
-        for line in map(json.loads, path.read_text().splitlines() if path.exists() else []):
-            lines.setdefault(json.dumps(line["tensor"], sort_keys=True), line)
+        stored.TRANSLATED.mkdir(exist_ok=True)
         in_order = sorted(lines.values(), key=lambda line: "code" in line)
         texts = [json.dumps(line, separators=(",", ":")) for line in in_order]
+        path = stored.TRANSLATED / f"{successor}.jsonl"
         path.write_text("".join(f"{text}\n" for text in texts))
 
 
