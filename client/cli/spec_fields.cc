@@ -3,6 +3,7 @@
 
 #include <cctype>
 #include <cstdint>
+#include <cstdlib>
 #include <set>
 
 #include "absl/algorithm/container.h"
@@ -14,7 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "attnbias/v1/options.pb.h"
-#include "client/cli/presets.h"
+#include "client/cli/presets_text.h"
 #include "client/cli/suggestion.h"
 #include "client/cli/table_file.h"
 #include "google/protobuf/text_format.h"
@@ -268,6 +269,18 @@ absl::Status NoSuchField(absl::string_view name,
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": no such field, want one of ",
                    absl::StrJoin(names, ", "), DidYouMean(name, names)));
+}
+
+// Returns all presets, in the order of their file.
+const presets::Presets& Presets() {
+  static const auto& all = *[] {
+    auto* presets = new presets::Presets;
+    if (!google::protobuf::TextFormat::ParseFromString(kPresetsText, presets)) {
+      std::abort();
+    }
+    return presets;
+  }();
+  return all;
 }
 
 // Returns the fields that an argument sets.

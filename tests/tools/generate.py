@@ -518,7 +518,7 @@ class Argument(NamedTuple):
 
     name: str
     doc: str
-    # Those that it sets, and the bool argument while which each stays unset, or "".
+    # Pairs of a field that it sets and the bool argument that prevents it, "" if none does.
     fields: list[tuple[Any, str]]
 
     @property
