@@ -284,12 +284,17 @@ std::vector<presets::Field> FieldsOf(const presets::Argument& argument) {
 absl::Status SetArgument(const NamedEncoding& encoding, const std::string& name,
                          absl::string_view value, Message* message) {
   for (const auto& argument : encoding.preset->arguments()) {
-    if (argument.name() != name) continue;
-    for (const presets::Field& field : FieldsOf(argument)) {
-      const absl::Status status = SetField(field.name(), value, message);
+    absl::string_view suffix = name;
+    if (!absl::ConsumePrefix(&suffix, argument.name()) ||
+        (!suffix.empty() && suffix != kLayoutSuffix)) {
+      continue;
+    }
+    for (const presets::Field& sets : FieldsOf(argument)) {
+      const std::string field = absl::StrCat(sets.name(), suffix);
+      const absl::Status status = SetField(field, value, message);
       if (!status.ok()) {
         return Named(name, absl::InvalidArgumentError(
-                               status.message().substr(field.name().size())));
+                               status.message().substr(field.size())));
       }
     }
     return absl::OkStatus();

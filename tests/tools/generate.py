@@ -77,11 +77,13 @@ OVERLOADS = """
 """
 
 PRESETS = """\
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnbias._encodings import {}
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attnbias._choices import {}
 
 __all__ = {}
@@ -360,7 +362,8 @@ def described(field: Any, name: str = "", doc: str = "", beside: Iterable[str] =
         text += described_values(field.enum_type, default_of(field))
     if has_layout(field):
         layout = message_of("TableRef").fields_by_name["layout"].enum_type
-        text += f"\n        {field.name}_layout: Axes of ``{field.name}``."
+        name = name or field.name
+        text += f"\n        {name}_layout: Axes of ``{name}``."
         text += described_values(layout, next(iter(words_of(layout))))
     return text
 
@@ -379,7 +382,7 @@ def results_of(message: Any) -> dict[str, str]:
         return {RESULTS[tuple(option("parts", message))]: ""}
     results = {RESULTS[structure]: ""}
     for field in message.fields:
-        if rule_of(field).border_if_set:
+        if rule_of(field).border_if_set and structure == "TOEPLITZ":
             results["BorderedToeplitz"] = f"`{field.name}`"
         if rule_of(field).structure_if_set:
             results[RESULTS[structure_of(rule_of(field).structure_if_set)]] = f"`{field.name}`"
@@ -400,7 +403,9 @@ def answer_of(message: Any) -> str:
         first = f"{result} of {parts}, each `[positions, columns]`" if parts else first
     elif any(rule_of(field).columns for field in message.fields):
         first += " over vectors"
-    first += " with a border" if option("border", message) else ""
+    if option("extent", message) == "grid":
+        borders = [field.name for field in message.fields if rule_of(field).border_if_set]
+        first += "".join(f", with a border if `{name}`" for name in borders)
     sentences = [f"{first}; {ASK[option('extent', message)]}."]
     for other, condition in others:
         kind = "dense array" if other == ARRAY else other
@@ -562,19 +567,22 @@ def read_presets() -> list[Preset]:
 
 
 def preset_function(preset: Preset) -> str:
-    first, *others = preset.arguments
-    parameters = [attribute(each.field, each.name) for each in (first, *others)]
-    parameters.insert(is_required(first.field), "*")
-    values, renamed, constants = [], {}, []
+    parameters, values, renamed, constants = [], [], {}, []
     for each in preset.arguments:
+        parameters.append(attribute(each.field, each.name))
         for field, unless in each.fields:
             value = f"None if {unless} else {each.name}" if unless else each.name
             values.append(f"{field.name}={value}")
             renamed |= {field.name: each.name} if field.name != each.name else {}
+            if has_layout(field):
+                parameters.append(f"{each.name}_layout: TableLayout | None = None")
+                values.append(f"{field.name}_layout={each.name}_layout")
     for name, value in preset.constants.items():
         word = preset.word_of(name)
         constants.append(f"{name}={json.dumps(word.lower()) if word else repr(value)}")
-    made = f"A {name_of(preset.owner)} with {' and '.join(f'`{each}`' for each in constants)}."
+    parameters.insert(is_required(preset.arguments[0].field), "*")
+    made = f"A {name_of(preset.owner)}{' with ' * bool(constants)}"
+    made += " and ".join(f"`{each}`" for each in constants) + "."
     texts = [wrapped(in_python(each), 4) for each in (*preset.paragraphs, made)]
     names = [each.name for each in preset.arguments]
     arguments = [described(each.field, each.name, each.doc, names) for each in preset.arguments]
@@ -663,7 +671,7 @@ def preset_table() -> str:
     for preset in read_presets():
         constants = [f"`{name}` `{preset.word_of(name)}`" for name in preset.constants]
         constants = [each.removesuffix(" ``") for each in constants]
-        request = f"`{preset.encoding}` with {', '.join(constants)}"
+        request = f"`{preset.encoding}`{' with ' * bool(constants)}{', '.join(constants)}"
         for each in preset.arguments:
             names = [
                 f"`{field.name}`" + (f" (unless `{unless}`)" if unless else "")
@@ -732,7 +740,7 @@ def structures_of(message: Any) -> str:
     structures = [structure_of(option("structure", message))]
     if option("extent", message) == "pair" and any(rule.columns for _, rule in fields):
         structures[0] += " of vectors"
-    if option("border", message) or any(rule.border_if_set for _, rule in fields):
+    if any(rule.border_if_set for _, rule in fields):
         structures[0] += " + border"
     for field, rule in fields:
         structures += [structure_of(rule.structure_if_set)]

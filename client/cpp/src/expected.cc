@@ -192,8 +192,7 @@ class Request {
         type_(*encoding_.GetDescriptor()),
         has_indices_(spec.output().values() == v1::VALUES_BUCKETS ||
                      type_.options().GetExtension(v1::buckets_only)),
-        structure_(type_.options().GetExtension(v1::structure)),
-        has_border_(type_.options().GetExtension(v1::border)) {
+        structure_(type_.options().GetExtension(v1::structure)) {
     std::vector<const FieldDescriptor*> fields;
     reflection().ListFields(encoding_, &fields);
     for (const FieldDescriptor* field : fields) {
@@ -347,8 +346,7 @@ class Request {
         shape->push_back(keys_.size);
         break;
       case v1::FORM_BLOCK_TOEPLITZ_2D:
-        shape->push_back(2 * Number("window_height") - 1);
-        shape->push_back(2 * Number("window_width") - 1);
+        for (const int64_t side : Sides()) shape->push_back(2 * side - 1);
         break;
       default:
         shape->push_back(queries_.size);
@@ -421,10 +419,22 @@ class Request {
                             : spec_.pair().heads().begin();
   }
 
+  // Rows and columns of a grid.
+  std::vector<int64_t> Sides() const {
+    const FieldDescriptor* window = type_.FindFieldByName("window");
+    if (window == nullptr) {
+      return {Number("window_height"), Number("window_width")};
+    }
+    const auto sides =
+        reflection().GetRepeatedFieldRef<int32_t>(encoding_, window);
+    return {sides.begin(), sides.end()};
+  }
+
   // The tokens of a grid, and its class token.
   int64_t Tokens() const {
-    return Number("window_height") * Number("window_width") +
-           (has_border_ ? 1 : 0);
+    uint64_t tokens = 1;
+    for (const int64_t side : Sides()) tokens *= static_cast<uint64_t>(side);
+    return Sum(static_cast<int64_t>(tokens), has_border_ ? 1 : 0);
   }
 
   // Returns what stands for num_heads in the request; 0 if that is a table of
@@ -488,7 +498,7 @@ class Request {
   const Descriptor& type_;
   const bool has_indices_;
   v1::Structure structure_;
-  bool has_border_;
+  bool has_border_ = false;
   Axis queries_;  // of a table, its positions
   Axis keys_;
   std::vector<Axis> axes_;  // of a table, if they differ

@@ -258,7 +258,6 @@ func newRequest(spec *pb.TensorSpec) (*request, bool) {
 	r := &request{
 		spec: spec, encoding: encoding, fields: encoding.Descriptor().Fields(),
 		structure: proto.GetExtension(options, pb.E_Structure).(pb.Structure),
-		hasBorder: proto.GetExtension(options, pb.E_Border).(bool),
 		hasIndices: spec.GetOutput().GetValues() == pb.Values_VALUES_BUCKETS ||
 			proto.GetExtension(options, pb.E_BucketsOnly).(bool),
 	}
@@ -320,7 +319,11 @@ func (r *request) inner(form pb.Form, queries, keys axis) []int64 {
 	case pb.Form_FORM_KEY_ROW:
 		return []int64{keys.length}
 	case pb.Form_FORM_BLOCK_TOEPLITZ_2D:
-		return []int64{max(2*r.number("window_height")-1, 0), max(2*r.number("window_width")-1, 0)}
+		sides := r.sides()
+		for i, side := range sides {
+			sides[i] = max(2*side-1, 0)
+		}
+		return sides
 	default:
 		return []int64{queries.length, keys.length}
 	}
@@ -351,9 +354,26 @@ func (r *request) positions() (first axis, others []axis) {
 	return first, others
 }
 
+// sides are the rows and columns of a grid.
+func (r *request) sides() []int64 {
+	window := r.fields.ByName("window")
+	if window == nil {
+		return []int64{r.number("window_height"), r.number("window_width")}
+	}
+	list := r.encoding.Get(window).List()
+	sides := make([]int64, list.Len())
+	for i := range sides {
+		sides[i] = list.Get(i).Int()
+	}
+	return sides
+}
+
 // tokens are those of a grid, its class token among them.
 func (r *request) tokens() int64 {
-	tokens := r.number("window_height") * r.number("window_width")
+	tokens := int64(1)
+	for _, side := range r.sides() {
+		tokens *= side
+	}
 	if r.hasBorder {
 		tokens++
 	}

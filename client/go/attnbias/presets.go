@@ -105,3 +105,68 @@ func (p SymmetricSinusoidal) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoida
 	}
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }
+
+// Swin is a preset of [attnbiaspb.GridRelative]. Swin's relative position bias (Liu et al. 2021)
+// inside a window.
+type Swin struct {
+	// Sides of the window in tokens: rows Wh, columns Ww.
+	Window []int32
+	// Heads of the table.
+	NumHeads int32
+	// Learned bias, with (2 Wh - 1)(2 Ww - 1) rows. Required with values BIAS.
+	Table *attnbiaspb.TableRef
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p Swin) Encoding() *attnbiaspb.TensorSpec_GridRelative {
+	encoding := &attnbiaspb.GridRelative{
+		Window:   p.Window,
+		NumHeads: p.NumHeads,
+		Table:    p.Table,
+	}
+	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}
+}
+
+// Beit is a preset of [attnbiaspb.GridRelative]. BEiT's relative position bias (Bao et al.
+// 2021): Swin's, and a class token.
+type Beit struct {
+	// Sides of the window in tokens: rows Wh, columns Ww.
+	Window []int32
+	// Heads of the table.
+	NumHeads int32
+	// Learned bias, with (2 Wh - 1)(2 Ww - 1) + 3 rows. Required with values BIAS.
+	Table *attnbiaspb.TableRef
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p Beit) Encoding() *attnbiaspb.TensorSpec_GridRelative {
+	encoding := &attnbiaspb.GridRelative{
+		Window:     p.Window,
+		NumHeads:   p.NumHeads,
+		Table:      p.Table,
+		ClassToken: true,
+	}
+	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}
+}
+
+// LeViT is a preset of [attnbiaspb.GridRelative]. LeViT's attention bias (Graham et al. 2021): a
+// number for each |row| and |column|.
+type LeViT struct {
+	// Sides of the window in tokens: rows Wh, columns Ww.
+	Window []int32
+	// Heads of the table.
+	NumHeads int32
+	// Learned bias, with Wh Ww rows. Required with values BIAS.
+	Table *attnbiaspb.TableRef
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p LeViT) Encoding() *attnbiaspb.TensorSpec_GridRelative {
+	encoding := &attnbiaspb.GridRelative{
+		Window:    p.Window,
+		NumHeads:  p.NumHeads,
+		Table:     p.Table,
+		Symmetric: true,
+	}
+	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}
+}

@@ -875,9 +875,8 @@ type TensorSpec struct {
 	//	*TensorSpec_Deberta
 	//	*TensorSpec_Shaw
 	//	*TensorSpec_RelativeSinusoidal
-	//	*TensorSpec_Swin
+	//	*TensorSpec_GridRelative
 	//	*TensorSpec_SwinV2
-	//	*TensorSpec_Beit
 	//	*TensorSpec_Tupe
 	Encoding      isTensorSpec_Encoding `protobuf_oneof:"encoding"`
 	unknownFields protoimpl.UnknownFields
@@ -1097,10 +1096,10 @@ func (x *TensorSpec) GetRelativeSinusoidal() *RelativeSinusoidal {
 	return nil
 }
 
-func (x *TensorSpec) GetSwin() *Swin {
+func (x *TensorSpec) GetGridRelative() *GridRelative {
 	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Swin); ok {
-			return x.Swin
+		if x, ok := x.Encoding.(*TensorSpec_GridRelative); ok {
+			return x.GridRelative
 		}
 	}
 	return nil
@@ -1110,15 +1109,6 @@ func (x *TensorSpec) GetSwinV2() *SwinV2 {
 	if x != nil {
 		if x, ok := x.Encoding.(*TensorSpec_SwinV2); ok {
 			return x.SwinV2
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetBeit() *Beit {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Beit); ok {
-			return x.Beit
 		}
 	}
 	return nil
@@ -1222,16 +1212,12 @@ type TensorSpec_RelativeSinusoidal struct {
 	RelativeSinusoidal *RelativeSinusoidal `protobuf:"bytes,30,opt,name=relative_sinusoidal,json=relativeSinusoidal,proto3,oneof"`
 }
 
-type TensorSpec_Swin struct {
-	Swin *Swin `protobuf:"bytes,34,opt,name=swin,proto3,oneof"`
+type TensorSpec_GridRelative struct {
+	GridRelative *GridRelative `protobuf:"bytes,34,opt,name=grid_relative,json=gridRelative,proto3,oneof"`
 }
 
 type TensorSpec_SwinV2 struct {
 	SwinV2 *SwinV2 `protobuf:"bytes,35,opt,name=swin_v2,json=swinV2,proto3,oneof"`
-}
-
-type TensorSpec_Beit struct {
-	Beit *Beit `protobuf:"bytes,36,opt,name=beit,proto3,oneof"`
 }
 
 type TensorSpec_Tupe struct {
@@ -1268,11 +1254,9 @@ func (*TensorSpec_Shaw) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_RelativeSinusoidal) isTensorSpec_Encoding() {}
 
-func (*TensorSpec_Swin) isTensorSpec_Encoding() {}
+func (*TensorSpec_GridRelative) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_SwinV2) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Beit) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 
@@ -2926,40 +2910,51 @@ func (x *RelativeSinusoidal) GetCausal() bool {
 	return false
 }
 
-// Swin's relative position bias (Liu et al. 2021) inside a window.
+// Learned bias of each displacement in a window of a grid (Liu et al. 2021).
 //
 // For token i at row r_i, column c_i of a window of Wh by Ww:
 //
 //	bias[h, i, j] = table[index(i, j), h]
 //	index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
-type Swin struct {
+//
+// The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT,
+// EfficientFormer and TinyViT.
+type GridRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Rows Wh of tokens.
-	WindowHeight int32 `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
-	// Columns Ww of tokens.
-	WindowWidth int32 `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
+	// Sides of the window in tokens: rows Wh, columns Ww.
+	Window []int32 `protobuf:"varint,1,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Heads of the table.
-	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Learned bias. Required with values `BIAS`.
-	Table         *TableRef `protobuf:"bytes,4,opt,name=table,proto3" json:"table,omitempty"`
+	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// Learned bias, with `(2 Wh - 1)(2 Ww - 1)` rows, or `Wh Ww` if symmetric, and
+	// 3 more with a class token. Required with values `BIAS`.
+	Table *TableRef `protobuf:"bytes,3,opt,name=table,proto3" json:"table,omitempty"`
+	// Sign of both differences. With `KEY_MINUS_QUERY` the index has r_j - r_i and
+	// c_j - c_i (MaxViT and CoAtNet in TensorFlow).
+	Sign RelativeSign `protobuf:"varint,4,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
+	// Drops the signs: the index is `|r_i - r_j| Ww + |c_i - c_j|` (LeViT,
+	// EfficientFormer and TinyViT).
+	Symmetric bool `protobuf:"varint,5,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
+	// Adds a class token as token 0, before the window. The last rows of the table
+	// are class to token, token to class, class to class (BEiT).
+	ClassToken    bool `protobuf:"varint,6,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Swin) Reset() {
-	*x = Swin{}
+func (x *GridRelative) Reset() {
+	*x = GridRelative{}
 	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Swin) String() string {
+func (x *GridRelative) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Swin) ProtoMessage() {}
+func (*GridRelative) ProtoMessage() {}
 
-func (x *Swin) ProtoReflect() protoreflect.Message {
+func (x *GridRelative) ProtoReflect() protoreflect.Message {
 	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2971,37 +2966,51 @@ func (x *Swin) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Swin.ProtoReflect.Descriptor instead.
-func (*Swin) Descriptor() ([]byte, []int) {
+// Deprecated: Use GridRelative.ProtoReflect.Descriptor instead.
+func (*GridRelative) Descriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *Swin) GetWindowHeight() int32 {
+func (x *GridRelative) GetWindow() []int32 {
 	if x != nil {
-		return x.WindowHeight
+		return x.Window
 	}
-	return 0
+	return nil
 }
 
-func (x *Swin) GetWindowWidth() int32 {
-	if x != nil {
-		return x.WindowWidth
-	}
-	return 0
-}
-
-func (x *Swin) GetNumHeads() int32 {
+func (x *GridRelative) GetNumHeads() int32 {
 	if x != nil {
 		return x.NumHeads
 	}
 	return 0
 }
 
-func (x *Swin) GetTable() *TableRef {
+func (x *GridRelative) GetTable() *TableRef {
 	if x != nil {
 		return x.Table
 	}
 	return nil
+}
+
+func (x *GridRelative) GetSign() RelativeSign {
+	if x != nil {
+		return x.Sign
+	}
+	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
+}
+
+func (x *GridRelative) GetSymmetric() bool {
+	if x != nil {
+		return x.Symmetric
+	}
+	return false
+}
+
+func (x *GridRelative) GetClassToken() bool {
+	if x != nil {
+		return x.ClassToken
+	}
+	return false
 }
 
 // Swin-V2's continuous position bias (Liu et al. 2022).
@@ -3121,82 +3130,6 @@ func (x *SwinV2) GetOutputWeight() *TableRef {
 	return nil
 }
 
-// BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token.
-//
-// The class token is token 0, before the window, and has numbers of its own.
-type Beit struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Rows Wh of patches.
-	WindowHeight int32 `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
-	// Columns Ww of patches.
-	WindowWidth int32 `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
-	// Heads of the table.
-	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Learned bias, whose last rows are class to token, token to class, class to
-	// class. Required with values `BIAS`.
-	Table         *TableRef `protobuf:"bytes,4,opt,name=table,proto3" json:"table,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Beit) Reset() {
-	*x = Beit{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Beit) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Beit) ProtoMessage() {}
-
-func (x *Beit) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Beit.ProtoReflect.Descriptor instead.
-func (*Beit) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
-}
-
-func (x *Beit) GetWindowHeight() int32 {
-	if x != nil {
-		return x.WindowHeight
-	}
-	return 0
-}
-
-func (x *Beit) GetWindowWidth() int32 {
-	if x != nil {
-		return x.WindowWidth
-	}
-	return 0
-}
-
-func (x *Beit) GetNumHeads() int32 {
-	if x != nil {
-		return x.NumHeads
-	}
-	return 0
-}
-
-func (x *Beit) GetTable() *TableRef {
-	if x != nil {
-		return x.Table
-	}
-	return nil
-}
-
 // TUPE (Ke et al. 2020): untied absolute and relative position terms.
 //
 // Position 0 is the class token. The relative term has T5's bidirectional
@@ -3242,7 +3175,7 @@ type Tupe struct {
 
 func (x *Tupe) Reset() {
 	*x = Tupe{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3187,7 @@ func (x *Tupe) String() string {
 func (*Tupe) ProtoMessage() {}
 
 func (x *Tupe) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3200,7 @@ func (x *Tupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tupe.ProtoReflect.Descriptor instead.
 func (*Tupe) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Tupe) GetNumHeads() int32 {
@@ -3372,7 +3305,7 @@ var File_attnbias_v1_encodings_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\n" +
-	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xee\t\n" +
+	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xde\t\n" +
 	"\n" +
 	"TensorSpec\x120\n" +
 	"\x05table\x18\x01 \x01(\v2\x18.attnbias.v1.TableExtentH\x00R\x05table\x12-\n" +
@@ -3395,10 +3328,9 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x15dynamic_position_bias\x18\x1b \x01(\v2 .attnbias.v1.DynamicPositionBiasH\x01R\x13dynamicPositionBias\x120\n" +
 	"\adeberta\x18\x1c \x01(\v2\x14.attnbias.v1.DebertaH\x01R\adeberta\x12'\n" +
 	"\x04shaw\x18\x1d \x01(\v2\x11.attnbias.v1.ShawH\x01R\x04shaw\x12R\n" +
-	"\x13relative_sinusoidal\x18\x1e \x01(\v2\x1f.attnbias.v1.RelativeSinusoidalH\x01R\x12relativeSinusoidal\x12'\n" +
-	"\x04swin\x18\" \x01(\v2\x11.attnbias.v1.SwinH\x01R\x04swin\x12.\n" +
+	"\x13relative_sinusoidal\x18\x1e \x01(\v2\x1f.attnbias.v1.RelativeSinusoidalH\x01R\x12relativeSinusoidal\x12@\n" +
+	"\rgrid_relative\x18\" \x01(\v2\x19.attnbias.v1.GridRelativeH\x01R\fgridRelative\x12.\n" +
 	"\aswin_v2\x18# \x01(\v2\x13.attnbias.v1.SwinV2H\x01R\x06swinV2\x12'\n" +
-	"\x04beit\x18$ \x01(\v2\x11.attnbias.v1.BeitH\x01R\x04beit\x12'\n" +
 	"\x04tupe\x18% \x01(\v2\x11.attnbias.v1.TupeH\x01R\x04tupeB\b\n" +
 	"\x06extentB\n" +
 	"\n" +
@@ -3660,12 +3592,16 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0e_min_timescaleB\x10\n" +
 	"\x0e_max_timescaleB\a\n" +
 	"\x05_leftB\b\n" +
-	"\x06_right\"\xb5\x02\n" +
-	"\x04Swin\x12;\n" +
-	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
-	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12<\n" +
-	"\tnum_heads\x18\x03 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12i\n" +
-	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefB<\xa2\xbb\x188J4(2 window_height - 1)(2 window_width - 1), num_headsp\x01R\x05table:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xa9\x05\n" +
+	"\x06_right\"\xf9\x02\n" +
+	"\fGridRelative\x120\n" +
+	"\x06window\x18\x01 \x03(\x05B\x18\xa2\xbb\x18\x14\x10\x01\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\x06window\x12<\n" +
+	"\tnum_heads\x18\x02 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12D\n" +
+	"\x05table\x18\x03 \x01(\v2\x15.attnbias.v1.TableRefB\x17\xa2\xbb\x18\x13J\x0frows, num_headsp\x01R\x05table\x12]\n" +
+	"\x04sign\x18\x04 \x01(\x0e2\x19.attnbias.v1.RelativeSignB.\xa2\xbb\x18*\n" +
+	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEYj\tsymmetricR\x04sign\x12\x1c\n" +
+	"\tsymmetric\x18\x05 \x01(\bR\tsymmetric\x12(\n" +
+	"\vclass_token\x18\x06 \x01(\bB\a\xa2\xbb\x18\x03\x88\x01\x01R\n" +
+	"classToken:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xa9\x05\n" +
 	"\x06SwinV2\x12;\n" +
 	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
 	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12B\n" +
@@ -3680,12 +3616,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"hiddenBias\x12U\n" +
 	"\routput_weight\x18\b \x01(\v2\x15.attnbias.v1.TableRefB\x19\xa2\xbb\x18\x15\x10\x01J\x11num_heads, hiddenR\foutputWeight:\f\xaa\xbb\x18\x04gridȻ\x18\x04B\x1b\n" +
 	"\x19_pretrained_window_heightB\x1a\n" +
-	"\x18_pretrained_window_width\"\xbd\x02\n" +
-	"\x04Beit\x12;\n" +
-	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
-	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12<\n" +
-	"\tnum_heads\x18\x03 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12m\n" +
-	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefB@\xa2\xbb\x18<J8(2 window_height - 1)(2 window_width - 1) + 3, num_headsp\x01R\x05table:\x10\xaa\xbb\x18\x04gridȻ\x18\x04л\x18\x01\"\xd4\b\n" +
+	"\x18_pretrained_window_width\"\xd4\b\n" +
 	"\x04Tupe\x12E\n" +
 	"\tnum_heads\x18\x01 \x01(\x05B(\xa2\xbb\x18$\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x0erelative_tablep\x01R\bnumHeads\x12p\n" +
 	"\x0erelative_table\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB2\xa2\xbb\x18.J*num_buckets + reset_class_token, num_headsp\x01R\rrelativeTable\x12@\n" +
@@ -3804,7 +3735,7 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 }
 
 var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
-var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(SinusoidalLayout)(0),       // 0: attnbias.v1.SinusoidalLayout
 	(BucketRule)(0),             // 1: attnbias.v1.BucketRule
@@ -3837,21 +3768,20 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(*Deberta)(nil),             // 28: attnbias.v1.Deberta
 	(*Shaw)(nil),                // 29: attnbias.v1.Shaw
 	(*RelativeSinusoidal)(nil),  // 30: attnbias.v1.RelativeSinusoidal
-	(*Swin)(nil),                // 31: attnbias.v1.Swin
+	(*GridRelative)(nil),        // 31: attnbias.v1.GridRelative
 	(*SwinV2)(nil),              // 32: attnbias.v1.SwinV2
-	(*Beit)(nil),                // 33: attnbias.v1.Beit
-	(*Tupe)(nil),                // 34: attnbias.v1.Tupe
-	(*TableExtent)(nil),         // 35: attnbias.v1.TableExtent
-	(*PairExtent)(nil),          // 36: attnbias.v1.PairExtent
-	(*GridExtent)(nil),          // 37: attnbias.v1.GridExtent
-	(*Output)(nil),              // 38: attnbias.v1.Output
-	(*TableRef)(nil),            // 39: attnbias.v1.TableRef
+	(*Tupe)(nil),                // 33: attnbias.v1.Tupe
+	(*TableExtent)(nil),         // 34: attnbias.v1.TableExtent
+	(*PairExtent)(nil),          // 35: attnbias.v1.PairExtent
+	(*GridExtent)(nil),          // 36: attnbias.v1.GridExtent
+	(*Output)(nil),              // 37: attnbias.v1.Output
+	(*TableRef)(nil),            // 38: attnbias.v1.TableRef
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	35, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	36, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	37, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
-	38, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	34, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	35, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	36, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
+	37, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
 	15, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
 	16, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
 	17, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
@@ -3867,60 +3797,59 @@ var file_attnbias_v1_encodings_proto_depIdxs = []int32{
 	28, // 16: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
 	29, // 17: attnbias.v1.TensorSpec.shaw:type_name -> attnbias.v1.Shaw
 	30, // 18: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
-	31, // 19: attnbias.v1.TensorSpec.swin:type_name -> attnbias.v1.Swin
+	31, // 19: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
 	32, // 20: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
-	33, // 21: attnbias.v1.TensorSpec.beit:type_name -> attnbias.v1.Beit
-	34, // 22: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
-	0,  // 23: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	39, // 24: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
-	1,  // 25: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
-	2,  // 26: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	39, // 27: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
-	3,  // 28: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
-	4,  // 29: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
-	5,  // 30: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
-	6,  // 31: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
-	7,  // 32: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	4,  // 33: attnbias.v1.Xpos.layout:type_name -> attnbias.v1.RotaryLayout
-	8,  // 34: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
-	39, // 35: attnbias.v1.LearnedRelative.table:type_name -> attnbias.v1.TableRef
-	9,  // 36: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	10, // 37: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	39, // 38: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	39, // 39: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	39, // 40: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	39, // 41: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
-	27, // 42: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
-	39, // 43: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
-	39, // 44: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
-	39, // 45: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	39, // 46: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	11, // 47: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	12, // 48: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
-	1,  // 49: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
-	39, // 50: attnbias.v1.Shaw.table:type_name -> attnbias.v1.TableRef
-	9,  // 51: attnbias.v1.Shaw.beyond:type_name -> attnbias.v1.BeyondReach
-	13, // 52: attnbias.v1.Shaw.sign:type_name -> attnbias.v1.RelativeSign
-	0,  // 53: attnbias.v1.RelativeSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	13, // 54: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
-	39, // 55: attnbias.v1.Swin.table:type_name -> attnbias.v1.TableRef
-	39, // 56: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
-	39, // 57: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
-	39, // 58: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
-	39, // 59: attnbias.v1.Beit.table:type_name -> attnbias.v1.TableRef
-	39, // 60: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	39, // 61: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	39, // 62: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	39, // 63: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	39, // 64: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	39, // 65: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	39, // 66: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	39, // 67: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	68, // [68:68] is the sub-list for method output_type
-	68, // [68:68] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	33, // 21: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
+	0,  // 22: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	38, // 23: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	1,  // 24: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
+	2,  // 25: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
+	38, // 26: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	3,  // 27: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
+	4,  // 28: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	5,  // 29: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
+	6,  // 30: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
+	7,  // 31: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	4,  // 32: attnbias.v1.Xpos.layout:type_name -> attnbias.v1.RotaryLayout
+	8,  // 33: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
+	38, // 34: attnbias.v1.LearnedRelative.table:type_name -> attnbias.v1.TableRef
+	9,  // 35: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	10, // 36: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	38, // 37: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	38, // 38: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	38, // 39: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	38, // 40: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	27, // 41: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
+	38, // 42: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
+	38, // 43: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
+	38, // 44: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	38, // 45: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	11, // 46: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	12, // 47: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	1,  // 48: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
+	38, // 49: attnbias.v1.Shaw.table:type_name -> attnbias.v1.TableRef
+	9,  // 50: attnbias.v1.Shaw.beyond:type_name -> attnbias.v1.BeyondReach
+	13, // 51: attnbias.v1.Shaw.sign:type_name -> attnbias.v1.RelativeSign
+	0,  // 52: attnbias.v1.RelativeSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	13, // 53: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
+	38, // 54: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
+	13, // 55: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
+	38, // 56: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
+	38, // 57: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
+	38, // 58: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
+	38, // 59: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	38, // 60: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	38, // 61: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	38, // 62: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	38, // 63: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	38, // 64: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	38, // 65: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	38, // 66: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	67, // [67:67] is the sub-list for method output_type
+	67, // [67:67] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }
@@ -3949,9 +3878,8 @@ func file_attnbias_v1_encodings_proto_init() {
 		(*TensorSpec_Deberta)(nil),
 		(*TensorSpec_Shaw)(nil),
 		(*TensorSpec_RelativeSinusoidal)(nil),
-		(*TensorSpec_Swin)(nil),
+		(*TensorSpec_GridRelative)(nil),
 		(*TensorSpec_SwinV2)(nil),
-		(*TensorSpec_Beit)(nil),
 		(*TensorSpec_Tupe)(nil),
 	}
 	file_attnbias_v1_encodings_proto_msgTypes[1].OneofWrappers = []any{}
@@ -3968,14 +3896,14 @@ func file_attnbias_v1_encodings_proto_init() {
 	file_attnbias_v1_encodings_proto_msgTypes[15].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[16].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[18].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[20].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
 			NumEnums:      14,
-			NumMessages:   21,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -335,14 +335,6 @@ var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	},
 	{
 		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
-		ExtensionType: (*bool)(nil),
-		Field:         50106,
-		Name:          "attnbias.v1.border",
-		Tag:           "varint,50106,opt,name=border",
-		Filename:      "attnbias/v1/options.proto",
-	},
-	{
-		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
 		ExtensionType: ([]string)(nil),
 		Field:         50108,
 		Name:          "attnbias.v1.parts",
@@ -392,18 +384,14 @@ var (
 	//
 	// optional attnbias.v1.Structure structure = 50105;
 	E_Structure = &file_attnbias_v1_options_proto_extTypes[5]
-	// An answer in a compact form has a border.
-	//
-	// optional bool border = 50106;
-	E_Border = &file_attnbias_v1_options_proto_extTypes[6]
 	// Names of the parts of a TABLE, in order. Default: "positions".
 	//
 	// repeated string parts = 50108;
-	E_Parts = &file_attnbias_v1_options_proto_extTypes[7]
+	E_Parts = &file_attnbias_v1_options_proto_extTypes[6]
 	// The encoding has values BUCKETS only.
 	//
 	// optional bool buckets_only = 50109;
-	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[8]
+	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[7]
 )
 
 var File_attnbias_v1_options_proto protoreflect.FileDescriptor
@@ -447,8 +435,7 @@ const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\x05takes\x12!.google.protobuf.EnumValueOptions\x18\xb7\x87\x03 \x03(\tR\x05takes:i\n" +
 	"\x12structure_of_value\x12!.google.protobuf.EnumValueOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\x10structureOfValue:9\n" +
 	"\x06extent\x12\x1f.google.protobuf.MessageOptions\x18\xb5\x87\x03 \x01(\tR\x06extent:W\n" +
-	"\tstructure\x12\x1f.google.protobuf.MessageOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\tstructure:9\n" +
-	"\x06border\x12\x1f.google.protobuf.MessageOptions\x18\xba\x87\x03 \x01(\bR\x06border:7\n" +
+	"\tstructure\x12\x1f.google.protobuf.MessageOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\tstructure:7\n" +
 	"\x05parts\x12\x1f.google.protobuf.MessageOptions\x18\xbc\x87\x03 \x03(\tR\x05parts:D\n" +
 	"\fbuckets_only\x12\x1f.google.protobuf.MessageOptions\x18\xbd\x87\x03 \x01(\bR\vbucketsOnlyB3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
 
@@ -481,16 +468,15 @@ var file_attnbias_v1_options_proto_depIdxs = []int32{
 	3,  // 4: attnbias.v1.structure_of_value:extendee -> google.protobuf.EnumValueOptions
 	4,  // 5: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
 	4,  // 6: attnbias.v1.structure:extendee -> google.protobuf.MessageOptions
-	4,  // 7: attnbias.v1.border:extendee -> google.protobuf.MessageOptions
-	4,  // 8: attnbias.v1.parts:extendee -> google.protobuf.MessageOptions
-	4,  // 9: attnbias.v1.buckets_only:extendee -> google.protobuf.MessageOptions
-	1,  // 10: attnbias.v1.rule:type_name -> attnbias.v1.FieldRule
-	0,  // 11: attnbias.v1.structure_of_value:type_name -> attnbias.v1.Structure
-	0,  // 12: attnbias.v1.structure:type_name -> attnbias.v1.Structure
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	10, // [10:13] is the sub-list for extension type_name
-	1,  // [1:10] is the sub-list for extension extendee
+	4,  // 7: attnbias.v1.parts:extendee -> google.protobuf.MessageOptions
+	4,  // 8: attnbias.v1.buckets_only:extendee -> google.protobuf.MessageOptions
+	1,  // 9: attnbias.v1.rule:type_name -> attnbias.v1.FieldRule
+	0,  // 10: attnbias.v1.structure_of_value:type_name -> attnbias.v1.Structure
+	0,  // 11: attnbias.v1.structure:type_name -> attnbias.v1.Structure
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	9,  // [9:12] is the sub-list for extension type_name
+	1,  // [1:9] is the sub-list for extension extendee
 	0,  // [0:1] is the sub-list for field type_name
 }
 
@@ -507,7 +493,7 @@ func file_attnbias_v1_options_proto_init() {
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_options_proto_rawDesc), len(file_attnbias_v1_options_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   1,
-			NumExtensions: 9,
+			NumExtensions: 8,
 			NumServices:   0,
 		},
 		GoTypes:           file_attnbias_v1_options_proto_goTypes,

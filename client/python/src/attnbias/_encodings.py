@@ -39,11 +39,11 @@ __all__ = [
     "T5",
     "ALiBi",
     "AbsoluteKeys",
-    "Beit",
     "Deberta",
     "DecomposedRelativePositions",
     "DynamicPositionBias",
     "Fire",
+    "GridRelative",
     "Kerple",
     "LearnedAbsolute",
     "LearnedRelative",
@@ -57,7 +57,6 @@ __all__ = [
     "ShawValues",
     "Sinusoidal",
     "SinusoidalDistances",
-    "Swin",
     "SwinV2",
     "Tupe",
     "Xpos",
@@ -759,38 +758,52 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Swin(Encoding[BlockToeplitz]):
-    """Swin's relative position bias (Liu et al. 2021) inside a window.
+class GridRelative(Encoding[BlockToeplitz]):
+    """Learned bias of each displacement in a window of a grid (Liu et al. 2021).
 
     For token i at row r_i, column c_i of a window of Wh by Ww:
 
         bias[h, i, j] = table[index(i, j), h]
         index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 
-    A BlockToeplitz; ask without lengths, or for windows with ``queries``, ``keys`` and ``heads``.
-    With ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads`` and ``table``
-    need not be set then.
+    The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT, EfficientFormer and
+    TinyViT.
+
+    A BlockToeplitz, with a border if ``class_token``; ask without lengths, or for windows with
+    ``queries``, ``keys`` and ``heads``. With ``values="buckets"`` the answer is indices, i32
+    without heads. ``num_heads`` and ``table`` need not be set then.
 
     Attributes:
-        window_height: Rows Wh of tokens. In [1, 256].
-        window_width: Columns Ww of tokens. In [1, 256].
+        window: Sides of the window in tokens: rows Wh, columns Ww. Each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
-        table: Learned bias. Required with values "bias". Shape ``[(2 window_height - 1)(2
-            window_width - 1), num_heads]``.
+        table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows, or ``Wh Ww`` if symmetric, and 3
+            more with a class token. Required with values "bias". Shape ``[rows, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        sign: Sign of both differences. With "key_minus_query" the index has r_j - r_i and c_j - c_i
+            (MaxViT and CoAtNet in TensorFlow). Not with ``symmetric``.
+            - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
+              wav2vec2-BERT).
+            - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
+              relative_key of BERT, Transformer-XL).
+        symmetric: Drops the signs: the index is ``|r_i - r_j| Ww + |c_i - c_j|`` (LeViT,
+            EfficientFormer and TinyViT).
+        class_token: Adds a class token as token 0, before the window. The last rows of the table
+            are class to token, token to class, class to class (BEiT).
     """
 
-    field: ClassVar[str] = "swin"
+    field: ClassVar[str] = "grid_relative"
 
-    window_height: int
+    window: Sequence[int]
     _: KW_ONLY
-    window_width: int
     num_heads: int | None = None
     table: Any = None
     table_layout: TableLayout | None = None
+    sign: RelativeSign | None = None
+    symmetric: bool = False
+    class_token: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -830,39 +843,6 @@ class SwinV2(Encoding[BlockToeplitz]):
     num_heads: int | None = None
     pretrained_window_height: int | None = None
     pretrained_window_width: int | None = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Beit(Encoding[BlockToeplitz]):
-    """BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token.
-
-    The class token is token 0, before the window, and has numbers of its own.
-
-    A BlockToeplitz with a border; ask without lengths, or for windows with ``queries``, ``keys``
-    and ``heads``. With ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads``
-    and ``table`` need not be set then.
-
-    Attributes:
-        window_height: Rows Wh of patches. In [1, 256].
-        window_width: Columns Ww of patches. In [1, 256].
-        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
-        table: Learned bias, whose last rows are class to token, token to class, class to class.
-            Required with values "bias". Shape ``[(2 window_height - 1)(2 window_width - 1) + 3,
-            num_heads]``.
-        table_layout: Axes of ``table``.
-            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
-              torchscale).
-            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-    """
-
-    field: ClassVar[str] = "beit"
-
-    window_height: int
-    _: KW_ONLY
-    window_width: int
-    num_heads: int | None = None
-    table: Any = None
-    table_layout: TableLayout | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,6 +6,7 @@ The contract's own options (options.proto) describe each encoding, so this modul
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -163,7 +164,7 @@ class _Request:
             or self._options[options_pb2.buckets_only]
         )
         self._structure = self._options[options_pb2.structure]
-        self._has_border = self._options[options_pb2.border]
+        self._has_border = False
         for field, value in self._encoding.ListFields():
             rule = _rule_of(field)
             self._has_border |= rule.border_if_set
@@ -237,16 +238,18 @@ class _Request:
         if form == tensor_pb2.FORM_KEY_ROW:
             return (len(keys),)
         if form == tensor_pb2.FORM_BLOCK_TOEPLITZ_2D:
-            encoding = self._encoding
-            return (2 * encoding.window_height - 1, 2 * encoding.window_width - 1)
+            return [2 * side - 1 for side in self._sides()]
         return (len(queries), len(keys))
 
     def _tokens(self) -> int:
         """The tokens of a grid, and its class token."""
-        if "window_height" not in self._fields:
-            return 0
-        encoding = self._encoding
-        return int(encoding.window_height * encoding.window_width + self._has_border)
+        return math.prod(self._sides()) + self._has_border
+
+    def _sides(self) -> Sequence[int]:
+        """The rows and columns of a grid."""
+        if "window" in self._fields:
+            return tuple(self._encoding.window)
+        return [getattr(self._encoding, f"window_{side}", 0) for side in ("height", "width")]
 
     def _grid_axes(self) -> tuple[Axis, Axis]:
         extent, whole = self._spec.grid, range(self._tokens())
