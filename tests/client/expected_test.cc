@@ -207,15 +207,16 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"relative_sinusoidal { dim: 16 } pair { query_length: 3 "
              "key_length: 3 }",
              "diagonals F32 TOEPLITZ 5,16 -2"},
-        Case{"swin { window_height: 2 window_width: 3 num_heads: 4 }",
+        Case{"grid_relative { window: [2, 3] num_heads: 4 }",
              "block F32 BLOCK_TOEPLITZ_2D 4,3,5"},
-        Case{"swin { window_height: 2 window_width: 3 num_heads: 4 } grid { "
+        Case{"grid_relative { window: [2, 3] num_heads: 4 } grid { "
              "queries { begin: 1 end: 3 } }",
              "dense F32 DENSE 4,2,6"},
-        Case{"beit { window_height: 2 window_width: 3 num_heads: 4 } grid { "
-             "queries { end: 7 } }",
+        Case{"grid_relative { window: [2, 3] num_heads: 4 class_token: true } "
+             "grid { queries { end: 7 } }",
              "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 4,3"},
-        Case{"beit { window_height: 2 window_width: 3 table { name: 'w' } }",
+        Case{"grid_relative { window: [2, 3] table { name: 'w' } class_token: "
+             "true }",
              "block F32 BLOCK_TOEPLITZ_2D ?,3,5 | border F32 TABLE ?,3"},
         Case{"tupe { num_heads: 4 reset_class_token: true } pair { "
              "query_length: 3 key_length: 3 }",
@@ -309,7 +310,7 @@ TEST_F(Lie, IsAFingerprintOfOtherCharacters) {
 
 TEST(CheckAnswer, RefusesABorderOfFewerHeads) {
   const Case the_case = {
-      "beit { window_height: 2 window_width: 3 table { name: 'w' } }",
+      "grid_relative { window: [2, 3] table { name: 'w' } class_token: true }",
       "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 1,3"};
   const absl::Status status =
       CheckAnswer(HeaderOf(the_case), Parsed(the_case.request));
@@ -403,8 +404,9 @@ TEST(CheckAnswer, SurvivesEveryRequest) {
             absl::StrCat("alibi { num_heads: -1 } pair { query_positions {} "
                          "query_offset: ",
                          low, " keys { begin: ", low, " end: ", high, "} }"),
-            absl::StrCat("beit { window_height: -2147483648 window_width: "
-                         "2147483647 num_heads: -1 } grid { queries { begin: ",
+            absl::StrCat("grid_relative { window: [-2147483648, 2147483647, "
+                         "2147483647] num_heads: -1 class_token: true } grid { "
+                         "queries { begin: ",
                          low, " end: ", high, " } }")}) {
         EXPECT_EQ(CheckAnswer(MakeHeader("", "f"), Parsed(request)).code(),
                   absl::StatusCode::kDataLoss)

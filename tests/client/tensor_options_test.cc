@@ -116,11 +116,15 @@ TEST(BuildSpec, ReadsQueriesAndKeys) {
 }
 
 TEST(BuildSpec, AGridNeedsNoLengths) {
-  ExpectSpec({.encoding = "swin", .fields = {"window_height=2"}},
-             "swin { window_height: 2 }");
+  ExpectSpec(
+      {.encoding = "swin",
+       .fields = {"window=2,3", "table=name:w", "table_layout=heads_buckets"}},
+      "grid_relative { window: [2, 3] "
+      "table { name: 'w' layout: TABLE_LAYOUT_HEADS_BUCKETS } }");
   ExpectSpec(
       {.encoding = "beit", .flags = {{"queries", {"3"}}, {"keys", {"1:5"}}}},
-      "beit {} grid { queries { end: 3 } keys { begin: 1 end: 5 } }");
+      "grid_relative { class_token: true } "
+      "grid { queries { end: 3 } keys { begin: 1 end: 5 } }");
 }
 
 TEST(BuildSpec, ReadsTheOutput) {

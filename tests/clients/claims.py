@@ -147,10 +147,10 @@ NAMED_TABLE = Asked(Case("learned_absolute", NAMED), {"positions": (0, 8)})
 NAMED_VECTORS = Asked(
     Case("shaw", NAMED | {"left": 15, "right": 16}), {"query_length": 6, "key_length": 6}
 )
-GRID = {"window_height": 2, "window_width": 3, "num_heads": 2}
-BORDERED = Asked(Case("beit", GRID | {"table": np.zeros((18, 2), np.float32)}), {})
-NAMED_GRID = {"window_height": 1, "window_width": 15} | NAMED
-NAMED_BORDERED = Asked(Case("beit", NAMED_GRID), {})
+GRID = {"window": [2, 3], "num_heads": 2, "class_token": True}
+BORDERED = Asked(Case("grid_relative", GRID | {"table": np.zeros((18, 2), np.float32)}), {})
+NAMED_GRID = {"window": [1, 15], "class_token": True} | NAMED
+NAMED_BORDERED = Asked(Case("grid_relative", NAMED_GRID), {})
 # The request leaves num_heads out: what it has two of gives the number.
 TURNED = {"table": np.zeros((2, 32), np.float32), "table_layout": "HEADS_BUCKETS"}
 MLP = {"hidden": (5, 1), "output": (2, 5)}

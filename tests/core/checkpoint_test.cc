@@ -710,9 +710,9 @@ TEST_F(Use, SwinsWindowIsTheModelsAndHeadsAreTheStages) {
       Of(blocks, "swin", R"(,"window_size":3,"num_heads":[3,6])",
          {Tensor(blocks + ".attention.self.relative_position_bias_table",
                  {25, 6})});
-  EXPECT_EQ(spec.swin().window_height(), 3);
-  EXPECT_EQ(spec.swin().window_width(), 3);
-  EXPECT_EQ(spec.swin().num_heads(), 6);
+  EXPECT_THAT(spec.grid_relative().window(), ElementsAre(3, 3));
+  EXPECT_EQ(spec.grid_relative().num_heads(), 6);
+  EXPECT_FALSE(spec.grid_relative().class_token());
 }
 
 class SwinV2Use : public Use {
@@ -784,9 +784,9 @@ TEST_F(Use, BeitsWindowIsTheImagesPatches) {
   const v1::TensorSpec spec =
       Of("encoder", "beit", sizes + R"(,"image_size":[48,54],"patch_size":16)",
          tensors(9, 28));
-  EXPECT_EQ(spec.beit().window_height(), 3);
-  EXPECT_EQ(spec.beit().window_width(), 3);
-  EXPECT_EQ(spec.beit().num_heads(), 2);
+  EXPECT_THAT(spec.grid_relative().window(), ElementsAre(3, 3));
+  EXPECT_EQ(spec.grid_relative().num_heads(), 2);
+  EXPECT_TRUE(spec.grid_relative().class_token());
   // transformers resamples what is not a square.
   const std::string oblong = sizes + R"(,"image_size":[32,64],"patch_size":16)";
   EXPECT_FALSE(SpecOf("encoder", "beit", oblong, tensors(8, 24)).has_value());

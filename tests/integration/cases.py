@@ -86,12 +86,14 @@ class Case:
     @property
     def side(self) -> tuple[int, int]:
         """Of a grid, its rows and columns."""
-        return self.fields["window_height"], self.fields["window_width"]
+        names = ("window_height", "window_width")
+        height, width = self.fields.get("window") or (self.fields[name] for name in names)
+        return height, width
 
     @property
     def tokens(self) -> int:
         """Of a grid, with its class token."""
-        return math.prod(self.side) + bool(option(self.owner, "border"))
+        return math.prod(self.side) + bool(self.fields.get("class_token"))
 
     @property
     def heads(self) -> int:
@@ -400,6 +402,14 @@ def _deberta(random: Random) -> Fields:
     return {"bucket_size": buckets, "max_position": buckets + _int(random, 2, 300)}
 
 
+def _grid_relative(random: Random) -> Fields:
+    window = [_int(random, 1, 6), _int(random, 1, 6)]
+    symmetric, class_token = _pick(random, None, None, True), _pick(random, None, True)
+    rows = math.prod(side if symmetric else 2 * side - 1 for side in window)
+    fields = {"window": window, "symmetric": symmetric, "class_token": class_token}
+    return fields | {"rows": rows + 3 * bool(class_token)}
+
+
 def _tupe(random: Random) -> Fields:
     heads = _int(random, 1, 3)
     relative, absolute = _pick(random, (..., ...), (..., None), (None, ...))
@@ -422,6 +432,7 @@ TIED: dict[str, Callable[[Random], Fields]] = {
     "kerple": _kerple,
     "dynamic_position_bias": _dynamic_position_bias,
     "deberta": _deberta,
+    "grid_relative": _grid_relative,
     "shaw": _shaw,
     "swin_v2": lambda random: {
         f"pretrained_window_{side}": _pick(random, None, 8) for side in ("height", "width")

@@ -213,15 +213,17 @@ std::vector<v1::TensorSpec> Networks() {
 
 std::vector<v1::TensorSpec> Tables() {
   constexpr int64_t kDisplacements = 63 * 63;
-  std::vector<v1::TensorSpec> specs = Specs(
-      {"learned_absolute {interpolation: INTERPOLATION_LINEAR "
-       "  interpolated_length: 1048576}",
-       "shaw {left: 63 right: 63}", "swin {window_height: 32 window_width: 32}",
-       "beit {window_height: 32 window_width: 32}"});
+  std::vector<v1::TensorSpec> specs =
+      Specs({"learned_absolute {interpolation: INTERPOLATION_LINEAR "
+             "  interpolated_length: 1048576}",
+             "shaw {left: 63 right: 63}", "grid_relative {window: [32, 32]}",
+             "grid_relative {window: [32, 32] class_token: true}"});
   *specs[0].mutable_learned_absolute()->mutable_table() = Small({512, 4096});
   *specs[1].mutable_shaw()->mutable_table() = Small({8, 127, 512});
-  *specs[2].mutable_swin()->mutable_table() = Small({kDisplacements, 64});
-  *specs[3].mutable_beit()->mutable_table() = Small({kDisplacements + 3, 64});
+  *specs[2].mutable_grid_relative()->mutable_table() =
+      Small({kDisplacements, 64});
+  *specs[3].mutable_grid_relative()->mutable_table() =
+      Small({kDisplacements + 3, 64});
   return specs;
 }
 

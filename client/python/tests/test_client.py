@@ -582,7 +582,7 @@ def test_an_answer_to_what_has_none_is_data_loss(
         (attnbias.Rotary(head_dim=4, partial_rotary_factor=float("nan")), {"positions": 1}),
         (attnbias.Rotary(head_dim=4, partial_rotary_factor=float("inf")), {"positions": 1}),
         (attnbias.Sinusoidal(dim=1), {"positions": (-(1 << 63), (1 << 63) - 1)}),
-        (attnbias.Swin(window_height=-2, window_width=2), {}),
+        (attnbias.Swin((-2, 2)), {}),
     ],
     ids=str,
 )
