@@ -63,15 +63,27 @@ def symmetric_sinusoidal(fields: Json) -> Json:
     return renamed(fields, {}, {"symmetric": True})
 
 
+def swin(fields: Json) -> Json:
+    sides = [fields.get(f"window_{side}", 0) for side in ("height", "width")]
+    others = {name: value for name, value in fields.items() if not name.startswith("window_")}
+    return {"window": sides} | others
+
+
+def beit(fields: Json) -> Json:
+    return swin(fields) | {"class_token": True}
+
+
 TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "transformer_xl": ("relative_sinusoidal", transformer_xl),
     "xlnet": ("relative_sinusoidal", xlnet),
     "conformer": ("relative_sinusoidal", dict),
     "symmetric_sinusoidal": ("relative_sinusoidal", symmetric_sinusoidal),
+    "swin": ("grid_relative", swin),
+    "beit": ("grid_relative", beit),
 }
 """By encoding, its successor and the fields that it has there."""
 
-RENAMED = {"clamp_len": "left"}
+RENAMED = {"clamp_len": "left", "window_height": "window", "window_width": "window"}
 """The field that a refusal names instead."""
 
 
