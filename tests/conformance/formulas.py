@@ -359,21 +359,30 @@ def tupe_products(e: Any, heads: int) -> Callable[[int, int, int], tuple[mpf, mp
     return product
 
 
+def sides(e: Any) -> list[int]:
+    """The rows and columns of a grid."""
+    return [*(e.window if hasattr(e, "window") else (e.window_height, e.window_width))]
+
+
 def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, int, int], Any]:
-    height, width = e.window_height, e.window_width
     if name == "swin_v2":
         return swin_v2(e)
+    height, width = sides(e)
+    sign = 1 if enum(e, "sign", "QUERY_MINUS_KEY") == "KEY_MINUS_QUERY" else -1
     rows = None if buckets else table(e.table)
 
     def number(h: int, down: int, right: int) -> Any:
-        index = (height - 1 - down) * (2 * width - 1) + width - 1 - right
+        if e.symmetric:
+            index = abs(down) * width + abs(right)
+        else:
+            index = (height - 1 + sign * down) * (2 * width - 1) + width - 1 + sign * right
         return index if rows is None else mpf(rows[index, h])
 
     return number
 
 
 def swin_v2(e: Any) -> Callable[[int, int, int], Any]:
-    sides = (
+    trained = (
         default(e, "pretrained_window_height", e.window_height),
         default(e, "pretrained_window_width", e.window_width),
     )
@@ -384,7 +393,7 @@ def swin_v2(e: Any) -> Callable[[int, int, int], Any]:
         return mpmath.sign(t) * mpmath.log(abs(t) + 1, 2) / 3
 
     def number(h: int, down: int, right: int) -> Near:
-        x = [coordinate(-d, side) for d, side in zip((down, right), sides, strict=True)]
+        x = [coordinate(-d, side) for d, side in zip((down, right), trained, strict=True)]
         units, magnitudes = network(x, hidden, bias)
         value = mpmath.fdot([max(u, 0) for u in units], [mpf(w) for w in output[h]])
         most = mpmath.fdot(magnitudes, [abs(mpf(w)) for w in output[h]])
@@ -397,8 +406,8 @@ def swin_v2(e: Any) -> Callable[[int, int, int], Any]:
 
 def class_number(e: Any, name: str, buckets: bool, h: int, which: int) -> Any:
     """The border: class to all, all to class, class to itself."""
-    if name == "beit":
-        index = (2 * e.window_height - 1) * (2 * e.window_width - 1) + which
+    if name == "grid_relative":
+        index = math.prod(side if e.symmetric else 2 * side - 1 for side in sides(e)) + which
         return index if buckets else mpf(table(e.table)[index, h])
     index = (default(e, "num_buckets", 32) // 2, default(e, "num_buckets", 32))[which == 1]
     return index if buckets else mpf(table(e.relative_table)[index, h])

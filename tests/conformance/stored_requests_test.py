@@ -23,6 +23,7 @@ from formulas import (
     enum,
     grid_number,
     shaw,
+    sides,
     sinusoidal,
     stretched_number,
     table,
@@ -87,20 +88,19 @@ class Answer:
     def _in_grid(self, form: str, h: int, rest: list[int]) -> Any:
         e = self.encoding
         number = grid_number(e, self.name, self.buckets)
+        height, width = sides(e)
         if form != "DENSE":
-            return number(h, rest[0] - e.window_height + 1, rest[1] - e.window_width + 1)
+            return number(h, rest[0] - height + 1, rest[1] - width + 1)
         i = rest[0] + self.spec.grid.queries.begin
         j = rest[1] + self.spec.grid.keys.begin
         if self._is_masked(i, j):
             return None
-        if self.name == "beit":
+        if self.name == "grid_relative" and e.class_token:
             if i == 0 or j == 0:
                 which = 2 if i == j else 0 if i == 0 else 1
                 return class_number(e, self.name, self.buckets, h, which)
             i, j = i - 1, j - 1
-        (down, right) = (
-            b - a for a, b in zip(divmod(i, e.window_width), divmod(j, e.window_width), strict=True)
-        )
+        (down, right) = (b - a for a, b in zip(divmod(i, width), divmod(j, width), strict=True))
         return number(h, down, right)
 
     def _at_pair(self, part: Any, form: str, h: int, rest: list[int], column: int) -> Any:
