@@ -3,6 +3,7 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
+#include <google/protobuf/reflection.h>
 
 #include <algorithm>
 #include <cstdint>
