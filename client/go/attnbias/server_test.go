@@ -265,9 +265,9 @@ func TestKeyRowIsItsDenseTensor(t *testing.T) {
 
 func TestGridsAreTheirDenseTensor(t *testing.T) {
 	client := realClient(t)
-	window := []int32{2, 4}
-	swin := &pb.TensorSpec{Encoding: Swin{Window: window, Table: counting(21, 3)}.Encoding()}
-	beit := &pb.TensorSpec{Encoding: Beit{Window: window, Table: counting(24, 3)}.Encoding()}
+	sides := []int32{2, 4}
+	swin := &pb.TensorSpec{Encoding: Swin{Window: sides, Table: counting(21, 3)}.Encoding()}
+	beit := &pb.TensorSpec{Encoding: Beit{Window: sides, Table: counting(24, 3)}.Encoding()}
 	some := proto.CloneOf(beit)
 	some.Extent = &pb.TensorSpec_Grid{Grid: &pb.GridExtent{Heads: &pb.Range{Begin: 1, End: 3}}}
 	for _, spec := range []*pb.TensorSpec{swin, beit, some} {

@@ -38,6 +38,13 @@ def test_a_preset_is_its_encoding(
     assert preset == attnbias.RelativeSinusoidal(dim=8, **fields)
 
 
+def test_presets_of_grids_are_their_encodings() -> None:
+    given: dict[str, Any] = {"window": (2, 3), "table": "w", "table_layout": "heads_buckets"}
+    assert attnbias.Swin(**given) == attnbias.GridRelative(**given)
+    assert attnbias.Beit(**given) == attnbias.GridRelative(class_token=True, **given)
+    assert attnbias.LeViT(**given) == attnbias.GridRelative(symmetric=True, **given)
+
+
 def test_all_are_exported_and_take_no_constants() -> None:
     for name in _presets.__all__:
         assert name in attnbias.__all__
