@@ -149,8 +149,8 @@ func (p Beit) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}
 }
 
-// LeViT is a preset of [attnbiaspb.GridRelative]. LeViT's attention bias (Graham et al. 2021): a
-// number for each |row| and |column|.
+// LeViT is a preset of [attnbiaspb.GridRelative]. LeViT's attention bias (Graham et al. 2021):
+// distances in rows and columns, without sign.
 type LeViT struct {
 	// Sides of the window in tokens: rows Wh, columns Ww.
 	Window []int32

@@ -2910,7 +2910,7 @@ func (x *RelativeSinusoidal) GetCausal() bool {
 	return false
 }
 
-// Learned bias of each displacement in a window of a grid (Liu et al. 2021).
+// Learned relative position bias in a window of a grid (Liu et al. 2021).
 //
 // For token i at row r_i, column c_i of a window of Wh by Ww:
 //

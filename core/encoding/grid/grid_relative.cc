@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned biases of a grid: one number for each displacement inside a window,
-// and head (Swin, Liu et al. 2021); for each |displacement| (LeViT, Graham et
-// al. 2021); and three more for a class token (BEiT, Bao et al. 2021).
+// Relative position bias of a grid, from a learned table: Swin's (Liu et al.
+// 2021), LeViT's of distances without sign (Graham et al. 2021), and BEiT's
+// with a class token (Bao et al. 2021).
 
 #include <cstdlib>
 #include <memory>

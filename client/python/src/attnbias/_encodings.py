@@ -759,7 +759,7 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GridRelative(Encoding[BlockToeplitz]):
-    """Learned bias of each displacement in a window of a grid (Liu et al. 2021).
+    """Learned relative position bias in a window of a grid (Liu et al. 2021).
 
     For token i at row r_i, column c_i of a window of Wh by Ww:
 
