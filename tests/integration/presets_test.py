@@ -6,14 +6,18 @@ import os
 import subprocess
 from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import attnbias
 from tests.integration.server import Server
 
 LENGTHS = {"query_length": 5, "key_length": 5}
+# For reaches of 6, as some_value has them.
+TABLE = np.arange(52, dtype="f4").reshape(13, 4)
 CLASSES = {name.lower(): getattr(attnbias, name) for name in attnbias._presets.__all__}
 
 
@@ -39,12 +43,15 @@ def server() -> Iterator[Server]:
 def some_value(field: dict[str, Any]) -> Any:
     if "values" in field:
         return field["values"][-1]
+    if field["type"] == "table":
+        return TABLE
     return {"bool": True, "double": 20.0}.get(field["type"], 6)
 
 
 def arguments(name: str) -> list[dict[str, Any]]:
     """The required ones alone, and with any two of all."""
-    values = {field["name"]: some_value(field) for field in PRESETS[name]}
+    fields = (field for field in PRESETS[name] if not field["name"].endswith("_layout"))
+    values = {field["name"]: some_value(field) for field in fields}
     required = {
         field["name"]: values[field["name"]] for field in PRESETS[name] if field["required"]
     }
@@ -56,16 +63,24 @@ def test_python_and_the_tool_have_the_same_presets() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_they_make_the_same_requests(server: Server, name: str) -> None:
+def test_they_make_the_same_requests(server: Server, tmp_path: Path, name: str) -> None:
     served = 0
+    np.save(tmp_path / "table.npy", TABLE)
+    has_table = any(field.get("type") == "table" for field in PRESETS[name])
+
+    def word(value: Any) -> str:
+        return f"@{tmp_path}/table.npy" if value is TABLE else json.dumps(value).strip('"')
+
     with attnbias.Client(server.address) as client:
         for given in arguments(name):
-            words = [f"{key}={json.dumps(value).strip(chr(34))}" for key, value in given.items()]
-            flags = [f"--{key.replace('_', '-')}={value}" for key, value in LENGTHS.items()]
+            asked: Any = {"values": "buckets"} if has_table and "table" not in given else {}
+            asked |= LENGTHS
+            words = [f"{key}={word(value)}" for key, value in given.items()]
+            flags = [f"--{key.replace('_', '-')}={value}" for key, value in asked.items()]
             answer = tool("--server", server.address, "describe", name, *words, *flags, "--json")
             encoding = CLASSES[name.replace("_", "")](**given)
             try:
-                wanted = client.describe(encoding, **LENGTHS).fingerprint
+                wanted = client.describe(encoding, **asked).fingerprint
             except attnbias.InvalidArgumentError:
                 assert "INVALID_ARGUMENT" in answer.stderr
                 continue

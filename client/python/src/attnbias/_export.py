@@ -14,9 +14,9 @@ from attnbias._encodings import (
     Beit,
     Deberta,
     LearnedAbsolute,
+    LearnedRelative,
     MultiAxisSinusoidal,
     Rotary,
-    Shaw,
     Swin,
     SwinV2,
 )
@@ -111,7 +111,7 @@ def _places(places: list[str]) -> str:
 
 
 def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | None) -> Wish:
-    if isinstance(encoding, (LearnedAbsolute, Shaw, Swin, SwinV2, Beit)):
+    if isinstance(encoding, (LearnedAbsolute, LearnedRelative, Swin, SwinV2, Beit)):
         return Wish(place, None, "its learned table is in the checkpoint")
     if isinstance(encoding, MultiAxisSinusoidal):
         return Wish(place, None, "axis_lengths are not in the configuration")

@@ -22,11 +22,11 @@ from attnbias._encodings import (
     LearnedAbsolute,
     MultiAxisSinusoidal,
     Rotary,
-    Shaw,
     Sinusoidal,
     Swin,
     SwinV2,
 )
+from attnbias._presets import Shaw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
