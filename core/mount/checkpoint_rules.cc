@@ -180,12 +180,12 @@ FoundSpec RobertaPositions(const Site& site, ModelConfig& config) {
 FoundSpec BertDistances(const Site& site, ModelConfig& /*config*/) {
   const int64_t reach = site.table().rows() / 2;
   v1::TensorSpec spec;
-  v1::Shaw& shaw = *spec.mutable_shaw();
-  *shaw.mutable_table() = Tables::RefTo(site.table());
-  shaw.set_left(reach);
-  shaw.set_right(reach);
-  shaw.set_beyond(v1::BEYOND_REACH_REFUSE);
-  shaw.set_sign(v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
+  v1::LearnedRelative& distances = *spec.mutable_learned_relative();
+  *distances.mutable_vectors() = Tables::RefTo(site.table());
+  distances.set_left(reach);
+  distances.set_right(reach);
+  distances.set_beyond(v1::BEYOND_REACH_REFUSE);
+  distances.set_sign(v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
   return spec;
 }
 

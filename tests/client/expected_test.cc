@@ -195,15 +195,19 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"deberta {} pair { query_length: 3 key_length: 4 } output { form: "
              "FORM_DENSE }",
              "dense I32 DENSE 3,4"},
-        Case{"shaw { table { sha256: 'ab' } } pair { query_length: 3 "
-             "key_length: 4 }",
-             "diagonals F32 TOEPLITZ 6,? -2"},
-        Case{"shaw { table { sha256: 'ab' } } pair { query_length: 3 "
-             "key_length: 4 }",
-             "diagonals F32 TOEPLITZ ?,6,? -2"},
-        Case{"shaw { table { inline_table { shape: [2, 7, 16] } } } pair { "
+        Case{"learned_relative { vectors { sha256: 'ab' } } pair { "
              "query_length: 3 key_length: 4 }",
+             "diagonals F32 TOEPLITZ 6,? -2"},
+        Case{"learned_relative { vectors { sha256: 'ab' } } pair { "
+             "query_length: 3 key_length: 4 }",
+             "diagonals F32 TOEPLITZ ?,6,? -2"},
+        Case{"learned_relative { vectors { inline_table { shape: [2, 7, 16] } "
+             "} } pair { query_length: 3 key_length: 4 }",
              "diagonals F32 TOEPLITZ 2,6,16 -2"},
+        Case{"learned_relative { scalars { inline_table { shape: [2, 7] } "
+             "layout: TABLE_LAYOUT_HEADS_BUCKETS } } pair { query_length: 3 "
+             "key_length: 4 }",
+             "diagonals F32 TOEPLITZ 2,6 -2"},
         Case{"relative_sinusoidal { dim: 16 } pair { query_length: 3 "
              "key_length: 3 }",
              "diagonals F32 TOEPLITZ 5,16 -2"},

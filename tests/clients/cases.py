@@ -10,7 +10,7 @@ import grpc
 from crc32c import crc32c
 from google.rpc import status_pb2
 
-from tests.clients.claims import CLAIMS, TABLES, TEXTS
+from tests.clients.claims import CLAIMS, TABLES, TEXTS, VECTORS
 from tests.clients.connections import CONNECTIONS
 from tests.clients.faults import (
     CUT,
@@ -87,7 +87,7 @@ ANSWERS = {
     "block and border": Trial(
         Asked(Case("grid_relative", {"window": [1, 15], "class_token": True, "table": TABLE}), {})
     ),
-    "vectors": Trial(encoding("shaw", query_length=6, key_length=6)),
+    "vectors": Trial(VECTORS),
     "indices": Trial(encoding("deberta", query_length=20, key_length=20, values="buckets")),
     "learned table in the request": Trial(t5(TABLE)),
     "mounted table, an unusual name": Trial(t5(f"{TABLE_FILE}:{TABLE_TENSOR}")),

@@ -177,7 +177,7 @@ BITS: dict[str, list[Any]] = {
         t5_buckets_test.test_shipped_configurations_are_plain_torch_under_either_rule,
     ],
     "ALiBi": [alibi_test.test_bloom, alibi_test.test_mpt, alibi_test.test_x_transformers],
-    "learned positions, LearnedRelative, Shaw, GridRelative": [
+    "learned positions, LearnedRelative, GridRelative": [
         learned_absolute_test.test_opt_begins_at_row_two,
         learned_relative_test.test_gather,
         shaw_test.test_relative_key,

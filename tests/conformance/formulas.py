@@ -128,15 +128,23 @@ def alibi(e: Any, _: bool, keys: int) -> Formula:
     return lambda h, i, j, _: slopes[h] * factors[variant](i, j)
 
 
-def learned_relative(e: Any, buckets: bool) -> Formula:
-    rows = None if buckets else table(e.table)
+def clipped_row(e: Any, relative: int) -> int:
+    """The row of a table from -left to right, counted as its sign says."""
+    clipped = min(max(relative, -e.left), e.right)
+    backwards = enum(e, "sign", "KEY_MINUS_QUERY") == "QUERY_MINUS_KEY"
+    return int(e.right - clipped if backwards else clipped + e.left)
 
-    def number(h: int, i: int, j: int, _: int) -> Any:
-        if e.symmetric:
-            index = min(abs(j - i), e.right)
-        else:
-            index = min(max(j - i, -e.left), e.right) + e.left
-        return index if rows is None else mpf(rows[index, h if rows.shape[1] > 1 else 0])
+
+def learned_relative(e: Any, buckets: bool) -> Formula:
+    rows = None if buckets else table(getattr(e, e.WhichOneof("rows")))
+
+    def number(h: int, i: int, j: int, column: int) -> Any:
+        row = min(abs(j - i), e.right) if e.symmetric else clipped_row(e, j - i)
+        if rows is None:
+            return row
+        if e.HasField("scalars"):
+            return mpf(rows[row, h if rows.shape[1] > 1 else 0])
+        return mpf(rows[h, row, column] if rows.ndim == 3 else rows[row, column])
 
     return number
 
@@ -264,21 +272,6 @@ def deberta(e: Any, _: bool) -> Formula:
             case "POSITION_TO_CONTENT":
                 distance = -distance
         return min(max(distance + span, 0), 2 * span - 1)
-
-    return number
-
-
-def shaw(e: Any, buckets: bool) -> Formula:
-    rows = None if buckets else table(e.table)
-
-    def number(h: int, i: int, j: int, column: int) -> Any:
-        clipped = min(max(j - i, -e.left), e.right)
-        index = clipped + e.left
-        if enum(e, "sign", "KEY_MINUS_QUERY") == "QUERY_MINUS_KEY":
-            index = e.right - clipped
-        if rows is None:
-            return index
-        return mpf(rows[h, index, column] if rows.ndim == 3 else rows[index, column])
 
     return number
 
@@ -605,7 +598,6 @@ PAIRS: dict[str, Any] = {
         fire,
         dynamic_position_bias,
         deberta,
-        shaw,
         relative_sinusoidal,
     )
 }

@@ -19,10 +19,10 @@ from formulas import (
     Near,
     alibi,
     class_number,
+    clipped_row,
     default,
     enum,
     grid_number,
-    shaw,
     sides,
     sinusoidal,
     stretched_number,
@@ -56,7 +56,8 @@ class Answer:
         self._form = stored.name_of(header.parts[0], "form")
         self.name = spec.WhichOneof("encoding")
         self.encoding = getattr(spec, self.name)
-        self.case = Case(self.name, {})
+        given = {field.name: value for field, value in self.encoding.ListFields()}
+        self.case = Case(self.name, given)
         self.buckets = enum(spec.output, "values", "BIAS") == "BUCKETS" or not self.case.has_bias
         self.scale = mpf(default(spec.output, "scale", 1.0))
 
@@ -299,7 +300,8 @@ class Logits:
         ]
 
     def relative(self, h: int, i: int, j: int, column: int) -> mpf:
-        return shaw(self.fields, False)(h, i, j, column)
+        rows, row = table(self.fields.table), clipped_row(self.fields, j - i)
+        return mpf(rows[h, row, column] if rows.ndim == 3 else rows[row, column])
 
     def projected(self, h: int, vector: list[mpf]) -> list[mpf]:
         if self.fields.HasField("projection"):

@@ -651,10 +651,12 @@ TEST_F(Use, DistancesAreQueryMinusKey) {
             "max_position_embeddings":9,"hidden_size":8,
             "num_attention_heads":2)",
                                    {Tensor(kDistances, {17, 4})});
-    EXPECT_EQ(spec.shaw().left(), 8);
-    EXPECT_EQ(spec.shaw().right(), 8);
-    EXPECT_EQ(spec.shaw().beyond(), v1::BEYOND_REACH_REFUSE);
-    EXPECT_EQ(spec.shaw().sign(), v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
+    const v1::LearnedRelative& distances = spec.learned_relative();
+    EXPECT_TRUE(distances.has_vectors());
+    EXPECT_EQ(distances.left(), 8);
+    EXPECT_EQ(distances.right(), 8);
+    EXPECT_EQ(distances.beyond(), v1::BEYOND_REACH_REFUSE);
+    EXPECT_EQ(distances.sign(), v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
   }
 }
 

@@ -355,19 +355,29 @@ class Request {
     }
   }
 
-  // The last axis of an answer whose numbers have columns.
-  void AddColumns(std::vector<int64_t>* shape) const {
-    if (has_indices_) return;
+  // Returns the number or the table that determines the columns of the answer's
+  // numbers; null if they have none.
+  const FieldDescriptor* ColumnsField() const {
     for (int i = 0; i < type_.field_count(); ++i) {
       const FieldDescriptor& field = *type_.field(i);
-      if (!field.options().GetExtension(v1::rule).columns()) continue;
-      if (field.message_type() == nullptr) {
-        shape->push_back(Rotated(Number(std::string(field.name()))));
-      } else {
-        const std::vector<int64_t> table = ShapeOf(TableOf(field));
-        shape->push_back(table.empty() ? kAny : table.back());
+      if (field.options().GetExtension(v1::rule).columns() &&
+          (field.message_type() == nullptr ||
+           reflection().HasField(encoding_, &field))) {
+        return &field;
       }
-      return;
+    }
+    return nullptr;
+  }
+
+  // The last axis of an answer whose numbers have columns.
+  void AddColumns(std::vector<int64_t>* shape) const {
+    const FieldDescriptor* field = ColumnsField();
+    if (has_indices_ || field == nullptr) return;
+    if (field->message_type() == nullptr) {
+      shape->push_back(Rotated(Number(std::string(field->name()))));
+    } else {
+      const std::vector<int64_t> table = ShapeOf(TableOf(*field));
+      shape->push_back(table.empty() ? kAny : table.back());
     }
   }
 
@@ -401,18 +411,19 @@ class Request {
     if (spec_.has_grid() && spec_.grid().has_heads()) {
       return {RangeOf(spec_.grid().heads()).size};
     }
-    if (const auto* num_heads = type_.FindFieldByName("num_heads")) {
-      int64_t heads = Number("num_heads");
-      if (heads == 0) heads = GivenHeads(*num_heads);
-      return {heads == 0 ? kAny : heads};
+    const FieldDescriptor* field = ColumnsField();
+    if (field != nullptr && field->message_type() != nullptr) {
+      std::vector<int64_t> table = ShapeOf(TableOf(*field));
+      *may_have_them = table.empty();
+      // Rows and columns are its last axes.
+      table.resize(table.size() < 2 ? 0 : table.size() - 2);
+      return table;
     }
-    const auto* field = type_.FindFieldByName("table");
-    if (field == nullptr) return {};
-    std::vector<int64_t> table = ShapeOf(TableOf(*field));
-    *may_have_them = table.empty();
-    // Rows and columns are its last axes.
-    table.resize(table.size() < 2 ? 0 : table.size() - 2);
-    return table;
+    const auto* num_heads = type_.FindFieldByName("num_heads");
+    if (num_heads == nullptr) return {};
+    int64_t heads = Number("num_heads");
+    if (heads == 0) heads = GivenHeads(*num_heads);
+    return {heads == 0 ? kAny : heads};
   }
 
   int64_t FirstHead() const {
@@ -467,8 +478,8 @@ class Request {
     const std::vector<int64_t> shape = ShapeOf(table);
     if (shape.size() != 2) return 0;
     const bool is_turned = table.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS;
-    return absl::EndsWith(field.name(), "table") == is_turned ? shape[0]
-                                                              : shape[1];
+    return absl::EndsWith(field.name(), "weight") != is_turned ? shape[0]
+                                                               : shape[1];
   }
 
   const v1::TableRef& TableOf(const FieldDescriptor& field) const {

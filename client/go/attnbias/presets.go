@@ -106,6 +106,36 @@ func (p SymmetricSinusoidal) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoida
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }
 
+// Shaw is a preset of [attnbiaspb.LearnedRelative]. Relative position representations (Shaw et
+// al. 2018): learned vectors.
+type Shaw struct {
+	// Farthest relative position to the right with a row of its own.
+	Right *int64
+	// Farthest relative position to the left with a row of its own. Required.
+	Left *int64
+	// Learned vectors; if heads differ, with a first axis of at most 65536 heads. Required with
+	// values BIAS.
+	Table *attnbiaspb.TableRef
+	// Direction in which the table counts: its first row is j - i = -left, or i - j = -right.
+	Sign attnbiaspb.RelativeSign
+	// Answer beyond left and right.
+	Beyond attnbiaspb.BeyondReach
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p Shaw) Encoding() *attnbiaspb.TensorSpec_LearnedRelative {
+	encoding := &attnbiaspb.LearnedRelative{
+		Right:  p.Right,
+		Left:   p.Left,
+		Sign:   p.Sign,
+		Beyond: p.Beyond,
+	}
+	if p.Table != nil {
+		encoding.Rows = &attnbiaspb.LearnedRelative_Vectors{Vectors: p.Table}
+	}
+	return &attnbiaspb.TensorSpec_LearnedRelative{LearnedRelative: encoding}
+}
+
 // Swin is a preset of [attnbiaspb.GridRelative]. Swin's relative position bias (Liu et al. 2021)
 // inside a window.
 type Swin struct {

@@ -209,9 +209,8 @@ func TestIndicesOfGridsHaveNoHeads(t *testing.T) {
 func TestVectorsAreTheirDenseTensor(t *testing.T) {
 	client := realClient(t)
 	for _, table := range []*pb.TableRef{counting(5, 3), counting(2, 5, 3)} {
-		spec := specOf(t, "shaw { left: 2 right: 2 } pair { query_length: 6 key_length: 8 "+
-			"alignment: ALIGNMENT_START }")
-		spec.GetShaw().Table = table
+		spec := specOf(t, "pair { query_length: 6 key_length: 8 alignment: ALIGNMENT_START }")
+		spec.Encoding = Shaw{Left: new(int64(2)), Right: new(int64(2)), Table: table}.Encoding()
 		got, err := AsToeplitz[float32](get(t, client, spec))
 		if err != nil {
 			t.Fatal(err)
@@ -454,8 +453,8 @@ func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 	const most = "9223372036854775807"
 	for _, text := range []string{
 		"", "alibi {}", "pair {}", "grid_relative {}", "deberta {} pair {}", "rotary { head_dim: -3 }",
-		"learned_absolute {}", "shaw {} pair { heads {} }", "sinusoidal {} table {}",
-		"shaw { table { inline_table { shape: 3 } } }",
+		"learned_absolute {}", "learned_relative {} pair { heads {} }", "sinusoidal {} table {}",
+		"learned_relative { vectors { inline_table { shape: 3 } } }",
 		"alibi {} output { form: FORM_TABLE }", "alibi {} output { form: FORM_BLOCK_TOEPLITZ_2D }",
 		"sinusoidal { dim: 1 } table { position_ids {} }",
 		"alibi { num_heads: -1 } pair { query_positions {} key_positions {} }",

@@ -631,6 +631,60 @@ func (BeyondReach) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
 }
 
+// Sign of the distance between query i and key j.
+type RelativeSign int32
+
+const (
+	RelativeSign_RELATIVE_SIGN_UNSPECIFIED RelativeSign = 0
+	// j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
+	// wav2vec2-BERT).
+	RelativeSign_RELATIVE_SIGN_KEY_MINUS_QUERY RelativeSign = 1
+	// i - j: keys to the left are positive (transformers' relative_key of BERT,
+	// Transformer-XL).
+	RelativeSign_RELATIVE_SIGN_QUERY_MINUS_KEY RelativeSign = 2
+)
+
+// Enum value maps for RelativeSign.
+var (
+	RelativeSign_name = map[int32]string{
+		0: "RELATIVE_SIGN_UNSPECIFIED",
+		1: "RELATIVE_SIGN_KEY_MINUS_QUERY",
+		2: "RELATIVE_SIGN_QUERY_MINUS_KEY",
+	}
+	RelativeSign_value = map[string]int32{
+		"RELATIVE_SIGN_UNSPECIFIED":     0,
+		"RELATIVE_SIGN_KEY_MINUS_QUERY": 1,
+		"RELATIVE_SIGN_QUERY_MINUS_KEY": 2,
+	}
+)
+
+func (x RelativeSign) Enum() *RelativeSign {
+	p := new(RelativeSign)
+	*p = x
+	return p
+}
+
+func (x RelativeSign) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RelativeSign) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[10].Descriptor()
+}
+
+func (RelativeSign) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[10]
+}
+
+func (x RelativeSign) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RelativeSign.Descriptor instead.
+func (RelativeSign) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+}
+
 // Kernels of a distance.
 type KerpleKernel int32
 
@@ -667,11 +721,11 @@ func (x KerpleKernel) String() string {
 }
 
 func (KerpleKernel) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[10].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[11].Descriptor()
 }
 
 func (KerpleKernel) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[10]
+	return &file_attnbias_v1_encodings_proto_enumTypes[11]
 }
 
 func (x KerpleKernel) Number() protoreflect.EnumNumber {
@@ -680,7 +734,7 @@ func (x KerpleKernel) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use KerpleKernel.Descriptor instead.
 func (KerpleKernel) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
 }
 
 // Indices into relative embeddings; span is bucket_size, or max_position without
@@ -725,11 +779,11 @@ func (x DebertaTerm) String() string {
 }
 
 func (DebertaTerm) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[11].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[12].Descriptor()
 }
 
 func (DebertaTerm) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[11]
+	return &file_attnbias_v1_encodings_proto_enumTypes[12]
 }
 
 func (x DebertaTerm) Number() protoreflect.EnumNumber {
@@ -738,7 +792,7 @@ func (x DebertaTerm) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DebertaTerm.Descriptor instead.
 func (DebertaTerm) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
 // Treatment of far distances.
@@ -777,11 +831,11 @@ func (x DebertaEdge) String() string {
 }
 
 func (DebertaEdge) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[12].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[13].Descriptor()
 }
 
 func (DebertaEdge) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[12]
+	return &file_attnbias_v1_encodings_proto_enumTypes[13]
 }
 
 func (x DebertaEdge) Number() protoreflect.EnumNumber {
@@ -790,60 +844,6 @@ func (x DebertaEdge) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DebertaEdge.Descriptor instead.
 func (DebertaEdge) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
-}
-
-// Sign of the distance between query i and key j.
-type RelativeSign int32
-
-const (
-	RelativeSign_RELATIVE_SIGN_UNSPECIFIED RelativeSign = 0
-	// j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
-	// wav2vec2-BERT).
-	RelativeSign_RELATIVE_SIGN_KEY_MINUS_QUERY RelativeSign = 1
-	// i - j: keys to the left are positive (transformers' relative_key of BERT,
-	// Transformer-XL).
-	RelativeSign_RELATIVE_SIGN_QUERY_MINUS_KEY RelativeSign = 2
-)
-
-// Enum value maps for RelativeSign.
-var (
-	RelativeSign_name = map[int32]string{
-		0: "RELATIVE_SIGN_UNSPECIFIED",
-		1: "RELATIVE_SIGN_KEY_MINUS_QUERY",
-		2: "RELATIVE_SIGN_QUERY_MINUS_KEY",
-	}
-	RelativeSign_value = map[string]int32{
-		"RELATIVE_SIGN_UNSPECIFIED":     0,
-		"RELATIVE_SIGN_KEY_MINUS_QUERY": 1,
-		"RELATIVE_SIGN_QUERY_MINUS_KEY": 2,
-	}
-)
-
-func (x RelativeSign) Enum() *RelativeSign {
-	p := new(RelativeSign)
-	*p = x
-	return p
-}
-
-func (x RelativeSign) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (RelativeSign) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[13].Descriptor()
-}
-
-func (RelativeSign) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[13]
-}
-
-func (x RelativeSign) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use RelativeSign.Descriptor instead.
-func (RelativeSign) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
 }
 
@@ -873,7 +873,6 @@ type TensorSpec struct {
 	//	*TensorSpec_Fire
 	//	*TensorSpec_DynamicPositionBias
 	//	*TensorSpec_Deberta
-	//	*TensorSpec_Shaw
 	//	*TensorSpec_RelativeSinusoidal
 	//	*TensorSpec_GridRelative
 	//	*TensorSpec_SwinV2
@@ -1078,15 +1077,6 @@ func (x *TensorSpec) GetDeberta() *Deberta {
 	return nil
 }
 
-func (x *TensorSpec) GetShaw() *Shaw {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Shaw); ok {
-			return x.Shaw
-		}
-	}
-	return nil
-}
-
 func (x *TensorSpec) GetRelativeSinusoidal() *RelativeSinusoidal {
 	if x != nil {
 		if x, ok := x.Encoding.(*TensorSpec_RelativeSinusoidal); ok {
@@ -1204,10 +1194,6 @@ type TensorSpec_Deberta struct {
 	Deberta *Deberta `protobuf:"bytes,28,opt,name=deberta,proto3,oneof"`
 }
 
-type TensorSpec_Shaw struct {
-	Shaw *Shaw `protobuf:"bytes,29,opt,name=shaw,proto3,oneof"`
-}
-
 type TensorSpec_RelativeSinusoidal struct {
 	RelativeSinusoidal *RelativeSinusoidal `protobuf:"bytes,30,opt,name=relative_sinusoidal,json=relativeSinusoidal,proto3,oneof"`
 }
@@ -1249,8 +1235,6 @@ func (*TensorSpec_Fire) isTensorSpec_Encoding() {}
 func (*TensorSpec_DynamicPositionBias) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_Deberta) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Shaw) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_RelativeSinusoidal) isTensorSpec_Encoding() {}
 
@@ -2107,27 +2091,33 @@ func (x *MultiAxisSinusoidal) GetAxisOffset() float64 {
 	return 0
 }
 
-// A learned scalar for every relative position (Huang et al. 2020).
+// A learned scalar or vector for every relative position (Shaw et al. 2018).
 //
-// `bias[h, i, j] = table[index(j - i), h]`. The index clips j - i to
-// [-left, right] and counts from -left. If symmetric, it is |j - i| clipped to
-// right.
+// `bias[h, i, j] = scalars[row, h]`, or `vector[i, j] = vectors[row]`. The row
+// clips j - i to [-left, right] and counts as `sign` has it. If symmetric, it is
+// |j - i| clipped to right. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with
+// `relative_key`.
 type LearnedRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Learned bias, a column for each head or one for all. Required with values
-	// `BIAS`.
-	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	// Types that are valid to be assigned to Rows:
+	//
+	//	*LearnedRelative_Scalars
+	//	*LearnedRelative_Vectors
+	Rows isLearnedRelative_Rows `protobuf_oneof:"rows"`
 	// Heads of the answer.
-	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Farthest relative position to the left with a row of its own. Required
 	// unless symmetric.
-	Left *int64 `protobuf:"varint,3,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	Left *int64 `protobuf:"varint,4,opt,name=left,proto3,oneof" json:"left,omitempty"`
 	// Farthest relative position to the right with a row of its own.
-	Right *int64 `protobuf:"varint,4,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Drops the sign of j - i.
-	Symmetric bool `protobuf:"varint,5,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
+	Right *int64 `protobuf:"varint,5,opt,name=right,proto3,oneof" json:"right,omitempty"`
+	// Drops the sign of j - i (Huang et al. 2020).
+	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
+	// Direction in which the table counts: its first row is j - i = -left, or
+	// i - j = -right.
+	Sign RelativeSign `protobuf:"varint,7,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Answer beyond left and right.
-	Beyond        BeyondReach `protobuf:"varint,6,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
+	Beyond        BeyondReach `protobuf:"varint,8,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2162,9 +2152,27 @@ func (*LearnedRelative) Descriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *LearnedRelative) GetTable() *TableRef {
+func (x *LearnedRelative) GetRows() isLearnedRelative_Rows {
 	if x != nil {
-		return x.Table
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *LearnedRelative) GetScalars() *TableRef {
+	if x != nil {
+		if x, ok := x.Rows.(*LearnedRelative_Scalars); ok {
+			return x.Scalars
+		}
+	}
+	return nil
+}
+
+func (x *LearnedRelative) GetVectors() *TableRef {
+	if x != nil {
+		if x, ok := x.Rows.(*LearnedRelative_Vectors); ok {
+			return x.Vectors
+		}
 	}
 	return nil
 }
@@ -2197,12 +2205,38 @@ func (x *LearnedRelative) GetSymmetric() bool {
 	return false
 }
 
+func (x *LearnedRelative) GetSign() RelativeSign {
+	if x != nil {
+		return x.Sign
+	}
+	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
+}
+
 func (x *LearnedRelative) GetBeyond() BeyondReach {
 	if x != nil {
 		return x.Beyond
 	}
 	return BeyondReach_BEYOND_REACH_UNSPECIFIED
 }
+
+type isLearnedRelative_Rows interface {
+	isLearnedRelative_Rows()
+}
+
+type LearnedRelative_Scalars struct {
+	// Learned bias, a column for each head or one for all.
+	Scalars *TableRef `protobuf:"bytes,1,opt,name=scalars,proto3,oneof"`
+}
+
+type LearnedRelative_Vectors struct {
+	// Learned vectors, for keys or for values; if heads differ, with a first axis
+	// of at most 65536 heads.
+	Vectors *TableRef `protobuf:"bytes,2,opt,name=vectors,proto3,oneof"`
+}
+
+func (*LearnedRelative_Scalars) isLearnedRelative_Rows() {}
+
+func (*LearnedRelative_Vectors) isLearnedRelative_Rows() {}
 
 // KERPLE (Chi et al. 2022), kernelised biases.
 //
@@ -2688,93 +2722,6 @@ func (x *Deberta) GetBucketRule() BucketRule {
 	return BucketRule_BUCKET_RULE_UNSPECIFIED
 }
 
-// A learned vector for every relative position (Shaw et al. 2018).
-//
-// `vector[i, j] = table[clip(j - i, -left, right) + left]`, for keys or for
-// values. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with `relative_key`.
-type Shaw struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Learned vectors; if heads differ, with a first axis of at most 65536 heads.
-	// Required with values `BIAS`.
-	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Farthest relative position to the left; the paper's k is both.
-	Left *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
-	// Farthest relative position to the right.
-	Right *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Answer beyond left and right.
-	Beyond BeyondReach `protobuf:"varint,4,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
-	// Direction in which the table counts: its first row is j - i = -left, or
-	// i - j = -right.
-	Sign          RelativeSign `protobuf:"varint,5,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Shaw) Reset() {
-	*x = Shaw{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Shaw) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Shaw) ProtoMessage() {}
-
-func (x *Shaw) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Shaw.ProtoReflect.Descriptor instead.
-func (*Shaw) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
-}
-
-func (x *Shaw) GetTable() *TableRef {
-	if x != nil {
-		return x.Table
-	}
-	return nil
-}
-
-func (x *Shaw) GetLeft() int64 {
-	if x != nil && x.Left != nil {
-		return *x.Left
-	}
-	return 0
-}
-
-func (x *Shaw) GetRight() int64 {
-	if x != nil && x.Right != nil {
-		return *x.Right
-	}
-	return 0
-}
-
-func (x *Shaw) GetBeyond() BeyondReach {
-	if x != nil {
-		return x.Beyond
-	}
-	return BeyondReach_BEYOND_REACH_UNSPECIFIED
-}
-
-func (x *Shaw) GetSign() RelativeSign {
-	if x != nil {
-		return x.Sign
-	}
-	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
-}
-
 // Sinusoids of relative positions (Dai et al. 2019).
 //
 // The vector of query i and key j is the row of Sinusoidal at position i - j,
@@ -2812,7 +2759,7 @@ type RelativeSinusoidal struct {
 
 func (x *RelativeSinusoidal) Reset() {
 	*x = RelativeSinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2824,7 +2771,7 @@ func (x *RelativeSinusoidal) String() string {
 func (*RelativeSinusoidal) ProtoMessage() {}
 
 func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2837,7 +2784,7 @@ func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelativeSinusoidal.ProtoReflect.Descriptor instead.
 func (*RelativeSinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RelativeSinusoidal) GetDim() int32 {
@@ -2943,7 +2890,7 @@ type GridRelative struct {
 
 func (x *GridRelative) Reset() {
 	*x = GridRelative{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +2902,7 @@ func (x *GridRelative) String() string {
 func (*GridRelative) ProtoMessage() {}
 
 func (x *GridRelative) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +2915,7 @@ func (x *GridRelative) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GridRelative.ProtoReflect.Descriptor instead.
 func (*GridRelative) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GridRelative) GetWindow() []int32 {
@@ -3046,7 +2993,7 @@ type SwinV2 struct {
 
 func (x *SwinV2) Reset() {
 	*x = SwinV2{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3005,7 @@ func (x *SwinV2) String() string {
 func (*SwinV2) ProtoMessage() {}
 
 func (x *SwinV2) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3018,7 @@ func (x *SwinV2) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwinV2.ProtoReflect.Descriptor instead.
 func (*SwinV2) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SwinV2) GetWindowHeight() int32 {
@@ -3175,7 +3122,7 @@ type Tupe struct {
 
 func (x *Tupe) Reset() {
 	*x = Tupe{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3187,7 +3134,7 @@ func (x *Tupe) String() string {
 func (*Tupe) ProtoMessage() {}
 
 func (x *Tupe) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3200,7 +3147,7 @@ func (x *Tupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tupe.ProtoReflect.Descriptor instead.
 func (*Tupe) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Tupe) GetNumHeads() int32 {
@@ -3305,7 +3252,7 @@ var File_attnbias_v1_encodings_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\n" +
-	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xde\t\n" +
+	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xb5\t\n" +
 	"\n" +
 	"TensorSpec\x120\n" +
 	"\x05table\x18\x01 \x01(\v2\x18.attnbias.v1.TableExtentH\x00R\x05table\x12-\n" +
@@ -3326,8 +3273,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\bsandwich\x18\x19 \x01(\v2\x15.attnbias.v1.SandwichH\x01R\bsandwich\x12'\n" +
 	"\x04fire\x18\x1a \x01(\v2\x11.attnbias.v1.FireH\x01R\x04fire\x12V\n" +
 	"\x15dynamic_position_bias\x18\x1b \x01(\v2 .attnbias.v1.DynamicPositionBiasH\x01R\x13dynamicPositionBias\x120\n" +
-	"\adeberta\x18\x1c \x01(\v2\x14.attnbias.v1.DebertaH\x01R\adeberta\x12'\n" +
-	"\x04shaw\x18\x1d \x01(\v2\x11.attnbias.v1.ShawH\x01R\x04shaw\x12R\n" +
+	"\adeberta\x18\x1c \x01(\v2\x14.attnbias.v1.DebertaH\x01R\adeberta\x12R\n" +
 	"\x13relative_sinusoidal\x18\x1e \x01(\v2\x1f.attnbias.v1.RelativeSinusoidalH\x01R\x12relativeSinusoidal\x12@\n" +
 	"\rgrid_relative\x18\" \x01(\v2\x19.attnbias.v1.GridRelativeH\x01R\fgridRelative\x12.\n" +
 	"\aswin_v2\x18# \x01(\v2\x13.attnbias.v1.SwinV2H\x01R\x06swinV2\x12'\n" +
@@ -3492,15 +3438,19 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0e_max_timescaleB\r\n" +
 	"\v_axis_scaleB\v\n" +
 	"\t_axis_epsB\x0e\n" +
-	"\f_axis_offset\"\x9f\x03\n" +
-	"\x0fLearnedRelative\x12U\n" +
-	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB(\xa2\xbb\x18$J left + right + 1, num_heads or 1p\x01R\x05table\x12<\n" +
-	"\tnum_heads\x18\x02 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12:\n" +
-	"\x04left\x18\x03 \x01(\x03B!\xa2\xbb\x18\x1d\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAj\tsymmetricH\x00R\x04left\x88\x01\x01\x121\n" +
-	"\x05right\x18\x04 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAH\x01R\x05right\x88\x01\x01\x12\x1c\n" +
-	"\tsymmetric\x18\x05 \x01(\bR\tsymmetric\x12I\n" +
-	"\x06beyond\x18\x06 \x01(\x0e2\x18.attnbias.v1.BeyondReachB\x17\xa2\xbb\x18\x13\n" +
-	"\x11BEYOND_REACH_CLIPR\x06beyond:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
+	"\f_axis_offset\"\xeb\x04\n" +
+	"\x0fLearnedRelative\x12[\n" +
+	"\ascalars\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB(\xa2\xbb\x18$J left + right + 1, num_heads or 1p\x01H\x00R\ascalars\x12R\n" +
+	"\avectors\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB\x1f\xa2\xbb\x18\x1bJ\x15left + right + 1, dimp\x01x\x01H\x00R\avectors\x12G\n" +
+	"\tnum_heads\x18\x03 \x01(\x05B*\xa2\xbb\x18&\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\ascalarsj\avectorsp\x01R\bnumHeads\x12:\n" +
+	"\x04left\x18\x04 \x01(\x03B!\xa2\xbb\x18\x1d\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAj\tsymmetricH\x01R\x04left\x88\x01\x01\x121\n" +
+	"\x05right\x18\x05 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAH\x02R\x05right\x88\x01\x01\x12\x1c\n" +
+	"\tsymmetric\x18\x06 \x01(\bR\tsymmetric\x12]\n" +
+	"\x04sign\x18\a \x01(\x0e2\x19.attnbias.v1.RelativeSignB.\xa2\xbb\x18*\n" +
+	"\x1dRELATIVE_SIGN_KEY_MINUS_QUERYj\tsymmetricR\x04sign\x12I\n" +
+	"\x06beyond\x18\b \x01(\x0e2\x18.attnbias.v1.BeyondReachB\x17\xa2\xbb\x18\x13\n" +
+	"\x11BEYOND_REACH_CLIPR\x06beyond:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\x06\n" +
+	"\x04rowsB\a\n" +
 	"\x05_leftB\b\n" +
 	"\x06_right\"\xd3\x01\n" +
 	"\x06Kerple\x121\n" +
@@ -3558,17 +3508,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x11BUCKET_RULE_EXACTb\vbucket_sizeR\n" +
 	"bucketRule:\x10\xaa\xbb\x18\x04pairȻ\x18\x02\xe8\xbb\x18\x01B\x0e\n" +
 	"\f_bucket_sizeB\x0f\n" +
-	"\r_max_position\"\xf8\x02\n" +
-	"\x04Shaw\x12L\n" +
-	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB\x1f\xa2\xbb\x18\x1bJ\x15left + right + 1, dimp\x01x\x01R\x05table\x12/\n" +
-	"\x04left\x18\x02 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAH\x00R\x04left\x88\x01\x01\x121\n" +
-	"\x05right\x18\x03 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAH\x01R\x05right\x88\x01\x01\x12I\n" +
-	"\x06beyond\x18\x04 \x01(\x0e2\x18.attnbias.v1.BeyondReachB\x17\xa2\xbb\x18\x13\n" +
-	"\x11BEYOND_REACH_CLIPR\x06beyond\x12R\n" +
-	"\x04sign\x18\x05 \x01(\x0e2\x19.attnbias.v1.RelativeSignB#\xa2\xbb\x18\x1f\n" +
-	"\x1dRELATIVE_SIGN_KEY_MINUS_QUERYR\x04sign:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
-	"\x05_leftB\b\n" +
-	"\x06_right\"\xf7\x05\n" +
+	"\r_max_position\"\xf7\x05\n" +
 	"\x12RelativeSinusoidal\x12*\n" +
 	"\x03dim\x18\x01 \x01(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@x\x01R\x03dim\x126\n" +
 	"\x04base\x18\x02 \x01(\x01B\x1d\xa2\xbb\x18\x19\n" +
@@ -3703,7 +3643,11 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\vBeyondReach\x12\x1c\n" +
 	"\x18BEYOND_REACH_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11BEYOND_REACH_CLIP\x10\x01\x12\x17\n" +
-	"\x13BEYOND_REACH_REFUSE\x10\x02*]\n" +
+	"\x13BEYOND_REACH_REFUSE\x10\x02*s\n" +
+	"\fRelativeSign\x12\x1d\n" +
+	"\x19RELATIVE_SIGN_UNSPECIFIED\x10\x00\x12!\n" +
+	"\x1dRELATIVE_SIGN_KEY_MINUS_QUERY\x10\x01\x12!\n" +
+	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEY\x10\x02*]\n" +
 	"\fKerpleKernel\x12\x1d\n" +
 	"\x19KERPLE_KERNEL_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11KERPLE_KERNEL_LOG\x10\x01\x12\x17\n" +
@@ -3716,11 +3660,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\vDebertaEdge\x12\x1c\n" +
 	"\x18DEBERTA_EDGE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DEBERTA_EDGE_MICROSOFT\x10\x01\x12\x13\n" +
-	"\x0fDEBERTA_EDGE_HF\x10\x02*s\n" +
-	"\fRelativeSign\x12\x1d\n" +
-	"\x19RELATIVE_SIGN_UNSPECIFIED\x10\x00\x12!\n" +
-	"\x1dRELATIVE_SIGN_KEY_MINUS_QUERY\x10\x01\x12!\n" +
-	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEY\x10\x02B3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
+	"\x0fDEBERTA_EDGE_HF\x10\x02B3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
 
 var (
 	file_attnbias_v1_encodings_proto_rawDescOnce sync.Once
@@ -3735,7 +3675,7 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 }
 
 var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
-var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(SinusoidalLayout)(0),       // 0: attnbias.v1.SinusoidalLayout
 	(BucketRule)(0),             // 1: attnbias.v1.BucketRule
@@ -3747,10 +3687,10 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(AnglePrecision)(0),         // 7: attnbias.v1.AnglePrecision
 	(MultiAxisLayout)(0),        // 8: attnbias.v1.MultiAxisLayout
 	(BeyondReach)(0),            // 9: attnbias.v1.BeyondReach
-	(KerpleKernel)(0),           // 10: attnbias.v1.KerpleKernel
-	(DebertaTerm)(0),            // 11: attnbias.v1.DebertaTerm
-	(DebertaEdge)(0),            // 12: attnbias.v1.DebertaEdge
-	(RelativeSign)(0),           // 13: attnbias.v1.RelativeSign
+	(RelativeSign)(0),           // 10: attnbias.v1.RelativeSign
+	(KerpleKernel)(0),           // 11: attnbias.v1.KerpleKernel
+	(DebertaTerm)(0),            // 12: attnbias.v1.DebertaTerm
+	(DebertaEdge)(0),            // 13: attnbias.v1.DebertaEdge
 	(*TensorSpec)(nil),          // 14: attnbias.v1.TensorSpec
 	(*Sinusoidal)(nil),          // 15: attnbias.v1.Sinusoidal
 	(*T5)(nil),                  // 16: attnbias.v1.T5
@@ -3766,22 +3706,21 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(*DynamicPositionBias)(nil), // 26: attnbias.v1.DynamicPositionBias
 	(*PositionMlpLayer)(nil),    // 27: attnbias.v1.PositionMlpLayer
 	(*Deberta)(nil),             // 28: attnbias.v1.Deberta
-	(*Shaw)(nil),                // 29: attnbias.v1.Shaw
-	(*RelativeSinusoidal)(nil),  // 30: attnbias.v1.RelativeSinusoidal
-	(*GridRelative)(nil),        // 31: attnbias.v1.GridRelative
-	(*SwinV2)(nil),              // 32: attnbias.v1.SwinV2
-	(*Tupe)(nil),                // 33: attnbias.v1.Tupe
-	(*TableExtent)(nil),         // 34: attnbias.v1.TableExtent
-	(*PairExtent)(nil),          // 35: attnbias.v1.PairExtent
-	(*GridExtent)(nil),          // 36: attnbias.v1.GridExtent
-	(*Output)(nil),              // 37: attnbias.v1.Output
-	(*TableRef)(nil),            // 38: attnbias.v1.TableRef
+	(*RelativeSinusoidal)(nil),  // 29: attnbias.v1.RelativeSinusoidal
+	(*GridRelative)(nil),        // 30: attnbias.v1.GridRelative
+	(*SwinV2)(nil),              // 31: attnbias.v1.SwinV2
+	(*Tupe)(nil),                // 32: attnbias.v1.Tupe
+	(*TableExtent)(nil),         // 33: attnbias.v1.TableExtent
+	(*PairExtent)(nil),          // 34: attnbias.v1.PairExtent
+	(*GridExtent)(nil),          // 35: attnbias.v1.GridExtent
+	(*Output)(nil),              // 36: attnbias.v1.Output
+	(*TableRef)(nil),            // 37: attnbias.v1.TableRef
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	34, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	35, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	36, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
-	37, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	33, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	34, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	35, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
+	36, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
 	15, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
 	16, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
 	17, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
@@ -3795,61 +3734,59 @@ var file_attnbias_v1_encodings_proto_depIdxs = []int32{
 	25, // 14: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
 	26, // 15: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
 	28, // 16: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
-	29, // 17: attnbias.v1.TensorSpec.shaw:type_name -> attnbias.v1.Shaw
-	30, // 18: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
-	31, // 19: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
-	32, // 20: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
-	33, // 21: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
-	0,  // 22: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	38, // 23: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
-	1,  // 24: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
-	2,  // 25: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	38, // 26: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
-	3,  // 27: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
-	4,  // 28: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
-	5,  // 29: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
-	6,  // 30: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
-	7,  // 31: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	4,  // 32: attnbias.v1.Xpos.layout:type_name -> attnbias.v1.RotaryLayout
-	8,  // 33: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
-	38, // 34: attnbias.v1.LearnedRelative.table:type_name -> attnbias.v1.TableRef
-	9,  // 35: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	10, // 36: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	38, // 37: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	38, // 38: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	38, // 39: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	38, // 40: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
-	27, // 41: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
-	38, // 42: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
-	38, // 43: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
-	38, // 44: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	38, // 45: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	11, // 46: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	12, // 47: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
-	1,  // 48: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
-	38, // 49: attnbias.v1.Shaw.table:type_name -> attnbias.v1.TableRef
-	9,  // 50: attnbias.v1.Shaw.beyond:type_name -> attnbias.v1.BeyondReach
-	13, // 51: attnbias.v1.Shaw.sign:type_name -> attnbias.v1.RelativeSign
-	0,  // 52: attnbias.v1.RelativeSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	13, // 53: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
-	38, // 54: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
-	13, // 55: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
-	38, // 56: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
-	38, // 57: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
-	38, // 58: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
-	38, // 59: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	38, // 60: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	38, // 61: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	38, // 62: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	38, // 63: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	38, // 64: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	38, // 65: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	38, // 66: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	67, // [67:67] is the sub-list for method output_type
-	67, // [67:67] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	29, // 17: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
+	30, // 18: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
+	31, // 19: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
+	32, // 20: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
+	0,  // 21: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	37, // 22: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	1,  // 23: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
+	2,  // 24: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
+	37, // 25: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	3,  // 26: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
+	4,  // 27: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	5,  // 28: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
+	6,  // 29: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
+	7,  // 30: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	4,  // 31: attnbias.v1.Xpos.layout:type_name -> attnbias.v1.RotaryLayout
+	8,  // 32: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
+	37, // 33: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
+	37, // 34: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
+	10, // 35: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
+	9,  // 36: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	11, // 37: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	37, // 38: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	37, // 39: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	37, // 40: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	37, // 41: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	27, // 42: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
+	37, // 43: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
+	37, // 44: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
+	37, // 45: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	37, // 46: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	12, // 47: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	13, // 48: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	1,  // 49: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
+	0,  // 50: attnbias.v1.RelativeSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	10, // 51: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
+	37, // 52: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
+	10, // 53: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
+	37, // 54: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
+	37, // 55: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
+	37, // 56: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
+	37, // 57: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	37, // 58: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	37, // 59: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	37, // 60: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	37, // 61: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	37, // 62: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	37, // 63: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	37, // 64: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	65, // [65:65] is the sub-list for method output_type
+	65, // [65:65] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }
@@ -3876,7 +3813,6 @@ func file_attnbias_v1_encodings_proto_init() {
 		(*TensorSpec_Fire)(nil),
 		(*TensorSpec_DynamicPositionBias)(nil),
 		(*TensorSpec_Deberta)(nil),
-		(*TensorSpec_Shaw)(nil),
 		(*TensorSpec_RelativeSinusoidal)(nil),
 		(*TensorSpec_GridRelative)(nil),
 		(*TensorSpec_SwinV2)(nil),
@@ -3889,21 +3825,23 @@ func file_attnbias_v1_encodings_proto_init() {
 	file_attnbias_v1_encodings_proto_msgTypes[5].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[6].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[7].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[8].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[8].OneofWrappers = []any{
+		(*LearnedRelative_Scalars)(nil),
+		(*LearnedRelative_Vectors)(nil),
+	}
 	file_attnbias_v1_encodings_proto_msgTypes[10].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[11].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[14].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[15].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[16].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[18].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
 			NumEnums:      14,
-			NumMessages:   20,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -114,7 +114,7 @@ type FieldRule struct {
 	// Ends the message that refuses a number.
 	Hint string `protobuf:"bytes,10,opt,name=hint,proto3" json:"hint,omitempty"`
 	// Fields next to this one, joined by "|", that give its value if it is not set:
-	// the columns of a "table", the rows of a "weight" or of the last layer's, the
+	// the columns of a table, the rows of a "weight" or of the last layer's, the
 	// length of a list. Of several lists it is the longest, if that is not 1.
 	GivenBy string `protobuf:"bytes,11,opt,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
 	// A field next to this one without which, or with which, this one has no
@@ -122,10 +122,11 @@ type FieldRule struct {
 	// 0.
 	OnlyWith string `protobuf:"bytes,12,opt,name=only_with,json=onlyWith,proto3" json:"only_with,omitempty"`
 	NotWith  string `protobuf:"bytes,13,opt,name=not_with,json=notWith,proto3" json:"not_with,omitempty"`
-	// Applies only to values BIAS; ignored with BUCKETS.
+	// Applies only to values BIAS; ignored with BUCKETS. BIAS requires one of the
+	// fields of a oneof of these.
 	OfBias bool `protobuf:"varint,14,opt,name=of_bias,json=ofBias,proto3" json:"of_bias,omitempty"`
 	// Determines the columns of an answer, its last axis: their number, or a table
-	// that has this many columns.
+	// that has this many columns, if it is set.
 	Columns bool `protobuf:"varint,15,opt,name=columns,proto3" json:"columns,omitempty"`
 	// Structure of an encoding while this field is set.
 	StructureIfSet Structure `protobuf:"varint,16,opt,name=structure_if_set,json=structureIfSet,proto3,enum=attnbias.v1.Structure" json:"structure_if_set,omitempty"`

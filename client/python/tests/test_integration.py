@@ -271,7 +271,7 @@ def numbers(*shape: int) -> npt.NDArray[np.float32]:
 FOUR_HEADS: dict[type[attnbias.Encoding], dict[str, Any]] = {
     attnbias.T5: {"bidirectional": True, "table": numbers(32, 4)},
     attnbias.ALiBi: {"slopes": [0.5, 0.25, 0.1, 0.2]},
-    attnbias.LearnedRelative: {"left": 3, "right": 3, "table": numbers(7, 4)},
+    attnbias.LearnedRelative: {"left": 3, "right": 3, "scalars": numbers(7, 4)},
     attnbias.Kerple: {"kernel": "log", "p": [1.0, 2.0, 3.0, 4.0], "a": [0.1]},
     attnbias.Fire: {"hidden_weight": numbers(5, 1), "output_weight": numbers(4, 5)},
     attnbias.DynamicPositionBias: {

@@ -52,7 +52,6 @@ __all__ = [
     "RelativeSinusoidal",
     "Rotary",
     "Sandwich",
-    "Shaw",
     "ShawKeys",
     "ShawValues",
     "Sinusoidal",
@@ -461,26 +460,38 @@ class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedRelative(Encoding[Toeplitz]):
-    """A learned scalar for every relative position (Huang et al. 2020).
+    """A learned scalar or vector for every relative position (Shaw et al. 2018).
 
-    ``bias[h, i, j] = table[index(j - i), h]``. The index clips j - i to [-left, right] and counts
-    from -left. If symmetric, it is |j - i| clipped to right.
+    ``bias[h, i, j] = scalars[row, h]``, or ``vector[i, j] = vectors[row]``. The row clips j - i to
+    [-left, right] and counts as ``sign`` has it. If symmetric, it is |j - i| clipped to right.
+    Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with ``relative_key``.
 
-    A Toeplitz; ask with ``query_length`` and ``key_length``. With ``values="buckets"`` the answer
-    is indices, i32 without heads. ``table`` and ``num_heads`` need not be set then.
+    A Toeplitz, over vectors with ``vectors``; ask with ``query_length`` and ``key_length``. With
+    ``values="buckets"`` the answer is indices, i32 without heads. ``scalars`` and ``vectors`` and
+    ``num_heads`` need not be set then.
 
     Attributes:
         right: Farthest relative position to the right with a row of its own. In [0, 2^30 - 1].
-        table: Learned bias, a column for each head or one for all. Required with values "bias".
-            Shape ``[left + right + 1, num_heads or 1]``.
-        table_layout: Axes of ``table``.
+        scalars: Learned bias, a column for each head or one for all. Shape ``[left + right + 1,
+            num_heads or 1]``. Not with ``vectors``; values "bias" require one of them.
+        scalars_layout: Axes of ``scalars``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        num_heads: Heads of the answer. In [1, 65536]. Default: that of ``table``.
+        vectors: Learned vectors, for keys or for values; if heads differ, with a first axis of at
+            most 65536 heads. Shape ``[left + right + 1, dim]``. Not with ``scalars``; values "bias"
+            require one of them.
+        num_heads: Heads of the answer. In [1, 65536]. Default: that of ``scalars``. Not with
+            ``vectors``.
         left: Farthest relative position to the left with a row of its own. Required unless
             symmetric. In [0, 2^30 - 1]. Not with ``symmetric``.
-        symmetric: Drops the sign of j - i.
+        symmetric: Drops the sign of j - i (Huang et al. 2020).
+        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
+            -right. Not with ``symmetric``.
+            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
+              tensor2tensor, wav2vec2-BERT).
+            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
+              BERT, Transformer-XL).
         beyond: Answer beyond left and right.
             - "clip" (default): The farthest row.
             - "refuse": Fails with ``OutOfRangeError``.
@@ -490,11 +501,13 @@ class LearnedRelative(Encoding[Toeplitz]):
 
     right: int
     _: KW_ONLY
-    table: Any = None
-    table_layout: TableLayout | None = None
+    scalars: Any = None
+    scalars_layout: TableLayout | None = None
+    vectors: Any = None
     num_heads: int | None = None
     left: int | None = None
     symmetric: bool = False
+    sign: RelativeSign | None = None
     beyond: BeyondReach | None = None
 
 
@@ -662,42 +675,6 @@ class Deberta(Encoding[Toeplitz]):
     term: DebertaTerm | None = None
     edge: DebertaEdge | None = None
     bucket_rule: BucketRule | None = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Shaw(Encoding[Toeplitz]):
-    """A learned vector for every relative position (Shaw et al. 2018).
-
-    ``vector[i, j] = table[clip(j - i, -left, right) + left]``, for keys or for values. Found in
-    wav2vec2-BERT, SeamlessM4T-v2 and BERT with ``relative_key``.
-
-    A Toeplitz over vectors; ask with ``query_length`` and ``key_length``. With ``values="buckets"``
-    the answer is indices, i32 without heads. ``table`` need not be set then.
-
-    Attributes:
-        left: Farthest relative position to the left; the paper's k is both. In [0, 2^30 - 1].
-        right: Farthest relative position to the right. In [0, 2^30 - 1].
-        table: Learned vectors; if heads differ, with a first axis of at most 65536 heads. Required
-            with values "bias". Shape ``[left + right + 1, dim]``.
-        beyond: Answer beyond left and right.
-            - "clip" (default): The farthest row.
-            - "refuse": Fails with ``OutOfRangeError``.
-        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
-            -right.
-            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
-              tensor2tensor, wav2vec2-BERT).
-            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
-              BERT, Transformer-XL).
-    """
-
-    field: ClassVar[str] = "shaw"
-
-    left: int
-    _: KW_ONLY
-    right: int
-    table: Any = None
-    beyond: BeyondReach | None = None
-    sign: RelativeSign | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

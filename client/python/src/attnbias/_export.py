@@ -14,9 +14,9 @@ from attnbias._encodings import (
     Deberta,
     GridRelative,
     LearnedAbsolute,
+    LearnedRelative,
     MultiAxisSinusoidal,
     Rotary,
-    Shaw,
     SwinV2,
 )
 from attnbias._request import Request
@@ -110,7 +110,7 @@ def _places(places: list[str]) -> str:
 
 
 def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | None) -> Wish:
-    if isinstance(encoding, (LearnedAbsolute, Shaw, GridRelative, SwinV2)):
+    if isinstance(encoding, (LearnedAbsolute, LearnedRelative, GridRelative, SwinV2)):
         return Wish(place, None, "its learned table is in the checkpoint")
     if isinstance(encoding, MultiAxisSinusoidal):
         return Wish(place, None, "axis_lengths are not in the configuration")

@@ -6,14 +6,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attnbias._encodings import GridRelative, RelativeSinusoidal
+from attnbias._encodings import GridRelative, LearnedRelative, RelativeSinusoidal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnbias._choices import RelativeSign, SinusoidalLayout, TableLayout
+    from attnbias._choices import BeyondReach, RelativeSign, SinusoidalLayout, TableLayout
 
-__all__ = ["Beit", "Conformer", "LeViT", "Swin", "SymmetricSinusoidal", "TransformerXL", "XLNet"]
+__all__ = [
+    "Beit",
+    "Conformer",
+    "LeViT",
+    "Shaw",
+    "Swin",
+    "SymmetricSinusoidal",
+    "TransformerXL",
+    "XLNet",
+]
 
 
 def TransformerXL(  # noqa: N802
@@ -140,6 +149,40 @@ def SymmetricSinusoidal(  # noqa: N802
         symmetric=True,
     )
     return encoding._with_names("SymmetricSinusoidal", {})
+
+
+def Shaw(  # noqa: N802
+    right: int,
+    *,
+    left: int | None = None,
+    table: Any = None,
+    sign: RelativeSign | None = None,
+    beyond: BeyondReach | None = None,
+) -> LearnedRelative:
+    """Relative position representations (Shaw et al. 2018): learned vectors.
+
+    Keys and values have a table each. The paper's k is both ``left`` and ``right``.
+
+    A LearnedRelative with ``vectors``.
+
+    Args:
+        right: Farthest relative position to the right with a row of its own. In [0, 2^30 - 1].
+        left: Farthest relative position to the left with a row of its own. Required. In [0, 2^30 -
+            1].
+        table: Learned vectors; if heads differ, with a first axis of at most 65536 heads. Required
+            with values "bias". Shape ``[left + right + 1, dim]``.
+        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
+            -right.
+            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
+              tensor2tensor, wav2vec2-BERT).
+            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
+              BERT, Transformer-XL).
+        beyond: Answer beyond left and right.
+            - "clip" (default): The farthest row.
+            - "refuse": Fails with ``OutOfRangeError``.
+    """
+    encoding = LearnedRelative(right=right, left=left, vectors=table, sign=sign, beyond=beyond)
+    return encoding._with_names("Shaw", {"vectors": "table"})
 
 
 def Swin(  # noqa: N802

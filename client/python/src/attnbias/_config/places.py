@@ -21,11 +21,10 @@ from attnbias._encodings import (
     LearnedAbsolute,
     MultiAxisSinusoidal,
     Rotary,
-    Shaw,
     Sinusoidal,
     SwinV2,
 )
-from attnbias._presets import Beit, Swin
+from attnbias._presets import Beit, Shaw, Swin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
