@@ -180,7 +180,7 @@ func (p Beit) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 }
 
 // LeViT is a preset of [attnbiaspb.GridRelative]. LeViT's attention bias (Graham et al. 2021):
-// distances in rows and columns, without sign.
+// displacements without sign.
 type LeViT struct {
 	// Sides of the window in tokens: rows Wh, columns Ww.
 	Window []int32

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Relative position bias of a grid, from a learned table: Swin's (Liu et al.
-// 2021), LeViT's of distances without sign (Graham et al. 2021), and BEiT's
+// 2021), LeViT's of displacements without sign (Graham et al. 2021), and BEiT's
 // with a class token (Bao et al. 2021).
 
 #include <cstdlib>

@@ -246,7 +246,7 @@ def LeViT(  # noqa: N802
     table: Any = None,
     table_layout: TableLayout | None = None,
 ) -> GridRelative:
-    """LeViT's attention bias (Graham et al. 2021): distances in rows and columns, without sign.
+    """LeViT's attention bias (Graham et al. 2021): displacements without sign.
 
     Found in EfficientFormer and TinyViT, too.
 
