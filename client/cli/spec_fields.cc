@@ -297,12 +297,17 @@ std::vector<presets::Field> FieldsOf(const presets::Argument& argument) {
 absl::Status SetArgument(const NamedEncoding& encoding, const std::string& name,
                          absl::string_view value, Message* message) {
   for (const auto& argument : encoding.preset->arguments()) {
-    if (argument.name() != name) continue;
-    for (const presets::Field& field : FieldsOf(argument)) {
-      const absl::Status status = SetField(field.name(), value, message);
+    absl::string_view suffix = name;
+    if (!absl::ConsumePrefix(&suffix, argument.name()) ||
+        (!suffix.empty() && suffix != kLayoutSuffix)) {
+      continue;
+    }
+    for (const presets::Field& sets : FieldsOf(argument)) {
+      const std::string field = absl::StrCat(sets.name(), suffix);
+      const absl::Status status = SetField(field, value, message);
       if (!status.ok()) {
         return Named(name, absl::InvalidArgumentError(
-                               status.message().substr(field.name().size())));
+                               status.message().substr(field.size())));
       }
     }
     return absl::OkStatus();
@@ -445,30 +450,40 @@ std::string EncodingText(const v1::TensorSpec& spec) {
   return text;
 }
 
+const FieldDescriptor* RivalOf(const FieldDescriptor& field,
+                               const Message& message) {
+  const auto* choice = field.real_containing_oneof();
+  if (choice == nullptr) return nullptr;
+  const auto* set =
+      message.GetReflection()->GetOneofFieldDescriptor(message, choice);
+  return set == &field ? nullptr : set;
+}
+
 absl::Status SetField(absl::string_view name, absl::string_view value,
                       Message* message) {
   const Descriptor* type = message->GetDescriptor();
   if (const auto* field = PartsNamed(*type, name)) {
     return SetFieldOfPart(*field, name, value, message);
   }
-  if (const auto* field = type->FindFieldByName(std::string(name));
-      field != nullptr && !HasParts(*field)) {
-    return Named(absl::StrCat(name, ": "),
-                 FieldWriter(message, field).Write(value));
-  }
+  const auto* field = type->FindFieldByName(std::string(name));
   absl::string_view table = name;
-  if (absl::ConsumeSuffix(&table, kLayoutSuffix)) {
-    const auto* field = type->FindFieldByName(std::string(table));
-    if (field != nullptr &&
-        field->message_type() == v1::TableRef::descriptor()) {
-      Message* ref = message->GetReflection()->MutableMessage(message, field);
-      return Named(absl::StrCat(name, ": "),
-                   FieldWriter(ref, v1::TableRef::descriptor()->FindFieldByName(
-                                        "layout"))
-                       .Write(value));
-    }
+  const bool is_layout =
+      field == nullptr && absl::ConsumeSuffix(&table, kLayoutSuffix);
+  if (is_layout) field = type->FindFieldByName(std::string(table));
+  if (field == nullptr || HasParts(*field) ||
+      (is_layout && field->message_type() != v1::TableRef::descriptor())) {
+    return NoSuchField(name, SettableNames(ArgumentsOf(*type)));
   }
-  return NoSuchField(name, SettableNames(ArgumentsOf(*type)));
+  const std::string prefix = absl::StrCat(name, ": ");
+  if (const FieldDescriptor* rival = RivalOf(*field, *message)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        prefix, "got it beside ", rival->name(), ", want one of the two"));
+  }
+  if (is_layout) {
+    message = message->GetReflection()->MutableMessage(message, field);
+    field = v1::TableRef::descriptor()->FindFieldByName("layout");
+  }
+  return Named(prefix, FieldWriter(message, field).Write(value));
 }
 
 absl::Status SetEncoding(const std::string& name,

@@ -58,6 +58,11 @@ bool HasParts(const google::protobuf::FieldDescriptor& field);
 // Names that an assignment may set: arguments, and for a table its layout.
 std::vector<std::string> SettableNames(const std::vector<Argument>& arguments);
 
+// Returns another field of the same oneof that `message` has; null if none.
+const google::protobuf::FieldDescriptor* RivalOf(
+    const google::protobuf::FieldDescriptor& field,
+    const google::protobuf::Message& message);
+
 // Sets a field of `message` by its name. INVALID_ARGUMENT begins with the name.
 // A range is A:B, or N for 0:N, a list 3,-1,3.
 absl::Status SetField(absl::string_view name, absl::string_view value,

@@ -39,11 +39,8 @@ absl::Status SetFlag(const std::string& name, const std::string& value,
         absl::StrCat(FlagOf(name), ": got a value, want none: the extent of ",
                      encoding, " is ", extent.name()));
   }
-  const auto* choice =
-      owner->GetDescriptor()->FindFieldByName(name)->real_containing_oneof();
-  if (choice != nullptr && owner->GetReflection()->HasOneof(*owner, choice)) {
-    const auto* other =
-        owner->GetReflection()->GetOneofFieldDescriptor(*owner, choice);
+  const FieldDescriptor& field = *owner->GetDescriptor()->FindFieldByName(name);
+  if (const FieldDescriptor* other = RivalOf(field, *owner)) {
     return absl::InvalidArgumentError(
         absl::StrCat(FlagOf(name), ": got it beside ", FlagOf(other->name()),
                      ", want one of the two"));

@@ -41,9 +41,10 @@ absl::StatusOr<EncodingPtr> RowsOf(const Table& table) {
   const absl::Span<const int64_t> shape = table.shape();
   Tables tables;
   v1::TensorSpec spec;
-  *spec.mutable_shaw()->mutable_table() = tables.Add(table);
-  spec.mutable_shaw()->set_left(0);
-  spec.mutable_shaw()->set_right(shape[shape.size() - 2] - 1);
+  v1::LearnedRelative& rows = *spec.mutable_learned_relative();
+  *rows.mutable_vectors() = tables.Add(table);
+  rows.set_left(0);
+  rows.set_right(shape[shape.size() - 2] - 1);
   return MakeEncoding(tables, spec);
 }
 

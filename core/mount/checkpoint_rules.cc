@@ -180,12 +180,12 @@ FoundSpec RobertaPositions(const Site& site, ModelConfig& config) {
 FoundSpec BertDistances(const Site& site, ModelConfig& /*config*/) {
   const int64_t reach = site.table().rows() / 2;
   v1::TensorSpec spec;
-  v1::Shaw& shaw = *spec.mutable_shaw();
-  *shaw.mutable_table() = Tables::RefTo(site.table());
-  shaw.set_left(reach);
-  shaw.set_right(reach);
-  shaw.set_beyond(v1::BEYOND_REACH_REFUSE);
-  shaw.set_sign(v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
+  v1::LearnedRelative& distances = *spec.mutable_learned_relative();
+  *distances.mutable_vectors() = Tables::RefTo(site.table());
+  distances.set_left(reach);
+  distances.set_right(reach);
+  distances.set_beyond(v1::BEYOND_REACH_REFUSE);
+  distances.set_sign(v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
   return spec;
 }
 
@@ -228,15 +228,19 @@ FoundSpec DebertaIndices(const Site& /*site*/, ModelConfig& config) {
   return spec;
 }
 
+v1::TensorSpec WindowOf(const Table& table, int32_t height, int32_t width) {
+  v1::TensorSpec spec;
+  spec.mutable_grid_relative()->add_window(height);
+  spec.mutable_grid_relative()->add_window(width);
+  *spec.mutable_grid_relative()->mutable_table() = Tables::RefTo(table);
+  return spec;
+}
+
 // Where a stage has fewer tokens than a window, the table is a whole window's
 // nevertheless.
 FoundSpec SwinBias(const Site& site, ModelConfig& config) {
   const int32_t window = Field32(config.Size("window_size"));
-  v1::TensorSpec spec;
-  spec.mutable_swin()->set_window_height(window);
-  spec.mutable_swin()->set_window_width(window);
-  *spec.mutable_swin()->mutable_table() = Tables::RefTo(site.table());
-  return spec;
+  return WindowOf(site.table(), window, window);
 }
 
 // A window is no larger than its stage, which has half the side of the stage
@@ -269,10 +273,8 @@ FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
 FoundSpec BeitBias(const Site& site, ModelConfig& config) {
   const auto [height, width] = GridOf(config);
   if (height != width) return std::nullopt;
-  v1::TensorSpec spec;
-  spec.mutable_beit()->set_window_height(Field32(height));
-  spec.mutable_beit()->set_window_width(Field32(width));
-  *spec.mutable_beit()->mutable_table() = Tables::RefTo(site.table());
+  v1::TensorSpec spec = WindowOf(site.table(), Field32(height), Field32(width));
+  spec.mutable_grid_relative()->set_class_token(true);
   return spec;
 }
 

@@ -138,6 +138,14 @@ std::string PathOf(absl::string_view parent, const FieldDescriptor& field) {
   return absl::StrCat(parent, parent.empty() ? "" : ".", field.name());
 }
 
+Fields FieldsOf(const google::protobuf::OneofDescriptor& choice) {
+  Fields fields;
+  for (int i = 0; i < choice.field_count(); ++i) {
+    fields.push_back(choice.field(i));
+  }
+  return fields;
+}
+
 std::string NamesOf(const Fields& fields) {
   return absl::StrJoin(fields, ", ", [](std::string* out, const auto* field) {
     absl::StrAppend(out, field->name());
@@ -435,6 +443,14 @@ absl::Status MessageRules::Check(absl::string_view parent,
     return refuse("got ", Given(message, field), ", want none: ", why);
   }
   if (!is_set) {
+    const auto* choice = field.real_containing_oneof();
+    if (choice != nullptr && rules.rule->of_bias() &&
+        !message.GetReflection()->HasOneof(message, choice)) {
+      const Fields fields = FieldsOf(*choice);
+      return Invalid(PathOf(parent, *fields.back()),
+                     ": not set, want exactly one of ", NamesOf(fields),
+                     ", or values BUCKETS");
+    }
     std::string why;
     if (rules.choice.has_value()) {
       const FieldDescriptor& by = *rules.choice->by;
@@ -593,9 +609,7 @@ absl::StatusOr<const FieldDescriptor*> FieldIn(absl::string_view oneof,
   const FieldDescriptor* const field =
       message.GetReflection()->GetOneofFieldDescriptor(message, &choice);
   if (field != nullptr) return field;
-  Fields all;
-  for (int i = 0; i < choice.field_count(); ++i) all.push_back(choice.field(i));
-  return Invalid(oneof, ": not set, want one of ", NamesOf(all));
+  return Invalid(oneof, ": not set, want one of ", NamesOf(FieldsOf(choice)));
 }
 
 std::string ShortName(const EnumDescriptor& type, int value) {

@@ -30,9 +30,7 @@ with attnbias.Client("localhost:50051") as client:
     alibi = client.get(
         attnbias.ALiBi(num_heads=8), query_length=LENGTH, key_length=LENGTH, causal=True
     )
-    swin = client.get(
-        attnbias.Swin(window_height=SIDE, window_width=SIDE, num_heads=1, table=swin_table)
-    )
+    swin = client.get(attnbias.Swin((SIDE, SIDE), table=swin_table))
     rotary = client.get(attnbias.Rotary(head_dim=64), positions=LENGTH)
 
 figure = plt.figure(figsize=(10.4, 5.2), layout="constrained")

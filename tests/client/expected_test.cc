@@ -195,27 +195,32 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"deberta {} pair { query_length: 3 key_length: 4 } output { form: "
              "FORM_DENSE }",
              "dense I32 DENSE 3,4"},
-        Case{"shaw { table { sha256: 'ab' } } pair { query_length: 3 "
-             "key_length: 4 }",
-             "diagonals F32 TOEPLITZ 6,? -2"},
-        Case{"shaw { table { sha256: 'ab' } } pair { query_length: 3 "
-             "key_length: 4 }",
-             "diagonals F32 TOEPLITZ ?,6,? -2"},
-        Case{"shaw { table { inline_table { shape: [2, 7, 16] } } } pair { "
+        Case{"learned_relative { vectors { sha256: 'ab' } } pair { "
              "query_length: 3 key_length: 4 }",
+             "diagonals F32 TOEPLITZ 6,? -2"},
+        Case{"learned_relative { vectors { sha256: 'ab' } } pair { "
+             "query_length: 3 key_length: 4 }",
+             "diagonals F32 TOEPLITZ ?,6,? -2"},
+        Case{"learned_relative { vectors { inline_table { shape: [2, 7, 16] } "
+             "} } pair { query_length: 3 key_length: 4 }",
              "diagonals F32 TOEPLITZ 2,6,16 -2"},
+        Case{"learned_relative { scalars { inline_table { shape: [2, 7] } "
+             "layout: TABLE_LAYOUT_HEADS_BUCKETS } } pair { query_length: 3 "
+             "key_length: 4 }",
+             "diagonals F32 TOEPLITZ 2,6 -2"},
         Case{"relative_sinusoidal { dim: 16 } pair { query_length: 3 "
              "key_length: 3 }",
              "diagonals F32 TOEPLITZ 5,16 -2"},
-        Case{"swin { window_height: 2 window_width: 3 num_heads: 4 }",
+        Case{"grid_relative { window: [2, 3] num_heads: 4 }",
              "block F32 BLOCK_TOEPLITZ_2D 4,3,5"},
-        Case{"swin { window_height: 2 window_width: 3 num_heads: 4 } grid { "
+        Case{"grid_relative { window: [2, 3] num_heads: 4 } grid { "
              "queries { begin: 1 end: 3 } }",
              "dense F32 DENSE 4,2,6"},
-        Case{"beit { window_height: 2 window_width: 3 num_heads: 4 } grid { "
-             "queries { end: 7 } }",
+        Case{"grid_relative { window: [2, 3] num_heads: 4 class_token: true } "
+             "grid { queries { end: 7 } }",
              "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 4,3"},
-        Case{"beit { window_height: 2 window_width: 3 table { name: 'w' } }",
+        Case{"grid_relative { window: [2, 3] table { name: 'w' } class_token: "
+             "true }",
              "block F32 BLOCK_TOEPLITZ_2D ?,3,5 | border F32 TABLE ?,3"},
         Case{"tupe { num_heads: 4 reset_class_token: true } pair { "
              "query_length: 3 key_length: 3 }",
@@ -309,7 +314,7 @@ TEST_F(Lie, IsAFingerprintOfOtherCharacters) {
 
 TEST(CheckAnswer, RefusesABorderOfFewerHeads) {
   const Case the_case = {
-      "beit { window_height: 2 window_width: 3 table { name: 'w' } }",
+      "grid_relative { window: [2, 3] table { name: 'w' } class_token: true }",
       "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 1,3"};
   const absl::Status status =
       CheckAnswer(HeaderOf(the_case), Parsed(the_case.request));
@@ -403,8 +408,9 @@ TEST(CheckAnswer, SurvivesEveryRequest) {
             absl::StrCat("alibi { num_heads: -1 } pair { query_positions {} "
                          "query_offset: ",
                          low, " keys { begin: ", low, " end: ", high, "} }"),
-            absl::StrCat("beit { window_height: -2147483648 window_width: "
-                         "2147483647 num_heads: -1 } grid { queries { begin: ",
+            absl::StrCat("grid_relative { window: [-2147483648, 2147483647, "
+                         "2147483647] num_heads: -1 class_token: true } grid { "
+                         "queries { begin: ",
                          low, " end: ", high, " } }")}) {
         EXPECT_EQ(CheckAnswer(MakeHeader("", "f"), Parsed(request)).code(),
                   absl::StatusCode::kDataLoss)

@@ -116,11 +116,15 @@ TEST(BuildSpec, ReadsQueriesAndKeys) {
 }
 
 TEST(BuildSpec, AGridNeedsNoLengths) {
-  ExpectSpec({.encoding = "swin", .fields = {"window_height=2"}},
-             "swin { window_height: 2 }");
+  ExpectSpec(
+      {.encoding = "swin",
+       .fields = {"window=2,3", "table=name:w", "table_layout=heads_buckets"}},
+      "grid_relative { window: [2, 3] "
+      "table { name: 'w' layout: TABLE_LAYOUT_HEADS_BUCKETS } }");
   ExpectSpec(
       {.encoding = "beit", .flags = {{"queries", {"3"}}, {"keys", {"1:5"}}}},
-      "beit {} grid { queries { end: 3 } keys { begin: 1 end: 5 } }");
+      "grid_relative { class_token: true } "
+      "grid { queries { end: 3 } keys { begin: 1 end: 5 } }");
 }
 
 TEST(BuildSpec, ReadsTheOutput) {
@@ -157,6 +161,9 @@ TEST(BuildSpec, TakesPresets) {
             "relative_sinusoidal layout=concatenated left=4 causal=true");
   EXPECT_EQ(built("symmetric_sinusoidal", {"layout=tensor2tensor"}),
             "relative_sinusoidal layout=tensor2tensor symmetric=true");
+  EXPECT_EQ(built("shaw", {"left=1", "table=name:w"}),
+            "learned_relative vectors=name:w left=1");
+  EXPECT_EQ(built("shaw", {"left=1"}), "learned_relative left=1");
 }
 
 // Wrong options, and the whole error message.
@@ -209,6 +216,19 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"ArgumentOfAPreset",
                 {.encoding = "xlnet", .fields = {"clamp_len=far"}},
                 "xlnet.clamp_len: got \"far\", want an integer of 64 bits"},
+        Mistake{"TableOfAPreset",
+                {.encoding = "shaw", .fields = {"scalars=name:w"}},
+                "shaw.scalars: no such field, want one of right, left, table, "
+                "table_layout, sign, beyond"},
+        Mistake{"LayoutOfAPreset",
+                {.encoding = "shaw", .fields = {"table_layout=rows"}},
+                "shaw.table_layout: got \"rows\", want one of buckets_heads, "
+                "heads_buckets"},
+        Mistake{"TwoTables",
+                {.encoding = "learned_relative",
+                 .fields = {"scalars=name:w", "vectors_layout=buckets_heads"}},
+                "learned_relative.vectors_layout: got it beside scalars, want "
+                "one of the two"},
         Mistake{"ExtentOfAPreset",
                 {.encoding = "xlnet", .flags = {{"positions", {"4"}}}},
                 "--positions: got a value, want none: the extent of xlnet is "

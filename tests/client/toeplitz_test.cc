@@ -39,9 +39,9 @@ v1::TensorSpec Alibi() {
   return spec;
 }
 
-v1::TensorSpec Shaw() {
+v1::TensorSpec Vectors() {
   v1::TensorSpec spec;
-  spec.mutable_shaw();
+  spec.mutable_learned_relative()->mutable_vectors();
   return spec;
 }
 
@@ -81,7 +81,7 @@ TEST(Toeplitz, VectorsHaveColumns) {
     std::vector<int64_t> shape = {kDiagonals, 4};
     if (heads > 1) shape.insert(shape.begin(), heads);
     const auto vectors = Toeplitz<double>::Of(
-        Counting<double>(Header(Shaw(), v1::DATA_TYPE_F64, shape)));
+        Counting<double>(Header(Vectors(), v1::DATA_TYPE_F64, shape)));
     ASSERT_TRUE(vectors.ok()) << vectors.status();
     EXPECT_EQ(vectors->heads(), heads);
     EXPECT_EQ(vectors->columns(), 4);

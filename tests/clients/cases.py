@@ -10,7 +10,7 @@ import grpc
 from crc32c import crc32c
 from google.rpc import status_pb2
 
-from tests.clients.claims import CLAIMS, TABLES, TEXTS
+from tests.clients.claims import CLAIMS, TABLES, TEXTS, VECTORS
 from tests.clients.connections import CONNECTIONS
 from tests.clients.faults import (
     CUT,
@@ -84,8 +84,10 @@ ANSWERS = {
     "one number": Trial(alibi(query_length=1, key_length=1, heads=(7, 8), data_type="f64")),
     "table, positions listed": Trial(sinusoid(position_ids=[5, -3, 5, 1 << 40], data_type="f64")),
     "two parts": Trial(encoding("rotary", positions=(7, 40))),
-    "block and border": Trial(encoding("beit")),
-    "vectors": Trial(encoding("shaw", query_length=6, key_length=6)),
+    "block and border": Trial(
+        Asked(Case("grid_relative", {"window": [1, 15], "class_token": True, "table": TABLE}), {})
+    ),
+    "vectors": Trial(VECTORS),
     "indices": Trial(encoding("deberta", query_length=20, key_length=20, values="buckets")),
     "learned table in the request": Trial(t5(TABLE)),
     "mounted table, an unusual name": Trial(t5(f"{TABLE_FILE}:{TABLE_TENSOR}")),

@@ -144,18 +144,17 @@ ROTARY = Asked(Case("rotary", {"head_dim": 8, "layout": "HALF"}), {"positions": 
 # Their numbers of columns, and whether there are heads, only the server knows.
 NAMED = {"table": f"{TABLE_FILE}:{TABLE_TENSOR}"}
 NAMED_TABLE = Asked(Case("learned_absolute", NAMED), {"positions": (0, 8)})
-NAMED_VECTORS = Asked(
-    Case("shaw", NAMED | {"left": 15, "right": 16}), {"query_length": 6, "key_length": 6}
-)
-GRID = {"window_height": 2, "window_width": 3, "num_heads": 2}
-BORDERED = Asked(Case("beit", GRID | {"table": np.zeros((18, 2), np.float32)}), {})
-NAMED_GRID = {"window_height": 1, "window_width": 15} | NAMED
-NAMED_BORDERED = Asked(Case("beit", NAMED_GRID), {})
+PAIRS = {"query_length": 6, "key_length": 6}
+REACH = {"left": 15, "right": 16}
+NAMED_VECTORS = Asked(Case("learned_relative", REACH | {"vectors": NAMED["table"]}), PAIRS)
+GRID = {"window": [2, 3], "num_heads": 2, "class_token": True}
+BORDERED = Asked(Case("grid_relative", GRID | {"table": np.zeros((18, 2), np.float32)}), {})
+NAMED_GRID = {"window": [1, 15], "class_token": True} | NAMED
+NAMED_BORDERED = Asked(Case("grid_relative", NAMED_GRID), {})
 # The request leaves num_heads out: what it has two of gives the number.
 TURNED = {"table": np.zeros((2, 32), np.float32), "table_layout": "HEADS_BUCKETS"}
 MLP = {"hidden": (5, 1), "output": (2, 5)}
 WEIGHTS = {f"{name}_weight": np.zeros(shape, np.float32) for name, shape in MLP.items()}
-PAIRS = {"query_length": 6, "key_length": 6}
 HEADS_OF_COLUMNS = Asked(Case("t5", {"bidirectional": True} | TURNED), PAIRS)
 HEADS_OF_OUTPUTS = Asked(Case("fire", WEIGHTS), PAIRS)
 HEADS_OF_LIST = Asked(Case("alibi", {"slopes": [0.5, 0.25]}), PAIRS)
@@ -164,8 +163,8 @@ AXES = {"dim": 8, "num_axes": 2, "layout": "INTERLEAVED"}
 TWO_AXES = Asked(Case("multi_axis_sinusoidal", AXES), {"position_ids": [[1, 5, 2], [3, 4, 9]]})
 # The first two of 7 queries see no key.
 MASKED = alibi(query_length=7, queries=(0, 7), key_length=7, keys=(2, 7), causal=True)
-SHAW = {"left": 1, "right": 1, "table": np.zeros((3, 4), np.float32)}
-VECTORS = Asked(Case("shaw", SHAW), {"query_length": 6, "key_length": 6})
+SHAW = {"left": 1, "right": 1, "vectors": np.zeros((3, 4), np.float32)}
+VECTORS = Asked(Case("learned_relative", SHAW), PAIRS)
 BUCKETS = encoding("deberta", query_length=20, key_length=20, values="buckets")
 
 

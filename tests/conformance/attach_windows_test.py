@@ -219,7 +219,7 @@ def test_report(client: attnbias.Client) -> None:
     ]
     assert [one.spared_bytes for one in report] == [4 * heads * 16**2 for heads in (2, 2, 4)]
     assert [one.fetched_bytes for one in report] == [4 * heads * 7**2 for heads in (2, 2, 4)]
-    assert all(isinstance(one.encoding, attnbias.Swin) for one in report)
+    assert all(isinstance(one.encoding, attnbias.GridRelative) for one in report)
 
     with attnbias.attach(new_model("beit-both"), client, max_length=64) as attached:
         report = attached.report()

@@ -12,6 +12,7 @@ import deberta_test
 import default_configs_test
 import errata_test
 import golden_test
+import grid_relative_test
 import kerple_sandwich_test
 import learned_absolute_test
 import learned_relative_test
@@ -24,7 +25,7 @@ import rotary_test
 import shaw_test
 import sinusoidal_peers_test
 import sinusoidal_rounding_test
-import swin_test
+import swin_v2_test
 import t5_bias_test
 import t5_buckets_test
 import t5_family_test
@@ -95,6 +96,11 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "XLNet": [relative_sinusoid_test.test_xlnet],
         "Conformer": [relative_sinusoid_test.test_conformer],
         "SymmetricSinusoidal": [relative_sinusoid_test.test_symmetric_vectors_are_the_tables],
+    },
+    "Learned biases": {
+        "Swin": [grid_relative_test.test_every_form_of_swin],
+        "Beit": [grid_relative_test.test_every_form_of_beit],
+        "LeViT": [grid_relative_test.test_levit],
     },
     "Rotary": {
         "`HALF`": [rotary_test.test_frameworks_angles],
@@ -171,12 +177,13 @@ BITS: dict[str, list[Any]] = {
         t5_buckets_test.test_shipped_configurations_are_plain_torch_under_either_rule,
     ],
     "ALiBi": [alibi_test.test_bloom, alibi_test.test_mpt, alibi_test.test_x_transformers],
-    "learned positions, LearnedRelative, Shaw, Swin, BEiT": [
+    "learned positions, LearnedRelative, GridRelative": [
         learned_absolute_test.test_opt_begins_at_row_two,
         learned_relative_test.test_gather,
         shaw_test.test_relative_key,
-        swin_test.test_every_form_of_swin,
-        swin_test.test_every_form_of_beit,
+        grid_relative_test.test_every_form_of_swin,
+        grid_relative_test.test_every_form_of_beit,
+        grid_relative_test.test_levit,
     ],
     "DeBERTa": [deberta_test.test_indices, deberta_buckets_test.test_configurations],
     "rotary tables, xPos": [
@@ -195,7 +202,7 @@ BITS: dict[str, list[Any]] = {
         kerple_sandwich_test.test_sandwich,
         position_mlp_test.test_fire,
         position_mlp_test.test_dynamic_position_bias,
-        swin_test.test_swin_v2,
+        swin_v2_test.test_swin_v2,
         tupe_test.test_absolute_term,
     ],
 }

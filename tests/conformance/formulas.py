@@ -128,15 +128,23 @@ def alibi(e: Any, _: bool, keys: int) -> Formula:
     return lambda h, i, j, _: slopes[h] * factors[variant](i, j)
 
 
-def learned_relative(e: Any, buckets: bool) -> Formula:
-    rows = None if buckets else table(e.table)
+def clipped_row(e: Any, relative: int) -> int:
+    """The row of a table from -left to right, counted as its sign says."""
+    clipped = min(max(relative, -e.left), e.right)
+    backwards = enum(e, "sign", "KEY_MINUS_QUERY") == "QUERY_MINUS_KEY"
+    return int(e.right - clipped if backwards else clipped + e.left)
 
-    def number(h: int, i: int, j: int, _: int) -> Any:
-        if e.symmetric:
-            index = min(abs(j - i), e.right)
-        else:
-            index = min(max(j - i, -e.left), e.right) + e.left
-        return index if rows is None else mpf(rows[index, h if rows.shape[1] > 1 else 0])
+
+def learned_relative(e: Any, buckets: bool) -> Formula:
+    rows = None if buckets else table(getattr(e, e.WhichOneof("rows")))
+
+    def number(h: int, i: int, j: int, column: int) -> Any:
+        row = min(abs(j - i), e.right) if e.symmetric else clipped_row(e, j - i)
+        if rows is None:
+            return row
+        if e.HasField("scalars"):
+            return mpf(rows[row, h if rows.shape[1] > 1 else 0])
+        return mpf(rows[h, row, column] if rows.ndim == 3 else rows[row, column])
 
     return number
 
@@ -268,21 +276,6 @@ def deberta(e: Any, _: bool) -> Formula:
     return number
 
 
-def shaw(e: Any, buckets: bool) -> Formula:
-    rows = None if buckets else table(e.table)
-
-    def number(h: int, i: int, j: int, column: int) -> Any:
-        clipped = min(max(j - i, -e.left), e.right)
-        index = clipped + e.left
-        if enum(e, "sign", "KEY_MINUS_QUERY") == "QUERY_MINUS_KEY":
-            index = e.right - clipped
-        if rows is None:
-            return index
-        return mpf(rows[h, index, column] if rows.ndim == 3 else rows[index, column])
-
-    return number
-
-
 def relative_sinusoidal(e: Any, _: bool) -> Formula:
     row = sinusoidal(e)
     sign = enum(e, "sign", "QUERY_MINUS_KEY")
@@ -359,21 +352,30 @@ def tupe_products(e: Any, heads: int) -> Callable[[int, int, int], tuple[mpf, mp
     return product
 
 
+def sides(e: Any) -> list[int]:
+    """The rows and columns of a grid."""
+    return [*(e.window if hasattr(e, "window") else (e.window_height, e.window_width))]
+
+
 def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, int, int], Any]:
-    height, width = e.window_height, e.window_width
     if name == "swin_v2":
         return swin_v2(e)
+    height, width = sides(e)
+    sign = 1 if enum(e, "sign", "QUERY_MINUS_KEY") == "KEY_MINUS_QUERY" else -1
     rows = None if buckets else table(e.table)
 
     def number(h: int, down: int, right: int) -> Any:
-        index = (height - 1 - down) * (2 * width - 1) + width - 1 - right
+        if e.symmetric:
+            index = abs(down) * width + abs(right)
+        else:
+            index = (height - 1 + sign * down) * (2 * width - 1) + width - 1 + sign * right
         return index if rows is None else mpf(rows[index, h])
 
     return number
 
 
 def swin_v2(e: Any) -> Callable[[int, int, int], Any]:
-    sides = (
+    trained = (
         default(e, "pretrained_window_height", e.window_height),
         default(e, "pretrained_window_width", e.window_width),
     )
@@ -384,7 +386,7 @@ def swin_v2(e: Any) -> Callable[[int, int, int], Any]:
         return mpmath.sign(t) * mpmath.log(abs(t) + 1, 2) / 3
 
     def number(h: int, down: int, right: int) -> Near:
-        x = [coordinate(-d, side) for d, side in zip((down, right), sides, strict=True)]
+        x = [coordinate(-d, side) for d, side in zip((down, right), trained, strict=True)]
         units, magnitudes = network(x, hidden, bias)
         value = mpmath.fdot([max(u, 0) for u in units], [mpf(w) for w in output[h]])
         most = mpmath.fdot(magnitudes, [abs(mpf(w)) for w in output[h]])
@@ -397,8 +399,8 @@ def swin_v2(e: Any) -> Callable[[int, int, int], Any]:
 
 def class_number(e: Any, name: str, buckets: bool, h: int, which: int) -> Any:
     """The border: class to all, all to class, class to itself."""
-    if name == "beit":
-        index = (2 * e.window_height - 1) * (2 * e.window_width - 1) + which
+    if name == "grid_relative":
+        index = math.prod(side if e.symmetric else 2 * side - 1 for side in sides(e)) + which
         return index if buckets else mpf(table(e.table)[index, h])
     index = (default(e, "num_buckets", 32) // 2, default(e, "num_buckets", 32))[which == 1]
     return index if buckets else mpf(table(e.relative_table)[index, h])
@@ -596,7 +598,6 @@ PAIRS: dict[str, Any] = {
         fire,
         dynamic_position_bias,
         deberta,
-        shaw,
         relative_sinusoidal,
     )
 }

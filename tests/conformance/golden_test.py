@@ -406,14 +406,14 @@ def test_indices_in_a_window(client: attnbias.Client) -> None:
     def index(encoding: attnbias.Encoding) -> Array:
         return client.get(encoding, values="buckets").dense()
 
-    square = index(attnbias.Swin(window_height=2, window_width=2))
+    square = index(attnbias.Swin((2, 2)))
     assert square.tolist() == [[4, 3, 1, 0], [5, 4, 2, 1], [7, 6, 4, 3], [8, 7, 5, 4]]
-    wide = index(attnbias.Swin(window_height=2, window_width=3))
+    wide = index(attnbias.Swin((2, 3)))
     assert wide[0].tolist() == [7, 6, 5, 2, 1, 0]
-    seven = index(attnbias.Swin(window_height=7, window_width=7))
+    seven = index(attnbias.Swin((7, 7)))
     at = ([0, 0, 48, 0, 0], [0, 48, 0, 1, 7])
     assert seven[at].tolist() == [84, 0, 168, 83, 71]
-    with_class = index(attnbias.Beit(window_height=2, window_width=2))
+    with_class = index(attnbias.Beit((2, 2)))
     assert with_class.tolist() == [
         [11, 9, 9, 9, 9],
         [10, 4, 3, 1, 0],

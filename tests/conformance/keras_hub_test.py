@@ -234,16 +234,14 @@ def test_swin(client: attnbias.Client, side: int, num_heads: int) -> None:
     layer.build((None, side * side, 8))
     table = random_of(((2 * side - 1) ** 2, num_heads), side)
     layer.relative_position_bias_table.assign(table)
-    encoding = attnbias.Swin(
-        window_height=side, window_width=side, num_heads=num_heads, table=table
-    )
+    encoding = attnbias.Swin((side, side), num_heads=num_heads, table=table)
     assert_same_bits(client.get(encoding).dense(), array_of(layer._get_rel_pos_bias()))
 
 
 def test_its_swin_index_is_for_squares(client: attnbias.Client) -> None:
     """It takes the sides of a window one for the other: indices below 0, which wrap around."""
     index = array_of(WindowAttention(8, 1, window_size=(2, 3)).relative_position_index)
-    ours = client.get(attnbias.Swin(window_height=2, window_width=3), values="buckets").dense()
+    ours = client.get(attnbias.Swin((2, 3)), values="buckets").dense()
     assert index.min() == -4
     assert ours.min() == 0
     assert not np.array_equal(ours, index)

@@ -19,10 +19,11 @@ from formulas import (
     Near,
     alibi,
     class_number,
+    clipped_row,
     default,
     enum,
     grid_number,
-    shaw,
+    sides,
     sinusoidal,
     stretched_number,
     table,
@@ -55,7 +56,8 @@ class Answer:
         self._form = stored.name_of(header.parts[0], "form")
         self.name = spec.WhichOneof("encoding")
         self.encoding = getattr(spec, self.name)
-        self.case = Case(self.name, {})
+        given = {field.name: value for field, value in self.encoding.ListFields()}
+        self.case = Case(self.name, given)
         self.buckets = enum(spec.output, "values", "BIAS") == "BUCKETS" or not self.case.has_bias
         self.scale = mpf(default(spec.output, "scale", 1.0))
 
@@ -87,20 +89,19 @@ class Answer:
     def _in_grid(self, form: str, h: int, rest: list[int]) -> Any:
         e = self.encoding
         number = grid_number(e, self.name, self.buckets)
+        height, width = sides(e)
         if form != "DENSE":
-            return number(h, rest[0] - e.window_height + 1, rest[1] - e.window_width + 1)
+            return number(h, rest[0] - height + 1, rest[1] - width + 1)
         i = rest[0] + self.spec.grid.queries.begin
         j = rest[1] + self.spec.grid.keys.begin
         if self._is_masked(i, j):
             return None
-        if self.name == "beit":
+        if self.name == "grid_relative" and e.class_token:
             if i == 0 or j == 0:
                 which = 2 if i == j else 0 if i == 0 else 1
                 return class_number(e, self.name, self.buckets, h, which)
             i, j = i - 1, j - 1
-        (down, right) = (
-            b - a for a, b in zip(divmod(i, e.window_width), divmod(j, e.window_width), strict=True)
-        )
+        (down, right) = (b - a for a, b in zip(divmod(i, width), divmod(j, width), strict=True))
         return number(h, down, right)
 
     def _at_pair(self, part: Any, form: str, h: int, rest: list[int], column: int) -> Any:
@@ -299,7 +300,8 @@ class Logits:
         ]
 
     def relative(self, h: int, i: int, j: int, column: int) -> mpf:
-        return shaw(self.fields, False)(h, i, j, column)
+        rows, row = table(self.fields.table), clipped_row(self.fields, j - i)
+        return mpf(rows[h, row, column] if rows.ndim == 3 else rows[row, column])
 
     def projected(self, h: int, vector: list[mpf]) -> list[mpf]:
         if self.fields.HasField("projection"):

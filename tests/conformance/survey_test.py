@@ -53,7 +53,7 @@ from pages import DOCS, Row, rows_of, section_of
 from swin_v2 import ROUNDINGS, in_float64
 from timm import layers as timm_layers
 from timm.layers import pos_embed_sincos
-from timm.models import edgenext, xcit
+from timm.models import edgenext, efficientformer, levit, tiny_vit, xcit
 from torchvision.models import maxvit, swin_transformer
 
 import attnbias
@@ -503,6 +503,20 @@ def of_rel_pos_bias(module: Any, num_heads: int, lengths: list[int], prefix_toke
 def of_rel_pos_bias_tf(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     bias = module(lengths, num_heads)
     return looked_up(bias, lambda: bias.get_bias()[None], lengths)
+
+
+@case(
+    ("levit.Attention", levit.Attention),
+    ("efficientformer.Attention", efficientformer.Attention),
+    ("tiny_vit.Attention", tiny_vit.Attention),
+    sizes=WINDOWS,
+)
+def of_levit(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    attention = module(num_heads, 1, num_heads, resolution=tuple(lengths))
+    table = attention.attention_biases
+    torch.nn.init.normal_(table)
+    bias = attention.get_attention_biases(table.device)
+    return Peer(bias, {"table": table.detach().numpy(), **sized(lengths)}, 0)
 
 
 @case(swin_transformer.ShiftedWindowAttention, sizes=WINDOWS)

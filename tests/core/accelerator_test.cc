@@ -186,10 +186,11 @@ TEST_P(AcceleratedExpansion, OfIndicesHasTheCpusBytes) {
 }
 
 TEST_P(AcceleratedExpansion, OfGridsHasTheCpusBytes) {
-  auto swin = Parse<v1::TensorSpec>("swin {window_height: 3 window_width: 5}");
-  *swin.mutable_swin()->mutable_table() = RandomRef({45, 2}, 1);
-  auto beit = Parse<v1::TensorSpec>("beit {window_height: 3 window_width: 5}");
-  *beit.mutable_beit()->mutable_table() = RandomRef({48, 2}, 1);
+  auto swin = Parse<v1::TensorSpec>("grid_relative {window: [3, 5]}");
+  v1::TensorSpec beit = swin;
+  *swin.mutable_grid_relative()->mutable_table() = RandomRef({45, 2}, 1);
+  beit.mutable_grid_relative()->set_class_token(true);
+  *beit.mutable_grid_relative()->mutable_table() = RandomRef({48, 2}, 1);
   for (const v1::TensorSpec& encoding : {swin, beit}) {
     for (const char* extent :
          {"", "queries {end: 1}", "queries {begin: 2 end: 11} keys {end: 9}"}) {

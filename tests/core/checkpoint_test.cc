@@ -651,10 +651,12 @@ TEST_F(Use, DistancesAreQueryMinusKey) {
             "max_position_embeddings":9,"hidden_size":8,
             "num_attention_heads":2)",
                                    {Tensor(kDistances, {17, 4})});
-    EXPECT_EQ(spec.shaw().left(), 8);
-    EXPECT_EQ(spec.shaw().right(), 8);
-    EXPECT_EQ(spec.shaw().beyond(), v1::BEYOND_REACH_REFUSE);
-    EXPECT_EQ(spec.shaw().sign(), v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
+    const v1::LearnedRelative& distances = spec.learned_relative();
+    EXPECT_TRUE(distances.has_vectors());
+    EXPECT_EQ(distances.left(), 8);
+    EXPECT_EQ(distances.right(), 8);
+    EXPECT_EQ(distances.beyond(), v1::BEYOND_REACH_REFUSE);
+    EXPECT_EQ(distances.sign(), v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
   }
 }
 
@@ -710,9 +712,9 @@ TEST_F(Use, SwinsWindowIsTheModelsAndHeadsAreTheStages) {
       Of(blocks, "swin", R"(,"window_size":3,"num_heads":[3,6])",
          {Tensor(blocks + ".attention.self.relative_position_bias_table",
                  {25, 6})});
-  EXPECT_EQ(spec.swin().window_height(), 3);
-  EXPECT_EQ(spec.swin().window_width(), 3);
-  EXPECT_EQ(spec.swin().num_heads(), 6);
+  EXPECT_THAT(spec.grid_relative().window(), ElementsAre(3, 3));
+  EXPECT_EQ(spec.grid_relative().num_heads(), 6);
+  EXPECT_FALSE(spec.grid_relative().class_token());
 }
 
 class SwinV2Use : public Use {
@@ -784,9 +786,9 @@ TEST_F(Use, BeitsWindowIsTheImagesPatches) {
   const v1::TensorSpec spec =
       Of("encoder", "beit", sizes + R"(,"image_size":[48,54],"patch_size":16)",
          tensors(9, 28));
-  EXPECT_EQ(spec.beit().window_height(), 3);
-  EXPECT_EQ(spec.beit().window_width(), 3);
-  EXPECT_EQ(spec.beit().num_heads(), 2);
+  EXPECT_THAT(spec.grid_relative().window(), ElementsAre(3, 3));
+  EXPECT_EQ(spec.grid_relative().num_heads(), 2);
+  EXPECT_TRUE(spec.grid_relative().class_token());
   // transformers resamples what is not a square.
   const std::string oblong = sizes + R"(,"image_size":[32,64],"patch_size":16)";
   EXPECT_FALSE(SpecOf("encoder", "beit", oblong, tensors(8, 24)).has_value());

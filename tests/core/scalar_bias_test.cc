@@ -23,7 +23,7 @@ struct Case {
 
 v1::LearnedRelative LearnedRelative() {
   auto spec = Parse<v1::LearnedRelative>("left: 20 right: 10");
-  *spec.mutable_table() = RandomRef({31, 3}, 3);
+  *spec.mutable_scalars() = RandomRef({31, 3}, 3);
   return spec;
 }
 

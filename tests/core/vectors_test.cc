@@ -24,9 +24,9 @@ struct Vectors {
   int64_t dim;
 };
 
-v1::TensorSpec RandomShaw(const std::vector<int64_t>& shape) {
-  auto spec = Parse<v1::TensorSpec>("shaw {left: 3 right: 4}");
-  *spec.mutable_shaw()->mutable_table() = RandomRef(shape, 5);
+v1::TensorSpec Learned(const std::vector<int64_t>& shape) {
+  auto spec = Parse<v1::TensorSpec>("learned_relative {left: 3 right: 4}");
+  *spec.mutable_learned_relative()->mutable_vectors() = RandomRef(shape, 5);
   return spec;
 }
 
@@ -44,9 +44,9 @@ std::vector<Vectors> AllVectors() {
       {Sinusoids(10), 1, 10},
       {Parse<v1::TensorSpec>("relative_sinusoidal {dim: 2 symmetric: true}"), 1,
        2},
-      {RandomShaw({8, 5}), 1, 5},
-      {RandomShaw({8, 1}), 1, 1},
-      {RandomShaw({3, 8, 7}), 3, 7}};
+      {Learned({8, 5}), 1, 5},
+      {Learned({8, 1}), 1, 1},
+      {Learned({3, 8, 7}), 3, 7}};
 }
 
 // Lengths on both sides of where rows become slices.
@@ -212,7 +212,7 @@ TEST(Vectors, HaveNoHeadsToChooseWhereHeadsShareThem) {
   };
   EXPECT_THAT(engine.MakePlan(first_head(Sinusoids(2))),
               IsInvalid("pair.heads: got [0, 1), want none"));
-  EXPECT_THAT(engine.MakePlan(first_head(RandomShaw({2, 8, 3}))), IsOk());
+  EXPECT_THAT(engine.MakePlan(first_head(Learned({2, 8, 3}))), IsOk());
 }
 
 // Sizes are products of four lengths.

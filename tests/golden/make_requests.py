@@ -24,7 +24,7 @@ from google.protobuf import json_format
 from tests.golden import stored
 from tests.golden.stored import Json
 from tests.integration.cases import ENCODINGS, FAR, Case, case_of
-from tests.integration.contract import message
+from tests.integration.contract import message, option
 from tests.integration.server import Stub
 
 Random = random.Random
@@ -211,12 +211,13 @@ def tensors(encoding: str, recipes: Recipes, digest: str) -> Iterator[Json]:
         if encoding == "t5" and draw.random() < 0.1:  # with the mounted table
             source = {"name": stored.MOUNTED_NAME} if draw.random() < 0.5 else {"sha256": digest}
             fields |= {"num_buckets": 32, "num_heads": 4, "table": source}
-        if case.heads > 1 and "table" in fields and draw.random() < 0.3:
+        if case.heads > 1 and fields.keys() & {"table", "scalars"} and draw.random() < 0.3:
             fields.pop("num_heads", None)
         made = output(draw)
         if made.get("output", {}).get("values") == "VALUES_BUCKETS" and draw.random() < 0.7:
-            for name in ("num_heads", "table", "relative_table"):
-                fields.pop(name, None)
+            for field in case.owner.fields:
+                if option(field, "rule").of_bias:
+                    fields.pop(field.name, None)
         spec = recipes.in_tables(spec, "uniform")
         extent = EXTENTS[case.extent](draw, case)
         if seed == 0:

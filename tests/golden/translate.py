@@ -63,15 +63,42 @@ def symmetric_sinusoidal(fields: Json) -> Json:
     return renamed(fields, {}, {"symmetric": True})
 
 
+def table_as(name: str) -> Callable[[Json], Json]:
+    return lambda fields: renamed(fields, {"table": (name,)}, {})
+
+
+def swin(fields: Json) -> Json:
+    sides = [fields.get(f"window_{side}", 0) for side in ("height", "width")]
+    others = {name: value for name, value in fields.items() if not name.startswith("window_")}
+    return {"window": sides} | others
+
+
+def beit(fields: Json) -> Json:
+    return swin(fields) | {"class_token": True}
+
+
 TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "transformer_xl": ("relative_sinusoidal", transformer_xl),
     "xlnet": ("relative_sinusoidal", xlnet),
     "conformer": ("relative_sinusoidal", dict),
     "symmetric_sinusoidal": ("relative_sinusoidal", symmetric_sinusoidal),
+    "learned_relative": ("learned_relative", table_as("scalars")),
+    "shaw": ("learned_relative", table_as("vectors")),
+    "swin": ("grid_relative", swin),
+    "beit": ("grid_relative", beit),
 }
 """By encoding, its successor and the fields that it has there."""
 
-RENAMED = {"clamp_len": "left"}
+RENAMED = {
+    "transformer_xl.clamp_len": "left",
+    "xlnet.clamp_len": "left",
+    "learned_relative.table": "scalars",
+    "shaw.table": "vectors",
+    "swin.window_height": "window",
+    "swin.window_width": "window",
+    "beit.window_height": "window",
+    "beit.window_width": "window",
+}
 """The field that a refusal names instead."""
 
 
@@ -82,10 +109,10 @@ def translated(line: Json, name: str) -> Json:
         tensor[successor] = translate(tensor[successor])
     made = line | {"tensor": tensor}
     if "changed" in line:
-        steps = line["changed"].split(".")
-        if steps[0] == name:
-            steps = [successor, *(RENAMED.get(step, step) for step in steps[1:])]
-        made["changed"] = ".".join(steps)
+        owner, *fields = line["changed"].split(".", 1)
+        if owner == name:
+            fields = [RENAMED.get(line["changed"], field) for field in fields]
+            made["changed"] = ".".join([successor, *fields])
     return made
 
 

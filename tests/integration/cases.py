@@ -80,22 +80,24 @@ class Case:
 
     @property
     def vectors(self) -> bool:
-        rules = (option(field, "rule") for field in self.owner.fields)
-        return self.extent == "pair" and any(rule.columns for rule in rules)
+        columns = (field.name for field in self.owner.fields if option(field, "rule").columns)
+        return self.extent == "pair" and not self.fields.keys().isdisjoint(columns)
 
     @property
     def side(self) -> tuple[int, int]:
         """Of a grid, its rows and columns."""
-        return self.fields["window_height"], self.fields["window_width"]
+        names = ("window_height", "window_width")
+        height, width = self.fields.get("window") or (self.fields[name] for name in names)
+        return height, width
 
     @property
     def tokens(self) -> int:
         """Of a grid, with its class token."""
-        return math.prod(self.side) + bool(option(self.owner, "border"))
+        return math.prod(self.side) + bool(self.fields.get("class_token"))
 
     @property
     def heads(self) -> int:
-        shape = getattr(self.fields.get("table"), "shape", ())
+        shape = getattr(self.fields.get("vectors"), "shape", ())
         return int(self.fields.get("num_heads") or (shape[0] if len(shape) == 3 else 1))
 
     @property
@@ -367,17 +369,16 @@ def _t5(random: Random) -> Fields:
     return {"num_buckets": buckets, "max_distance": _int(random, buckets, 900)}
 
 
-def _learned_vectors(random: Random) -> Fields:
-    if random.random() < 0.3:  # REFUSE beyond what tests ask for
-        return {"left": 150, "right": 150, "beyond": "REFUSE"}
-    return {"beyond": _pick(random, None, "CLIP")}
-
-
-def _shaw(random: Random) -> Fields:
+def _learned_relative(random: Random) -> Fields:
     fields = {"left": _int(random, 0, 20), "right": _int(random, 0, 20)}
-    fields |= _learned_vectors(random)
-    shape = (_int(random, 1, 3), fields["left"] + fields["right"] + 1, _int(random, 1, 6))
-    return fields | {"table": _pick(random, ..., _table(random, *shape))}
+    fields |= {"symmetric": _pick(random, None, True), "beyond": _pick(random, None, "CLIP")}
+    if random.random() < 0.3:  # REFUSE beyond what tests ask for
+        fields |= {"left": 150, "right": 150, "beyond": "REFUSE"}
+    if random.random() < 0.5:
+        return fields | {"vectors": None}
+    rows = fields["right"] + 1 + (0 if fields["symmetric"] else fields["left"])
+    of_heads = _table(random, _int(random, 1, 3), rows, _int(random, 1, 6))
+    return fields | {"scalars": None, "vectors": _pick(random, ..., of_heads)}
 
 
 def _kerple(random: Random) -> Fields:
@@ -400,6 +401,14 @@ def _deberta(random: Random) -> Fields:
     return {"bucket_size": buckets, "max_position": buckets + _int(random, 2, 300)}
 
 
+def _grid_relative(random: Random) -> Fields:
+    window = [_int(random, 1, 6), _int(random, 1, 6)]
+    symmetric, class_token = _pick(random, None, None, True), _pick(random, None, True)
+    rows = math.prod(side if symmetric else 2 * side - 1 for side in window)
+    fields = {"window": window, "symmetric": symmetric, "class_token": class_token}
+    return fields | {"rows": rows + 3 * bool(class_token)}
+
+
 def _tupe(random: Random) -> Fields:
     heads = _int(random, 1, 3)
     relative, absolute = _pick(random, (..., ...), (..., None), (None, ...))
@@ -418,11 +427,11 @@ TIED: dict[str, Callable[[Random], Fields]] = {
     "learned_absolute": _learned_absolute,
     "rotary": _rotary,
     "t5": _t5,
-    "learned_relative": _learned_vectors,
+    "learned_relative": _learned_relative,
     "kerple": _kerple,
     "dynamic_position_bias": _dynamic_position_bias,
     "deberta": _deberta,
-    "shaw": _shaw,
+    "grid_relative": _grid_relative,
     "swin_v2": lambda random: {
         f"pretrained_window_{side}": _pick(random, None, 8) for side in ("height", "width")
     },
@@ -442,7 +451,6 @@ POSITIONS: dict[str, Callable[[Fields], tuple[int, int] | None]] = {
     "rotary": lambda fields: (-1 << 20, 1 << 20) if "angle" in fields else None,
     "xpos": lambda _: (-1000, 5000),
     "learned_relative": lambda fields: (0, 150) if fields.get("beyond") == "REFUSE" else None,
-    "shaw": lambda fields: (0, 150) if fields.get("beyond") == "REFUSE" else None,
     "fire": lambda _: (0, FAR),
     "tupe": lambda fields: (0, 119) if "position_table" in fields else None,
 }

@@ -6,14 +6,18 @@ import os
 import subprocess
 from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import attnbias
 from tests.integration.server import Server
 
-LENGTHS = {"query_length": 5, "key_length": 5}
+LENGTHS = {"pair": {"query_length": 5, "key_length": 5}, "grid": {}}
+# For reaches of 6, or a window of 1 by 7, as some_value has them.
+TABLE = np.arange(52, dtype="f4").reshape(13, 4)
 CLASSES = {name.lower(): getattr(attnbias, name) for name in attnbias._presets.__all__}
 
 
@@ -39,12 +43,17 @@ def server() -> Iterator[Server]:
 def some_value(field: dict[str, Any]) -> Any:
     if "values" in field:
         return field["values"][-1]
+    if field["type"] == "table":
+        return TABLE
+    if field["list"]:
+        return [1, 7]
     return {"bool": True, "double": 20.0}.get(field["type"], 6)
 
 
 def arguments(name: str) -> list[dict[str, Any]]:
     """The required ones alone, and with any two of all."""
-    values = {field["name"]: some_value(field) for field in PRESETS[name]}
+    fields = (field for field in PRESETS[name] if not field["name"].endswith("_layout"))
+    values = {field["name"]: some_value(field) for field in fields}
     required = {
         field["name"]: values[field["name"]] for field in PRESETS[name] if field["required"]
     }
@@ -56,16 +65,26 @@ def test_python_and_the_tool_have_the_same_presets() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_they_make_the_same_requests(server: Server, name: str) -> None:
+def test_they_make_the_same_requests(server: Server, tmp_path: Path, name: str) -> None:
     served = 0
+    np.save(tmp_path / "table.npy", TABLE)
+    has_table = any(field.get("type") == "table" for field in PRESETS[name])
+
+    def word(value: Any) -> str:
+        if value is TABLE:
+            return f"@{tmp_path}/table.npy"
+        return json.dumps(value, separators=(",", ":")).strip('"[]')
+
     with attnbias.Client(server.address) as client:
         for given in arguments(name):
-            words = [f"{key}={json.dumps(value).strip(chr(34))}" for key, value in given.items()]
-            flags = [f"--{key.replace('_', '-')}={value}" for key, value in LENGTHS.items()]
-            answer = tool("--server", server.address, "describe", name, *words, *flags, "--json")
+            asked: Any = {"values": "buckets"} if has_table and "table" not in given else {}
             encoding = CLASSES[name.replace("_", "")](**given)
+            asked |= LENGTHS[encoding.extent]
+            words = [f"{key}={word(value)}" for key, value in given.items()]
+            flags = [f"--{key.replace('_', '-')}={value}" for key, value in asked.items()]
+            answer = tool("--server", server.address, "describe", name, *words, *flags, "--json")
             try:
-                wanted = client.describe(encoding, **LENGTHS).fingerprint
+                wanted = client.describe(encoding, **asked).fingerprint
             except attnbias.InvalidArgumentError:
                 assert "INVALID_ARGUMENT" in answer.stderr
                 continue

@@ -26,8 +26,8 @@ PAIRS = [
     ["alibi", "num_heads=4", "variant=key_from_end", *lengths(20, 2000), "--alignment=end"],
     ["t5", "bidirectional=false", "num_heads=4", "table=@t5.npy", *lengths(40, 40), WINDOW],
     ["t5", "bidirectional=true", "num_heads=4", "table=@t5.npy", *lengths(9, 9)],
-    ["swin", "window_height=5", "window_width=6", "num_heads=4", "table=@swin.npy"],
-    ["beit", "window_height=5", "window_width=6", "num_heads=4", "table=@beit.npy"],
+    ["swin", "window=5,6", "table=@swin.npy"],
+    ["beit", "window=5,6", "table=@beit.npy"],
 ]
 TABLES = [
     (["sinusoidal", "dim=48", "--positions=128"], "positions"),

@@ -159,7 +159,7 @@ std::vector<v1::TensorSpec> Biases() {
   for (v1::TensorSpec& spec : specs) {
     if (spec.has_t5()) *spec.mutable_t5()->mutable_table() = Small({4096, 8});
     if (spec.has_learned_relative()) {
-      *spec.mutable_learned_relative()->mutable_table() = Small({8191, 8});
+      *spec.mutable_learned_relative()->mutable_scalars() = Small({8191, 8});
     }
   }
   v1::Alibi& alibi = *specs[specs.size() - 1].mutable_alibi();
@@ -213,15 +213,19 @@ std::vector<v1::TensorSpec> Networks() {
 
 std::vector<v1::TensorSpec> Tables() {
   constexpr int64_t kDisplacements = 63 * 63;
-  std::vector<v1::TensorSpec> specs = Specs(
-      {"learned_absolute {interpolation: INTERPOLATION_LINEAR "
-       "  interpolated_length: 1048576}",
-       "shaw {left: 63 right: 63}", "swin {window_height: 32 window_width: 32}",
-       "beit {window_height: 32 window_width: 32}"});
+  std::vector<v1::TensorSpec> specs =
+      Specs({"learned_absolute {interpolation: INTERPOLATION_LINEAR "
+             "  interpolated_length: 1048576}",
+             "learned_relative {left: 63 right: 63}",
+             "grid_relative {window: [32, 32]}",
+             "grid_relative {window: [32, 32] class_token: true}"});
   *specs[0].mutable_learned_absolute()->mutable_table() = Small({512, 4096});
-  *specs[1].mutable_shaw()->mutable_table() = Small({8, 127, 512});
-  *specs[2].mutable_swin()->mutable_table() = Small({kDisplacements, 64});
-  *specs[3].mutable_beit()->mutable_table() = Small({kDisplacements + 3, 64});
+  *specs[1].mutable_learned_relative()->mutable_vectors() =
+      Small({8, 127, 512});
+  *specs[2].mutable_grid_relative()->mutable_table() =
+      Small({kDisplacements, 64});
+  *specs[3].mutable_grid_relative()->mutable_table() =
+      Small({kDisplacements + 3, 64});
   return specs;
 }
 

@@ -77,11 +77,13 @@ OVERLOADS = """
 """
 
 PRESETS = """\
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnbias._encodings import {}
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attnbias._choices import {}
 
 __all__ = {}
@@ -254,11 +256,19 @@ def bounds_of(field: Any) -> str:
     return ", ".join([*most, *filter(None, [each + ", ".join(words)])])
 
 
+def rivals_of(field: Any) -> list[Any]:
+    """Returns the other fields of its oneof."""
+    fields = field.containing_oneof.fields if field.containing_oneof else []
+    return [other for other in fields if other.name != field.name]
+
+
 def conditions_of(field: Any) -> list[str]:
     """Returns sentences on the fields that go with this one."""
     rule = rule_of(field)
     sentences = [f"Only with `{rule.only_with}`."] if rule.only_with else []
     sentences += [f"Not with `{rule.not_with}`."] if rule.not_with else []
+    needs_one = "; values `BIAS` require one of them" if rule.of_bias else ""
+    sentences += [f"Not with `{other.name}`{needs_one}." for other in rivals_of(field)]
     for other in filter(lambda other: other.enum_type, field.containing_type.fields):
         needed, taken = [], []
         for word, value in words_of(other.enum_type).items():
@@ -360,7 +370,8 @@ def described(field: Any, name: str = "", doc: str = "", beside: Iterable[str] =
         text += described_values(field.enum_type, default_of(field))
     if has_layout(field):
         layout = message_of("TableRef").fields_by_name["layout"].enum_type
-        text += f"\n        {field.name}_layout: Axes of ``{field.name}``."
+        name = name or field.name
+        text += f"\n        {name}_layout: Axes of ``{name}``."
         text += described_values(layout, next(iter(words_of(layout))))
     return text
 
@@ -379,7 +390,7 @@ def results_of(message: Any) -> dict[str, str]:
         return {RESULTS[tuple(option("parts", message))]: ""}
     results = {RESULTS[structure]: ""}
     for field in message.fields:
-        if rule_of(field).border_if_set:
+        if rule_of(field).border_if_set and structure == "TOEPLITZ":
             results["BorderedToeplitz"] = f"`{field.name}`"
         if rule_of(field).structure_if_set:
             results[RESULTS[structure_of(rule_of(field).structure_if_set)]] = f"`{field.name}`"
@@ -398,9 +409,12 @@ def answer_of(message: Any) -> str:
         parts = ", ".join(f"`{part}`" for part in option("parts", message))
         first = "A table `[positions, dim]`"
         first = f"{result} of {parts}, each `[positions, columns]`" if parts else first
-    elif any(rule_of(field).columns for field in message.fields):
-        first += " over vectors"
-    first += " with a border" if option("border", message) else ""
+    elif column_fields := [field for field in message.fields if rule_of(field).columns]:
+        (field,) = column_fields
+        first += f", over vectors with `{field.name}`" if rivals_of(field) else " over vectors"
+    if option("extent", message) == "grid":
+        borders = [field.name for field in message.fields if rule_of(field).border_if_set]
+        first += "".join(f", with a border if `{name}`" for name in borders)
     sentences = [f"{first}; {ASK[option('extent', message)]}."]
     for other, condition in others:
         kind = "dense array" if other == ARRAY else other
@@ -562,19 +576,22 @@ def read_presets() -> list[Preset]:
 
 
 def preset_function(preset: Preset) -> str:
-    first, *others = preset.arguments
-    parameters = [attribute(each.field, each.name) for each in (first, *others)]
-    parameters.insert(is_required(first.field), "*")
-    values, renamed, constants = [], {}, []
+    parameters, values, renamed, constants = [], [], {}, []
     for each in preset.arguments:
+        parameters.append(attribute(each.field, each.name))
         for field, unless in each.fields:
             value = f"None if {unless} else {each.name}" if unless else each.name
             values.append(f"{field.name}={value}")
             renamed |= {field.name: each.name} if field.name != each.name else {}
+            if has_layout(field):
+                parameters.append(f"{each.name}_layout: TableLayout | None = None")
+                values.append(f"{field.name}_layout={each.name}_layout")
     for name, value in preset.constants.items():
         word = preset.word_of(name)
         constants.append(f"{name}={json.dumps(word.lower()) if word else repr(value)}")
-    made = f"A {name_of(preset.owner)} with {' and '.join(f'`{each}`' for each in constants)}."
+    parameters.insert(is_required(preset.arguments[0].field), "*")
+    made = " and ".join(f"`{each}`" for each in constants or renamed)
+    made = f"A {name_of(preset.owner)}{' with ' * bool(made)}{made}."
     texts = [wrapped(in_python(each), 4) for each in (*preset.paragraphs, made)]
     names = [each.name for each in preset.arguments]
     arguments = [described(each.field, each.name, each.doc, names) for each in preset.arguments]
@@ -630,12 +647,18 @@ def go_preset(preset: Preset) -> str:
         comment = each.doc or comment_of(preset.owner, each.field)
         fields += [go_comment(" ".join(comment.split()).replace("`", ""), "\t")]
         fields += [f"\t{go_name(each.name)} {go_type(each.field)}"]
+        value = f"p.{go_name(each.name)}"
         for field, unless in each.fields:
+            name = go_name(field.name)
             if unless:
                 others.append(f"\tif !p.{go_name(unless)} {{")
-                others.append(f"\t\tencoding.{go_name(field.name)} = p.{go_name(each.name)}\n\t}}")
+                others.append(f"\t\tencoding.{name} = {value}\n\t}}")
+            elif rivals_of(field):
+                made = f"&attnbiaspb.{preset.owner.name}_{name}{{{name}: {value}}}"
+                others.append(f"\tif {value} != nil {{")
+                others.append(f"\t\tencoding.{go_name(field.containing_oneof.name)} = {made}\n\t}}")
             else:
-                values.append(f"{go_name(field.name)}: p.{go_name(each.name)},")
+                values.append(f"{name}: {value},")
     for name, value in preset.constants.items():
         enum = preset.owner.fields_by_name[name].enum_type
         text = f"attnbiaspb.{enum.name}_{enum.values_by_number[value].name}" if enum else str(value)
@@ -663,7 +686,7 @@ def preset_table() -> str:
     for preset in read_presets():
         constants = [f"`{name}` `{preset.word_of(name)}`" for name in preset.constants]
         constants = [each.removesuffix(" ``") for each in constants]
-        request = f"`{preset.encoding}` with {', '.join(constants)}"
+        request = f"`{preset.encoding}`{' with ' * bool(constants)}{', '.join(constants)}"
         for each in preset.arguments:
             names = [
                 f"`{field.name}`" + (f" (unless `{unless}`)" if unless else "")
@@ -727,12 +750,20 @@ def value_table(enum: Any) -> str:
     return "\n".join(rows)
 
 
+def kinds_of(message: Any) -> list[str]:
+    """Returns the kinds of numbers that an encoding has."""
+    if option("extent", message) == "table":
+        return ["table"]
+    columns = [field for field in message.fields if rule_of(field).columns]
+    has_biases = not columns or any(map(rivals_of, columns))
+    return ["bias"] * has_biases + ["vectors"] * bool(columns)
+
+
 def structures_of(message: Any) -> str:
     fields = [(field, rule_of(field)) for field in message.fields]
-    structures = [structure_of(option("structure", message))]
-    if option("extent", message) == "pair" and any(rule.columns for _, rule in fields):
-        structures[0] += " of vectors"
-    if option("border", message) or any(rule.border_if_set for _, rule in fields):
+    own = structure_of(option("structure", message))
+    structures = [own + " of vectors" * (kind == "vectors") for kind in kinds_of(message)]
+    if any(rule.border_if_set for _, rule in fields):
         structures[0] += " + border"
     for field, rule in fields:
         structures += [structure_of(rule.structure_if_set)]
@@ -742,12 +773,10 @@ def structures_of(message: Any) -> str:
 
 def numbers_of(message: Any) -> str:
     """Returns what kind of numbers an answer has."""
-    if option("buckets_only", message):
-        return "indices"
-    rules = [rule_of(field) for field in message.fields]
-    of_pairs = "vectors" if any(rule.columns for rule in rules) else "bias"
-    kind = "table" if option("extent", message) == "table" else of_pairs
-    return kind + (" or indices" if any(rule.of_bias for rule in rules) else "")
+    kinds = [] if option("buckets_only", message) else kinds_of(message)
+    if not kinds or any(rule_of(field).of_bias for field in message.fields):
+        kinds.append("indices")
+    return re.sub(r", (\w+)$", r" or \1", ", ".join(kinds))
 
 
 def table_of(rows: list[list[str]]) -> str:

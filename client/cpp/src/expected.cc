@@ -3,6 +3,7 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
+#include <google/protobuf/reflection.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -192,8 +193,7 @@ class Request {
         type_(*encoding_.GetDescriptor()),
         has_indices_(spec.output().values() == v1::VALUES_BUCKETS ||
                      type_.options().GetExtension(v1::buckets_only)),
-        structure_(type_.options().GetExtension(v1::structure)),
-        has_border_(type_.options().GetExtension(v1::border)) {
+        structure_(type_.options().GetExtension(v1::structure)) {
     std::vector<const FieldDescriptor*> fields;
     reflection().ListFields(encoding_, &fields);
     for (const FieldDescriptor* field : fields) {
@@ -347,8 +347,7 @@ class Request {
         shape->push_back(keys_.size);
         break;
       case v1::FORM_BLOCK_TOEPLITZ_2D:
-        shape->push_back(2 * Number("window_height") - 1);
-        shape->push_back(2 * Number("window_width") - 1);
+        for (const int64_t side : Sides()) shape->push_back(2 * side - 1);
         break;
       default:
         shape->push_back(queries_.size);
@@ -356,19 +355,29 @@ class Request {
     }
   }
 
-  // The last axis of an answer whose numbers have columns.
-  void AddColumns(std::vector<int64_t>* shape) const {
-    if (has_indices_) return;
+  // Returns the number or the table that determines the columns of the answer's
+  // numbers; null if they have none.
+  const FieldDescriptor* ColumnsField() const {
     for (int i = 0; i < type_.field_count(); ++i) {
       const FieldDescriptor& field = *type_.field(i);
-      if (!field.options().GetExtension(v1::rule).columns()) continue;
-      if (field.message_type() == nullptr) {
-        shape->push_back(Rotated(Number(std::string(field.name()))));
-      } else {
-        const std::vector<int64_t> table = ShapeOf(TableOf(field));
-        shape->push_back(table.empty() ? kAny : table.back());
+      if (field.options().GetExtension(v1::rule).columns() &&
+          (field.message_type() == nullptr ||
+           reflection().HasField(encoding_, &field))) {
+        return &field;
       }
-      return;
+    }
+    return nullptr;
+  }
+
+  // The last axis of an answer whose numbers have columns.
+  void AddColumns(std::vector<int64_t>* shape) const {
+    const FieldDescriptor* field = ColumnsField();
+    if (has_indices_ || field == nullptr) return;
+    if (field->message_type() == nullptr) {
+      shape->push_back(Rotated(Number(std::string(field->name()))));
+    } else {
+      const std::vector<int64_t> table = ShapeOf(TableOf(*field));
+      shape->push_back(table.empty() ? kAny : table.back());
     }
   }
 
@@ -402,18 +411,19 @@ class Request {
     if (spec_.has_grid() && spec_.grid().has_heads()) {
       return {RangeOf(spec_.grid().heads()).size};
     }
-    if (const auto* num_heads = type_.FindFieldByName("num_heads")) {
-      int64_t heads = Number("num_heads");
-      if (heads == 0) heads = GivenHeads(*num_heads);
-      return {heads == 0 ? kAny : heads};
+    const FieldDescriptor* field = ColumnsField();
+    if (field != nullptr && field->message_type() != nullptr) {
+      std::vector<int64_t> table = ShapeOf(TableOf(*field));
+      *may_have_them = table.empty();
+      // Rows and columns are its last axes.
+      table.resize(table.size() < 2 ? 0 : table.size() - 2);
+      return table;
     }
-    const auto* field = type_.FindFieldByName("table");
-    if (field == nullptr) return {};
-    std::vector<int64_t> table = ShapeOf(TableOf(*field));
-    *may_have_them = table.empty();
-    // Rows and columns are its last axes.
-    table.resize(table.size() < 2 ? 0 : table.size() - 2);
-    return table;
+    const auto* num_heads = type_.FindFieldByName("num_heads");
+    if (num_heads == nullptr) return {};
+    int64_t heads = Number("num_heads");
+    if (heads == 0) heads = GivenHeads(*num_heads);
+    return {heads == 0 ? kAny : heads};
   }
 
   int64_t FirstHead() const {
@@ -421,10 +431,22 @@ class Request {
                             : spec_.pair().heads().begin();
   }
 
+  // Rows and columns of a grid.
+  std::vector<int64_t> Sides() const {
+    const FieldDescriptor* window = type_.FindFieldByName("window");
+    if (window == nullptr) {
+      return {Number("window_height"), Number("window_width")};
+    }
+    const auto sides =
+        reflection().GetRepeatedFieldRef<int32_t>(encoding_, window);
+    return {sides.begin(), sides.end()};
+  }
+
   // The tokens of a grid, and its class token.
   int64_t Tokens() const {
-    return Number("window_height") * Number("window_width") +
-           (has_border_ ? 1 : 0);
+    uint64_t tokens = 1;
+    for (const int64_t side : Sides()) tokens *= static_cast<uint64_t>(side);
+    return Sum(static_cast<int64_t>(tokens), has_border_ ? 1 : 0);
   }
 
   // Returns what stands for num_heads in the request; 0 if that is a table of
@@ -456,8 +478,8 @@ class Request {
     const std::vector<int64_t> shape = ShapeOf(table);
     if (shape.size() != 2) return 0;
     const bool is_turned = table.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS;
-    return absl::EndsWith(field.name(), "table") == is_turned ? shape[0]
-                                                              : shape[1];
+    return absl::EndsWith(field.name(), "weight") != is_turned ? shape[0]
+                                                               : shape[1];
   }
 
   const v1::TableRef& TableOf(const FieldDescriptor& field) const {
@@ -488,7 +510,7 @@ class Request {
   const Descriptor& type_;
   const bool has_indices_;
   v1::Structure structure_;
-  bool has_border_;
+  bool has_border_ = false;
   Axis queries_;  // of a table, its positions
   Axis keys_;
   std::vector<Axis> axes_;  // of a table, if they differ

@@ -20,12 +20,19 @@ int64_t LengthOf(bool listed, const v1::PositionList& positions,
 // equal: a field of one with vectors determines their columns.
 bool HasVectors(const v1::TensorSpec& spec) {
   if (spec.output().values() == v1::VALUES_BUCKETS) return false;
-  const auto* encoding = spec.GetReflection()->GetOneofFieldDescriptor(
+  const auto& reflection = *spec.GetReflection();
+  const auto* encoding = reflection.GetOneofFieldDescriptor(
       spec, spec.GetDescriptor()->FindOneofByName("encoding"));
   if (encoding == nullptr) return false;
+  const auto& message = reflection.GetMessage(spec, encoding);
   const auto& type = *encoding->message_type();
   for (int i = 0; i < type.field_count(); ++i) {
-    if (type.field(i)->options().GetExtension(v1::rule).columns()) return true;
+    const auto& field = *type.field(i);
+    if (field.options().GetExtension(v1::rule).columns() &&
+        (field.message_type() == nullptr ||
+         message.GetReflection()->HasField(message, &field))) {
+      return true;
+    }
   }
   return false;
 }

@@ -258,7 +258,6 @@ func newRequest(spec *pb.TensorSpec) (*request, bool) {
 	r := &request{
 		spec: spec, encoding: encoding, fields: encoding.Descriptor().Fields(),
 		structure: proto.GetExtension(options, pb.E_Structure).(pb.Structure),
-		hasBorder: proto.GetExtension(options, pb.E_Border).(bool),
 		hasIndices: spec.GetOutput().GetValues() == pb.Values_VALUES_BUCKETS ||
 			proto.GetExtension(options, pb.E_BucketsOnly).(bool),
 	}
@@ -320,7 +319,11 @@ func (r *request) inner(form pb.Form, queries, keys axis) []int64 {
 	case pb.Form_FORM_KEY_ROW:
 		return []int64{keys.length}
 	case pb.Form_FORM_BLOCK_TOEPLITZ_2D:
-		return []int64{max(2*r.number("window_height")-1, 0), max(2*r.number("window_width")-1, 0)}
+		sides := r.sides()
+		for i, side := range sides {
+			sides[i] = max(2*side-1, 0)
+		}
+		return sides
 	default:
 		return []int64{queries.length, keys.length}
 	}
@@ -351,9 +354,26 @@ func (r *request) positions() (first axis, others []axis) {
 	return first, others
 }
 
+// sides are the rows and columns of a grid.
+func (r *request) sides() []int64 {
+	window := r.fields.ByName("window")
+	if window == nil {
+		return []int64{r.number("window_height"), r.number("window_width")}
+	}
+	list := r.encoding.Get(window).List()
+	sides := make([]int64, list.Len())
+	for i := range sides {
+		sides[i] = list.Get(i).Int()
+	}
+	return sides
+}
+
 // tokens are those of a grid, its class token among them.
 func (r *request) tokens() int64 {
-	tokens := r.number("window_height") * r.number("window_width")
+	tokens := int64(1)
+	for _, side := range r.sides() {
+		tokens *= side
+	}
 	if r.hasBorder {
 		tokens++
 	}
@@ -408,25 +428,32 @@ func listOf(list *pb.PositionList) axis {
 	return a
 }
 
-// columns is the last axis of an answer whose numbers have columns, else empty.
-func (r *request) columns() []int64 {
-	if r.hasIndices {
-		return nil
-	}
+// columnsField is the number or the table that determines the columns of numbers; nil if they have
+// none.
+func (r *request) columnsField() protoreflect.FieldDescriptor {
 	for i := range r.fields.Len() {
 		field := r.fields.Get(i)
-		if !ruleOf(field).GetColumns() {
-			continue
+		isGiven := field.Message() == nil || r.encoding.Has(field)
+		if isGiven && ruleOf(field).GetColumns() {
+			return field
 		}
-		if field.Message() == nil {
-			return []int64{r.rotated(r.encoding.Get(field).Int())}
-		}
-		if shape := shapeOf(r.encoding.Get(field).Message()); len(shape) > 0 {
-			return shape[len(shape)-1:]
-		}
-		return []int64{anyLength}
 	}
 	return nil
+}
+
+// columns is the last axis of an answer whose numbers have columns, else empty.
+func (r *request) columns() []int64 {
+	field := r.columnsField()
+	if r.hasIndices || field == nil {
+		return nil
+	}
+	if field.Message() == nil {
+		return []int64{r.rotated(r.encoding.Get(field).Int())}
+	}
+	if shape := shapeOf(r.encoding.Get(field).Message()); len(shape) > 0 {
+		return shape[len(shape)-1:]
+	}
+	return []int64{anyLength}
 }
 
 // rotated is the columns of a rotary table; of other tables all of them.
@@ -466,22 +493,22 @@ func (r *request) heads() ([]int64, bool) {
 	if window := r.headWindow(); window != nil {
 		return []int64{rangeOf(window).length}, false
 	}
-	if field := r.fields.ByName("num_heads"); field != nil {
-		heads := r.number("num_heads")
-		if heads == 0 {
-			heads = r.givenHeads(field)
-		}
-		if heads == 0 {
-			heads = anyLength
-		}
-		return []int64{heads}, false
+	if field := r.columnsField(); field != nil && field.Message() != nil {
+		shape := shapeOf(r.encoding.Get(field).Message())
+		return shape[:max(len(shape)-2, 0)], len(shape) == 0
 	}
-	table := r.fields.ByName("table")
-	if table == nil {
+	field := r.fields.ByName("num_heads")
+	if field == nil {
 		return nil, false
 	}
-	shape := shapeOf(r.encoding.Get(table).Message())
-	return shape[:max(len(shape)-2, 0)], len(shape) == 0
+	heads := r.number("num_heads")
+	if heads == 0 {
+		heads = r.givenHeads(field)
+	}
+	if heads == 0 {
+		heads = anyLength
+	}
+	return []int64{heads}, false
 }
 
 // givenHeads is what the request has in place of num_heads; 0 if that is a table of the server's.
@@ -513,10 +540,10 @@ func (r *request) headsOf(field protoreflect.FieldDescriptor) int64 {
 		return 0
 	}
 	isTurned := table.GetLayout() == pb.TableLayout_TABLE_LAYOUT_HEADS_BUCKETS
-	if strings.HasSuffix(string(field.Name()), "table") != isTurned {
-		return shape[1]
+	if strings.HasSuffix(string(field.Name()), "weight") != isTurned {
+		return shape[0]
 	}
-	return shape[0]
+	return shape[1]
 }
 
 // shapeOf is that of a table in the request; empty of one that the server has.

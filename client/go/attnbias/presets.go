@@ -105,3 +105,98 @@ func (p SymmetricSinusoidal) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoida
 	}
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }
+
+// Shaw is a preset of [attnbiaspb.LearnedRelative]. Relative position representations (Shaw et
+// al. 2018): learned vectors.
+type Shaw struct {
+	// Farthest relative position to the right with a row of its own.
+	Right *int64
+	// Farthest relative position to the left with a row of its own. Required.
+	Left *int64
+	// Learned vectors; if heads differ, with a first axis of at most 65536 heads. Required with
+	// values BIAS.
+	Table *attnbiaspb.TableRef
+	// Direction in which the table counts: its first row is j - i = -left, or i - j = -right.
+	Sign attnbiaspb.RelativeSign
+	// Answer beyond left and right.
+	Beyond attnbiaspb.BeyondReach
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p Shaw) Encoding() *attnbiaspb.TensorSpec_LearnedRelative {
+	encoding := &attnbiaspb.LearnedRelative{
+		Right:  p.Right,
+		Left:   p.Left,
+		Sign:   p.Sign,
+		Beyond: p.Beyond,
+	}
+	if p.Table != nil {
+		encoding.Rows = &attnbiaspb.LearnedRelative_Vectors{Vectors: p.Table}
+	}
+	return &attnbiaspb.TensorSpec_LearnedRelative{LearnedRelative: encoding}
+}
+
+// Swin is a preset of [attnbiaspb.GridRelative]. Swin's relative position bias (Liu et al. 2021)
+// inside a window.
+type Swin struct {
+	// Sides of the window in tokens: rows Wh, columns Ww.
+	Window []int32
+	// Heads of the table.
+	NumHeads int32
+	// Learned bias, with (2 Wh - 1)(2 Ww - 1) rows. Required with values BIAS.
+	Table *attnbiaspb.TableRef
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p Swin) Encoding() *attnbiaspb.TensorSpec_GridRelative {
+	encoding := &attnbiaspb.GridRelative{
+		Window:   p.Window,
+		NumHeads: p.NumHeads,
+		Table:    p.Table,
+	}
+	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}
+}
+
+// Beit is a preset of [attnbiaspb.GridRelative]. BEiT's relative position bias (Bao et al.
+// 2021): Swin's, and a class token.
+type Beit struct {
+	// Sides of the window in tokens: rows Wh, columns Ww.
+	Window []int32
+	// Heads of the table.
+	NumHeads int32
+	// Learned bias, with (2 Wh - 1)(2 Ww - 1) + 3 rows. Required with values BIAS.
+	Table *attnbiaspb.TableRef
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p Beit) Encoding() *attnbiaspb.TensorSpec_GridRelative {
+	encoding := &attnbiaspb.GridRelative{
+		Window:     p.Window,
+		NumHeads:   p.NumHeads,
+		Table:      p.Table,
+		ClassToken: true,
+	}
+	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}
+}
+
+// LeViT is a preset of [attnbiaspb.GridRelative]. LeViT's attention bias (Graham et al. 2021):
+// displacements without sign.
+type LeViT struct {
+	// Sides of the window in tokens: rows Wh, columns Ww.
+	Window []int32
+	// Heads of the table.
+	NumHeads int32
+	// Learned bias, with Wh Ww rows. Required with values BIAS.
+	Table *attnbiaspb.TableRef
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p LeViT) Encoding() *attnbiaspb.TensorSpec_GridRelative {
+	encoding := &attnbiaspb.GridRelative{
+		Window:    p.Window,
+		NumHeads:  p.NumHeads,
+		Table:     p.Table,
+		Symmetric: true,
+	}
+	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}
+}

@@ -45,3 +45,15 @@ func TestPresetsAreTheirEncodings(t *testing.T) {
 		}
 	}
 }
+
+func TestShawsTableIsVectors(t *testing.T) {
+	rows := &pb.LearnedRelative_Vectors{Vectors: &pb.TableRef{Source: &pb.TableRef_Name{Name: "w"}}}
+	want := &pb.LearnedRelative{Right: new(int64(4)), Rows: rows}
+	got := Shaw{Right: new(int64(4)), Table: rows.Vectors}.Encoding().LearnedRelative
+	if !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := (Shaw{}).Encoding().LearnedRelative; got.Rows != nil {
+		t.Errorf("without a table: got %v", got)
+	}
+}

@@ -190,8 +190,8 @@ func TestIndicesHaveNoHeads(t *testing.T) {
 
 func TestIndicesOfGridsHaveNoHeads(t *testing.T) {
 	client := realClient(t)
-	for _, encoding := range []string{"swin", "beit"} {
-		spec := specOf(t, encoding+" { window_height: 2 window_width: 3 } "+
+	for _, classToken := range []string{"false", "true"} {
+		spec := specOf(t, "grid_relative { window: [2, 3] class_token: "+classToken+" } "+
 			"output { values: VALUES_BUCKETS }")
 		got, err := AsBlockToeplitz[int32](get(t, client, spec))
 		if err != nil {
@@ -199,7 +199,7 @@ func TestIndicesOfGridsHaveNoHeads(t *testing.T) {
 		}
 		want := dense[int32](t, client, spec)
 		if got.Heads() != 1 || len(want.Shape) != 2 {
-			t.Fatalf("%s: got %d heads, and dense %v", encoding, got.Heads(), want.Shape)
+			t.Fatalf("%s: got %d heads, and dense %v", classToken, got.Heads(), want.Shape)
 		}
 		want.Shape = append([]int{1}, want.Shape...)
 		expectDense(t, got, want, 0, 0, 0)
@@ -209,9 +209,8 @@ func TestIndicesOfGridsHaveNoHeads(t *testing.T) {
 func TestVectorsAreTheirDenseTensor(t *testing.T) {
 	client := realClient(t)
 	for _, table := range []*pb.TableRef{counting(5, 3), counting(2, 5, 3)} {
-		spec := specOf(t, "shaw { left: 2 right: 2 } pair { query_length: 6 key_length: 8 "+
-			"alignment: ALIGNMENT_START }")
-		spec.GetShaw().Table = table
+		spec := specOf(t, "pair { query_length: 6 key_length: 8 alignment: ALIGNMENT_START }")
+		spec.Encoding = Shaw{Left: new(int64(2)), Right: new(int64(2)), Table: table}.Encoding()
 		got, err := AsToeplitz[float32](get(t, client, spec))
 		if err != nil {
 			t.Fatal(err)
@@ -265,10 +264,9 @@ func TestKeyRowIsItsDenseTensor(t *testing.T) {
 
 func TestGridsAreTheirDenseTensor(t *testing.T) {
 	client := realClient(t)
-	swin := specOf(t, "swin { window_height: 2 window_width: 4 num_heads: 3 }")
-	swin.GetSwin().Table = counting(21, 3)
-	beit := specOf(t, "beit { window_height: 2 window_width: 4 num_heads: 3 }")
-	beit.GetBeit().Table = counting(24, 3)
+	sides := []int32{2, 4}
+	swin := &pb.TensorSpec{Encoding: Swin{Window: sides, Table: counting(21, 3)}.Encoding()}
+	beit := &pb.TensorSpec{Encoding: Beit{Window: sides, Table: counting(24, 3)}.Encoding()}
 	some := proto.CloneOf(beit)
 	some.Extent = &pb.TensorSpec_Grid{Grid: &pb.GridExtent{Heads: &pb.Range{Begin: 1, End: 3}}}
 	for _, spec := range []*pb.TensorSpec{swin, beit, some} {
@@ -454,9 +452,9 @@ func TestResolvedRequestIsTheOneThatWasMade(t *testing.T) {
 func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 	const most = "9223372036854775807"
 	for _, text := range []string{
-		"", "alibi {}", "pair {}", "swin {}", "deberta {} pair {}", "rotary { head_dim: -3 }",
-		"learned_absolute {}", "shaw {} pair { heads {} }", "sinusoidal {} table {}",
-		"shaw { table { inline_table { shape: 3 } } }",
+		"", "alibi {}", "pair {}", "grid_relative {}", "deberta {} pair {}", "rotary { head_dim: -3 }",
+		"learned_absolute {}", "learned_relative {} pair { heads {} }", "sinusoidal {} table {}",
+		"learned_relative { vectors { inline_table { shape: 3 } } }",
 		"alibi {} output { form: FORM_TABLE }", "alibi {} output { form: FORM_BLOCK_TOEPLITZ_2D }",
 		"sinusoidal { dim: 1 } table { position_ids {} }",
 		"alibi { num_heads: -1 } pair { query_positions {} key_positions {} }",
@@ -471,7 +469,7 @@ func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 
 // A border with fewer heads than the numbers before it would be read beyond its end.
 func TestBorderHasTheHeadsOfThePartBeforeIt(t *testing.T) {
-	spec := specOf(t, "beit { window_height: 2 window_width: 3 table { name: 'w' } } grid {}")
+	spec := specOf(t, "grid_relative { window: [2, 3] class_token: true table { name: 'w' } } grid {}")
 	part := func(name string, form pb.Form, shape ...int64) *pb.TensorPart {
 		return &pb.TensorPart{Name: name, DataType: pb.DataType_DATA_TYPE_F32, Form: form,
 			Shape: shape}
@@ -500,7 +498,7 @@ func TestHeadsAreThoseThatTheRequestGives(t *testing.T) {
 		"tupe { relative_table {" + inline + turned + "} }":                      5,
 		"fire { output_weight {" + inline + "} }":                                5,
 		"fire { output_weight { inline_table { shape: 5 } } }":                   anyLength,
-		"swin { table { name: 'w' } }":                                           anyLength,
+		"grid_relative { table { name: 'w' } }":                                  anyLength,
 		"dynamic_position_bias {}":                                               anyLength,
 		"dynamic_position_bias { layers { weight { name: 'w' } } }":              anyLength,
 		"dynamic_position_bias { layers {} layers { weight {" + inline + "} } }": 5,

@@ -631,6 +631,60 @@ func (BeyondReach) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
 }
 
+// Sign of the distance between query i and key j.
+type RelativeSign int32
+
+const (
+	RelativeSign_RELATIVE_SIGN_UNSPECIFIED RelativeSign = 0
+	// j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
+	// wav2vec2-BERT).
+	RelativeSign_RELATIVE_SIGN_KEY_MINUS_QUERY RelativeSign = 1
+	// i - j: keys to the left are positive (transformers' relative_key of BERT,
+	// Transformer-XL).
+	RelativeSign_RELATIVE_SIGN_QUERY_MINUS_KEY RelativeSign = 2
+)
+
+// Enum value maps for RelativeSign.
+var (
+	RelativeSign_name = map[int32]string{
+		0: "RELATIVE_SIGN_UNSPECIFIED",
+		1: "RELATIVE_SIGN_KEY_MINUS_QUERY",
+		2: "RELATIVE_SIGN_QUERY_MINUS_KEY",
+	}
+	RelativeSign_value = map[string]int32{
+		"RELATIVE_SIGN_UNSPECIFIED":     0,
+		"RELATIVE_SIGN_KEY_MINUS_QUERY": 1,
+		"RELATIVE_SIGN_QUERY_MINUS_KEY": 2,
+	}
+)
+
+func (x RelativeSign) Enum() *RelativeSign {
+	p := new(RelativeSign)
+	*p = x
+	return p
+}
+
+func (x RelativeSign) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RelativeSign) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[10].Descriptor()
+}
+
+func (RelativeSign) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[10]
+}
+
+func (x RelativeSign) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RelativeSign.Descriptor instead.
+func (RelativeSign) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+}
+
 // Kernels of a distance.
 type KerpleKernel int32
 
@@ -667,11 +721,11 @@ func (x KerpleKernel) String() string {
 }
 
 func (KerpleKernel) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[10].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[11].Descriptor()
 }
 
 func (KerpleKernel) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[10]
+	return &file_attnbias_v1_encodings_proto_enumTypes[11]
 }
 
 func (x KerpleKernel) Number() protoreflect.EnumNumber {
@@ -680,7 +734,7 @@ func (x KerpleKernel) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use KerpleKernel.Descriptor instead.
 func (KerpleKernel) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
 }
 
 // Indices into relative embeddings; span is bucket_size, or max_position without
@@ -725,11 +779,11 @@ func (x DebertaTerm) String() string {
 }
 
 func (DebertaTerm) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[11].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[12].Descriptor()
 }
 
 func (DebertaTerm) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[11]
+	return &file_attnbias_v1_encodings_proto_enumTypes[12]
 }
 
 func (x DebertaTerm) Number() protoreflect.EnumNumber {
@@ -738,7 +792,7 @@ func (x DebertaTerm) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DebertaTerm.Descriptor instead.
 func (DebertaTerm) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
 // Treatment of far distances.
@@ -777,11 +831,11 @@ func (x DebertaEdge) String() string {
 }
 
 func (DebertaEdge) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[12].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[13].Descriptor()
 }
 
 func (DebertaEdge) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[12]
+	return &file_attnbias_v1_encodings_proto_enumTypes[13]
 }
 
 func (x DebertaEdge) Number() protoreflect.EnumNumber {
@@ -790,60 +844,6 @@ func (x DebertaEdge) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DebertaEdge.Descriptor instead.
 func (DebertaEdge) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
-}
-
-// Sign of the distance between query i and key j.
-type RelativeSign int32
-
-const (
-	RelativeSign_RELATIVE_SIGN_UNSPECIFIED RelativeSign = 0
-	// j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
-	// wav2vec2-BERT).
-	RelativeSign_RELATIVE_SIGN_KEY_MINUS_QUERY RelativeSign = 1
-	// i - j: keys to the left are positive (transformers' relative_key of BERT,
-	// Transformer-XL).
-	RelativeSign_RELATIVE_SIGN_QUERY_MINUS_KEY RelativeSign = 2
-)
-
-// Enum value maps for RelativeSign.
-var (
-	RelativeSign_name = map[int32]string{
-		0: "RELATIVE_SIGN_UNSPECIFIED",
-		1: "RELATIVE_SIGN_KEY_MINUS_QUERY",
-		2: "RELATIVE_SIGN_QUERY_MINUS_KEY",
-	}
-	RelativeSign_value = map[string]int32{
-		"RELATIVE_SIGN_UNSPECIFIED":     0,
-		"RELATIVE_SIGN_KEY_MINUS_QUERY": 1,
-		"RELATIVE_SIGN_QUERY_MINUS_KEY": 2,
-	}
-)
-
-func (x RelativeSign) Enum() *RelativeSign {
-	p := new(RelativeSign)
-	*p = x
-	return p
-}
-
-func (x RelativeSign) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (RelativeSign) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[13].Descriptor()
-}
-
-func (RelativeSign) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[13]
-}
-
-func (x RelativeSign) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use RelativeSign.Descriptor instead.
-func (RelativeSign) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
 }
 
@@ -873,11 +873,9 @@ type TensorSpec struct {
 	//	*TensorSpec_Fire
 	//	*TensorSpec_DynamicPositionBias
 	//	*TensorSpec_Deberta
-	//	*TensorSpec_Shaw
 	//	*TensorSpec_RelativeSinusoidal
-	//	*TensorSpec_Swin
+	//	*TensorSpec_GridRelative
 	//	*TensorSpec_SwinV2
-	//	*TensorSpec_Beit
 	//	*TensorSpec_Tupe
 	Encoding      isTensorSpec_Encoding `protobuf_oneof:"encoding"`
 	unknownFields protoimpl.UnknownFields
@@ -1079,15 +1077,6 @@ func (x *TensorSpec) GetDeberta() *Deberta {
 	return nil
 }
 
-func (x *TensorSpec) GetShaw() *Shaw {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Shaw); ok {
-			return x.Shaw
-		}
-	}
-	return nil
-}
-
 func (x *TensorSpec) GetRelativeSinusoidal() *RelativeSinusoidal {
 	if x != nil {
 		if x, ok := x.Encoding.(*TensorSpec_RelativeSinusoidal); ok {
@@ -1097,10 +1086,10 @@ func (x *TensorSpec) GetRelativeSinusoidal() *RelativeSinusoidal {
 	return nil
 }
 
-func (x *TensorSpec) GetSwin() *Swin {
+func (x *TensorSpec) GetGridRelative() *GridRelative {
 	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Swin); ok {
-			return x.Swin
+		if x, ok := x.Encoding.(*TensorSpec_GridRelative); ok {
+			return x.GridRelative
 		}
 	}
 	return nil
@@ -1110,15 +1099,6 @@ func (x *TensorSpec) GetSwinV2() *SwinV2 {
 	if x != nil {
 		if x, ok := x.Encoding.(*TensorSpec_SwinV2); ok {
 			return x.SwinV2
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetBeit() *Beit {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Beit); ok {
-			return x.Beit
 		}
 	}
 	return nil
@@ -1214,24 +1194,16 @@ type TensorSpec_Deberta struct {
 	Deberta *Deberta `protobuf:"bytes,28,opt,name=deberta,proto3,oneof"`
 }
 
-type TensorSpec_Shaw struct {
-	Shaw *Shaw `protobuf:"bytes,29,opt,name=shaw,proto3,oneof"`
-}
-
 type TensorSpec_RelativeSinusoidal struct {
 	RelativeSinusoidal *RelativeSinusoidal `protobuf:"bytes,30,opt,name=relative_sinusoidal,json=relativeSinusoidal,proto3,oneof"`
 }
 
-type TensorSpec_Swin struct {
-	Swin *Swin `protobuf:"bytes,34,opt,name=swin,proto3,oneof"`
+type TensorSpec_GridRelative struct {
+	GridRelative *GridRelative `protobuf:"bytes,34,opt,name=grid_relative,json=gridRelative,proto3,oneof"`
 }
 
 type TensorSpec_SwinV2 struct {
 	SwinV2 *SwinV2 `protobuf:"bytes,35,opt,name=swin_v2,json=swinV2,proto3,oneof"`
-}
-
-type TensorSpec_Beit struct {
-	Beit *Beit `protobuf:"bytes,36,opt,name=beit,proto3,oneof"`
 }
 
 type TensorSpec_Tupe struct {
@@ -1264,15 +1236,11 @@ func (*TensorSpec_DynamicPositionBias) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_Deberta) isTensorSpec_Encoding() {}
 
-func (*TensorSpec_Shaw) isTensorSpec_Encoding() {}
-
 func (*TensorSpec_RelativeSinusoidal) isTensorSpec_Encoding() {}
 
-func (*TensorSpec_Swin) isTensorSpec_Encoding() {}
+func (*TensorSpec_GridRelative) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_SwinV2) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Beit) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 
@@ -2123,27 +2091,33 @@ func (x *MultiAxisSinusoidal) GetAxisOffset() float64 {
 	return 0
 }
 
-// A learned scalar for every relative position (Huang et al. 2020).
+// A learned scalar or vector for every relative position (Shaw et al. 2018).
 //
-// `bias[h, i, j] = table[index(j - i), h]`. The index clips j - i to
-// [-left, right] and counts from -left. If symmetric, it is |j - i| clipped to
-// right.
+// `bias[h, i, j] = scalars[row, h]`, or `vector[i, j] = vectors[row]`. The row
+// clips j - i to [-left, right] and counts as `sign` has it. If symmetric, it is
+// |j - i| clipped to right. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with
+// `relative_key`.
 type LearnedRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Learned bias, a column for each head or one for all. Required with values
-	// `BIAS`.
-	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	// Types that are valid to be assigned to Rows:
+	//
+	//	*LearnedRelative_Scalars
+	//	*LearnedRelative_Vectors
+	Rows isLearnedRelative_Rows `protobuf_oneof:"rows"`
 	// Heads of the answer.
-	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Farthest relative position to the left with a row of its own. Required
 	// unless symmetric.
-	Left *int64 `protobuf:"varint,3,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	Left *int64 `protobuf:"varint,4,opt,name=left,proto3,oneof" json:"left,omitempty"`
 	// Farthest relative position to the right with a row of its own.
-	Right *int64 `protobuf:"varint,4,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Drops the sign of j - i.
-	Symmetric bool `protobuf:"varint,5,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
+	Right *int64 `protobuf:"varint,5,opt,name=right,proto3,oneof" json:"right,omitempty"`
+	// Drops the sign of j - i (Huang et al. 2020).
+	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
+	// Direction in which the table counts: its first row is j - i = -left, or
+	// i - j = -right.
+	Sign RelativeSign `protobuf:"varint,7,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Answer beyond left and right.
-	Beyond        BeyondReach `protobuf:"varint,6,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
+	Beyond        BeyondReach `protobuf:"varint,8,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2178,9 +2152,27 @@ func (*LearnedRelative) Descriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *LearnedRelative) GetTable() *TableRef {
+func (x *LearnedRelative) GetRows() isLearnedRelative_Rows {
 	if x != nil {
-		return x.Table
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *LearnedRelative) GetScalars() *TableRef {
+	if x != nil {
+		if x, ok := x.Rows.(*LearnedRelative_Scalars); ok {
+			return x.Scalars
+		}
+	}
+	return nil
+}
+
+func (x *LearnedRelative) GetVectors() *TableRef {
+	if x != nil {
+		if x, ok := x.Rows.(*LearnedRelative_Vectors); ok {
+			return x.Vectors
+		}
 	}
 	return nil
 }
@@ -2213,12 +2205,38 @@ func (x *LearnedRelative) GetSymmetric() bool {
 	return false
 }
 
+func (x *LearnedRelative) GetSign() RelativeSign {
+	if x != nil {
+		return x.Sign
+	}
+	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
+}
+
 func (x *LearnedRelative) GetBeyond() BeyondReach {
 	if x != nil {
 		return x.Beyond
 	}
 	return BeyondReach_BEYOND_REACH_UNSPECIFIED
 }
+
+type isLearnedRelative_Rows interface {
+	isLearnedRelative_Rows()
+}
+
+type LearnedRelative_Scalars struct {
+	// Learned bias, a column for each head or one for all.
+	Scalars *TableRef `protobuf:"bytes,1,opt,name=scalars,proto3,oneof"`
+}
+
+type LearnedRelative_Vectors struct {
+	// Learned vectors, for keys or for values; if heads differ, with a first axis
+	// of at most 65536 heads.
+	Vectors *TableRef `protobuf:"bytes,2,opt,name=vectors,proto3,oneof"`
+}
+
+func (*LearnedRelative_Scalars) isLearnedRelative_Rows() {}
+
+func (*LearnedRelative_Vectors) isLearnedRelative_Rows() {}
 
 // KERPLE (Chi et al. 2022), kernelised biases.
 //
@@ -2704,93 +2722,6 @@ func (x *Deberta) GetBucketRule() BucketRule {
 	return BucketRule_BUCKET_RULE_UNSPECIFIED
 }
 
-// A learned vector for every relative position (Shaw et al. 2018).
-//
-// `vector[i, j] = table[clip(j - i, -left, right) + left]`, for keys or for
-// values. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with `relative_key`.
-type Shaw struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Learned vectors; if heads differ, with a first axis of at most 65536 heads.
-	// Required with values `BIAS`.
-	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Farthest relative position to the left; the paper's k is both.
-	Left *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
-	// Farthest relative position to the right.
-	Right *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Answer beyond left and right.
-	Beyond BeyondReach `protobuf:"varint,4,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
-	// Direction in which the table counts: its first row is j - i = -left, or
-	// i - j = -right.
-	Sign          RelativeSign `protobuf:"varint,5,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Shaw) Reset() {
-	*x = Shaw{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Shaw) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Shaw) ProtoMessage() {}
-
-func (x *Shaw) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Shaw.ProtoReflect.Descriptor instead.
-func (*Shaw) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
-}
-
-func (x *Shaw) GetTable() *TableRef {
-	if x != nil {
-		return x.Table
-	}
-	return nil
-}
-
-func (x *Shaw) GetLeft() int64 {
-	if x != nil && x.Left != nil {
-		return *x.Left
-	}
-	return 0
-}
-
-func (x *Shaw) GetRight() int64 {
-	if x != nil && x.Right != nil {
-		return *x.Right
-	}
-	return 0
-}
-
-func (x *Shaw) GetBeyond() BeyondReach {
-	if x != nil {
-		return x.Beyond
-	}
-	return BeyondReach_BEYOND_REACH_UNSPECIFIED
-}
-
-func (x *Shaw) GetSign() RelativeSign {
-	if x != nil {
-		return x.Sign
-	}
-	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
-}
-
 // Sinusoids of relative positions (Dai et al. 2019).
 //
 // The vector of query i and key j is the row of Sinusoidal at position i - j,
@@ -2828,7 +2759,7 @@ type RelativeSinusoidal struct {
 
 func (x *RelativeSinusoidal) Reset() {
 	*x = RelativeSinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +2771,7 @@ func (x *RelativeSinusoidal) String() string {
 func (*RelativeSinusoidal) ProtoMessage() {}
 
 func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +2784,7 @@ func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelativeSinusoidal.ProtoReflect.Descriptor instead.
 func (*RelativeSinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RelativeSinusoidal) GetDim() int32 {
@@ -2926,41 +2857,52 @@ func (x *RelativeSinusoidal) GetCausal() bool {
 	return false
 }
 
-// Swin's relative position bias (Liu et al. 2021) inside a window.
+// Learned relative position bias in a window of a grid (Liu et al. 2021).
 //
 // For token i at row r_i, column c_i of a window of Wh by Ww:
 //
 //	bias[h, i, j] = table[index(i, j), h]
 //	index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
-type Swin struct {
+//
+// The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT,
+// EfficientFormer and TinyViT.
+type GridRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Rows Wh of tokens.
-	WindowHeight int32 `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
-	// Columns Ww of tokens.
-	WindowWidth int32 `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
+	// Sides of the window in tokens: rows Wh, columns Ww.
+	Window []int32 `protobuf:"varint,1,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Heads of the table.
-	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Learned bias. Required with values `BIAS`.
-	Table         *TableRef `protobuf:"bytes,4,opt,name=table,proto3" json:"table,omitempty"`
+	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// Learned bias, with `(2 Wh - 1)(2 Ww - 1)` rows, or `Wh Ww` if symmetric, and
+	// 3 more with a class token. Required with values `BIAS`.
+	Table *TableRef `protobuf:"bytes,3,opt,name=table,proto3" json:"table,omitempty"`
+	// Sign of both differences. With `KEY_MINUS_QUERY` the index has r_j - r_i and
+	// c_j - c_i (MaxViT and CoAtNet in TensorFlow).
+	Sign RelativeSign `protobuf:"varint,4,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
+	// Drops the signs: the index is `|r_i - r_j| Ww + |c_i - c_j|` (LeViT,
+	// EfficientFormer and TinyViT).
+	Symmetric bool `protobuf:"varint,5,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
+	// Adds a class token as token 0, before the window. The last rows of the table
+	// are class to token, token to class, class to class (BEiT).
+	ClassToken    bool `protobuf:"varint,6,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Swin) Reset() {
-	*x = Swin{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+func (x *GridRelative) Reset() {
+	*x = GridRelative{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Swin) String() string {
+func (x *GridRelative) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Swin) ProtoMessage() {}
+func (*GridRelative) ProtoMessage() {}
 
-func (x *Swin) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+func (x *GridRelative) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,37 +2913,51 @@ func (x *Swin) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Swin.ProtoReflect.Descriptor instead.
-func (*Swin) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
+// Deprecated: Use GridRelative.ProtoReflect.Descriptor instead.
+func (*GridRelative) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *Swin) GetWindowHeight() int32 {
+func (x *GridRelative) GetWindow() []int32 {
 	if x != nil {
-		return x.WindowHeight
+		return x.Window
 	}
-	return 0
+	return nil
 }
 
-func (x *Swin) GetWindowWidth() int32 {
-	if x != nil {
-		return x.WindowWidth
-	}
-	return 0
-}
-
-func (x *Swin) GetNumHeads() int32 {
+func (x *GridRelative) GetNumHeads() int32 {
 	if x != nil {
 		return x.NumHeads
 	}
 	return 0
 }
 
-func (x *Swin) GetTable() *TableRef {
+func (x *GridRelative) GetTable() *TableRef {
 	if x != nil {
 		return x.Table
 	}
 	return nil
+}
+
+func (x *GridRelative) GetSign() RelativeSign {
+	if x != nil {
+		return x.Sign
+	}
+	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
+}
+
+func (x *GridRelative) GetSymmetric() bool {
+	if x != nil {
+		return x.Symmetric
+	}
+	return false
+}
+
+func (x *GridRelative) GetClassToken() bool {
+	if x != nil {
+		return x.ClassToken
+	}
+	return false
 }
 
 // Swin-V2's continuous position bias (Liu et al. 2022).
@@ -3037,7 +2993,7 @@ type SwinV2 struct {
 
 func (x *SwinV2) Reset() {
 	*x = SwinV2{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +3005,7 @@ func (x *SwinV2) String() string {
 func (*SwinV2) ProtoMessage() {}
 
 func (x *SwinV2) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +3018,7 @@ func (x *SwinV2) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwinV2.ProtoReflect.Descriptor instead.
 func (*SwinV2) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SwinV2) GetWindowHeight() int32 {
@@ -3121,82 +3077,6 @@ func (x *SwinV2) GetOutputWeight() *TableRef {
 	return nil
 }
 
-// BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token.
-//
-// The class token is token 0, before the window, and has numbers of its own.
-type Beit struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Rows Wh of patches.
-	WindowHeight int32 `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
-	// Columns Ww of patches.
-	WindowWidth int32 `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
-	// Heads of the table.
-	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Learned bias, whose last rows are class to token, token to class, class to
-	// class. Required with values `BIAS`.
-	Table         *TableRef `protobuf:"bytes,4,opt,name=table,proto3" json:"table,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Beit) Reset() {
-	*x = Beit{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Beit) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Beit) ProtoMessage() {}
-
-func (x *Beit) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Beit.ProtoReflect.Descriptor instead.
-func (*Beit) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
-}
-
-func (x *Beit) GetWindowHeight() int32 {
-	if x != nil {
-		return x.WindowHeight
-	}
-	return 0
-}
-
-func (x *Beit) GetWindowWidth() int32 {
-	if x != nil {
-		return x.WindowWidth
-	}
-	return 0
-}
-
-func (x *Beit) GetNumHeads() int32 {
-	if x != nil {
-		return x.NumHeads
-	}
-	return 0
-}
-
-func (x *Beit) GetTable() *TableRef {
-	if x != nil {
-		return x.Table
-	}
-	return nil
-}
-
 // TUPE (Ke et al. 2020): untied absolute and relative position terms.
 //
 // Position 0 is the class token. The relative term has T5's bidirectional
@@ -3242,7 +3122,7 @@ type Tupe struct {
 
 func (x *Tupe) Reset() {
 	*x = Tupe{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3134,7 @@ func (x *Tupe) String() string {
 func (*Tupe) ProtoMessage() {}
 
 func (x *Tupe) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3147,7 @@ func (x *Tupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tupe.ProtoReflect.Descriptor instead.
 func (*Tupe) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Tupe) GetNumHeads() int32 {
@@ -3372,7 +3252,7 @@ var File_attnbias_v1_encodings_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\n" +
-	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xee\t\n" +
+	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xb5\t\n" +
 	"\n" +
 	"TensorSpec\x120\n" +
 	"\x05table\x18\x01 \x01(\v2\x18.attnbias.v1.TableExtentH\x00R\x05table\x12-\n" +
@@ -3393,12 +3273,10 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\bsandwich\x18\x19 \x01(\v2\x15.attnbias.v1.SandwichH\x01R\bsandwich\x12'\n" +
 	"\x04fire\x18\x1a \x01(\v2\x11.attnbias.v1.FireH\x01R\x04fire\x12V\n" +
 	"\x15dynamic_position_bias\x18\x1b \x01(\v2 .attnbias.v1.DynamicPositionBiasH\x01R\x13dynamicPositionBias\x120\n" +
-	"\adeberta\x18\x1c \x01(\v2\x14.attnbias.v1.DebertaH\x01R\adeberta\x12'\n" +
-	"\x04shaw\x18\x1d \x01(\v2\x11.attnbias.v1.ShawH\x01R\x04shaw\x12R\n" +
-	"\x13relative_sinusoidal\x18\x1e \x01(\v2\x1f.attnbias.v1.RelativeSinusoidalH\x01R\x12relativeSinusoidal\x12'\n" +
-	"\x04swin\x18\" \x01(\v2\x11.attnbias.v1.SwinH\x01R\x04swin\x12.\n" +
+	"\adeberta\x18\x1c \x01(\v2\x14.attnbias.v1.DebertaH\x01R\adeberta\x12R\n" +
+	"\x13relative_sinusoidal\x18\x1e \x01(\v2\x1f.attnbias.v1.RelativeSinusoidalH\x01R\x12relativeSinusoidal\x12@\n" +
+	"\rgrid_relative\x18\" \x01(\v2\x19.attnbias.v1.GridRelativeH\x01R\fgridRelative\x12.\n" +
 	"\aswin_v2\x18# \x01(\v2\x13.attnbias.v1.SwinV2H\x01R\x06swinV2\x12'\n" +
-	"\x04beit\x18$ \x01(\v2\x11.attnbias.v1.BeitH\x01R\x04beit\x12'\n" +
 	"\x04tupe\x18% \x01(\v2\x11.attnbias.v1.TupeH\x01R\x04tupeB\b\n" +
 	"\x06extentB\n" +
 	"\n" +
@@ -3560,15 +3438,19 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0e_max_timescaleB\r\n" +
 	"\v_axis_scaleB\v\n" +
 	"\t_axis_epsB\x0e\n" +
-	"\f_axis_offset\"\x9f\x03\n" +
-	"\x0fLearnedRelative\x12U\n" +
-	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB(\xa2\xbb\x18$J left + right + 1, num_heads or 1p\x01R\x05table\x12<\n" +
-	"\tnum_heads\x18\x02 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12:\n" +
-	"\x04left\x18\x03 \x01(\x03B!\xa2\xbb\x18\x1d\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAj\tsymmetricH\x00R\x04left\x88\x01\x01\x121\n" +
-	"\x05right\x18\x04 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAH\x01R\x05right\x88\x01\x01\x12\x1c\n" +
-	"\tsymmetric\x18\x05 \x01(\bR\tsymmetric\x12I\n" +
-	"\x06beyond\x18\x06 \x01(\x0e2\x18.attnbias.v1.BeyondReachB\x17\xa2\xbb\x18\x13\n" +
-	"\x11BEYOND_REACH_CLIPR\x06beyond:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
+	"\f_axis_offset\"\xeb\x04\n" +
+	"\x0fLearnedRelative\x12[\n" +
+	"\ascalars\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB(\xa2\xbb\x18$J left + right + 1, num_heads or 1p\x01H\x00R\ascalars\x12R\n" +
+	"\avectors\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB\x1f\xa2\xbb\x18\x1bJ\x15left + right + 1, dimp\x01x\x01H\x00R\avectors\x12G\n" +
+	"\tnum_heads\x18\x03 \x01(\x05B*\xa2\xbb\x18&\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\ascalarsj\avectorsp\x01R\bnumHeads\x12:\n" +
+	"\x04left\x18\x04 \x01(\x03B!\xa2\xbb\x18\x1d\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAj\tsymmetricH\x01R\x04left\x88\x01\x01\x121\n" +
+	"\x05right\x18\x05 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAH\x02R\x05right\x88\x01\x01\x12\x1c\n" +
+	"\tsymmetric\x18\x06 \x01(\bR\tsymmetric\x12]\n" +
+	"\x04sign\x18\a \x01(\x0e2\x19.attnbias.v1.RelativeSignB.\xa2\xbb\x18*\n" +
+	"\x1dRELATIVE_SIGN_KEY_MINUS_QUERYj\tsymmetricR\x04sign\x12I\n" +
+	"\x06beyond\x18\b \x01(\x0e2\x18.attnbias.v1.BeyondReachB\x17\xa2\xbb\x18\x13\n" +
+	"\x11BEYOND_REACH_CLIPR\x06beyond:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\x06\n" +
+	"\x04rowsB\a\n" +
 	"\x05_leftB\b\n" +
 	"\x06_right\"\xd3\x01\n" +
 	"\x06Kerple\x121\n" +
@@ -3626,17 +3508,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x11BUCKET_RULE_EXACTb\vbucket_sizeR\n" +
 	"bucketRule:\x10\xaa\xbb\x18\x04pairȻ\x18\x02\xe8\xbb\x18\x01B\x0e\n" +
 	"\f_bucket_sizeB\x0f\n" +
-	"\r_max_position\"\xf8\x02\n" +
-	"\x04Shaw\x12L\n" +
-	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB\x1f\xa2\xbb\x18\x1bJ\x15left + right + 1, dimp\x01x\x01R\x05table\x12/\n" +
-	"\x04left\x18\x02 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAH\x00R\x04left\x88\x01\x01\x121\n" +
-	"\x05right\x18\x03 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAH\x01R\x05right\x88\x01\x01\x12I\n" +
-	"\x06beyond\x18\x04 \x01(\x0e2\x18.attnbias.v1.BeyondReachB\x17\xa2\xbb\x18\x13\n" +
-	"\x11BEYOND_REACH_CLIPR\x06beyond\x12R\n" +
-	"\x04sign\x18\x05 \x01(\x0e2\x19.attnbias.v1.RelativeSignB#\xa2\xbb\x18\x1f\n" +
-	"\x1dRELATIVE_SIGN_KEY_MINUS_QUERYR\x04sign:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
-	"\x05_leftB\b\n" +
-	"\x06_right\"\xf7\x05\n" +
+	"\r_max_position\"\xf7\x05\n" +
 	"\x12RelativeSinusoidal\x12*\n" +
 	"\x03dim\x18\x01 \x01(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@x\x01R\x03dim\x126\n" +
 	"\x04base\x18\x02 \x01(\x01B\x1d\xa2\xbb\x18\x19\n" +
@@ -3660,12 +3532,16 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0e_min_timescaleB\x10\n" +
 	"\x0e_max_timescaleB\a\n" +
 	"\x05_leftB\b\n" +
-	"\x06_right\"\xb5\x02\n" +
-	"\x04Swin\x12;\n" +
-	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
-	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12<\n" +
-	"\tnum_heads\x18\x03 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12i\n" +
-	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefB<\xa2\xbb\x188J4(2 window_height - 1)(2 window_width - 1), num_headsp\x01R\x05table:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xa9\x05\n" +
+	"\x06_right\"\xf9\x02\n" +
+	"\fGridRelative\x120\n" +
+	"\x06window\x18\x01 \x03(\x05B\x18\xa2\xbb\x18\x14\x10\x01\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\x06window\x12<\n" +
+	"\tnum_heads\x18\x02 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12D\n" +
+	"\x05table\x18\x03 \x01(\v2\x15.attnbias.v1.TableRefB\x17\xa2\xbb\x18\x13J\x0frows, num_headsp\x01R\x05table\x12]\n" +
+	"\x04sign\x18\x04 \x01(\x0e2\x19.attnbias.v1.RelativeSignB.\xa2\xbb\x18*\n" +
+	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEYj\tsymmetricR\x04sign\x12\x1c\n" +
+	"\tsymmetric\x18\x05 \x01(\bR\tsymmetric\x12(\n" +
+	"\vclass_token\x18\x06 \x01(\bB\a\xa2\xbb\x18\x03\x88\x01\x01R\n" +
+	"classToken:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xa9\x05\n" +
 	"\x06SwinV2\x12;\n" +
 	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
 	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12B\n" +
@@ -3680,12 +3556,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"hiddenBias\x12U\n" +
 	"\routput_weight\x18\b \x01(\v2\x15.attnbias.v1.TableRefB\x19\xa2\xbb\x18\x15\x10\x01J\x11num_heads, hiddenR\foutputWeight:\f\xaa\xbb\x18\x04gridȻ\x18\x04B\x1b\n" +
 	"\x19_pretrained_window_heightB\x1a\n" +
-	"\x18_pretrained_window_width\"\xbd\x02\n" +
-	"\x04Beit\x12;\n" +
-	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
-	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12<\n" +
-	"\tnum_heads\x18\x03 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12m\n" +
-	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefB@\xa2\xbb\x18<J8(2 window_height - 1)(2 window_width - 1) + 3, num_headsp\x01R\x05table:\x10\xaa\xbb\x18\x04gridȻ\x18\x04л\x18\x01\"\xd4\b\n" +
+	"\x18_pretrained_window_width\"\xd4\b\n" +
 	"\x04Tupe\x12E\n" +
 	"\tnum_heads\x18\x01 \x01(\x05B(\xa2\xbb\x18$\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x0erelative_tablep\x01R\bnumHeads\x12p\n" +
 	"\x0erelative_table\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB2\xa2\xbb\x18.J*num_buckets + reset_class_token, num_headsp\x01R\rrelativeTable\x12@\n" +
@@ -3772,7 +3643,11 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\vBeyondReach\x12\x1c\n" +
 	"\x18BEYOND_REACH_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11BEYOND_REACH_CLIP\x10\x01\x12\x17\n" +
-	"\x13BEYOND_REACH_REFUSE\x10\x02*]\n" +
+	"\x13BEYOND_REACH_REFUSE\x10\x02*s\n" +
+	"\fRelativeSign\x12\x1d\n" +
+	"\x19RELATIVE_SIGN_UNSPECIFIED\x10\x00\x12!\n" +
+	"\x1dRELATIVE_SIGN_KEY_MINUS_QUERY\x10\x01\x12!\n" +
+	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEY\x10\x02*]\n" +
 	"\fKerpleKernel\x12\x1d\n" +
 	"\x19KERPLE_KERNEL_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11KERPLE_KERNEL_LOG\x10\x01\x12\x17\n" +
@@ -3785,11 +3660,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\vDebertaEdge\x12\x1c\n" +
 	"\x18DEBERTA_EDGE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DEBERTA_EDGE_MICROSOFT\x10\x01\x12\x13\n" +
-	"\x0fDEBERTA_EDGE_HF\x10\x02*s\n" +
-	"\fRelativeSign\x12\x1d\n" +
-	"\x19RELATIVE_SIGN_UNSPECIFIED\x10\x00\x12!\n" +
-	"\x1dRELATIVE_SIGN_KEY_MINUS_QUERY\x10\x01\x12!\n" +
-	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEY\x10\x02B3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
+	"\x0fDEBERTA_EDGE_HF\x10\x02B3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
 
 var (
 	file_attnbias_v1_encodings_proto_rawDescOnce sync.Once
@@ -3804,7 +3675,7 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 }
 
 var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
-var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(SinusoidalLayout)(0),       // 0: attnbias.v1.SinusoidalLayout
 	(BucketRule)(0),             // 1: attnbias.v1.BucketRule
@@ -3816,10 +3687,10 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(AnglePrecision)(0),         // 7: attnbias.v1.AnglePrecision
 	(MultiAxisLayout)(0),        // 8: attnbias.v1.MultiAxisLayout
 	(BeyondReach)(0),            // 9: attnbias.v1.BeyondReach
-	(KerpleKernel)(0),           // 10: attnbias.v1.KerpleKernel
-	(DebertaTerm)(0),            // 11: attnbias.v1.DebertaTerm
-	(DebertaEdge)(0),            // 12: attnbias.v1.DebertaEdge
-	(RelativeSign)(0),           // 13: attnbias.v1.RelativeSign
+	(RelativeSign)(0),           // 10: attnbias.v1.RelativeSign
+	(KerpleKernel)(0),           // 11: attnbias.v1.KerpleKernel
+	(DebertaTerm)(0),            // 12: attnbias.v1.DebertaTerm
+	(DebertaEdge)(0),            // 13: attnbias.v1.DebertaEdge
 	(*TensorSpec)(nil),          // 14: attnbias.v1.TensorSpec
 	(*Sinusoidal)(nil),          // 15: attnbias.v1.Sinusoidal
 	(*T5)(nil),                  // 16: attnbias.v1.T5
@@ -3835,23 +3706,21 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(*DynamicPositionBias)(nil), // 26: attnbias.v1.DynamicPositionBias
 	(*PositionMlpLayer)(nil),    // 27: attnbias.v1.PositionMlpLayer
 	(*Deberta)(nil),             // 28: attnbias.v1.Deberta
-	(*Shaw)(nil),                // 29: attnbias.v1.Shaw
-	(*RelativeSinusoidal)(nil),  // 30: attnbias.v1.RelativeSinusoidal
-	(*Swin)(nil),                // 31: attnbias.v1.Swin
-	(*SwinV2)(nil),              // 32: attnbias.v1.SwinV2
-	(*Beit)(nil),                // 33: attnbias.v1.Beit
-	(*Tupe)(nil),                // 34: attnbias.v1.Tupe
-	(*TableExtent)(nil),         // 35: attnbias.v1.TableExtent
-	(*PairExtent)(nil),          // 36: attnbias.v1.PairExtent
-	(*GridExtent)(nil),          // 37: attnbias.v1.GridExtent
-	(*Output)(nil),              // 38: attnbias.v1.Output
-	(*TableRef)(nil),            // 39: attnbias.v1.TableRef
+	(*RelativeSinusoidal)(nil),  // 29: attnbias.v1.RelativeSinusoidal
+	(*GridRelative)(nil),        // 30: attnbias.v1.GridRelative
+	(*SwinV2)(nil),              // 31: attnbias.v1.SwinV2
+	(*Tupe)(nil),                // 32: attnbias.v1.Tupe
+	(*TableExtent)(nil),         // 33: attnbias.v1.TableExtent
+	(*PairExtent)(nil),          // 34: attnbias.v1.PairExtent
+	(*GridExtent)(nil),          // 35: attnbias.v1.GridExtent
+	(*Output)(nil),              // 36: attnbias.v1.Output
+	(*TableRef)(nil),            // 37: attnbias.v1.TableRef
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	35, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	36, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	37, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
-	38, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	33, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	34, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	35, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
+	36, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
 	15, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
 	16, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
 	17, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
@@ -3865,62 +3734,59 @@ var file_attnbias_v1_encodings_proto_depIdxs = []int32{
 	25, // 14: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
 	26, // 15: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
 	28, // 16: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
-	29, // 17: attnbias.v1.TensorSpec.shaw:type_name -> attnbias.v1.Shaw
-	30, // 18: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
-	31, // 19: attnbias.v1.TensorSpec.swin:type_name -> attnbias.v1.Swin
-	32, // 20: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
-	33, // 21: attnbias.v1.TensorSpec.beit:type_name -> attnbias.v1.Beit
-	34, // 22: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
-	0,  // 23: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	39, // 24: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
-	1,  // 25: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
-	2,  // 26: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	39, // 27: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
-	3,  // 28: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
-	4,  // 29: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
-	5,  // 30: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
-	6,  // 31: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
-	7,  // 32: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	4,  // 33: attnbias.v1.Xpos.layout:type_name -> attnbias.v1.RotaryLayout
-	8,  // 34: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
-	39, // 35: attnbias.v1.LearnedRelative.table:type_name -> attnbias.v1.TableRef
+	29, // 17: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
+	30, // 18: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
+	31, // 19: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
+	32, // 20: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
+	0,  // 21: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	37, // 22: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	1,  // 23: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
+	2,  // 24: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
+	37, // 25: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	3,  // 26: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
+	4,  // 27: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	5,  // 28: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
+	6,  // 29: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
+	7,  // 30: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	4,  // 31: attnbias.v1.Xpos.layout:type_name -> attnbias.v1.RotaryLayout
+	8,  // 32: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
+	37, // 33: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
+	37, // 34: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
+	10, // 35: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
 	9,  // 36: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	10, // 37: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	39, // 38: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	39, // 39: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	39, // 40: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	39, // 41: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	11, // 37: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	37, // 38: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	37, // 39: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	37, // 40: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	37, // 41: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
 	27, // 42: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
-	39, // 43: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
-	39, // 44: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
-	39, // 45: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	39, // 46: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	11, // 47: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	12, // 48: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	37, // 43: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
+	37, // 44: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
+	37, // 45: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	37, // 46: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	12, // 47: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	13, // 48: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
 	1,  // 49: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
-	39, // 50: attnbias.v1.Shaw.table:type_name -> attnbias.v1.TableRef
-	9,  // 51: attnbias.v1.Shaw.beyond:type_name -> attnbias.v1.BeyondReach
-	13, // 52: attnbias.v1.Shaw.sign:type_name -> attnbias.v1.RelativeSign
-	0,  // 53: attnbias.v1.RelativeSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	13, // 54: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
-	39, // 55: attnbias.v1.Swin.table:type_name -> attnbias.v1.TableRef
-	39, // 56: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
-	39, // 57: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
-	39, // 58: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
-	39, // 59: attnbias.v1.Beit.table:type_name -> attnbias.v1.TableRef
-	39, // 60: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	39, // 61: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	39, // 62: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	39, // 63: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	39, // 64: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	39, // 65: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	39, // 66: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	39, // 67: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	68, // [68:68] is the sub-list for method output_type
-	68, // [68:68] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	0,  // 50: attnbias.v1.RelativeSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	10, // 51: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
+	37, // 52: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
+	10, // 53: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
+	37, // 54: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
+	37, // 55: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
+	37, // 56: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
+	37, // 57: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	37, // 58: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	37, // 59: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	37, // 60: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	37, // 61: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	37, // 62: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	37, // 63: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	37, // 64: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	65, // [65:65] is the sub-list for method output_type
+	65, // [65:65] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }
@@ -3947,11 +3813,9 @@ func file_attnbias_v1_encodings_proto_init() {
 		(*TensorSpec_Fire)(nil),
 		(*TensorSpec_DynamicPositionBias)(nil),
 		(*TensorSpec_Deberta)(nil),
-		(*TensorSpec_Shaw)(nil),
 		(*TensorSpec_RelativeSinusoidal)(nil),
-		(*TensorSpec_Swin)(nil),
+		(*TensorSpec_GridRelative)(nil),
 		(*TensorSpec_SwinV2)(nil),
-		(*TensorSpec_Beit)(nil),
 		(*TensorSpec_Tupe)(nil),
 	}
 	file_attnbias_v1_encodings_proto_msgTypes[1].OneofWrappers = []any{}
@@ -3961,21 +3825,23 @@ func file_attnbias_v1_encodings_proto_init() {
 	file_attnbias_v1_encodings_proto_msgTypes[5].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[6].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[7].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[8].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[8].OneofWrappers = []any{
+		(*LearnedRelative_Scalars)(nil),
+		(*LearnedRelative_Vectors)(nil),
+	}
 	file_attnbias_v1_encodings_proto_msgTypes[10].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[11].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[14].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[15].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[16].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[18].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
 			NumEnums:      14,
-			NumMessages:   21,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -114,7 +114,7 @@ type FieldRule struct {
 	// Ends the message that refuses a number.
 	Hint string `protobuf:"bytes,10,opt,name=hint,proto3" json:"hint,omitempty"`
 	// Fields next to this one, joined by "|", that give its value if it is not set:
-	// the columns of a "table", the rows of a "weight" or of the last layer's, the
+	// the columns of a table, the rows of a "weight" or of the last layer's, the
 	// length of a list. Of several lists it is the longest, if that is not 1.
 	GivenBy string `protobuf:"bytes,11,opt,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
 	// A field next to this one without which, or with which, this one has no
@@ -122,10 +122,11 @@ type FieldRule struct {
 	// 0.
 	OnlyWith string `protobuf:"bytes,12,opt,name=only_with,json=onlyWith,proto3" json:"only_with,omitempty"`
 	NotWith  string `protobuf:"bytes,13,opt,name=not_with,json=notWith,proto3" json:"not_with,omitempty"`
-	// Applies only to values BIAS; ignored with BUCKETS.
+	// Applies only to values BIAS; ignored with BUCKETS. BIAS requires one of the
+	// fields of a oneof of these.
 	OfBias bool `protobuf:"varint,14,opt,name=of_bias,json=ofBias,proto3" json:"of_bias,omitempty"`
 	// Determines the columns of an answer, its last axis: their number, or a table
-	// that has this many columns.
+	// that has this many columns, if it is set.
 	Columns bool `protobuf:"varint,15,opt,name=columns,proto3" json:"columns,omitempty"`
 	// Structure of an encoding while this field is set.
 	StructureIfSet Structure `protobuf:"varint,16,opt,name=structure_if_set,json=structureIfSet,proto3,enum=attnbias.v1.Structure" json:"structure_if_set,omitempty"`
@@ -335,14 +336,6 @@ var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	},
 	{
 		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
-		ExtensionType: (*bool)(nil),
-		Field:         50106,
-		Name:          "attnbias.v1.border",
-		Tag:           "varint,50106,opt,name=border",
-		Filename:      "attnbias/v1/options.proto",
-	},
-	{
-		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
 		ExtensionType: ([]string)(nil),
 		Field:         50108,
 		Name:          "attnbias.v1.parts",
@@ -392,18 +385,14 @@ var (
 	//
 	// optional attnbias.v1.Structure structure = 50105;
 	E_Structure = &file_attnbias_v1_options_proto_extTypes[5]
-	// An answer in a compact form has a border.
-	//
-	// optional bool border = 50106;
-	E_Border = &file_attnbias_v1_options_proto_extTypes[6]
 	// Names of the parts of a TABLE, in order. Default: "positions".
 	//
 	// repeated string parts = 50108;
-	E_Parts = &file_attnbias_v1_options_proto_extTypes[7]
+	E_Parts = &file_attnbias_v1_options_proto_extTypes[6]
 	// The encoding has values BUCKETS only.
 	//
 	// optional bool buckets_only = 50109;
-	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[8]
+	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[7]
 )
 
 var File_attnbias_v1_options_proto protoreflect.FileDescriptor
@@ -447,8 +436,7 @@ const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\x05takes\x12!.google.protobuf.EnumValueOptions\x18\xb7\x87\x03 \x03(\tR\x05takes:i\n" +
 	"\x12structure_of_value\x12!.google.protobuf.EnumValueOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\x10structureOfValue:9\n" +
 	"\x06extent\x12\x1f.google.protobuf.MessageOptions\x18\xb5\x87\x03 \x01(\tR\x06extent:W\n" +
-	"\tstructure\x12\x1f.google.protobuf.MessageOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\tstructure:9\n" +
-	"\x06border\x12\x1f.google.protobuf.MessageOptions\x18\xba\x87\x03 \x01(\bR\x06border:7\n" +
+	"\tstructure\x12\x1f.google.protobuf.MessageOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\tstructure:7\n" +
 	"\x05parts\x12\x1f.google.protobuf.MessageOptions\x18\xbc\x87\x03 \x03(\tR\x05parts:D\n" +
 	"\fbuckets_only\x12\x1f.google.protobuf.MessageOptions\x18\xbd\x87\x03 \x01(\bR\vbucketsOnlyB3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
 
@@ -481,16 +469,15 @@ var file_attnbias_v1_options_proto_depIdxs = []int32{
 	3,  // 4: attnbias.v1.structure_of_value:extendee -> google.protobuf.EnumValueOptions
 	4,  // 5: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
 	4,  // 6: attnbias.v1.structure:extendee -> google.protobuf.MessageOptions
-	4,  // 7: attnbias.v1.border:extendee -> google.protobuf.MessageOptions
-	4,  // 8: attnbias.v1.parts:extendee -> google.protobuf.MessageOptions
-	4,  // 9: attnbias.v1.buckets_only:extendee -> google.protobuf.MessageOptions
-	1,  // 10: attnbias.v1.rule:type_name -> attnbias.v1.FieldRule
-	0,  // 11: attnbias.v1.structure_of_value:type_name -> attnbias.v1.Structure
-	0,  // 12: attnbias.v1.structure:type_name -> attnbias.v1.Structure
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	10, // [10:13] is the sub-list for extension type_name
-	1,  // [1:10] is the sub-list for extension extendee
+	4,  // 7: attnbias.v1.parts:extendee -> google.protobuf.MessageOptions
+	4,  // 8: attnbias.v1.buckets_only:extendee -> google.protobuf.MessageOptions
+	1,  // 9: attnbias.v1.rule:type_name -> attnbias.v1.FieldRule
+	0,  // 10: attnbias.v1.structure_of_value:type_name -> attnbias.v1.Structure
+	0,  // 11: attnbias.v1.structure:type_name -> attnbias.v1.Structure
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	9,  // [9:12] is the sub-list for extension type_name
+	1,  // [1:9] is the sub-list for extension extendee
 	0,  // [0:1] is the sub-list for field type_name
 }
 
@@ -507,7 +494,7 @@ func file_attnbias_v1_options_proto_init() {
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_options_proto_rawDesc), len(file_attnbias_v1_options_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   1,
-			NumExtensions: 9,
+			NumExtensions: 8,
 			NumServices:   0,
 		},
 		GoTypes:           file_attnbias_v1_options_proto_goTypes,

@@ -129,18 +129,8 @@ T5 = attnbias.T5(
     table=np.arange(16, dtype=np.float32).reshape(8, 2) / 3,
 )
 SHAW = attnbias.Shaw(left=3, right=3, table=np.arange(28, dtype=np.float32).reshape(7, 4) / 3)
-SWIN = attnbias.Swin(
-    window_height=2,
-    window_width=3,
-    num_heads=2,
-    table=np.arange(30, dtype=np.float32).reshape(15, 2) / 3,
-)
-BEIT = attnbias.Beit(
-    window_height=2,
-    window_width=3,
-    num_heads=2,
-    table=np.arange(36, dtype=np.float32).reshape(18, 2) / 3,
-)
+SWIN = attnbias.Swin((2, 3), table=np.arange(30, dtype=np.float32).reshape(15, 2) / 3)
+BEIT = attnbias.Beit((2, 3), table=np.arange(36, dtype=np.float32).reshape(18, 2) / 3)
 ALIBI = attnbias.ALiBi(num_heads=4)
 ANSWERS: dict[str, tuple[attnbias.Encoding[Any], dict[str, Any]]] = {
     "table": (attnbias.Sinusoidal(dim=8), {"positions": (5, 40)}),

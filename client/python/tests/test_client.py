@@ -413,7 +413,7 @@ def table_info(name: str, **fields: Any) -> service_pb2.TableInfo:
         ({"shape": []}, r"table m has shape \[\], want lengths of at least 1"),
         ({"shape": [0, 1 << 62]}, r"table m has shape \[0, 4611686018427387904\], want lengths"),
         ({"shape": [2, -1]}, r"table m has shape \[2, -1\], want lengths"),
-        ({"spec": encodings_pb2.TensorSpec(shaw=encodings_pb2.Shaw(left=1))}, "table m has a spec"),
+        ({"spec": encodings_pb2.TensorSpec(learned_relative={"left": 1})}, "table m has a spec"),
     ],
 )
 def test_a_table_that_none_can_be_is_data_loss(
@@ -576,13 +576,13 @@ def test_an_answer_to_what_has_none_is_data_loss(
                 "alignment": "end",
             },
         ),
-        (attnbias.LearnedRelative(right=1, symmetric=True, table=np.zeros(2)), {"query_length": 1}),
+        (attnbias.LearnedRelative(1, symmetric=True, scalars=np.zeros(2)), {"query_length": 1}),
         (attnbias.Shaw(left=1, right=1, table=np.zeros(3)), {"query_length": 1}),
         (attnbias.LearnedAbsolute(table=np.zeros(())), {"positions": 1}),
         (attnbias.Rotary(head_dim=4, partial_rotary_factor=float("nan")), {"positions": 1}),
         (attnbias.Rotary(head_dim=4, partial_rotary_factor=float("inf")), {"positions": 1}),
         (attnbias.Sinusoidal(dim=1), {"positions": (-(1 << 63), (1 << 63) - 1)}),
-        (attnbias.Swin(window_height=-2, window_width=2), {}),
+        (attnbias.Swin((-2, 2)), {}),
     ],
     ids=str,
 )

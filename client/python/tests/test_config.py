@@ -371,7 +371,7 @@ def test_tables_have_the_names_of_a_checkpoint() -> None:
     assert without.table is None
     swin = from_config({"model_type": "swin", "window_size": 3, **SWIN}, checkpoint="m")
     assert swin["encoder.layers.1.blocks.1"] == Swin(
-        window_height=3, window_width=3, num_heads=4, table="m/encoder.layers.1.blocks.1"
+        (3, 3), num_heads=4, table="m/encoder.layers.1.blocks.1"
     )
     place = "encoder.layers.1.blocks.0"
     sizes = {"window_size": 6, "pretrained_window_sizes": [0, 12]}

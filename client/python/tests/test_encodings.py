@@ -67,7 +67,7 @@ def test_each_class_is_public() -> None:
 def test_extents_are_those_of_the_contract() -> None:
     assert attnbias.Sinusoidal.extent == "table"
     assert attnbias.T5.extent == "pair"
-    assert attnbias.Swin.extent == "grid"
+    assert attnbias.GridRelative.extent == "grid"
 
 
 def test_only_the_first_required_field_goes_by_place() -> None:

@@ -226,7 +226,7 @@ def test_alibi_key_row(real_client: attnbias.Client, variant: Any, anchor: int) 
 
 def test_grid_with_a_class_token(real_client: attnbias.Client, tmp_path: Path) -> None:
     table = np.random.default_rng(1).normal(size=(5 * 7 + 3, 2)).astype("f4")
-    beit = attnbias.Beit(window_height=3, window_width=4, num_heads=2, table=table)
+    beit = attnbias.Beit((3, 4), num_heads=2, table=table)
     got = real_client.get(beit)
     assert isinstance(got, attnbias.BlockToeplitz)
     np.testing.assert_array_equal(got.block.reshape(2, 35), table[34::-1].T, strict=True)
@@ -271,13 +271,13 @@ def numbers(*shape: int) -> npt.NDArray[np.float32]:
 FOUR_HEADS: dict[type[attnbias.Encoding], dict[str, Any]] = {
     attnbias.T5: {"bidirectional": True, "table": numbers(32, 4)},
     attnbias.ALiBi: {"slopes": [0.5, 0.25, 0.1, 0.2]},
-    attnbias.LearnedRelative: {"left": 3, "right": 3, "table": numbers(7, 4)},
+    attnbias.LearnedRelative: {"left": 3, "right": 3, "scalars": numbers(7, 4)},
     attnbias.Kerple: {"kernel": "log", "p": [1.0, 2.0, 3.0, 4.0], "a": [0.1]},
     attnbias.Fire: {"hidden_weight": numbers(5, 1), "output_weight": numbers(4, 5)},
     attnbias.DynamicPositionBias: {
         "layers": [attnbias.PositionMlpLayer(weight=numbers(*shape)) for shape in ((6, 1), (4, 6))]
     },
-    attnbias.Swin: {"window_height": 2, "window_width": 2, "table": numbers(9, 4)},
+    attnbias.GridRelative: {"window": (2, 2), "table": numbers(9, 4)},
     attnbias.SwinV2: {
         "window_height": 2,
         "window_width": 2,
@@ -285,7 +285,6 @@ FOUR_HEADS: dict[type[attnbias.Encoding], dict[str, Any]] = {
         "hidden_bias": numbers(5),
         "output_weight": numbers(4, 5),
     },
-    attnbias.Beit: {"window_height": 2, "window_width": 2, "table": numbers(12, 4)},
     attnbias.Tupe: {"relative_table": numbers(32, 4)},
 }
 

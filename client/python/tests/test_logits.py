@@ -334,7 +334,7 @@ def test_what_cannot_be_sent(client: attnbias.Client, arguments: Any, message: s
     [
         (
             attnbias.Shaw(left=1, right=1, table=random(3, DIM)),
-            "term: got an object of Shaw; want attnbias.ShawKeys",
+            "term: got an object of LearnedRelative; want attnbias.ShawKeys",
         ),
         (attnbias.ShawKeys, "term: got the class ShawKeys, not an instance"),
         ("shaw_keys", "term: got 'shaw_keys'"),

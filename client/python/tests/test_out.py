@@ -131,7 +131,7 @@ def test_tables_of_several_shapes_lie_in_one_axis(
         ("block", tensor_pb2.FORM_BLOCK_TOEPLITZ_2D, sequence(9).reshape(1, 3, 3)),
         ("border", tensor_pb2.FORM_TABLE, sequence(3).reshape(1, 3)),
     )
-    beit = attnbias.Beit(window_height=2, window_width=2, num_heads=1, table="w")
+    beit = attnbias.Beit((2, 2), num_heads=1, table="w")
     server.script = [payload.serve] * 2
     out = np.zeros(12, np.float32)
     assert client.get(beit, out=out) is out

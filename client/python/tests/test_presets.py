@@ -5,6 +5,7 @@ import copy
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 import attnbias
@@ -38,6 +39,23 @@ def test_a_preset_is_its_encoding(
     assert preset == attnbias.RelativeSinusoidal(dim=8, **fields)
 
 
+def test_presets_of_grids_are_their_encodings() -> None:
+    given: dict[str, Any] = {"window": (2, 3), "table": "w", "table_layout": "heads_buckets"}
+    assert attnbias.Swin(**given) == attnbias.GridRelative(**given)
+    assert attnbias.Beit(**given) == attnbias.GridRelative(class_token=True, **given)
+    assert attnbias.LeViT(**given) == attnbias.GridRelative(symmetric=True, **given)
+
+
+def test_shaws_table_is_vectors() -> None:
+    table = np.ones((3, 2))
+    preset = attnbias.Shaw(left=1, right=1, table=table)
+    assert preset == attnbias.LearnedRelative(1, left=1, vectors=table)
+    assert preset.has_vectors
+    scalars = attnbias.LearnedRelative(1, left=1, scalars=table)
+    assert not scalars.has_vectors
+    assert attnbias.Shaw(left=1, right=1) == attnbias.LearnedRelative(1, left=1)
+
+
 def test_all_are_exported_and_take_no_constants() -> None:
     for name in _presets.__all__:
         assert name in attnbias.__all__
@@ -53,6 +71,8 @@ def test_errors_have_the_presets_words(copied: Any) -> None:
     preset = copied(attnbias.XLNet(8, clamp_len=clamp))
     with pytest.raises(TypeError, match=r"^XLNet\.clamp_len: got 'far'"):
         preset.to_spec()
+    with pytest.raises(TypeError, match=r"^Shaw\.table: "):
+        copied(attnbias.Shaw(left=1, right=1, table=np.ones((3, 2), np.int8))).to_spec()
     with pytest.raises(ValueError, match=r"^TransformerXL\.dim: "):
         attnbias.TransformerXL(1 << 40).to_spec()
     with pytest.raises(ValueError, match=r"^relative_sinusoidal\.left: "):
@@ -68,6 +88,14 @@ def test_refusals_have_the_presets_words(real_client: attnbias.Client) -> None:
         real_client.get(attnbias.XLNet(8, clamp_len=0), **extent)
     assert refused.value.message.startswith("XLNet.clamp_len: ")
     assert refused.value.field_violations[0].field == "spec.relative_sinusoidal.left"
+    with pytest.raises(
+        attnbias.InvalidArgumentError, match=r": Shaw\.table: got shape \[4, 2\], want \[3 "
+    ):
+        real_client.get(attnbias.Shaw(left=1, right=1, table=np.ones((4, 2))), **extent)
+    with pytest.raises(
+        attnbias.InvalidArgumentError, match=r": Shaw\.table: not set, want exactly"
+    ):
+        real_client.get(attnbias.Shaw(left=1, right=1), **extent)
     with pytest.raises(
         attnbias.InvalidArgumentError, match=r"spec\.relative_sinusoidal\.left: got 0"
     ):

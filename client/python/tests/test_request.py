@@ -19,7 +19,7 @@ import attnbias
 from attnbias.v1 import encodings_pb2, tensor_pb2
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=4)
-SWIN = attnbias.Swin(window_height=2, window_width=3)
+SWIN = attnbias.Swin((2, 3))
 ALIBI = attnbias.ALiBi(num_heads=8)
 SIZE: dict[str, Any] = {"query_length": 4, "key_length": 6}
 WHOLE: dict[str, Any] = {"query_length": "4", "key_length": "6"}
@@ -151,7 +151,7 @@ def test_grids(options: dict[str, Any], want: dict[str, Any]) -> None:
 def test_a_grid_has_no_other_extent(option: str) -> None:
     options: dict[str, Any] = {option: 4}
     with pytest.raises(
-        ValueError, match=f"{option}: got a value, want none: swin takes queries, keys"
+        ValueError, match=f"{option}: got a value, want none: grid_relative takes queries, keys"
     ):
         attnbias.Request(SWIN, **options)
 
@@ -399,5 +399,5 @@ def test_what_is_asked_for_is_shown_on_one_line(asked: Any, shown: str) -> None:
 
 def test_a_torch_table_is_shown_by_its_shape() -> None:
     torch = pytest.importorskip("torch")
-    swin = attnbias.Swin(window_height=2, window_width=2, table=torch.ones(9, 4))
-    assert repr(swin) == "Swin(window_height=2, window_width=2, table=torch.float32[9, 4])"
+    swin = attnbias.Swin((2, 2), table=torch.ones(9, 4))
+    assert repr(swin) == "GridRelative(window=(2, 2), table=torch.float32[9, 4])"

@@ -381,7 +381,7 @@ def test_a_ring_shard_has_indices_of_its_whole(indices: Any) -> None:
 
 TABLE = np.random.default_rng(1).standard_normal((32, 6)).astype(np.float32)
 T5 = attnbias.T5(bidirectional=True, num_heads=6, table=TABLE)
-SWIN = attnbias.Swin(window_height=2, window_width=4, num_heads=6, table=TABLE[:21])
+SWIN = attnbias.Swin((2, 4), num_heads=6, table=TABLE[:21])
 # Each with what it is asked for. Of the last, no length divides by 2 or 4.
 PAIRS: list[tuple[attnbias.Encoding[Any], dict[str, Any]]] = [
     (T5, {"query_length": 8, "key_length": 12, "alignment": "end"}),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         assert_type(client.get(t5, query_length=4, key_length=4, causal=True), attnbias.Toeplitz)
         shaw = attnbias.Shaw(left=1, right=1, table=table)
         assert_type(client.get(shaw, query_length=4, key_length=4), attnbias.Toeplitz)
-        swin = attnbias.Swin(window_height=2, window_width=2, table=table)
+        swin = attnbias.Swin((2, 2), table=table)
         assert_type(client.get(swin), attnbias.BlockToeplitz)
         rotary = client.get(attnbias.Rotary(head_dim=4), positions=4)
         assert_type(rotary, attnbias.RotaryTables)

@@ -39,11 +39,11 @@ __all__ = [
     "T5",
     "ALiBi",
     "AbsoluteKeys",
-    "Beit",
     "Deberta",
     "DecomposedRelativePositions",
     "DynamicPositionBias",
     "Fire",
+    "GridRelative",
     "Kerple",
     "LearnedAbsolute",
     "LearnedRelative",
@@ -52,12 +52,10 @@ __all__ = [
     "RelativeSinusoidal",
     "Rotary",
     "Sandwich",
-    "Shaw",
     "ShawKeys",
     "ShawValues",
     "Sinusoidal",
     "SinusoidalDistances",
-    "Swin",
     "SwinV2",
     "Tupe",
     "Xpos",
@@ -462,26 +460,38 @@ class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedRelative(Encoding[Toeplitz]):
-    """A learned scalar for every relative position (Huang et al. 2020).
+    """A learned scalar or vector for every relative position (Shaw et al. 2018).
 
-    ``bias[h, i, j] = table[index(j - i), h]``. The index clips j - i to [-left, right] and counts
-    from -left. If symmetric, it is |j - i| clipped to right.
+    ``bias[h, i, j] = scalars[row, h]``, or ``vector[i, j] = vectors[row]``. The row clips j - i to
+    [-left, right] and counts as ``sign`` has it. If symmetric, it is |j - i| clipped to right.
+    Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with ``relative_key``.
 
-    A Toeplitz; ask with ``query_length`` and ``key_length``. With ``values="buckets"`` the answer
-    is indices, i32 without heads. ``table`` and ``num_heads`` need not be set then.
+    A Toeplitz, over vectors with ``vectors``; ask with ``query_length`` and ``key_length``. With
+    ``values="buckets"`` the answer is indices, i32 without heads. ``scalars`` and ``vectors`` and
+    ``num_heads`` need not be set then.
 
     Attributes:
         right: Farthest relative position to the right with a row of its own. In [0, 2^30 - 1].
-        table: Learned bias, a column for each head or one for all. Required with values "bias".
-            Shape ``[left + right + 1, num_heads or 1]``.
-        table_layout: Axes of ``table``.
+        scalars: Learned bias, a column for each head or one for all. Shape ``[left + right + 1,
+            num_heads or 1]``. Not with ``vectors``; values "bias" require one of them.
+        scalars_layout: Axes of ``scalars``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        num_heads: Heads of the answer. In [1, 65536]. Default: that of ``table``.
+        vectors: Learned vectors, for keys or for values; if heads differ, with a first axis of at
+            most 65536 heads. Shape ``[left + right + 1, dim]``. Not with ``scalars``; values "bias"
+            require one of them.
+        num_heads: Heads of the answer. In [1, 65536]. Default: that of ``scalars``. Not with
+            ``vectors``.
         left: Farthest relative position to the left with a row of its own. Required unless
             symmetric. In [0, 2^30 - 1]. Not with ``symmetric``.
-        symmetric: Drops the sign of j - i.
+        symmetric: Drops the sign of j - i (Huang et al. 2020).
+        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
+            -right. Not with ``symmetric``.
+            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
+              tensor2tensor, wav2vec2-BERT).
+            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
+              BERT, Transformer-XL).
         beyond: Answer beyond left and right.
             - "clip" (default): The farthest row.
             - "refuse": Fails with ``OutOfRangeError``.
@@ -491,11 +501,13 @@ class LearnedRelative(Encoding[Toeplitz]):
 
     right: int
     _: KW_ONLY
-    table: Any = None
-    table_layout: TableLayout | None = None
+    scalars: Any = None
+    scalars_layout: TableLayout | None = None
+    vectors: Any = None
     num_heads: int | None = None
     left: int | None = None
     symmetric: bool = False
+    sign: RelativeSign | None = None
     beyond: BeyondReach | None = None
 
 
@@ -666,42 +678,6 @@ class Deberta(Encoding[Toeplitz]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Shaw(Encoding[Toeplitz]):
-    """A learned vector for every relative position (Shaw et al. 2018).
-
-    ``vector[i, j] = table[clip(j - i, -left, right) + left]``, for keys or for values. Found in
-    wav2vec2-BERT, SeamlessM4T-v2 and BERT with ``relative_key``.
-
-    A Toeplitz over vectors; ask with ``query_length`` and ``key_length``. With ``values="buckets"``
-    the answer is indices, i32 without heads. ``table`` need not be set then.
-
-    Attributes:
-        left: Farthest relative position to the left; the paper's k is both. In [0, 2^30 - 1].
-        right: Farthest relative position to the right. In [0, 2^30 - 1].
-        table: Learned vectors; if heads differ, with a first axis of at most 65536 heads. Required
-            with values "bias". Shape ``[left + right + 1, dim]``.
-        beyond: Answer beyond left and right.
-            - "clip" (default): The farthest row.
-            - "refuse": Fails with ``OutOfRangeError``.
-        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
-            -right.
-            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
-              tensor2tensor, wav2vec2-BERT).
-            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
-              BERT, Transformer-XL).
-    """
-
-    field: ClassVar[str] = "shaw"
-
-    left: int
-    _: KW_ONLY
-    right: int
-    table: Any = None
-    beyond: BeyondReach | None = None
-    sign: RelativeSign | None = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class RelativeSinusoidal(Encoding[Toeplitz]):
     """Sinusoids of relative positions (Dai et al. 2019).
 
@@ -759,38 +735,52 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Swin(Encoding[BlockToeplitz]):
-    """Swin's relative position bias (Liu et al. 2021) inside a window.
+class GridRelative(Encoding[BlockToeplitz]):
+    """Learned relative position bias in a window of a grid (Liu et al. 2021).
 
     For token i at row r_i, column c_i of a window of Wh by Ww:
 
         bias[h, i, j] = table[index(i, j), h]
         index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 
-    A BlockToeplitz; ask without lengths, or for windows with ``queries``, ``keys`` and ``heads``.
-    With ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads`` and ``table``
-    need not be set then.
+    The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT, EfficientFormer and
+    TinyViT.
+
+    A BlockToeplitz, with a border if ``class_token``; ask without lengths, or for windows with
+    ``queries``, ``keys`` and ``heads``. With ``values="buckets"`` the answer is indices, i32
+    without heads. ``num_heads`` and ``table`` need not be set then.
 
     Attributes:
-        window_height: Rows Wh of tokens. In [1, 256].
-        window_width: Columns Ww of tokens. In [1, 256].
+        window: Sides of the window in tokens: rows Wh, columns Ww. Each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
-        table: Learned bias. Required with values "bias". Shape ``[(2 window_height - 1)(2
-            window_width - 1), num_heads]``.
+        table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows, or ``Wh Ww`` if symmetric, and 3
+            more with a class token. Required with values "bias". Shape ``[rows, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        sign: Sign of both differences. With "key_minus_query" the index has r_j - r_i and c_j - c_i
+            (MaxViT and CoAtNet in TensorFlow). Not with ``symmetric``.
+            - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
+              wav2vec2-BERT).
+            - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
+              relative_key of BERT, Transformer-XL).
+        symmetric: Drops the signs: the index is ``|r_i - r_j| Ww + |c_i - c_j|`` (LeViT,
+            EfficientFormer and TinyViT).
+        class_token: Adds a class token as token 0, before the window. The last rows of the table
+            are class to token, token to class, class to class (BEiT).
     """
 
-    field: ClassVar[str] = "swin"
+    field: ClassVar[str] = "grid_relative"
 
-    window_height: int
+    window: Sequence[int]
     _: KW_ONLY
-    window_width: int
     num_heads: int | None = None
     table: Any = None
     table_layout: TableLayout | None = None
+    sign: RelativeSign | None = None
+    symmetric: bool = False
+    class_token: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -830,39 +820,6 @@ class SwinV2(Encoding[BlockToeplitz]):
     num_heads: int | None = None
     pretrained_window_height: int | None = None
     pretrained_window_width: int | None = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Beit(Encoding[BlockToeplitz]):
-    """BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token.
-
-    The class token is token 0, before the window, and has numbers of its own.
-
-    A BlockToeplitz with a border; ask without lengths, or for windows with ``queries``, ``keys``
-    and ``heads``. With ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads``
-    and ``table`` need not be set then.
-
-    Attributes:
-        window_height: Rows Wh of patches. In [1, 256].
-        window_width: Columns Ww of patches. In [1, 256].
-        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
-        table: Learned bias, whose last rows are class to token, token to class, class to class.
-            Required with values "bias". Shape ``[(2 window_height - 1)(2 window_width - 1) + 3,
-            num_heads]``.
-        table_layout: Axes of ``table``.
-            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
-              torchscale).
-            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-    """
-
-    field: ClassVar[str] = "beit"
-
-    window_height: int
-    _: KW_ONLY
-    window_width: int
-    num_heads: int | None = None
-    table: Any = None
-    table_layout: TableLayout | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,6 +6,7 @@ The contract's own options (options.proto) describe each encoding, so this modul
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -163,7 +164,7 @@ class _Request:
             or self._options[options_pb2.buckets_only]
         )
         self._structure = self._options[options_pb2.structure]
-        self._has_border = self._options[options_pb2.border]
+        self._has_border = False
         for field, value in self._encoding.ListFields():
             rule = _rule_of(field)
             self._has_border |= rule.border_if_set
@@ -237,16 +238,18 @@ class _Request:
         if form == tensor_pb2.FORM_KEY_ROW:
             return (len(keys),)
         if form == tensor_pb2.FORM_BLOCK_TOEPLITZ_2D:
-            encoding = self._encoding
-            return (2 * encoding.window_height - 1, 2 * encoding.window_width - 1)
+            return [2 * side - 1 for side in self._sides()]
         return (len(queries), len(keys))
 
     def _tokens(self) -> int:
         """The tokens of a grid, and its class token."""
-        if "window_height" not in self._fields:
-            return 0
-        encoding = self._encoding
-        return int(encoding.window_height * encoding.window_width + self._has_border)
+        return math.prod(self._sides()) + self._has_border
+
+    def _sides(self) -> Sequence[int]:
+        """The rows and columns of a grid."""
+        if "window" in self._fields:
+            return tuple(self._encoding.window)
+        return [getattr(self._encoding, f"window_{side}", 0) for side in ("height", "width")]
 
     def _grid_axes(self) -> tuple[Axis, Axis]:
         extent, whole = self._spec.grid, range(self._tokens())
@@ -265,17 +268,22 @@ class _Request:
             _axis(extent, "key", "keys", 0),
         )
 
+    def _columns_field(self) -> Any:
+        """The number or the table that determines the columns of an answer; None if it has none."""
+        for name, field in self._fields.items():
+            is_given = field.message_type is None or self._encoding.HasField(name)
+            if is_given and _rule_of(field).columns:
+                return getattr(self._encoding, name)
+        return None
+
     def _columns(self) -> tuple[Length, ...]:
         """The last axis of an answer whose numbers have columns."""
-        if self._has_indices:
+        value = self._columns_field()
+        if self._has_indices or value is None:
             return ()
-        for name, field in self._fields.items():
-            if _rule_of(field).columns:
-                value = getattr(self._encoding, name)
-                if isinstance(value, tensor_pb2.TableRef):
-                    return (_shape_of(value)[-1],) if _shape_of(value) else (None,)
-                return (self._rotated(value),)
-        return ()
+        if isinstance(value, tensor_pb2.TableRef):
+            return (_shape_of(value)[-1],) if _shape_of(value) else (None,)
+        return (self._rotated(value),)
 
     def _rotated(self, columns: int) -> int:
         """The columns of a rotary table; of other tables, all of them."""
@@ -301,12 +309,13 @@ class _Request:
         window = self._head_window()
         if window is not None:
             return (len(window),), False
-        if "num_heads" in self._fields:
-            return (self._encoding.num_heads or self._given_heads() or None,), False
-        if "table" not in self._fields:
+        value = self._columns_field()
+        if isinstance(value, tensor_pb2.TableRef):
+            *heads, _rows, _columns = _shape_of(value) or (None, None)
+            return tuple(heads), not _shape_of(value)
+        if "num_heads" not in self._fields:
             return (), False
-        *heads, _rows, _columns = _shape_of(self._encoding.table) or (None, None)
-        return tuple(heads), not _shape_of(self._encoding.table)
+        return (self._encoding.num_heads or self._given_heads() or None,), False
 
     def _given_heads(self) -> int:
         """The heads of the tables or lists that take the place of num_heads; 0 if unknown."""
@@ -322,7 +331,7 @@ class _Request:
         rows, columns = _shape_of(table) or (0, 0)
         if table.layout == tensor_pb2.TABLE_LAYOUT_HEADS_BUCKETS:
             rows, columns = columns, rows
-        return columns if name.endswith("table") else rows
+        return rows if name.endswith("weight") else columns
 
 
 def _rule_of(field: Any) -> options_pb2.FieldRule:

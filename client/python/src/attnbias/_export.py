@@ -11,13 +11,12 @@ from attnbias._cache import key_of
 from attnbias._config import from_config
 from attnbias._encodings import (
     T5,
-    Beit,
     Deberta,
+    GridRelative,
     LearnedAbsolute,
+    LearnedRelative,
     MultiAxisSinusoidal,
     Rotary,
-    Shaw,
-    Swin,
     SwinV2,
 )
 from attnbias._request import Request
@@ -111,7 +110,7 @@ def _places(places: list[str]) -> str:
 
 
 def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | None) -> Wish:
-    if isinstance(encoding, (LearnedAbsolute, Shaw, Swin, SwinV2, Beit)):
+    if isinstance(encoding, (LearnedAbsolute, LearnedRelative, GridRelative, SwinV2)):
         return Wish(place, None, "its learned table is in the checkpoint")
     if isinstance(encoding, MultiAxisSinusoidal):
         return Wish(place, None, "axis_lengths are not in the configuration")

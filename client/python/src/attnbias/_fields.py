@@ -64,9 +64,9 @@ class Encoding(Fields, Generic[Compact]):
     """Its name in the contract's ``TensorSpec``."""
     extent: ClassVar[str]
     """Its field of the contract's extents: "table", "pair" or "grid"."""
-    vectors: ClassVar[bool]
-    """Pairs have vectors, in a last axis of columns; not with ``values="buckets"``."""
 
+    # Fields that determine the columns of an answer.
+    _columns: ClassVar[tuple[str, ...]]
     # Name of the preset that made this, and its arguments by their fields.
     _preset: tuple[str, Mapping[str, str]] = "", {}
 
@@ -74,8 +74,16 @@ class Encoding(Fields, Generic[Compact]):
         super().__init_subclass__()
         message: Any = encodings_pb2.TensorSpec.DESCRIPTOR.fields_by_name[cls.field].message_type
         cls.extent = message.GetOptions().Extensions[options_pb2.extent]
-        rules = [field.GetOptions().Extensions[options_pb2.rule] for field in message.fields]
-        cls.vectors = cls.extent == "pair" and any(rule.columns for rule in rules)
+        rules = {
+            each.name: each.GetOptions().Extensions[options_pb2.rule] for each in message.fields
+        }
+        cls._columns = tuple(name for name, rule in rules.items() if rule.columns)
+
+    @property
+    def has_vectors(self) -> bool:
+        """Pairs have vectors, in a last axis of columns; not with ``values="buckets"``."""
+        given = (getattr(self, name) is not None for name in self._columns)
+        return self.extent == "pair" and any(given)
 
     def to_spec(self) -> encodings_pb2.TensorSpec:
         """This encoding as a spec without extent.

@@ -4,14 +4,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attnbias._encodings import RelativeSinusoidal
+from attnbias._encodings import GridRelative, LearnedRelative, RelativeSinusoidal
 
 if TYPE_CHECKING:
-    from attnbias._choices import RelativeSign, SinusoidalLayout
+    from collections.abc import Sequence
 
-__all__ = ["Conformer", "SymmetricSinusoidal", "TransformerXL", "XLNet"]
+    from attnbias._choices import BeyondReach, RelativeSign, SinusoidalLayout, TableLayout
+
+__all__ = [
+    "Beit",
+    "Conformer",
+    "LeViT",
+    "Shaw",
+    "Swin",
+    "SymmetricSinusoidal",
+    "TransformerXL",
+    "XLNet",
+]
 
 
 def TransformerXL(  # noqa: N802
@@ -138,3 +149,120 @@ def SymmetricSinusoidal(  # noqa: N802
         symmetric=True,
     )
     return encoding._with_names("SymmetricSinusoidal", {})
+
+
+def Shaw(  # noqa: N802
+    right: int,
+    *,
+    left: int | None = None,
+    table: Any = None,
+    sign: RelativeSign | None = None,
+    beyond: BeyondReach | None = None,
+) -> LearnedRelative:
+    """Relative position representations (Shaw et al. 2018): learned vectors.
+
+    Keys and values have a table each. The paper's k is both ``left`` and ``right``.
+
+    A LearnedRelative with ``vectors``.
+
+    Args:
+        right: Farthest relative position to the right with a row of its own. In [0, 2^30 - 1].
+        left: Farthest relative position to the left with a row of its own. Required. In [0, 2^30 -
+            1].
+        table: Learned vectors; if heads differ, with a first axis of at most 65536 heads. Required
+            with values "bias". Shape ``[left + right + 1, dim]``.
+        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
+            -right.
+            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
+              tensor2tensor, wav2vec2-BERT).
+            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
+              BERT, Transformer-XL).
+        beyond: Answer beyond left and right.
+            - "clip" (default): The farthest row.
+            - "refuse": Fails with ``OutOfRangeError``.
+    """
+    encoding = LearnedRelative(right=right, left=left, vectors=table, sign=sign, beyond=beyond)
+    return encoding._with_names("Shaw", {"vectors": "table"})
+
+
+def Swin(  # noqa: N802
+    window: Sequence[int],
+    *,
+    num_heads: int | None = None,
+    table: Any = None,
+    table_layout: TableLayout | None = None,
+) -> GridRelative:
+    """Swin's relative position bias (Liu et al. 2021) inside a window.
+
+    A GridRelative.
+
+    Args:
+        window: Sides of the window in tokens: rows Wh, columns Ww. Each in [1, 256].
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows. Required with values "bias". Shape
+            ``[rows, num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+    """
+    encoding = GridRelative(
+        window=window, num_heads=num_heads, table=table, table_layout=table_layout
+    )
+    return encoding._with_names("Swin", {})
+
+
+def Beit(  # noqa: N802
+    window: Sequence[int],
+    *,
+    num_heads: int | None = None,
+    table: Any = None,
+    table_layout: TableLayout | None = None,
+) -> GridRelative:
+    """BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token.
+
+    A GridRelative with ``class_token=True``.
+
+    Args:
+        window: Sides of the window in tokens: rows Wh, columns Ww. Each in [1, 256].
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1) + 3`` rows. Required with values "bias".
+            Shape ``[rows, num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+    """
+    encoding = GridRelative(
+        window=window, num_heads=num_heads, table=table, table_layout=table_layout, class_token=True
+    )
+    return encoding._with_names("Beit", {})
+
+
+def LeViT(  # noqa: N802
+    window: Sequence[int],
+    *,
+    num_heads: int | None = None,
+    table: Any = None,
+    table_layout: TableLayout | None = None,
+) -> GridRelative:
+    """LeViT's attention bias (Graham et al. 2021): displacements without sign.
+
+    Found in EfficientFormer and TinyViT, too.
+
+    A GridRelative with ``symmetric=True``.
+
+    Args:
+        window: Sides of the window in tokens: rows Wh, columns Ww. Each in [1, 256].
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        table: Learned bias, with ``Wh Ww`` rows. Required with values "bias". Shape ``[rows,
+            num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+    """
+    encoding = GridRelative(
+        window=window, num_heads=num_heads, table=table, table_layout=table_layout, symmetric=True
+    )
+    return encoding._with_names("LeViT", {})

@@ -87,7 +87,7 @@ def _to_result(info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Reques
 
 def holds_vectors(part: TensorPart, request: Request | Piece) -> bool:
     """Whether the last axis of a part over pairs is the columns of vectors."""
-    return request.encoding.vectors and part.dtype.kind != "i"
+    return request.encoding.has_vectors and part.dtype.kind != "i"
 
 
 def _to_part(

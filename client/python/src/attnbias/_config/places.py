@@ -17,16 +17,14 @@ from attnbias._config.rotary import RotaryModel, rotary_places
 from attnbias._encodings import (
     T5,
     ALiBi,
-    Beit,
     Deberta,
     LearnedAbsolute,
     MultiAxisSinusoidal,
     Rotary,
-    Shaw,
     Sinusoidal,
-    Swin,
     SwinV2,
 )
+from attnbias._presets import Beit, Shaw, Swin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -240,12 +238,7 @@ def swin(config: ConfigFields, table: TableOf) -> Places:
     window = config.integer("window_size")
     num_heads = _of_stages(config, "num_attention_heads")
     places: Places = {
-        place: Swin(
-            window_height=window,
-            window_width=window,
-            num_heads=num_heads[stage],
-            table=table(place),
-        )
+        place: Swin((window, window), num_heads=num_heads[stage], table=table(place))
         for place, stage in _blocks(config).items()
     }
     if config.flag("use_absolute_embeddings"):
@@ -285,10 +278,7 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
         sites += _layers(config.count("num_hidden_layers"))
     places: Places = {
         place: Beit(
-            window_height=height,
-            window_width=width,
-            num_heads=config.count("num_attention_heads"),
-            table=table(place),
+            (height, width), num_heads=config.count("num_attention_heads"), table=table(place)
         )
         for place in sites
     }

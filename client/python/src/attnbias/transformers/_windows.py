@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 
-from attnbias._encodings import Beit, Swin
+from attnbias._presets import Beit, Swin
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers import _frozen
@@ -29,12 +30,10 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
     known = (SwinRelativePositionBias, BeitRelativePositionBias)
     for path, module in wanted.modules(known):
         table = module.relative_position_bias_table
-        (height, width), heads = module.window_size, table.shape[1]
+        window, heads = module.window_size, table.shape[1]
         kind = Beit if _is_beit(module) else Swin
-        request = Request(
-            kind(window_height=height, window_width=width, num_heads=heads, table=table)
-        )
-        tokens = height * width + 1 if _is_beit(module) else height * width
+        request = Request(kind(window, num_heads=heads, table=table))
+        tokens = math.prod(window) + _is_beit(module)
         spared = table.dtype.itemsize * heads * tokens**2
         reason = unreadable(table)
         if reason:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin, Swin-V2 and BEiT against transformers' own modules, with random weights."""
+"""GridRelative against transformers' own modules, with random weights, and against NumPy."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,10 @@ import torch
 from bits import Array, assert_same_bits, to_array
 from conftest import CommandLine
 from safetensors.numpy import load_file, save_file
-from swin_v2 import ROUNDINGS, assert_near_transformers, in_float64
-from transformers import BeitConfig, Swinv2Config
+from transformers import BeitConfig
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
+from transformers.models.levit.modeling_levit import LevitAttention
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
-from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
 import attnbias
 
@@ -28,12 +28,8 @@ def swin_module(num_heads: int, window: tuple[int, int]) -> SwinRelativePosition
     return module
 
 
-def swin_of(module: SwinRelativePositionBias) -> attnbias.Swin:
-    height, width = module.window_size
-    table = module.relative_position_bias_table
-    return attnbias.Swin(
-        window_height=height, window_width=width, num_heads=table.shape[1], table=table
-    )
+def swin_of(module: SwinRelativePositionBias) -> attnbias.GridRelative:
+    return attnbias.Swin(module.window_size, table=module.relative_position_bias_table)
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -57,8 +53,7 @@ def test_every_form_of_swin(
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_swin_index(client: attnbias.Client, window: tuple[int, int]) -> None:
-    height, width = window
-    encoding = attnbias.Swin(window_height=height, window_width=width)
+    encoding = attnbias.Swin(window)
     index = client.get(encoding, values="buckets", form="dense")
     want = swin_module(1, window).relative_position_index.numpy().astype(np.int32)
     assert_same_bits(index, want.reshape(index.shape))
@@ -98,12 +93,8 @@ def beit_bias(module: BeitRelativePositionBias, window: tuple[int, int]) -> Arra
         return to_array(module.relative_position_bias_table[index].permute(2, 0, 1))
 
 
-def beit_of(module: BeitRelativePositionBias) -> attnbias.Beit:
-    height, width = module.window_size
-    table = module.relative_position_bias_table
-    return attnbias.Beit(
-        window_height=height, window_width=width, num_heads=table.shape[1], table=table
-    )
+def beit_of(module: BeitRelativePositionBias) -> attnbias.GridRelative:
+    return attnbias.Beit(module.window_size, table=module.relative_position_bias_table)
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -132,7 +123,7 @@ def test_command_line(client: attnbias.Client, attnbias_cli: CommandLine, tmp_pa
     bias = client.get(beit_of(module))
     weights = tmp_path / "beit.safetensors"
     save_file({"table": to_array(module.relative_position_bias_table)}, weights)
-    fields = ["window_height=4", "window_width=4", "num_heads=3", f"table=@{weights}"]
+    fields = ["window=4,4", f"table=@{weights}"]
     both, border = tmp_path / "bias.safetensors", tmp_path / "border.npy"
     attnbias_cli("get", "beit", *fields, "--out", both)
     attnbias_cli("get", "beit", *fields, "--out", border, "--part", "border")
@@ -145,61 +136,72 @@ def test_command_line(client: attnbias.Client, attnbias_cli: CommandLine, tmp_pa
     assert_same_bits(np.load(first), bias.dense()[1:, :1])
 
 
-def swin_v2_module(
-    num_heads: int, window: tuple[int, int], pretrained: tuple[int, int]
-) -> Swinv2SelfAttention:
-    torch.manual_seed(num_heads)
-    module = Swinv2SelfAttention(Swinv2Config(), num_heads, num_heads, window, pretrained)
-    for parameter in module.continuous_position_bias_mlp.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return module
+@pytest.mark.parametrize("side", [1, 2, 5, 14])
+def test_levit(client: attnbias.Client, side: int) -> None:
+    module = LevitAttention(4, 2, 3, 2, side)
+    torch.nn.init.normal_(module.attention_biases)
+    want = to_array(module.get_attention_biases(torch.device("cpu")))
+    table = module.attention_biases
+    encoding = attnbias.LeViT((side, side), table=table, table_layout="heads_buckets")
+    assert_same_bits(client.get(encoding).dense(), want)
+    index = client.get(attnbias.LeViT((side, side)), values="buckets").dense()
+    assert_same_bits(index, to_array(module.attention_bias_idxs).astype(np.int32))
 
 
-def swin_v2_of(module: Swinv2SelfAttention, **fields: Any) -> attnbias.SwinV2:
-    hidden, _, output = module.continuous_position_bias_mlp
-    height, width = module.window_size
-    return attnbias.SwinV2(
-        window_height=height,
-        window_width=width,
-        num_heads=module.num_attention_heads,
-        hidden_weight=hidden.weight,
-        hidden_bias=hidden.bias,
-        output_weight=output.weight,
-        **fields,
-    )
+SIGNS: Any = [
+    {},
+    {"sign": "query_minus_key"},
+    {"sign": "key_minus_query"},
+    {"symmetric": True},
+]
 
 
-@pytest.mark.parametrize(
-    ("window", "pretrained"),
-    [((8, 8), (0, 0)), ((16, 16), (8, 8)), ((3, 5), (12, 6)), ((1, 1), (0, 0)), ((7, 7), (0, 0))],
-)
-@pytest.mark.parametrize("num_heads", [1, 4, 32])
-def test_swin_v2(
-    client: attnbias.Client,
-    num_heads: int,
-    window: tuple[int, int],
-    pretrained: tuple[int, int],
+def of_pairs(window: tuple[int, int], table: Array, fields: Any) -> Array:
+    """The bias of each head and pair, from a table whose two first axes are displacements."""
+    height, width = window
+    tokens = list(product(range(height), range(width)))
+    bias = np.empty((table.shape[-1], len(tokens), len(tokens)), table.dtype)
+    for (i, query), (j, key) in product(enumerate(tokens), repeat=2):
+        down, right = query[0] - key[0], query[1] - key[1]
+        if fields.get("symmetric"):
+            bias[:, i, j] = table[abs(down), abs(right)]
+        elif fields.get("sign") == "key_minus_query":
+            bias[:, i, j] = table[height - 1 - down, width - 1 - right]
+        else:
+            bias[:, i, j] = table[height - 1 + down, width - 1 + right]
+    return bias
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("fields", SIGNS)
+@pytest.mark.parametrize("class_token", [False, True])
+def test_signs_and_class_token(
+    client: attnbias.Client, window: tuple[int, int], fields: Any, class_token: bool
 ) -> None:
-    module = swin_v2_module(num_heads, window, pretrained)
-    fields = {}
-    if pretrained[0]:
-        fields = {
-            "pretrained_window_height": pretrained[0],
-            "pretrained_window_width": pretrained[1],
-        }
-    encoding = swin_v2_of(module, **fields)
-    sides = pretrained if pretrained[0] else window
-    exact, moves = in_float64(module, sides)
-    mirrored = client.get(encoding, data_type="f64").block[:, ::-1, ::-1]
-    error = np.abs(mirrored.transpose(1, 2, 0) - exact)
-    assert (error <= ROUNDINGS * 2.0**-53 * (moves + 16)).all()
-    assert_near_transformers(client.get(encoding), module, sides)
+    sides = window if fields.get("symmetric") else [2 * side - 1 for side in window]
+    rows = np.random.default_rng(5).normal(size=(sides[0] * sides[1] + 3, 2)).astype("f4")
+    inside = of_pairs(window, rows[:-3].reshape(*sides, 2), fields)
+    want = inside
+    if class_token:
+        want = np.pad(inside, ((0, 0), (1, 0), (1, 0)))
+        want[:, 0, 1:], want[:, 1:, 0] = rows[-3][:, None], rows[-2][:, None]
+        want[:, 0, 0] = rows[-1]
+    table = rows if class_token else rows[:-3]
+    encoding = attnbias.GridRelative(window, table=table, class_token=class_token, **fields)
+    assert_same_bits(client.get(encoding).dense(), want)
+    assert_same_bits(client.get(encoding, form="dense"), want)
 
 
-def test_a_pretrained_side_of_one_has_no_coordinates(client: attnbias.Client) -> None:
-    """transformers' are infinite or NaN there; the server refuses it."""
-    module = swin_v2_module(2, (4, 4), (1, 1))
-    assert not np.isfinite(to_array(module.relative_coords_table)).any()
-    encoding = swin_v2_of(module, pretrained_window_height=1, pretrained_window_width=1)
-    with pytest.raises(attnbias.InvalidArgumentError, match="pretrained_window_height"):
-        client.get(encoding)
+def test_refusals_name_the_arguments(client: attnbias.Client) -> None:
+    table = np.zeros((9, 2), np.float32)
+    for encoding, words in (
+        (attnbias.LeViT((2, 2, 2)), r"LeViT\.window: got 3 numbers, want 2, rows and columns"),
+        (attnbias.Swin((2, 0)), r"Swin\.window\[1\]: got 0, want an integer in \[1, 256\]"),
+        (attnbias.LeViT((2, 2), table=table), r"LeViT\.table: got shape \[9, 2\], want \[4 rows "),
+        (
+            attnbias.GridRelative((2, 2), table=table, symmetric=True, sign="key_minus_query"),
+            r"grid_relative\.sign: got KEY_MINUS_QUERY, want none: symmetric is set",
+        ),
+    ):
+        with pytest.raises(attnbias.InvalidArgumentError, match=words):
+            client.get(encoding)

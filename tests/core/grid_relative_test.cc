@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Swin's and BEiT's biases: the published index matrices, gathers of random
+// Learned biases of grids: the published index matrices, gathers of random
 // tables, and the laws of grids and borders through the engine.
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
 #include "tests/testing/engine_harness.h"
 #include "tests/testing/filled.h"
 
-namespace attnbias::swin_test {
+namespace attnbias::grid_relative_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -19,25 +20,28 @@ using ::testing::ElementsAreArray;
 
 constexpr int64_t kHeads = 3;
 
-template <typename Message>
-Message Window(int height, int width) {
-  Message spec;
-  spec.set_window_height(height);
-  spec.set_window_width(width);
-  return spec;
+v1::GridRelative Window(int height, int width, const std::string& rest = "") {
+  return Parse<v1::GridRelative>(
+      absl::StrCat("window: [", height, ", ", width, "] ", rest));
 }
 
-v1::Swin Swin(int height, int width) {
-  auto spec = Window<v1::Swin>(height, width);
+v1::GridRelative Swin(int height, int width) {
+  v1::GridRelative spec = Window(height, width);
   *spec.mutable_table() =
       RandomRef({(2 * height - 1) * (2 * width - 1), kHeads}, 5);
   return spec;
 }
 
-v1::Beit Beit(int height, int width) {
-  auto spec = Window<v1::Beit>(height, width);
+v1::GridRelative Beit(int height, int width) {
+  v1::GridRelative spec = Window(height, width, "class_token: true");
   *spec.mutable_table() =
       RandomRef({(2 * height - 1) * (2 * width - 1) + 3, kHeads}, 6);
+  return spec;
+}
+
+v1::GridRelative LeVit(int height, int width) {
+  v1::GridRelative spec = Window(height, width, "symmetric: true");
+  *spec.mutable_table() = RandomRef({height * width, kHeads}, 7);
   return spec;
 }
 
@@ -51,13 +55,13 @@ std::vector<double> Indices(const Encoding& encoding) {
   return EngineHarness().Numbers(WithOutput(Dense(encoding), kBuckets));
 }
 
-TEST(Swin, IndexMatricesAreThePublishedOnes) {
-  EXPECT_THAT(Indices(Window<v1::Swin>(2, 2)),
+TEST(GridRelative, IndexMatricesAreThePublishedOnes) {
+  EXPECT_THAT(Indices(Window(2, 2)),
               ElementsAre(4, 3, 1, 0, 5, 4, 2, 1, 7, 6, 4, 3, 8, 7, 5, 4));
-  std::vector<double> row = Indices(Window<v1::Swin>(2, 3));
+  std::vector<double> row = Indices(Window(2, 3));
   row.resize(6);
   EXPECT_THAT(row, ElementsAre(7, 6, 5, 2, 1, 0));
-  const std::vector<double> seven = Indices(Window<v1::Swin>(7, 7));
+  const std::vector<double> seven = Indices(Window(7, 7));
   ASSERT_EQ(seven.size(), 49 * 49);
   EXPECT_EQ(seven[0], 84);
   EXPECT_EQ(seven[48], 0);
@@ -66,17 +70,38 @@ TEST(Swin, IndexMatricesAreThePublishedOnes) {
   EXPECT_EQ(seven[7], 71);
 }
 
-TEST(Beit, IndexMatrixIsThePublishedOne) {
-  EXPECT_THAT(Indices(Window<v1::Beit>(2, 2)), ElementsAre(11, 9, 9, 9, 9,  //
-                                                           10, 4, 3, 1, 0,  //
-                                                           10, 5, 4, 2, 1,  //
-                                                           10, 7, 6, 4, 3,  //
-                                                           10, 8, 7, 5, 4));
+TEST(GridRelative, SignReversesBothAxes) {
+  EXPECT_THAT(Indices(Window(2, 2, "sign: RELATIVE_SIGN_KEY_MINUS_QUERY")),
+              ElementsAre(4, 5, 7, 8, 3, 4, 6, 7, 1, 2, 4, 5, 0, 1, 3, 4));
 }
 
-TEST(Beit, CompactIndicesAreABlockAndABorderWithoutHeads) {
+TEST(GridRelative, SymmetricIndicesAreOfMagnitudes) {
+  EXPECT_THAT(Indices(Window(2, 3, "symmetric: true")),
+              ElementsAre(0, 1, 2, 3, 4, 5,  //
+                          1, 0, 1, 4, 3, 4,  //
+                          2, 1, 0, 5, 4, 3,  //
+                          3, 4, 5, 0, 1, 2,  //
+                          4, 3, 4, 1, 0, 1,  //
+                          5, 4, 3, 2, 1, 0));
+  EXPECT_THAT(Indices(Window(1, 2, "symmetric: true class_token: true")),
+              ElementsAre(4, 2, 2,  //
+                          3, 0, 1,  //
+                          3, 1, 0));
+}
+
+TEST(GridRelative, ClassTokenHasThePublishedIndices) {
+  EXPECT_THAT(Indices(Window(2, 2, "class_token: true")),
+              ElementsAre(11, 9, 9, 9, 9,  //
+                          10, 4, 3, 1, 0,  //
+                          10, 5, 4, 2, 1,  //
+                          10, 7, 6, 4, 3,  //
+                          10, 8, 7, 5, 4));
+}
+
+TEST(GridRelative, CompactIndicesAreABlockAndABorderWithoutHeads) {
   EngineHarness engine;
-  const v1::TensorSpec spec = WithOutput(Window<v1::Beit>(2, 2), kBuckets);
+  const v1::TensorSpec spec =
+      WithOutput(Window(2, 2, "class_token: true"), kBuckets);
   const PlanPtr plan = engine.Plan(spec);
   ASSERT_EQ(plan->parts().size(), 2);
   EXPECT_THAT(plan->parts()[0].shape, ElementsAre(3, 3));
@@ -85,8 +110,8 @@ TEST(Beit, CompactIndicesAreABlockAndABorderWithoutHeads) {
               ElementsAre(8, 7, 6, 5, 4, 3, 2, 1, 0, 9, 10, 11));
 }
 
-TEST(Swin, BiasIsTheTablesRowOfTheIndexRoundedOnce) {
-  const v1::Swin swin = Swin(3, 4);
+TEST(GridRelative, BiasIsTheTablesRowOfTheIndexRoundedOnce) {
+  const v1::GridRelative swin = Swin(3, 4);
   const Table table = TableAt(swin.table());
   const std::vector<double> indices = Indices(swin);
   for (const double scale : {1.0, 1 / 3.0}) {
@@ -107,15 +132,16 @@ TEST(Swin, BiasIsTheTablesRowOfTheIndexRoundedOnce) {
   }
 }
 
-TEST(Beit, BiasIsTheTablesRowOfTheIndex) {
-  const v1::Beit beit = Beit(3, 2);
-  const Table table = TableAt(beit.table());
-  const std::vector<double> got = EngineHarness().Numbers(Dense(beit));
-  const std::vector<double> indices = Indices(beit);
-  ASSERT_EQ(got.size(), kHeads * indices.size());
-  for (size_t at = 0; at < got.size(); ++at) {
-    const auto row = static_cast<int64_t>(indices[at % indices.size()]);
-    ASSERT_EQ(got[at], table.At(row, at / indices.size())) << at;
+TEST(GridRelative, BiasIsTheTablesRowOfTheIndex) {
+  for (const v1::GridRelative& spec : {Beit(3, 2), LeVit(3, 2)}) {
+    const Table table = TableAt(spec.table());
+    const std::vector<double> got = EngineHarness().Numbers(Dense(spec));
+    const std::vector<double> indices = Indices(spec);
+    ASSERT_EQ(got.size(), kHeads * indices.size());
+    for (size_t at = 0; at < got.size(); ++at) {
+      const auto row = static_cast<int64_t>(indices[at % indices.size()]);
+      ASSERT_EQ(got[at], table.At(row, at / indices.size())) << at;
+    }
   }
 }
 
@@ -135,7 +161,7 @@ double FromCompact(const std::vector<double>& numbers, const Grid& grid,
                  columns + grid.width - 1];
 }
 
-// Both encodings, small and of more tokens than a slice is worth.
+// Each kind, small and of more tokens than a slice is worth.
 struct GridCase {
   const char* name;
   v1::TensorSpec encoding;
@@ -151,6 +177,7 @@ std::vector<GridCase> GridCases() {
     const auto width = static_cast<int>(grid.width);
     cases.push_back({"swin", SpecOf(Swin(height, width)), grid, false});
     cases.push_back({"beit", SpecOf(Beit(height, width)), grid, true});
+    cases.push_back({"levit", SpecOf(LeVit(height, width)), grid, false});
   }
   return cases;
 }
@@ -255,22 +282,35 @@ TEST(Grids, AbsentExtentAndWindowsMeanAll) {
 }
 
 TEST(Grids, RefuseTablesOfAnotherWindow) {
-  v1::Swin bare = Window<v1::Swin>(2, 2);
-  bare.set_num_heads(kHeads);
-  EXPECT_THAT(RefusalOf(bare),
-              IsInvalid("swin.table: not set, want a table of [9 displacements "
+  EXPECT_THAT(RefusalOf(Window(2, 2, "num_heads: 3")),
+              IsInvalid("grid_relative.table: not set, want a table of [9 rows "
                         "(2 Wh - 1)(2 Ww - 1), 3 heads (num_heads)], or values "
                         "BUCKETS"));
-  v1::Swin wide = Swin(2, 2);
-  wide.set_window_width(3);
-  EXPECT_THAT(RefusalOf(wide),
-              IsInvalid("swin.table: got shape [9, 3], want [15 displacements "
-                        "(2 Wh - 1)(2 Ww - 1), 3 heads (num_heads)]"));
-  v1::Beit without_class = Beit(2, 2);
-  *without_class.mutable_table() = Swin(2, 2).table();
-  EXPECT_THAT(RefusalOf(without_class),
-              IsInvalid("beit.table: got shape [9, 3], want [12 displacements "
-                        "(2 Wh - 1)(2 Ww - 1) + 3, 3 heads (num_heads)]"));
+  const auto refusal_of = [](const std::string& rest) {
+    v1::GridRelative spec = Window(2, 3, rest);
+    *spec.mutable_table() = RandomRef({9, kHeads}, 5);
+    return RefusalOf(spec);
+  };
+  const std::string got = "grid_relative.table: got shape [9, 3], want ";
+  EXPECT_THAT(refusal_of(""), IsInvalid(got + "[15 rows (2 Wh - 1)(2 Ww - 1), "
+                                              "3 heads (num_heads)]"));
+  EXPECT_THAT(refusal_of("class_token: true"),
+              IsInvalid(got + "[18 rows (2 Wh - 1)(2 Ww - 1) + 3, "));
+  EXPECT_THAT(refusal_of("symmetric: true"),
+              IsInvalid(got + "[6 rows Wh Ww, "));
+}
+
+TEST(Grids, RefuseOtherNumbersOfSides) {
+  for (const char* window : {"window: 7", "window: [1, 2, 3]"}) {
+    EXPECT_THAT(RefusalOf(Parse<v1::GridRelative>(window)),
+                IsInvalid("grid_relative.window: got "));
+  }
+  EXPECT_THAT(RefusalOf(v1::GridRelative()),
+              IsInvalid("grid_relative.window: not set, want a list, each an "
+                        "integer in [1, 256]"));
+  EXPECT_THAT(RefusalOf(Window(2, 257)),
+              IsInvalid("grid_relative.window[1]: got 257, want an integer in "
+                        "[1, 256]"));
 }
 
 TEST(Grids, RefuseWhatDoesNotFitAGrid) {
@@ -279,7 +319,7 @@ TEST(Grids, RefuseWhatDoesNotFitAGrid) {
   };
   EXPECT_THAT(refusal("pair {query_length: 4 key_length: 4}"),
               IsInvalid("extent: got pair, want grid or none, which is what "
-                        "swin takes"));
+                        "grid_relative takes"));
   EXPECT_THAT(refusal("grid {queries {end: 5}}"),
               IsInvalid("grid.queries: got [0, 5), want a range that is not "
                         "empty inside [0, 4)"));
@@ -292,16 +332,18 @@ TEST(Grids, RefuseWhatDoesNotFitAGrid) {
               IsInvalid("grid.heads: got [0, 1), want none"));
   EXPECT_THAT(refusal("output {form: FORM_TOEPLITZ}"),
               IsInvalid("output.form: got TOEPLITZ, want BLOCK_TOEPLITZ_2D or "
-                        "DENSE for swin"));
+                        "DENSE for grid_relative"));
   EXPECT_THAT(
       refusal("grid {keys {end: 1}} output {form: FORM_BLOCK_TOEPLITZ_2D}"),
-      IsInvalid("output.form: got BLOCK_TOEPLITZ_2D, want DENSE for swin in a "
-                "part of the grid"));
-  EXPECT_THAT(refusal("output {mask {causal: true}}"),
-              IsInvalid("output.mask: got a mask, want none: the tokens of "
-                        "swin lie in a grid, and only a sequence can be "
-                        "masked"));
+      IsInvalid(
+          "output.form: got BLOCK_TOEPLITZ_2D, want DENSE for grid_relative in "
+          "a part of the grid"));
+  EXPECT_THAT(
+      refusal("output {mask {causal: true}}"),
+      IsInvalid("output.mask: got a mask, want none: the tokens of "
+                "grid_relative lie in a grid, and only a sequence can be "
+                "masked"));
 }
 
 }  // namespace
-}  // namespace attnbias::swin_test
+}  // namespace attnbias::grid_relative_test

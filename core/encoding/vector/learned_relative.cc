@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// A learned scalar (Huang et al. 2020) or vector (Shaw et al. 2018) for every
+// relative position.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "core/base/invalid.h"
+#include "core/encoding/common/bias_table.h"
+#include "core/encoding/common/limits.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+// Relative positions with a row of their own.
+Range ReachOf(const v1::LearnedRelative& spec) {
+  return {-(spec.symmetric() ? spec.right() : spec.left()), spec.right() + 1};
+}
+
+// Returns the row of the table that a relative position has.
+RowSpan SpanFrom(const v1::LearnedRelative& spec, int64_t relative_position) {
+  RowSpan span = ClippedFrom(relative_position, ReachOf(spec));
+  if (spec.symmetric()) {
+    span.row = std::abs(span.row);
+  } else if (spec.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY) {
+    span.row += spec.left();
+  } else {
+    span.row = spec.right() - span.row;
+  }
+  return span;
+}
+
+class LearnedVectors final : public Evaluator {
+ public:
+  LearnedVectors(const v1::LearnedRelative& spec, const Table& table,
+                 const NumberFormat& format)
+      : spec_(spec),
+        table_(table),
+        width_(table_.shape().back()),
+        format_(format) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
+      FillLane(lane, block.span, out);
+      out += lane_stride_bytes;
+    }
+  }
+
+ private:
+  void FillLane(int64_t lane, Range span, std::byte* out) const {
+    const int64_t row_bytes = width_ * SizeOf(format_.type);
+    for (int64_t at = span.begin; at < span.end;) {
+      const RowSpan same = SpanFrom(spec_, at);
+      WriteRow(lane, same.row, out);
+      out += row_bytes;
+      for (++at; at < std::min(same.end, span.end); ++at) {
+        std::memcpy(out, out - row_bytes, row_bytes);
+        out += row_bytes;
+      }
+    }
+  }
+
+  void WriteRow(int64_t lane, int64_t index, std::byte* out) const {
+    const bool per_head = table_.shape().size() == 3;
+    const int64_t row = per_head ? lane : index;
+    const int64_t first = per_head ? index * width_ : 0;
+    for (int64_t column = 0; column < width_; ++column) {
+      RoundProduct(table_.At(row, first + column), format_.scale, format_.type,
+                   out);
+      out += SizeOf(format_.type);
+    }
+  }
+
+  const v1::LearnedRelative spec_;
+  const Table table_;
+  const int64_t width_;
+  const NumberFormat format_;
+};
+
+absl::Status CheckScalars(const v1::LearnedRelative& spec,
+                          const TableAxis& positions, const Table& table) {
+  const bool shared = table.shape().size() == 2 && table.columns() == 1;
+  return CheckShape(
+      "learned_relative.scalars", table,
+      {positions, {shared ? 1 : spec.num_heads(), "heads (num_heads)"}});
+}
+
+absl::Status CheckVectors(const TableAxis& positions, const Table& table) {
+  constexpr absl::string_view kField = "learned_relative.vectors";
+  const TableAxis columns = {table.shape().back(), "columns"};
+  if (table.shape().size() < 3) {
+    return CheckShape(kField, table, {positions, columns});
+  }
+  const TableAxis heads = {table.shape()[0], "heads"};
+  if (heads.length > kMaxNumHeads) {
+    return Invalid(kField, ": got ", heads.length, " heads, want at most ",
+                   kMaxNumHeads);
+  }
+  return CheckShape(kField, table, {heads, positions, columns});
+}
+
+absl::StatusOr<Encoding> DescribeLearnedRelative(
+    const v1::LearnedRelative& spec, const Tables& tables) {
+  const std::optional<Table> scalars = tables.Get(spec.scalars());
+  const std::optional<Table> vectors = tables.Get(spec.vectors());
+  const TableAxis positions = {
+      spec.symmetric() ? spec.right() + 1 : ReachOf(spec).size(),
+      "relative positions"};
+  Encoding encoding = {
+      .structure = Structure::kToeplitz,
+      .lanes = spec.num_heads(),
+      .has_heads = true,
+      .domain = spec.beyond() == v1::BEYOND_REACH_REFUSE ? ReachOf(spec)
+                                                         : kRelativePositions,
+      .has_buckets = true,
+      .prepare = [=](const NumberFormat& format,
+                     const KernelSet& /*kernels*/) -> EvaluatorPtr {
+        if (vectors.has_value() && format.type != DataType::kI32) {
+          return std::make_unique<LearnedVectors>(spec, *vectors, format);
+        }
+        return std::make_unique<BiasTableEvaluator>(
+            scalars, [spec](int64_t at) { return SpanFrom(spec, at); }, format);
+      }};
+  if (scalars.has_value()) {
+    encoding.bias_status = CheckScalars(spec, positions, *scalars);
+  }
+  if (vectors.has_value()) {
+    encoding.bias_status = CheckVectors(positions, *vectors);
+    encoding.has_heads = vectors->shape().size() == 3;
+    encoding.lanes = encoding.has_heads ? vectors->shape()[0] : 1;
+    encoding.width = vectors->shape().back();
+    encoding.has_columns = true;
+  }
+  return encoding;
+}
+
+const EncodingRegistration kLearnedRelative(
+    v1::TensorSpec::kLearnedRelativeFieldNumber, &DescribeLearnedRelative);
+
+}  // namespace
+}  // namespace attnbias

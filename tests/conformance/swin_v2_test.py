@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Swin-V2 against transformers' own module, with random weights."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bits import to_array
+from swin_v2 import ROUNDINGS, assert_near_transformers, in_float64
+from transformers import Swinv2Config
+from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
+
+import attnbias
+
+
+def swin_v2_module(
+    num_heads: int, window: tuple[int, int], pretrained: tuple[int, int]
+) -> Swinv2SelfAttention:
+    torch.manual_seed(num_heads)
+    module = Swinv2SelfAttention(Swinv2Config(), num_heads, num_heads, window, pretrained)
+    for parameter in module.continuous_position_bias_mlp.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return module
+
+
+def swin_v2_of(module: Swinv2SelfAttention, **fields: Any) -> attnbias.SwinV2:
+    hidden, _, output = module.continuous_position_bias_mlp
+    height, width = module.window_size
+    return attnbias.SwinV2(
+        window_height=height,
+        window_width=width,
+        num_heads=module.num_attention_heads,
+        hidden_weight=hidden.weight,
+        hidden_bias=hidden.bias,
+        output_weight=output.weight,
+        **fields,
+    )
+
+
+@pytest.mark.parametrize(
+    ("window", "pretrained"),
+    [((8, 8), (0, 0)), ((16, 16), (8, 8)), ((3, 5), (12, 6)), ((1, 1), (0, 0)), ((7, 7), (0, 0))],
+)
+@pytest.mark.parametrize("num_heads", [1, 4, 32])
+def test_swin_v2(
+    client: attnbias.Client,
+    num_heads: int,
+    window: tuple[int, int],
+    pretrained: tuple[int, int],
+) -> None:
+    module = swin_v2_module(num_heads, window, pretrained)
+    fields = {}
+    if pretrained[0]:
+        fields = {
+            "pretrained_window_height": pretrained[0],
+            "pretrained_window_width": pretrained[1],
+        }
+    encoding = swin_v2_of(module, **fields)
+    sides = pretrained if pretrained[0] else window
+    exact, moves = in_float64(module, sides)
+    mirrored = client.get(encoding, data_type="f64").block[:, ::-1, ::-1]
+    error = np.abs(mirrored.transpose(1, 2, 0) - exact)
+    assert (error <= ROUNDINGS * 2.0**-53 * (moves + 16)).all()
+    assert_near_transformers(client.get(encoding), module, sides)
+
+
+def test_a_pretrained_side_of_one_has_no_coordinates(client: attnbias.Client) -> None:
+    """transformers' are infinite or NaN there; the server refuses it."""
+    module = swin_v2_module(2, (4, 4), (1, 1))
+    assert not np.isfinite(to_array(module.relative_coords_table)).any()
+    encoding = swin_v2_of(module, pretrained_window_height=1, pretrained_window_width=1)
+    with pytest.raises(attnbias.InvalidArgumentError, match="pretrained_window_height"):
+        client.get(encoding)
