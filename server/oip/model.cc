@@ -67,6 +67,11 @@ std::vector<std::string_view> OutputsOf(const Descriptor& encoding,
     parts.push_back(options.GetExtension(v1::parts, i));
   }
   if (parts.empty()) parts.push_back("positions");
+  for (int i = 0; i < encoding.field_count(); ++i) {
+    const std::string& added =
+        encoding.field(i)->options().GetExtension(v1::rule).adds_part();
+    if (!added.empty()) parts.push_back(added);
+  }
   return parts;
 }
 

@@ -209,8 +209,8 @@ def yarn(n: int) -> bytes:
 
 
 def xpos(n: int) -> bytes:
-    fields = {"dim": 65536, "rope_theta": 10000.0 + n, "sequence_length": 1}
-    return request(spec(xpos=fields, table={"positions": {"end": 1}}))
+    fields = {"head_dim": 65536, "rope_theta": 10000.0 + n, "decay": {}}
+    return request(spec(rotary=fields, table={"positions": {"end": 1}}))
 
 
 @functools.cache

@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"rotary { head_dim: 8 rope_type: ROPE_TYPE_PROPORTIONAL "
              "partial_rotary_factor: 0.5 } table { positions { end: 4 } }",
              "cos F32 TABLE 4,8 | sin F32 TABLE 4,8"},
-        Case{"xpos { dim: 4 } table { positions { end: 1 } }",
+        Case{"rotary { head_dim: 4 decay {} } table { positions { end: 1 } }",
              "cos F32 TABLE 1,4 | sin F32 TABLE 1,4 | scale F32 TABLE 1,4"},
         Case{"alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
              "alignment: ALIGNMENT_END }",

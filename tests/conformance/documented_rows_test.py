@@ -186,7 +186,7 @@ BITS: dict[str, list[Any]] = {
         grid_relative_test.test_levit,
     ],
     "DeBERTa": [deberta_test.test_indices, deberta_buckets_test.test_configurations],
-    "rotary tables, xPos": [
+    "rotary tables": [
         rotary_test.test_real_numbers,
         rotary_test.test_what_float32_loses,
         rotary_test.test_frameworks_angles,

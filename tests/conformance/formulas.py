@@ -560,6 +560,10 @@ def rotary(e: Any) -> Any:
     def number(part: str, at: Sequence[int], column: int) -> mpf:
         pair = columns_of(enum(e, "layout", "HALF"), column, len(inverse))
         position = at[axes[pair]]
+        if part == "scale":
+            gamma = mpf(default(e.decay, "gamma", 0.4))
+            steps = (position - e.decay.center) / mpf(default(e.decay, "scale_base", 512.0))
+            return ((mpf(pair) / len(inverse) + gamma) / (1 + gamma)) ** steps
         if enum(e, "angle", "EXACT") == "FLOAT32":
             single = np.float32(rounded(inverse[pair], "f32"))
             angle = mpf(float(np.float32(position) * single))
@@ -570,23 +574,8 @@ def rotary(e: Any) -> Any:
     return number
 
 
-def xpos(e: Any) -> Any:
-    theta, gamma = mpf(default(e, "rope_theta", 1e4)), mpf(default(e, "gamma", 0.4))
-    scale_base = mpf(default(e, "scale_base", 512.0))
-
-    def number(part: str, at: Sequence[int], column: int) -> mpf:
-        m = columns_of(enum(e, "layout", "HALF"), column, e.dim // 2)
-        if part == "scale":
-            base = (mpf(2 * m) / e.dim + gamma) / (1 + gamma)
-            return base ** ((at[0] - e.sequence_length // 2) / scale_base)
-        angle = at[0] * theta ** (mpf(-2 * m) / e.dim)
-        return mpmath.cos(angle) if part == "cos" else mpmath.sin(angle)
-
-    return number
-
-
 TABLES: dict[str, Any] = {
-    f.__name__: f for f in (sinusoidal, multi_axis_sinusoidal, learned_absolute, rotary, xpos)
+    f.__name__: f for f in (sinusoidal, multi_axis_sinusoidal, learned_absolute, rotary)
 }
 PAIRS: dict[str, Any] = {
     f.__name__: f

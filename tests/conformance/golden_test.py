@@ -391,7 +391,7 @@ def test_axes_that_agree_are_one(client: attnbias.Client) -> None:
 
 
 def test_xpos_decays(client: attnbias.Client) -> None:
-    encoding = attnbias.Xpos(dim=64, sequence_length=8, layout="COMPACT")
+    encoding = attnbias.Xpos(64, center=4, layout="COMPACT")
     scale = client.get(encoding, positions=8, data_type="f64").scale
     assert scale[0, 0] == pytest.approx(1.009835262, abs=1e-9)
     assert scale[7, 31] == pytest.approx(0.9998677373, abs=1e-10)

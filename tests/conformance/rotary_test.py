@@ -425,7 +425,7 @@ def test_xpos(client: attnbias.Client) -> None:
     """x-transformers' decay: one float32 base and exponent, and a power within 2 ulp."""
     length, dim = 700, 64
     _, want = RotaryEmbedding(dim, use_xpos=True).forward_from_seq_len(length)
-    encoding = attnbias.Xpos(dim=dim, sequence_length=length, layout="INTERLEAVED")
+    encoding = attnbias.Xpos(dim, center=length // 2, layout="INTERLEAVED")
     got = client.get(encoding, positions=length).scale
     exponents = np.abs(np.arange(length) - length // 2)[:, None] / 512
     pairs = np.arange(dim) // 2 * 2

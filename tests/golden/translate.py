@@ -77,6 +77,18 @@ def beit(fields: Json) -> Json:
     return swin(fields) | {"class_token": True}
 
 
+def xpos(fields: Json) -> Json:
+    decay = {name: fields[name] for name in ("scale_base", "gamma") if name in fields}
+    if length := int(fields.get("sequence_length", 0)):
+        decay["center"] = length // 2
+    others = {
+        name: value
+        for name, value in fields.items()
+        if name not in ("scale_base", "gamma", "sequence_length")
+    }
+    return renamed(others, {"dim": ("head_dim",)}, {"decay": decay})
+
+
 TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "transformer_xl": ("relative_sinusoidal", transformer_xl),
     "xlnet": ("relative_sinusoidal", xlnet),
@@ -86,6 +98,7 @@ TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "shaw": ("learned_relative", table_as("vectors")),
     "swin": ("grid_relative", swin),
     "beit": ("grid_relative", beit),
+    "xpos": ("rotary", xpos),
 }
 """By encoding, its successor and the fields that it has there."""
 
@@ -98,6 +111,10 @@ RENAMED = {
     "swin.window_width": "window",
     "beit.window_height": "window",
     "beit.window_width": "window",
+    "xpos.dim": "head_dim",
+    "xpos.scale_base": "decay.scale_base",
+    "xpos.gamma": "decay.gamma",
+    "xpos.sequence_length": "decay.center",
 }
 """The field that a refusal names instead."""
 

@@ -446,10 +446,15 @@ def _rows(fields: Fields) -> tuple[int, int]:
     return -offset, fields.get("interpolated_length", len(fields["table"])) - offset - 1
 
 
+def _positions_of_rotary(fields: Fields) -> tuple[int, int] | None:
+    if "decay" in fields:
+        return -1000, 5000
+    return (-1 << 20, 1 << 20) if "angle" in fields else None
+
+
 POSITIONS: dict[str, Callable[[Fields], tuple[int, int] | None]] = {
     "learned_absolute": _rows,
-    "rotary": lambda fields: (-1 << 20, 1 << 20) if "angle" in fields else None,
-    "xpos": lambda _: (-1000, 5000),
+    "rotary": _positions_of_rotary,
     "learned_relative": lambda fields: (0, 150) if fields.get("beyond") == "REFUSE" else None,
     "fire": lambda _: (0, FAR),
     "tupe": lambda fields: (0, 119) if "position_table" in fields else None,

@@ -123,9 +123,9 @@ std::vector<v1::TensorSpec> Rotations() {
       "rotary {head_dim: 65536 rope_type: ROPE_TYPE_PROPORTIONAL "
       "  partial_rotary_factor: 0.25}",
       "rotary {head_dim: 2}",
-      "xpos {dim: 65536 scale_base: 1e9 gamma: 1e6 "
-      "  sequence_length: 1099511627776}",
-      "xpos {dim: 64 sequence_length: 4096}",
+      "rotary {head_dim: 65536 "
+      "  decay {scale_base: 1e9 gamma: 1e6 center: 1099511627776}}",
+      "rotary {head_dim: 64 decay {center: 2048}}",
       "rotary {head_dim: 65536 rope_type: ROPE_TYPE_LONGROPE factor: 32 "
       "  original_max_position_embeddings: 4096 sequence_length: 8192}",
   });
@@ -355,7 +355,7 @@ TEST(EvaluatorMemory, WhatNobodyWantsIsNotMadeToItsEnd) {
   const MakingScope scope(&caller, /*executor=*/nullptr);
   for (const v1::TensorSpec& spec :
        Specs({"sinusoidal {dim: 65536}", "rotary {head_dim: 65536}",
-              "xpos {dim: 65536 sequence_length: 4096}",
+              "rotary {head_dim: 65536 decay {}}",
               "alibi {num_heads: 65535}"})) {
     const EncodingPtr encoding = MakeWith(spec);
     const int64_t before = used_bytes;
@@ -369,7 +369,7 @@ TEST(EvaluatorMemory, WhatNobodyWantsIsNotMadeToItsEnd) {
 TEST(EvaluatorMemory, BeyondTheWholeBudgetNothingIsPrepared) {
   EngineHarness engine({.memory_budget_bytes = int64_t{32} << 20});
   const PlanPtr plan = engine.Plan(
-      Parse<v1::TensorSpec>("xpos {dim: 65536 sequence_length: 4096} "
+      Parse<v1::TensorSpec>("rotary {head_dim: 65536 decay {}} "
                             "table {positions {end: 4096}}"));
   const int64_t before = used_bytes;
   peak_bytes = before;

@@ -28,7 +28,6 @@ SINES = [
     attnbias.MultiAxisSinusoidal,
     attnbias.RelativeSinusoidal,
     attnbias.Rotary,
-    attnbias.Xpos,
 ]
 
 

@@ -69,9 +69,9 @@ class {name}({base}):
 '''
 OVERLOAD = """
         @overload
-        def __init__(self: {name}[{result}], *, {fields}) -> None: ..."""
+        def __init__(self: {name}[{result}], {fields}) -> None: ..."""
 OVERLOADS = """
-    if TYPE_CHECKING:  # {field} determines the compact form
+    if TYPE_CHECKING:  # {field} determines the result
 {overloads}
         def __init__(self, **fields: Any) -> None: ...
 """
@@ -387,7 +387,10 @@ def results_of(message: Any) -> dict[str, str]:
     """Maps the types of results to their conditions, the first of which is "": none."""
     structure = structure_of(option("structure", message))
     if structure == "TABLE":
-        return {RESULTS[tuple(option("parts", message))]: ""}
+        parts = tuple(option("parts", message))
+        added = {field.name: rule_of(field).adds_part for field in message.fields}
+        more = {RESULTS[*parts, part]: f"`{name}`" for name, part in added.items() if part}
+        return {RESULTS[parts]: ""} | more
     results = {RESULTS[structure]: ""}
     for field in message.fields:
         if rule_of(field).border_if_set and structure == "TOEPLITZ":
@@ -418,7 +421,8 @@ def answer_of(message: Any) -> str:
     sentences = [f"{first}; {ASK[option('extent', message)]}."]
     for other, condition in others:
         kind = "dense array" if other == ARRAY else other
-        sentences.append(f"A {kind} with {condition}.")
+        article = "" if kind.endswith("Tables") else "A "
+        sentences.append(f"{article}{kind} with {condition}.")
     of_bias = [f"`{field.name}`" for field in message.fields if rule_of(field).of_bias]
     if of_bias:
         sentences.append('With `values="buckets"` the answer is indices, i32 without heads.')
@@ -454,25 +458,32 @@ def literal_of(words: Iterable[str]) -> str:
 
 
 def overloads_of(message: Any) -> str:
-    """Declares a constructor for each structure that values of a field determine."""
-    field = next((field for field in message.fields if structures_of_values(field)), None)
-    if field is None:
+    """Declares a constructor for each type of results that a field determines."""
+    declared: dict[str, str] = {}
+    for field in message.fields:
+        by_result: dict[str, list[str]] = {}
+        own = structure_of(option("structure", message))
+        for word in words_of(field.enum_type) if structures_of_values(field) else []:
+            result = RESULTS[structures_of_values(field).get(word, own)]
+            by_result.setdefault(result, []).append(word)
+        for result, words in by_result.items():
+            optional = " | None = None" if default_of(field) in words else ""
+            declared[result] = f"{field.name}: {literal_of(words)}{optional}"
+        if rule_of(field).adds_part:
+            kinds = ("None = None", type_of(field))
+            for result, kind in zip(results_of(message), kinds, strict=True):
+                declared[result] = f"{field.name}: {kind}"
+        if declared:
+            break
+    else:
         return ""
-    by_result: dict[str, list[str]] = {}
-    own = structure_of(option("structure", message))
-    for word in words_of(field.enum_type):
-        result = RESULTS[structures_of_values(field).get(word, own)]
-        by_result.setdefault(result, []).append(word)
-    others = {each.name: attribute(each) for each in message.fields}
-    signatures = {}
-    for result, words in by_result.items():
-        optional = " | None = None" if default_of(field) in words else ""
-        signatures[result] = others | {field.name: f"{field.name}: {literal_of(words)}{optional}"}
-    signatures[" | ".join(by_result)] = others
-    overloads = [
-        OVERLOAD.format(name=name_of(message), result=result, fields=", ".join(fields.values()))
-        for result, fields in signatures.items()
-    ]
+    first, others = attributes_of(message)
+    overloads = []
+    for result in (*declared, " | ".join(declared)):
+        fields = {each.name: attribute(each) for each in others}
+        fields |= {field.name: declared[result]} if result in declared else {}
+        texts = ", ".join([*map(attribute, first), "*", *fields.values()])
+        overloads.append(OVERLOAD.format(name=name_of(message), result=result, fields=texts))
     return OVERLOADS.format(field=field.name, overloads="".join(overloads))
 
 

@@ -199,6 +199,7 @@ class Request {
     for (const FieldDescriptor* field : fields) {
       const v1::FieldRule& rule = field->options().GetExtension(v1::rule);
       has_border_ |= rule.border_if_set();
+      if (!rule.adds_part().empty()) added_parts_.push_back(rule.adds_part());
       Restructure(rule.structure_if_set());
       if (field->is_repeated() || field->enum_type() == nullptr) continue;
       Restructure(reflection()
@@ -286,16 +287,15 @@ class Request {
     std::vector<int64_t> shape = {queries_.size};
     AddColumns(&shape);
     std::vector<ExpectedPart> parts;
+    const auto add = [&](const std::string& name) {
+      parts.push_back({.name = name, .form = v1::FORM_TABLE, .shape = shape});
+    };
     const auto& options = type_.options();
     for (int i = 0; i < options.ExtensionSize(v1::parts); ++i) {
-      parts.push_back({.name = options.GetExtension(v1::parts, i),
-                       .form = v1::FORM_TABLE,
-                       .shape = shape});
+      add(options.GetExtension(v1::parts, i));
     }
-    if (parts.empty()) {
-      parts.push_back(
-          {.name = "positions", .form = v1::FORM_TABLE, .shape = shape});
-    }
+    if (parts.empty()) add("positions");
+    for (const std::string& name : added_parts_) add(name);
     return parts;
   }
 
@@ -511,6 +511,7 @@ class Request {
   const bool has_indices_;
   v1::Structure structure_;
   bool has_border_ = false;
+  std::vector<std::string> added_parts_;
   Axis queries_;  // of a table, its positions
   Axis keys_;
   std::vector<Axis> axes_;  // of a table, if they differ

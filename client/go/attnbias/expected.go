@@ -289,7 +289,13 @@ func ruleOf(field protoreflect.FieldDescriptor) *pb.FieldRule {
 func (r *request) tableParts() []string {
 	names := proto.GetExtension(r.encoding.Descriptor().Options(), pb.E_Parts).([]string)
 	if len(names) == 0 {
-		return []string{"positions"}
+		names = []string{"positions"}
+	}
+	for i := range r.fields.Len() {
+		field := r.fields.Get(i)
+		if part := ruleOf(field).GetAddsPart(); part != "" && r.encoding.Has(field) {
+			names = append(slices.Clip(names), part)
+		}
 	}
 	return names
 }

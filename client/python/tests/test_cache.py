@@ -137,7 +137,7 @@ ANSWERS: dict[str, tuple[attnbias.Encoding[Any], dict[str, Any]]] = {
     "bf16": (attnbias.Sinusoidal(dim=8), {"positions": 40, "data_type": "bf16"}),
     "listed": (attnbias.Sinusoidal(dim=8), {"position_ids": [7, 3, -2], "data_type": "f64"}),
     "rotary": (attnbias.Rotary(head_dim=8), {"positions": 40, "data_type": "f16"}),
-    "xpos": (attnbias.Xpos(dim=8, sequence_length=40), {"positions": 40}),
+    "xpos": (attnbias.Xpos(8, center=20), {"positions": 40}),
     "toeplitz": (
         ALIBI,
         {

@@ -163,7 +163,7 @@ def test_tables_come_back(
     ("encoding", "kind"),
     [
         (attnbias.Rotary(head_dim=4), attnbias.RotaryTables),
-        (attnbias.Xpos(dim=4, sequence_length=3), attnbias.XposTables),
+        (attnbias.Xpos(4, center=1), attnbias.XposTables),
     ],
 )
 def test_several_tables_come_back_by_name(

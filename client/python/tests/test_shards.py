@@ -429,7 +429,7 @@ TABLES: list[tuple[attnbias.Encoding[Any], dict[str, Any]]] = [
     (attnbias.Sinusoidal(dim=8), {"positions": (4, 12)}),
     (attnbias.Sinusoidal(dim=8), {"position_ids": [3, 1, 4, 1, 5, 9, 2, 6], "data_type": "bf16"}),
     (attnbias.Rotary(head_dim=8), {"positions": 8}),
-    (attnbias.Xpos(dim=8, sequence_length=8), {"positions": 8}),
+    (attnbias.Xpos(8, center=4), {"positions": 8}),
 ]
 
 

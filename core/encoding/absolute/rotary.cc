@@ -6,10 +6,13 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
+#include "core/encoding/absolute/rotary_decay.h"
 #include "core/encoding/absolute/rotary_evaluator.h"
 #include "core/encoding/absolute/rotary_frequencies.h"
 #include "core/encoding/encoding.h"
@@ -319,11 +322,13 @@ EvaluatorPtr PrepareRotary(const v1::Rotary& spec, const NumberFormat& format,
   turns.reserve(all.size());
   for (const Real& each : all) turns.push_back(mpfr_zero_p(each.get()) == 0);
   const RealToAnyPrecision scale = ScaleOf(spec, format.scale);
-  return PrepareRotary(
+  EvaluatorPtr rotary = PrepareRotary(
       spec.angle() == v1::ANGLE_PRECISION_FLOAT32
           ? PrepareFloat32(all, scale, format.type)
           : PrepareExact(spec, all, scale, format.type, kernels),
       turns, scale(kSinusoidPrecision), spec.layout(), format.type);
+  return spec.has_decay() ? PrepareDecay(spec, format, std::move(rotary))
+                          : std::move(rotary);
 }
 
 int64_t EvaluatorBytes(const v1::Rotary& spec) {
@@ -341,6 +346,7 @@ int64_t EvaluatorBytes(const v1::Rotary& spec) {
     bytes += SinusoidsBytes(TurningColumns(spec)) +
              TurningPairs(spec) * int64_t{sizeof(int64_t)};
   }
+  if (spec.has_decay()) bytes += DecayBytes(spec);
   return bytes;
 }
 
@@ -348,11 +354,14 @@ absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& given,
                                         const Tables& /*tables*/) {
   ATTNBIAS_RETURN_IF_ERROR(Check(given));
   const v1::Rotary spec = WithAxes(given);
-  return Encoding{.lanes = 2,
-                  .part_names = {"cos", "sin"},
+  std::vector<std::string_view> parts = {"cos", "sin"};
+  if (spec.has_decay()) parts.push_back("scale");
+  return Encoding{.lanes = static_cast<int64_t>(parts.size()),
+                  .part_names = std::move(parts),
                   .width = WidthOf(spec),
                   .has_columns = true,
-                  .domain = kAllPositions,
+                  .domain = spec.has_decay() ? DecayDomain(spec.decay())
+                                             : kAllPositions,
                   .axis_columns = ColumnsOf(spec),
                   .canonical = Canonical(given),
                   .derive = std::bind_front(&Derive, spec),

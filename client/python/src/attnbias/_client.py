@@ -536,7 +536,7 @@ class Client(BaseClient):
             ``[heads, queries, keys]``, "toeplitz" a ``Toeplitz`` (with a class
             token a ``BorderedToeplitz``), "key_row" a ``KeyRow``,
             "block_toeplitz_2d" a ``BlockToeplitz``. Rotary gives ``RotaryTables``,
-            xPos ``XposTables``. Without form it is the encoding's compact form, or
+            with a decay ``XposTables``. Without form it is the encoding's compact form, or
             "dense" for what has none: most lists of positions, windows of a grid,
             masks of a key row. With ``out`` it is ``out``. With ``device_mesh`` or ``sharding``
             it is dense, a ``DTensor`` or a ``jax.Array``; form is then what is sent.

@@ -165,9 +165,11 @@ class _Request:
         )
         self._structure = self._options[options_pb2.structure]
         self._has_border = False
+        self._added_parts: list[str] = []
         for field, value in self._encoding.ListFields():
             rule = _rule_of(field)
             self._has_border |= rule.border_if_set
+            self._added_parts += filter(None, [rule.adds_part])
             self._structure = rule.structure_if_set or self._structure
             if field.enum_type is not None:
                 options = field.enum_type.values_by_number[value].GetOptions().Extensions
@@ -181,7 +183,7 @@ class _Request:
     def parts(self) -> list[ExpectedPart]:
         """The parts in the order of the payload."""
         if self._structure == options_pb2.STRUCTURE_TABLE:
-            names = self._options[options_pb2.parts] or ["positions"]
+            names = [*(self._options[options_pb2.parts] or ["positions"]), *self._added_parts]
             shape = (len(self.axes()[0]), *self._columns())
             return [ExpectedPart(name, tensor_pb2.FORM_TABLE, shape) for name in names]
         queries, keys = self.axes()

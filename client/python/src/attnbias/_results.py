@@ -37,7 +37,7 @@ class RotaryTables(NamedTuple):
 
 
 class XposTables(NamedTuple):
-    """The same of xPos, with its decay: queries are multiplied by scale, keys divided by it."""
+    """The same with a decay: queries are multiplied by scale, keys divided by it."""
 
     cos: npt.NDArray[Any]
     sin: npt.NDArray[Any]

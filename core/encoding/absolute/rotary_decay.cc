@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// xPos (Sun et al. 2022): rotary positions and the decay that queries are
-// multiplied, keys divided by.
+#include "core/encoding/absolute/rotary_decay.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "core/base/executor.h"
 #include "core/encoding/absolute/rotary_evaluator.h"
+#include "core/encoding/absolute/rotary_frequencies.h"
 #include "core/encoding/common/scaled_rounding.h"
-#include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
-#include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/numerics/rounding.h"
 #include "core/tensor/positions.h"
 
@@ -39,29 +36,29 @@ constexpr double kPowerBound = 0x1p-95;
 constexpr int kDecayGuardBits = 16;
 
 // What a position further from the center multiplies by, to within 4 x 2^-p:
-// ((2 pair / dim + gamma) / (1 + gamma))^(steps / scale_base).
-Real DecayOf(const v1::Xpos& spec, int64_t pair, int64_t steps, int precision) {
-  Real decay(precision + kDecayGuardBits);
+// ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base).
+Real DecayOf(const v1::Rotary& spec, int64_t pair, int64_t steps,
+             int precision) {
+  const v1::Decay& decay = spec.decay();
+  Real value(precision + kDecayGuardBits);
   Real other(precision + kDecayGuardBits);
-  mpfr_set_si(decay.get(), 2 * pair, MPFR_RNDN);
-  mpfr_div_si(decay.get(), decay.get(), spec.dim(), MPFR_RNDN);
-  mpfr_add_d(decay.get(), decay.get(), spec.gamma(), MPFR_RNDN);
-  mpfr_set_d(other.get(), spec.gamma(), MPFR_RNDN);
+  mpfr_set_si(value.get(), pair, MPFR_RNDN);
+  mpfr_div_si(value.get(), value.get(), RotaryPairs(spec), MPFR_RNDN);
+  mpfr_add_d(value.get(), value.get(), decay.gamma(), MPFR_RNDN);
+  mpfr_set_d(other.get(), decay.gamma(), MPFR_RNDN);
   mpfr_add_ui(other.get(), other.get(), 1, MPFR_RNDN);
-  mpfr_div(decay.get(), decay.get(), other.get(), MPFR_RNDN);
+  mpfr_div(value.get(), value.get(), other.get(), MPFR_RNDN);
   mpfr_set_si(other.get(), steps, MPFR_RNDN);
-  mpfr_div_d(other.get(), other.get(), spec.scale_base(), MPFR_RNDN);
-  mpfr_pow(decay.get(), decay.get(), other.get(), MPFR_RNDN);
-  return decay;
+  mpfr_div_d(other.get(), other.get(), decay.scale_base(), MPFR_RNDN);
+  mpfr_pow(value.get(), value.get(), other.get(), MPFR_RNDN);
+  return value;
 }
 
-// Decays count from there.
-int64_t CenterOf(const v1::Xpos& spec) { return spec.sequence_length() / 2; }
-
 // Positions from the center that decays are formed for.
-int64_t ReachOf(const v1::Xpos& spec) {
-  const double steepest = std::log2(1 + spec.gamma()) - std::log2(spec.gamma());
-  const double reach = kMostDecayExponent * spec.scale_base() / steepest;
+int64_t ReachOf(const v1::Decay& decay) {
+  const double steepest =
+      std::log2(1 + decay.gamma()) - std::log2(decay.gamma());
+  const double reach = kMostDecayExponent * decay.scale_base() / steepest;
   return static_cast<int64_t>(
       std::min(reach, static_cast<double>(2 * kMaxPosition)));
 }
@@ -70,11 +67,11 @@ int64_t ReachOf(const v1::Xpos& spec) {
 class Powers {
  public:
   // Of one; what making it takes on the way is not among them.
-  static int64_t BytesOf(const v1::Xpos& spec) {
-    return spec.dim() / 2 * CountOf(spec) * int64_t{sizeof(DoubleDouble)};
+  static int64_t BytesOf(const v1::Rotary& spec) {
+    return RotaryPairs(spec) * CountOf(spec) * int64_t{sizeof(DoubleDouble)};
   }
 
-  Powers(const v1::Xpos& spec, int64_t step) : pairs_(spec.dim() / 2) {
+  Powers(const v1::Rotary& spec, int64_t step) : pairs_(RotaryPairs(spec)) {
     std::vector<Real> powers;
     powers.reserve(pairs_);
     values_.reserve(pairs_ * CountOf(spec));
@@ -82,7 +79,7 @@ class Powers {
       if (!MakingScope::Continues()) return;
       powers.push_back(DecayOf(spec, pair, step, kSinusoidPrecision));
     }
-    for (int64_t reach = ReachOf(spec); reach > 0; reach /= 2) {
+    for (int64_t reach = ReachOf(spec.decay()); reach > 0; reach /= 2) {
       for (Real& power : powers) {
         if (!MakingScope::Continues()) return;
         values_.push_back(ToDoubleDouble(power));
@@ -102,21 +99,21 @@ class Powers {
   }
 
  private:
-  static int64_t CountOf(const v1::Xpos& spec) {
-    return std::bit_width(static_cast<uint64_t>(ReachOf(spec)));
+  static int64_t CountOf(const v1::Rotary& spec) {
+    return std::bit_width(static_cast<uint64_t>(ReachOf(spec.decay())));
   }
 
   const int64_t pairs_;
   std::vector<DoubleDouble> values_;
 };
 
-class XposEvaluator final : public Evaluator {
+class DecayEvaluator final : public Evaluator {
  public:
-  XposEvaluator(const v1::Xpos& spec, const NumberFormat& format,
-                EvaluatorPtr rotary)
+  DecayEvaluator(const v1::Rotary& spec, const NumberFormat& format,
+                 EvaluatorPtr rotary)
       : spec_(spec),
         format_(format),
-        pairs_(spec.dim() / 2),
+        pairs_(RotaryPairs(spec)),
         rotary_(std::move(rotary)),
         rounding_(format.scale, format.type),
         after_(spec, 1),
@@ -135,11 +132,10 @@ class XposEvaluator final : public Evaluator {
 
  private:
   void FillScale(Range span, std::byte* out) const {
-    const int64_t center = CenterOf(spec_);
     std::vector<DoubleDouble> decays(pairs_);
     std::vector<std::byte> row(pairs_ * SizeOf(format_.type));
     for (int64_t at = span.begin; at < span.end; ++at) {
-      const int64_t steps = at - center;
+      const int64_t steps = at - spec_.decay().center();
       const bool fresh = (at - span.begin) % kChainRows == 0;
       for (int64_t pair = 0; pair < pairs_; ++pair) {
         decays[pair] =
@@ -167,7 +163,7 @@ class XposEvaluator final : public Evaluator {
         format_.type, out);
   }
 
-  const v1::Xpos spec_;
+  const v1::Rotary spec_;
   const NumberFormat format_;
   const int64_t pairs_;
   const EvaluatorPtr rotary_;
@@ -176,52 +172,25 @@ class XposEvaluator final : public Evaluator {
   const Powers before_;
 };
 
-SinusoidTable AnglesOf(const v1::Xpos& spec) {
-  return {.dim = spec.dim(),
-          .base = spec.rope_theta(),
-          .layout = v1::SINUSOIDAL_LAYOUT_CONCATENATED};
-}
-
-EvaluatorPtr PrepareXpos(const v1::Xpos& spec, const NumberFormat& format,
-                         const KernelSet& kernels) {
-  const RealCacheScope cache_scope;
-  const Real scale(format.scale, kSinusoidPrecision);
-  EvaluatorPtr rotary =
-      PrepareRotary(PrepareSinusoids(AnglesOf(spec), format, kernels),
-                    std::vector<bool>(spec.dim() / 2, true), scale,
-                    spec.layout(), format.type);
-  return std::make_unique<XposEvaluator>(spec, format, std::move(rotary));
-}
-
-int64_t EvaluatorBytes(const v1::Xpos& spec) {
-  const int64_t pairs = spec.dim() / 2;
-  // Of one row the decays, and their rounded numbers.
-  const int64_t row = pairs * int64_t{sizeof(DoubleDouble) + sizeof(double)};
-  return SinusoidsBytes(SinusoidColumns(AnglesOf(spec))) + RotaryBytes(pairs) +
-         2 * Powers::BytesOf(spec) +
-         pairs * Real::BytesOf(kSinusoidPrecision + kDecayGuardBits) + row;
-}
-
-absl::StatusOr<Encoding> DescribeXpos(const v1::Xpos& spec,
-                                      const Tables& /*tables*/) {
-  // Lengths with one center have one table.
-  auto canonical = std::make_shared<v1::Xpos>(spec);
-  canonical->set_sequence_length(CenterOf(spec));
-  const int64_t reach = ReachOf(spec);
-  return Encoding{
-      .lanes = 3,
-      .part_names = {"cos", "sin", "scale"},
-      .width = spec.dim() / 2 * CopiesIn(spec.layout()),
-      .has_columns = true,
-      .domain = {std::max(CenterOf(spec) - reach, kAllPositions.begin),
-                 std::min(CenterOf(spec) + reach + 1, kAllPositions.end)},
-      .canonical = std::move(canonical),
-      .evaluator_bytes = EvaluatorBytes(spec),
-      .prepare = std::bind_front(&PrepareXpos, spec)};
-}
-
-const EncodingRegistration kXpos(v1::TensorSpec::kXposFieldNumber,
-                                 &DescribeXpos);
-
 }  // namespace
+
+Range DecayDomain(const v1::Decay& decay) {
+  const int64_t reach = ReachOf(decay);
+  return {std::max(decay.center() - reach, kAllPositions.begin),
+          std::min(decay.center() + reach + 1, kAllPositions.end)};
+}
+
+int64_t DecayBytes(const v1::Rotary& spec) {
+  // Of each pair the power that is being formed, and of one row the decays and
+  // their rounded numbers.
+  const int64_t pair = Real::BytesOf(kSinusoidPrecision + kDecayGuardBits) +
+                       int64_t{sizeof(DoubleDouble) + sizeof(double)};
+  return 2 * Powers::BytesOf(spec) + RotaryPairs(spec) * pair;
+}
+
+EvaluatorPtr PrepareDecay(const v1::Rotary& spec, const NumberFormat& format,
+                          EvaluatorPtr rotary) {
+  return std::make_unique<DecayEvaluator>(spec, format, std::move(rotary));
+}
+
 }  // namespace attnbias
