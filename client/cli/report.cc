@@ -91,14 +91,28 @@ std::string NeedOf(const FieldDescriptor& field) {
                                                                : "optional";
 }
 
+bool IsNumbers(const FieldDescriptor& field) {
+  return field.message_type() == v1::DoubleList::descriptor();
+}
+
+bool IsList(const FieldDescriptor& field) {
+  return field.is_repeated() || IsNumbers(field);
+}
+
+// Returns the type of a field, or of each element of a list.
+std::string KindOf(const FieldDescriptor& field) {
+  if (IsNumbers(field)) return "double";
+  return field.message_type() != nullptr ? "table"
+                                         : std::string(field.cpp_type_name());
+}
+
 // Returns the type with its bounds, axes and the fields that it goes with.
 std::string TypeOf(const FieldDescriptor& field) {
   const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
-  std::string text = field.message_type() != nullptr ? "table"
-                     : field.enum_type() != nullptr
+  std::string text = field.enum_type() != nullptr
                          ? absl::StrJoin(ShortNames(*field.enum_type()), " | ")
-                         : std::string(field.cpp_type_name());
-  if (field.is_repeated()) text += ",...";
+                         : KindOf(field);
+  if (IsList(field)) text += ",...";
   if (rule.has_max()) {
     const bool is_open = rule.has_above();
     absl::StrAppendFormat(&text, " in %c%.15g, %.15g]", is_open ? '(' : '[',
@@ -118,9 +132,10 @@ std::string TypeOf(const FieldDescriptor& field) {
 std::vector<FieldRow> RowsOf(const std::vector<Argument>& arguments) {
   std::vector<FieldRow> rows;
   for (const auto& [name, field] : arguments) {
-    if (HasParts(*field)) {
+    if (IsNested(*field)) {
+      const std::string prefix = NestedPrefix({name, field});
       for (FieldRow& row : RowsOf(ArgumentsOf(*field->message_type()))) {
-        row.name = absl::StrCat(name, ".N.", row.name);
+        row.name = absl::StrCat(prefix, row.name);
         rows.push_back(std::move(row));
       }
       continue;
@@ -208,13 +223,11 @@ OrderedJson EncodingAsJson(const NamedEncoding& encoding) {
                          {"required", row.need == "required"}};
     const auto* type = row.field->enum_type();
     if (type == nullptr) {
-      field["type"] = row.field->message_type() == nullptr
-                          ? row.field->cpp_type_name()
-                          : "table";
+      field["type"] = KindOf(*row.field);
     } else {
       field["values"] = ShortNames(*type);
     }
-    field["list"] = row.field->is_repeated();
+    field["list"] = IsList(*row.field);
     field["rule"] =
         OrderedJson::parse(JsonOf(row.field->options().GetExtension(v1::rule)));
     for (int i = 1; type != nullptr && i < type->value_count(); ++i) {

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "absl/algorithm/container.h"
@@ -143,7 +144,8 @@ class FieldWriter {
     if (field_->message_type() == v1::Range::descriptor()) {
       return WriteRange(text, static_cast<v1::Range*>(value));
     }
-    if (field_->message_type() == v1::PositionList::descriptor()) {
+    if (field_->message_type() == v1::PositionList::descriptor() ||
+        field_->message_type() == v1::DoubleList::descriptor()) {
       return FieldWriter(value, value->GetDescriptor()->field(0)).Write(text);
     }
     return Unwanted(text, "a field that the command line can set");
@@ -215,6 +217,10 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field) {
                        reflection->GetMessage(message, &field)),
                    std::string(field.name()));
   }
+  if (field.message_type() == v1::DoubleList::descriptor()) {
+    const Message& list = reflection->GetMessage(message, &field);
+    return ValueOf(list, *list.GetDescriptor()->field(0));
+  }
   if (!field.is_repeated()) return ValueOf(message, field, -1);
   std::vector<std::string> values;
   values.reserve(reflection->FieldSize(message, &field));
@@ -222,6 +228,28 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field) {
     values.push_back(ValueOf(message, field, i));
   }
   return absl::StrJoin(values, ",");
+}
+
+// Appends " name=value" for each field of `message` that is set. `parent` is
+// before each name: "ladder.".
+void AppendFields(const Message& message, const std::string& parent,
+                  std::string* text) {
+  const Reflection* reflection = message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const std::string name = absl::StrCat(parent, field->name());
+    if (!IsNested(*field)) {
+      absl::StrAppend(text, " ", name, "=", ValueOf(message, *field));
+    } else if (!field->is_repeated()) {
+      AppendFields(reflection->GetMessage(message, field), name + ".", text);
+    } else {
+      for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
+        AppendFields(reflection->GetRepeatedMessage(message, field, i),
+                     absl::StrCat(name, ".", i, "."), text);
+      }
+    }
+  }
 }
 
 // The message of `field` with the number `index`. The next one after the last
@@ -241,27 +269,51 @@ absl::StatusOr<Message*> PartOf(const FieldDescriptor& field,
              : reflection->MutableRepeatedMessage(message, &field, number);
 }
 
-// "layers.0.weight": a field of one of several messages.
-absl::Status SetFieldOfPart(const FieldDescriptor& field,
-                            absl::string_view name, absl::string_view value,
-                            Message* message) {
-  const std::vector<absl::string_view> words =
-      absl::StrSplit(name, absl::MaxSplits('.', 2));
-  const auto part = PartOf(field, words[1], message);
-  if (!part.ok()) return part.status();
-  return Named(absl::StrCat(words[0], ".", words[1], "."),
-               SetField(words[2], value, *part));
+// Returns an error if `message` has another field of the same oneof.
+absl::Status CheckRival(absl::string_view name, const FieldDescriptor& field,
+                        const Message& message) {
+  const FieldDescriptor* rival = RivalOf(field, message);
+  if (rival == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, ": got it beside ", rival->name(), ", want one of the two"));
 }
 
-// The repeated message whose field `name` is, or null: "layers" of
-// "layers.0.weight".
-const FieldDescriptor* PartsNamed(const Descriptor& type,
-                                  absl::string_view name) {
-  const std::vector<std::string> words =
-      absl::StrSplit(name, absl::MaxSplits('.', 2));
-  if (words.size() != 3) return nullptr;
-  const FieldDescriptor* field = type.FindFieldByName(words[0]);
-  return field != nullptr && HasParts(*field) ? field : nullptr;
+// A name that leads into a nested message: "layers.0.weight", "ladder.base".
+struct NestedName {
+  const FieldDescriptor* field;
+  absl::string_view index;  // empty for a singular field
+  absl::string_view rest;
+};
+
+// Returns nothing if `name` does not lead into a nested message.
+std::optional<NestedName> ParseNested(const Descriptor& type,
+                                      absl::string_view name) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(name, absl::MaxSplits('.', 1));
+  const FieldDescriptor* field = type.FindFieldByName(std::string(words[0]));
+  if (words.size() < 2 || field == nullptr || !IsNested(*field)) return {};
+  if (!field->is_repeated()) return NestedName{field, "", words[1]};
+  const std::vector<absl::string_view> parts =
+      absl::StrSplit(words[1], absl::MaxSplits('.', 1));
+  if (parts.size() < 2) return {};
+  return NestedName{field, parts[0], parts[1]};
+}
+
+absl::Status SetNested(const NestedName& name, absl::string_view value,
+                       Message* message) {
+  const FieldDescriptor& field = *name.field;
+  if (!field.is_repeated()) {
+    absl::Status status = CheckRival(field.name(), field, *message);
+    if (!status.ok()) return status;
+    return Named(
+        absl::StrCat(field.name(), "."),
+        SetField(name.rest, value,
+                 message->GetReflection()->MutableMessage(message, &field)));
+  }
+  const auto part = PartOf(field, name.index, message);
+  if (!part.ok()) return part.status();
+  return Named(absl::StrCat(field.name(), ".", name.index, "."),
+               SetField(name.rest, value, *part));
 }
 
 absl::Status NoSuchField(absl::string_view name,
@@ -293,21 +345,30 @@ std::vector<presets::Field> FieldsOf(const presets::Argument& argument) {
   return {field};
 }
 
+// Returns the field of a path such as "axes.0.scale".
+const FieldDescriptor* FieldAt(const Descriptor& type, absl::string_view path) {
+  const auto nested = ParseNested(type, path);
+  return nested.has_value()
+             ? FieldAt(*nested->field->message_type(), nested->rest)
+             : type.FindFieldByName(std::string(path));
+}
+
 // Sets the fields of an argument of a preset.
 absl::Status SetArgument(const NamedEncoding& encoding, const std::string& name,
                          absl::string_view value, Message* message) {
   for (const auto& argument : encoding.preset->arguments()) {
     absl::string_view suffix = name;
     if (!absl::ConsumePrefix(&suffix, argument.name()) ||
-        (!suffix.empty() && suffix != kLayoutSuffix)) {
+        (!suffix.empty() && suffix != kLayoutSuffix && suffix[0] != '.')) {
       continue;
     }
     for (const presets::Field& sets : FieldsOf(argument)) {
       const std::string field = absl::StrCat(sets.name(), suffix);
       const absl::Status status = SetField(field, value, message);
       if (!status.ok()) {
+        const absl::string_view message = status.message();
         return Named(name, absl::InvalidArgumentError(
-                               status.message().substr(field.size())));
+                               message.substr(message.find(": "))));
       }
     }
     return absl::OkStatus();
@@ -332,9 +393,12 @@ void ClearExcluded(const presets::Preset& preset, Message* message) {
 
 }  // namespace
 
-bool HasParts(const FieldDescriptor& field) {
-  return field.is_repeated() && field.message_type() != nullptr &&
-         field.message_type() != v1::PositionList::descriptor();
+bool IsNested(const FieldDescriptor& field) {
+  const Descriptor* type = field.message_type();
+  return type != nullptr && type != v1::TableRef::descriptor() &&
+         type != v1::Range::descriptor() &&
+         type != v1::PositionList::descriptor() &&
+         type != v1::DoubleList::descriptor();
 }
 
 std::vector<Argument> ArgumentsOf(const Descriptor& type) {
@@ -351,19 +415,25 @@ std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding) {
   if (encoding.preset == nullptr) return ArgumentsOf(type);
   std::vector<Argument> arguments;
   for (const presets::Argument& argument : encoding.preset->arguments()) {
-    const std::string field = FieldsOf(argument).front().name();
-    arguments.push_back({argument.name(), type.FindFieldByName(field)});
+    const std::string path = FieldsOf(argument).front().name();
+    arguments.push_back({argument.name(), FieldAt(type, path)});
   }
   return arguments;
+}
+
+std::string NestedPrefix(const Argument& argument) {
+  return absl::StrCat(argument.name,
+                      argument.field->is_repeated() ? ".N." : ".");
 }
 
 std::vector<std::string> SettableNames(const std::vector<Argument>& arguments) {
   std::vector<std::string> names;
   for (const auto& [name, field] : arguments) {
-    if (HasParts(*field)) {
+    if (IsNested(*field)) {
+      const std::string prefix = NestedPrefix({name, field});
       for (const std::string& part :
            SettableNames(ArgumentsOf(*field->message_type()))) {
-        names.push_back(absl::StrCat(name, ".N.", part));
+        names.push_back(absl::StrCat(prefix, part));
       }
       continue;
     }
@@ -440,13 +510,8 @@ const FieldDescriptor* EncodingIn(const v1::TensorSpec& spec) {
 std::string EncodingText(const v1::TensorSpec& spec) {
   const FieldDescriptor* encoding = EncodingIn(spec);
   if (encoding == nullptr) return "";
-  const Message& message = spec.GetReflection()->GetMessage(spec, encoding);
-  std::vector<const FieldDescriptor*> fields;
-  message.GetReflection()->ListFields(message, &fields);
   std::string text(encoding->name());
-  for (const FieldDescriptor* field : fields) {
-    absl::StrAppend(&text, " ", field->name(), "=", ValueOf(message, *field));
-  }
+  AppendFields(spec.GetReflection()->GetMessage(spec, encoding), "", &text);
   return text;
 }
 
@@ -462,28 +527,26 @@ const FieldDescriptor* RivalOf(const FieldDescriptor& field,
 absl::Status SetField(absl::string_view name, absl::string_view value,
                       Message* message) {
   const Descriptor* type = message->GetDescriptor();
-  if (const auto* field = PartsNamed(*type, name)) {
-    return SetFieldOfPart(*field, name, value, message);
+  if (const auto nested = ParseNested(*type, name)) {
+    return SetNested(*nested, value, message);
   }
   const auto* field = type->FindFieldByName(std::string(name));
   absl::string_view table = name;
   const bool is_layout =
       field == nullptr && absl::ConsumeSuffix(&table, kLayoutSuffix);
   if (is_layout) field = type->FindFieldByName(std::string(table));
-  if (field == nullptr || HasParts(*field) ||
+  if (field == nullptr || IsNested(*field) ||
       (is_layout && field->message_type() != v1::TableRef::descriptor())) {
     return NoSuchField(name, SettableNames(ArgumentsOf(*type)));
   }
-  const std::string prefix = absl::StrCat(name, ": ");
-  if (const FieldDescriptor* rival = RivalOf(*field, *message)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        prefix, "got it beside ", rival->name(), ", want one of the two"));
-  }
+  absl::Status status = CheckRival(name, *field, *message);
+  if (!status.ok()) return status;
   if (is_layout) {
     message = message->GetReflection()->MutableMessage(message, field);
     field = v1::TableRef::descriptor()->FindFieldByName("layout");
   }
-  return Named(prefix, FieldWriter(message, field).Write(value));
+  return Named(absl::StrCat(name, ": "),
+               FieldWriter(message, field).Write(value));
 }
 
 absl::Status SetEncoding(const std::string& name,

@@ -5,6 +5,7 @@
 //   dim=512  layout=concatenated  slopes=1,0.5  bidirectional=true
 //   table=@weights.safetensors:encoder.bias  table=name:t5-small/encoder
 //   table_layout=heads_buckets  layers.0.weight=@weights.safetensors:mlp.0
+//   ladder.base=500
 #ifndef ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_
 #define ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_
 
@@ -52,8 +53,13 @@ absl::StatusOr<NamedEncoding> EncodingNamed(absl::string_view name);
 std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding);
 std::vector<Argument> ArgumentsOf(const google::protobuf::Descriptor& type);
 
-// Whether a field is several messages, set by "layers.0.weight" and so on.
-bool HasParts(const google::protobuf::FieldDescriptor& field);
+// Returns whether a field is a message, or several, whose fields are set one by
+// one: "ladder.base", "layers.0.weight".
+bool IsNested(const google::protobuf::FieldDescriptor& field);
+
+// Returns what precedes the names of a nested field's own: "ladder.",
+// "layers.N.".
+std::string NestedPrefix(const Argument& argument);
 
 // Names that an assignment may set: arguments, and for a table its layout.
 std::vector<std::string> SettableNames(const std::vector<Argument>& arguments);

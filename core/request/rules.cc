@@ -45,6 +45,11 @@ bool IsNumber(const FieldDescriptor& field) {
 bool IsMessage(const FieldDescriptor& field) {
   return field.message_type() != nullptr;
 }
+// Returns whether the field, unset, means an empty message.
+bool IsEmptyByDefault(const FieldDescriptor& field) {
+  return IsMessage(field) &&
+         !field.options().GetExtension(v1::rule).default_().empty();
+}
 bool IsTable(const FieldDescriptor& field) {
   return field.message_type() == v1::TableRef::descriptor();
 }
@@ -259,7 +264,7 @@ MessageRules::MessageRules(const Descriptor& type) {
     const FieldDescriptor& field = *type.field(i);
     const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
     FieldRules rules = {.field = &field, .rule = &rule};
-    if (!rule.default_().empty()) {
+    if (!rule.default_().empty() && !IsMessage(field)) {
       rules.default_value = ParseDefault(field, rule.default_());
     }
     const bool is_plain_bool =
@@ -531,9 +536,19 @@ absl::Status MessageRules::Complete(absl::string_view path, bool buckets,
   ATTNBIAS_RETURN_IF_ERROR(CheckOneOf(path, message));
   // Defaults do not change which fields have a meaning.
   for (const FieldRules& rules : fields_) {
-    if (rules.default_value.has_value() && !IsSet(message, *rules.field) &&
-        WhyIdle(message, rules).empty()) {
-      SetScalar(message, *rules.field, *rules.default_value);
+    const FieldDescriptor& field = *rules.field;
+    const auto* choice = field.real_containing_oneof();
+    const bool is_given = choice != nullptr
+                              ? reflection.HasOneof(message, choice)
+                              : IsSet(message, field);
+    if (is_given || !WhyIdle(message, rules).empty()) continue;
+    if (rules.default_value.has_value()) {
+      SetScalar(message, field, *rules.default_value);
+    } else if (IsEmptyByDefault(field)) {
+      ATTNBIAS_RETURN_IF_ERROR(
+          Of(*field.message_type())
+              .Complete(PathOf(path, field), buckets, tables,
+                        *reflection.MutableMessage(&message, &field)));
     }
   }
   return absl::OkStatus();
@@ -553,10 +568,12 @@ void MessageRules::WriteIdentity(const Message& message, bool buckets,
                        .sha256());
     } else if (IsMessage(field)) {
       std::string elements;
+      const CanonicalWriter empty("", 0);
       for (const Message* element : MessagesIn(message, field)) {
         CanonicalWriter inner("", 0);
         Of(*field.message_type())
             .WriteIdentity(*element, buckets, tables, inner);
+        if (IsEmptyByDefault(field) && inner.bytes() == empty.bytes()) continue;
         absl::StrAppend(&elements, inner.bytes().size(), ":", inner.bytes());
       }
       writer.Bytes(number, elements);

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 __all__ = {}
 """
 CLASS = '''
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, {options}repr=False)
 class {name}({base}):
     """{docstring}
     """
@@ -205,6 +205,13 @@ def is_table(field: Any) -> bool:
     return field.message_type is not None and field.message_type.name == "TableRef"
 
 
+def is_nested(field: Any) -> bool:
+    """Returns whether a field is a message, or several, that Python has a class for."""
+    message = field.message_type
+    leaves = ("TableRef", "Range", "PositionList", "DoubleList")
+    return message and message.name not in leaves and not option("extent", message)
+
+
 def is_required(field: Any) -> bool:
     """As options.proto defines it."""
     rule = rule_of(field)
@@ -222,7 +229,7 @@ def has_layout(field: Any) -> bool:
 
 def default_of(field: Any) -> str:
     """Returns the default as pages write it."""
-    default = str(rule_of(field).default)
+    default = "" if field.message_type else str(rule_of(field).default)
     if field.enum_type is not None and default:
         return default.removeprefix(field.enum_type.values[0].name.removesuffix("UNSPECIFIED"))
     return default
@@ -319,6 +326,8 @@ def type_of(field: Any) -> str:
     scalars = {field.CPPTYPE_DOUBLE: "float", field.CPPTYPE_BOOL: "bool"}
     kind = scalars.get(field.cpp_type, "int")
     kind = field.enum_type.name if field.enum_type else kind
+    if field.message_type is not None and field.message_type.name == "DoubleList":
+        return "Sequence[float]"
     kind = name_of(field.message_type) if field.message_type else kind
     return f"Sequence[{kind}]" if field.is_repeated else kind
 
@@ -359,7 +368,7 @@ def described(field: Any, name: str = "", doc: str = "", beside: Iterable[str] =
     sentences += [f"Shape `[{rule.shape}]`."] if rule.shape else []
     bounds = bounds_of(field)
     sentences += [f"{bounds[0].upper()}{bounds[1:]}."] if bounds else []
-    default = giver_of(field) or ("" if field.enum_type else rule.default)
+    default = giver_of(field) or ("" if field.enum_type else default_of(field))
     sentences += [f"Default: {'True' if default == 'true' else default}."] if default else []
     for condition in conditions_of(field):
         if not name or any(f"`{each}`" in condition for each in beside):
@@ -450,7 +459,8 @@ def class_of(message: Any, name: str, base: str, doc: str, field: str = "") -> s
         layout = f"{other.name}_layout: TableLayout | None = None"
         lines += [attribute(other), *([layout] if has_layout(other) else [])]
     attributes = textwrap.indent("\n".join(lines), "    ")
-    return CLASS.format(name=name, base=base, docstring=doc, attributes=attributes)
+    options = "eq=False, " if base != "Fields" or any(map(is_table, message.fields)) else ""
+    return CLASS.format(name=name, base=base, docstring=doc, attributes=attributes, options=options)
 
 
 def literal_of(words: Iterable[str]) -> str:
@@ -511,16 +521,22 @@ def terms() -> list[Any]:
 
 
 def parts_of(message: Any) -> list[Any]:
-    """Returns the messages that it has lists of."""
-    fields = [field for field in message.fields if field.is_repeated]
-    return [field.message_type for field in fields if field.message_type]
+    """Returns the messages inside it, innermost first."""
+    parts = []
+    for field in filter(is_nested, message.fields):
+        parts += [*parts_of(field.message_type), field.message_type]
+    return parts
 
 
 def encodings_module() -> str:
     classes = []
+    parts: set[str] = set()
     for encoding in encodings():
         for part in parts_of(encoding.message_type):
-            classes.append(class_of(part, part.name, "Fields", docstring(part, comment_of(part))))
+            if part.name not in parts:
+                doc = docstring(part, comment_of(part))
+                classes.append(class_of(part, part.name, "Fields", doc))
+                parts.add(part.name)
         classes.append(class_of_encoding(encoding))
     classes += map(class_of_term, terms())
     text = "\n".join(classes)
@@ -543,13 +559,11 @@ class Argument(NamedTuple):
 
     name: str
     doc: str
-    # Pairs of a field that it sets and the bool argument that prevents it, "" if none does.
-    fields: list[tuple[Any, str]]
-
-    @property
-    def field(self) -> Any:
-        """The field whose type and rule the argument has."""
-        return self.fields[0][0]
+    # Pairs of the path of a field that it sets and the bool argument that prevents it, "" if none
+    # does.
+    paths: list[tuple[str, str]]
+    # The first of them, whose type and rule the argument has.
+    field: Any
 
 
 class Preset:
@@ -559,24 +573,36 @@ class Preset:
         self.name, self.tool_name = preset.name, preset.tool_name
         self.title, *self.paragraphs = preset.doc.split("\n\n")
         self.encoding = preset.spec.WhichOneof("encoding")
-        given = getattr(preset.spec, self.encoding)
+        self.constants = getattr(preset.spec, self.encoding)
         self.owner = message_of("TensorSpec").fields_by_name[self.encoding].message_type
-        self.constants = {field.name: value for field, value in given.ListFields()}
-        self.arguments = [
-            Argument(
-                each.name,
-                each.doc,
-                [(self.owner.fields_by_name[it.name], it.unless) for it in each.fields]
-                or [(self.owner.fields_by_name[each.name], "")],
-            )
-            for each in preset.arguments
-        ]
+        self.arguments = []
+        for each in preset.arguments:
+            paths = [(it.name, it.unless) for it in each.fields] or [(each.name, "")]
+            field = field_at(self.owner, paths[0][0])
+            self.arguments.append(Argument(each.name, each.doc, paths, field))
 
-    def word_of(self, name: str) -> str:
-        """Returns the word of a constant that is an enum, "" for others."""
-        enum = self.owner.fields_by_name[name].enum_type
-        words = {value.number: word for word, value in words_of(enum).items()} if enum else {}
-        return words.get(self.constants[name], "")
+    def assigned(self, condition: str = "None if {} else {}") -> dict[str, str]:
+        """Maps the paths of fields to the expressions that arguments give them in Python."""
+        return {
+            path: condition.format(unless, each.name) if unless else each.name
+            for each in self.arguments
+            for path, unless in each.paths
+        }
+
+
+def field_at(message: Any, path: str) -> Any:
+    """Returns the field of a path: "axes.0.scale"."""
+    *owners, name = [word for word in path.split(".") if not word.isdigit()]
+    for owner in owners:
+        message = message.fields_by_name[owner].message_type
+    return message.fields_by_name[name]
+
+
+def word_of(field: Any, value: Any) -> str:
+    """Returns the word of a value of an enum, "" for other fields."""
+    if field.enum_type is None:
+        return ""
+    return {each.number: word for word, each in words_of(field.enum_type).items()}[value]
 
 
 def read_presets() -> list[Preset]:
@@ -586,21 +612,75 @@ def read_presets() -> list[Preset]:
     return list(map(Preset, made.presets))
 
 
+def below(assigned: dict[str, str], name: str) -> dict[str, str]:
+    """Returns those paths that lead into a message, without its name."""
+    start = f"{name}."
+    return {path[len(start) :]: it for path, it in assigned.items() if path.startswith(start)}
+
+
+def constants_of(message: Any, prefix: str = "") -> list[tuple[str, str]]:
+    """Returns the paths and values of a message, as pages write them."""
+    constants = []
+    for field, value in message.ListFields():
+        name = prefix + field.name
+        if is_nested(field):
+            for place, each in numbered(field, value):
+                constants += constants_of(each, f"{prefix}{place}.")
+        else:
+            text = word_of(field, value) or ("" if value is True else str(value))
+            constants.append((name, text))
+    return constants
+
+
+def numbered(field: Any, value: Any) -> list[tuple[str, Any]]:
+    """Returns the messages of a field with their paths."""
+    if not field.is_repeated:
+        return [(field.name, value)]
+    return [(f"{field.name}.{index}", each) for index, each in enumerate(value)]
+
+
+def values_in_python(message: Any, constants: Any, assigned: dict[str, str]) -> list[str]:
+    """Returns the arguments that make an object of a message's class."""
+    values = [f"{path}={it}" for path, it in assigned.items() if "." not in path]
+    given = {field.name: value for field, value in constants.ListFields()}
+    for field in message.fields:
+        if field.name not in given:
+            if inner := below(assigned, field.name):
+                (only,) = inner.values()
+                made = ", ".join(values_in_python(field.message_type, type(constants)(), inner))
+                kind = name_of(field.message_type)
+                values.append(f"{field.name}=None if {only} is None else {kind}({made})")
+            continue
+        value = given[field.name]
+        if not is_nested(field):
+            word = word_of(field, value)
+            values.append(f"{field.name}={json.dumps(word.lower()) if word else repr(value)}")
+            continue
+        objects = []
+        for place, each in numbered(field, value):
+            made = values_in_python(field.message_type, each, below(assigned, place))
+            objects.append(f"{name_of(field.message_type)}({', '.join(made)})")
+        text = f"({', '.join(objects)},)" if field.is_repeated else objects[0]
+        values.append(f"{field.name}={text}")
+    return values
+
+
 def preset_function(preset: Preset) -> str:
-    parameters, values, renamed, constants = [], [], {}, []
+    parameters, renamed = [], {}
+    assigned = preset.assigned()
     for each in preset.arguments:
         parameters.append(attribute(each.field, each.name))
-        for field, unless in each.fields:
-            value = f"None if {unless} else {each.name}" if unless else each.name
-            values.append(f"{field.name}={value}")
-            renamed |= {field.name: each.name} if field.name != each.name else {}
-            if has_layout(field):
+        for path, _ in each.paths:
+            place = re.sub(r"\.(\d+)", r"[\1]", path)
+            renamed |= {place: each.name} if path != each.name else {}
+            if has_layout(field_at(preset.owner, path)):
                 parameters.append(f"{each.name}_layout: TableLayout | None = None")
-                values.append(f"{field.name}_layout={each.name}_layout")
-    for name, value in preset.constants.items():
-        word = preset.word_of(name)
-        constants.append(f"{name}={json.dumps(word.lower()) if word else repr(value)}")
+                assigned[f"{path}_layout"] = f"{each.name}_layout"
     parameters.insert(is_required(preset.arguments[0].field), "*")
+    constants = [
+        f"{path}={json.dumps(value.lower()) if value in WORDS else value or 'True'}"
+        for path, value in constants_of(preset.constants)
+    ]
     made = " and ".join(f"`{each}`" for each in constants or renamed)
     made = f"A {name_of(preset.owner)}{' with ' * bool(made)}{made}."
     texts = [wrapped(in_python(each), 4) for each in (*preset.paragraphs, made)]
@@ -611,7 +691,7 @@ def preset_function(preset: Preset) -> str:
         parameters=", ".join(parameters),
         kind=name_of(preset.owner),
         docstring="\n\n".join([preset.title, *texts, "    Args:\n" + "\n".join(arguments)]),
-        values=", ".join(values + constants),
+        values=", ".join(values_in_python(preset.owner, preset.constants, assigned)),
         renamed=json.dumps(renamed),
     )
 
@@ -620,7 +700,10 @@ def presets_module() -> str:
     presets = read_presets()
     text = "".join(map(preset_function, presets))
     used = [enum.name for enum in ENUMS if re.search(rf": {enum.name} \|", text)]
-    kinds = sorted({name_of(preset.owner) for preset in presets})
+    made = set(re.findall(r"\b([A-Z]\w+)\(", "".join(re.findall(r"encoding = .*", text))))
+    annotated = {part.name for each in presets for part in parts_of(each.owner)}
+    annotated = {name for name in annotated if re.search(rf": {name} \|", text)}
+    kinds = sorted(made | annotated)
     head = PRESETS.format(
         ", ".join(kinds), ", ".join(sorted(used)), sorted(each.name for each in presets)
     )
@@ -645,11 +728,65 @@ def go_type(field: Any) -> str:
         kind = kinds[field.cpp_type]
     if field.is_repeated:
         return f"[]{'*' if field.message_type else ''}{kind}"
+    if field.containing_oneof is not None and rivals_of(field) and not field.message_type:
+        return f"*{kind}"
     return f"*{kind}" if field.has_presence else kind
 
 
 def go_comment(text: str, margin: str = "") -> str:
     return "\n".join(f"{margin}// {line}" for line in textwrap.wrap(text, WIDTH - 6))
+
+
+def is_message(field: Any) -> bool:
+    return field.message_type is not None
+
+
+def go_field(field: Any, value: str) -> str:
+    """Returns a field with its value, as a literal of its message has it."""
+    name = go_name(field.name)
+    if not rivals_of(field):
+        return f"{name}: {value}"
+    made = f"&attnbiaspb.{field.containing_type.name}_{name}{{{name}: {value}}}"
+    return f"{go_name(field.containing_oneof.name)}: {made}"
+
+
+def go_place(constants: Any, path: str) -> tuple[str, list[Any]]:
+    """Returns the message of a path that the constants have, and the fields below it but the last."""
+    place, missing = "encoding", []
+    words = path.split(".")[:-1]
+    while words:
+        field = constants.DESCRIPTOR.fields_by_name[words.pop(0)]
+        if field.is_repeated:
+            index = int(words.pop(0))
+            constants = getattr(constants, field.name)[index]
+            place += f".{go_name(field.name)}[{index}]"
+        elif not missing and constants.HasField(field.name):
+            constants = getattr(constants, field.name)
+            place += f".{go_name(field.name)}"
+        else:
+            constants = getattr(constants, field.name)
+            missing.append(field)
+    return place, missing
+
+
+def go_constants(message: Any) -> list[str]:
+    """Returns the fields of a literal."""
+    fields = []
+    for field, value in message.ListFields():
+        if is_nested(field):
+            kind = f"attnbiaspb.{field.message_type.name}"
+            made = [f"{{{', '.join(go_constants(each))}}}" for _, each in numbered(field, value)]
+            text = f"[]*{kind}{{{', '.join(made)}}}" if field.is_repeated else f"&{kind}{made[0]}"
+        elif field.enum_type:
+            enum = field.enum_type
+            text = f"attnbiaspb.{enum.name}_{enum.values_by_number[value].name}"
+        else:
+            text = str(value).lower() if field.cpp_type == field.CPPTYPE_BOOL else repr(value)
+            if field.has_presence and not rivals_of(field):
+                is_integer = field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_INT64)
+                text = f"new({go_type(field)[1:]}({text}))" if is_integer else f"new({text})"
+        fields.append(go_field(field, text))
+    return fields
 
 
 def go_preset(preset: Preset) -> str:
@@ -659,28 +796,32 @@ def go_preset(preset: Preset) -> str:
         fields += [go_comment(" ".join(comment.split()).replace("`", ""), "\t")]
         fields += [f"\t{go_name(each.name)} {go_type(each.field)}"]
         value = f"p.{go_name(each.name)}"
-        for field, unless in each.fields:
-            name = go_name(field.name)
-            if unless:
-                others.append(f"\tif !p.{go_name(unless)} {{")
-                others.append(f"\t\tencoding.{name} = {value}\n\t}}")
-            elif rivals_of(field):
-                made = f"&attnbiaspb.{preset.owner.name}_{name}{{{name}: {value}}}"
-                others.append(f"\tif {value} != nil {{")
-                others.append(f"\t\tencoding.{go_name(field.containing_oneof.name)} = {made}\n\t}}")
+        for path, unless in each.paths:
+            field = field_at(preset.owner, path)
+            place, missing = go_place(preset.constants, path)
+            if "." not in path and not unless and not rivals_of(field):
+                values.append(f"{go_name(field.name)}: {value}")
+                continue
+            condition = f"!p.{go_name(unless)}" if unless else f"{value} != nil"
+            made = go_field(
+                field, f"*{value}" if rivals_of(field) and not is_message(field) else value
+            )
+            for owner in reversed(missing):
+                made = f"{go_name(owner.name)}: &attnbiaspb.{owner.message_type.name}{{{made}}}"
+            name, _, made = made.partition(": ")
+            assignment = f"{place}.{name} = {made}"
+            if go_type(field)[0] in "*[" or unless:
+                others.append(f"\tif {condition} {{\n\t\t{assignment}\n\t}}")
             else:
-                values.append(f"{name}: {value},")
-    for name, value in preset.constants.items():
-        enum = preset.owner.fields_by_name[name].enum_type
-        text = f"attnbiaspb.{enum.name}_{enum.values_by_number[value].name}" if enum else str(value)
-        values.append(f"{go_name(name)}: {text.lower() if value is True else text},")
+                others.append(f"\t{assignment}")
+    values += go_constants(preset.constants)
     title = f"{preset.name} is a preset of [attnbiaspb.{preset.owner.name}]. {preset.title}"
     return GO_PRESET.format(
         comment=go_comment(title),
         name=preset.name,
         kind=preset.owner.name,
         fields="\n".join(fields),
-        values="\n".join(values),
+        values="".join(f"{value},\n" for value in values),
         others="".join(f"{line}\n" for line in others),
     )
 
@@ -695,13 +836,13 @@ def presets_in_go() -> str:
 def preset_table() -> str:
     rows = [["preset", "tool name", "description", "request"]]
     for preset in read_presets():
-        constants = [f"`{name}` `{preset.word_of(name)}`" for name in preset.constants]
+        constants = [f"`{path}` `{value}`" for path, value in constants_of(preset.constants)]
         constants = [each.removesuffix(" ``") for each in constants]
         request = f"`{preset.encoding}`{' with ' * bool(constants)}{', '.join(constants)}"
         for each in preset.arguments:
             names = [
-                f"`{field.name}`" + (f" (unless `{unless}`)" if unless else "")
-                for field, unless in each.fields
+                f"`{path}`" + (f" (unless `{unless}`)" if unless else "")
+                for path, unless in each.paths
             ]
             if names != [f"`{each.name}`"]:
                 request += f"; `{each.name}` sets {' and '.join(names)}"
@@ -725,7 +866,7 @@ def values_of(field: Any) -> str:
     if is_table(field):
         return f"`[{rule_of(field).shape}]`"
     if field.message_type is not None:
-        return f"as `{field.name}`"
+        return "numbers" if field.message_type.name == "DoubleList" else f"as `{field.name}`"
     if field.enum_type is not None:
         return ", ".join(f"`{word}`" for word in words_of(field.enum_type))
     kinds = {field.CPPTYPE_DOUBLE: "number", field.CPPTYPE_BOOL: "bool"}
@@ -744,12 +885,18 @@ def field_row(field: Any, prefix: str = "") -> str:
 
 def field_table(name: str, message: Any) -> str:
     rows = [f"| `{name}` | values | default | |", "|---|---|---|---|"]
+    return "\n".join([*rows, *field_rows(message)])
+
+
+def field_rows(message: Any, prefix: str = "") -> list[str]:
+    rows = []
     for field in message.fields:
-        if field.message_type in parts_of(message):
-            rows += [field_row(part, f"{field.name}.N.") for part in field.message_type.fields]
+        if is_nested(field):
+            name = f"{prefix}{field.name}.{'N.' * field.is_repeated}"
+            rows += field_rows(field.message_type, name)
         else:
-            rows.append(field_row(field))
-    return "\n".join(rows)
+            rows.append(field_row(field, prefix))
+    return rows
 
 
 def value_table(enum: Any) -> str:

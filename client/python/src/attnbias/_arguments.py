@@ -72,22 +72,30 @@ def _set_field(message: Any, field: FieldDescriptor, value: Any, name: str) -> N
         into.extend(_to_list(ids, name) for ids in (value if is_nested else [value]))
     elif kind is tensor_pb2.PositionList.DESCRIPTOR:
         into.CopyFrom(_to_list(value, name))
+    elif kind is tensor_pb2.DoubleList.DESCRIPTOR:
+        into.SetInParent()
+        _extend(into.values, value, name)
     elif kind is not None and is_repeated(field):
         for index, part in enumerate(value):
             _set_message(into.add(), part, f"{name}[{index}]")
     elif kind is not None:
+        into.SetInParent()
         _set_message(into, value, name)
     elif field.enum_type is tensor_pb2.DataType.DESCRIPTOR:
         setattr(message, field.name, to_data_type(value, name))
     elif field.enum_type is not None:
         set_enum(message, field.name, value, name)
     elif is_repeated(field):
-        try:
-            into.extend(value)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{name}: got {value!r}: {error}") from error
+        _extend(into, value, name)
     else:
         set_number(message, field.name, value, name)
+
+
+def _extend(numbers: Any, value: Any, name: str) -> None:
+    try:
+        numbers.extend(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: got {value!r}: {error}") from error
 
 
 def _set_message(message: Any, value: Any, name: str) -> None:

@@ -67,7 +67,7 @@ class Encoding(Fields, Generic[Compact]):
 
     # Fields that determine the columns of an answer.
     _columns: ClassVar[tuple[str, ...]]
-    # Name of the preset that made this, and its arguments by their fields.
+    # Name of the preset that made this, and its arguments by their fields, as errors write these.
     _preset: tuple[str, Mapping[str, str]] = "", {}
 
     def __init_subclass__(cls) -> None:
@@ -110,8 +110,10 @@ class Encoding(Fields, Generic[Compact]):
         preset, renamed = self._preset
 
         def translated(text: str) -> str:
-            fields = rf"\b(?:spec\.)?{self.field}\.(\w+)"
-            return re.sub(fields, lambda at: f"{preset}.{renamed.get(at[1], at[1])}", text)
+            owner = rf"\b(?:spec\.)?{self.field}\."
+            for path, name in renamed.items():
+                text = re.sub(rf"{owner}{re.escape(path)}\b", f"{preset}.{name}", text)
+            return re.sub(owner, f"{preset}.", text)
 
         try:
             yield
@@ -151,9 +153,14 @@ def _values(message: Message, kind: type[Fields]) -> dict[str, Any]:
             # Only some tables may be given transposed.
             if hasattr(kind, f"{field.name}_layout"):
                 values[f"{field.name}_layout"] = layout
+        elif field.message_type is tensor_pb2.DoubleList.DESCRIPTOR:
+            values[field.name] = tuple(value.values)
         elif field.message_type is not None:
             part = _class_of(field.message_type)
-            values[field.name] = tuple(part(**_values(each, part)) for each in value)
+            made = [
+                part(**_values(each, part)) for each in (value if is_repeated(field) else [value])
+            ]
+            values[field.name] = tuple(made) if is_repeated(field) else made[0]
         elif field.enum_type is not None:
             values[field.name] = enum_name(field.enum_type, value)
         else:
