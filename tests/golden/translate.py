@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites stored requests of encodings that the contract no longer has.
 
-Usage: python -m tests.golden.translate REVISION
+Usage: python -m tests.golden.translate REVISION NAME...
 
-Reads the requests of each encoding in TRANSLATIONS from a revision of this repository that stores
-them, and writes them as requests of its successor. The answers stay as that revision stores them,
-so that replay_test.py proves that the successor serves the same bytes. A refusal is dropped where
-the successor cannot express the request, or serves it.
+Reads the requests of these encodings, which TRANSLATIONS has, from a revision of this repository
+that stores them, and writes them as requests of their successors. The answers stay as that
+revision stores them, so that replay_test.py proves that the successor serves the same bytes. A
+refusal is dropped where the successor cannot express the request, or serves it.
 """
 
 import json
@@ -140,10 +140,11 @@ def stored_in(revision: str, name: str) -> list[Json]:
 
 
 def main() -> None:
-    (revision,) = sys.argv[1:]
+    revision, *names = sys.argv[1:]
     files: dict[str, dict[str, Json]] = defaultdict(dict)
     with stored.serving() as stub:
-        for name, (successor, _) in TRANSLATIONS.items():
+        for name in names:
+            successor, _ = TRANSLATIONS[name]
             served, refused, dropped = 0, 0, 0
             for line in stored_in(revision, name):
                 try:

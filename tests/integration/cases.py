@@ -155,6 +155,9 @@ def _set_fields(owner: Any, fields: Fields) -> None:
             getattr(owner, name).CopyFrom(ways.table(value, **more))
         elif isinstance(value, str) and descriptor.message_type is not None:
             getattr(owner, name).name = value
+        elif isinstance(value, dict):
+            getattr(owner, name).SetInParent()
+            _set_fields(getattr(owner, name), value)
         elif descriptor.message_type is not None:
             for part in value:
                 _set_fields(getattr(owner, name).add(), part)
@@ -261,7 +264,9 @@ class _Drawing:
             parts = given if given is not ... else [{}] * self._count(field)
             return [_Drawing(field.message_type, self._random, self._most, p).fields for p in parts]
         if given is not ...:
-            return given
+            is_nested = isinstance(given, dict)
+            drawn = is_nested and _Drawing(field.message_type, self._random, self._most, given)
+            return drawn.fields if drawn else given
         if field.enum_type is not None:
             first, *others = (value.name for value in field.enum_type.values)
             return _pick(self._random, *others).removeprefix(first.removesuffix("UNSPECIFIED"))
@@ -333,6 +338,7 @@ def _learned_absolute(random: Random) -> Fields:
 def _rotary(random: Random) -> Fields:
     pairs = _int(random, 2, 24)
     fields: Fields = {"head_dim": 2 * pairs, "partial_rotary_factor": None}
+    fields |= {"decay": _pick(random, None, None, {"center": ...})}
     kind = _pick(random, "own", "axes", "rope_type", "rope_type")
     if kind == "own":
         frequencies = (10.0 ** random.uniform(-6, 0, pairs)).tolist()

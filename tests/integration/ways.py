@@ -154,6 +154,8 @@ def _assignments(
         elif field.is_repeated:
             for index, part in enumerate(value):
                 yield from _assignments(part, f"{name}.{index}.", folder, files)
+        elif field.message_type.name != "TableRef":
+            yield from _assignments(value, f"{name}.", folder, files)
         else:
             yield f"{name}={_table_text(value, folder / f'table{next(files)}')}"
             if value.layout:

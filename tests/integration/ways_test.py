@@ -125,10 +125,21 @@ def mask_of(random: Random) -> Options:
 
 def python_encoding(case: Case) -> attnbias.Encoding:
     classes = {encoding.field: encoding for encoding in attnbias.Encoding.__subclasses__()}
-    fields = dict(case.fields)
-    if "layers" in fields:
-        fields["layers"] = [attnbias.PositionMlpLayer(**layer) for layer in fields["layers"]]
-    return classes[case.encoding](**fields)
+    return python_object(classes[case.encoding], case.fields)
+
+
+def python_object(kind: Any, fields: dict[str, Any]) -> Any:
+    """An object of a message's class, with objects of the messages inside."""
+    owner = message(kind.__name__.replace("ALiBi", "Alibi")).DESCRIPTOR
+    values = dict(fields)
+    for field in owner.fields:
+        value = values.get(field.name)
+        if isinstance(value, dict):
+            values[field.name] = python_object(getattr(attnbias, field.message_type.name), value)
+        elif isinstance(value, list) and field.message_type is not None:
+            inner = getattr(attnbias, field.message_type.name)
+            values[field.name] = [python_object(inner, part) for part in value]
+    return kind(**values)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -49,13 +49,13 @@ import numpy.typing as npt
 
 from attnbias._fields import Compact, Encoding, Fields, LogitsTerm
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
-from attnbias._results import RotaryTables, XposTables
 from attnbias._tensors import KeyRow, Toeplitz
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnbias._choices import {}
+    from attnbias._results import RotaryTables, XposTables
 
 __all__ = {}
 """
@@ -73,7 +73,7 @@ OVERLOAD = """
 OVERLOADS = """
     if TYPE_CHECKING:  # {field} determines the result
 {overloads}
-        def __init__(self, **fields: Any) -> None: ...
+        def __init__(self, *first: Any, **fields: Any) -> None: ...
 """
 
 PRESETS = """\
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnbias._choices import {}
+    from attnbias._results import {}
 
 __all__ = {}
 """
@@ -92,7 +93,7 @@ PRESET = '''
 
 def {name}(  # noqa: N802
     {parameters},
-) -> {kind}:
+) -> {result}:
     """{docstring}
     """
     encoding = {kind}({values})
@@ -581,6 +582,13 @@ class Preset:
             field = field_at(self.owner, paths[0][0])
             self.arguments.append(Argument(each.name, each.doc, paths, field))
 
+    @property
+    def result(self) -> str:
+        """The type of the encoding that it makes."""
+        _, *others = results_of(self.owner)
+        adds_part = any(rule_of(field).adds_part for field, _ in self.constants.ListFields())
+        return f"{name_of(self.owner)}[{others[0]}]" if adds_part else name_of(self.owner)
+
     def assigned(self, condition: str = "None if {} else {}") -> dict[str, str]:
         """Maps the paths of fields to the expressions that arguments give them in Python."""
         return {
@@ -625,9 +633,10 @@ def constants_of(message: Any, prefix: str = "") -> list[tuple[str, str]]:
         name = prefix + field.name
         if is_nested(field):
             for place, each in numbered(field, value):
-                constants += constants_of(each, f"{prefix}{place}.")
+                inner = constants_of(each, f"{prefix}{place}.")
+                constants += inner or [(f"{prefix}{place}", "")]
         else:
-            text = word_of(field, value) or ("" if value is True else str(value))
+            text = word_of(field, value) or str(value)
             constants.append((name, text))
     return constants
 
@@ -678,7 +687,7 @@ def preset_function(preset: Preset) -> str:
                 assigned[f"{path}_layout"] = f"{each.name}_layout"
     parameters.insert(is_required(preset.arguments[0].field), "*")
     constants = [
-        f"{path}={json.dumps(value.lower()) if value in WORDS else value or 'True'}"
+        f"{path}={json.dumps(value.lower()) if value in WORDS else value}".removesuffix("=")
         for path, value in constants_of(preset.constants)
     ]
     made = " and ".join(f"`{each}`" for each in constants or renamed)
@@ -690,6 +699,7 @@ def preset_function(preset: Preset) -> str:
         name=preset.name,
         parameters=", ".join(parameters),
         kind=name_of(preset.owner),
+        result=preset.result,
         docstring="\n\n".join([preset.title, *texts, "    Args:\n" + "\n".join(arguments)]),
         values=", ".join(values_in_python(preset.owner, preset.constants, assigned)),
         renamed=json.dumps(renamed),
@@ -704,9 +714,9 @@ def presets_module() -> str:
     annotated = {part.name for each in presets for part in parts_of(each.owner)}
     annotated = {name for name in annotated if re.search(rf": {name} \|", text)}
     kinds = sorted(made | annotated)
-    head = PRESETS.format(
-        ", ".join(kinds), ", ".join(sorted(used)), sorted(each.name for each in presets)
-    )
+    results = {each for each in RESULTS.values() if f"[{each}]:" in text}
+    names = [", ".join(sorted(each)) for each in (kinds, used, results)]
+    head = PRESETS.format(*names, sorted(each.name for each in presets))
     title = "Encodings of models: constants and names for more general encodings"
     return formatted(MODULE.format(title) + head + text)
 
@@ -792,7 +802,7 @@ def go_constants(message: Any) -> list[str]:
 def go_preset(preset: Preset) -> str:
     fields, values, others = [], [], []
     for each in preset.arguments:
-        comment = each.doc or comment_of(preset.owner, each.field)
+        comment = each.doc or comment_of(each.field.containing_type, each.field)
         fields += [go_comment(" ".join(comment.split()).replace("`", ""), "\t")]
         fields += [f"\t{go_name(each.name)} {go_type(each.field)}"]
         value = f"p.{go_name(each.name)}"
@@ -837,7 +847,7 @@ def preset_table() -> str:
     rows = [["preset", "tool name", "description", "request"]]
     for preset in read_presets():
         constants = [f"`{path}` `{value}`" for path, value in constants_of(preset.constants)]
-        constants = [each.removesuffix(" ``") for each in constants]
+        constants = [re.sub(" `(True)?`$", "", each) for each in constants]
         request = f"`{preset.encoding}`{' with ' * bool(constants)}{', '.join(constants)}"
         for each in preset.arguments:
             names = [
@@ -866,6 +876,8 @@ def values_of(field: Any) -> str:
     if is_table(field):
         return f"`[{rule_of(field).shape}]`"
     if field.message_type is not None:
+        if is_nested(field):
+            return ", ".join(["the fields below", *filter(None, [bounds_of(field)])])
         return "numbers" if field.message_type.name == "DoubleList" else f"as `{field.name}`"
     if field.enum_type is not None:
         return ", ".join(f"`{word}`" for word in words_of(field.enum_type))
@@ -893,7 +905,7 @@ def field_rows(message: Any, prefix: str = "") -> list[str]:
     for field in message.fields:
         if is_nested(field):
             name = f"{prefix}{field.name}.{'N.' * field.is_repeated}"
-            rows += field_rows(field.message_type, name)
+            rows += [field_row(field, prefix), *field_rows(field.message_type, name)]
         else:
             rows.append(field_row(field, prefix))
     return rows

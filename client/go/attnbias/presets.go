@@ -200,3 +200,41 @@ func (p LeViT) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 	}
 	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}
 }
+
+// Xpos is a preset of [attnbiaspb.Rotary]. Rotary positions with a decay: xPos (Sun et al.
+// 2022).
+type Xpos struct {
+	// Dimension of a head.
+	HeadDim int32
+	// Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers and flash-
+	// attention, ceil(L / 2) in torchscale. Only products of rows with one center are consistent.
+	Center *int64
+	// Positions over which scale changes by its base.
+	ScaleBase *float64
+	// Determines the base of scale: (m / n + gamma) / (1 + gamma) for pair m.
+	Gamma *float64
+	// Base of the progression: inv_m = rope_theta^(-2m/dim).
+	RopeTheta *float64
+	// Columns of the tables.
+	Layout attnbiaspb.RotaryLayout
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p Xpos) Encoding() *attnbiaspb.TensorSpec_Rotary {
+	encoding := &attnbiaspb.Rotary{
+		HeadDim:   p.HeadDim,
+		RopeTheta: p.RopeTheta,
+		Layout:    p.Layout,
+		Decay:     &attnbiaspb.Decay{},
+	}
+	if p.Center != nil {
+		encoding.Decay.Center = p.Center
+	}
+	if p.ScaleBase != nil {
+		encoding.Decay.ScaleBase = p.ScaleBase
+	}
+	if p.Gamma != nil {
+		encoding.Decay.Gamma = p.Gamma
+	}
+	return &attnbiaspb.TensorSpec_Rotary{Rotary: encoding}
+}

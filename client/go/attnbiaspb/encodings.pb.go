@@ -865,7 +865,6 @@ type TensorSpec struct {
 	//	*TensorSpec_Alibi
 	//	*TensorSpec_LearnedAbsolute
 	//	*TensorSpec_Rotary
-	//	*TensorSpec_Xpos
 	//	*TensorSpec_MultiAxisSinusoidal
 	//	*TensorSpec_LearnedRelative
 	//	*TensorSpec_Kerple
@@ -1000,15 +999,6 @@ func (x *TensorSpec) GetRotary() *Rotary {
 	if x != nil {
 		if x, ok := x.Encoding.(*TensorSpec_Rotary); ok {
 			return x.Rotary
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetXpos() *Xpos {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Xpos); ok {
-			return x.Xpos
 		}
 	}
 	return nil
@@ -1162,10 +1152,6 @@ type TensorSpec_Rotary struct {
 	Rotary *Rotary `protobuf:"bytes,20,opt,name=rotary,proto3,oneof"`
 }
 
-type TensorSpec_Xpos struct {
-	Xpos *Xpos `protobuf:"bytes,21,opt,name=xpos,proto3,oneof"`
-}
-
 type TensorSpec_MultiAxisSinusoidal struct {
 	MultiAxisSinusoidal *MultiAxisSinusoidal `protobuf:"bytes,22,opt,name=multi_axis_sinusoidal,json=multiAxisSinusoidal,proto3,oneof"`
 }
@@ -1219,8 +1205,6 @@ func (*TensorSpec_Alibi) isTensorSpec_Encoding() {}
 func (*TensorSpec_LearnedAbsolute) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_Rotary) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Xpos) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_MultiAxisSinusoidal) isTensorSpec_Encoding() {}
 
@@ -1333,6 +1317,251 @@ func (x *Sinusoidal) GetMaxTimescale() float64 {
 	return 0
 }
 
+// One axis of position.
+//
+// Position p of the axis counts as `x = (p + offset) scale / (length + eps)`,
+// over the real numbers.
+type Axis struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Factor of a position; not 0.
+	Scale *float64 `protobuf:"fixed64,1,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
+	// Added to every position, a multiple of 2^-62. Positions are as far as
+	// `p + offset` is an integer of at most 2^62 times a power of two.
+	Offset *float64 `protobuf:"fixed64,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
+	// Length of the axis, if positions are fractions of it.
+	Length *float64 `protobuf:"fixed64,3,opt,name=length,proto3,oneof" json:"length,omitempty"`
+	// Added to the length.
+	Eps *float64 `protobuf:"fixed64,4,opt,name=eps,proto3,oneof" json:"eps,omitempty"`
+	// Frequencies of this axis's own pairs. Unset: the encoding's, which go on from
+	// axis to axis.
+	Ladder        *Ladder `protobuf:"bytes,5,opt,name=ladder,proto3" json:"ladder,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Axis) Reset() {
+	*x = Axis{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Axis) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Axis) ProtoMessage() {}
+
+func (x *Axis) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Axis.ProtoReflect.Descriptor instead.
+func (*Axis) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Axis) GetScale() float64 {
+	if x != nil && x.Scale != nil {
+		return *x.Scale
+	}
+	return 0
+}
+
+func (x *Axis) GetOffset() float64 {
+	if x != nil && x.Offset != nil {
+		return *x.Offset
+	}
+	return 0
+}
+
+func (x *Axis) GetLength() float64 {
+	if x != nil && x.Length != nil {
+		return *x.Length
+	}
+	return 0
+}
+
+func (x *Axis) GetEps() float64 {
+	if x != nil && x.Eps != nil {
+		return *x.Eps
+	}
+	return 0
+}
+
+func (x *Axis) GetLadder() *Ladder {
+	if x != nil {
+		return x.Ladder
+	}
+	return nil
+}
+
+// Frequencies of n column pairs, in radians per unit of x; k counts from 0.
+type Ladder struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*Ladder_Base
+	//	*Ladder_Timescales
+	//	*Ladder_Frequencies
+	Kind          isLadder_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ladder) Reset() {
+	*x = Ladder{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ladder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ladder) ProtoMessage() {}
+
+func (x *Ladder) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ladder.ProtoReflect.Descriptor instead.
+func (*Ladder) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Ladder) GetKind() isLadder_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *Ladder) GetBase() float64 {
+	if x != nil {
+		if x, ok := x.Kind.(*Ladder_Base); ok {
+			return x.Base
+		}
+	}
+	return 0
+}
+
+func (x *Ladder) GetTimescales() *Timescales {
+	if x != nil {
+		if x, ok := x.Kind.(*Ladder_Timescales); ok {
+			return x.Timescales
+		}
+	}
+	return nil
+}
+
+func (x *Ladder) GetFrequencies() *DoubleList {
+	if x != nil {
+		if x, ok := x.Kind.(*Ladder_Frequencies); ok {
+			return x.Frequencies
+		}
+	}
+	return nil
+}
+
+type isLadder_Kind interface {
+	isLadder_Kind()
+}
+
+type Ladder_Base struct {
+	// Base of a geometric progression: `base^(-k/n)`.
+	Base float64 `protobuf:"fixed64,1,opt,name=base,proto3,oneof"`
+}
+
+type Ladder_Timescales struct {
+	// Both ends of a geometric progression.
+	Timescales *Timescales `protobuf:"bytes,2,opt,name=timescales,proto3,oneof"`
+}
+
+type Ladder_Frequencies struct {
+	// The n frequencies themselves: 0, or from 1e-30 to 1e6 with either sign.
+	Frequencies *DoubleList `protobuf:"bytes,3,opt,name=frequencies,proto3,oneof"`
+}
+
+func (*Ladder_Base) isLadder_Kind() {}
+
+func (*Ladder_Timescales) isLadder_Kind() {}
+
+func (*Ladder_Frequencies) isLadder_Kind() {}
+
+// Ends of a progression: frequency k is `min (max/min)^(-k / m)`, where m is n - 1
+// and at least 1.
+type Timescales struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first frequency.
+	Min *float64 `protobuf:"fixed64,1,opt,name=min,proto3,oneof" json:"min,omitempty"`
+	// Longest timescale: a lowest frequency f is `min^2 / f`.
+	Max           *float64 `protobuf:"fixed64,2,opt,name=max,proto3,oneof" json:"max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Timescales) Reset() {
+	*x = Timescales{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Timescales) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Timescales) ProtoMessage() {}
+
+func (x *Timescales) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Timescales.ProtoReflect.Descriptor instead.
+func (*Timescales) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Timescales) GetMin() float64 {
+	if x != nil && x.Min != nil {
+		return *x.Min
+	}
+	return 0
+}
+
+func (x *Timescales) GetMax() float64 {
+	if x != nil && x.Max != nil {
+		return *x.Max
+	}
+	return 0
+}
+
 // T5's bucketed relative position bias (Raffel et al. 2020).
 //
 // `bias[h, i, j] = table[bucket(j - i), h]`, where i and j are the absolute
@@ -1363,7 +1592,7 @@ type T5 struct {
 
 func (x *T5) Reset() {
 	*x = T5{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[2]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1604,7 @@ func (x *T5) String() string {
 func (*T5) ProtoMessage() {}
 
 func (x *T5) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[2]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1617,7 @@ func (x *T5) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use T5.ProtoReflect.Descriptor instead.
 func (*T5) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{2}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *T5) GetNumHeads() int32 {
@@ -1456,7 +1685,7 @@ type Alibi struct {
 
 func (x *Alibi) Reset() {
 	*x = Alibi{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[3]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1697,7 @@ func (x *Alibi) String() string {
 func (*Alibi) ProtoMessage() {}
 
 func (x *Alibi) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[3]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1710,7 @@ func (x *Alibi) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alibi.ProtoReflect.Descriptor instead.
 func (*Alibi) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Alibi) GetNumHeads() int32 {
@@ -1535,7 +1764,7 @@ type LearnedAbsolute struct {
 
 func (x *LearnedAbsolute) Reset() {
 	*x = LearnedAbsolute{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[4]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1776,7 @@ func (x *LearnedAbsolute) String() string {
 func (*LearnedAbsolute) ProtoMessage() {}
 
 func (x *LearnedAbsolute) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[4]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1789,7 @@ func (x *LearnedAbsolute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearnedAbsolute.ProtoReflect.Descriptor instead.
 func (*LearnedAbsolute) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *LearnedAbsolute) GetTable() *TableRef {
@@ -1602,12 +1831,12 @@ func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
 //
 // The names are those of transformers' rope_parameters. The angle of position p
 // and pair m is `p inv_m` for the n = dim / 2 pairs, where dim is the even part
-// of `head_dim` that rotates. Both tables are multiplied by the attention factor.
-// Correctly rounded, and therefore not the framework's bits.
+// of `head_dim` that rotates. Cosines and sines are multiplied by the attention
+// factor. Correctly rounded, and therefore not the framework's bits.
 //
 // The header's `derived` holds `inverse_frequencies`, `attention_factor` and,
 // if it is used, `rope_theta`. Fields that the `rope_type` does not use are
-// refused. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma and Phi-3.
+// refused. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma, Phi-3 and torchscale.
 type Rotary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Dimension of a head.
@@ -1662,13 +1891,16 @@ type Rotary struct {
 	// A peer's own n frequencies in place of the computed ones, each 0 or in
 	// [1e-30, 1e6]. An attention factor is then the request's scale.
 	InverseFrequencies []float64 `protobuf:"fixed64,23,rep,packed,name=inverse_frequencies,json=inverseFrequencies,proto3" json:"inverse_frequencies,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Adds xPos's decay: a third table, `scale`, which no attention factor
+	// multiplies.
+	Decay         *Decay `protobuf:"bytes,24,opt,name=decay,proto3" json:"decay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Rotary) Reset() {
 	*x = Rotary{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[5]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1912,7 @@ func (x *Rotary) String() string {
 func (*Rotary) ProtoMessage() {}
 
 func (x *Rotary) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[5]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1925,7 @@ func (x *Rotary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rotary.ProtoReflect.Descriptor instead.
 func (*Rotary) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{5}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Rotary) GetHeadDim() int32 {
@@ -1857,50 +2089,50 @@ func (x *Rotary) GetInverseFrequencies() []float64 {
 	return nil
 }
 
-// xPos (Sun et al. 2022): rotary positions with a decay.
+func (x *Rotary) GetDecay() *Decay {
+	if x != nil {
+		return x.Decay
+	}
+	return nil
+}
+
+// Decay of rotary positions (xPos: Sun et al. 2022).
 //
 // Queries are multiplied by scale, keys divided by it:
 //
-//	scale(p, m) = ((2m/dim + gamma) / (1 + gamma))^((p - center) / scale_base)
-//	center = floor(sequence_length / 2)
+//	scale(p, m) = ((m / n + gamma) / (1 + gamma))^((p - center) / scale_base)
 //
 // Positions at which scale would leave [2^-512, 2^512] fail with
-// `OUT_OF_RANGE`. Correctly rounded, and therefore not the framework's bits.
-// Found in torchscale, x-transformers and flash-attention.
-type Xpos struct {
+// `OUT_OF_RANGE`.
+type Decay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Columns of the layouts that repeat every pair.
-	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// Base of the progression: pair m turns by `rope_theta^(-2m/dim)` radians per
-	// position.
-	RopeTheta *float64 `protobuf:"fixed64,2,opt,name=rope_theta,json=ropeTheta,proto3,oneof" json:"rope_theta,omitempty"`
+	// Position at which scale is 1. For a length L that is floor(L / 2) in
+	// x-transformers and flash-attention, ceil(L / 2) in torchscale. Only products
+	// of rows with one center are consistent.
+	Center *int64 `protobuf:"varint,1,opt,name=center,proto3,oneof" json:"center,omitempty"`
 	// Positions over which scale changes by its base.
-	ScaleBase *float64 `protobuf:"fixed64,3,opt,name=scale_base,json=scaleBase,proto3,oneof" json:"scale_base,omitempty"`
-	// Determines the base of scale: `(2m/dim + gamma) / (1 + gamma)` for pair m.
-	Gamma *float64 `protobuf:"fixed64,4,opt,name=gamma,proto3,oneof" json:"gamma,omitempty"`
-	// Length that the table is for: scale is 1 at half of it, rounded down.
-	SequenceLength *int64 `protobuf:"varint,5,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
-	// Columns of the tables.
-	Layout        RotaryLayout `protobuf:"varint,6,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
+	ScaleBase *float64 `protobuf:"fixed64,2,opt,name=scale_base,json=scaleBase,proto3,oneof" json:"scale_base,omitempty"`
+	// Determines the base of scale: `(m / n + gamma) / (1 + gamma)` for pair m.
+	Gamma         *float64 `protobuf:"fixed64,3,opt,name=gamma,proto3,oneof" json:"gamma,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Xpos) Reset() {
-	*x = Xpos{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[6]
+func (x *Decay) Reset() {
+	*x = Decay{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Xpos) String() string {
+func (x *Decay) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Xpos) ProtoMessage() {}
+func (*Decay) ProtoMessage() {}
 
-func (x *Xpos) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[6]
+func (x *Decay) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,51 +2143,30 @@ func (x *Xpos) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Xpos.ProtoReflect.Descriptor instead.
-func (*Xpos) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
+// Deprecated: Use Decay.ProtoReflect.Descriptor instead.
+func (*Decay) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *Xpos) GetDim() int32 {
-	if x != nil {
-		return x.Dim
+func (x *Decay) GetCenter() int64 {
+	if x != nil && x.Center != nil {
+		return *x.Center
 	}
 	return 0
 }
 
-func (x *Xpos) GetRopeTheta() float64 {
-	if x != nil && x.RopeTheta != nil {
-		return *x.RopeTheta
-	}
-	return 0
-}
-
-func (x *Xpos) GetScaleBase() float64 {
+func (x *Decay) GetScaleBase() float64 {
 	if x != nil && x.ScaleBase != nil {
 		return *x.ScaleBase
 	}
 	return 0
 }
 
-func (x *Xpos) GetGamma() float64 {
+func (x *Decay) GetGamma() float64 {
 	if x != nil && x.Gamma != nil {
 		return *x.Gamma
 	}
 	return 0
-}
-
-func (x *Xpos) GetSequenceLength() int64 {
-	if x != nil && x.SequenceLength != nil {
-		return *x.SequenceLength
-	}
-	return 0
-}
-
-func (x *Xpos) GetLayout() RotaryLayout {
-	if x != nil {
-		return x.Layout
-	}
-	return RotaryLayout_ROTARY_LAYOUT_UNSPECIFIED
 }
 
 // Sinusoids of positions in several dimensions (images: Carion et al. 2020).
@@ -1993,7 +2204,7 @@ type MultiAxisSinusoidal struct {
 
 func (x *MultiAxisSinusoidal) Reset() {
 	*x = MultiAxisSinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[7]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2216,7 @@ func (x *MultiAxisSinusoidal) String() string {
 func (*MultiAxisSinusoidal) ProtoMessage() {}
 
 func (x *MultiAxisSinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[7]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2229,7 @@ func (x *MultiAxisSinusoidal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MultiAxisSinusoidal.ProtoReflect.Descriptor instead.
 func (*MultiAxisSinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{7}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MultiAxisSinusoidal) GetDim() int32 {
@@ -2124,7 +2335,7 @@ type LearnedRelative struct {
 
 func (x *LearnedRelative) Reset() {
 	*x = LearnedRelative{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2347,7 @@ func (x *LearnedRelative) String() string {
 func (*LearnedRelative) ProtoMessage() {}
 
 func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2360,7 @@ func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearnedRelative.ProtoReflect.Descriptor instead.
 func (*LearnedRelative) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LearnedRelative) GetRows() isLearnedRelative_Rows {
@@ -2257,7 +2468,7 @@ type Kerple struct {
 
 func (x *Kerple) Reset() {
 	*x = Kerple{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2269,7 +2480,7 @@ func (x *Kerple) String() string {
 func (*Kerple) ProtoMessage() {}
 
 func (x *Kerple) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2282,7 +2493,7 @@ func (x *Kerple) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kerple.ProtoReflect.Descriptor instead.
 func (*Kerple) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Kerple) GetKernel() KerpleKernel {
@@ -2331,7 +2542,7 @@ type Sandwich struct {
 
 func (x *Sandwich) Reset() {
 	*x = Sandwich{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2554,7 @@ func (x *Sandwich) String() string {
 func (*Sandwich) ProtoMessage() {}
 
 func (x *Sandwich) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2567,7 @@ func (x *Sandwich) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sandwich.ProtoReflect.Descriptor instead.
 func (*Sandwich) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Sandwich) GetNumHeads() int32 {
@@ -2411,7 +2622,7 @@ type Fire struct {
 
 func (x *Fire) Reset() {
 	*x = Fire{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +2634,7 @@ func (x *Fire) String() string {
 func (*Fire) ProtoMessage() {}
 
 func (x *Fire) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,7 +2647,7 @@ func (x *Fire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fire.ProtoReflect.Descriptor instead.
 func (*Fire) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Fire) GetNumHeads() int32 {
@@ -2514,7 +2725,7 @@ type DynamicPositionBias struct {
 
 func (x *DynamicPositionBias) Reset() {
 	*x = DynamicPositionBias{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2737,7 @@ func (x *DynamicPositionBias) String() string {
 func (*DynamicPositionBias) ProtoMessage() {}
 
 func (x *DynamicPositionBias) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +2750,7 @@ func (x *DynamicPositionBias) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DynamicPositionBias.ProtoReflect.Descriptor instead.
 func (*DynamicPositionBias) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DynamicPositionBias) GetNumHeads() int32 {
@@ -2580,7 +2791,7 @@ type PositionMlpLayer struct {
 
 func (x *PositionMlpLayer) Reset() {
 	*x = PositionMlpLayer{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2592,7 +2803,7 @@ func (x *PositionMlpLayer) String() string {
 func (*PositionMlpLayer) ProtoMessage() {}
 
 func (x *PositionMlpLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2605,7 +2816,7 @@ func (x *PositionMlpLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PositionMlpLayer.ProtoReflect.Descriptor instead.
 func (*PositionMlpLayer) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PositionMlpLayer) GetWeight() *TableRef {
@@ -2659,7 +2870,7 @@ type Deberta struct {
 
 func (x *Deberta) Reset() {
 	*x = Deberta{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2882,7 @@ func (x *Deberta) String() string {
 func (*Deberta) ProtoMessage() {}
 
 func (x *Deberta) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2895,7 @@ func (x *Deberta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deberta.ProtoReflect.Descriptor instead.
 func (*Deberta) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Deberta) GetBucketSize() int32 {
@@ -2759,7 +2970,7 @@ type RelativeSinusoidal struct {
 
 func (x *RelativeSinusoidal) Reset() {
 	*x = RelativeSinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2982,7 @@ func (x *RelativeSinusoidal) String() string {
 func (*RelativeSinusoidal) ProtoMessage() {}
 
 func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2995,7 @@ func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelativeSinusoidal.ProtoReflect.Descriptor instead.
 func (*RelativeSinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RelativeSinusoidal) GetDim() int32 {
@@ -2890,7 +3101,7 @@ type GridRelative struct {
 
 func (x *GridRelative) Reset() {
 	*x = GridRelative{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +3113,7 @@ func (x *GridRelative) String() string {
 func (*GridRelative) ProtoMessage() {}
 
 func (x *GridRelative) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +3126,7 @@ func (x *GridRelative) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GridRelative.ProtoReflect.Descriptor instead.
 func (*GridRelative) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GridRelative) GetWindow() []int32 {
@@ -2993,7 +3204,7 @@ type SwinV2 struct {
 
 func (x *SwinV2) Reset() {
 	*x = SwinV2{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3005,7 +3216,7 @@ func (x *SwinV2) String() string {
 func (*SwinV2) ProtoMessage() {}
 
 func (x *SwinV2) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3018,7 +3229,7 @@ func (x *SwinV2) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwinV2.ProtoReflect.Descriptor instead.
 func (*SwinV2) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SwinV2) GetWindowHeight() int32 {
@@ -3122,7 +3333,7 @@ type Tupe struct {
 
 func (x *Tupe) Reset() {
 	*x = Tupe{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3345,7 @@ func (x *Tupe) String() string {
 func (*Tupe) ProtoMessage() {}
 
 func (x *Tupe) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3358,7 @@ func (x *Tupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tupe.ProtoReflect.Descriptor instead.
 func (*Tupe) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Tupe) GetNumHeads() int32 {
@@ -3252,7 +3463,7 @@ var File_attnbias_v1_encodings_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\n" +
-	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xb5\t\n" +
+	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\x8c\t\n" +
 	"\n" +
 	"TensorSpec\x120\n" +
 	"\x05table\x18\x01 \x01(\v2\x18.attnbias.v1.TableExtentH\x00R\x05table\x12-\n" +
@@ -3265,8 +3476,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x02t5\x18\x11 \x01(\v2\x0f.attnbias.v1.T5H\x01R\x02t5\x12*\n" +
 	"\x05alibi\x18\x12 \x01(\v2\x12.attnbias.v1.AlibiH\x01R\x05alibi\x12I\n" +
 	"\x10learned_absolute\x18\x13 \x01(\v2\x1c.attnbias.v1.LearnedAbsoluteH\x01R\x0flearnedAbsolute\x12-\n" +
-	"\x06rotary\x18\x14 \x01(\v2\x13.attnbias.v1.RotaryH\x01R\x06rotary\x12'\n" +
-	"\x04xpos\x18\x15 \x01(\v2\x11.attnbias.v1.XposH\x01R\x04xpos\x12V\n" +
+	"\x06rotary\x18\x14 \x01(\v2\x13.attnbias.v1.RotaryH\x01R\x06rotary\x12V\n" +
 	"\x15multi_axis_sinusoidal\x18\x16 \x01(\v2 .attnbias.v1.MultiAxisSinusoidalH\x01R\x13multiAxisSinusoidal\x12I\n" +
 	"\x10learned_relative\x18\x17 \x01(\v2\x1c.attnbias.v1.LearnedRelativeH\x01R\x0flearnedRelative\x12-\n" +
 	"\x06kerple\x18\x18 \x01(\v2\x13.attnbias.v1.KerpleH\x01R\x06kerple\x123\n" +
@@ -3294,7 +3504,37 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCR\x1fa timescale and not a frequencyH\x02R\fmaxTimescale\x88\x01\x01:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\a\n" +
 	"\x05_baseB\x10\n" +
 	"\x0e_min_timescaleB\x10\n" +
-	"\x0e_max_timescale\"\x85\x04\n" +
+	"\x0e_max_timescale\"\xb3\x02\n" +
+	"\x04Axis\x124\n" +
+	"\x05scale\x18\x01 \x01(\x01B\x19\xa2\xbb\x18\x15\n" +
+	"\x011\x19\x00\x00\x00\x00\x80\x84.\xc1!\x00\x00\x00\x00\x80\x84.AH\x00R\x05scale\x88\x01\x01\x126\n" +
+	"\x06offset\x18\x02 \x01(\x01B\x19\xa2\xbb\x18\x15\n" +
+	"\x010\x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pBH\x01R\x06offset\x88\x01\x01\x126\n" +
+	"\x06length\x18\x03 \x01(\x01B\x19\xa2\xbb\x18\x15\n" +
+	"\x011\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\xa2\x94\x1amBH\x02R\x06length\x88\x01\x01\x120\n" +
+	"\x03eps\x18\x04 \x01(\x01B\x19\xa2\xbb\x18\x15\n" +
+	"\x010\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x00\x00\x00\x00\xf0?H\x03R\x03eps\x88\x01\x01\x12+\n" +
+	"\x06ladder\x18\x05 \x01(\v2\x13.attnbias.v1.LadderR\x06ladderB\b\n" +
+	"\x06_scaleB\t\n" +
+	"\a_offsetB\t\n" +
+	"\a_lengthB\x06\n" +
+	"\x04_eps\"\xbd\x01\n" +
+	"\x06Ladder\x123\n" +
+	"\x04base\x18\x01 \x01(\x01B\x1d\xa2\xbb\x18\x19\n" +
+	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCH\x00R\x04base\x129\n" +
+	"\n" +
+	"timescales\x18\x02 \x01(\v2\x17.attnbias.v1.TimescalesH\x00R\n" +
+	"timescales\x12;\n" +
+	"\vfrequencies\x18\x03 \x01(\v2\x17.attnbias.v1.DoubleListH\x00R\vfrequenciesB\x06\n" +
+	"\x04kind\"\xc6\x01\n" +
+	"\n" +
+	"Timescales\x12Q\n" +
+	"\x03min\x18\x01 \x01(\x01B:\xa2\xbb\x186\n" +
+	"\x011\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AR\x1fa timescale and not a frequencyH\x00R\x03min\x88\x01\x01\x12U\n" +
+	"\x03max\x18\x02 \x01(\x01B>\xa2\xbb\x18:\n" +
+	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCR\x1fa timescale and not a frequencyH\x01R\x03max\x88\x01\x01B\x06\n" +
+	"\x04_minB\x06\n" +
+	"\x04_max\"\x85\x04\n" +
 	"\x02T5\x12<\n" +
 	"\tnum_heads\x18\x01 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12@\n" +
 	"\vnum_buckets\x18\x02 \x01(\x05B\x1a\xa2\xbb\x18\x16\n" +
@@ -3331,7 +3571,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x000AH\x02R\x12interpolatedLength\x88\x01\x01:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\t\n" +
 	"\a_offsetB\x0e\n" +
 	"\f_padding_idxB\x16\n" +
-	"\x14_interpolated_length\"\xf2\x0e\n" +
+	"\x14_interpolated_length\"\xb9\x0f\n" +
 	"\x06Rotary\x125\n" +
 	"\bhead_dim\x18\x01 \x01(\x05B\x1a\xa2\xbb\x18\x16\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xf0@0\x01x\x01R\aheadDim\x12V\n" +
 	"\n" +
@@ -3379,7 +3619,8 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"mropeOrder\x12N\n" +
 	"\x05angle\x18\x16 \x01(\x0e2\x1b.attnbias.v1.AnglePrecisionB\x1b\xa2\xbb\x18\x17\n" +
 	"\x15ANGLE_PRECISION_EXACTR\x05angle\x12/\n" +
-	"\x13inverse_frequencies\x18\x17 \x03(\x01R\x12inverseFrequencies:\x1b\xaa\xbb\x18\x05tableȻ\x18\x01\xe2\xbb\x18\x03cos\xe2\xbb\x18\x03sinB\r\n" +
+	"\x13inverse_frequencies\x18\x17 \x03(\x01R\x12inverseFrequencies\x12E\n" +
+	"\x05decay\x18\x18 \x01(\v2\x12.attnbias.v1.DecayB\x1b\xa2\xbb\x18\x17j\rmrope_section\x92\x01\x05scaleR\x05decay:\x1b\xaa\xbb\x18\x05tableȻ\x18\x01\xe2\xbb\x18\x03cos\xe2\xbb\x18\x03sinB\r\n" +
 	"\v_rope_thetaB\x18\n" +
 	"\x16_partial_rotary_factorB\t\n" +
 	"\a_factorB\x1a\n" +
@@ -3395,24 +3636,18 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\t_truncateB\x13\n" +
 	"\x11_attention_factorB\x12\n" +
 	"\x10_low_freq_factorB\x13\n" +
-	"\x11_high_freq_factor\"\xe5\x03\n" +
-	"\x04Xpos\x12,\n" +
-	"\x03dim\x18\x01 \x01(\x05B\x1a\xa2\xbb\x18\x16\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xf0@0\x01x\x01R\x03dim\x12A\n" +
+	"\x11_high_freq_factor\"\xdc\x01\n" +
+	"\x05Decay\x126\n" +
+	"\x06center\x18\x01 \x01(\x03B\x19\xa2\xbb\x18\x15\n" +
+	"\x010\x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pBH\x00R\x06center\x88\x01\x01\x12?\n" +
 	"\n" +
-	"rope_theta\x18\x02 \x01(\x01B\x1d\xa2\xbb\x18\x19\n" +
-	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCH\x00R\tropeTheta\x88\x01\x01\x12?\n" +
-	"\n" +
-	"scale_base\x18\x03 \x01(\x01B\x1b\xa2\xbb\x18\x17\n" +
+	"scale_base\x18\x02 \x01(\x01B\x1b\xa2\xbb\x18\x17\n" +
 	"\x03512\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00e\xcd\xcdAH\x01R\tscaleBase\x88\x01\x01\x126\n" +
-	"\x05gamma\x18\x04 \x01(\x01B\x1b\xa2\xbb\x18\x17\n" +
-	"\x030.4!\x00\x00\x00\x00\x80\x84.A)\x00\x00\x00\x00\x00\x00\x00\x00H\x02R\x05gamma\x88\x01\x01\x12D\n" +
-	"\x0fsequence_length\x18\x05 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBH\x03R\x0esequenceLength\x88\x01\x01\x12K\n" +
-	"\x06layout\x18\x06 \x01(\x0e2\x19.attnbias.v1.RotaryLayoutB\x18\xa2\xbb\x18\x14\n" +
-	"\x12ROTARY_LAYOUT_HALFR\x06layout:$\xaa\xbb\x18\x05tableȻ\x18\x01\xe2\xbb\x18\x03cos\xe2\xbb\x18\x03sin\xe2\xbb\x18\x05scaleB\r\n" +
-	"\v_rope_thetaB\r\n" +
+	"\x05gamma\x18\x03 \x01(\x01B\x1b\xa2\xbb\x18\x17\n" +
+	"\x030.4!\x00\x00\x00\x00\x80\x84.A)\x00\x00\x00\x00\x00\x00\x00\x00H\x02R\x05gamma\x88\x01\x01B\t\n" +
+	"\a_centerB\r\n" +
 	"\v_scale_baseB\b\n" +
-	"\x06_gammaB\x12\n" +
-	"\x10_sequence_length\"\xcd\x06\n" +
+	"\x06_gamma\"\xcd\x06\n" +
 	"\x13MultiAxisSinusoidal\x12*\n" +
 	"\x03dim\x18\x01 \x01(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@x\x01R\x03dim\x121\n" +
 	"\bnum_axes\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\x10@R\anumAxes\x124\n" +
@@ -3675,7 +3910,7 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 }
 
 var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
-var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(SinusoidalLayout)(0),       // 0: attnbias.v1.SinusoidalLayout
 	(BucketRule)(0),             // 1: attnbias.v1.BucketRule
@@ -3693,100 +3928,106 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(DebertaEdge)(0),            // 13: attnbias.v1.DebertaEdge
 	(*TensorSpec)(nil),          // 14: attnbias.v1.TensorSpec
 	(*Sinusoidal)(nil),          // 15: attnbias.v1.Sinusoidal
-	(*T5)(nil),                  // 16: attnbias.v1.T5
-	(*Alibi)(nil),               // 17: attnbias.v1.Alibi
-	(*LearnedAbsolute)(nil),     // 18: attnbias.v1.LearnedAbsolute
-	(*Rotary)(nil),              // 19: attnbias.v1.Rotary
-	(*Xpos)(nil),                // 20: attnbias.v1.Xpos
-	(*MultiAxisSinusoidal)(nil), // 21: attnbias.v1.MultiAxisSinusoidal
-	(*LearnedRelative)(nil),     // 22: attnbias.v1.LearnedRelative
-	(*Kerple)(nil),              // 23: attnbias.v1.Kerple
-	(*Sandwich)(nil),            // 24: attnbias.v1.Sandwich
-	(*Fire)(nil),                // 25: attnbias.v1.Fire
-	(*DynamicPositionBias)(nil), // 26: attnbias.v1.DynamicPositionBias
-	(*PositionMlpLayer)(nil),    // 27: attnbias.v1.PositionMlpLayer
-	(*Deberta)(nil),             // 28: attnbias.v1.Deberta
-	(*RelativeSinusoidal)(nil),  // 29: attnbias.v1.RelativeSinusoidal
-	(*GridRelative)(nil),        // 30: attnbias.v1.GridRelative
-	(*SwinV2)(nil),              // 31: attnbias.v1.SwinV2
-	(*Tupe)(nil),                // 32: attnbias.v1.Tupe
-	(*TableExtent)(nil),         // 33: attnbias.v1.TableExtent
-	(*PairExtent)(nil),          // 34: attnbias.v1.PairExtent
-	(*GridExtent)(nil),          // 35: attnbias.v1.GridExtent
-	(*Output)(nil),              // 36: attnbias.v1.Output
-	(*TableRef)(nil),            // 37: attnbias.v1.TableRef
+	(*Axis)(nil),                // 16: attnbias.v1.Axis
+	(*Ladder)(nil),              // 17: attnbias.v1.Ladder
+	(*Timescales)(nil),          // 18: attnbias.v1.Timescales
+	(*T5)(nil),                  // 19: attnbias.v1.T5
+	(*Alibi)(nil),               // 20: attnbias.v1.Alibi
+	(*LearnedAbsolute)(nil),     // 21: attnbias.v1.LearnedAbsolute
+	(*Rotary)(nil),              // 22: attnbias.v1.Rotary
+	(*Decay)(nil),               // 23: attnbias.v1.Decay
+	(*MultiAxisSinusoidal)(nil), // 24: attnbias.v1.MultiAxisSinusoidal
+	(*LearnedRelative)(nil),     // 25: attnbias.v1.LearnedRelative
+	(*Kerple)(nil),              // 26: attnbias.v1.Kerple
+	(*Sandwich)(nil),            // 27: attnbias.v1.Sandwich
+	(*Fire)(nil),                // 28: attnbias.v1.Fire
+	(*DynamicPositionBias)(nil), // 29: attnbias.v1.DynamicPositionBias
+	(*PositionMlpLayer)(nil),    // 30: attnbias.v1.PositionMlpLayer
+	(*Deberta)(nil),             // 31: attnbias.v1.Deberta
+	(*RelativeSinusoidal)(nil),  // 32: attnbias.v1.RelativeSinusoidal
+	(*GridRelative)(nil),        // 33: attnbias.v1.GridRelative
+	(*SwinV2)(nil),              // 34: attnbias.v1.SwinV2
+	(*Tupe)(nil),                // 35: attnbias.v1.Tupe
+	(*TableExtent)(nil),         // 36: attnbias.v1.TableExtent
+	(*PairExtent)(nil),          // 37: attnbias.v1.PairExtent
+	(*GridExtent)(nil),          // 38: attnbias.v1.GridExtent
+	(*Output)(nil),              // 39: attnbias.v1.Output
+	(*DoubleList)(nil),          // 40: attnbias.v1.DoubleList
+	(*TableRef)(nil),            // 41: attnbias.v1.TableRef
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	33, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	34, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	35, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
-	36, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	36, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	37, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	38, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
+	39, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
 	15, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
-	16, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
-	17, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
-	18, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
-	19, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
-	20, // 9: attnbias.v1.TensorSpec.xpos:type_name -> attnbias.v1.Xpos
-	21, // 10: attnbias.v1.TensorSpec.multi_axis_sinusoidal:type_name -> attnbias.v1.MultiAxisSinusoidal
-	22, // 11: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
-	23, // 12: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
-	24, // 13: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
-	25, // 14: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
-	26, // 15: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
-	28, // 16: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
-	29, // 17: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
-	30, // 18: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
-	31, // 19: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
-	32, // 20: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
-	0,  // 21: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	37, // 22: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
-	1,  // 23: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
-	2,  // 24: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	37, // 25: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
-	3,  // 26: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
-	4,  // 27: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
-	5,  // 28: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
-	6,  // 29: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
-	7,  // 30: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	4,  // 31: attnbias.v1.Xpos.layout:type_name -> attnbias.v1.RotaryLayout
-	8,  // 32: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
-	37, // 33: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
-	37, // 34: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
-	10, // 35: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
-	9,  // 36: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	11, // 37: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	37, // 38: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	37, // 39: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	37, // 40: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	37, // 41: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
-	27, // 42: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
-	37, // 43: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
-	37, // 44: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
-	37, // 45: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	37, // 46: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	12, // 47: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	13, // 48: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
-	1,  // 49: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
-	0,  // 50: attnbias.v1.RelativeSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	10, // 51: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
-	37, // 52: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
-	10, // 53: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
-	37, // 54: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
-	37, // 55: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
-	37, // 56: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
-	37, // 57: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	37, // 58: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	37, // 59: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	37, // 60: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	37, // 61: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	37, // 62: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	37, // 63: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	37, // 64: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	65, // [65:65] is the sub-list for method output_type
-	65, // [65:65] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	19, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
+	20, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
+	21, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
+	22, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
+	24, // 9: attnbias.v1.TensorSpec.multi_axis_sinusoidal:type_name -> attnbias.v1.MultiAxisSinusoidal
+	25, // 10: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
+	26, // 11: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
+	27, // 12: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
+	28, // 13: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
+	29, // 14: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
+	31, // 15: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
+	32, // 16: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
+	33, // 17: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
+	34, // 18: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
+	35, // 19: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
+	0,  // 20: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	17, // 21: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
+	18, // 22: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
+	40, // 23: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
+	41, // 24: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	1,  // 25: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
+	2,  // 26: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
+	41, // 27: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	3,  // 28: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
+	4,  // 29: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	5,  // 30: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
+	6,  // 31: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
+	7,  // 32: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	23, // 33: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
+	8,  // 34: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
+	41, // 35: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
+	41, // 36: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
+	10, // 37: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
+	9,  // 38: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	11, // 39: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	41, // 40: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	41, // 41: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	41, // 42: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	41, // 43: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	30, // 44: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
+	41, // 45: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
+	41, // 46: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
+	41, // 47: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	41, // 48: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	12, // 49: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	13, // 50: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	1,  // 51: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
+	0,  // 52: attnbias.v1.RelativeSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	10, // 53: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
+	41, // 54: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
+	10, // 55: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
+	41, // 56: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
+	41, // 57: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
+	41, // 58: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
+	41, // 59: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	41, // 60: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	41, // 61: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	41, // 62: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	41, // 63: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	41, // 64: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	41, // 65: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	41, // 66: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	67, // [67:67] is the sub-list for method output_type
+	67, // [67:67] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }
@@ -3805,7 +4046,6 @@ func file_attnbias_v1_encodings_proto_init() {
 		(*TensorSpec_Alibi)(nil),
 		(*TensorSpec_LearnedAbsolute)(nil),
 		(*TensorSpec_Rotary)(nil),
-		(*TensorSpec_Xpos)(nil),
 		(*TensorSpec_MultiAxisSinusoidal)(nil),
 		(*TensorSpec_LearnedRelative)(nil),
 		(*TensorSpec_Kerple)(nil),
@@ -3820,28 +4060,35 @@ func file_attnbias_v1_encodings_proto_init() {
 	}
 	file_attnbias_v1_encodings_proto_msgTypes[1].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[2].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[3].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[3].OneofWrappers = []any{
+		(*Ladder_Base)(nil),
+		(*Ladder_Timescales)(nil),
+		(*Ladder_Frequencies)(nil),
+	}
 	file_attnbias_v1_encodings_proto_msgTypes[4].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[5].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[6].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[7].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[8].OneofWrappers = []any{
+	file_attnbias_v1_encodings_proto_msgTypes[8].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[9].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[10].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[11].OneofWrappers = []any{
 		(*LearnedRelative_Scalars)(nil),
 		(*LearnedRelative_Vectors)(nil),
 	}
-	file_attnbias_v1_encodings_proto_msgTypes[10].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[11].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[13].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[14].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[15].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[18].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[20].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
 			NumEnums:      14,
-			NumMessages:   19,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

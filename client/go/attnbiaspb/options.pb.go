@@ -94,7 +94,8 @@ type FieldRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the server uses when a field with presence, or an enum, is not set,
 	// written as the field's JSON value. Empty where the field may be left out and
-	// no value means the same.
+	// no value means the same. The default of a oneof is that of one of its fields.
+	// A message has the default `{}` if it means the same unset and empty.
 	Default  *string `protobuf:"bytes,1,opt,name=default,proto3,oneof" json:"default,omitempty"`
 	Required bool    `protobuf:"varint,2,opt,name=required,proto3" json:"required,omitempty"`
 	// Bounds of a number, and of each number of a list: least, greatest, and in
@@ -131,7 +132,9 @@ type FieldRule struct {
 	// Structure of an encoding while this field is set.
 	StructureIfSet Structure `protobuf:"varint,16,opt,name=structure_if_set,json=structureIfSet,proto3,enum=attnbias.v1.Structure" json:"structure_if_set,omitempty"`
 	// Gives an answer in a compact form a border while this field is true.
-	BorderIfSet   bool `protobuf:"varint,17,opt,name=border_if_set,json=borderIfSet,proto3" json:"border_if_set,omitempty"`
+	BorderIfSet bool `protobuf:"varint,17,opt,name=border_if_set,json=borderIfSet,proto3" json:"border_if_set,omitempty"`
+	// Name of the part that this field, if it is set, adds to the parts of a TABLE.
+	AddsPart      string `protobuf:"bytes,18,opt,name=adds_part,json=addsPart,proto3" json:"adds_part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -285,6 +288,13 @@ func (x *FieldRule) GetBorderIfSet() bool {
 	return false
 }
 
+func (x *FieldRule) GetAddsPart() string {
+	if x != nil {
+		return x.AddsPart
+	}
+	return ""
+}
+
 var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
@@ -399,7 +409,7 @@ var File_attnbias_v1_options_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x19attnbias/v1/options.proto\x12\vattnbias.v1\x1a google/protobuf/descriptor.proto\"\x94\x04\n" +
+	"\x19attnbias/v1/options.proto\x12\vattnbias.v1\x1a google/protobuf/descriptor.proto\"\xb1\x04\n" +
 	"\tFieldRule\x12\x1d\n" +
 	"\adefault\x18\x01 \x01(\tH\x00R\adefault\x88\x01\x01\x12\x1a\n" +
 	"\brequired\x18\x02 \x01(\bR\brequired\x12\x15\n" +
@@ -418,7 +428,8 @@ const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\aof_bias\x18\x0e \x01(\bR\x06ofBias\x12\x18\n" +
 	"\acolumns\x18\x0f \x01(\bR\acolumns\x12@\n" +
 	"\x10structure_if_set\x18\x10 \x01(\x0e2\x16.attnbias.v1.StructureR\x0estructureIfSet\x12\"\n" +
-	"\rborder_if_set\x18\x11 \x01(\bR\vborderIfSetB\n" +
+	"\rborder_if_set\x18\x11 \x01(\bR\vborderIfSet\x12\x1b\n" +
+	"\tadds_part\x18\x12 \x01(\tR\baddsPartB\n" +
 	"\n" +
 	"\b_defaultB\x06\n" +
 	"\x04_minB\x06\n" +

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     def words_are_of_either_case(client: attnbias.Client) -> None:
         attnbias.Rotary(head_dim=4, rope_type="yarn", layout="interleaved")
-        attnbias.Rotary(head_dim=4, rope_type="yearn")  # type: ignore[arg-type]
+        attnbias.Rotary(head_dim=4, rope_type="yearn")  # type: ignore[call-overload]
         client.get(attnbias.ALiBi(num_heads=1), query_length=4, key_length=4, form="dens")  # type: ignore[call-overload]
 
     def a_file_holds_what_get_gave() -> None:

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/executor.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/absolute/rotary_decay.h"

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from attnbias._fields import Compact, Encoding, Fields, LogitsTerm
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
-from attnbias._results import RotaryTables, XposTables
 from attnbias._tensors import KeyRow, Toeplitz
 
 if TYPE_CHECKING:
@@ -34,12 +33,14 @@ if TYPE_CHECKING:
         SinusoidalLayout,
         TableLayout,
     )
+    from attnbias._results import RotaryTables, XposTables
 
 __all__ = [
     "T5",
     "ALiBi",
     "AbsoluteKeys",
     "Deberta",
+    "Decay",
     "DecomposedRelativePositions",
     "DynamicPositionBias",
     "Fire",
@@ -58,7 +59,6 @@ __all__ = [
     "SinusoidalDistances",
     "SwinV2",
     "Tupe",
-    "Xpos",
 ]
 
 
@@ -180,7 +180,7 @@ class ALiBi(Encoding[Compact]):
     slopes: Sequence[float] | None = None
     variant: AlibiVariant | None = None
 
-    if TYPE_CHECKING:  # variant determines the compact form
+    if TYPE_CHECKING:  # variant determines the result
 
         @overload
         def __init__(
@@ -209,7 +209,7 @@ class ALiBi(Encoding[Compact]):
             slopes: Sequence[float] | None = None,
             variant: AlibiVariant | None = None,
         ) -> None: ...
-        def __init__(self, **fields: Any) -> None: ...
+        def __init__(self, *first: Any, **fields: Any) -> None: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -248,21 +248,46 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
     interpolated_length: int | None = None
 
 
+@dataclass(frozen=True, repr=False)
+class Decay(Fields):
+    """Decay of rotary positions (xPos: Sun et al. 2022).
+
+    Queries are multiplied by scale, keys divided by it:
+
+        scale(p, m) = ((m / n + gamma) / (1 + gamma))^((p - center) / scale_base)
+
+    Positions at which scale would leave [2^-512, 2^512] fail with ``OutOfRangeError``.
+
+    Attributes:
+        center: Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers
+            and flash-attention, ceil(L / 2) in torchscale. Only products of rows with one center
+            are consistent. In [-2^40, 2^40]. Default: 0.
+        scale_base: Positions over which scale changes by its base. In [1, 1e9]. Default: 512.
+        gamma: Determines the base of scale: ``(m / n + gamma) / (1 + gamma)`` for pair m. In (0,
+            1e6]. Default: 0.4.
+    """
+
+    _: KW_ONLY
+    center: int | None = None
+    scale_base: float | None = None
+    gamma: float | None = None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Rotary(Encoding[RotaryTables]):
+class Rotary(Encoding[Compact]):
     """Rotary position embedding (Su et al. 2021) and its length extensions.
 
     The names are those of transformers' rope_parameters. The angle of position p and pair m is ``p
-    inv_m`` for the n = dim / 2 pairs, where dim is the even part of ``head_dim`` that rotates. Both
-    tables are multiplied by the attention factor. Correctly rounded, and therefore not the
-    framework's bits.
+    inv_m`` for the n = dim / 2 pairs, where dim is the even part of ``head_dim`` that rotates.
+    Cosines and sines are multiplied by the attention factor. Correctly rounded, and therefore not
+    the framework's bits.
 
     The header's ``derived`` holds ``inverse_frequencies``, ``attention_factor`` and, if it is used,
     ``rope_theta``. Fields that the ``rope_type`` does not use are refused. Found in Llama,
-    GPT-NeoX, GPT-J, Qwen, Gemma and Phi-3.
+    GPT-NeoX, GPT-J, Qwen, Gemma, Phi-3 and torchscale.
 
     RotaryTables of ``cos``, ``sin``, each ``[positions, columns]``; ask with ``positions`` or
-    ``position_ids``.
+    ``position_ids``. XposTables with ``decay``.
 
     Attributes:
         head_dim: Dimension of a head. Even, in [2, 65536].
@@ -335,6 +360,8 @@ class Rotary(Encoding[RotaryTables]):
         inverse_frequencies: A peer's own n frequencies in place of the computed ones, each 0 or in
             [1e-30, 1e6]. An attention factor is then the request's scale. Only with ``rope_type``
             "default".
+        decay: Adds xPos's decay: a third table, ``scale``, which no attention factor multiplies.
+            Not with ``mrope_section``.
     """
 
     field: ClassVar[str] = "rotary"
@@ -363,48 +390,98 @@ class Rotary(Encoding[RotaryTables]):
     mrope_order: MropeOrder | None = None
     angle: AnglePrecision | None = None
     inverse_frequencies: Sequence[float] | None = None
+    decay: Decay | None = None
 
+    if TYPE_CHECKING:  # decay determines the result
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Xpos(Encoding[XposTables]):
-    """xPos (Sun et al. 2022): rotary positions with a decay.
-
-    Queries are multiplied by scale, keys divided by it:
-
-        scale(p, m) = ((2m/dim + gamma) / (1 + gamma))^((p - center) / scale_base)
-        center = floor(sequence_length / 2)
-
-    Positions at which scale would leave [2^-512, 2^512] fail with ``OutOfRangeError``. Correctly
-    rounded, and therefore not the framework's bits. Found in torchscale, x-transformers and
-    flash-attention.
-
-    XposTables of ``cos``, ``sin``, ``scale``, each ``[positions, columns]``; ask with ``positions``
-    or ``position_ids``.
-
-    Attributes:
-        dim: Columns of the layouts that repeat every pair. Even, in [2, 65536].
-        sequence_length: Length that the table is for: scale is 1 at half of it, rounded down. In
-            [1, 2^40].
-        rope_theta: Base of the progression: pair m turns by ``rope_theta^(-2m/dim)`` radians per
-            position. In [1, 1e18]. Default: 10000.
-        scale_base: Positions over which scale changes by its base. In [1, 1e9]. Default: 512.
-        gamma: Determines the base of scale: ``(2m/dim + gamma) / (1 + gamma)`` for pair m. In (0,
-            1e6]. Default: 0.4.
-        layout: Columns of the tables.
-            - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama; transformers' cat).
-            - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
-            - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
-    """
-
-    field: ClassVar[str] = "xpos"
-
-    dim: int
-    _: KW_ONLY
-    sequence_length: int
-    rope_theta: float | None = None
-    scale_base: float | None = None
-    gamma: float | None = None
-    layout: RotaryLayout | None = None
+        @overload
+        def __init__(
+            self: Rotary[RotaryTables],
+            head_dim: int,
+            *,
+            rope_theta: float | None = None,
+            partial_rotary_factor: float | None = None,
+            layout: RotaryLayout | None = None,
+            rope_type: RopeType | None = None,
+            factor: float | None = None,
+            max_position_embeddings: int | None = None,
+            original_max_position_embeddings: int | None = None,
+            sequence_length: int | None = None,
+            beta_fast: float | None = None,
+            beta_slow: float | None = None,
+            mscale: float | None = None,
+            mscale_all_dim: float | None = None,
+            truncate: bool | None = None,
+            attention_factor: float | None = None,
+            short_factor: Sequence[float] | None = None,
+            long_factor: Sequence[float] | None = None,
+            low_freq_factor: float | None = None,
+            high_freq_factor: float | None = None,
+            mrope_section: Sequence[int] | None = None,
+            mrope_order: MropeOrder | None = None,
+            angle: AnglePrecision | None = None,
+            inverse_frequencies: Sequence[float] | None = None,
+            decay: None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Rotary[XposTables],
+            head_dim: int,
+            *,
+            rope_theta: float | None = None,
+            partial_rotary_factor: float | None = None,
+            layout: RotaryLayout | None = None,
+            rope_type: RopeType | None = None,
+            factor: float | None = None,
+            max_position_embeddings: int | None = None,
+            original_max_position_embeddings: int | None = None,
+            sequence_length: int | None = None,
+            beta_fast: float | None = None,
+            beta_slow: float | None = None,
+            mscale: float | None = None,
+            mscale_all_dim: float | None = None,
+            truncate: bool | None = None,
+            attention_factor: float | None = None,
+            short_factor: Sequence[float] | None = None,
+            long_factor: Sequence[float] | None = None,
+            low_freq_factor: float | None = None,
+            high_freq_factor: float | None = None,
+            mrope_section: Sequence[int] | None = None,
+            mrope_order: MropeOrder | None = None,
+            angle: AnglePrecision | None = None,
+            inverse_frequencies: Sequence[float] | None = None,
+            decay: Decay,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Rotary[RotaryTables | XposTables],
+            head_dim: int,
+            *,
+            rope_theta: float | None = None,
+            partial_rotary_factor: float | None = None,
+            layout: RotaryLayout | None = None,
+            rope_type: RopeType | None = None,
+            factor: float | None = None,
+            max_position_embeddings: int | None = None,
+            original_max_position_embeddings: int | None = None,
+            sequence_length: int | None = None,
+            beta_fast: float | None = None,
+            beta_slow: float | None = None,
+            mscale: float | None = None,
+            mscale_all_dim: float | None = None,
+            truncate: bool | None = None,
+            attention_factor: float | None = None,
+            short_factor: Sequence[float] | None = None,
+            long_factor: Sequence[float] | None = None,
+            low_freq_factor: float | None = None,
+            high_freq_factor: float | None = None,
+            mrope_section: Sequence[int] | None = None,
+            mrope_order: MropeOrder | None = None,
+            angle: AnglePrecision | None = None,
+            inverse_frequencies: Sequence[float] | None = None,
+            decay: Decay | None = None,
+        ) -> None: ...
+        def __init__(self, *first: Any, **fields: Any) -> None: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)

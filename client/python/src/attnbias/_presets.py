@@ -6,12 +6,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attnbias._encodings import GridRelative, LearnedRelative, RelativeSinusoidal
+from attnbias._encodings import Decay, GridRelative, LearnedRelative, RelativeSinusoidal, Rotary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnbias._choices import BeyondReach, RelativeSign, SinusoidalLayout, TableLayout
+    from attnbias._choices import (
+        BeyondReach,
+        RelativeSign,
+        RotaryLayout,
+        SinusoidalLayout,
+        TableLayout,
+    )
+    from attnbias._results import XposTables
 
 __all__ = [
     "Beit",
@@ -22,6 +29,7 @@ __all__ = [
     "SymmetricSinusoidal",
     "TransformerXL",
     "XLNet",
+    "Xpos",
 ]
 
 
@@ -266,3 +274,44 @@ def LeViT(  # noqa: N802
         window=window, num_heads=num_heads, table=table, table_layout=table_layout, symmetric=True
     )
     return encoding._with_names("LeViT", {})
+
+
+def Xpos(  # noqa: N802
+    head_dim: int,
+    *,
+    center: int | None = None,
+    scale_base: float | None = None,
+    gamma: float | None = None,
+    rope_theta: float | None = None,
+    layout: RotaryLayout | None = None,
+) -> Rotary[XposTables]:
+    """Rotary positions with a decay: xPos (Sun et al. 2022).
+
+    torchscale and x-transformers have the ``layout`` "interleaved".
+
+    A Rotary with ``decay``.
+
+    Args:
+        head_dim: Dimension of a head. Even, in [2, 65536].
+        center: Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers
+            and flash-attention, ceil(L / 2) in torchscale. Only products of rows with one center
+            are consistent. In [-2^40, 2^40]. Default: 0.
+        scale_base: Positions over which scale changes by its base. In [1, 1e9]. Default: 512.
+        gamma: Determines the base of scale: ``(m / n + gamma) / (1 + gamma)`` for pair m. In (0,
+            1e6]. Default: 0.4.
+        rope_theta: Base of the progression: ``inv_m = rope_theta^(-2m/dim)``. In [1, 1e18].
+            Default: 10000.
+        layout: Columns of the tables.
+            - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama; transformers' cat).
+            - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
+            - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
+    """
+    encoding = Rotary(
+        head_dim=head_dim,
+        rope_theta=rope_theta,
+        layout=layout,
+        decay=Decay(center=center, scale_base=scale_base, gamma=gamma),
+    )
+    return encoding._with_names(
+        "Xpos", {"decay.center": "center", "decay.scale_base": "scale_base", "decay.gamma": "gamma"}
+    )
