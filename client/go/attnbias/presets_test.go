@@ -46,6 +46,17 @@ func TestPresetsAreTheirEncodings(t *testing.T) {
 	}
 }
 
+func TestXposHasADecay(t *testing.T) {
+	want := &pb.Rotary{HeadDim: 8, Decay: &pb.Decay{Center: new(int64(3))}}
+	if got := (Xpos{HeadDim: 8, Center: new(int64(3))}).Encoding().Rotary; !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	want = &pb.Rotary{HeadDim: 8, Decay: &pb.Decay{}}
+	if got := (Xpos{HeadDim: 8}).Encoding().Rotary; !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 func TestShawsTableIsVectors(t *testing.T) {
 	rows := &pb.LearnedRelative_Vectors{Vectors: &pb.TableRef{Source: &pb.TableRef_Name{Name: "w"}}}
 	want := &pb.LearnedRelative{Right: new(int64(4)), Rows: rows}

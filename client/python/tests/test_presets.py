@@ -56,6 +56,13 @@ def test_shaws_table_is_vectors() -> None:
     assert attnbias.Shaw(left=1, right=1) == attnbias.LearnedRelative(1, left=1)
 
 
+def test_xpos_is_rotary_with_a_decay() -> None:
+    decay = attnbias.Decay(center=3, gamma=0.5)
+    assert attnbias.Xpos(8, center=3, gamma=0.5) == attnbias.Rotary(8, decay=decay)
+    assert attnbias.Xpos(8) == attnbias.Rotary(8, decay=attnbias.Decay())
+    assert attnbias.Xpos(8) != attnbias.Rotary(8)
+
+
 def test_all_are_exported_and_take_no_constants() -> None:
     for name in _presets.__all__:
         assert name in attnbias.__all__
@@ -75,6 +82,8 @@ def test_errors_have_the_presets_words(copied: Any) -> None:
         copied(attnbias.Shaw(left=1, right=1, table=np.ones((3, 2), np.int8))).to_spec()
     with pytest.raises(ValueError, match=r"^TransformerXL\.dim: "):
         attnbias.TransformerXL(1 << 40).to_spec()
+    with pytest.raises(ValueError, match=r"^Xpos\.center: "):
+        attnbias.Xpos(8, center=1 << 70).to_spec()
     with pytest.raises(ValueError, match=r"^relative_sinusoidal\.left: "):
         attnbias.RelativeSinusoidal(8, left=1 << 70).to_spec()
 
