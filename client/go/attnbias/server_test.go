@@ -488,6 +488,16 @@ func TestBorderHasTheHeadsOfThePartBeforeIt(t *testing.T) {
 	expectError(t, err, ErrCorrupt, "part border has shape [1, 3], want [4, 3]")
 }
 
+func TestAFieldAddsAPart(t *testing.T) {
+	for text, want := range map[string]int{
+		"rotary { head_dim: 4 } table {}": 2, "rotary { head_dim: 4 decay {} } table {}": 3,
+	} {
+		if got := expectedOf(specOf(t, text)).parts; len(got) != want {
+			t.Errorf("%s: got %v, want %d parts", text, got, want)
+		}
+	}
+}
+
 func TestHeadsAreThoseThatTheRequestGives(t *testing.T) {
 	const inline, turned = "inline_table { shape: [5, 32] }", "layout: TABLE_LAYOUT_HEADS_BUCKETS"
 	for text, heads := range map[string]int64{
