@@ -354,7 +354,7 @@ TEST_F(ToolTest, ListSaysWhatAValueNeedsAndTakes) {
         "takes beta_fast, ",
         "long_factor, one of factor | attention_factor | "
         "max_position_embeddings\n",
-        "\n  rope_type=axial: nothing more\n"}) {
+        "\n  rope_type=default: takes inverse_frequencies\n"}) {
     EXPECT_THAT(out_.str(), HasSubstr(line));
   }
   EXPECT_THAT(out_.str(), Not(HasSubstr("layout=")));

@@ -280,7 +280,7 @@ def pixtral(client: attnbias.Client) -> None:
 def each_twice(frequencies: list[float]) -> Words:
     pairs = len(frequencies)
     twice = np.repeat(frequencies, 2).tolist()
-    return given(twice, mrope_section=[pairs, pairs], mrope_order="INTERLEAVED")
+    return given(twice, mrope_section=[pairs, pairs], mrope_interleaved=True)
 
 
 @case("Kimi_K25VisionConfig")
@@ -392,7 +392,7 @@ def llama_4_vision(client: attnbias.Client) -> None:
     turns = to_array(torch.view_as_real(module(torch.empty(0)))).reshape(12 * 12 + 1, -1, 2)
     rows, columns = grid(12, 12)
     axes = [[*(columns + 1).tolist(), 0], [*(rows + 1).tolist(), 0]]
-    words = words_of(rope) | {"rope_type": "AXIAL", "layout": "COMPACT"}
+    words = words_of(rope) | {"rope_type": "axial", "layout": "COMPACT"}
     check(client, rope, words, axes, (turns[..., 0], turns[..., 1]))
 
 
@@ -470,7 +470,7 @@ def glm_4_moe(client: attnbias.Client) -> None:
 def qwen_3_omni(client: attnbias.Client) -> None:
     words = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [24, 20, 20]}
     rope, module, _ = made("Qwen3OmniMoeTextConfig", head_dim=128, rope_parameters=words)
-    asked = words_of(rope) | {"mrope_order": "INTERLEAVED"}
+    asked = words_of(rope) | {"mrope_interleaved": True}
     check(client, rope, asked, AXES[:3], cos_and_sin(rope, module, AXES[:3]))
     rope, module, frequencies = made("Qwen3OmniMoeTextConfig")
     check(client, rope, given(frequencies), [ROWS], cos_and_sin(rope, module, [ROWS] * 3))
@@ -571,9 +571,7 @@ def vjepa_2(client: attnbias.Client) -> None:
     head_dim, k = 64, 10
     axes = AXES[:3]
     got = client.get(
-        attnbias.Rotary(
-            head_dim=6 * k, mrope_section=[k, k, k], mrope_order="axial", layout="compact"
-        ),
+        attnbias.Mrope(6 * k, [k, k, k], rope_type="axial", layout="compact"),
         position_ids=axes,
         data_type="f64",
     )

@@ -40,7 +40,9 @@ BROKEN = set(configs_in(paragraph_of(PAGE, "The default sizes of")))
 
 def fields_of(cell: str) -> Words:
     """The fields that a cell of the table of axes gives."""
-    fields: Words = dict(re.findall(r"`(layout|mrope_order)` ([A-Z]+)", cell))
+    fields: Words = dict(re.findall(r"`(layout)` ([A-Z]+)", cell))
+    if "`mrope_interleaved`" in cell:
+        fields["mrope_interleaved"] = True
     section = re.search(r"`mrope_section` \[(.*?)\]", cell)
     if section:
         fields["mrope_section"] = section[1]
@@ -77,7 +79,7 @@ def advised(rope: Rope, pairs: int) -> tuple[Words, int]:
     elif section and not words.get("mrope_section"):
         words["mrope_section"] = [int(size) for size in section.split(", ")]
     words |= arranged
-    if words.get("mrope_order") == "INTERLEAVED":
+    if words.get("mrope_interleaved"):
         _, *others = words["mrope_section"]
         words["mrope_section"] = [pairs - sum(others), *others]
     is_default = words["rope_type"] == "default"

@@ -121,12 +121,14 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         },
         "`NTK`": [rotary_test.test_x_transformers],
         "`DYNAMIC`": [rotary_test.test_dynamic_lengths],
-        "`AXIAL`": [default_configs_test.test_every_default_is_served_or_documented],
     },
     "Several axes": {
-        "`CHUNKED`": [rotary_test.test_multimodal_sections],
-        "`INTERLEAVED`": [rotary_test.test_multimodal_sections],
-        "`AXIAL`": [rotary_test.test_axial_sections],
+        "`mrope_section` (Qwen2-VL)": [rotary_test.test_multimodal_sections],
+        "with `mrope_interleaved` (Qwen3-VL)": [rotary_test.test_multimodal_sections],
+        "`rope_type` axial (vision towers of Qwen-VL, Gemma 4, SAM 2 and 3)": [
+            rotary_test.test_axial_sections,
+            default_configs_test.test_every_default_is_served_or_documented,
+        ],
     },
     "Sinusoidal": {
         "`INTERLEAVED`": [sinusoidal_peers_test.test_peers_that_compute_in_float64],

@@ -532,17 +532,21 @@ def yarn(e: Any, inverse: list[mpf], theta: mpf, dim: int, factor: mpf) -> Any:
     return blended, temperature(1)
 
 
-def rope_axes(e: Any, n: int) -> tuple[list[int], list[int] | None]:
-    """The axis of each pair, and for AXIAL its place in the axis and the axis' pairs."""
-    axial = enum(e, "rope_type", "") == "AXIAL"
-    order = "AXIAL" if axial else enum(e, "mrope_order", "CHUNKED")
-    section = list(e.mrope_section) or ([n // 2] * 2 if axial else [n])
-    if order == "INTERLEAVED":
-        count = len(section)
-        return [m % count if m < section[m % count] * count else 0 for m in range(n)], None
-    return [a for a, size in enumerate(section) for _ in range(size)], (
-        section if order == "AXIAL" else None
-    )
+def ladder_frequency(ladder: Any, k: int, n: int) -> mpf:
+    match ladder.WhichOneof("kind"):
+        case "frequencies":
+            return mpf(ladder.frequencies.values[k])
+        case "timescales":
+            first = mpf(default(ladder.timescales, "min", 1.0))
+            ratio = mpf(default(ladder.timescales, "max", 1e4)) / first
+            return first * ratio ** (mpf(-k) / max(n - 1, 1))
+    return mpf(default(ladder, "base", 1e4)) ** (mpf(-k) / n)
+
+
+def axis_position(axis: Any, position: int) -> mpf:
+    length = mpf(default(axis, "length", 1.0)) + mpf(default(axis, "eps", 0.0))
+    moved = position + mpf(default(axis, "offset", 0.0))
+    return moved * mpf(default(axis, "scale", 1.0)) / length
 
 
 def columns_of(layout: str, column: int, pairs: int) -> int:
@@ -552,14 +556,16 @@ def columns_of(layout: str, column: int, pairs: int) -> int:
 def rotary(e: Any) -> Any:
     with mpmath.workprec(PRECISION):
         inverse, attention = rope_frequencies(e)
-    axes, sections = rope_axes(e, len(inverse))
-    if sections is not None:
-        theta = mpf(default(e, "rope_theta", 1e4))
-        inverse = [theta ** (mpf(-k) / size) for size in sections for k in range(size)]
+        n = len(inverse)
+        axis_of = list(e.pair_axis) or [m * max(len(e.axes), 1) // n for m in range(n)]
+        for number_of_axis, axis in enumerate(e.axes):
+            own = [m for m in range(n) if axis_of[m] == number_of_axis]
+            for k, m in enumerate(own if axis.HasField("ladder") else ()):
+                inverse[m] = ladder_frequency(axis.ladder, k, len(own))
 
     def number(part: str, at: Sequence[int], column: int) -> mpf:
         pair = columns_of(enum(e, "layout", "HALF"), column, len(inverse))
-        position = at[axes[pair]]
+        position: Any = at[axis_of[pair]]
         if part == "scale":
             gamma = mpf(default(e.decay, "gamma", 0.4))
             steps = (position - e.decay.center) / mpf(default(e.decay, "scale_base", 512.0))
@@ -568,6 +574,8 @@ def rotary(e: Any) -> Any:
             single = np.float32(rounded(inverse[pair], "f32"))
             angle = mpf(float(np.float32(position) * single))
         else:
+            if e.axes:
+                position = axis_position(e.axes[axis_of[pair]], position)
             angle = position * inverse[pair]
         return attention * (mpmath.cos(angle) if part == "cos" else mpmath.sin(angle))
 

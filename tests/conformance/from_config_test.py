@@ -118,7 +118,7 @@ def assert_rotary(
 ) -> None:
     """As near as float32 comes: an angle loses what its frequency does, times the position."""
     axes = [positions]
-    if encoding.mrope_order is not None:
+    if encoding.axes is not None:
         axes = [positions, positions[::-1], [*positions[1:], positions[0]]]
     if rope.words["rope_type"] in ("dynamic", "longrope"):
         with pytest.raises(attnbias.InvalidArgumentError, match="sequence_length: not set"):
@@ -145,7 +145,7 @@ def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
     if not supports(model_type, rope):
         pytest.skip("transformers refuses it")
     sizes = sizes_of(model_type)
-    if "mrope_order" in MODELS[model_type].arguments:
+    if "mrope_interleaved" in MODELS[model_type].arguments:
         pairs = int(64 * rope["partial_rotary_factor"])
         rope["mrope_section"] = SECTIONS[pairs if rope["rope_type"] != "proportional" else 64]
     if model_type in LENGTHS:  # whose own length goes before that of its words
@@ -170,7 +170,7 @@ def test_part_of_a_head(
     rope = {"rope_type": rope_type, "rope_theta": 1e4, "partial_rotary_factor": factor}
     if rope_type == "linear":
         rope["factor"] = 3.0
-    if "mrope_order" in MODELS[model_type].arguments:
+    if "mrope_interleaved" in MODELS[model_type].arguments:
         rope["mrope_section"] = SECTIONS[int(64 * factor)]
     config = make_config(model_type, **sizes_of(model_type), rope_parameters=dict(rope))
     turns = module_of(Rope(model_type, config, None, rope)).inv_freq.numel() * 2

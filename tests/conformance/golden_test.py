@@ -383,8 +383,8 @@ def test_proportional_rotary_rests(client: attnbias.Client) -> None:
 def test_axes_that_agree_are_one(client: attnbias.Client) -> None:
     ids = [0, 3, 70000, 5]
     one = client.get(attnbias.Rotary(head_dim=128), position_ids=ids)
-    for order, section in (("CHUNKED", [16, 24, 24]), ("INTERLEAVED", [24, 20, 20])):
-        encoding = attnbias.Rotary(head_dim=128, mrope_section=section, mrope_order=order)
+    for interleaved, section in ((False, [16, 24, 24]), (True, [24, 20, 20])):
+        encoding = attnbias.Mrope(128, section, mrope_interleaved=interleaved)
         three = client.get(encoding, position_ids=[ids, ids, ids])
         assert_same_bits(three.cos, one.cos)
         assert_same_bits(three.sin, one.sin)

@@ -114,7 +114,7 @@ def given(module: torch.nn.Module, **fields: Any) -> attnbias.Rotary:
     """The encoding of a module's own frequencies, with angles as torch forms them."""
     frequencies = module.inv_freq.tolist()
     parameters = {"head_dim": 2 * len(frequencies), **fields}
-    return attnbias.Rotary(inverse_frequencies=frequencies, angle="FLOAT32", **parameters)
+    return attnbias.Mrope(inverse_frequencies=frequencies, angle="FLOAT32", **parameters)
 
 
 def module_of(
@@ -316,15 +316,15 @@ def multimodal_positions() -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("order", "section", "config", "module"),
+    ("interleaved", "section", "config", "module"),
     [
-        ("CHUNKED", [16, 24, 24], Qwen2VLTextConfig, Qwen2VLRotaryEmbedding),
-        ("INTERLEAVED", [24, 20, 20], Qwen3VLTextConfig, Qwen3VLTextRotaryEmbedding),
+        (False, [16, 24, 24], Qwen2VLTextConfig, Qwen2VLRotaryEmbedding),
+        (True, [24, 20, 20], Qwen3VLTextConfig, Qwen3VLTextRotaryEmbedding),
     ],
 )
 def test_multimodal_sections(
     client: attnbias.Client,
-    order: str,
+    interleaved: bool,
     section: list[int],
     config: type[PreTrainedConfig],
     module: type[torch.nn.Module],
@@ -334,7 +334,7 @@ def test_multimodal_sections(
     positions = multimodal_positions()
     cos, sin = peer(torch.empty(0), torch.tensor(positions)[:, None])
     want = (to_array(cos[0]), to_array(sin[0]))
-    encoding = given(peer, mrope_section=section, mrope_order=order)
+    encoding = given(peer, mrope_section=section, mrope_interleaved=interleaved)
     assert_within_1_ulp(client.get(encoding, position_ids=positions), want)
 
 
@@ -345,7 +345,7 @@ def test_axial_sections(client: attnbias.Client) -> None:
     frequencies = 1.0 / (10000.0 ** (np.arange(0, 40, 2) / 40))
     angles = np.concatenate([np.outer(rows, frequencies), np.outer(columns, frequencies)], axis=1)
     angles = np.concatenate([angles, angles], axis=1)
-    encoding = attnbias.Rotary(head_dim=80, mrope_section=[20, 20], mrope_order="AXIAL")
+    encoding = attnbias.Mrope(80, rope_type="axial")
     got = client.get(encoding, position_ids=[rows, columns])
     # Double precision, and the one rounding to float32.
     assert np.max(np.abs(got.cos - np.cos(angles))) <= 2.0**-25 + 1e-13

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/engine_harness.h"
@@ -149,14 +150,16 @@ TEST_F(EngineTest, PartsFollowOneAnother) {
 TEST_F(EngineTest, ColumnsTakeTheirOwnAxisPositions) {
   const std::vector<std::vector<int64_t>> lists = {
       {0, 1, 2, 3, 4}, {9, 9, 8, 8, 7}, {-5, 1 << 20, 3, 3, 0}};
-  for (const auto order : {v1::MROPE_ORDER_CHUNKED, v1::MROPE_ORDER_INTERLEAVED,
-                           v1::MROPE_ORDER_AXIAL}) {
+  for (const char* axes :
+       {"axes {} axes {} axes {} pair_axis: [0, 0, 0, 0, 1, 1, 2, 2]",
+        "axes {} axes {} axes {} pair_axis: [0, 1, 2, 0, 1, 2, 0, 0]",
+        "axes {ladder {}} axes {scale: 3 length: 7} "
+        "axes {ladder {timescales {}}} pair_axis: [0, 0, 0, 0, 1, 1, 2, 2]"}) {
     for (const auto layout :
          {v1::ROTARY_LAYOUT_HALF, v1::ROTARY_LAYOUT_INTERLEAVED,
           v1::ROTARY_LAYOUT_COMPACT}) {
       auto spec = Parse<v1::TensorSpec>(
-          "rotary {head_dim: 16 mrope_section: [4, 2, 2]}");
-      spec.mutable_rotary()->set_mrope_order(order);
+          absl::StrCat("rotary {head_dim: 16 ", axes, "}"));
       spec.mutable_rotary()->set_layout(layout);
       const PlanPtr plan = Plan(AtPositions(spec, lists));
       const std::vector<double> numbers = Numbers(AtPositions(spec, lists));
@@ -180,17 +183,17 @@ TEST_F(EngineTest, ColumnsTakeTheirOwnAxisPositions) {
 TEST_F(EngineTest, EqualAxesAreOneAxis) {
   const std::vector<int64_t> list = {5, 0, 77};
   const auto one_axis = Parse<v1::TensorSpec>("rotary {head_dim: 128}");
-  const auto sections = Parse<v1::TensorSpec>(
-      "rotary {head_dim: 128 mrope_section: [16, 24, 24]}");
-  EXPECT_EQ(Numbers(AtPositions(sections, {3, list})),
+  const auto two_axes =
+      Parse<v1::TensorSpec>("rotary {head_dim: 128 axes {} axes {}}");
+  EXPECT_EQ(Numbers(AtPositions(two_axes, {2, list})),
             Numbers(AtPositions(one_axis, {list})));
-  EXPECT_THAT(MakePlan(AtPositions(sections, {list})),
+  EXPECT_THAT(MakePlan(AtPositions(two_axes, {list})),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("table.position_ids: got 1 lists, want 3")));
+                       HasSubstr("table.position_ids: got 1 lists, want 2")));
   // The last column belongs to the first axis, but there are three.
   const auto last_of_first = Parse<v1::TensorSpec>(
-      "rotary {head_dim: 128 mrope_section: [24, 20, 20] "
-      "mrope_order: MROPE_ORDER_INTERLEAVED layout: ROTARY_LAYOUT_COMPACT}");
+      "rotary {head_dim: 8 axes {} axes {} axes {} pair_axis: [0, 1, 2, 0] "
+      "layout: ROTARY_LAYOUT_COMPACT}");
   EXPECT_THAT(MakePlan(AtPositions(last_of_first, {3, list})), IsOk());
 }
 

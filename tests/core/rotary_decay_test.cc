@@ -37,7 +37,8 @@ std::vector<double> Rows(const v1::Rotary& spec, DataType type, Range rows,
   return numbers;
 }
 
-// scale x ((2 pair / head_dim + gamma) / (1 + gamma))^((position - center) / base).
+// scale x ((2 pair / head_dim + gamma) / (1 + gamma))^((position - center) /
+// base).
 double ExpectedScale(const v1::Rotary& spec, int64_t position, int64_t pair,
                      DataType type, double scale) {
   const v1::Decay& decay = spec.decay();
@@ -66,7 +67,8 @@ void ExpectRounded(const v1::Rotary& spec, Range rows, double scale = 1) {
         ASSERT_EQ(numbers[row * spec.head_dim() + pair], wanted)
             << NameOf(type) << " position " << rows.begin + row << " pair "
             << pair;
-        ASSERT_EQ(numbers[row * spec.head_dim() + spec.head_dim() / 2 + pair], wanted);
+        ASSERT_EQ(numbers[row * spec.head_dim() + spec.head_dim() / 2 + pair],
+                  wanted);
       }
     }
   }
@@ -94,8 +96,7 @@ TEST(DecayRows, LeaveCosinesAndSinesAlone) {
 // Neither an attention factor nor a pair that does not turn concerns it.
 TEST(DecayRows, DependOnThePairAlone) {
   v1::Rotary spec = Decaying(8, "");
-  const std::vector<double> plain =
-      Rows(spec, DataType::kF64, {-9, 9}, kScale);
+  const std::vector<double> plain = Rows(spec, DataType::kF64, {-9, 9}, kScale);
   spec.set_rope_type(v1::ROPE_TYPE_YARN);
   spec.set_factor(4);
   spec.set_original_max_position_embeddings(64);
@@ -164,14 +165,12 @@ TEST(DecayRows, HaveALayout) {
 }
 
 TEST(Decay, ReachesAsFarAsDoubleDoubles) {
-  const Range domain =
-      MakeWith(Decaying(4, "scale_base: 1 center: 5"))->domain;
+  const Range domain = MakeWith(Decaying(4, "scale_base: 1 center: 5"))->domain;
   // log2(1.4 / 0.4) = 1.807...: 512 / 1.807 = 283.
   EXPECT_EQ(domain.begin, 5 - 283);
   EXPECT_EQ(domain.end, 5 + 284);
-  EXPECT_EQ(
-      MakeWith(Decaying(4, "scale_base: 1e9 gamma: 1e6"))->domain.size(),
-      (int64_t{1} << 41) + 1);
+  EXPECT_EQ(MakeWith(Decaying(4, "scale_base: 1e9 gamma: 1e6"))->domain.size(),
+            (int64_t{1} << 41) + 1);
 }
 
 TEST(DecayIdentity, DistinguishesADecayOfDefaultsFromNone) {

@@ -559,43 +559,78 @@ std::string AxesOf(const std::string& fields) {
   return axes;
 }
 
-TEST(RotaryAxes, AreDealtOutInOrder) {
-  const std::string sections = "head_dim: 16 mrope_section: [4, 2, 2] ";
-  EXPECT_EQ(AxesOf(sections), "0000112200001122");
-  EXPECT_EQ(AxesOf(sections + "layout: ROTARY_LAYOUT_INTERLEAVED"),
+TEST(RotaryAxes, HaveThePairsOfPairAxis) {
+  const std::string dealt =
+      "head_dim: 16 axes {} axes {} axes {} "
+      "pair_axis: [0, 0, 0, 0, 1, 1, 2, 2] ";
+  EXPECT_EQ(AxesOf(dealt), "0000112200001122");
+  EXPECT_EQ(AxesOf(dealt + "layout: ROTARY_LAYOUT_INTERLEAVED"),
             "0000000011112222");
-  EXPECT_EQ(AxesOf(sections + "layout: ROTARY_LAYOUT_COMPACT"), "00001122");
-  EXPECT_EQ(AxesOf(sections + "layout: ROTARY_LAYOUT_COMPACT "
-                              "mrope_order: MROPE_ORDER_INTERLEAVED"),
+  EXPECT_EQ(AxesOf(dealt + "layout: ROTARY_LAYOUT_COMPACT"), "00001122");
+  EXPECT_EQ(AxesOf("head_dim: 16 layout: ROTARY_LAYOUT_COMPACT "
+                   "axes {} axes {} axes {} "
+                   "pair_axis: [0, 1, 2, 0, 1, 2, 0, 0]"),
             "01201200");
   EXPECT_EQ(AxesOf("head_dim: 16"), "0000000000000000");
 }
 
-TEST(RotaryAxes, AxialSectionsBeginAnew) {
-  const std::string spec =
-      "head_dim: 20 mrope_section: [5, 5] mrope_order: MROPE_ORDER_AXIAL";
-  EXPECT_EQ(AxesOf(spec), "00000111110000011111");
-  const std::vector<double> frequencies =
-      DerivedOf(Rotary(spec), "inverse_frequencies");
-  const double wanted[] = {1, 0.1584893192461113485202, 0, 0,
-                           0.000630957344480193249434};
-  for (const int pair : {0, 1, 4}) {
-    EXPECT_EQ(frequencies[pair], wanted[pair]);
-    EXPECT_EQ(frequencies[5 + pair], wanted[pair]);
+TEST(RotaryAxes, HaveAsManyPairsUnlessTheyAreDealtOut) {
+  const std::string halves = "axes {} axes {} ";
+  EXPECT_EQ(AxesOf(halves + "head_dim: 20"), "00000111110000011111");
+  EXPECT_EQ(AxesOf(halves + "head_dim: 20 partial_rotary_factor: 0.4"),
+            "00110011");
+}
+
+TEST(RotaryAxes, WithoutALadderShareOneProgression) {
+  const std::string plain =
+      "head_dim: 16 rope_type: ROPE_TYPE_LINEAR factor: 3";
+  EXPECT_EQ(
+      DerivedOf(Rotary(plain + " axes {} axes {}"), "inverse_frequencies"),
+      DerivedOf(Rotary(plain), "inverse_frequencies"));
+}
+
+TEST(RotaryAxes, OfALadderBeginAnew) {
+  const std::vector<double> wanted = {
+      1, 0.1584893192461113485202, 0.02511886431509580111085,
+      0.003981071705534972507703, 0.000630957344480193249434};
+  const std::vector<double> chunked = DerivedOf(
+      Rotary("head_dim: 20 axes {ladder {}} axes {ladder {base: 10000}}"),
+      "inverse_frequencies");
+  const std::vector<double> in_turn =
+      DerivedOf(Rotary("head_dim: 20 axes {ladder {}} axes {ladder {}} "
+                       "pair_axis: [0, 1, 0, 1, 0, 1, 0, 1, 0, 1]"),
+                "inverse_frequencies");
+  for (int pair = 0; pair < 10; ++pair) {
+    EXPECT_EQ(chunked[pair], wanted[pair % 5]);
+    EXPECT_EQ(in_turn[pair], wanted[pair / 2]);
   }
 }
 
-TEST(RotaryAxes, RopeTypeAxialHasTwoAxes) {
-  const std::string axial = "head_dim: 20 rope_type: ROPE_TYPE_AXIAL ";
-  const std::string spelled =
-      "head_dim: 20 mrope_section: [5, 5] mrope_order: MROPE_ORDER_AXIAL";
-  EXPECT_EQ(AxesOf(axial), AxesOf(spelled));
-  EXPECT_EQ(DerivedOf(Rotary(axial), "inverse_frequencies"),
-            DerivedOf(Rotary(spelled), "inverse_frequencies"));
-  const std::string unequal = axial + "mrope_section: [2, 3, 5]";
-  EXPECT_EQ(AxesOf(unequal), "00111222220011122222");
-  EXPECT_EQ(DerivedOf(Rotary(unequal), "inverse_frequencies")[2], 1);
-  EXPECT_EQ(AxesOf(axial + "partial_rotary_factor: 0.4"), "00110011");
+TEST(RotaryAxes, HaveEveryKindOfLadder) {
+  // 3 (12 / 3)^(-k / 2), and those that are given.
+  const std::vector<double> frequencies =
+      DerivedOf(Rotary("head_dim: 14 pair_axis: [0, 1, 0, 2, 0, 2, 1] "
+                       "axes {ladder {timescales {min: 3 max: 12}}} "
+                       "axes {ladder {frequencies {values: [0.25, 0]}}} "
+                       "axes {length: 4}"),
+                "inverse_frequencies");
+  EXPECT_THAT(std::vector<double>(frequencies.begin(), frequencies.begin() + 3),
+              testing::ElementsAre(3, 0.25, 1.5));
+  EXPECT_EQ(frequencies[4], 0.75);
+  EXPECT_EQ(frequencies[6], 0);
+  // The others keep their places in the progression over all pairs.
+  const std::vector<double> common =
+      DerivedOf(Rotary("head_dim: 14"), "inverse_frequencies");
+  EXPECT_EQ(frequencies[3], common[3] / 4);
+  EXPECT_EQ(frequencies[5], common[5] / 4);
+}
+
+TEST(RotaryAxes, DeriveTheThetaThatIsUsed) {
+  EXPECT_EQ(
+      DerivedOf(Rotary("head_dim: 8 axes {ladder {}} axes {}"), "rope_theta"),
+      std::vector<double>{10000});
+  EXPECT_TRUE(
+      DerivedOf(Rotary("head_dim: 8 axes {ladder {}}"), "rope_theta").empty());
 }
 
 // ---------------------------------------------------------------------------
@@ -631,25 +666,33 @@ TEST(BadRotary, IsRefusedByName) {
        "rotary.max_position_embeddings: got 131072 besides factor, want"},
       {Changed(Llama3(), "high_freq_factor: 1"),
        "rotary.high_freq_factor: got 1, want more than 1 (low_freq_factor)"},
-      {Rotary("head_dim: 4 mrope_section: [2, 0]"),
-       "rotary.mrope_section[1]: got 0, want an integer in [1, 2]"},
-      {Rotary("head_dim: 8 mrope_section: [1, 2]"),
-       "rotary.mrope_section: got 3 pairs in all, want 4"},
-      {Rotary("head_dim: 8 mrope_section: [1, 3] "
-              "mrope_order: MROPE_ORDER_INTERLEAVED"),
-       "rotary.mrope_section[1]: got 3, want fewer: every 2th of 4 pairs"},
+      {Rotary("head_dim: 6 axes {} axes {}"),
+       "rotary.axes: got 2 axes, want a divisor of 3, the pairs that turn, or "
+       "pair_axis"},
+      {Rotary("head_dim: 8 axes {} axes {} pair_axis: [0, 0, 1]"),
+       "rotary.pair_axis: got 3 numbers, want 4, one for each pair of columns"},
+      {Rotary("head_dim: 4 axes {} axes {} pair_axis: [0, 2]"),
+       "rotary.pair_axis[1]: got 2, want an integer in [0, 1], one of the "},
+      {Rotary("head_dim: 4 axes {} axes {} pair_axis: [1, 1]"),
+       "rotary.pair_axis: got no 0, want a pair of each of the 2 axes"},
+      {Rotary("head_dim: 4 pair_axis: [0, 0]"),
+       "rotary.pair_axis: got 2 numbers, want none: there is no axes"},
       {Rotary("head_dim: 8 rope_type: ROPE_TYPE_LINEAR factor: 2 "
-              "mrope_section: [2, 2] mrope_order: MROPE_ORDER_AXIAL"),
-       "rotary.mrope_order: got AXIAL, want CHUNKED or INTERLEAVED with "
-       "rope_type LINEAR"},
-      {Rotary("head_dim: 4 inverse_frequencies: [1, 1] "
-              "mrope_section: [1, 1] mrope_order: MROPE_ORDER_AXIAL"),
-       "rotary.mrope_order: got AXIAL"},
-      {Rotary("head_dim: 4 rope_type: ROPE_TYPE_AXIAL "
-              "mrope_section: [1, 1] mrope_order: MROPE_ORDER_AXIAL"),
-       "rotary.mrope_order: got AXIAL, want none: rope_type AXIAL is an order"},
-      {Rotary("head_dim: 6 rope_type: ROPE_TYPE_AXIAL"),
-       "rotary.head_dim: got 6 columns that turn, want a multiple of 4 with "},
+              "axes {ladder {}}"),
+       "rotary.axes[0].ladder: got one, want none with rope_type LINEAR"},
+      {Rotary("head_dim: 4 inverse_frequencies: [1, 1] axes {} "
+              "axes {ladder {}}"),
+       "rotary.axes[1].ladder: got one, want none with inverse_frequencies"},
+      {Rotary("head_dim: 4 rope_theta: 5 axes {ladder {}}"),
+       "rotary.rope_theta: got 5, want none: every axis has a ladder"},
+      {Rotary("head_dim: 4 axes {ladder {frequencies {values: 1}}}"),
+       "rotary.axes[0].ladder.frequencies: got 1 numbers, want 2"},
+      {Rotary("head_dim: 4 axes {ladder {frequencies {values: [0, 0]}}}"),
+       "rotary.axes: got zeros alone, want at least one other frequency"},
+      {Rotary("head_dim: 4 angle: ANGLE_PRECISION_FLOAT32 axes {scale: 2}"),
+       "rotary.angle: got FLOAT32, want EXACT: axes[0] has a scale, an offset"},
+      {Rotary("head_dim: 4 axes {} decay {}"),
+       "rotary.decay: got one, want none: axes is set"},
       {Rotary("head_dim: 4 inverse_frequencies: 1"),
        "rotary.inverse_frequencies: got 1 numbers, want 2"},
       {Rotary("head_dim: 4 inverse_frequencies: [1, -1]"),
@@ -670,9 +713,9 @@ TEST(BadRotary, IsRefusedByName) {
 }
 
 TEST(RotaryIdentity, IsThatOfTheNumbers) {
-  EXPECT_EQ(IdentityOf(Rotary("head_dim: 8 rope_type: ROPE_TYPE_AXIAL")),
-            IdentityOf(Rotary("head_dim: 8 mrope_section: [2, 2] "
-                              "mrope_order: MROPE_ORDER_AXIAL")));
+  EXPECT_EQ(
+      IdentityOf(Rotary("head_dim: 8 axes {ladder {}} axes {scale: 1}")),
+      IdentityOf(Rotary("head_dim: 8 axes {ladder {base: 10000}} axes {}")));
   // Lengths that select the same table.
   EXPECT_EQ(IdentityOf(Dynamic(1)), IdentityOf(Dynamic(2048)));
   EXPECT_EQ(IdentityOf(Longrope(1)), IdentityOf(Longrope(4096)));

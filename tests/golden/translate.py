@@ -89,6 +89,40 @@ def xpos(fields: Json) -> Json:
     return renamed(others, {"dim": ("head_dim",)}, {"decay": decay})
 
 
+def rotary(fields: Json) -> Json:
+    made = dict(fields)
+    order = made.pop("mrope_order", "MROPE_ORDER_CHUNKED")
+    section = made.pop("mrope_section", None) or None
+    if made.get("rope_type") == "ROPE_TYPE_AXIAL":
+        del made["rope_type"]
+        order = "MROPE_ORDER_AXIAL"
+    elif section is None and "mrope_order" in fields:
+        raise InexpressibleError
+    if section is not None:
+        made["pair_axis"] = dealt_out(section, order)
+    if order == "MROPE_ORDER_AXIAL":
+        base = {"base": made.pop("rope_theta")} if "rope_theta" in made else {}
+        made["axes"] = [{"ladder": base}] * len(section or [0, 0])
+    elif section is not None:
+        made["axes"] = [{}] * len(section)
+    return made
+
+
+def dealt_out(section: list[int], order: str) -> list[int]:
+    """The axis of each pair."""
+    orders = {f"MROPE_ORDER_{name}" for name in ("CHUNKED", "INTERLEAVED", "AXIAL")}
+    if order not in orders or min(section) < 0 or sum(section) > 32768:
+        raise InexpressibleError
+    axes, pairs = range(len(section)), sum(section)
+    dealt = [axis for axis in axes for _ in range(section[axis])]
+    if order == "MROPE_ORDER_INTERLEAVED":
+        in_turn = [(m // len(axes), m % len(axes)) for m in range(pairs)]
+        dealt = [axis if turn < section[axis] else 0 for turn, axis in in_turn]
+    if [dealt.count(axis) for axis in axes] != section:
+        raise InexpressibleError
+    return dealt
+
+
 TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "transformer_xl": ("relative_sinusoidal", transformer_xl),
     "xlnet": ("relative_sinusoidal", xlnet),
@@ -99,6 +133,7 @@ TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "swin": ("grid_relative", swin),
     "beit": ("grid_relative", beit),
     "xpos": ("rotary", xpos),
+    "rotary": ("rotary", rotary),
 }
 """By encoding, its successor and the fields that it has there."""
 
@@ -111,6 +146,8 @@ RENAMED = {
     "swin.window_width": "window",
     "beit.window_height": "window",
     "beit.window_width": "window",
+    "rotary.mrope_section": "pair_axis",
+    "rotary.mrope_order": "axes",
     "xpos.dim": "head_dim",
     "xpos.scale_base": "decay.scale_base",
     "xpos.gamma": "decay.gamma",

@@ -51,7 +51,7 @@ class Case:
     @property
     def axes(self) -> int:
         """Lists of positions, of an encoding of absolute ones."""
-        return self.fields.get("num_axes") or len(self.fields.get("mrope_section", "1"))
+        return self.fields.get("num_axes") or len(self.fields.get("axes", "1"))
 
     @property
     def positions(self) -> tuple[int, int]:
@@ -158,6 +158,8 @@ def _set_fields(owner: Any, fields: Fields) -> None:
         elif isinstance(value, dict):
             getattr(owner, name).SetInParent()
             _set_fields(getattr(owner, name), value)
+        elif descriptor.message_type is not None and not descriptor.is_repeated:
+            getattr(owner, name).values.extend(value)
         elif descriptor.message_type is not None:
             for part in value:
                 _set_fields(getattr(owner, name).add(), part)
@@ -335,6 +337,16 @@ def _learned_absolute(random: Random) -> Fields:
     return fields | {"interpolated_length": _int(random, 60, 150)}
 
 
+def _axis(random: Random, pairs: int) -> Fields:
+    """An axis, in part with a ladder of its own."""
+    frequencies = (10.0 ** random.uniform(-6, 0, pairs)).tolist()
+    kinds = {"base": ..., "timescales": {"min": ...}, "frequencies": frequencies}
+    kind = _pick(random, None, *kinds)
+    ladder = kind and dict.fromkeys(kinds) | {kind: kinds[kind]}
+    scale = {"scale": random.uniform(0.1, 3), "offset": None}
+    return scale | {"length": _pick(random, None, ...), "eps": ..., "ladder": ladder}
+
+
 def _rotary(random: Random) -> Fields:
     pairs = _int(random, 2, 24)
     fields: Fields = {"head_dim": 2 * pairs, "partial_rotary_factor": None}
@@ -343,21 +355,20 @@ def _rotary(random: Random) -> Fields:
     if kind == "own":
         frequencies = (10.0 ** random.uniform(-6, 0, pairs)).tolist()
         fields |= {"inverse_frequencies": frequencies, "angle": _pick(random, None, ...)}
-        return fields | {"rope_type": None, "mrope_section": None}
+        return fields | {"rope_type": None, "axes": None}
     fields |= {"inverse_frequencies": None, "angle": None}
     if kind == "axes":
-        axes = _int(random, 2, min(4, pairs))
-        order = _pick(random, "CHUNKED", "AXIAL", "INTERLEAVED")
-        cuts = np.sort(random.choice(np.arange(1, pairs), axes - 1, replace=False))
-        sections = np.diff([0, *cuts, pairs]).tolist()
-        if order == "INTERLEAVED":  # all but the first are alike
-            others = [_int(random, 1, pairs // axes)] * (axes - 1)
-            sections = [pairs - sum(others), *others]
-        how = {"rope_type": None, "mrope_order": order}
-        how = _pick(random, how, how, {"rope_type": "AXIAL", "mrope_order": None})
-        return fields | how | {"mrope_section": sections}
+        count = _int(random, 2, min(4, pairs))
+        dealt = [*range(count), *random.integers(count, size=pairs - count).tolist()]
+        pair_axis = _pick(random, sorted(dealt), random.permutation(dealt).tolist())
+        if pairs % count == 0 and random.random() < 0.3:
+            dealt, pair_axis = [m * count // pairs for m in range(pairs)], None
+        axes = [_axis(random, dealt.count(axis)) for axis in range(count)]
+        rope_theta = None if all(axis["ladder"] for axis in axes) else ...
+        how = {"rope_type": None, "rope_theta": rope_theta, "decay": None}
+        return fields | how | {"axes": axes, "pair_axis": pair_axis}
     types = ("DEFAULT", "LINEAR", "DYNAMIC", "NTK", "YARN", "LONGROPE", "LLAMA3", "PROPORTIONAL")
-    fields |= {"rope_type": _pick(random, *types), "mrope_section": None}
+    fields |= {"rope_type": _pick(random, *types), "axes": None}
     if fields["rope_type"] in ("DEFAULT", "PROPORTIONAL"):
         fields["partial_rotary_factor"] = _pick(random, None, 0.5)
     if fields["rope_type"] == "YARN":

@@ -154,6 +154,8 @@ def _assignments(
         elif field.is_repeated:
             for index, part in enumerate(value):
                 yield from _assignments(part, f"{name}.{index}.", folder, files)
+        elif field.message_type.name == "DoubleList":
+            yield f"{name}={','.join(map(repr, value.values))}"
         elif field.message_type.name != "TableRef":
             yield from _assignments(value, f"{name}.", folder, files)
         else:

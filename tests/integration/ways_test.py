@@ -136,7 +136,7 @@ def python_object(kind: Any, fields: dict[str, Any]) -> Any:
         value = values.get(field.name)
         if isinstance(value, dict):
             values[field.name] = python_object(getattr(attnbias, field.message_type.name), value)
-        elif isinstance(value, list) and field.message_type is not None:
+        elif isinstance(value, list) and isinstance(value[0], dict):
             inner = getattr(attnbias, field.message_type.name)
             values[field.name] = [python_object(inner, part) for part in value]
     return kind(**values)

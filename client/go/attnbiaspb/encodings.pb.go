@@ -349,9 +349,6 @@ const (
 	// Frequencies spaced by `head_dim`, zero beyond the rotating part (Gemma):
 	// columns are those of the whole head.
 	RopeType_ROPE_TYPE_PROPORTIONAL RopeType = 8
-	// `DEFAULT` with `mrope_order` `AXIAL`: two axes, each with half of the pairs
-	// unless `mrope_section` states others (vision transformers).
-	RopeType_ROPE_TYPE_AXIAL RopeType = 9
 )
 
 // Enum value maps for RopeType.
@@ -366,7 +363,6 @@ var (
 		6: "ROPE_TYPE_LONGROPE",
 		7: "ROPE_TYPE_LLAMA3",
 		8: "ROPE_TYPE_PROPORTIONAL",
-		9: "ROPE_TYPE_AXIAL",
 	}
 	RopeType_value = map[string]int32{
 		"ROPE_TYPE_UNSPECIFIED":  0,
@@ -378,7 +374,6 @@ var (
 		"ROPE_TYPE_LONGROPE":     6,
 		"ROPE_TYPE_LLAMA3":       7,
 		"ROPE_TYPE_PROPORTIONAL": 8,
-		"ROPE_TYPE_AXIAL":        9,
 	}
 )
 
@@ -407,64 +402,6 @@ func (x RopeType) Number() protoreflect.EnumNumber {
 // Deprecated: Use RopeType.Descriptor instead.
 func (RopeType) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{5}
-}
-
-// Distribution of pairs to the axes of mrope_section.
-type MropeOrder int32
-
-const (
-	MropeOrder_MROPE_ORDER_UNSPECIFIED MropeOrder = 0
-	// The first section's pairs, then the second's (Qwen2-VL).
-	MropeOrder_MROPE_ORDER_CHUNKED MropeOrder = 1
-	// To each axis in turn while it has pairs left; the rest to axis 0 (Qwen3-VL).
-	MropeOrder_MROPE_ORDER_INTERLEAVED MropeOrder = 2
-	// Chunked, and every axis begins at the highest frequency: pair k of a section
-	// of s turns by `rope_theta^(-k/s)` (vision transformers in two dimensions).
-	// Only with `rope_type` `DEFAULT` and computed frequencies.
-	MropeOrder_MROPE_ORDER_AXIAL MropeOrder = 3
-)
-
-// Enum value maps for MropeOrder.
-var (
-	MropeOrder_name = map[int32]string{
-		0: "MROPE_ORDER_UNSPECIFIED",
-		1: "MROPE_ORDER_CHUNKED",
-		2: "MROPE_ORDER_INTERLEAVED",
-		3: "MROPE_ORDER_AXIAL",
-	}
-	MropeOrder_value = map[string]int32{
-		"MROPE_ORDER_UNSPECIFIED": 0,
-		"MROPE_ORDER_CHUNKED":     1,
-		"MROPE_ORDER_INTERLEAVED": 2,
-		"MROPE_ORDER_AXIAL":       3,
-	}
-)
-
-func (x MropeOrder) Enum() *MropeOrder {
-	p := new(MropeOrder)
-	*p = x
-	return p
-}
-
-func (x MropeOrder) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (MropeOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[6].Descriptor()
-}
-
-func (MropeOrder) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[6]
-}
-
-func (x MropeOrder) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use MropeOrder.Descriptor instead.
-func (MropeOrder) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
 }
 
 // Precision of the angle p * inv.
@@ -504,11 +441,11 @@ func (x AnglePrecision) String() string {
 }
 
 func (AnglePrecision) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[7].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[6].Descriptor()
 }
 
 func (AnglePrecision) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[7]
+	return &file_attnbias_v1_encodings_proto_enumTypes[6]
 }
 
 func (x AnglePrecision) Number() protoreflect.EnumNumber {
@@ -517,7 +454,7 @@ func (x AnglePrecision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AnglePrecision.Descriptor instead.
 func (AnglePrecision) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{7}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
 }
 
 // Columns of an axis.
@@ -563,11 +500,11 @@ func (x MultiAxisLayout) String() string {
 }
 
 func (MultiAxisLayout) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[8].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[7].Descriptor()
 }
 
 func (MultiAxisLayout) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[8]
+	return &file_attnbias_v1_encodings_proto_enumTypes[7]
 }
 
 func (x MultiAxisLayout) Number() protoreflect.EnumNumber {
@@ -576,7 +513,7 @@ func (x MultiAxisLayout) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MultiAxisLayout.Descriptor instead.
 func (MultiAxisLayout) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{7}
 }
 
 // Answer to a relative position outside a table.
@@ -615,11 +552,11 @@ func (x BeyondReach) String() string {
 }
 
 func (BeyondReach) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[9].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[8].Descriptor()
 }
 
 func (BeyondReach) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[9]
+	return &file_attnbias_v1_encodings_proto_enumTypes[8]
 }
 
 func (x BeyondReach) Number() protoreflect.EnumNumber {
@@ -628,7 +565,7 @@ func (x BeyondReach) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BeyondReach.Descriptor instead.
 func (BeyondReach) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
 }
 
 // Sign of the distance between query i and key j.
@@ -669,11 +606,11 @@ func (x RelativeSign) String() string {
 }
 
 func (RelativeSign) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[10].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[9].Descriptor()
 }
 
 func (RelativeSign) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[10]
+	return &file_attnbias_v1_encodings_proto_enumTypes[9]
 }
 
 func (x RelativeSign) Number() protoreflect.EnumNumber {
@@ -682,7 +619,7 @@ func (x RelativeSign) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RelativeSign.Descriptor instead.
 func (RelativeSign) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
 }
 
 // Kernels of a distance.
@@ -721,11 +658,11 @@ func (x KerpleKernel) String() string {
 }
 
 func (KerpleKernel) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[11].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[10].Descriptor()
 }
 
 func (KerpleKernel) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[11]
+	return &file_attnbias_v1_encodings_proto_enumTypes[10]
 }
 
 func (x KerpleKernel) Number() protoreflect.EnumNumber {
@@ -734,7 +671,7 @@ func (x KerpleKernel) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use KerpleKernel.Descriptor instead.
 func (KerpleKernel) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
 }
 
 // Indices into relative embeddings; span is bucket_size, or max_position without
@@ -779,11 +716,11 @@ func (x DebertaTerm) String() string {
 }
 
 func (DebertaTerm) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[12].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[11].Descriptor()
 }
 
 func (DebertaTerm) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[12]
+	return &file_attnbias_v1_encodings_proto_enumTypes[11]
 }
 
 func (x DebertaTerm) Number() protoreflect.EnumNumber {
@@ -792,7 +729,7 @@ func (x DebertaTerm) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DebertaTerm.Descriptor instead.
 func (DebertaTerm) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
 }
 
 // Treatment of far distances.
@@ -831,11 +768,11 @@ func (x DebertaEdge) String() string {
 }
 
 func (DebertaEdge) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[13].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[12].Descriptor()
 }
 
 func (DebertaEdge) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[13]
+	return &file_attnbias_v1_encodings_proto_enumTypes[12]
 }
 
 func (x DebertaEdge) Number() protoreflect.EnumNumber {
@@ -844,7 +781,7 @@ func (x DebertaEdge) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DebertaEdge.Descriptor instead.
 func (DebertaEdge) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
 // A request for a tensor: one encoding, the extent that suits it, and the
@@ -1506,8 +1443,9 @@ func (*Ladder_Timescales) isLadder_Kind() {}
 
 func (*Ladder_Frequencies) isLadder_Kind() {}
 
-// Ends of a progression: frequency k is `min (max/min)^(-k / m)`, where m is n - 1
-// and at least 1.
+// Both ends of a geometric progression.
+//
+// Frequency k is `min (max/min)^(-k / m)`, where m is n - 1 and at least 1.
 type Timescales struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The first frequency.
@@ -1834,9 +1772,12 @@ func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
 // of `head_dim` that rotates. Cosines and sines are multiplied by the attention
 // factor. Correctly rounded, and therefore not the framework's bits.
 //
-// The header's `derived` holds `inverse_frequencies`, `attention_factor` and,
-// if it is used, `rope_theta`. Fields that the `rope_type` does not use are
-// refused. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma, Phi-3 and torchscale.
+// With `axes`, p is the x of the pair's axis: its own position, shifted and
+// scaled.
+//
+// The header's `derived` holds `inverse_frequencies`, in radians per position,
+// `attention_factor` and, if it is used, `rope_theta`. Fields that the
+// `rope_type` does not use are refused. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma, Phi-3 and torchscale.
 type Rotary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Dimension of a head.
@@ -1882,10 +1823,14 @@ type Rotary struct {
 	// Wavelengths below original length / `high_freq_factor` are kept; those
 	// between the two are blended. Larger than `low_freq_factor`.
 	HighFreqFactor *float64 `protobuf:"fixed64,19,opt,name=high_freq_factor,json=highFreqFactor,proto3,oneof" json:"high_freq_factor,omitempty"`
-	// Pairs of each axis of position, n in all. Empty: one axis.
-	MropeSection []int32 `protobuf:"varint,20,rep,packed,name=mrope_section,json=mropeSection,proto3" json:"mrope_section,omitempty"`
-	// Distribution of pairs to the axes.
-	MropeOrder MropeOrder `protobuf:"varint,21,opt,name=mrope_order,json=mropeOrder,proto3,enum=attnbias.v1.MropeOrder" json:"mrope_order,omitempty"`
+	// Axes of position, in the order of `position_ids`; each has a pair at least.
+	// Unset: one. Pairs of an axis with a ladder have that ladder, from its first
+	// frequency on; all others have theirs of the one progression over n pairs. A
+	// ladder goes with `rope_type` `DEFAULT`, without `inverse_frequencies`.
+	Axes []*Axis `protobuf:"bytes,20,rep,name=axes,proto3" json:"axes,omitempty"`
+	// Axis of each of the n pairs, counted from 0. Unset: each axis has as many
+	// pairs, one axis after the other.
+	PairAxis []int32 `protobuf:"varint,21,rep,packed,name=pair_axis,json=pairAxis,proto3" json:"pair_axis,omitempty"`
 	// Precision of the angle `p inv_m`.
 	Angle AnglePrecision `protobuf:"varint,22,opt,name=angle,proto3,enum=attnbias.v1.AnglePrecision" json:"angle,omitempty"`
 	// A peer's own n frequencies in place of the computed ones, each 0 or in
@@ -2061,18 +2006,18 @@ func (x *Rotary) GetHighFreqFactor() float64 {
 	return 0
 }
 
-func (x *Rotary) GetMropeSection() []int32 {
+func (x *Rotary) GetAxes() []*Axis {
 	if x != nil {
-		return x.MropeSection
+		return x.Axes
 	}
 	return nil
 }
 
-func (x *Rotary) GetMropeOrder() MropeOrder {
+func (x *Rotary) GetPairAxis() []int32 {
 	if x != nil {
-		return x.MropeOrder
+		return x.PairAxis
 	}
-	return MropeOrder_MROPE_ORDER_UNSPECIFIED
+	return nil
 }
 
 func (x *Rotary) GetAngle() AnglePrecision {
@@ -3571,7 +3516,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x000AH\x02R\x12interpolatedLength\x88\x01\x01:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\t\n" +
 	"\a_offsetB\x0e\n" +
 	"\f_padding_idxB\x16\n" +
-	"\x14_interpolated_length\"\xb9\x0f\n" +
+	"\x14_interpolated_length\"\x89\x0f\n" +
 	"\x06Rotary\x125\n" +
 	"\bhead_dim\x18\x01 \x01(\x05B\x1a\xa2\xbb\x18\x16\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xf0@0\x01x\x01R\aheadDim\x12V\n" +
 	"\n" +
@@ -3612,15 +3557,13 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0flow_freq_factor\x18\x12 \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
 	"\x00\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\fR\rlowFreqFactor\x88\x01\x01\x12G\n" +
 	"\x10high_freq_factor\x18\x13 \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\rR\x0ehighFreqFactor\x88\x01\x01\x12+\n" +
-	"\rmrope_section\x18\x14 \x03(\x05B\x06\xa2\xbb\x18\x02@\x04R\fmropeSection\x12b\n" +
-	"\vmrope_order\x18\x15 \x01(\x0e2\x17.attnbias.v1.MropeOrderB(\xa2\xbb\x18$\n" +
-	"\x13MROPE_ORDER_CHUNKEDb\rmrope_sectionR\n" +
-	"mropeOrder\x12N\n" +
+	"\x00\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\rR\x0ehighFreqFactor\x88\x01\x01\x12-\n" +
+	"\x04axes\x18\x14 \x03(\v2\x11.attnbias.v1.AxisB\x06\xa2\xbb\x18\x02@\x04R\x04axes\x129\n" +
+	"\tpair_axis\x18\x15 \x03(\x05B\x1c\xa2\xbb\x18\x18\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x00\x00\x00\x00\b@b\x04axesR\bpairAxis\x12N\n" +
 	"\x05angle\x18\x16 \x01(\x0e2\x1b.attnbias.v1.AnglePrecisionB\x1b\xa2\xbb\x18\x17\n" +
 	"\x15ANGLE_PRECISION_EXACTR\x05angle\x12/\n" +
-	"\x13inverse_frequencies\x18\x17 \x03(\x01R\x12inverseFrequencies\x12E\n" +
-	"\x05decay\x18\x18 \x01(\v2\x12.attnbias.v1.DecayB\x1b\xa2\xbb\x18\x17j\rmrope_section\x92\x01\x05scaleR\x05decay:\x1b\xaa\xbb\x18\x05tableȻ\x18\x01\xe2\xbb\x18\x03cos\xe2\xbb\x18\x03sinB\r\n" +
+	"\x13inverse_frequencies\x18\x17 \x03(\x01R\x12inverseFrequencies\x12<\n" +
+	"\x05decay\x18\x18 \x01(\v2\x12.attnbias.v1.DecayB\x12\xa2\xbb\x18\x0ej\x04axes\x92\x01\x05scaleR\x05decay:\x1b\xaa\xbb\x18\x05tableȻ\x18\x01\xe2\xbb\x18\x03cos\xe2\xbb\x18\x03sinB\r\n" +
 	"\v_rope_thetaB\x18\n" +
 	"\x16_partial_rotary_factorB\t\n" +
 	"\a_factorB\x1a\n" +
@@ -3845,7 +3788,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x19ROTARY_LAYOUT_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ROTARY_LAYOUT_HALF\x10\x01\x12\x1d\n" +
 	"\x19ROTARY_LAYOUT_INTERLEAVED\x10\x02\x12\x19\n" +
-	"\x15ROTARY_LAYOUT_COMPACT\x10\x03*\xd2\x05\n" +
+	"\x15ROTARY_LAYOUT_COMPACT\x10\x03*\xbd\x05\n" +
 	"\bRopeType\x12\x19\n" +
 	"\x15ROPE_TYPE_UNSPECIFIED\x10\x00\x12.\n" +
 	"\x11ROPE_TYPE_DEFAULT\x10\x01\x1a\x17\xba\xbb\x18\x13inverse_frequencies\x12 \n" +
@@ -3858,14 +3801,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x12ROPE_TYPE_LONGROPE\x10\x06\x1a\x89\x01\xb2\xbb\x18 original_max_position_embeddings\xb2\xbb\x18\x0fsequence_length\xb2\xbb\x18\fshort_factor\xb2\xbb\x18\vlong_factor\xb2\xbb\x18/factor|attention_factor|max_position_embeddings\x12k\n" +
 	"\x10ROPE_TYPE_LLAMA3\x10\a\x1aU\xb2\xbb\x18\x06factor\xb2\xbb\x18 original_max_position_embeddings\xb2\xbb\x18\x0flow_freq_factor\xb2\xbb\x18\x10high_freq_factor\x12&\n" +
 	"\x16ROPE_TYPE_PROPORTIONAL\x10\b\x1a\n" +
-	"\xba\xbb\x18\x06factor\x12\x13\n" +
-	"\x0fROPE_TYPE_AXIAL\x10\t*v\n" +
-	"\n" +
-	"MropeOrder\x12\x1b\n" +
-	"\x17MROPE_ORDER_UNSPECIFIED\x10\x00\x12\x17\n" +
-	"\x13MROPE_ORDER_CHUNKED\x10\x01\x12\x1b\n" +
-	"\x17MROPE_ORDER_INTERLEAVED\x10\x02\x12\x15\n" +
-	"\x11MROPE_ORDER_AXIAL\x10\x03*i\n" +
+	"\xba\xbb\x18\x06factor*i\n" +
 	"\x0eAnglePrecision\x12\x1f\n" +
 	"\x1bANGLE_PRECISION_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ANGLE_PRECISION_EXACT\x10\x01\x12\x1b\n" +
@@ -3909,7 +3845,7 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 	return file_attnbias_v1_encodings_proto_rawDescData
 }
 
-var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
+var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
 var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(SinusoidalLayout)(0),       // 0: attnbias.v1.SinusoidalLayout
@@ -3918,111 +3854,110 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(Interpolation)(0),          // 3: attnbias.v1.Interpolation
 	(RotaryLayout)(0),           // 4: attnbias.v1.RotaryLayout
 	(RopeType)(0),               // 5: attnbias.v1.RopeType
-	(MropeOrder)(0),             // 6: attnbias.v1.MropeOrder
-	(AnglePrecision)(0),         // 7: attnbias.v1.AnglePrecision
-	(MultiAxisLayout)(0),        // 8: attnbias.v1.MultiAxisLayout
-	(BeyondReach)(0),            // 9: attnbias.v1.BeyondReach
-	(RelativeSign)(0),           // 10: attnbias.v1.RelativeSign
-	(KerpleKernel)(0),           // 11: attnbias.v1.KerpleKernel
-	(DebertaTerm)(0),            // 12: attnbias.v1.DebertaTerm
-	(DebertaEdge)(0),            // 13: attnbias.v1.DebertaEdge
-	(*TensorSpec)(nil),          // 14: attnbias.v1.TensorSpec
-	(*Sinusoidal)(nil),          // 15: attnbias.v1.Sinusoidal
-	(*Axis)(nil),                // 16: attnbias.v1.Axis
-	(*Ladder)(nil),              // 17: attnbias.v1.Ladder
-	(*Timescales)(nil),          // 18: attnbias.v1.Timescales
-	(*T5)(nil),                  // 19: attnbias.v1.T5
-	(*Alibi)(nil),               // 20: attnbias.v1.Alibi
-	(*LearnedAbsolute)(nil),     // 21: attnbias.v1.LearnedAbsolute
-	(*Rotary)(nil),              // 22: attnbias.v1.Rotary
-	(*Decay)(nil),               // 23: attnbias.v1.Decay
-	(*MultiAxisSinusoidal)(nil), // 24: attnbias.v1.MultiAxisSinusoidal
-	(*LearnedRelative)(nil),     // 25: attnbias.v1.LearnedRelative
-	(*Kerple)(nil),              // 26: attnbias.v1.Kerple
-	(*Sandwich)(nil),            // 27: attnbias.v1.Sandwich
-	(*Fire)(nil),                // 28: attnbias.v1.Fire
-	(*DynamicPositionBias)(nil), // 29: attnbias.v1.DynamicPositionBias
-	(*PositionMlpLayer)(nil),    // 30: attnbias.v1.PositionMlpLayer
-	(*Deberta)(nil),             // 31: attnbias.v1.Deberta
-	(*RelativeSinusoidal)(nil),  // 32: attnbias.v1.RelativeSinusoidal
-	(*GridRelative)(nil),        // 33: attnbias.v1.GridRelative
-	(*SwinV2)(nil),              // 34: attnbias.v1.SwinV2
-	(*Tupe)(nil),                // 35: attnbias.v1.Tupe
-	(*TableExtent)(nil),         // 36: attnbias.v1.TableExtent
-	(*PairExtent)(nil),          // 37: attnbias.v1.PairExtent
-	(*GridExtent)(nil),          // 38: attnbias.v1.GridExtent
-	(*Output)(nil),              // 39: attnbias.v1.Output
-	(*DoubleList)(nil),          // 40: attnbias.v1.DoubleList
-	(*TableRef)(nil),            // 41: attnbias.v1.TableRef
+	(AnglePrecision)(0),         // 6: attnbias.v1.AnglePrecision
+	(MultiAxisLayout)(0),        // 7: attnbias.v1.MultiAxisLayout
+	(BeyondReach)(0),            // 8: attnbias.v1.BeyondReach
+	(RelativeSign)(0),           // 9: attnbias.v1.RelativeSign
+	(KerpleKernel)(0),           // 10: attnbias.v1.KerpleKernel
+	(DebertaTerm)(0),            // 11: attnbias.v1.DebertaTerm
+	(DebertaEdge)(0),            // 12: attnbias.v1.DebertaEdge
+	(*TensorSpec)(nil),          // 13: attnbias.v1.TensorSpec
+	(*Sinusoidal)(nil),          // 14: attnbias.v1.Sinusoidal
+	(*Axis)(nil),                // 15: attnbias.v1.Axis
+	(*Ladder)(nil),              // 16: attnbias.v1.Ladder
+	(*Timescales)(nil),          // 17: attnbias.v1.Timescales
+	(*T5)(nil),                  // 18: attnbias.v1.T5
+	(*Alibi)(nil),               // 19: attnbias.v1.Alibi
+	(*LearnedAbsolute)(nil),     // 20: attnbias.v1.LearnedAbsolute
+	(*Rotary)(nil),              // 21: attnbias.v1.Rotary
+	(*Decay)(nil),               // 22: attnbias.v1.Decay
+	(*MultiAxisSinusoidal)(nil), // 23: attnbias.v1.MultiAxisSinusoidal
+	(*LearnedRelative)(nil),     // 24: attnbias.v1.LearnedRelative
+	(*Kerple)(nil),              // 25: attnbias.v1.Kerple
+	(*Sandwich)(nil),            // 26: attnbias.v1.Sandwich
+	(*Fire)(nil),                // 27: attnbias.v1.Fire
+	(*DynamicPositionBias)(nil), // 28: attnbias.v1.DynamicPositionBias
+	(*PositionMlpLayer)(nil),    // 29: attnbias.v1.PositionMlpLayer
+	(*Deberta)(nil),             // 30: attnbias.v1.Deberta
+	(*RelativeSinusoidal)(nil),  // 31: attnbias.v1.RelativeSinusoidal
+	(*GridRelative)(nil),        // 32: attnbias.v1.GridRelative
+	(*SwinV2)(nil),              // 33: attnbias.v1.SwinV2
+	(*Tupe)(nil),                // 34: attnbias.v1.Tupe
+	(*TableExtent)(nil),         // 35: attnbias.v1.TableExtent
+	(*PairExtent)(nil),          // 36: attnbias.v1.PairExtent
+	(*GridExtent)(nil),          // 37: attnbias.v1.GridExtent
+	(*Output)(nil),              // 38: attnbias.v1.Output
+	(*DoubleList)(nil),          // 39: attnbias.v1.DoubleList
+	(*TableRef)(nil),            // 40: attnbias.v1.TableRef
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	36, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	37, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	38, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
-	39, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
-	15, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
-	19, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
-	20, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
-	21, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
-	22, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
-	24, // 9: attnbias.v1.TensorSpec.multi_axis_sinusoidal:type_name -> attnbias.v1.MultiAxisSinusoidal
-	25, // 10: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
-	26, // 11: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
-	27, // 12: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
-	28, // 13: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
-	29, // 14: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
-	31, // 15: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
-	32, // 16: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
-	33, // 17: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
-	34, // 18: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
-	35, // 19: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
+	35, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	36, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	37, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
+	38, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	14, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
+	18, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
+	19, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
+	20, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
+	21, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
+	23, // 9: attnbias.v1.TensorSpec.multi_axis_sinusoidal:type_name -> attnbias.v1.MultiAxisSinusoidal
+	24, // 10: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
+	25, // 11: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
+	26, // 12: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
+	27, // 13: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
+	28, // 14: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
+	30, // 15: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
+	31, // 16: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
+	32, // 17: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
+	33, // 18: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
+	34, // 19: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
 	0,  // 20: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	17, // 21: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
-	18, // 22: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
-	40, // 23: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
-	41, // 24: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	16, // 21: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
+	17, // 22: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
+	39, // 23: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
+	40, // 24: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
 	1,  // 25: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
 	2,  // 26: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	41, // 27: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	40, // 27: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
 	3,  // 28: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
 	4,  // 29: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
 	5,  // 30: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
-	6,  // 31: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
-	7,  // 32: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	23, // 33: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
-	8,  // 34: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
-	41, // 35: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
-	41, // 36: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
-	10, // 37: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
-	9,  // 38: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	11, // 39: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	41, // 40: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	41, // 41: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	41, // 42: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	41, // 43: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
-	30, // 44: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
-	41, // 45: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
-	41, // 46: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
-	41, // 47: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	41, // 48: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	12, // 49: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	13, // 50: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	15, // 31: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
+	6,  // 32: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	22, // 33: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
+	7,  // 34: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
+	40, // 35: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
+	40, // 36: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
+	9,  // 37: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
+	8,  // 38: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	10, // 39: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	40, // 40: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	40, // 41: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	40, // 42: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	40, // 43: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	29, // 44: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
+	40, // 45: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
+	40, // 46: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
+	40, // 47: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	40, // 48: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	11, // 49: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	12, // 50: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
 	1,  // 51: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
 	0,  // 52: attnbias.v1.RelativeSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	10, // 53: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
-	41, // 54: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
-	10, // 55: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
-	41, // 56: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
-	41, // 57: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
-	41, // 58: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
-	41, // 59: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	41, // 60: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	41, // 61: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	41, // 62: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	41, // 63: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	41, // 64: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	41, // 65: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	41, // 66: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	9,  // 53: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
+	40, // 54: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
+	9,  // 55: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
+	40, // 56: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
+	40, // 57: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
+	40, // 58: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
+	40, // 59: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	40, // 60: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	40, // 61: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	40, // 62: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	40, // 63: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	40, // 64: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	40, // 65: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	40, // 66: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
 	67, // [67:67] is the sub-list for method output_type
 	67, // [67:67] is the sub-list for method input_type
 	67, // [67:67] is the sub-list for extension type_name
@@ -4087,7 +4022,7 @@ func file_attnbias_v1_encodings_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
-			NumEnums:      14,
+			NumEnums:      13,
 			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,

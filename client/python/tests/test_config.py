@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import attnbias
-from attnbias import T5, LearnedAbsolute, Rotary, Shaw, Swin, SwinV2, from_config
+from attnbias import T5, Axis, LearnedAbsolute, Rotary, Shaw, Swin, SwinV2, from_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -351,8 +351,8 @@ def test_older_files_of_a_whole() -> None:
         head_dim=128,
         rope_theta=1e6,
         rope_type="default",
-        mrope_section=(16, 24, 24),
-        mrope_order="chunked",
+        axes=[Axis()] * 3,
+        pair_axis=16 * [0] + 24 * [1] + 24 * [2],
     )
 
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +28,15 @@ namespace {
 constexpr double kLeastFrequency = 1e-30;
 constexpr double kMostFrequency = 1e6;
 
+// The contract's default.
+constexpr double kRopeTheta = 10000;
+
+// Returns whether an axis has frequencies of the message's own.
+bool HasCommonFrequencies(const v1::Rotary& spec) {
+  return spec.axes().empty() ||
+         !std::ranges::all_of(spec.axes(), &v1::Axis::has_ladder);
+}
+
 absl::Status CheckColumns(const v1::Rotary& spec) {
   if (RotatingColumns(spec) < 2) {
     return Invalid("rotary.partial_rotary_factor: got ",
@@ -43,12 +51,6 @@ absl::Status CheckColumns(const v1::Rotary& spec) {
         "rotary.head_dim: got 2 columns that turn, want at least 4 "
         "with rope_type ",
         ShortName(spec.rope_type()));
-  }
-  if (spec.rope_type() == v1::ROPE_TYPE_AXIAL && spec.mrope_section().empty() &&
-      RotatingColumns(spec) % 4 != 0) {
-    return Invalid("rotary.head_dim: got ", RotatingColumns(spec),
-                   " columns that turn, want a multiple of 4 with rope_type "
-                   "AXIAL, or mrope_section");
   }
   return absl::OkStatus();
 }
@@ -75,9 +77,9 @@ absl::Status CheckYarn(const v1::Rotary& spec) {
   return absl::OkStatus();
 }
 
-absl::Status CheckNumbers(
-    absl::string_view field,
-    const google::protobuf::RepeatedField<double>& numbers, int64_t count) {
+template <typename Numbers>
+absl::Status CheckNumbers(absl::string_view field, const Numbers& numbers,
+                          int64_t count) {
   if (numbers.size() == count) return absl::OkStatus();
   return Invalid("rotary.", field, ": got ", numbers.size(), " numbers, want ",
                  count, ", one for each pair of columns that turns");
@@ -103,28 +105,26 @@ absl::Status CheckLlama3(const v1::Rotary& spec) {
                  " (low_freq_factor)");
 }
 
-absl::Status CheckSections(const v1::Rotary& spec) {
-  const auto& sections = spec.mrope_section();
-  if (sections.empty()) return absl::OkStatus();
-  const int num_axes = sections.size();
+// Every pair has an axis, and every axis a pair.
+absl::Status CheckPairAxis(const v1::Rotary& spec) {
   const int64_t pairs = RotaryPairs(spec);
-  for (int axis = 0; axis < num_axes; ++axis) {
-    if (sections[axis] < 1 || sections[axis] > pairs) {
-      return Invalid("rotary.mrope_section[", axis, "]: got ", sections[axis],
-                     ", want an integer in [1, ", pairs, "]");
-    }
-    if (spec.mrope_order() == v1::MROPE_ORDER_INTERLEAVED && axis > 0 &&
-        (int64_t{sections[axis]} - 1) * num_axes + axis >= pairs) {
-      return Invalid("rotary.mrope_section[", axis, "]: got ", sections[axis],
-                     ", want fewer: every ", num_axes, "th of ", pairs,
-                     " pairs is not as many");
-    }
+  const int axes = spec.axes_size();
+  if (spec.pair_axis().empty()) {
+    if (axes == 0 || pairs % axes == 0) return absl::OkStatus();
+    return Invalid("rotary.axes: got ", axes, " axes, want a divisor of ",
+                   pairs, ", the pairs that turn, or pair_axis");
   }
-  const int64_t sum =
-      std::accumulate(sections.begin(), sections.end(), int64_t{0});
-  if (sum != pairs) {
-    return Invalid("rotary.mrope_section: got ", sum, " pairs in all, want ",
-                   pairs);
+  ATTNBIAS_RETURN_IF_ERROR(CheckNumbers("pair_axis", spec.pair_axis(), pairs));
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    if (RotaryAxisOf(spec, pair) < axes) continue;
+    return Invalid("rotary.pair_axis[", pair, "]: got ",
+                   RotaryAxisOf(spec, pair), ", want an integer in [0, ",
+                   axes - 1, "], one of the axes");
+  }
+  for (int axis = 0; axis < axes; ++axis) {
+    if (std::ranges::count(spec.pair_axis(), axis) > 0) continue;
+    return Invalid("rotary.pair_axis: got no ", axis,
+                   ", want a pair of each of the ", axes, " axes");
   }
   return absl::OkStatus();
 }
@@ -143,38 +143,54 @@ absl::Status CheckGivenFrequencies(const v1::Rotary& spec) {
                      kLeastFrequency, ", ", kMostFrequency, "]");
     }
   }
-  if (std::count(frequencies.begin(), frequencies.end(), 0) ==
-      RotaryPairs(spec)) {
-    return Invalid(
-        "rotary.inverse_frequencies: got zeros alone, want at "
-        "least one other number");
+  return absl::OkStatus();
+}
+
+absl::Status CheckAxis(const v1::Rotary& spec, int axis, int64_t pairs) {
+  const v1::Axis& own = spec.axes(axis);
+  const auto refuse = [axis](const auto&... parts) {
+    return Invalid("rotary.axes[", axis, "].", parts...);
+  };
+  if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32 &&
+      (own.scale() != 1 || own.offset() != 0 || own.length() != 1 ||
+       own.eps() != 0)) {
+    return Invalid("rotary.angle: got FLOAT32, want EXACT: axes[", axis,
+                   "] has a scale, an offset or a length");
+  }
+  if (!own.has_ladder()) return absl::OkStatus();
+  if (spec.rope_type() != v1::ROPE_TYPE_DEFAULT) {
+    return refuse("ladder: got one, want none with rope_type ",
+                  ShortName(spec.rope_type()));
+  }
+  if (!spec.inverse_frequencies().empty()) {
+    return refuse("ladder: got one, want none with inverse_frequencies");
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckAxial(const v1::Rotary& spec) {
-  if (spec.rope_type() == v1::ROPE_TYPE_AXIAL &&
-      spec.mrope_order() > v1::MROPE_ORDER_CHUNKED) {
-    return Invalid("rotary.mrope_order: got ", ShortName(spec.mrope_order()),
-                   ", want none: rope_type AXIAL is an order itself");
+absl::Status CheckAxes(const v1::Rotary& spec) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckPairAxis(spec));
+  std::vector<int64_t> pairs(spec.axes_size());
+  for (int64_t pair = 0; pair < RotaryPairs(spec); ++pair) {
+    if (!pairs.empty()) ++pairs[RotaryAxisOf(spec, pair)];
   }
-  if (spec.mrope_order() != v1::MROPE_ORDER_AXIAL) return absl::OkStatus();
-  if (spec.rope_type() == v1::ROPE_TYPE_DEFAULT &&
-      spec.inverse_frequencies().empty()) {
-    return absl::OkStatus();
+  for (int axis = 0; axis < spec.axes_size(); ++axis) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckAxis(spec, axis, pairs[axis]));
   }
-  return Invalid(
-      "rotary.mrope_order: got AXIAL, want CHUNKED or INTERLEAVED "
-      "with rope_type ",
-      ShortName(spec.rope_type()),
-      spec.inverse_frequencies().empty() ? ""
-                                         : " and given inverse_frequencies");
+  if (!HasCommonFrequencies(spec) && spec.rope_theta() != kRopeTheta) {
+    return Invalid("rotary.rope_theta: got ", spec.rope_theta(),
+                   ", want none: every axis has a ladder");
+  }
+  if (TurningPairs(spec) > 0) return absl::OkStatus();
+  return Invalid("rotary.",
+                 spec.axes().empty() ? "inverse_frequencies" : "axes",
+                 ": got zeros alone, want at least one other frequency");
 }
 
 // Returns a message of the same numbers, one for all sequence lengths that
 // have them: a cache serves them all.
 std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
-  auto spec = std::make_shared<v1::Rotary>(WithAxes(given));
+  auto spec = std::make_shared<v1::Rotary>(given);
   if (spec->factor() == 1) spec->clear_factor();
   if (spec->rope_type() == v1::ROPE_TYPE_LONGROPE) {
     if (UsesLongFactor(given)) {
@@ -195,8 +211,7 @@ std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
 absl::Status Check(const v1::Rotary& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckColumns(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckGivenFrequencies(spec));
-  ATTNBIAS_RETURN_IF_ERROR(CheckSections(spec));
-  ATTNBIAS_RETURN_IF_ERROR(CheckAxial(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckAxes(spec));
   switch (spec.rope_type()) {
     case v1::ROPE_TYPE_YARN:
       return CheckYarn(spec);
@@ -250,7 +265,7 @@ std::vector<DerivedValue> Derive(const v1::Rotary& spec) {
       {"inverse_frequencies", std::move(frequencies)},
       {"attention_factor",
        {nearest(EffectiveAttentionFactor(spec, kPrecision))}}};
-  if (spec.inverse_frequencies().empty()) {
+  if (spec.inverse_frequencies().empty() && HasCommonFrequencies(spec)) {
     derived.push_back(
         {"rope_theta", {nearest(EffectiveRopeTheta(spec, kPrecision))}});
   }
@@ -335,8 +350,11 @@ EvaluatorPtr PrepareRotary(const v1::Rotary& spec, const NumberFormat& format,
 int64_t EvaluatorBytes(const v1::Rotary& spec) {
   // Copies of the spec, in its frequencies, its scale and on the way there.
   constexpr int64_t kMostCopies = 5;
-  const auto listed = int64_t{spec.short_factor_size()} +
-                      spec.long_factor_size() + spec.inverse_frequencies_size();
+  int64_t listed = int64_t{spec.short_factor_size()} + spec.long_factor_size() +
+                   spec.inverse_frequencies_size() + spec.pair_axis_size();
+  for (const v1::Axis& axis : spec.axes()) {
+    listed += axis.ladder().frequencies().values_size();
+  }
   const int64_t pairs = RotaryPairs(spec);
   int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) +
                   RotaryBytes(pairs) +
@@ -351,23 +369,22 @@ int64_t EvaluatorBytes(const v1::Rotary& spec) {
   return bytes;
 }
 
-absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& given,
+absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
                                         const Tables& /*tables*/) {
-  ATTNBIAS_RETURN_IF_ERROR(Check(given));
-  const v1::Rotary spec = WithAxes(given);
+  ATTNBIAS_RETURN_IF_ERROR(Check(spec));
   std::vector<std::string_view> parts = {"cos", "sin"};
   if (spec.has_decay()) parts.push_back("scale");
-  return Encoding{.lanes = static_cast<int64_t>(parts.size()),
-                  .part_names = std::move(parts),
-                  .width = WidthOf(spec),
-                  .has_columns = true,
-                  .domain = spec.has_decay() ? DecayDomain(spec.decay())
-                                             : kAllPositions,
-                  .axis_columns = ColumnsOf(spec),
-                  .canonical = Canonical(given),
-                  .derive = std::bind_front(&Derive, spec),
-                  .evaluator_bytes = EvaluatorBytes(spec),
-                  .prepare = std::bind_front(&PrepareRotary, spec)};
+  return Encoding{
+      .lanes = static_cast<int64_t>(parts.size()),
+      .part_names = std::move(parts),
+      .width = WidthOf(spec),
+      .has_columns = true,
+      .domain = spec.has_decay() ? DecayDomain(spec.decay()) : kAllPositions,
+      .axis_columns = ColumnsOf(spec),
+      .canonical = Canonical(spec),
+      .derive = std::bind_front(&Derive, spec),
+      .evaluator_bytes = EvaluatorBytes(spec),
+      .prepare = std::bind_front(&PrepareRotary, spec)};
 }
 
 const EncodingRegistration kRotary(v1::TensorSpec::kRotaryFieldNumber,

@@ -3,7 +3,10 @@
 #include "core/encoding/absolute/rotary_frequencies.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
+
+#include "core/base/executor.h"
 
 namespace attnbias {
 namespace {
@@ -106,26 +109,12 @@ int64_t RotatingColumns(const v1::Rotary& spec) {
   return static_cast<int64_t>(columns) / 2 * 2;
 }
 
-v1::Rotary WithAxes(const v1::Rotary& given) {
-  v1::Rotary spec = given;
-  if (spec.rope_type() != v1::ROPE_TYPE_AXIAL) return spec;
-  spec.set_rope_type(v1::ROPE_TYPE_DEFAULT);
-  spec.set_mrope_order(v1::MROPE_ORDER_AXIAL);
-  if (spec.mrope_section().empty()) {
-    const auto half = static_cast<int32_t>(RotatingColumns(spec) / 4);
-    spec.add_mrope_section(half);
-    spec.add_mrope_section(half);
-  }
-  return spec;
-}
-
 int64_t TurningPairs(const v1::Rotary& spec) {
-  const auto& given = spec.inverse_frequencies();
-  if (!given.empty()) {
-    return std::count_if(given.begin(), given.end(),
-                         [](double frequency) { return frequency != 0; });
+  int64_t resting = std::ranges::count(spec.inverse_frequencies(), 0);
+  for (const v1::Axis& axis : spec.axes()) {
+    resting += std::ranges::count(axis.ladder().frequencies().values(), 0);
   }
-  return RotatingColumns(spec) / 2;
+  return RotatingColumns(spec) / 2 - resting;
 }
 
 int64_t RotaryPairs(const v1::Rotary& spec) {
@@ -135,16 +124,10 @@ int64_t RotaryPairs(const v1::Rotary& spec) {
 }
 
 int64_t RotaryAxisOf(const v1::Rotary& spec, int64_t pair) {
-  const auto& sections = spec.mrope_section();
-  if (sections.empty()) return 0;
-  const int num_axes = sections.size();
-  if (spec.mrope_order() == v1::MROPE_ORDER_INTERLEAVED) {
-    const auto axis = static_cast<int>(pair % num_axes);
-    return pair / num_axes < sections[axis] ? axis : 0;
+  if (!spec.pair_axis().empty()) {
+    return spec.pair_axis(static_cast<int>(pair));
   }
-  int axis = 0;
-  for (; pair >= sections[axis]; ++axis) pair -= sections[axis];
-  return axis;
+  return spec.axes().empty() ? 0 : pair * spec.axes_size() / RotaryPairs(spec);
 }
 
 Real EffectiveRopeTheta(const v1::Rotary& spec, int precision) {
@@ -183,75 +166,125 @@ InverseFrequencies::InverseFrequencies(const v1::Rotary& spec, int precision)
       low_(working_precision_),
       high_(working_precision_) {
   if (spec.rope_type() == v1::ROPE_TYPE_YARN) SetCorrectionRange();
+  if (spec.axes().empty()) return;
+  ranks_.reserve(RotaryPairs(spec));
+  for (int64_t pair = 0; pair < RotaryPairs(spec); ++pair) {
+    int64_t& pairs = axis_pairs_[RotaryAxisOf(spec, pair)];
+    ranks_.push_back(static_cast<int32_t>(pairs++));
+  }
 }
 
 Real InverseFrequencies::Of(int64_t pair) const {
-  if (!spec_.inverse_frequencies().empty()) {
-    return Rounded(Real(spec_.inverse_frequencies(static_cast<int>(pair)),
-                        working_precision_));
-  }
-  Real frequency(working_precision_);
-  SetPower(ExponentOf(pair), frequency);
-  Rescale(pair, frequency);
-  return Rounded(std::move(frequency));
+  const Place place = PlaceOf(pair);
+  Real power(working_precision_);
+  if (GivenOf(place).empty()) SetPower(place, place.k, power);
+  return Finished(pair, std::move(power));
 }
 
 std::vector<Real> InverseFrequencies::All() const {
+  // Progressions, as far as pairs have got.
+  struct Walk {
+    int64_t k;
+    Real ratio;
+    Real power;
+  };
+  std::map<const v1::Ladder*, Walk> walks;
   std::vector<Real> all;
   all.reserve(RotaryPairs(spec_));
-  Real ratio(working_precision_);
-  Real power(working_precision_);
   for (int64_t pair = 0; pair < RotaryPairs(spec_); ++pair) {
     // Frequencies that are not wanted are not looked at.
     (void)MakingScope::Continues();
-    if (!spec_.inverse_frequencies().empty()) {
-      all.push_back(Of(pair));
+    const Place place = PlaceOf(pair);
+    if (!GivenOf(place).empty()) {
+      all.push_back(Finished(pair, Real(working_precision_)));
       continue;
     }
-    const Exponent exponent = ExponentOf(pair);
-    if (exponent.k == 0) {
-      SetPower({1, exponent.n}, ratio);
-      mpfr_set_ui(power.get(), 1, MPFR_RNDN);
-    } else {
-      mpfr_mul(power.get(), power.get(), ratio.get(), MPFR_RNDN);
+    auto at = walks.find(place.ladder);
+    if (at == walks.end()) {
+      Walk walk = {0, Real(working_precision_), Real(1, working_precision_)};
+      SetPower(place, 1, walk.ratio);
+      at = walks.emplace(place.ladder, std::move(walk)).first;
     }
-    Real frequency(working_precision_);
-    mpfr_set(frequency.get(), power.get(), MPFR_RNDN);
-    Rescale(pair, frequency);
-    all.push_back(Rounded(std::move(frequency)));
+    Walk& walk = at->second;
+    for (; walk.k < place.k; ++walk.k) {
+      mpfr_mul(walk.power.get(), walk.power.get(), walk.ratio.get(), MPFR_RNDN);
+    }
+    Real power(working_precision_);
+    mpfr_set(power.get(), walk.power.get(), MPFR_RNDN);
+    all.push_back(Finished(pair, std::move(power)));
   }
   return all;
 }
 
 // Rounding a number leaves it its memory.
 int64_t InverseFrequencies::BytesOfAll(const v1::Rotary& spec, int precision) {
-  return RotaryPairs(spec) * Real::BytesOf(precision + kFrequencyGuardBits);
+  return RotaryPairs(spec) * (Real::BytesOf(precision + kFrequencyGuardBits) +
+                              int64_t{sizeof(int32_t)});
 }
 
-InverseFrequencies::Exponent InverseFrequencies::ExponentOf(
-    int64_t pair) const {
-  if (spec_.mrope_order() == v1::MROPE_ORDER_AXIAL) {
-    for (const int64_t section : spec_.mrope_section()) {
-      if (pair < section) return {pair, section};
-      pair -= section;
+InverseFrequencies::Place InverseFrequencies::PlaceOf(int64_t pair) const {
+  if (!spec_.axes().empty()) {
+    const int64_t axis = RotaryAxisOf(spec_, pair);
+    const v1::Axis& own = spec_.axes(static_cast<int>(axis));
+    if (own.has_ladder()) {
+      return {&own.ladder(), ranks_[pair], axis_pairs_[axis]};
     }
   }
   // PROPORTIONAL spaces its frequencies as if all pairs turned.
-  return {pair, RotaryPairs(spec_)};
+  return {nullptr, pair, RotaryPairs(spec_)};
 }
 
-void InverseFrequencies::SetPower(Exponent exponent, Real& power) const {
-  Real quotient(working_precision_);
-  mpfr_set_si(quotient.get(), -exponent.k, MPFR_RNDN);
-  mpfr_div_si(quotient.get(), quotient.get(), exponent.n, MPFR_RNDN);
-  mpfr_pow(power.get(), theta_.get(), quotient.get(), MPFR_RNDN);
+const google::protobuf::RepeatedField<double>& InverseFrequencies::GivenOf(
+    const Place& place) const {
+  return place.ladder == nullptr ? spec_.inverse_frequencies()
+                                 : place.ladder->frequencies().values();
+}
+
+void InverseFrequencies::SetPower(const Place& place, int64_t k,
+                                  Real& power) const {
+  Real exponent(working_precision_);
+  int64_t steps = place.n;
+  if (place.ladder == nullptr) {
+    mpfr_set(power.get(), theta_.get(), MPFR_RNDN);
+  } else if (place.ladder->has_timescales()) {
+    const v1::Timescales& timescales = place.ladder->timescales();
+    mpfr_set_d(power.get(), timescales.max(), MPFR_RNDN);
+    mpfr_div_d(power.get(), power.get(), timescales.min(), MPFR_RNDN);
+    steps = std::max<int64_t>(steps - 1, 1);
+  } else {
+    mpfr_set_d(power.get(), place.ladder->base(), MPFR_RNDN);
+  }
+  mpfr_set_si(exponent.get(), -k, MPFR_RNDN);
+  mpfr_div_si(exponent.get(), exponent.get(), steps, MPFR_RNDN);
+  mpfr_pow(power.get(), power.get(), exponent.get(), MPFR_RNDN);
+}
+
+Real InverseFrequencies::Finished(int64_t pair, Real frequency) const {
+  const Place place = PlaceOf(pair);
+  if (!GivenOf(place).empty()) {
+    mpfr_set_d(frequency.get(), GivenOf(place)[static_cast<int>(place.k)],
+               MPFR_RNDN);
+  } else if (place.ladder != nullptr && place.ladder->has_timescales()) {
+    mpfr_mul_d(frequency.get(), frequency.get(),
+               place.ladder->timescales().min(), MPFR_RNDN);
+  }
+  Rescale(pair, frequency);
+  if (!spec_.axes().empty()) {
+    const v1::Axis& axis =
+        spec_.axes(static_cast<int>(RotaryAxisOf(spec_, pair)));
+    Real length(axis.length(), working_precision_);
+    mpfr_add_d(length.get(), length.get(), axis.eps(), MPFR_RNDN);
+    mpfr_mul_d(frequency.get(), frequency.get(), axis.scale(), MPFR_RNDN);
+    mpfr_div(frequency.get(), frequency.get(), length.get(), MPFR_RNDN);
+  }
+  mpfr_prec_round(frequency.get(), precision_, MPFR_RNDN);
+  return frequency;
 }
 
 void InverseFrequencies::Rescale(int64_t pair, Real& frequency) const {
   Real share(working_precision_);
   switch (spec_.rope_type()) {
     case v1::ROPE_TYPE_DEFAULT:
-    case v1::ROPE_TYPE_AXIAL:
     case v1::ROPE_TYPE_DYNAMIC:
     case v1::ROPE_TYPE_NTK:
       return;
@@ -326,11 +359,6 @@ void InverseFrequencies::SetLlama3Ramp(const Real& frequency,
   mpfr_sub_d(width.get(), width.get(), spec_.low_freq_factor(), MPFR_RNDN);
   mpfr_div(ramp.get(), ramp.get(), width.get(), MPFR_RNDN);
   Clamp01(ramp);
-}
-
-Real InverseFrequencies::Rounded(Real frequency) const {
-  mpfr_prec_round(frequency.get(), precision_, MPFR_RNDN);
-  return frequency;
 }
 
 }  // namespace attnbias

@@ -2,11 +2,12 @@
 // What the parameters of rotary positions stand for, over real numbers:
 // transformers' formulas without its roundings.
 //
-// All specs are valid, WithAxes. Results are within a relative 2^-precision of
-// the real number that the spec's doubles define.
+// All specs are valid. Results are within a relative 2^-precision of the real
+// number that the spec's doubles define.
 #ifndef ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_
 #define ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -24,9 +25,6 @@ inline bool UsesLongFactor(const v1::Rotary& spec) {
   return spec.sequence_length() > spec.original_max_position_embeddings();
 }
 
-// Returns the same with AXIAL as an order of axes and not as a rope_type.
-v1::Rotary WithAxes(const v1::Rotary& spec);
-
 // Pairs of a row, those that do not turn among them.
 int64_t RotaryPairs(const v1::Rotary& spec);
 
@@ -41,7 +39,8 @@ Real EffectiveRopeTheta(const v1::Rotary& spec, int precision);
 
 Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision);
 
-// inv_m, in radians a position; 0 for pairs that do not turn.
+// inv_m, in radians a position of the pair's axis; 0 for pairs that do not
+// turn.
 class InverseFrequencies {
  public:
   // `spec` outlives this.
@@ -54,20 +53,26 @@ class InverseFrequencies {
   static int64_t BytesOfAll(const v1::Rotary& spec, int precision);
 
  private:
-  // Of a pair in its geometric progression, rope_theta^(-k / n).
-  struct Exponent {
+  // A pair's frequency is number k of n of a ladder, or of the message's own
+  // frequencies if `ladder` is null.
+  struct Place {
+    const v1::Ladder* ladder;
     int64_t k;
     int64_t n;
   };
 
-  Exponent ExponentOf(int64_t pair) const;
-  void SetPower(Exponent exponent, Real& power) const;
-  // Divides or blends what the progression gave.
+  Place PlaceOf(int64_t pair) const;
+  // Returns the frequencies that are given and not computed.
+  const google::protobuf::RepeatedField<double>& GivenOf(
+      const Place& place) const;
+  // Sets a progression's frequency k without its first one: ratio^-k.
+  void SetPower(const Place& place, int64_t k, Real& power) const;
+  // Applies the first frequency, rope_type and the axis's scale to ratio^-k.
+  Real Finished(int64_t pair, Real frequency) const;
   void Rescale(int64_t pair, Real& frequency) const;
   void SetCorrectionRange();
   void SetYarnRamp(int64_t pair, Real& ramp) const;
   void SetLlama3Ramp(const Real& frequency, Real& ramp) const;
-  Real Rounded(Real frequency) const;
 
   const v1::Rotary& spec_;
   const int precision_;
@@ -76,6 +81,9 @@ class InverseFrequencies {
   // YARN: pairs up to `low_` are kept, those from `high_` stretched.
   Real low_;
   Real high_;
+  // The place of each pair among those of its axis, and their numbers.
+  std::vector<int32_t> ranks_;
+  std::array<int64_t, 4> axis_pairs_ = {};
 };
 
 }  // namespace attnbias

@@ -7,7 +7,7 @@ with attnbias.Client("localhost:50051") as client:
 
 from typing import TYPE_CHECKING
 
-from attnbias import _encodings, _presets, aio
+from attnbias import _encodings, _models, _presets, aio
 from attnbias._cache import (
     Cache,
     CacheEntry,
@@ -64,6 +64,7 @@ from attnbias._logits import (
 from attnbias._mask import (
     Mask,
 )
+from attnbias._models import *  # noqa: F403  # it has __all__
 from attnbias._plot import (
     plot,
 )
@@ -168,4 +169,5 @@ __all__ = [
     "to_torch",
 ]
 __all__ += _encodings.__all__
+__all__ += _models.__all__
 __all__ += _presets.__all__

@@ -17,9 +17,8 @@ AlibiVariant: TypeAlias = Literal["symmetric", "causal", "key_from_start", "key_
 Interpolation: TypeAlias = Literal["none", "linear", "linear_align_corners"]
 RotaryLayout: TypeAlias = Literal["half", "interleaved", "compact"]
 RopeType: TypeAlias = Literal[
-    "default", "linear", "dynamic", "ntk", "yarn", "longrope", "llama3", "proportional", "axial"
+    "default", "linear", "dynamic", "ntk", "yarn", "longrope", "llama3", "proportional"
 ]
-MropeOrder: TypeAlias = Literal["chunked", "interleaved", "axial"]
 AnglePrecision: TypeAlias = Literal["exact", "float32"]
 MultiAxisLayout: TypeAlias = Literal["tensor2tensor", "interleaved", "concatenated"]
 BeyondReach: TypeAlias = Literal["clip", "refuse"]

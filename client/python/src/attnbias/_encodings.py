@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         DebertaTerm,
         Interpolation,
         KerpleKernel,
-        MropeOrder,
         MultiAxisLayout,
         RelativeSign,
         RopeType,
@@ -39,6 +38,7 @@ __all__ = [
     "T5",
     "ALiBi",
     "AbsoluteKeys",
+    "Axis",
     "Deberta",
     "Decay",
     "DecomposedRelativePositions",
@@ -46,6 +46,7 @@ __all__ = [
     "Fire",
     "GridRelative",
     "Kerple",
+    "Ladder",
     "LearnedAbsolute",
     "LearnedRelative",
     "MultiAxisSinusoidal",
@@ -58,6 +59,7 @@ __all__ = [
     "Sinusoidal",
     "SinusoidalDistances",
     "SwinV2",
+    "Timescales",
     "Tupe",
 ]
 
@@ -249,6 +251,66 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
 
 
 @dataclass(frozen=True, repr=False)
+class Timescales(Fields):
+    """Both ends of a geometric progression.
+
+    Frequency k is ``min (max/min)^(-k / m)``, where m is n - 1 and at least 1.
+
+    Attributes:
+        min: The first frequency. In [1e-6, 1e6]. Default: 1.
+        max: Longest timescale: a lowest frequency f is ``min^2 / f``. In [1, 1e18]. Default: 10000.
+    """
+
+    _: KW_ONLY
+    min: float | None = None
+    max: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Ladder(Fields):
+    """Frequencies of n column pairs, in radians per unit of x; k counts from 0.
+
+    Attributes:
+        base: Base of a geometric progression: ``base^(-k/n)``. In [1, 1e18]. Default: 10000. Not
+            with ``timescales``. Not with ``frequencies``.
+        timescales: Both ends of a geometric progression. Not with ``base``. Not with
+            ``frequencies``.
+        frequencies: The n frequencies themselves: 0, or from 1e-30 to 1e6 with either sign. Not
+            with ``base``. Not with ``timescales``.
+    """
+
+    _: KW_ONLY
+    base: float | None = None
+    timescales: Timescales | None = None
+    frequencies: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Axis(Fields):
+    """One axis of position.
+
+    Position p of the axis counts as ``x = (p + offset) scale / (length + eps)``, over the real
+    numbers.
+
+    Attributes:
+        scale: Factor of a position; not 0. In [-1e6, 1e6]. Default: 1.
+        offset: Added to every position, a multiple of 2^-62. Positions are as far as ``p + offset``
+            is an integer of at most 2^62 times a power of two. In [-2^40, 2^40]. Default: 0.
+        length: Length of the axis, if positions are fractions of it. In [1e-6, 1e12]. Default: 1.
+        eps: Added to the length. In [0, 1]. Default: 0.
+        ladder: Frequencies of this axis's own pairs. Unset: the encoding's, which go on from axis
+            to axis.
+    """
+
+    _: KW_ONLY
+    scale: float | None = None
+    offset: float | None = None
+    length: float | None = None
+    eps: float | None = None
+    ladder: Ladder | None = None
+
+
+@dataclass(frozen=True, repr=False)
 class Decay(Fields):
     """Decay of rotary positions (xPos: Sun et al. 2022).
 
@@ -282,9 +344,11 @@ class Rotary(Encoding[Compact]):
     Cosines and sines are multiplied by the attention factor. Correctly rounded, and therefore not
     the framework's bits.
 
-    The header's ``derived`` holds ``inverse_frequencies``, ``attention_factor`` and, if it is used,
-    ``rope_theta``. Fields that the ``rope_type`` does not use are refused. Found in Llama,
-    GPT-NeoX, GPT-J, Qwen, Gemma, Phi-3 and torchscale.
+    With ``axes``, p is the x of the pair's axis: its own position, shifted and scaled.
+
+    The header's ``derived`` holds ``inverse_frequencies``, in radians per position,
+    ``attention_factor`` and, if it is used, ``rope_theta``. Fields that the ``rope_type`` does not
+    use are refused. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma, Phi-3 and torchscale.
 
     RotaryTables of ``cos``, ``sin``, each ``[positions, columns]``; ask with ``positions`` or
     ``position_ids``. XposTables with ``decay``.
@@ -310,8 +374,6 @@ class Rotary(Encoding[Compact]):
             - "llama3": Llama 3.1.
             - "proportional": Frequencies spaced by ``head_dim``, zero beyond the rotating part
               (Gemma): columns are those of the whole head.
-            - "axial": "default" with ``mrope_order`` "axial": two axes, each with half of the pairs
-              unless ``mrope_section`` states others (vision transformers).
         factor: Stretch. With "longrope", if it is not given, ``max_position_embeddings /
             original_max_position_embeddings``. In [1, 1e6]. Only with ``rope_type`` "linear",
             "dynamic", "ntk", "yarn", "llama3", "longrope", "proportional"; required with "linear",
@@ -345,14 +407,12 @@ class Rotary(Encoding[Compact]):
         high_freq_factor: Wavelengths below original length / ``high_freq_factor`` are kept; those
             between the two are blended. Larger than ``low_freq_factor``. In [1e-6, 1e6]. Only with
             ``rope_type`` "llama3"; required there.
-        mrope_section: Pairs of each axis of position, n in all. Empty: one axis. At most 4.
-        mrope_order: Distribution of pairs to the axes. Only with ``mrope_section``.
-            - "chunked" (default): The first section's pairs, then the second's (Qwen2-VL).
-            - "interleaved": To each axis in turn while it has pairs left; the rest to axis 0
-              (Qwen3-VL).
-            - "axial": Chunked, and every axis begins at the highest frequency: pair k of a section
-              of s turns by ``rope_theta^(-k/s)`` (vision transformers in two dimensions). Only with
-              ``rope_type`` "default" and computed frequencies.
+        axes: Axes of position, in the order of ``position_ids``; each has a pair at least. Unset:
+            one. Pairs of an axis with a ladder have that ladder, from its first frequency on; all
+            others have theirs of the one progression over n pairs. A ladder goes with ``rope_type``
+            "default", without ``inverse_frequencies``. At most 4.
+        pair_axis: Axis of each of the n pairs, counted from 0. Unset: each axis has as many pairs,
+            one axis after the other. Each in [0, 3]. Only with ``axes``.
         angle: Precision of the angle ``p inv_m``.
             - "exact" (default): The product over the real numbers.
             - "float32": The float32 product of position and float32 frequency: within 1 ulp of
@@ -361,7 +421,7 @@ class Rotary(Encoding[Compact]):
             [1e-30, 1e6]. An attention factor is then the request's scale. Only with ``rope_type``
             "default".
         decay: Adds xPos's decay: a third table, ``scale``, which no attention factor multiplies.
-            Not with ``mrope_section``.
+            Not with ``axes``.
     """
 
     field: ClassVar[str] = "rotary"
@@ -386,8 +446,8 @@ class Rotary(Encoding[Compact]):
     long_factor: Sequence[float] | None = None
     low_freq_factor: float | None = None
     high_freq_factor: float | None = None
-    mrope_section: Sequence[int] | None = None
-    mrope_order: MropeOrder | None = None
+    axes: Sequence[Axis] | None = None
+    pair_axis: Sequence[int] | None = None
     angle: AnglePrecision | None = None
     inverse_frequencies: Sequence[float] | None = None
     decay: Decay | None = None
@@ -417,8 +477,8 @@ class Rotary(Encoding[Compact]):
             long_factor: Sequence[float] | None = None,
             low_freq_factor: float | None = None,
             high_freq_factor: float | None = None,
-            mrope_section: Sequence[int] | None = None,
-            mrope_order: MropeOrder | None = None,
+            axes: Sequence[Axis] | None = None,
+            pair_axis: Sequence[int] | None = None,
             angle: AnglePrecision | None = None,
             inverse_frequencies: Sequence[float] | None = None,
             decay: None = None,
@@ -446,8 +506,8 @@ class Rotary(Encoding[Compact]):
             long_factor: Sequence[float] | None = None,
             low_freq_factor: float | None = None,
             high_freq_factor: float | None = None,
-            mrope_section: Sequence[int] | None = None,
-            mrope_order: MropeOrder | None = None,
+            axes: Sequence[Axis] | None = None,
+            pair_axis: Sequence[int] | None = None,
             angle: AnglePrecision | None = None,
             inverse_frequencies: Sequence[float] | None = None,
             decay: Decay,
@@ -475,8 +535,8 @@ class Rotary(Encoding[Compact]):
             long_factor: Sequence[float] | None = None,
             low_freq_factor: float | None = None,
             high_freq_factor: float | None = None,
-            mrope_section: Sequence[int] | None = None,
-            mrope_order: MropeOrder | None = None,
+            axes: Sequence[Axis] | None = None,
+            pair_axis: Sequence[int] | None = None,
             angle: AnglePrecision | None = None,
             inverse_frequencies: Sequence[float] | None = None,
             decay: Decay | None = None,

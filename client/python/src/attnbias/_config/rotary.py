@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from attnbias._config.fields import ConfigFields
 from attnbias._encodings import Rotary
+from attnbias._models import Mrope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from attnbias._choices import MropeOrder, RotaryLayout
+    from attnbias._choices import RotaryLayout
     from attnbias._fields import Encoding
 
 
@@ -38,7 +39,7 @@ class RotaryModel:
         scales_all_types: whether the rope_scaling of old applies to all of these types, and not
             only to the first.
         reads: words of its own, which no encoding has.
-        mrope_order: how pairs are dealt out to the axes of positions, if there are several.
+        mrope_interleaved: whether pairs are dealt out to the axes in turn, if there are several.
         mrope_section: pairs of each axis if the words do not say.
     """
 
@@ -53,7 +54,7 @@ class RotaryModel:
     layer_types: Mapping[str, str | float] = field(default_factory=dict)
     scales_all_types: bool = False
     reads: tuple[str, ...] = ()
-    mrope_order: MropeOrder | None = None
+    mrope_interleaved: bool | None = None
     mrope_section: Sequence[int] | None = None
 
 
@@ -157,18 +158,19 @@ def _rotary(
         fields["original_max_position_embeddings"] = _original_length(config, model, rope)
     if rope_type == "dynamic" or (rope_type == "longrope" and fields.keys().isdisjoint(takes)):
         fields["max_position_embeddings"] = config.integer("max_position_embeddings")
-    if model.mrope_order is not None:
+    if model.mrope_interleaved is not None:
         fields |= _mrope(model, rope)
     _refuse_or_ignore(model, rope, rope_type)
     _check_columns(config, model, rope, fields)
-    return Rotary(**_without_zeros(fields))
+    kind = Rotary if model.mrope_interleaved is None and rope_type != "axial" else Mrope
+    return kind(**_without_zeros(fields))
 
 
 def _mrope(model: RotaryModel, rope: ConfigFields) -> dict[str, Any]:
-    rope.ignore("mrope_interleaved", instead=model.mrope_order == "interleaved")
+    rope.ignore("mrope_interleaved", instead=model.mrope_interleaved)
     is_set = model.mrope_section is None or rope.is_set("mrope_section")
     section = rope.integers("mrope_section") if is_set else model.mrope_section
-    return {"mrope_order": model.mrope_order, "mrope_section": section}
+    return {"mrope_interleaved": model.mrope_interleaved, "mrope_section": section}
 
 
 def _refuse_or_ignore(model: RotaryModel, rope: ConfigFields, rope_type: str) -> None:

@@ -149,9 +149,11 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
 
 def _of_one_axis(encoding: Rotary) -> Rotary:
     """The numbers of each pair once, at the same position on all axes."""
-    if encoding.rope_type == "axial":  # each axis has half of the pairs, and all frequencies
-        encoding = replace(encoding, head_dim=encoding.head_dim // 2, rope_type="default")
-    return replace(encoding, layout="compact", mrope_order=None, mrope_section=None)
+    axes = encoding.axes or ()
+    if axes and axes[0].ladder:  # each axis has an equal part of the pairs, and all frequencies
+        columns, theta = encoding.head_dim // len(axes), axes[0].ladder.base
+        encoding = replace(encoding, head_dim=columns, rope_theta=theta)
+    return replace(encoding, layout="compact", axes=None, pair_axis=None)
 
 
 def _has_lengths(module: Any) -> bool:
