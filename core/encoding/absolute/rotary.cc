@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/executor.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/absolute/rotary_evaluator.h"
@@ -264,8 +265,7 @@ RealToAnyPrecision ScaleOf(const v1::Rotary& spec, double scale) {
 
 // Of the pairs that turn.
 SinusoidColumns TurningColumns(const v1::Rotary& spec) {
-  return SinusoidColumns({.dim = 2 * TurningPairs(spec),
-                          .layout = v1::SINUSOIDAL_LAYOUT_CONCATENATED});
+  return {2 * TurningPairs(spec), v1::COLUMNS_SINES_COSINES};
 }
 
 // Rows [sines | cosines] of those pairs of `all` that turn.

@@ -176,10 +176,8 @@ class XposEvaluator final : public Evaluator {
   const Powers before_;
 };
 
-SinusoidTable AnglesOf(const v1::Xpos& spec) {
-  return {.dim = spec.dim(),
-          .base = spec.rope_theta(),
-          .layout = v1::SINUSOIDAL_LAYOUT_CONCATENATED};
+std::vector<SinusoidAxis> AnglesOf(const v1::Xpos& spec) {
+  return {AxisOfBase(spec.rope_theta(), spec.dim(), v1::COLUMNS_SINES_COSINES)};
 }
 
 EvaluatorPtr PrepareXpos(const v1::Xpos& spec, const NumberFormat& format,
@@ -197,7 +195,7 @@ int64_t EvaluatorBytes(const v1::Xpos& spec) {
   const int64_t pairs = spec.dim() / 2;
   // Of one row the decays, and their rounded numbers.
   const int64_t row = pairs * int64_t{sizeof(DoubleDouble) + sizeof(double)};
-  return SinusoidsBytes(SinusoidColumns(AnglesOf(spec))) + RotaryBytes(pairs) +
+  return SinusoidsBytes(AnglesOf(spec)) + RotaryBytes(pairs) +
          2 * Powers::BytesOf(spec) +
          pairs * Real::BytesOf(kSinusoidPrecision + kDecayGuardBits) + row;
 }
