@@ -25,16 +25,17 @@ absl::Status CheckType(absl::string_view field, DataType type) {
   return Invalid(field, ": got I32, want F64, F32, F16 or BF16");
 }
 
-// The models of distances have different layouts: no default serves them all.
-absl::Status CheckLayoutIsSet(const v1::LogitsSpec& spec) {
+// The models of distances have different orders of columns: no default serves
+// them all.
+absl::Status CheckColumnsAreSet(const v1::LogitsSpec& spec) {
   if (!spec.sinusoidal_distances().has_sinusoidal() ||
-      spec.sinusoidal_distances().sinusoidal().layout() !=
-          v1::SINUSOIDAL_LAYOUT_UNSPECIFIED) {
+      spec.sinusoidal_distances().sinusoidal().columns() !=
+          v1::COLUMNS_UNSPECIFIED) {
     return absl::OkStatus();
   }
   return Invalid(
-      "sinusoidal_distances.sinusoidal.layout: not set, want CONCATENATED "
-      "(Transformer-XL, XLNet), INTERLEAVED (Conformer) or TENSOR2TENSOR");
+      "sinusoidal_distances.sinusoidal.columns: not set, want SINES_COSINES "
+      "(Transformer-XL, XLNet), INTERLEAVED (Conformer) or COSINES_SINES");
 }
 
 }  // namespace
@@ -49,7 +50,7 @@ absl::StatusOr<LogitsPlanPtr> LogitsPlan::Make(v1::LogitsSpec spec,
 
 absl::Status LogitsPlan::Resolve(const Tables& tables,
                                  const LogitsLimits& limits) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckLayoutIsSet(spec_));
+  ATTNBIAS_RETURN_IF_ERROR(CheckColumnsAreSet(spec_));
   ATTNBIAS_RETURN_IF_ERROR(Complete("", false, tables, spec_));
   ATTNBIAS_RETURN_IF_ERROR(CheckType("data_type", input_type()));
   ATTNBIAS_RETURN_IF_ERROR(CheckType("output_data_type", output_type()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/numerics/turn.h"
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <utility>
@@ -58,6 +59,16 @@ void Negate(Limbs& limbs) {
   for (uint64_t& limb : limbs) {
     limb = ~limb + carry;
     carry = carry != 0 && limb == 0 ? 1 : 0;
+  }
+}
+
+// Adds `other` modulo 2^256.
+void Add(const Limbs& other, Limbs& limbs) {
+  unsigned __int128 carry = 0;
+  for (size_t i = 0; i < limbs.size(); ++i) {
+    carry += static_cast<unsigned __int128>(limbs[i]) + other[i];
+    limbs[i] = static_cast<uint64_t>(carry);
+    carry >>= 64;
   }
 }
 
@@ -124,40 +135,56 @@ SinCos SeriesOf(DoubleDouble y) {
 
 }  // namespace
 
-TurnFraction FractionOf(const Real& turns) {
+int ShiftOf(const Real& turns) {
+  // Below 2^-64 before the shift, 2^62 of them are below a quarter after it,
+  // and an eighth without it.
+  if (mpfr_zero_p(turns.get()) != 0) return 0;
+  return static_cast<int>(
+      std::max<mpfr_exp_t>(-64 - mpfr_get_exp(turns.get()), 0));
+}
+
+TurnFraction FractionOf(const Real& turns, int shift) {
   Real scaled(static_cast<int>(mpfr_get_prec(turns.get())));
   mpfr_frac(scaled.get(), turns.get(), MPFR_RNDZ);
-  mpfr_mul_2ui(scaled.get(), scaled.get(), 256, MPFR_RNDZ);
+  mpfr_mul_2ui(scaled.get(), scaled.get(), 256 + shift, MPFR_RNDZ);
   mpz_t integer;
   mpz_init(integer);
   mpfr_get_z(integer, scaled.get(), MPFR_RNDZ);
-  TurnFraction fraction;
+  TurnFraction fraction = {.limbs = {}, .shift = shift};
   mpz_export(fraction.limbs.data(), nullptr, /*order=*/-1, sizeof(uint64_t),
              /*endian=*/0, /*nails=*/0, integer);
+  if (mpz_sgn(integer) < 0) Negate(fraction.limbs);
   mpz_clear(integer);
   return fraction;
 }
 
-ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position) {
+ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position,
+                     const TurnFraction& origin) {
   const bool backwards = position < 0;
   const uint64_t distance =
       backwards ? -static_cast<uint64_t>(position) : position;
   Limbs fraction = Multiply(turns_per_position.limbs, distance);
   if (backwards) Negate(fraction);
+  Add(origin.limbs, fraction);
   ReducedAngle angle;
-  // To the nearest quarter: add an eighth, cut, and take the eighth off again.
-  const uint64_t shifted = fraction[3] + (uint64_t{1} << 61);
-  angle.quarter = static_cast<int>(shifted >> 62);
-  fraction[3] -= static_cast<uint64_t>(angle.quarter) << 62;
+  if (turns_per_position.shift == 0) {
+    // To the nearest quarter: add an eighth, cut, and take the eighth off
+    // again.
+    const uint64_t shifted = fraction[3] + (uint64_t{1} << 61);
+    angle.quarter = static_cast<int>(shifted >> 62);
+    fraction[3] -= static_cast<uint64_t>(angle.quarter) << 62;
+  }
   const bool negative = (fraction[3] >> 63) != 0;
   if (negative) Negate(fraction);
   const int highest_bit = HighestBit(fraction);
-  // The frequency's own error, 2^-256, times the distance, and ToTurns'.
-  const double absolute = static_cast<double>(distance);
+  // The frequency's own error times the distance, the origin's, and ToTurns'.
+  const double absolute = static_cast<double>(distance) + 1;
   angle.error = highest_bit < 0 ? std::numeric_limits<double>::infinity()
                                 : std::ldexp(absolute, -highest_bit) + 0x1p-104;
   if (highest_bit < 0) return angle;
   angle.turns = ToTurns(fraction, highest_bit);
+  angle.turns.hi = std::ldexp(angle.turns.hi, -turns_per_position.shift);
+  angle.turns.lo = std::ldexp(angle.turns.lo, -turns_per_position.shift);
   if (negative) angle.turns = -angle.turns;
   return angle;
 }

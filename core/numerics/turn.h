@@ -4,7 +4,8 @@
 // An angular frequency is held as the fractional part of its turns per
 // position, to 256 bits. Multiplied by an integer position it gives the
 // position's angle modulo one turn: no argument reduction, no loss at large
-// positions.
+// positions. Turns too small for any position to complete one are held times a
+// power of two, so that their bits are not lost.
 #ifndef ATTNBIAS_CORE_NUMERICS_TURN_H_
 #define ATTNBIAS_CORE_NUMERICS_TURN_H_
 
@@ -18,12 +19,21 @@
 namespace attnbias {
 
 struct TurnFraction {
-  // In units of 2^-256, least significant limb first.
+  // In units of 2^-(256 + shift), least significant limb first, modulo 2^256.
   std::array<uint64_t, 4> limbs{};
+  int shift = 0;
 };
 
-// The fractional part of `turns` >= 0, within 2^-256.
-TurnFraction FractionOf(const Real& turns);
+// Returns the shift at which `turns` times any position, and half a position
+// more, stay below an eighth of a turn; 0 if no shift is needed.
+int ShiftOf(const Real& turns);
+
+// Returns the fractional part of `turns`, of either sign, within
+// 2^-(256 + shift).
+TurnFraction FractionOf(const Real& turns, int shift);
+inline TurnFraction FractionOf(const Real& turns) {
+  return FractionOf(turns, ShiftOf(turns));
+}
 
 // An angle as quarter turns plus a rest of at most an eighth.
 struct ReducedAngle {
@@ -33,8 +43,10 @@ struct ReducedAngle {
   double error = 0;
 };
 
-// The angle at `position`, |position| <= kMaxPosition.
-ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position);
+// Returns the angle at `position`, |position| <= 2^62, counted from an origin
+// whose own angle has the same shift.
+ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position,
+                     const TurnFraction& origin = {});
 
 struct SinCos {
   DoubleDouble sin;

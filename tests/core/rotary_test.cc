@@ -625,6 +625,53 @@ TEST(RotaryAxes, HaveEveryKindOfLadder) {
   EXPECT_EQ(frequencies[5], common[5] / 4);
 }
 
+// The numbers of a ladder at x, where they are those of other requests.
+TEST(RotaryAxes, HaveTheirOwnPositions) {
+  const auto parts = [](const std::string& axis, DataType type) {
+    return Parts(Rotary("head_dim: 6 axes {" + axis +
+                        " ladder {frequencies {values: [1, 0.375, -0.01]}}}"),
+                 type);
+  };
+  for (const DataType type : kFloatTypes) {
+    const Parts plain = parts("", type);
+    for (const int64_t p : {-300, -1, 0, 1, 7, 12345}) {
+      for (const int64_t lane : {kCos, kSin}) {
+        EXPECT_EQ(parts("offset: 5", type).Row(p, lane),
+                  plain.Row(p + 5, lane));
+        EXPECT_EQ(parts("offset: 0.5 scale: 2", type).Row(p, lane),
+                  plain.Row(2 * p + 1, lane));
+        EXPECT_EQ(
+            parts("offset: -0.25 scale: 3 length: 0.75", type).Row(p, lane),
+            plain.Row(4 * p - 1, lane));
+        EXPECT_EQ(parts("scale: -2 length: 0.5 eps: 0.5", type).Row(p, lane),
+                  plain.Row(-2 * p, lane));
+      }
+    }
+  }
+}
+
+TEST(RotaryAxes, MayHaveDifferentOffsets) {
+  const Parts both(
+      Rotary(
+          "head_dim: 8 layout: ROTARY_LAYOUT_COMPACT pair_axis: [1, 0, 0, 1] "
+          "axes {offset: 0.5} axes {offset: -7}"),
+      DataType::kF32);
+  const auto alone = [](const std::string& offset) {
+    return Parts(
+        Rotary("head_dim: 8 layout: ROTARY_LAYOUT_COMPACT axes {offset:" +
+               offset + "}"),
+        DataType::kF32);
+  };
+  for (const int64_t lane : {kCos, kSin}) {
+    const std::vector<double> row = both.Row(9, lane);
+    const std::vector<double> first = alone("0.5").Row(9, lane);
+    const std::vector<double> second = alone("-7").Row(9, lane);
+    EXPECT_THAT(row,
+                testing::ElementsAre(second[0], first[1], first[2], second[3]));
+    EXPECT_NE(first[0], second[0]);
+  }
+}
+
 TEST(RotaryAxes, DeriveTheThetaThatIsUsed) {
   EXPECT_EQ(
       DerivedOf(Rotary("head_dim: 8 axes {ladder {}} axes {}"), "rope_theta"),
@@ -689,6 +736,8 @@ TEST(BadRotary, IsRefusedByName) {
        "rotary.axes[0].ladder.frequencies: got 1 numbers, want 2"},
       {Rotary("head_dim: 4 axes {ladder {frequencies {values: [0, 0]}}}"),
        "rotary.axes: got zeros alone, want at least one other frequency"},
+      {Rotary("head_dim: 4 axes {} axes {scale: 0}"),
+       "rotary.axes[1].scale: got 0, want a number of magnitude in"},
       {Rotary("head_dim: 4 angle: ANGLE_PRECISION_FLOAT32 axes {scale: 2}"),
        "rotary.angle: got FLOAT32, want EXACT: axes[0] has a scale, an offset"},
       {Rotary("head_dim: 4 axes {} decay {}"),

@@ -761,7 +761,7 @@ def go_field(field: Any, value: str) -> str:
 
 
 def go_place(constants: Any, path: str) -> tuple[str, list[Any]]:
-    """Returns the message of a path that the constants have, and the fields below it but the last."""
+    """Returns the last message of a path that the constants have, and the message fields below."""
     place, missing = "encoding", []
     words = path.split(".")[:-1]
     while words:

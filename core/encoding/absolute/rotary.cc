@@ -2,13 +2,16 @@
 // Rotary positions (Su et al. 2021) as an encoding.
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/executor.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
@@ -18,6 +21,7 @@
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/float32_angles.h"
+#include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/request/rules.h"
 #include "core/tensor/positions.h"
@@ -146,37 +150,42 @@ absl::Status CheckGivenFrequencies(const v1::Rotary& spec) {
   return absl::OkStatus();
 }
 
-absl::Status CheckAxis(const v1::Rotary& spec, int axis, int64_t pairs) {
+absl::Status CheckAxis(const v1::Rotary& spec, int axis) {
   const v1::Axis& own = spec.axes(axis);
-  const auto refuse = [axis](const auto&... parts) {
-    return Invalid("rotary.axes[", axis, "].", parts...);
-  };
   if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32 &&
       (own.scale() != 1 || own.offset() != 0 || own.length() != 1 ||
        own.eps() != 0)) {
     return Invalid("rotary.angle: got FLOAT32, want EXACT: axes[", axis,
                    "] has a scale, an offset or a length");
   }
-  if (!own.has_ladder()) return absl::OkStatus();
-  if (spec.rope_type() != v1::ROPE_TYPE_DEFAULT) {
-    return refuse("ladder: got one, want none with rope_type ",
-                  ShortName(spec.rope_type()));
+  if (!own.has_ladder() || (spec.rope_type() == v1::ROPE_TYPE_DEFAULT &&
+                            spec.inverse_frequencies().empty())) {
+    return absl::OkStatus();
   }
-  if (!spec.inverse_frequencies().empty()) {
-    return refuse("ladder: got one, want none with inverse_frequencies");
-  }
-  return absl::OkStatus();
+  return Invalid("rotary.axes[", axis, "].ladder: got one, want none with ",
+                 spec.inverse_frequencies().empty()
+                     ? absl::StrCat("rope_type ", ShortName(spec.rope_type()))
+                     : "inverse_frequencies");
 }
 
 absl::Status CheckAxes(const v1::Rotary& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckPairAxis(spec));
-  std::vector<int64_t> pairs(spec.axes_size());
-  for (int64_t pair = 0; pair < RotaryPairs(spec); ++pair) {
-    if (!pairs.empty()) ++pairs[RotaryAxisOf(spec, pair)];
-  }
   for (int axis = 0; axis < spec.axes_size(); ++axis) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckAxis(spec, axis, pairs[axis]));
+    ATTNBIAS_RETURN_IF_ERROR(CheckAxis(spec, axis));
   }
+  // Axes of as many pairs have the rules of Sinusoidal's.
+  v1::Sinusoidal pairs;
+  pairs.set_dim(static_cast<int32_t>(2 * RotaryPairs(spec)));
+  *pairs.mutable_axes() = spec.axes();
+  pairs.mutable_axis_dims()->Resize(spec.axes_size(), 0);
+  for (int64_t pair = 0; pair < RotaryPairs(spec); ++pair) {
+    if (spec.axes().empty()) break;
+    int32_t& dim =
+        (*pairs
+              .mutable_axis_dims())[static_cast<int>(RotaryAxisOf(spec, pair))];
+    dim += 2;
+  }
+  ATTNBIAS_RETURN_IF_ERROR(AxesOf("rotary", pairs).status());
   if (!HasCommonFrequencies(spec) && spec.rope_theta() != kRopeTheta) {
     return Invalid("rotary.rope_theta: got ", spec.rope_theta(),
                    ", want none: every axis has a ladder");
@@ -281,51 +290,47 @@ RealToAnyPrecision ScaleOf(const v1::Rotary& spec, double scale) {
   };
 }
 
-// Of the pairs that turn.
-SinusoidColumns TurningColumns(const v1::Rotary& spec) {
-  return SinusoidColumns({.dim = 2 * TurningPairs(spec),
-                          .layout = v1::SINUSOIDAL_LAYOUT_CONCATENATED});
+// Returns the columns of that many pairs in a row of their own.
+SinusoidColumns ColumnsOfPairs(int64_t pairs) {
+  return {2 * pairs, v1::COLUMNS_SINES_COSINES};
 }
 
-// Rows [sines | cosines] of those pairs of `all` that turn.
-EvaluatorPtr PrepareFloat32(const std::vector<Real>& all,
-                            const RealToAnyPrecision& scale, DataType type) {
-  std::vector<float> frequencies;
-  frequencies.reserve(all.size());
-  for (const Real& each : all) {
-    if (mpfr_zero_p(each.get()) == 0) frequencies.push_back(NearestFloat(each));
-  }
-  return PrepareFloat32Angles(std::move(frequencies), scale, type);
+// Returns what the axis of a pair adds to positions.
+double OffsetOf(const v1::Rotary& spec, int64_t pair) {
+  if (spec.axes().empty()) return 0;
+  return spec.axes(static_cast<int>(RotaryAxisOf(spec, pair))).offset();
 }
 
-// The same of exact angles.
+// Fills rows of pairs of one offset, of which `all` has the frequencies.
 EvaluatorPtr PrepareExact(const v1::Rotary& spec, const std::vector<Real>& all,
+                          const std::vector<int64_t>& pairs, double offset,
                           const RealToAnyPrecision& scale, DataType type,
                           const KernelSet& kernels) {
+  const int64_t whole = std::llround(offset);
+  const double rest = offset - static_cast<double>(whole);
+  const SinusoidColumns columns =
+      ColumnsOfPairs(static_cast<int64_t>(pairs.size()));
   std::vector<SinusoidFrequency> frequencies;
-  std::vector<int64_t> turning;
-  frequencies.reserve(TurningPairs(spec));
-  turning.reserve(TurningPairs(spec));
-  for (size_t pair = 0; pair < all.size(); ++pair) {
+  frequencies.reserve(pairs.size());
+  for (const int64_t pair : pairs) {
     (void)MakingScope::Continues();
-    if (mpfr_zero_p(all[pair].get()) != 0) continue;
-    frequencies.push_back(FrequencyOf(all[pair]));
-    turning.push_back(static_cast<int64_t>(pair));
+    frequencies.push_back(FrequencyOf(all[pair], rest));
   }
-  const SinusoidColumns columns = TurningColumns(spec);
-  auto reference = [spec, scale, columns, turning = std::move(turning)](
-                       int64_t position, int64_t column, DataType as,
+  auto reference = [=](int64_t position, int64_t column, DataType as,
                        std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const auto frequency = [&](int precision) {
-      return InverseFrequencies(spec, precision).Of(turning[wave.frequency]);
+      return InverseFrequencies(spec, precision).Of(pairs[wave.frequency]);
     };
-    RoundSinusoid({wave.kind, position, frequency, scale}, as, out);
+    RoundSinusoid({wave.kind, position + whole, frequency, scale, rest}, as,
+                  out);
   };
   return PrepareSinusoids(SinusoidRows{.columns = columns,
                                        .frequencies = std::move(frequencies),
                                        .scale = scale(kSinusoidPrecision),
-                                       .reference = std::move(reference)},
+                                       .reference = std::move(reference),
+                                       .whole = whole,
+                                       .rest = rest},
                           type, kernels);
 }
 
@@ -334,36 +339,61 @@ EvaluatorPtr PrepareRotary(const v1::Rotary& spec, const NumberFormat& format,
   const RealCacheScope cache_scope;
   const std::vector<Real> all =
       InverseFrequencies(spec, kSinusoidPrecision).All();
-  std::vector<bool> turns;
-  turns.reserve(all.size());
-  for (const Real& each : all) turns.push_back(mpfr_zero_p(each.get()) == 0);
   const RealToAnyPrecision scale = ScaleOf(spec, format.scale);
-  EvaluatorPtr rotary = PrepareRotary(
-      spec.angle() == v1::ANGLE_PRECISION_FLOAT32
-          ? PrepareFloat32(all, scale, format.type)
-          : PrepareExact(spec, all, scale, format.type, kernels),
-      turns, scale(kSinusoidPrecision), spec.layout(), format.type);
+  std::map<double, std::vector<int64_t>> by_offset;
+  for (int64_t pair = 0; pair < RotaryPairs(spec); ++pair) {
+    if (mpfr_zero_p(all[pair].get()) != 0) continue;
+    by_offset[OffsetOf(spec, pair)].push_back(pair);
+  }
+  std::vector<RotaryRows> rows;
+  for (auto& [offset, pairs] : by_offset) {
+    if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
+      std::vector<float> frequencies;
+      frequencies.reserve(pairs.size());
+      for (const int64_t pair : pairs) {
+        frequencies.push_back(NearestFloat(all[pair]));
+      }
+      rows.push_back(
+          {PrepareFloat32Angles(std::move(frequencies), scale, format.type),
+           std::move(pairs)});
+    } else {
+      EvaluatorPtr exact =
+          PrepareExact(spec, all, pairs, offset, scale, format.type, kernels);
+      rows.push_back({std::move(exact), std::move(pairs)});
+    }
+  }
+  EvaluatorPtr rotary =
+      PrepareRotary(std::move(rows), RotaryPairs(spec),
+                    scale(kSinusoidPrecision), spec.layout(), format.type);
   return spec.has_decay() ? PrepareDecay(spec, format, std::move(rotary))
                           : std::move(rotary);
 }
 
 int64_t EvaluatorBytes(const v1::Rotary& spec) {
-  // Copies of the spec, in its frequencies, its scale and on the way there.
-  constexpr int64_t kMostCopies = 5;
+  const int64_t pairs = RotaryPairs(spec);
+  std::map<double, int64_t> by_offset;
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    ++by_offset[OffsetOf(spec, pair)];
+  }
+  // Copies of the spec, in the frequencies and the scale of each offset, and on
+  // the way there.
+  const int64_t copies = 3 + 2 * std::ssize(by_offset);
   int64_t listed = int64_t{spec.short_factor_size()} + spec.long_factor_size() +
                    spec.inverse_frequencies_size() + spec.pair_axis_size();
   for (const v1::Axis& axis : spec.axes()) {
     listed += axis.ladder().frequencies().values_size();
   }
-  const int64_t pairs = RotaryPairs(spec);
   int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) +
                   RotaryBytes(pairs) +
-                  kMostCopies * listed * int64_t{sizeof(double)};
+                  copies * listed * int64_t{sizeof(double)};
   if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
     bytes += pairs * int64_t{sizeof(float)};
   } else {
-    bytes += SinusoidsBytes(TurningColumns(spec)) +
-             TurningPairs(spec) * int64_t{sizeof(int64_t)};
+    for (const auto& [offset, count] : by_offset) {
+      bytes +=
+          SinusoidsBytes(ColumnsOfPairs(std::min(count, TurningPairs(spec))));
+    }
+    bytes += TurningPairs(spec) * int64_t{sizeof(int64_t)};
   }
   if (spec.has_decay()) bytes += DecayBytes(spec);
   return bytes;

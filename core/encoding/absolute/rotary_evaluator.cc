@@ -30,52 +30,73 @@ void RepeatEach(const std::byte* elements, int64_t count, std::byte* out) {
   }
 }
 
-// Consecutive pairs that all turn, or none.
-struct Group {
-  bool turns;
+// The source of pairs that do not turn.
+constexpr int kResting = -1;
+
+// Consecutive pairs of one source, which begin with its pair `first`.
+struct Run {
+  int source;
+  int64_t first;
   int64_t pairs;
 };
 
 class RotaryEvaluator final : public Evaluator {
  public:
-  RotaryEvaluator(EvaluatorPtr rows, const std::vector<bool>& turns,
+  RotaryEvaluator(std::vector<RotaryRows> sources, int64_t pairs,
                   const Real& scale, v1::RotaryLayout layout, DataType type)
-      : rows_(std::move(rows)),
+      : sources_(std::move(sources)),
         layout_(layout),
         type_(type),
-        pairs_(static_cast<int64_t>(turns.size())) {
-    for (const bool turning : turns) {
-      if (groups_.empty() || groups_.back().turns != turning) {
-        groups_.push_back({turning, 0});
+        pairs_(pairs) {
+    std::vector<size_t> next(sources_.size());
+    for (int64_t pair = 0; pair < pairs_; ++pair) {
+      Run run = {kResting, 0, 0};
+      for (size_t i = 0; i < sources_.size(); ++i) {
+        const std::vector<int64_t>& own = sources_[i].pairs;
+        if (next[i] == own.size() || own[next[i]] != pair) continue;
+        run = {static_cast<int>(i), static_cast<int64_t>(next[i]++), 0};
+        ++turning_;
       }
-      ++groups_.back().pairs;
-      if (turning) ++turning_;
+      if (runs_.empty() || runs_.back().source != run.source) {
+        runs_.push_back(run);
+      }
+      ++runs_.back().pairs;
     }
     RoundReal(scale, type, resting_cosine_.data());
   }
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
-    const int64_t lane_bytes = turning_ * SizeOf(type_);
     const int64_t row_bytes = pairs_ * CopiesIn(layout_) * SizeOf(type_);
-    const int64_t most = std::clamp<int64_t>(kPairPieceBytes / (2 * lane_bytes),
-                                             1, kMostPieceRows);
-    std::vector<std::byte> piece(std::min(most, block.span.size()) * 2 *
-                                 lane_bytes);
+    const int64_t turning_bytes = 2 * turning_ * SizeOf(type_);
+    const int64_t most =
+        std::clamp<int64_t>(kPairPieceBytes / turning_bytes, 1, kMostPieceRows);
+    std::vector<std::byte> piece(std::min(most, block.span.size()) *
+                                 turning_bytes);
     std::vector<std::byte> all_pairs(pairs_ * SizeOf(type_));
+    // Of each source, the row that comes next.
+    std::vector<const std::byte*> rows(sources_.size());
     for (int64_t first = block.span.begin; first < block.span.end;) {
       const int64_t end = std::min(first + most, block.span.end);
-      rows_->Fill({{0, 1}, {first, end}}, piece.data(), 0);
+      std::byte* to = piece.data();
+      for (const RotaryRows& source : sources_) {
+        source.rows->Fill({{0, 1}, {first, end}}, to, 0);
+        to += (end - first) * 2 * LaneBytes(source);
+      }
       for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-        std::byte* to = out + (lane - block.lanes.begin) * lane_stride_bytes +
-                        (first - block.span.begin) * row_bytes;
-        const std::byte* from =
-            piece.data() + (lane == kCosLane ? lane_bytes : 0);
-        for (int64_t row = first; row < end; ++row) {
-          WriteRotaryRow(layout_, type_,
-                         WithResting(from, lane, all_pairs.data()), pairs_, to);
-          from += 2 * lane_bytes;
-          to += row_bytes;
+        const std::byte* from = piece.data();
+        for (size_t i = 0; i < sources_.size(); ++i) {
+          rows[i] = from + (lane == kCosLane ? LaneBytes(sources_[i]) : 0);
+          from += (end - first) * 2 * LaneBytes(sources_[i]);
+        }
+        to = out + (lane - block.lanes.begin) * lane_stride_bytes +
+             (first - block.span.begin) * row_bytes;
+        for (int64_t row = first; row < end; ++row, to += row_bytes) {
+          WriteRotaryRow(layout_, type_, Joined(rows, lane, all_pairs.data()),
+                         pairs_, to);
+          for (size_t i = 0; i < sources_.size(); ++i) {
+            rows[i] += 2 * LaneBytes(sources_[i]);
+          }
         }
       }
       first = end;
@@ -83,42 +104,47 @@ class RotaryEvaluator final : public Evaluator {
   }
 
  private:
-  // All pairs' numbers, from those of the pairs that turn.
-  const std::byte* WithResting(const std::byte* turning, int64_t lane,
-                               std::byte* out) const {
-    if (turning_ == pairs_) return turning;
+  int64_t LaneBytes(const RotaryRows& source) const {
+    return static_cast<int64_t>(source.pairs.size()) * SizeOf(type_);
+  }
+
+  // Returns the numbers of all pairs, perhaps in `out`.
+  const std::byte* Joined(const std::vector<const std::byte*>& rows,
+                          int64_t lane, std::byte* out) const {
+    if (runs_.size() == 1) return rows[runs_.front().source];
     constexpr std::byte kZero[sizeof(double)] = {};
     const std::byte* resting =
         lane == kCosLane ? resting_cosine_.data() : kZero;
     std::byte* to = out;
-    for (const Group& group : groups_) {
-      const int64_t size = group.pairs * SizeOf(type_);
-      if (group.turns) {
-        std::memcpy(to, turning, size);
-        turning += size;
+    for (const Run& run : runs_) {
+      const int64_t size = run.pairs * SizeOf(type_);
+      if (run.source != kResting) {
+        std::memcpy(to, rows[run.source] + run.first * SizeOf(type_), size);
       } else {
-        RepeatElement(type_, resting, group.pairs, to);
+        RepeatElement(type_, resting, run.pairs, to);
       }
       to += size;
     }
     return out;
   }
 
-  const EvaluatorPtr rows_;
+  const std::vector<RotaryRows> sources_;
   const v1::RotaryLayout layout_;
   const DataType type_;
   const int64_t pairs_;
   int64_t turning_ = 0;
-  std::vector<Group> groups_;
+  std::vector<Run> runs_;
   std::array<std::byte, sizeof(double)> resting_cosine_;
 };
 
 }  // namespace
 
 int64_t RotaryBytes(int64_t pairs) {
-  // Groups while their list grows, a piece of a row at least, and all pairs.
+  // Runs and lists of pairs while they grow, a piece of a row at least, and all
+  // pairs.
   return kPairPieceBytes +
-         pairs * int64_t{3 * sizeof(Group) + 3 * sizeof(double)};
+         pairs * int64_t{3 * sizeof(Run) + 3 * sizeof(int64_t) +
+                         3 * sizeof(double)};
 }
 
 int64_t CopiesIn(v1::RotaryLayout layout) {
@@ -142,10 +168,10 @@ void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
   if (layout == v1::ROTARY_LAYOUT_HALF) std::memcpy(out + size, pairs, size);
 }
 
-EvaluatorPtr PrepareRotary(EvaluatorPtr rows, const std::vector<bool>& turns,
+EvaluatorPtr PrepareRotary(std::vector<RotaryRows> rows, int64_t pairs,
                            const Real& scale, v1::RotaryLayout layout,
                            DataType type) {
-  return std::make_unique<RotaryEvaluator>(std::move(rows), turns, scale,
+  return std::make_unique<RotaryEvaluator>(std::move(rows), pairs, scale,
                                            layout, type);
 }
 

@@ -26,9 +26,15 @@ void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
 // evaluator_bytes do.
 int64_t RotaryBytes(int64_t pairs);
 
-// Fills rotary tables. `rows` gives [sines | cosines] of the pairs that turn,
-// in their order; of all others the sine is 0 and the cosine `scale`.
-EvaluatorPtr PrepareRotary(EvaluatorPtr rows, const std::vector<bool>& turns,
+// Rows [sines | cosines] of some pairs, which are in ascending order.
+struct RotaryRows {
+  EvaluatorPtr rows;
+  std::vector<int64_t> pairs;
+};
+
+// Fills rotary tables of `pairs` pairs from rows of different ones; at least
+// one pair has some. Of all others the sine is 0 and the cosine `scale`.
+EvaluatorPtr PrepareRotary(std::vector<RotaryRows> rows, int64_t pairs,
                            const Real& scale, v1::RotaryLayout layout,
                            DataType type);
 

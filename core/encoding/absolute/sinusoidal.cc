@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoidal absolute positions (Vaswani et al. 2017) as an encoding.
+#include <algorithm>
+
 #include "core/base/status_macros.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
@@ -8,17 +10,48 @@
 namespace attnbias {
 namespace {
 
+// Columns that no axis has are as good as the last axis'.
+std::vector<AxisColumns> ColumnsOf(const std::vector<SinusoidAxis>& axes) {
+  if (axes.size() == 1) return {};
+  std::vector<AxisColumns> runs;
+  for (int64_t axis = 0; axis < std::ssize(axes); ++axis) {
+    const SinusoidColumns& columns = axes[axis].columns;
+    const int64_t first = columns.sin_offset;
+    if (columns.pair_stride == 2) {
+      runs.push_back({axis, {first, first + columns.sines + columns.cosines}});
+      continue;
+    }
+    runs.push_back({axis, {first, first + columns.sines}});
+    runs.push_back(
+        {axis, {columns.cos_offset, columns.cos_offset + columns.cosines}});
+  }
+  std::erase_if(runs, [](const auto& run) { return run.columns.size() == 0; });
+  std::ranges::sort(runs, {},
+                    [](const auto& run) { return run.columns.begin; });
+  runs.back().columns.end = axes.front().columns.width;
+  std::vector<AxisColumns> joined;
+  for (const AxisColumns& run : runs) {
+    if (joined.empty() || joined.back().axis != run.axis) {
+      joined.push_back(run);
+    } else {
+      joined.back().columns.end = run.columns.end;
+    }
+  }
+  return joined;
+}
+
 absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec,
                                             const Tables& /*tables*/) {
-  const SinusoidTable table = SinusoidTableOf(spec);
-  ATTNBIAS_RETURN_IF_ERROR(CheckTimescales("sinusoidal", table));
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<SinusoidAxis> axes,
+                            AxesOf("sinusoidal", spec));
   return Encoding{
-      .width = table.dim,
+      .width = spec.dim(),
       .has_columns = true,
       .domain = kAllPositions,
-      .evaluator_bytes = SinusoidsBytes(SinusoidColumns(table)),
-      .prepare = [table](const NumberFormat& format, const KernelSet& kernels) {
-        return PrepareSinusoids(table, format, kernels);
+      .axis_columns = ColumnsOf(axes),
+      .evaluator_bytes = SinusoidsBytes(axes),
+      .prepare = [axes](const NumberFormat& format, const KernelSet& kernels) {
+        return PrepareSinusoids(axes, format, kernels);
       }};
 }
 

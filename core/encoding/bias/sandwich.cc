@@ -73,6 +73,10 @@ class CosineSums {
   int64_t distance_ = -1;
 };
 
+std::vector<SinusoidFrequency> FrequenciesOf(const SinusoidAxis& axis) {
+  return RowsOf(axis, axis.columns, 1).frequencies;
+}
+
 class SandwichEvaluator final : public Evaluator {
  public:
   SandwichEvaluator(const v1::Sandwich& spec, const NumberFormat& format,
@@ -80,8 +84,8 @@ class SandwichEvaluator final : public Evaluator {
       : spec_(spec),
         format_(format),
         kernels_(kernels),
-        frequencies_(
-            RowsOf({.dim = spec.dim(), .base = spec.base()}, 1).frequencies),
+        frequencies_(FrequenciesOf(
+            AxisOfBase(spec.base(), spec.dim(), v1::COLUMNS_INTERLEAVED))),
         step_(1, PairsOf(frequencies_)) {
     SetAngles(frequencies_, 1, step_.pairs(), step_.Row(0));
     roundings_.reserve(spec.num_heads());

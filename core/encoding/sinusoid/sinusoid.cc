@@ -3,53 +3,56 @@
 #include "core/encoding/sinusoid/sinusoid.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/executor.h"
 #include "core/base/invalid.h"
+#include "core/base/status_macros.h"
 #include "core/numerics/rounding.h"
+#include "core/request/rules.h"
+#include "core/request/tables.h"
 
 namespace attnbias {
 namespace {
 
-// Frequency i is first * ratio^(-i numerator / denominator).
-struct Progression {
-  double first = 1;
-  double ratio_over = 1;
-  double ratio_under = 1;
-  int64_t numerator = 1;
-  int64_t denominator = 1;
-};
+// Magnitudes that keep every product far from the ends of a double.
+constexpr double kLeastScale = 1e-12;
+constexpr double kLeastOffset = 1e-30;
+constexpr double kLeastRung = 1e-30;
+constexpr double kMostRung = 1e6;
 
-Progression ProgressionOf(const SinusoidTable& spec) {
-  if (spec.layout != v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR) {
-    return {.ratio_over = spec.base, .numerator = 2, .denominator = spec.dim};
-  }
-  return {.first = spec.min_timescale,
-          .ratio_over = spec.max_timescale,
-          .ratio_under = spec.min_timescale,
-          .denominator = std::max<int64_t>(spec.dim / 2 - 1, 1)};
+// Sets `factor` to scale / (length + eps), by two roundings.
+void SetStretch(const AxisStretch& stretch, Real& factor) {
+  mpfr_set_d(factor.get(), stretch.length, MPFR_RNDN);
+  mpfr_add_d(factor.get(), factor.get(), stretch.eps, MPFR_RNDN);
+  mpfr_d_div(factor.get(), stretch.scale, factor.get(), MPFR_RNDN);
 }
 
-// Sets `first` to frequency 0 of stretched positions, by three roundings.
-void SetFirst(const Progression& progression, const AxisStretch& stretch,
-              Real& first) {
-  mpfr_set_d(first.get(), stretch.length, MPFR_RNDN);
-  mpfr_add_d(first.get(), first.get(), stretch.eps, MPFR_RNDN);
-  mpfr_d_div(first.get(), stretch.factor, first.get(), MPFR_RNDN);
-  mpfr_mul_d(first.get(), first.get(), progression.first, MPFR_RNDN);
-}
-
-// ratio^(-steps numerator / denominator). With 2^-p for the precision of
-// `power`, the exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those of
-// ratio and power 2^-p each.
-void SetPower(const Progression& progression, int64_t steps, Real& power) {
+// Sets `power` to ratio^(-steps numerator / denominator). With 2^-p for its
+// precision, the exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those
+// of ratio and power 2^-p each.
+void SetPower(const SinusoidLadder& ladder, int64_t steps, Real& power) {
   Real exponent(power.precision());
-  mpfr_set_si(exponent.get(), -steps * progression.numerator, MPFR_RNDN);
-  mpfr_div_si(exponent.get(), exponent.get(), progression.denominator,
-              MPFR_RNDN);
-  mpfr_set_d(power.get(), progression.ratio_over, MPFR_RNDN);
-  mpfr_div_d(power.get(), power.get(), progression.ratio_under, MPFR_RNDN);
+  mpfr_set_si(exponent.get(), -steps * ladder.numerator, MPFR_RNDN);
+  mpfr_div_si(exponent.get(), exponent.get(), ladder.denominator, MPFR_RNDN);
+  mpfr_set_d(power.get(), ladder.ratio_over, MPFR_RNDN);
+  mpfr_div_d(power.get(), power.get(), ladder.ratio_under, MPFR_RNDN);
   mpfr_pow(power.get(), power.get(), exponent.get(), MPFR_RNDN);
+}
+
+// Sets `frequency` to the ladder's frequency k, within 60 x 2^-p of it.
+void SetFrequency(const SinusoidLadder& ladder, int64_t k, Real& frequency) {
+  if (ladder.given != nullptr) {
+    mpfr_set_d(frequency.get(), (*ladder.given)[k], MPFR_RNDN);
+    return;
+  }
+  SetPower(ladder, k, frequency);
+  mpfr_mul_d(frequency.get(), frequency.get(), ladder.first, MPFR_RNDN);
 }
 
 // Sets `value` to scale x sine or cosine, `bound` to its error's.
@@ -62,7 +65,7 @@ void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
     mpfr_cos(value.get(), angle.get(), MPFR_RNDN);
   }
   mpfr_mul(value.get(), value.get(), scale.get(), MPFR_RNDN);
-  // The angle is within 65 x 2^-p, and neither function is steeper than 1.
+  // The angle is within 66 x 2^-p, and neither function is steeper than 1.
   mpfr_mul(bound.get(), angle.get(), scale.get(), MPFR_RNDA);
   mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
   mpfr_mul_2si(bound.get(), bound.get(), 7 - precision, MPFR_RNDU);
@@ -72,115 +75,341 @@ void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
   mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
 }
 
-}  // namespace
+// Integer and rest of an offset. Their difference from it is 0.
+int64_t WholeOf(const AxisStretch& stretch) {
+  return std::llround(stretch.offset);
+}
+double RestOf(const AxisStretch& stretch) {
+  return stretch.offset - static_cast<double>(WholeOf(stretch));
+}
 
-SinusoidColumns::SinusoidColumns(const SinusoidTable& spec)
-    : width(spec.dim),
-      sines(spec.dim - spec.dim / 2),
-      cosines(spec.dim / 2),
-      pair_stride(1),
-      cos_offset(sines) {
-  if (spec.layout == v1::SINUSOIDAL_LAYOUT_INTERLEAVED) {
-    pair_stride = 2;
-    cos_offset = 1;
-  } else if (spec.layout == v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR) {
-    sines = cosines;
-    cos_offset = sines;
+absl::Status CheckGiven(absl::string_view path, const v1::DoubleList& list,
+                        int64_t pairs) {
+  if (list.values_size() != pairs) {
+    return Invalid(path, ": got ", list.values_size(), " numbers, want ", pairs,
+                   ", one for each pair of columns");
+  }
+  for (int i = 0; i < list.values_size(); ++i) {
+    const double magnitude = std::fabs(list.values(i));
+    if (magnitude == 0) continue;
+    if (magnitude >= kLeastRung && magnitude <= kMostRung) continue;
+    return Invalid(path, "[", i, "]: got ", list.values(i),
+                   ", want 0 or a number of magnitude in [", kLeastRung, ", ",
+                   kMostRung, "]");
+  }
+  return absl::OkStatus();
+}
+
+// Returns the frequencies base^(-2k / columns).
+SinusoidLadder LadderOfBase(double base, int64_t columns) {
+  return {.ratio_over = base,
+          .numerator = 2,
+          .denominator = std::max<int64_t>(columns, 1)};
+}
+
+// What a ladder spans.
+struct LadderSpan {
+  int64_t columns = 0;
+  int64_t pairs = 0;
+
+  void Add(const SinusoidColumns& axis) {
+    columns += axis.sines + axis.cosines;
+    pairs += axis.sines;
+  }
+};
+
+absl::StatusOr<SinusoidLadder> LadderOf(const std::string& path,
+                                        const v1::Ladder& spec,
+                                        const LadderSpan& span) {
+  const auto& [columns, pairs] = span;
+  if (spec.has_frequencies()) {
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckGiven(path + ".frequencies", spec.frequencies(), pairs));
+    const auto& values = spec.frequencies().values();
+    return SinusoidLadder{.given = std::make_shared<std::vector<double>>(
+                              values.begin(), values.end())};
+  }
+  if (!spec.has_timescales()) return LadderOfBase(spec.base(), columns);
+  return SinusoidLadder{.first = spec.timescales().min(),
+                        .ratio_over = spec.timescales().max(),
+                        .ratio_under = spec.timescales().min(),
+                        .numerator = 1,
+                        .denominator = std::max<int64_t>(pairs - 1, 1)};
+}
+
+absl::StatusOr<AxisStretch> StretchOf(const std::string& path,
+                                      const v1::Axis& axis) {
+  if (std::fabs(axis.scale()) < kLeastScale) {
+    return Invalid(path, ".scale: got ", axis.scale(),
+                   ", want a number of magnitude in [", kLeastScale, ", 1e6]");
+  }
+  if (axis.offset() != 0 && std::fabs(axis.offset()) < kLeastOffset) {
+    return Invalid(path, ".offset: got ", axis.offset(),
+                   ", want 0 or a number of magnitude in [", kLeastOffset,
+                   ", 2^40]");
+  }
+  return AxisStretch{.scale = axis.scale(),
+                     .offset = axis.offset(),
+                     .length = axis.length(),
+                     .eps = axis.eps()};
+}
+
+// Returns the columns of each axis, without those that `odd` leaves at 0.
+absl::StatusOr<std::vector<int64_t>> DimsOf(absl::string_view encoding,
+                                            const v1::Sinusoidal& spec) {
+  const int64_t count = std::max(spec.axes_size(), 1);
+  std::vector<int64_t> dims(spec.axis_dims().begin(), spec.axis_dims().end());
+  const bool has_zeros = spec.odd() == v1::ODD_COLUMN_ZERO;
+  if (dims.empty()) {
+    if (count > 1 && spec.dim() < 2 * count) {
+      return Invalid(encoding, ".dim: got ", spec.dim(), ", want at least ",
+                     2 * count, ", two columns for each of the axes");
+    }
+    if (!has_zeros && spec.dim() % count != 0) {
+      return Invalid(encoding, ".dim: got ", spec.dim(),
+                     ", want a multiple of ", count,
+                     ", the number of axes, or axis_dims");
+    }
+    dims.assign(count, spec.dim() / count);
+  } else if (std::ssize(dims) != count) {
+    return Invalid(encoding, ".axis_dims: got ", dims.size(), " numbers, want ",
+                   count, ", one for each of the axes");
+  } else if (const int64_t sum =
+                 std::accumulate(dims.begin(), dims.end(), int64_t{0});
+             sum != spec.dim()) {
+    return Invalid(encoding, ".axis_dims: got ", sum, " columns in all, want ",
+                   spec.dim(), " (dim)");
+  }
+  if (has_zeros) {
+    for (int64_t& dim : dims) dim -= dim % 2;
+  }
+  return dims;
+}
+
+// Places the columns of all axes in one row.
+void PlaceColumns(const v1::Sinusoidal& spec, std::vector<SinusoidAxis>& axes) {
+  LadderSpan all;
+  for (const SinusoidAxis& axis : axes) all.Add(axis.columns);
+  const bool sines_first = spec.columns() != v1::COLUMNS_COSINES_SINES;
+  LadderSpan before;
+  for (SinusoidAxis& axis : axes) {
+    SinusoidColumns& columns = axis.columns;
+    columns.width = spec.dim();
+    if (spec.across_axes()) {
+      columns.sin_offset =
+          before.pairs + (sines_first ? 0 : all.columns - all.pairs);
+      columns.cos_offset =
+          before.columns - before.pairs + (sines_first ? all.pairs : 0);
+    } else {
+      columns.sin_offset += before.columns;
+      columns.cos_offset += before.columns;
+    }
+    before.Add(columns);
   }
 }
 
-absl::Status CheckTimescales(absl::string_view encoding,
-                             const SinusoidTable& table) {
-  if (table.layout != v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR ||
-      table.max_timescale >= table.min_timescale) {
-    return absl::OkStatus();
+}  // namespace
+
+SinusoidColumns::SinusoidColumns(int64_t dim, v1::Columns order,
+                                 v1::OddColumn odd)
+    : width(dim),
+      sines(odd == v1::ODD_COLUMN_ZERO ? dim / 2 : dim - dim / 2),
+      cosines(dim / 2),
+      pair_stride(1),
+      sin_offset(0),
+      cos_offset(sines) {
+  if (order == v1::COLUMNS_INTERLEAVED) {
+    pair_stride = 2;
+    cos_offset = 1;
+  } else if (order == v1::COLUMNS_COSINES_SINES) {
+    sin_offset = cosines;
+    cos_offset = 0;
   }
-  return Invalid(encoding, ".max_timescale: got ", table.max_timescale,
-                 ", want at least ", table.min_timescale, " (min_timescale)");
 }
 
 SinusoidColumns::Wave SinusoidColumns::WaveAt(int64_t column) const {
-  if (pair_stride == 2) {
-    return {column / 2, column % 2 == 0 ? Kind::kSine : Kind::kCosine};
+  for (const auto& [kind, first, count] :
+       {std::tuple{Kind::kSine, sin_offset, sines},
+        std::tuple{Kind::kCosine, cos_offset, cosines}}) {
+    const int64_t distance = column - first;
+    if (distance >= 0 && distance % pair_stride == 0 &&
+        distance / pair_stride < count) {
+      return {distance / pair_stride, kind};
+    }
   }
-  if (column < sines) return {column, Kind::kSine};
-  if (column < sines + cosines) return {column - sines, Kind::kCosine};
   return {0, Kind::kZero};
 }
 
-SinusoidFrequency FrequencyOf(const Real& radians_per_position) {
+std::vector<Range> SinusoidAxis::Turning() const {
+  if (ladder.given == nullptr) return {{0, columns.sines}};
+  std::vector<Range> runs;
+  for (int64_t i = 0; i < columns.sines; ++i) {
+    if ((*ladder.given)[first_frequency + i] == 0) continue;
+    if (runs.empty() || runs.back().end != i) runs.push_back({i, i});
+    ++runs.back().end;
+  }
+  return runs;
+}
+
+SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order) {
+  return {.columns = {dim, order}, .ladder = LadderOfBase(base, dim)};
+}
+
+absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
+                                                 const v1::Sinusoidal& spec) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<int64_t> dims,
+                            DimsOf(encoding, spec));
+  const auto has_own = [&](int64_t axis) {
+    return axis < spec.axes_size() &&
+           spec.axes(static_cast<int>(axis)).has_ladder();
+  };
+  LadderSpan span;
+  bool all_have_own = true;
+  for (int64_t i = 0; i < std::ssize(dims); ++i) {
+    if (has_own(i)) continue;
+    all_have_own = false;
+    span.Add({dims[i], spec.columns()});
+  }
+  const std::string path = absl::StrCat(encoding, ".ladder");
+  SinusoidLadder shared;
+  if (!all_have_own) {
+    ATTNBIAS_ASSIGN_OR_RETURN(shared, LadderOf(path, spec.ladder(), span));
+  } else if (IdentityOf(spec.ladder(), false, Tables()) !=
+             IdentityOf(v1::Ladder(), false, Tables())) {
+    return Invalid(path, ": got one, want none: every axis has its own");
+  }
+  std::vector<SinusoidAxis> axes;
+  LadderSpan before;
+  for (int64_t i = 0; i < std::ssize(dims); ++i) {
+    SinusoidAxis axis = {.columns = {dims[i], spec.columns()},
+                         .ladder = shared,
+                         .first_frequency = before.pairs};
+    if (i < spec.axes_size()) {
+      const v1::Axis& given = spec.axes(static_cast<int>(i));
+      const std::string at = absl::StrCat(encoding, ".axes[", i, "]");
+      ATTNBIAS_ASSIGN_OR_RETURN(axis.stretch, StretchOf(at, given));
+      if (given.has_ladder()) {
+        LadderSpan own;
+        own.Add(axis.columns);
+        axis.first_frequency = 0;
+        ATTNBIAS_ASSIGN_OR_RETURN(
+            axis.ladder, LadderOf(at + ".ladder", given.ladder(), own));
+      }
+    }
+    if (!has_own(i)) before.Add(axis.columns);
+    axes.push_back(std::move(axis));
+  }
+  PlaceColumns(spec, axes);
+  return axes;
+}
+
+SinusoidFrequency FrequencyOf(const Real& radians_per_position, double rest) {
   Real turns(kSinusoidPrecision);
   mpfr_const_pi(turns.get(), MPFR_RNDN);
   mpfr_mul_2ui(turns.get(), turns.get(), 1, MPFR_RNDN);
   mpfr_div(turns.get(), radians_per_position.get(), turns.get(), MPFR_RNDN);
-  return {FractionOf(turns), mpfr_get_d(radians_per_position.get(), MPFR_RNDN)};
+  const int shift = ShiftOf(turns);
+  SinusoidFrequency frequency = {.turns_per_position = FractionOf(turns, shift),
+                                 .turns_at_origin = {},
+                                 .radians_per_position = std::fabs(mpfr_get_d(
+                                     radians_per_position.get(), MPFR_RNDN))};
+  if (rest != 0) {
+    mpfr_mul_d(turns.get(), turns.get(), rest, MPFR_RNDN);
+    frequency.turns_at_origin = FractionOf(turns, shift);
+  }
+  return frequency;
 }
 
-SinusoidRows RowsOf(const SinusoidTable& spec, double scale,
-                    const AxisStretch& stretch) {
+SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
+                    double scale) {
   const RealCacheScope cache_scope;
-  const Progression progression = ProgressionOf(spec);
-  SinusoidRows rows = {
-      .columns = SinusoidColumns(spec),
-      .frequencies = {},
-      .scale = Real(scale, kSinusoidPrecision),
-      .reference = [spec, scale, stretch](int64_t position, int64_t column,
-                                          DataType type, std::byte* out) {
-        ReferenceSinusoidal(spec, position, column, {type, scale}, out,
-                            stretch);
-      }};
-  rows.frequencies.reserve(rows.columns.sines);
+  const double rest = RestOf(axis.stretch);
+  SinusoidRows rows = {.columns = columns,
+                       .frequencies = {},
+                       .scale = Real(scale, kSinusoidPrecision),
+                       .reference = nullptr,
+                       .whole = WholeOf(axis.stretch),
+                       .rest = rest};
+  rows.frequencies.reserve(columns.sines);
+  std::vector<int64_t> places;
+  Real factor(kSinusoidPrecision);
+  SetStretch(axis.stretch, factor);
   Real ratio(kSinusoidPrecision);
-  SetPower(progression, 1, ratio);
+  SetPower(axis.ladder, 1, ratio);
   Real frequency(kSinusoidPrecision);
-  SetFirst(progression, stretch, frequency);
-  for (int64_t i = 0; i < rows.columns.sines; ++i) {
-    // Rows that are not wanted are not looked at.
-    (void)MakingScope::Continues();
-    rows.frequencies.push_back(FrequencyOf(frequency));
-    mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
+  for (const Range& run : axis.Turning()) {
+    for (int64_t i = run.begin; i < run.end; ++i) {
+      // Rows that are not wanted are not looked at.
+      (void)MakingScope::Continues();
+      if (axis.ladder.given != nullptr || i == run.begin) {
+        SetFrequency(axis.ladder, axis.first_frequency + i, frequency);
+        mpfr_mul(frequency.get(), frequency.get(), factor.get(), MPFR_RNDN);
+      } else {
+        mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
+      }
+      rows.frequencies.push_back(FrequencyOf(frequency, rest));
+      places.push_back(i);
+    }
   }
+  rows.reference = [axis, columns, scale, places = std::move(places)](
+                       int64_t position, int64_t column, DataType type,
+                       std::byte* out) {
+    SinusoidColumns::Wave wave = columns.WaveAt(column);
+    if (wave.kind != SinusoidColumns::Kind::kZero) {
+      wave.frequency = places[wave.frequency];
+    }
+    ReferenceSinusoidal(axis, position, wave, {type, scale}, out);
+  };
   return rows;
 }
 
 void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
                    std::byte* out) {
   using Kind = SinusoidColumns::Kind;
-  const auto& [kind, position, frequency, scale] = sinusoid;
-  if (kind == Kind::kZero || (position == 0 && kind == Kind::kSine)) {
+  const auto& [kind, position, frequency, scale, rest] = sinusoid;
+  const bool turns = position != 0 || rest != 0;
+  if (kind == Kind::kZero || (!turns && kind == Kind::kSine)) {
     return RoundDouble(0, type, out);
   }
   const RealCacheScope cache_scope;
-  if (position == 0) return RoundReal(scale(kSinusoidPrecision), type, out);
+  if (!turns) return RoundReal(scale(kSinusoidPrecision), type, out);
   // Sines and cosines of algebraic angles are transcendental (Lindemann): with
   // an algebraic scale they are not ties.
   RoundByRefining(
       [&](Real& value, Real& bound) {
-        Real angle = sinusoid.frequency(value.precision());
-        mpfr_mul_si(angle.get(), angle.get(), sinusoid.position, MPFR_RNDN);
+        Real angle(sinusoid.rest, value.precision());
+        mpfr_add_si(angle.get(), angle.get(), sinusoid.position, MPFR_RNDN);
+        mpfr_mul(angle.get(), angle.get(),
+                 sinusoid.frequency(value.precision()).get(), MPFR_RNDN);
         Evaluate(sinusoid.kind, angle, sinusoid.scale(value.precision()), value,
                  bound);
       },
       type, out);
 }
 
-void ReferenceSinusoidal(const SinusoidTable& spec, int64_t position,
-                         int64_t column, const NumberFormat& format,
-                         std::byte* out, const AxisStretch& stretch) {
-  const SinusoidColumns::Wave wave = SinusoidColumns(spec).WaveAt(column);
+void ReferenceSinusoidal(const SinusoidAxis& axis, int64_t position,
+                         SinusoidColumns::Wave wave, const NumberFormat& format,
+                         std::byte* out) {
+  const int64_t k = axis.first_frequency + wave.frequency;
+  const bool rests =
+      axis.ladder.given != nullptr && (*axis.ladder.given)[k] == 0;
   const auto frequency = [&](int precision) {
-    const Progression progression = ProgressionOf(spec);
-    Real frequency(precision);
-    Real first(precision);
-    SetPower(progression, wave.frequency, frequency);
-    SetFirst(progression, stretch, first);
-    mpfr_mul(frequency.get(), frequency.get(), first.get(), MPFR_RNDN);
-    return frequency;
+    Real value(precision);
+    Real factor(precision);
+    SetFrequency(axis.ladder, k, value);
+    SetStretch(axis.stretch, factor);
+    mpfr_mul(value.get(), value.get(), factor.get(), MPFR_RNDN);
+    return value;
   };
   const auto scale = [&](int precision) {
     return Real(format.scale, precision);
   };
-  RoundSinusoid({wave.kind, position, frequency, scale}, format.type, out);
+  RoundSinusoid({.kind = wave.kind,
+                 .position = rests ? 0 : position + WholeOf(axis.stretch),
+                 .frequency = frequency,
+                 .scale = scale,
+                 .rest = rests ? 0 : RestOf(axis.stretch)},
+                format.type, out);
 }
 
 }  // namespace attnbias

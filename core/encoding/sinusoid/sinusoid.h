@@ -7,42 +7,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/evaluator.h"
 #include "core/numerics/real.h"
 #include "core/numerics/turn.h"
 #include "core/tensor/data_type.h"
+#include "core/tensor/range.h"
 
 namespace attnbias {
 
-// A sinusoidal table in the terms of the contract's Sinusoidal.
-struct SinusoidTable {
-  int64_t dim = 0;
-  double base = 10000;
-  v1::SinusoidalLayout layout = v1::SINUSOIDAL_LAYOUT_INTERLEAVED;
-  double min_timescale = 1;
-  double max_timescale = 10000;
-};
-
-// Returns the table of a message that has Sinusoidal's fields.
-template <typename Message>
-SinusoidTable SinusoidTableOf(const Message& spec) {
-  return {.dim = spec.dim(),
-          .base = spec.base(),
-          .layout = spec.layout(),
-          .min_timescale = spec.min_timescale(),
-          .max_timescale = spec.max_timescale()};
-}
-
-// The columns of a row. Frequency i has its sine at column i * pair_stride, for
-// i < sines, and its cosine at cos_offset + i * pair_stride, for i < cosines.
+// The columns that one axis has in a row. Frequency i has its sine at column
+// sin_offset + i * pair_stride, for i < sines, and its cosine at
+// cos_offset + i * pair_stride, for i < cosines. A column that no axis has is
+// zero.
 //
-//   dim = 5   INTERLEAVED    s0 c0 s1 c1 s2
-//             CONCATENATED   s0 s1 s2 c0 c1
-//             TENSOR2TENSOR  s0 s1 c0 c1 0
+//   dim = 5   INTERLEAVED    s0 c0 s1 c1 s2   ZERO  s0 c0 s1 c1 0
+//             SINES_COSINES  s0 s1 s2 c0 c1         s0 s1 c0 c1 0
+//             COSINES_SINES  c0 c1 s0 s1 s2         c0 c1 s0 s1 0
 struct SinusoidColumns {
   enum class Kind : uint8_t { kSine, kCosine, kZero };
   // What stands at a column.
@@ -51,27 +36,80 @@ struct SinusoidColumns {
     Kind kind;
   };
 
-  explicit SinusoidColumns(const SinusoidTable& spec);
+  // Sets the columns of an axis that has its row alone.
+  SinusoidColumns(int64_t dim, v1::Columns order,
+                  v1::OddColumn odd = v1::ODD_COLUMN_SINE);
   Wave WaveAt(int64_t column) const;
 
+  // Columns of the row.
   int64_t width;
   int64_t sines;
   int64_t cosines;
   int64_t pair_stride;
+  int64_t sin_offset;
   int64_t cos_offset;
 };
 
-// How fast a frequency turns, in two units.
+// Frequencies per unit of x. Frequency k is
+// first (ratio_over / ratio_under)^(-k numerator / denominator), unless they
+// are given.
+struct SinusoidLadder {
+  double first = 1;
+  double ratio_over = 1;
+  double ratio_under = 1;
+  int64_t numerator = 1;
+  int64_t denominator = 1;
+  std::shared_ptr<const std::vector<double>> given = nullptr;
+
+  friend bool operator==(const SinusoidLadder&,
+                         const SinusoidLadder&) = default;
+};
+
+// Turns positions into x = (p + offset) scale / (length + eps).
+struct AxisStretch {
+  double scale = 1;
+  double offset = 0;
+  double length = 1;
+  double eps = 0;
+
+  friend bool operator==(const AxisStretch&, const AxisStretch&) = default;
+};
+
+// Sinusoids along one axis of position.
+struct SinusoidAxis {
+  SinusoidColumns columns;
+  SinusoidLadder ladder;
+  // The place in the ladder of this axis's frequency 0.
+  int64_t first_frequency = 0;
+  AxisStretch stretch = {};
+
+  // Returns the runs of frequencies that are not 0.
+  std::vector<Range> Turning() const;
+};
+
+// Returns the one axis of `dim` columns whose frequencies a base determines.
+SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order);
+
+// Returns the axes of a complete message. INVALID_ARGUMENT names a field of
+// `encoding`.
+absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
+                                                 const v1::Sinusoidal& spec);
+
+// How fast a frequency turns.
 struct SinusoidFrequency {
   TurnFraction turns_per_position;
-  double radians_per_position;  // nearest
+  // What it has turned at the origin, which is position 0 and a rest.
+  TurnFraction turns_at_origin;
+  double radians_per_position;  // nearest magnitude
 };
 
 // Bits that frequencies and scales are formed at, all but the last few correct.
 inline constexpr int kSinusoidPrecision = 384;
 
-// From radians a position, in [2^-150, 2^64], at kSinusoidPrecision.
-SinusoidFrequency FrequencyOf(const Real& radians_per_position);
+// From radians a position, whose magnitude is in [2^-400, 2^96], at
+// kSinusoidPrecision. The rest is in [-1/2, 1/2].
+SinusoidFrequency FrequencyOf(const Real& radians_per_position,
+                              double rest = 0);
 
 // What an evaluator of rows needs to know of them.
 struct SinusoidRows {
@@ -83,44 +121,38 @@ struct SinusoidRows {
   std::function<void(int64_t position, int64_t column, DataType type,
                      std::byte* out)>
       reference;
+  // The offset of positions, as an integer and the rest.
+  int64_t whole = 0;
+  double rest = 0;
 };
 
-// Refuses a max_timescale below the min_timescale, of TENSOR2TENSOR alone.
-absl::Status CheckTimescales(absl::string_view encoding,
-                             const SinusoidTable& table);
-
-// What a position is multiplied by: factor / (length + eps).
-struct AxisStretch {
-  double factor = 1;
-  double length = 1;
-  double eps = 0;
-};
-
-// Those of a valid spec. Frequencies are a geometric progression, formed by one
-// power and a product each, which keeps it within a relative 2^-360.
-SinusoidRows RowsOf(const SinusoidTable& spec, double scale,
-                    const AxisStretch& stretch = {});
+// Returns the rows of those frequencies of an axis that turn, at `columns`. A
+// geometric progression is formed by one power and a product each, which keeps
+// it within a relative 2^-360.
+SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
+                    double scale);
 
 // A real number other than 0, to within a relative 2^(6 - precision_bits).
 using RealToAnyPrecision = std::function<Real(int precision_bits)>;
 
-// scale x the sine or cosine of position x frequency.
+// scale x the sine or cosine of (position + rest) x frequency.
 struct ExactSinusoid {
   SinusoidColumns::Kind kind;
   int64_t position;
   const RealToAnyPrecision& frequency;
   const RealToAnyPrecision& scale;
+  double rest = 0;
 };
 
 // Writes it as `type`: the definition of every such number.
 void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
                    std::byte* out);
 
-// Writes one element of a valid spec's table: the definition. Slow; everything
-// else answers to it.
-void ReferenceSinusoidal(const SinusoidTable& spec, int64_t position,
-                         int64_t column, const NumberFormat& format,
-                         std::byte* out, const AxisStretch& stretch = {});
+// Writes one element of a valid axis: the definition. Slow; everything else
+// answers to it.
+void ReferenceSinusoidal(const SinusoidAxis& axis, int64_t position,
+                         SinusoidColumns::Wave wave, const NumberFormat& format,
+                         std::byte* out);
 
 }  // namespace attnbias
 

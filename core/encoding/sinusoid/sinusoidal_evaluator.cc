@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/kernel/cuda/accelerator.h"
+#include "core/numerics/rounding.h"
+#include "core/tensor/range.h"
 
 namespace attnbias {
 namespace {
@@ -37,7 +40,7 @@ constexpr int64_t kComposedPositions = int64_t{1} << 18;
 // and the kernel's 2^-101, and turns what was lost before: kAnchorsPerChain of
 // them make 2^-87.3, the at most kMaxBlockRows of a table 2^-88.3. An
 // element takes one chain and at most four tables of that size, or more of
-// fewer rows.
+// fewer rows, and perhaps the rotation by the origin's angle.
 constexpr double kChainBound = 0x1p-85;
 
 // Scales outside of these would put many elements beside what kernels round
@@ -61,7 +64,7 @@ int64_t BlockRowsOf(int64_t pairs) {
 
 // Consecutive rows and where they go.
 struct Rows {
-  int64_t position;  // the first row's
+  int64_t position;  // the first row's, counted from the origin
   int64_t count;
   std::byte* out;
   // Whether elements are written past the caches; whether straight to `out`,
@@ -133,12 +136,15 @@ class SinusoidalEvaluator final : public Evaluator {
       if (!MakingScope::Continues()) return;
       tables_.push_back(RotationsBy(step));
     }
+    if (described_.rest == 0) return;
+    origin_.emplace(1, pairs_);
+    SetAngles(frequencies_, 0, pairs_, origin_->Row(0), /*of_origin=*/true);
   }
 
   void Fill(const Block& block, std::byte* out,
             int64_t /*lane_stride_bytes*/) const override {
     const int64_t rows = block.span.size();
-    Rows all = {.position = block.span.begin,
+    Rows all = {.position = block.span.begin + described_.whole,
                 .count = rows,
                 .out = out,
                 .stream = rows * row_bytes_ >= kStreamingBytes,
@@ -192,6 +198,10 @@ class SinusoidalEvaluator final : public Evaluator {
         anchor.sin_hi[i] = -anchor.sin_hi[i];
         anchor.sin_lo[i] = -anchor.sin_lo[i];
       }
+    }
+    if (origin_.has_value()) {
+      kernels_.rotate(AsConst(anchor), std::as_const(*origin_).Row(0), anchor,
+                      pairs_);
     }
     // Padding gets an angle whose sine and cosine no rounding test is in doubt
     // about.
@@ -416,14 +426,14 @@ class SinusoidalEvaluator final : public Evaluator {
   void Resolve(int64_t position, int64_t column, std::byte* out) const {
     using Kind = SinusoidColumns::Kind;
     const SinusoidColumns::Wave wave = columns_.WaveAt(column);
-    if (position != 0) {
-      const SinCos both = SinCosOf(
-          AngleAt(frequencies_[wave.frequency].turns_per_position, position));
+    if (position != 0 || described_.rest != 0) {
+      const auto& [turns, origin, radians] = frequencies_[wave.frequency];
+      const SinCos both = SinCosOf(AngleAt(turns, position, origin));
       const DoubleDouble value = wave.kind == Kind::kSine ? both.sin : both.cos;
       const double error = both.error * std::fabs(value.hi);
       if (both.error < 1 && rounding_.TryRound(value, error, out)) return;
     }
-    described_.reference(position, column, type_, out);
+    described_.reference(position - described_.whole, column, type_, out);
   }
 
   const SinusoidRows described_;
@@ -439,6 +449,153 @@ class SinusoidalEvaluator final : public Evaluator {
   // Table n has the rotations by 0, 1, ..., block_rows_ - 1 times block_rows_^n
   // positions; there are at least two.
   std::vector<RotorRows> tables_;
+  // The angles of the offset's rest, unless that is 0.
+  std::optional<RotorRows> origin_;
+};
+
+// Rows of axes are joined in pieces of about this size, which stays in a core's
+// own cache.
+constexpr int64_t kJoinedPieceBytes = int64_t{128} << 10;
+
+// Returns the columns of the frequencies that turn, in a row of their own.
+SinusoidColumns ColumnsThatTurn(const SinusoidAxis& axis) {
+  const SinusoidColumns& all = axis.columns;
+  int64_t dim = 0;
+  for (const Range& run : axis.Turning()) {
+    dim += run.size() + std::min(run.end, all.cosines) -
+           std::min(run.begin, all.cosines);
+  }
+  return {dim, all.pair_stride == 2 ? v1::COLUMNS_INTERLEAVED
+                                    : v1::COLUMNS_SINES_COSINES};
+}
+
+// Returns whether the axis has the row for itself, in an order of kernels.
+bool IsAlone(const std::vector<SinusoidAxis>& axes) {
+  const SinusoidAxis& axis = axes.front();
+  return axes.size() == 1 && axis.columns.sin_offset == 0 &&
+         axis.Turning() == std::vector<Range>{{0, axis.columns.sines}};
+}
+
+// Returns whether two axes have the same numbers at the same position.
+bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
+  return a.ladder == b.ladder && a.first_frequency == b.first_frequency &&
+         a.stretch == b.stretch && a.columns.sines == b.columns.sines &&
+         a.columns.cosines == b.columns.cosines;
+}
+
+// Joins the rows of axes, and the numbers of frequencies that do not turn.
+class JoinedSinusoids final : public Evaluator {
+ public:
+  JoinedSinusoids(const std::vector<SinusoidAxis>& axes,
+                  const NumberFormat& format, const KernelSet& kernels)
+      : element_bytes_(SizeOf(format.type)),
+        resting_(axes.front().columns.width * element_bytes_) {
+    std::vector<const SinusoidAxis*> made;
+    for (const SinusoidAxis& axis : axes) {
+      AddResting(axis, format);
+      const SinusoidColumns columns = ColumnsThatTurn(axis);
+      if (columns.width == 0) continue;
+      const auto same = std::ranges::find_if(
+          made, [&](const auto* other) { return HaveSameTable(axis, *other); });
+      if (same == made.end()) {
+        made.push_back(&axis);
+        tables_.push_back(
+            {.rows = PrepareSinusoids(RowsOf(axis, columns, format.scale),
+                                      format.type, kernels),
+             .row_bytes = columns.width * element_bytes_,
+             .runs = {}});
+        AddRuns(axis, columns, tables_.back());
+      } else {
+        AddRuns(axis, columns, tables_[same - made.begin()]);
+      }
+    }
+  }
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t /*lane_stride_bytes*/) const override {
+    const auto row_bytes = static_cast<int64_t>(resting_.size());
+    const int64_t most = std::max<int64_t>(kJoinedPieceBytes / row_bytes, 1);
+    std::vector<std::byte> piece(std::min(most, block.span.size()) * row_bytes);
+    for (int64_t first = block.span.begin; first < block.span.end;) {
+      const int64_t end = std::min(first + most, block.span.end);
+      for (int64_t row = 0; row < end - first; ++row) {
+        std::memcpy(out + row * row_bytes, resting_.data(), row_bytes);
+      }
+      for (const Table& table : tables_) {
+        table.rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
+        for (int64_t row = 0; row < end - first; ++row) {
+          for (const Run& run : table.runs) {
+            std::memcpy(out + row * row_bytes + run.to,
+                        piece.data() + row * table.row_bytes + run.from,
+                        run.size);
+          }
+        }
+      }
+      out += (end - first) * row_bytes;
+      first = end;
+    }
+  }
+
+ private:
+  // Bytes of a table's row, and where they go.
+  struct Run {
+    int64_t from;
+    int64_t to;
+    int64_t size;
+  };
+  struct Table {
+    EvaluatorPtr rows;
+    int64_t row_bytes;
+    std::vector<Run> runs;
+  };
+
+  // Sets the cosines of frequencies that do not turn.
+  void AddResting(const SinusoidAxis& axis, const NumberFormat& format) {
+    int64_t next = 0;
+    const auto rest_until = [&](int64_t end) {
+      for (; next < std::min(end, axis.columns.cosines); ++next) {
+        const int64_t column =
+            axis.columns.cos_offset + next * axis.columns.pair_stride;
+        RoundDouble(format.scale, format.type,
+                    resting_.data() + column * element_bytes_);
+      }
+    };
+    for (const Range& run : axis.Turning()) {
+      rest_until(run.begin);
+      next = run.end;
+    }
+    rest_until(axis.columns.cosines);
+  }
+
+  void AddRun(int64_t from, int64_t to, int64_t count, Table& table) const {
+    if (count <= 0) return;
+    table.runs.push_back(
+        {from * element_bytes_, to * element_bytes_, count * element_bytes_});
+  }
+
+  // `columns` are the table's, of those of the axis that turn.
+  void AddRuns(const SinusoidAxis& axis, const SinusoidColumns& columns,
+               Table& table) const {
+    const SinusoidColumns& to = axis.columns;
+    int64_t turned = 0;
+    for (const Range& run : axis.Turning()) {
+      const int64_t cosines = std::min(run.end, to.cosines) - run.begin;
+      if (to.pair_stride == 2) {
+        AddRun(2 * turned, to.sin_offset + 2 * run.begin,
+               run.size() + std::max<int64_t>(cosines, 0), table);
+      } else {
+        AddRun(turned, to.sin_offset + run.begin, run.size(), table);
+        AddRun(columns.cos_offset + turned, to.cos_offset + run.begin, cosines,
+               table);
+      }
+      turned += run.size();
+    }
+  }
+
+  const int64_t element_bytes_;
+  // A row in which nothing turns.
+  std::vector<std::byte> resting_;
+  std::vector<Table> tables_;
 };
 
 }  // namespace
@@ -459,10 +616,28 @@ EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
   return std::make_unique<SinusoidalEvaluator>(std::move(rows), type, kernels);
 }
 
-EvaluatorPtr PrepareSinusoids(const SinusoidTable& spec,
+int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
+  // A frequency's place, its number in each copy of a given list, and its runs
+  // while their list grows.
+  constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
+  int64_t bytes = 0;
+  for (const SinusoidAxis& axis : axes) {
+    bytes += SinusoidsBytes(axis.columns) + axis.columns.sines * kPairBytes;
+  }
+  if (IsAlone(axes)) return bytes;
+  return bytes + kJoinedPieceBytes +
+         2 * axes.front().columns.width * int64_t{sizeof(double)};
+}
+
+EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes,
                               const NumberFormat& format,
                               const KernelSet& kernels) {
-  return PrepareSinusoids(RowsOf(spec, format.scale), format.type, kernels);
+  if (!IsAlone(axes)) {
+    return std::make_unique<JoinedSinusoids>(axes, format, kernels);
+  }
+  const SinusoidAxis& axis = axes.front();
+  return PrepareSinusoids(RowsOf(axis, axis.columns, format.scale), format.type,
+                          kernels);
 }
 
 }  // namespace attnbias

@@ -14,6 +14,7 @@
 #define ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOIDAL_EVALUATOR_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "core/encoding/evaluator.h"
 #include "core/encoding/sinusoid/sinusoid.h"
@@ -29,8 +30,9 @@ int64_t SinusoidsBytes(const SinusoidColumns& columns);
 EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
                               const KernelSet& kernels);
 
-// The table of a spec.
-EvaluatorPtr PrepareSinusoids(const SinusoidTable& spec,
+// The same for axes side by side in one row. One axis or more.
+int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes);
+EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes,
                               const NumberFormat& format,
                               const KernelSet& kernels);
 

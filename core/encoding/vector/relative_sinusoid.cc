@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "core/base/status_macros.h"
 #include "core/encoding/common/limits.h"
@@ -32,20 +33,33 @@ int64_t RightOf(const v1::RelativeSinusoidal& spec) {
 // opposite position: sines are odd, cosines even, and rounding to nearest knows
 // no sign.
 template <typename Bits>
-void NegateSines(const SinusoidColumns& columns, std::byte* row) {
+void NegateSines(const SinusoidAxis& axis, std::byte* row) {
   constexpr Bits kSign = std::bit_floor(static_cast<Bits>(-1));
-  auto* elements = reinterpret_cast<Bits*>(row);
-  for (int64_t i = 0; i < columns.sines; ++i) {
-    elements[i * columns.pair_stride] ^= kSign;
+  auto* sines = reinterpret_cast<Bits*>(row) + axis.columns.sin_offset;
+  // The others are exact zeros, which have no sign.
+  for (const Range& run : axis.Turning()) {
+    for (int64_t i = run.begin; i < run.end; ++i) {
+      sines[i * axis.columns.pair_stride] ^= kSign;
+    }
   }
+}
+
+// Returns the table whose rows the pairs have.
+v1::Sinusoidal DistanceTableOf(const v1::RelativeSinusoidal& spec) {
+  v1::Sinusoidal table;
+  table.set_dim(spec.dim());
+  *table.mutable_ladder() = spec.ladder();
+  table.set_columns(spec.columns());
+  table.set_odd(spec.odd());
+  return table;
 }
 
 class RelativeSinusoidEvaluator final : public Evaluator {
  public:
-  RelativeSinusoidEvaluator(EvaluatorPtr rows, const SinusoidColumns& columns,
+  RelativeSinusoidEvaluator(EvaluatorPtr rows, const SinusoidAxis& axis,
                             const v1::RelativeSinusoidal& spec, DataType type)
       : rows_(std::move(rows)),
-        columns_(columns),
+        axis_(axis),
         spec_(spec),
         element_bytes_(SizeOf(type)),
         row_bytes_(spec.dim() * element_bytes_) {}
@@ -87,11 +101,11 @@ class RelativeSinusoidEvaluator final : public Evaluator {
   void Reflect(std::byte* row) const {
     switch (element_bytes_) {
       case 2:
-        return NegateSines<uint16_t>(columns_, row);
+        return NegateSines<uint16_t>(axis_, row);
       case 4:
-        return NegateSines<uint32_t>(columns_, row);
+        return NegateSines<uint32_t>(axis_, row);
       default:
-        return NegateSines<uint64_t>(columns_, row);
+        return NegateSines<uint64_t>(axis_, row);
     }
   }
 
@@ -104,7 +118,7 @@ class RelativeSinusoidEvaluator final : public Evaluator {
   }
 
   const EvaluatorPtr rows_;
-  const SinusoidColumns columns_;
+  const SinusoidAxis axis_;
   const v1::RelativeSinusoidal spec_;
   const int64_t element_bytes_;
   const int64_t row_bytes_;
@@ -112,9 +126,9 @@ class RelativeSinusoidEvaluator final : public Evaluator {
 
 absl::StatusOr<Encoding> DescribeRelativeSinusoidal(
     const v1::RelativeSinusoidal& spec, const Tables& /*tables*/) {
-  const SinusoidTable table = SinusoidTableOf(spec);
-  ATTNBIAS_RETURN_IF_ERROR(CheckTimescales("relative_sinusoidal", table));
-  const SinusoidColumns columns(table);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const std::vector<SinusoidAxis> axes,
+      AxesOf("relative_sinusoidal", DistanceTableOf(spec)));
   // A sinusoid reaches as far as positions do; a side that ends, as far as
   // relative positions do.
   Range domain = kRelativePositions;
@@ -122,13 +136,13 @@ absl::StatusOr<Encoding> DescribeRelativeSinusoidal(
   if (!spec.has_right() && !spec.causal()) domain.end = kMaxPosition + 1;
   return Encoding{
       .structure = Structure::kToeplitz,
-      .width = table.dim,
+      .width = spec.dim(),
       .has_columns = true,
       .domain = domain,
-      .evaluator_bytes = SinusoidsBytes(columns),
+      .evaluator_bytes = SinusoidsBytes(axes),
       .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
         return std::make_unique<RelativeSinusoidEvaluator>(
-            PrepareSinusoids(table, format, kernels), columns, spec,
+            PrepareSinusoids(axes, format, kernels), axes.front(), spec,
             format.type);
       }};
 }

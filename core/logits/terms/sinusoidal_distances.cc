@@ -28,6 +28,11 @@ Range HullOf(const v1::LogitsSpec& request, int64_t query_offset) {
 
 absl::Status CheckSinusoid(const v1::SinusoidalDistances& term,
                            const v1::LogitsSpec& request) {
+  if (!term.sinusoidal().axes().empty()) {
+    return Invalid("sinusoidal_distances.sinusoidal.axes: got ",
+                   term.sinusoidal().axes_size(),
+                   " elements, want none: a distance has one axis");
+  }
   if (term.has_projection() || term.sinusoidal().dim() == request.head_dim()) {
     return absl::OkStatus();
   }
