@@ -94,7 +94,8 @@ type FieldRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the server uses when a field with presence, or an enum, is not set,
 	// written as the field's JSON value. Empty where the field may be left out and
-	// no value means the same.
+	// no value means the same. The default of a oneof is that of one of its fields.
+	// A message has the default `{}` if it means the same unset and empty.
 	Default  *string `protobuf:"bytes,1,opt,name=default,proto3,oneof" json:"default,omitempty"`
 	Required bool    `protobuf:"varint,2,opt,name=required,proto3" json:"required,omitempty"`
 	// Bounds of a number, and of each number of a list: least, greatest, and in

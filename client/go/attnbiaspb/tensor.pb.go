@@ -412,6 +412,51 @@ func (x *PositionList) GetPositions() []int64 {
 	return nil
 }
 
+// Numbers, for a oneof, which cannot have a list itself.
+type DoubleList struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Values        []float64              `protobuf:"fixed64,1,rep,packed,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DoubleList) Reset() {
+	*x = DoubleList{}
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DoubleList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DoubleList) ProtoMessage() {}
+
+func (x *DoubleList) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DoubleList.ProtoReflect.Descriptor instead.
+func (*DoubleList) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *DoubleList) GetValues() []float64 {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
 // A learned table.
 type TableRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -430,7 +475,7 @@ type TableRef struct {
 
 func (x *TableRef) Reset() {
 	*x = TableRef{}
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[2]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -442,7 +487,7 @@ func (x *TableRef) String() string {
 func (*TableRef) ProtoMessage() {}
 
 func (x *TableRef) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[2]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -455,7 +500,7 @@ func (x *TableRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRef.ProtoReflect.Descriptor instead.
 func (*TableRef) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{2}
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *TableRef) GetSource() isTableRef_Source {
@@ -540,7 +585,7 @@ type InlineTable struct {
 
 func (x *InlineTable) Reset() {
 	*x = InlineTable{}
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[3]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +597,7 @@ func (x *InlineTable) String() string {
 func (*InlineTable) ProtoMessage() {}
 
 func (x *InlineTable) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[3]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +610,7 @@ func (x *InlineTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineTable.ProtoReflect.Descriptor instead.
 func (*InlineTable) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{3}
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *InlineTable) GetDataType() DataType {
@@ -602,7 +647,7 @@ type TableExtent struct {
 
 func (x *TableExtent) Reset() {
 	*x = TableExtent{}
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[4]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +659,7 @@ func (x *TableExtent) String() string {
 func (*TableExtent) ProtoMessage() {}
 
 func (x *TableExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[4]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +672,7 @@ func (x *TableExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableExtent.ProtoReflect.Descriptor instead.
 func (*TableExtent) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{4}
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TableExtent) GetPositions() *Range {
@@ -674,7 +719,7 @@ type PairExtent struct {
 
 func (x *PairExtent) Reset() {
 	*x = PairExtent{}
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[5]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +731,7 @@ func (x *PairExtent) String() string {
 func (*PairExtent) ProtoMessage() {}
 
 func (x *PairExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[5]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +744,7 @@ func (x *PairExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PairExtent.ProtoReflect.Descriptor instead.
 func (*PairExtent) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{5}
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PairExtent) GetQueryLength() int64 {
@@ -806,7 +851,7 @@ type GridExtent struct {
 
 func (x *GridExtent) Reset() {
 	*x = GridExtent{}
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[6]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +863,7 @@ func (x *GridExtent) String() string {
 func (*GridExtent) ProtoMessage() {}
 
 func (x *GridExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[6]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +876,7 @@ func (x *GridExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GridExtent.ProtoReflect.Descriptor instead.
 func (*GridExtent) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{6}
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GridExtent) GetQueries() *Range {
@@ -879,7 +924,7 @@ type Mask struct {
 
 func (x *Mask) Reset() {
 	*x = Mask{}
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[7]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +936,7 @@ func (x *Mask) String() string {
 func (*Mask) ProtoMessage() {}
 
 func (x *Mask) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[7]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +949,7 @@ func (x *Mask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mask.ProtoReflect.Descriptor instead.
 func (*Mask) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{7}
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Mask) GetCausal() bool {
@@ -995,7 +1040,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[8]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1052,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[8]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1065,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{8}
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Output) GetDataType() DataType {
@@ -1081,7 +1126,7 @@ type TensorPart struct {
 
 func (x *TensorPart) Reset() {
 	*x = TensorPart{}
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[9]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1138,7 @@ func (x *TensorPart) String() string {
 func (*TensorPart) ProtoMessage() {}
 
 func (x *TensorPart) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[9]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1151,7 @@ func (x *TensorPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorPart.ProtoReflect.Descriptor instead.
 func (*TensorPart) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{9}
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TensorPart) GetName() string {
@@ -1169,7 +1214,10 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\x03end\x18\x02 \x01(\x03B\a\xa2\xbb\x18\x03\n" +
 	"\x010R\x03end\",\n" +
 	"\fPositionList\x12\x1c\n" +
-	"\tpositions\x18\x01 \x03(\x03R\tpositions\"\xb5\x01\n" +
+	"\tpositions\x18\x01 \x03(\x03R\tpositions\"$\n" +
+	"\n" +
+	"DoubleList\x12\x16\n" +
+	"\x06values\x18\x01 \x03(\x01R\x06values\"\xb5\x01\n" +
 	"\bTableRef\x12\x14\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x12=\n" +
 	"\finline_table\x18\x02 \x01(\v2\x18.attnbias.v1.InlineTableH\x00R\vinlineTable\x12\x18\n" +
@@ -1282,7 +1330,7 @@ func file_attnbias_v1_tensor_proto_rawDescGZIP() []byte {
 }
 
 var file_attnbias_v1_tensor_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_attnbias_v1_tensor_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_attnbias_v1_tensor_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_attnbias_v1_tensor_proto_goTypes = []any{
 	(DataType)(0),        // 0: attnbias.v1.DataType
 	(Form)(0),            // 1: attnbias.v1.Form
@@ -1291,17 +1339,18 @@ var file_attnbias_v1_tensor_proto_goTypes = []any{
 	(Alignment)(0),       // 4: attnbias.v1.Alignment
 	(*Range)(nil),        // 5: attnbias.v1.Range
 	(*PositionList)(nil), // 6: attnbias.v1.PositionList
-	(*TableRef)(nil),     // 7: attnbias.v1.TableRef
-	(*InlineTable)(nil),  // 8: attnbias.v1.InlineTable
-	(*TableExtent)(nil),  // 9: attnbias.v1.TableExtent
-	(*PairExtent)(nil),   // 10: attnbias.v1.PairExtent
-	(*GridExtent)(nil),   // 11: attnbias.v1.GridExtent
-	(*Mask)(nil),         // 12: attnbias.v1.Mask
-	(*Output)(nil),       // 13: attnbias.v1.Output
-	(*TensorPart)(nil),   // 14: attnbias.v1.TensorPart
+	(*DoubleList)(nil),   // 7: attnbias.v1.DoubleList
+	(*TableRef)(nil),     // 8: attnbias.v1.TableRef
+	(*InlineTable)(nil),  // 9: attnbias.v1.InlineTable
+	(*TableExtent)(nil),  // 10: attnbias.v1.TableExtent
+	(*PairExtent)(nil),   // 11: attnbias.v1.PairExtent
+	(*GridExtent)(nil),   // 12: attnbias.v1.GridExtent
+	(*Mask)(nil),         // 13: attnbias.v1.Mask
+	(*Output)(nil),       // 14: attnbias.v1.Output
+	(*TensorPart)(nil),   // 15: attnbias.v1.TensorPart
 }
 var file_attnbias_v1_tensor_proto_depIdxs = []int32{
-	8,  // 0: attnbias.v1.TableRef.inline_table:type_name -> attnbias.v1.InlineTable
+	9,  // 0: attnbias.v1.TableRef.inline_table:type_name -> attnbias.v1.InlineTable
 	3,  // 1: attnbias.v1.TableRef.layout:type_name -> attnbias.v1.TableLayout
 	0,  // 2: attnbias.v1.InlineTable.data_type:type_name -> attnbias.v1.DataType
 	5,  // 3: attnbias.v1.TableExtent.positions:type_name -> attnbias.v1.Range
@@ -1318,7 +1367,7 @@ var file_attnbias_v1_tensor_proto_depIdxs = []int32{
 	0,  // 14: attnbias.v1.Output.data_type:type_name -> attnbias.v1.DataType
 	1,  // 15: attnbias.v1.Output.form:type_name -> attnbias.v1.Form
 	2,  // 16: attnbias.v1.Output.values:type_name -> attnbias.v1.Values
-	12, // 17: attnbias.v1.Output.mask:type_name -> attnbias.v1.Mask
+	13, // 17: attnbias.v1.Output.mask:type_name -> attnbias.v1.Mask
 	0,  // 18: attnbias.v1.TensorPart.data_type:type_name -> attnbias.v1.DataType
 	1,  // 19: attnbias.v1.TensorPart.form:type_name -> attnbias.v1.Form
 	20, // [20:20] is the sub-list for method output_type
@@ -1334,27 +1383,27 @@ func file_attnbias_v1_tensor_proto_init() {
 		return
 	}
 	file_attnbias_v1_options_proto_init()
-	file_attnbias_v1_tensor_proto_msgTypes[2].OneofWrappers = []any{
+	file_attnbias_v1_tensor_proto_msgTypes[3].OneofWrappers = []any{
 		(*TableRef_Name)(nil),
 		(*TableRef_InlineTable)(nil),
 		(*TableRef_Sha256)(nil),
 	}
-	file_attnbias_v1_tensor_proto_msgTypes[5].OneofWrappers = []any{
+	file_attnbias_v1_tensor_proto_msgTypes[6].OneofWrappers = []any{
 		(*PairExtent_Alignment)(nil),
 		(*PairExtent_QueryOffset)(nil),
 	}
-	file_attnbias_v1_tensor_proto_msgTypes[7].OneofWrappers = []any{
+	file_attnbias_v1_tensor_proto_msgTypes[8].OneofWrappers = []any{
 		(*Mask_FillValue)(nil),
 		(*Mask_FillLowest)(nil),
 	}
-	file_attnbias_v1_tensor_proto_msgTypes[8].OneofWrappers = []any{}
+	file_attnbias_v1_tensor_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_tensor_proto_rawDesc), len(file_attnbias_v1_tensor_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
