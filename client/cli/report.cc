@@ -131,7 +131,7 @@ std::string TypeOf(const FieldDescriptor& field) {
 
 std::vector<FieldRow> RowsOf(const std::vector<Argument>& arguments) {
   std::vector<FieldRow> rows;
-  for (const auto& [name, field] : arguments) {
+  for (const auto& [name, field, required] : arguments) {
     if (IsNested(*field)) {
       const std::string prefix = NestedPrefix({name, field});
       for (FieldRow& row : RowsOf(ArgumentsOf(*field->message_type()))) {
@@ -140,7 +140,7 @@ std::vector<FieldRow> RowsOf(const std::vector<Argument>& arguments) {
       }
       continue;
     }
-    rows.push_back({name, NeedOf(*field), field});
+    rows.push_back({name, required ? "required" : NeedOf(*field), field});
     if (field->message_type() != v1::TableRef::descriptor()) continue;
     rows.push_back({absl::StrCat(name, "_layout"), "optional",
                     v1::TableRef::descriptor()->FindFieldByName("layout")});
@@ -192,7 +192,7 @@ std::string FieldList(const NamedEncoding& encoding) {
     absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name,
                           need_width, row.need, TypeOf(*row.field));
   }
-  for (const auto& [name, field] : ArgumentsOf(encoding)) {
+  for (const auto& [name, field, required] : ArgumentsOf(encoding)) {
     if (field->enum_type() != nullptr) text += NeedsOfValues(*field);
   }
   if (encoding.preset != nullptr) {

@@ -34,7 +34,7 @@ constexpr absl::string_view kLayoutSuffix = "_layout";
 constexpr absl::string_view kDigestPrefix = "sha256:";
 constexpr absl::string_view kNamePrefix = "name:";
 
-// "SINUSOIDAL_LAYOUT_" for SinusoidalLayout: what its values begin with.
+// "ROTARY_LAYOUT_" for RotaryLayout: what its values begin with.
 std::string ValuePrefix(const EnumDescriptor& type) {
   std::string prefix;
   for (const char c : type.name()) {
@@ -416,7 +416,8 @@ std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding) {
   std::vector<Argument> arguments;
   for (const presets::Argument& argument : encoding.preset->arguments()) {
     const std::string path = FieldsOf(argument).front().name();
-    arguments.push_back({argument.name(), FieldAt(type, path)});
+    arguments.push_back(
+        {argument.name(), FieldAt(type, path), argument.required()});
   }
   return arguments;
 }
@@ -428,7 +429,7 @@ std::string NestedPrefix(const Argument& argument) {
 
 std::vector<std::string> SettableNames(const std::vector<Argument>& arguments) {
   std::vector<std::string> names;
-  for (const auto& [name, field] : arguments) {
+  for (const auto& [name, field, required] : arguments) {
     if (IsNested(*field)) {
       const std::string prefix = NestedPrefix({name, field});
       for (const std::string& part :
@@ -577,7 +578,14 @@ absl::Status SetEncoding(const std::string& name,
                   : SetArgument(*encoding, parts.first, parts.second, message));
     if (!status.ok()) return status;
   }
-  if (preset != nullptr) ClearExcluded(*preset, message);
+  if (preset == nullptr) return absl::OkStatus();
+  for (const presets::Argument& argument : preset->arguments()) {
+    if (argument.required() && !seen.contains(argument.name())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ".", argument.name(), ": not set, want it"));
+    }
+  }
+  ClearExcluded(*preset, message);
   return absl::OkStatus();
 }
 

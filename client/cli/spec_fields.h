@@ -2,7 +2,7 @@
 // Sets the fields of an encoding's message from `name=value`, by reflection: a
 // new encoding needs no line here.
 //
-//   dim=512  layout=concatenated  slopes=1,0.5  bidirectional=true
+//   dim=512  columns=sines_cosines  slopes=1,0.5  bidirectional=true
 //   table=@weights.safetensors:encoder.bias  table=name:t5-small/encoder
 //   table_layout=heads_buckets  layers.0.weight=@weights.safetensors:mlp.0
 //   ladder.base=500
@@ -40,6 +40,8 @@ struct NamedEncoding {
 struct Argument {
   std::string name;
   const google::protobuf::FieldDescriptor* field;
+  // Whether a preset requires it.
+  bool required = false;
 };
 
 // Returns the messages of TensorSpec's oneof `encoding`, in field order, then
@@ -94,7 +96,7 @@ absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type,
 // The extent that an encoding takes: "table", "pair" or "grid".
 std::string ExtentOf(const google::protobuf::FieldDescriptor& encoding);
 
-// "concatenated" for the value SINUSOIDAL_LAYOUT_CONCATENATED.
+// "half" for the value ROTARY_LAYOUT_HALF.
 std::string ShortName(const google::protobuf::EnumDescriptor& type,
                       absl::string_view value);
 

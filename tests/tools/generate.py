@@ -333,10 +333,10 @@ def type_of(field: Any) -> str:
     return f"Sequence[{kind}]" if field.is_repeated else kind
 
 
-def attribute(field: Any, name: str = "") -> str:
+def attribute(field: Any, name: str = "", *, required: bool = False) -> str:
     """Declares a field of a dataclass, or a parameter."""
     name = name or field.name
-    if is_required(field):
+    if required or is_required(field):
         return f"{name}: {type_of(field)}"
     if type_of(field) == "bool" and not field.has_presence:
         return f"{name}: bool = False"
@@ -359,7 +359,14 @@ def described_values(enum: Any, default: str) -> str:
     return "".join(lines)
 
 
-def described(field: Any, name: str = "", doc: str = "", beside: Iterable[str] = ()) -> str:
+def described(
+    field: Any,
+    name: str = "",
+    doc: str = "",
+    beside: Iterable[str] = (),
+    *,
+    required: bool = False,
+) -> str:
     """Describes a field in the docstring of its class.
 
     Or in that of a preset: under a name there, with the conditions on arguments beside it.
@@ -370,6 +377,7 @@ def described(field: Any, name: str = "", doc: str = "", beside: Iterable[str] =
     bounds = bounds_of(field)
     sentences += [f"{bounds[0].upper()}{bounds[1:]}."] if bounds else []
     default = giver_of(field) or ("" if field.enum_type else default_of(field))
+    default = "" if required else default
     sentences += [f"Default: {'True' if default == 'true' else default}."] if default else []
     for condition in conditions_of(field):
         if not name or any(f"`{each}`" in condition for each in beside):
@@ -565,6 +573,7 @@ class Argument(NamedTuple):
     paths: list[tuple[str, str]]
     # The first of them, whose type and rule the argument has.
     field: Any
+    required: bool
 
 
 class Preset:
@@ -580,7 +589,7 @@ class Preset:
         for each in preset.arguments:
             paths = [(it.name, it.unless) for it in each.fields] or [(each.name, "")]
             field = field_at(self.owner, paths[0][0])
-            self.arguments.append(Argument(each.name, each.doc, paths, field))
+            self.arguments.append(Argument(each.name, each.doc, paths, field, each.required))
 
     @property
     def result(self) -> str:
@@ -678,7 +687,7 @@ def preset_function(preset: Preset) -> str:
     parameters, renamed = [], {}
     assigned = preset.assigned()
     for each in preset.arguments:
-        parameters.append(attribute(each.field, each.name))
+        parameters.append(attribute(each.field, each.name, required=each.required))
         for path, _ in each.paths:
             place = re.sub(r"\.(\d+)", r"[\1]", path)
             renamed |= {place: each.name} if path != each.name else {}
@@ -694,7 +703,10 @@ def preset_function(preset: Preset) -> str:
     made = f"A {name_of(preset.owner)}{' with ' * bool(made)}{made}."
     texts = [wrapped(in_python(each), 4) for each in (*preset.paragraphs, made)]
     names = [each.name for each in preset.arguments]
-    arguments = [described(each.field, each.name, each.doc, names) for each in preset.arguments]
+    arguments = [
+        described(each.field, each.name, each.doc, names, required=each.required)
+        for each in preset.arguments
+    ]
     return PRESET.format(
         name=preset.name,
         parameters=", ".join(parameters),
@@ -772,11 +784,20 @@ def go_place(constants: Any, path: str) -> tuple[str, list[Any]]:
             place += f".{go_name(field.name)}[{index}]"
         elif not missing and constants.HasField(field.name):
             constants = getattr(constants, field.name)
-            place += f".{go_name(field.name)}"
+            name = go_name(field.name)
+            place += f".Get{name}()" if rivals_of(field) else f".{name}"
         else:
             constants = getattr(constants, field.name)
             missing.append(field)
     return place, missing
+
+
+def go_block(head: str, lines: list[str]) -> str:
+    return f"{head}{{\n" + "".join(f"{line}\n" for line in lines) + "}"
+
+
+def go_literal(kind: str, parts: list[str]) -> str:
+    return go_block(kind, [f"{part}," for part in parts]) if parts else f"{kind}{{}}"
 
 
 def go_constants(message: Any) -> list[str]:
@@ -785,8 +806,8 @@ def go_constants(message: Any) -> list[str]:
     for field, value in message.ListFields():
         if is_nested(field):
             kind = f"attnbiaspb.{field.message_type.name}"
-            made = [f"{{{', '.join(go_constants(each))}}}" for _, each in numbered(field, value)]
-            text = f"[]*{kind}{{{', '.join(made)}}}" if field.is_repeated else f"&{kind}{made[0]}"
+            made = [go_literal("", go_constants(each)) for _, each in numbered(field, value)]
+            text = go_literal(f"[]*{kind}", made) if field.is_repeated else f"&{kind}{made[0]}"
         elif field.enum_type:
             enum = field.enum_type
             text = f"attnbiaspb.{enum.name}_{enum.values_by_number[value].name}"
@@ -800,11 +821,13 @@ def go_constants(message: Any) -> list[str]:
 
 
 def go_preset(preset: Preset) -> str:
-    fields, values, others = [], [], []
+    fields, values = [], []
+    guarded: dict[str, list[str]] = {}  # assignments by their condition
     for each in preset.arguments:
         comment = each.doc or comment_of(each.field.containing_type, each.field)
         fields += [go_comment(" ".join(comment.split()).replace("`", ""), "\t")]
-        fields += [f"\t{go_name(each.name)} {go_type(each.field)}"]
+        kind = go_type(each.field)
+        fields += [f"\t{go_name(each.name)} {kind.lstrip('*') if each.required else kind}"]
         value = f"p.{go_name(each.name)}"
         for path, unless in each.paths:
             field = field_at(preset.owner, path)
@@ -813,18 +836,20 @@ def go_preset(preset: Preset) -> str:
                 values.append(f"{go_name(field.name)}: {value}")
                 continue
             condition = f"!p.{go_name(unless)}" if unless else f"{value} != nil"
+            if each.required:
+                guarded.setdefault("", []).append(f"{place}.{go_name(field.name)} = &{value}")
+                continue
             made = go_field(
                 field, f"*{value}" if rivals_of(field) and not is_message(field) else value
             )
             for owner in reversed(missing):
                 made = f"{go_name(owner.name)}: &attnbiaspb.{owner.message_type.name}{{{made}}}"
             name, _, made = made.partition(": ")
-            assignment = f"{place}.{name} = {made}"
-            if go_type(field)[0] in "*[" or unless:
-                others.append(f"\tif {condition} {{\n\t\t{assignment}\n\t}}")
-            else:
-                others.append(f"\t{assignment}")
+            condition = condition if unless or missing or rivals_of(field) else ""
+            guarded.setdefault(condition, []).append(f"{place}.{name} = {made}")
     values += go_constants(preset.constants)
+    others = guarded.pop("", [])
+    others += [go_block(f"if {condition} ", lines) for condition, lines in guarded.items()]
     title = f"{preset.name} is a preset of [attnbiaspb.{preset.owner.name}]. {preset.title}"
     return GO_PRESET.format(
         comment=go_comment(title),

@@ -5,12 +5,116 @@ package attnbias
 
 import "github.com/attnbias/attnbias/client/go/attnbiaspb"
 
+// Tensor2Tensor is a preset of [attnbiaspb.Sinusoidal]. tensor2tensor's timing signal: sinusoids
+// whose last timescale is the longest itself.
+type Tensor2Tensor struct {
+	// Columns of the table.
+	Dim int32
+	// The first frequency.
+	MinTimescale *float64
+	// Longest timescale: a lowest frequency f is min^2 / f.
+	MaxTimescale *float64
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p Tensor2Tensor) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
+	encoding := &attnbiaspb.Sinusoidal{
+		Dim: p.Dim,
+		Ladder: &attnbiaspb.Ladder{
+			Kind: &attnbiaspb.Ladder_Timescales{Timescales: &attnbiaspb.Timescales{}},
+		},
+		Columns: attnbiaspb.Columns_COLUMNS_SINES_COSINES,
+		Odd:     attnbiaspb.OddColumn_ODD_COLUMN_ZERO,
+	}
+	encoding.Ladder.GetTimescales().Min = p.MinTimescale
+	encoding.Ladder.GetTimescales().Max = p.MaxTimescale
+	return &attnbiaspb.TensorSpec_Sinusoidal{Sinusoidal: encoding}
+}
+
+// DetrSinusoidal is a preset of [attnbiaspb.Sinusoidal]. DETR's sinusoids (Carion et al. 2020):
+// positions are fractions of the image.
+type DetrSinusoidal struct {
+	// Columns of the table.
+	Dim int32
+	// Rows of the feature map that are no padding.
+	Height float64
+	// Columns that are no padding.
+	Width float64
+	// Base of the progression of both axes: 20 in DAB-DETR and Grounding DINO.
+	Temperature *float64
+	// Added to every position: -1/2 in Deformable DETR.
+	Offset *float64
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p DetrSinusoidal) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
+	encoding := &attnbiaspb.Sinusoidal{
+		Dim: p.Dim,
+		Axes: []*attnbiaspb.Axis{
+			{
+				Scale:  new(6.283185307179586),
+				Eps:    new(1e-06),
+				Ladder: &attnbiaspb.Ladder{},
+			},
+			{
+				Scale:  new(6.283185307179586),
+				Eps:    new(1e-06),
+				Ladder: &attnbiaspb.Ladder{},
+			},
+		},
+	}
+	encoding.Axes[0].Length = &p.Height
+	encoding.Axes[1].Length = &p.Width
+	encoding.Axes[0].Offset = p.Offset
+	encoding.Axes[1].Offset = p.Offset
+	if p.Temperature != nil {
+		encoding.Axes[0].Ladder.Kind = &attnbiaspb.Ladder_Base{Base: *p.Temperature}
+		encoding.Axes[1].Ladder.Kind = &attnbiaspb.Ladder_Base{Base: *p.Temperature}
+	}
+	return &attnbiaspb.TensorSpec_Sinusoidal{Sinusoidal: encoding}
+}
+
+// MaeSinusoidal is a preset of [attnbiaspb.Sinusoidal]. Sinusoids of rows and columns (He et al.
+// 2021), each with half of the columns.
+type MaeSinusoidal struct {
+	// Columns of the table.
+	Dim int32
+	// Base of the progression of both axes.
+	Temperature *float64
+	// Factor of a position on both axes: DiT's base size by side and interpolation scale.
+	Scale *float64
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p MaeSinusoidal) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
+	encoding := &attnbiaspb.Sinusoidal{
+		Dim: p.Dim,
+		Axes: []*attnbiaspb.Axis{
+			{
+				Ladder: &attnbiaspb.Ladder{},
+			},
+			{
+				Ladder: &attnbiaspb.Ladder{},
+			},
+		},
+		Columns: attnbiaspb.Columns_COLUMNS_SINES_COSINES,
+	}
+	encoding.Axes[0].Scale = p.Scale
+	encoding.Axes[1].Scale = p.Scale
+	if p.Temperature != nil {
+		encoding.Axes[0].Ladder.Kind = &attnbiaspb.Ladder_Base{Base: *p.Temperature}
+		encoding.Axes[1].Ladder.Kind = &attnbiaspb.Ladder_Base{Base: *p.Temperature}
+	}
+	return &attnbiaspb.TensorSpec_Sinusoidal{Sinusoidal: encoding}
+}
+
 // TransformerXL is a preset of [attnbiaspb.RelativeSinusoidal]. Transformer-XL's R (Dai et al.
 // 2019): sinusoids of the distance i - j.
 type TransformerXL struct {
 	// Columns of a vector: the model's d_model.
 	Dim int32
-	// Base of the progression, as in Sinusoidal.
+	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half a
+	// pair.
 	Base *float64
 	// Larger distances become this one. Unset: no clamping.
 	ClampLen *int64
@@ -19,11 +123,13 @@ type TransformerXL struct {
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
 func (p TransformerXL) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 	encoding := &attnbiaspb.RelativeSinusoidal{
-		Dim:    p.Dim,
-		Base:   p.Base,
-		Left:   p.ClampLen,
-		Layout: attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_CONCATENATED,
-		Causal: true,
+		Dim:     p.Dim,
+		Left:    p.ClampLen,
+		Columns: attnbiaspb.Columns_COLUMNS_SINES_COSINES,
+		Causal:  true,
+	}
+	if p.Base != nil {
+		encoding.Ladder = &attnbiaspb.Ladder{Kind: &attnbiaspb.Ladder_Base{Base: *p.Base}}
 	}
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }
@@ -33,7 +139,8 @@ func (p TransformerXL) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 type XLNet struct {
 	// Columns of a vector: the model's d_model.
 	Dim int32
-	// Base of the progression, as in Sinusoidal.
+	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half a
+	// pair.
 	Base *float64
 	// Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping.
 	ClampLen *int64
@@ -46,12 +153,14 @@ type XLNet struct {
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
 func (p XLNet) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 	encoding := &attnbiaspb.RelativeSinusoidal{
-		Dim:    p.Dim,
-		Base:   p.Base,
-		Left:   p.ClampLen,
-		Causal: p.Causal,
-		Sign:   p.Sign,
-		Layout: attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_CONCATENATED,
+		Dim:     p.Dim,
+		Left:    p.ClampLen,
+		Causal:  p.Causal,
+		Sign:    p.Sign,
+		Columns: attnbiaspb.Columns_COLUMNS_SINES_COSINES,
+	}
+	if p.Base != nil {
+		encoding.Ladder = &attnbiaspb.Ladder{Kind: &attnbiaspb.Ladder_Base{Base: *p.Base}}
 	}
 	if !p.Causal {
 		encoding.Right = p.ClampLen
@@ -64,16 +173,19 @@ func (p XLNet) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 type Conformer struct {
 	// Columns of a vector: the model's d_model.
 	Dim int32
-	// Base of the progression, as in Sinusoidal.
+	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half a
+	// pair.
 	Base *float64
 }
 
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
 func (p Conformer) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 	encoding := &attnbiaspb.RelativeSinusoidal{
-		Dim:    p.Dim,
-		Base:   p.Base,
-		Layout: attnbiaspb.SinusoidalLayout_SINUSOIDAL_LAYOUT_INTERLEAVED,
+		Dim:     p.Dim,
+		Columns: attnbiaspb.Columns_COLUMNS_INTERLEAVED,
+	}
+	if p.Base != nil {
+		encoding.Ladder = &attnbiaspb.Ladder{Kind: &attnbiaspb.Ladder_Base{Base: *p.Base}}
 	}
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }
@@ -83,25 +195,22 @@ func (p Conformer) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 type SymmetricSinusoidal struct {
 	// Columns of a vector: the model's d_model.
 	Dim int32
-	// Order of sines and cosines in a vector, as in Sinusoidal.
-	Layout attnbiaspb.SinusoidalLayout
-	// Base of the progression, as in Sinusoidal.
-	Base *float64
-	// Factor in front of the progression of inverse timescales, as in Sinusoidal.
-	MinTimescale *float64
-	// Longest timescale, not less than min_timescale.
-	MaxTimescale *float64
+	// Order of sines and cosines in a vector.
+	Columns attnbiaspb.Columns
+	// Last column of an odd dim.
+	Odd attnbiaspb.OddColumn
+	// Frequencies of the column pairs, as in Sinusoidal.
+	Ladder *attnbiaspb.Ladder
 }
 
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
 func (p SymmetricSinusoidal) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 	encoding := &attnbiaspb.RelativeSinusoidal{
-		Dim:          p.Dim,
-		Layout:       p.Layout,
-		Base:         p.Base,
-		MinTimescale: p.MinTimescale,
-		MaxTimescale: p.MaxTimescale,
-		Symmetric:    true,
+		Dim:       p.Dim,
+		Columns:   p.Columns,
+		Odd:       p.Odd,
+		Ladder:    p.Ladder,
+		Symmetric: true,
 	}
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }
@@ -227,14 +336,8 @@ func (p Xpos) Encoding() *attnbiaspb.TensorSpec_Rotary {
 		Layout:    p.Layout,
 		Decay:     &attnbiaspb.Decay{},
 	}
-	if p.Center != nil {
-		encoding.Decay.Center = p.Center
-	}
-	if p.ScaleBase != nil {
-		encoding.Decay.ScaleBase = p.ScaleBase
-	}
-	if p.Gamma != nil {
-		encoding.Decay.Gamma = p.Gamma
-	}
+	encoding.Decay.Center = p.Center
+	encoding.Decay.ScaleBase = p.ScaleBase
+	encoding.Decay.Gamma = p.Gamma
 	return &attnbiaspb.TensorSpec_Rotary{Rotary: encoding}
 }

@@ -35,66 +35,113 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Order of sines and cosines in a row.
-type SinusoidalLayout int32
+// Order of sines and cosines.
+type Columns int32
 
 const (
-	SinusoidalLayout_SINUSOIDAL_LAYOUT_UNSPECIFIED SinusoidalLayout = 0
-	// `s0 c0 s1 c1 ...`: column 2i is `sin(p w_i)`, column 2i+1 is `cos(p w_i)`. An
-	// odd `dim` ends with a sine (the paper, fairseq's Conformer, keras-hub).
-	SinusoidalLayout_SINUSOIDAL_LAYOUT_INTERLEAVED SinusoidalLayout = 1
-	// `s0 s1 ... c0 c1 ...`: ceil(dim/2) sines, then floor(dim/2) cosines of the
-	// same frequencies (Transformer-XL, XLNet, Marian, GPT-J).
-	SinusoidalLayout_SINUSOIDAL_LAYOUT_CONCATENATED SinusoidalLayout = 2
-	// `s0 ... s(n-1) c0 ... c(n-1)`, then one zero column if `dim` is odd, with
-	// `n = floor(dim/2)` and other frequencies: `w_i = min (max/min)^(-i / m)`,
-	// where min and max are the timescales and `m = max(n-1, 1)` (tensor2tensor's
-	// get_timing_signal_1d, which multiplies by `min_timescale`; fairseq, Whisper,
-	// OpenNMT).
-	SinusoidalLayout_SINUSOIDAL_LAYOUT_TENSOR2TENSOR SinusoidalLayout = 3
+	Columns_COLUMNS_UNSPECIFIED Columns = 0
+	// `s0 c0 s1 c1 ...` (the paper, fairseq's Conformer, keras-hub, DETR).
+	Columns_COLUMNS_INTERLEAVED Columns = 1
+	// `s0 s1 ... c0 c1 ...` (Transformer-XL, XLNet, Marian, GPT-J, tensor2tensor,
+	// RT-DETR, MAE).
+	Columns_COLUMNS_SINES_COSINES Columns = 2
+	// `c0 c1 ... s0 s1 ...` (Stable Diffusion's timesteps).
+	Columns_COLUMNS_COSINES_SINES Columns = 3
 )
 
-// Enum value maps for SinusoidalLayout.
+// Enum value maps for Columns.
 var (
-	SinusoidalLayout_name = map[int32]string{
-		0: "SINUSOIDAL_LAYOUT_UNSPECIFIED",
-		1: "SINUSOIDAL_LAYOUT_INTERLEAVED",
-		2: "SINUSOIDAL_LAYOUT_CONCATENATED",
-		3: "SINUSOIDAL_LAYOUT_TENSOR2TENSOR",
+	Columns_name = map[int32]string{
+		0: "COLUMNS_UNSPECIFIED",
+		1: "COLUMNS_INTERLEAVED",
+		2: "COLUMNS_SINES_COSINES",
+		3: "COLUMNS_COSINES_SINES",
 	}
-	SinusoidalLayout_value = map[string]int32{
-		"SINUSOIDAL_LAYOUT_UNSPECIFIED":   0,
-		"SINUSOIDAL_LAYOUT_INTERLEAVED":   1,
-		"SINUSOIDAL_LAYOUT_CONCATENATED":  2,
-		"SINUSOIDAL_LAYOUT_TENSOR2TENSOR": 3,
+	Columns_value = map[string]int32{
+		"COLUMNS_UNSPECIFIED":   0,
+		"COLUMNS_INTERLEAVED":   1,
+		"COLUMNS_SINES_COSINES": 2,
+		"COLUMNS_COSINES_SINES": 3,
 	}
 )
 
-func (x SinusoidalLayout) Enum() *SinusoidalLayout {
-	p := new(SinusoidalLayout)
+func (x Columns) Enum() *Columns {
+	p := new(Columns)
 	*p = x
 	return p
 }
 
-func (x SinusoidalLayout) String() string {
+func (x Columns) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (SinusoidalLayout) Descriptor() protoreflect.EnumDescriptor {
+func (Columns) Descriptor() protoreflect.EnumDescriptor {
 	return file_attnbias_v1_encodings_proto_enumTypes[0].Descriptor()
 }
 
-func (SinusoidalLayout) Type() protoreflect.EnumType {
+func (Columns) Type() protoreflect.EnumType {
 	return &file_attnbias_v1_encodings_proto_enumTypes[0]
 }
 
-func (x SinusoidalLayout) Number() protoreflect.EnumNumber {
+func (x Columns) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use SinusoidalLayout.Descriptor instead.
-func (SinusoidalLayout) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use Columns.Descriptor instead.
+func (Columns) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{0}
+}
+
+// Last column of an odd number of them.
+type OddColumn int32
+
+const (
+	OddColumn_ODD_COLUMN_UNSPECIFIED OddColumn = 0
+	// The sine of one more frequency.
+	OddColumn_ODD_COLUMN_SINE OddColumn = 1
+	// Zero, at the end of the row (tensor2tensor, diffusers).
+	OddColumn_ODD_COLUMN_ZERO OddColumn = 2
+)
+
+// Enum value maps for OddColumn.
+var (
+	OddColumn_name = map[int32]string{
+		0: "ODD_COLUMN_UNSPECIFIED",
+		1: "ODD_COLUMN_SINE",
+		2: "ODD_COLUMN_ZERO",
+	}
+	OddColumn_value = map[string]int32{
+		"ODD_COLUMN_UNSPECIFIED": 0,
+		"ODD_COLUMN_SINE":        1,
+		"ODD_COLUMN_ZERO":        2,
+	}
+)
+
+func (x OddColumn) Enum() *OddColumn {
+	p := new(OddColumn)
+	*p = x
+	return p
+}
+
+func (x OddColumn) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OddColumn) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[1].Descriptor()
+}
+
+func (OddColumn) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[1]
+}
+
+func (x OddColumn) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OddColumn.Descriptor instead.
+func (OddColumn) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{1}
 }
 
 // Rounding of the border of a logarithmic bucket.
@@ -134,11 +181,11 @@ func (x BucketRule) String() string {
 }
 
 func (BucketRule) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[1].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[2].Descriptor()
 }
 
 func (BucketRule) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[1]
+	return &file_attnbias_v1_encodings_proto_enumTypes[2]
 }
 
 func (x BucketRule) Number() protoreflect.EnumNumber {
@@ -147,7 +194,7 @@ func (x BucketRule) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BucketRule.Descriptor instead.
 func (BucketRule) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{1}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{2}
 }
 
 // Multiplicand of an ALiBi slope; i and j are absolute positions.
@@ -195,11 +242,11 @@ func (x AlibiVariant) String() string {
 }
 
 func (AlibiVariant) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[2].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[3].Descriptor()
 }
 
 func (AlibiVariant) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[2]
+	return &file_attnbias_v1_encodings_proto_enumTypes[3]
 }
 
 func (x AlibiVariant) Number() protoreflect.EnumNumber {
@@ -208,7 +255,7 @@ func (x AlibiVariant) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AlibiVariant.Descriptor instead.
 func (AlibiVariant) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{2}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
 }
 
 // Resampling of a table of n positions to m rows.
@@ -254,11 +301,11 @@ func (x Interpolation) String() string {
 }
 
 func (Interpolation) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[3].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[4].Descriptor()
 }
 
 func (Interpolation) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[3]
+	return &file_attnbias_v1_encodings_proto_enumTypes[4]
 }
 
 func (x Interpolation) Number() protoreflect.EnumNumber {
@@ -267,7 +314,7 @@ func (x Interpolation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Interpolation.Descriptor instead.
 func (Interpolation) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
 }
 
 // Columns of a rotary table of n pairs.
@@ -310,11 +357,11 @@ func (x RotaryLayout) String() string {
 }
 
 func (RotaryLayout) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[4].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[5].Descriptor()
 }
 
 func (RotaryLayout) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[4]
+	return &file_attnbias_v1_encodings_proto_enumTypes[5]
 }
 
 func (x RotaryLayout) Number() protoreflect.EnumNumber {
@@ -323,7 +370,7 @@ func (x RotaryLayout) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RotaryLayout.Descriptor instead.
 func (RotaryLayout) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{5}
 }
 
 // Length extensions of rotary embeddings.
@@ -388,11 +435,11 @@ func (x RopeType) String() string {
 }
 
 func (RopeType) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[5].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[6].Descriptor()
 }
 
 func (RopeType) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[5]
+	return &file_attnbias_v1_encodings_proto_enumTypes[6]
 }
 
 func (x RopeType) Number() protoreflect.EnumNumber {
@@ -401,7 +448,7 @@ func (x RopeType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RopeType.Descriptor instead.
 func (RopeType) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{5}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
 }
 
 // Precision of the angle p * inv.
@@ -441,11 +488,11 @@ func (x AnglePrecision) String() string {
 }
 
 func (AnglePrecision) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[6].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[7].Descriptor()
 }
 
 func (AnglePrecision) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[6]
+	return &file_attnbias_v1_encodings_proto_enumTypes[7]
 }
 
 func (x AnglePrecision) Number() protoreflect.EnumNumber {
@@ -454,65 +501,6 @@ func (x AnglePrecision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AnglePrecision.Descriptor instead.
 func (AnglePrecision) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
-}
-
-// Columns of an axis.
-type MultiAxisLayout int32
-
-const (
-	MultiAxisLayout_MULTI_AXIS_LAYOUT_UNSPECIFIED MultiAxisLayout = 0
-	// The sines, then the cosines, of floor(dim / (2 num_axes)) timescales; columns
-	// left over are zero (tensor2tensor's add_timing_signal_nd).
-	MultiAxisLayout_MULTI_AXIS_LAYOUT_TENSOR2TENSOR MultiAxisLayout = 1
-	// `s0 c0 s1 c1 ...` in dim / num_axes columns, with
-	// `w_i = base^(-2i / (dim / num_axes))` (DETR, rows before columns).
-	MultiAxisLayout_MULTI_AXIS_LAYOUT_INTERLEAVED MultiAxisLayout = 2
-	// The same, sines before cosines (RT-DETR, rows before columns; MAE, columns
-	// before rows).
-	MultiAxisLayout_MULTI_AXIS_LAYOUT_CONCATENATED MultiAxisLayout = 3
-)
-
-// Enum value maps for MultiAxisLayout.
-var (
-	MultiAxisLayout_name = map[int32]string{
-		0: "MULTI_AXIS_LAYOUT_UNSPECIFIED",
-		1: "MULTI_AXIS_LAYOUT_TENSOR2TENSOR",
-		2: "MULTI_AXIS_LAYOUT_INTERLEAVED",
-		3: "MULTI_AXIS_LAYOUT_CONCATENATED",
-	}
-	MultiAxisLayout_value = map[string]int32{
-		"MULTI_AXIS_LAYOUT_UNSPECIFIED":   0,
-		"MULTI_AXIS_LAYOUT_TENSOR2TENSOR": 1,
-		"MULTI_AXIS_LAYOUT_INTERLEAVED":   2,
-		"MULTI_AXIS_LAYOUT_CONCATENATED":  3,
-	}
-)
-
-func (x MultiAxisLayout) Enum() *MultiAxisLayout {
-	p := new(MultiAxisLayout)
-	*p = x
-	return p
-}
-
-func (x MultiAxisLayout) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (MultiAxisLayout) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[7].Descriptor()
-}
-
-func (MultiAxisLayout) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[7]
-}
-
-func (x MultiAxisLayout) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use MultiAxisLayout.Descriptor instead.
-func (MultiAxisLayout) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{7}
 }
 
@@ -802,7 +790,6 @@ type TensorSpec struct {
 	//	*TensorSpec_Alibi
 	//	*TensorSpec_LearnedAbsolute
 	//	*TensorSpec_Rotary
-	//	*TensorSpec_MultiAxisSinusoidal
 	//	*TensorSpec_LearnedRelative
 	//	*TensorSpec_Kerple
 	//	*TensorSpec_Sandwich
@@ -936,15 +923,6 @@ func (x *TensorSpec) GetRotary() *Rotary {
 	if x != nil {
 		if x, ok := x.Encoding.(*TensorSpec_Rotary); ok {
 			return x.Rotary
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetMultiAxisSinusoidal() *MultiAxisSinusoidal {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_MultiAxisSinusoidal); ok {
-			return x.MultiAxisSinusoidal
 		}
 	}
 	return nil
@@ -1089,10 +1067,6 @@ type TensorSpec_Rotary struct {
 	Rotary *Rotary `protobuf:"bytes,20,opt,name=rotary,proto3,oneof"`
 }
 
-type TensorSpec_MultiAxisSinusoidal struct {
-	MultiAxisSinusoidal *MultiAxisSinusoidal `protobuf:"bytes,22,opt,name=multi_axis_sinusoidal,json=multiAxisSinusoidal,proto3,oneof"`
-}
-
 type TensorSpec_LearnedRelative struct {
 	LearnedRelative *LearnedRelative `protobuf:"bytes,23,opt,name=learned_relative,json=learnedRelative,proto3,oneof"`
 }
@@ -1143,8 +1117,6 @@ func (*TensorSpec_LearnedAbsolute) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_Rotary) isTensorSpec_Encoding() {}
 
-func (*TensorSpec_MultiAxisSinusoidal) isTensorSpec_Encoding() {}
-
 func (*TensorSpec_LearnedRelative) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_Kerple) isTensorSpec_Encoding() {}
@@ -1167,24 +1139,29 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 
 // Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 //
-// Positions are integers in [-2^40, 2^40]. Correctly rounded, and therefore not
-// the framework's bits. Found in the first Transformer, Marian, fairseq and
-// Whisper.
+// A column pair is the sine and the cosine of `x w`, where w is the frequency of
+// the pair and x the position on its axis. With several axes each has a list of
+// position_ids. Positions are integers in [-2^40, 2^40]. Correctly rounded, and
+// therefore not the framework's bits. Found in the first Transformer, Marian,
+// fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of the table.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// Base of the geometric progression of wavelengths: column pair i turns by
-	// `base^(-2i/dim)` radians per position.
-	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Order of sines and cosines in the row of position p, with
-	// `w_i = base^(-2i/dim)`.
-	Layout SinusoidalLayout `protobuf:"varint,3,opt,name=layout,proto3,enum=attnbias.v1.SinusoidalLayout" json:"layout,omitempty"`
-	// Factor in front of the progression of inverse timescales. A timescale is not
-	// a frequency: a lowest frequency f is `max_timescale = 1 / f`.
-	MinTimescale *float64 `protobuf:"fixed64,4,opt,name=min_timescale,json=minTimescale,proto3,oneof" json:"min_timescale,omitempty"`
-	// Longest timescale, not less than `min_timescale`.
-	MaxTimescale  *float64 `protobuf:"fixed64,5,opt,name=max_timescale,json=maxTimescale,proto3,oneof" json:"max_timescale,omitempty"`
+	// Frequencies of the column pairs, of all axes that have none of their own.
+	Ladder *Ladder `protobuf:"bytes,2,opt,name=ladder,proto3" json:"ladder,omitempty"`
+	// Axes of position. Unset: one, whose x is the position.
+	Axes []*Axis `protobuf:"bytes,3,rep,name=axes,proto3" json:"axes,omitempty"`
+	// Columns of each axis, `dim` in all. Unset: as many for each; with `odd`
+	// `ZERO`, the largest even number.
+	AxisDims []int32 `protobuf:"varint,4,rep,packed,name=axis_dims,json=axisDims,proto3" json:"axis_dims,omitempty"`
+	// Order of sines and cosines in the columns of an axis.
+	Columns Columns `protobuf:"varint,5,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
+	// Takes all axes together: the sines of all axes, then the cosines of all, or
+	// the other way round (timm).
+	AcrossAxes bool `protobuf:"varint,6,opt,name=across_axes,json=acrossAxes,proto3" json:"across_axes,omitempty"`
+	// Last column of an axis with an odd number of them.
+	Odd           OddColumn `protobuf:"varint,7,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1226,32 +1203,46 @@ func (x *Sinusoidal) GetDim() int32 {
 	return 0
 }
 
-func (x *Sinusoidal) GetBase() float64 {
-	if x != nil && x.Base != nil {
-		return *x.Base
-	}
-	return 0
-}
-
-func (x *Sinusoidal) GetLayout() SinusoidalLayout {
+func (x *Sinusoidal) GetLadder() *Ladder {
 	if x != nil {
-		return x.Layout
+		return x.Ladder
 	}
-	return SinusoidalLayout_SINUSOIDAL_LAYOUT_UNSPECIFIED
+	return nil
 }
 
-func (x *Sinusoidal) GetMinTimescale() float64 {
-	if x != nil && x.MinTimescale != nil {
-		return *x.MinTimescale
+func (x *Sinusoidal) GetAxes() []*Axis {
+	if x != nil {
+		return x.Axes
 	}
-	return 0
+	return nil
 }
 
-func (x *Sinusoidal) GetMaxTimescale() float64 {
-	if x != nil && x.MaxTimescale != nil {
-		return *x.MaxTimescale
+func (x *Sinusoidal) GetAxisDims() []int32 {
+	if x != nil {
+		return x.AxisDims
 	}
-	return 0
+	return nil
+}
+
+func (x *Sinusoidal) GetColumns() Columns {
+	if x != nil {
+		return x.Columns
+	}
+	return Columns_COLUMNS_UNSPECIFIED
+}
+
+func (x *Sinusoidal) GetAcrossAxes() bool {
+	if x != nil {
+		return x.AcrossAxes
+	}
+	return false
+}
+
+func (x *Sinusoidal) GetOdd() OddColumn {
+	if x != nil {
+		return x.Odd
+	}
+	return OddColumn_ODD_COLUMN_UNSPECIFIED
 }
 
 // One axis of position.
@@ -1260,10 +1251,9 @@ func (x *Sinusoidal) GetMaxTimescale() float64 {
 // over the real numbers.
 type Axis struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Factor of a position; not 0.
+	// Factor of a position, whose magnitude is at least 1e-12.
 	Scale *float64 `protobuf:"fixed64,1,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
-	// Added to every position, a multiple of 2^-62. Positions are as far as
-	// `p + offset` is an integer of at most 2^62 times a power of two.
+	// Added to every position: 0, or at least 1e-30 in magnitude.
 	Offset *float64 `protobuf:"fixed64,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
 	// Length of the axis, if positions are fractions of it.
 	Length *float64 `protobuf:"fixed64,3,opt,name=length,proto3,oneof" json:"length,omitempty"`
@@ -1341,7 +1331,9 @@ func (x *Axis) GetLadder() *Ladder {
 	return nil
 }
 
-// Frequencies of n column pairs, in radians per unit of x; k counts from 0.
+// Frequencies of n column pairs, in radians per unit of x.
+//
+// They are numbered by k from 0.
 type Ladder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -1423,7 +1415,8 @@ type isLadder_Kind interface {
 }
 
 type Ladder_Base struct {
-	// Base of a geometric progression: `base^(-k/n)`.
+	// Base of a geometric progression: `base^(-k/n)`, where a sine without its
+	// cosine counts as half a pair.
 	Base float64 `protobuf:"fixed64,1,opt,name=base,proto3,oneof"`
 }
 
@@ -1443,7 +1436,7 @@ func (*Ladder_Timescales) isLadder_Kind() {}
 
 func (*Ladder_Frequencies) isLadder_Kind() {}
 
-// Both ends of a geometric progression.
+// Ends of a geometric progression.
 //
 // Frequency k is `min (max/min)^(-k / m)`, where m is n - 1 and at least 1.
 type Timescales struct {
@@ -2114,139 +2107,6 @@ func (x *Decay) GetGamma() float64 {
 	return 0
 }
 
-// Sinusoids of positions in several dimensions (images: Carion et al. 2020).
-//
-// Each axis has a list of position_ids. Correctly rounded, and therefore not
-// the framework's bits. Found in DETR, Mask2Former, SAM 2, RT-DETR and MAE.
-type MultiAxisSinusoidal struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Columns, at least two per axis.
-	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// Axes of position.
-	NumAxes int32 `protobuf:"varint,2,opt,name=num_axes,json=numAxes,proto3" json:"num_axes,omitempty"`
-	// Columns of an axis, and their frequencies.
-	Layout MultiAxisLayout `protobuf:"varint,3,opt,name=layout,proto3,enum=attnbias.v1.MultiAxisLayout" json:"layout,omitempty"`
-	// Base of the progression of an axis.
-	Base *float64 `protobuf:"fixed64,4,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Factor in front of the progression of inverse timescales, as in Sinusoidal.
-	MinTimescale *float64 `protobuf:"fixed64,5,opt,name=min_timescale,json=minTimescale,proto3,oneof" json:"min_timescale,omitempty"`
-	// Longest timescale, not less than `min_timescale`.
-	MaxTimescale *float64 `protobuf:"fixed64,6,opt,name=max_timescale,json=maxTimescale,proto3,oneof" json:"max_timescale,omitempty"`
-	// Length of each axis, if positions are fractions of it (DETR): position p of
-	// an axis of length L counts as `(p + axis_offset) / (L + axis_eps) *
-	// axis_scale`, and the request's positions are in [-2^38, 2^38]. Empty: p
-	// counts as p.
-	AxisLengths []int64 `protobuf:"varint,7,rep,packed,name=axis_lengths,json=axisLengths,proto3" json:"axis_lengths,omitempty"`
-	// Factor of a fraction. The default is the double nearest to 2 pi.
-	AxisScale *float64 `protobuf:"fixed64,8,opt,name=axis_scale,json=axisScale,proto3,oneof" json:"axis_scale,omitempty"`
-	// Added to the length of an axis.
-	AxisEps *float64 `protobuf:"fixed64,9,opt,name=axis_eps,json=axisEps,proto3,oneof" json:"axis_eps,omitempty"`
-	// Added to positions, a multiple of 1/2: -1/2 in Deformable DETR.
-	AxisOffset    *float64 `protobuf:"fixed64,10,opt,name=axis_offset,json=axisOffset,proto3,oneof" json:"axis_offset,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *MultiAxisSinusoidal) Reset() {
-	*x = MultiAxisSinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *MultiAxisSinusoidal) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*MultiAxisSinusoidal) ProtoMessage() {}
-
-func (x *MultiAxisSinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use MultiAxisSinusoidal.ProtoReflect.Descriptor instead.
-func (*MultiAxisSinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
-}
-
-func (x *MultiAxisSinusoidal) GetDim() int32 {
-	if x != nil {
-		return x.Dim
-	}
-	return 0
-}
-
-func (x *MultiAxisSinusoidal) GetNumAxes() int32 {
-	if x != nil {
-		return x.NumAxes
-	}
-	return 0
-}
-
-func (x *MultiAxisSinusoidal) GetLayout() MultiAxisLayout {
-	if x != nil {
-		return x.Layout
-	}
-	return MultiAxisLayout_MULTI_AXIS_LAYOUT_UNSPECIFIED
-}
-
-func (x *MultiAxisSinusoidal) GetBase() float64 {
-	if x != nil && x.Base != nil {
-		return *x.Base
-	}
-	return 0
-}
-
-func (x *MultiAxisSinusoidal) GetMinTimescale() float64 {
-	if x != nil && x.MinTimescale != nil {
-		return *x.MinTimescale
-	}
-	return 0
-}
-
-func (x *MultiAxisSinusoidal) GetMaxTimescale() float64 {
-	if x != nil && x.MaxTimescale != nil {
-		return *x.MaxTimescale
-	}
-	return 0
-}
-
-func (x *MultiAxisSinusoidal) GetAxisLengths() []int64 {
-	if x != nil {
-		return x.AxisLengths
-	}
-	return nil
-}
-
-func (x *MultiAxisSinusoidal) GetAxisScale() float64 {
-	if x != nil && x.AxisScale != nil {
-		return *x.AxisScale
-	}
-	return 0
-}
-
-func (x *MultiAxisSinusoidal) GetAxisEps() float64 {
-	if x != nil && x.AxisEps != nil {
-		return *x.AxisEps
-	}
-	return 0
-}
-
-func (x *MultiAxisSinusoidal) GetAxisOffset() float64 {
-	if x != nil && x.AxisOffset != nil {
-		return *x.AxisOffset
-	}
-	return 0
-}
-
 // A learned scalar or vector for every relative position (Shaw et al. 2018).
 //
 // `bias[h, i, j] = scalars[row, h]`, or `vector[i, j] = vectors[row]`. The row
@@ -2280,7 +2140,7 @@ type LearnedRelative struct {
 
 func (x *LearnedRelative) Reset() {
 	*x = LearnedRelative{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2152,7 @@ func (x *LearnedRelative) String() string {
 func (*LearnedRelative) ProtoMessage() {}
 
 func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2165,7 @@ func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearnedRelative.ProtoReflect.Descriptor instead.
 func (*LearnedRelative) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LearnedRelative) GetRows() isLearnedRelative_Rows {
@@ -2413,7 +2273,7 @@ type Kerple struct {
 
 func (x *Kerple) Reset() {
 	*x = Kerple{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2285,7 @@ func (x *Kerple) String() string {
 func (*Kerple) ProtoMessage() {}
 
 func (x *Kerple) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2298,7 @@ func (x *Kerple) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kerple.ProtoReflect.Descriptor instead.
 func (*Kerple) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Kerple) GetKernel() KerpleKernel {
@@ -2487,7 +2347,7 @@ type Sandwich struct {
 
 func (x *Sandwich) Reset() {
 	*x = Sandwich{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2359,7 @@ func (x *Sandwich) String() string {
 func (*Sandwich) ProtoMessage() {}
 
 func (x *Sandwich) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2372,7 @@ func (x *Sandwich) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sandwich.ProtoReflect.Descriptor instead.
 func (*Sandwich) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Sandwich) GetNumHeads() int32 {
@@ -2567,7 +2427,7 @@ type Fire struct {
 
 func (x *Fire) Reset() {
 	*x = Fire{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2439,7 @@ func (x *Fire) String() string {
 func (*Fire) ProtoMessage() {}
 
 func (x *Fire) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2452,7 @@ func (x *Fire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fire.ProtoReflect.Descriptor instead.
 func (*Fire) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Fire) GetNumHeads() int32 {
@@ -2670,7 +2530,7 @@ type DynamicPositionBias struct {
 
 func (x *DynamicPositionBias) Reset() {
 	*x = DynamicPositionBias{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2682,7 +2542,7 @@ func (x *DynamicPositionBias) String() string {
 func (*DynamicPositionBias) ProtoMessage() {}
 
 func (x *DynamicPositionBias) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2695,7 +2555,7 @@ func (x *DynamicPositionBias) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DynamicPositionBias.ProtoReflect.Descriptor instead.
 func (*DynamicPositionBias) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DynamicPositionBias) GetNumHeads() int32 {
@@ -2736,7 +2596,7 @@ type PositionMlpLayer struct {
 
 func (x *PositionMlpLayer) Reset() {
 	*x = PositionMlpLayer{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2608,7 @@ func (x *PositionMlpLayer) String() string {
 func (*PositionMlpLayer) ProtoMessage() {}
 
 func (x *PositionMlpLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2621,7 @@ func (x *PositionMlpLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PositionMlpLayer.ProtoReflect.Descriptor instead.
 func (*PositionMlpLayer) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PositionMlpLayer) GetWeight() *TableRef {
@@ -2815,7 +2675,7 @@ type Deberta struct {
 
 func (x *Deberta) Reset() {
 	*x = Deberta{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2827,7 +2687,7 @@ func (x *Deberta) String() string {
 func (*Deberta) ProtoMessage() {}
 
 func (x *Deberta) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2840,7 +2700,7 @@ func (x *Deberta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deberta.ProtoReflect.Descriptor instead.
 func (*Deberta) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Deberta) GetBucketSize() int32 {
@@ -2881,41 +2741,39 @@ func (x *Deberta) GetBucketRule() BucketRule {
 // Sinusoids of relative positions (Dai et al. 2019).
 //
 // The vector of query i and key j is the row of Sinusoidal at position i - j,
-// or at j - i or |i - j|, by `sign` and `symmetric`. Correctly rounded, and therefore not the
-// framework's bits. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer
+// or at j - i or |i - j|, by `sign` and `symmetric`. Correctly rounded, and
+// therefore not the framework's bits. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer
 // and Parakeet.
 type RelativeSinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of a vector: the model's d_model.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// Base of the progression, as in Sinusoidal.
-	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Order of sines and cosines in a vector, as in Sinusoidal.
-	Layout SinusoidalLayout `protobuf:"varint,3,opt,name=layout,proto3,enum=attnbias.v1.SinusoidalLayout" json:"layout,omitempty"`
-	// Factor in front of the progression of inverse timescales, as in Sinusoidal.
-	MinTimescale *float64 `protobuf:"fixed64,4,opt,name=min_timescale,json=minTimescale,proto3,oneof" json:"min_timescale,omitempty"`
-	// Longest timescale, not less than `min_timescale`.
-	MaxTimescale *float64 `protobuf:"fixed64,5,opt,name=max_timescale,json=maxTimescale,proto3,oneof" json:"max_timescale,omitempty"`
+	// Frequencies of the column pairs, as in Sinusoidal.
+	Ladder *Ladder `protobuf:"bytes,2,opt,name=ladder,proto3" json:"ladder,omitempty"`
+	// Order of sines and cosines in a vector.
+	Columns Columns `protobuf:"varint,3,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
+	// Last column of an odd `dim`.
+	Odd OddColumn `protobuf:"varint,4,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
 	// Sign of the position whose row a pair has.
-	Sign RelativeSign `protobuf:"varint,6,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
+	Sign RelativeSign `protobuf:"varint,5,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Uses |i - j| (SpeechBrain's RelPosEncXL).
-	Symmetric bool `protobuf:"varint,7,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
+	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	// Largest i - j with a vector of its own; keys farther left share that vector.
 	// Unset: no limit.
-	Left *int64 `protobuf:"varint,8,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	Left *int64 `protobuf:"varint,7,opt,name=left,proto3,oneof" json:"left,omitempty"`
 	// Largest j - i with a vector of its own; keys farther right share that vector.
 	// Unset: no limit.
-	Right *int64 `protobuf:"varint,9,opt,name=right,proto3,oneof" json:"right,omitempty"`
+	Right *int64 `protobuf:"varint,8,opt,name=right,proto3,oneof" json:"right,omitempty"`
 	// Sets the vectors of keys to the right of the query, which a decoder masks,
 	// to zero.
-	Causal        bool `protobuf:"varint,10,opt,name=causal,proto3" json:"causal,omitempty"`
+	Causal        bool `protobuf:"varint,9,opt,name=causal,proto3" json:"causal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RelativeSinusoidal) Reset() {
 	*x = RelativeSinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2927,7 +2785,7 @@ func (x *RelativeSinusoidal) String() string {
 func (*RelativeSinusoidal) ProtoMessage() {}
 
 func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2940,7 +2798,7 @@ func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelativeSinusoidal.ProtoReflect.Descriptor instead.
 func (*RelativeSinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RelativeSinusoidal) GetDim() int32 {
@@ -2950,32 +2808,25 @@ func (x *RelativeSinusoidal) GetDim() int32 {
 	return 0
 }
 
-func (x *RelativeSinusoidal) GetBase() float64 {
-	if x != nil && x.Base != nil {
-		return *x.Base
-	}
-	return 0
-}
-
-func (x *RelativeSinusoidal) GetLayout() SinusoidalLayout {
+func (x *RelativeSinusoidal) GetLadder() *Ladder {
 	if x != nil {
-		return x.Layout
+		return x.Ladder
 	}
-	return SinusoidalLayout_SINUSOIDAL_LAYOUT_UNSPECIFIED
+	return nil
 }
 
-func (x *RelativeSinusoidal) GetMinTimescale() float64 {
-	if x != nil && x.MinTimescale != nil {
-		return *x.MinTimescale
+func (x *RelativeSinusoidal) GetColumns() Columns {
+	if x != nil {
+		return x.Columns
 	}
-	return 0
+	return Columns_COLUMNS_UNSPECIFIED
 }
 
-func (x *RelativeSinusoidal) GetMaxTimescale() float64 {
-	if x != nil && x.MaxTimescale != nil {
-		return *x.MaxTimescale
+func (x *RelativeSinusoidal) GetOdd() OddColumn {
+	if x != nil {
+		return x.Odd
 	}
-	return 0
+	return OddColumn_ODD_COLUMN_UNSPECIFIED
 }
 
 func (x *RelativeSinusoidal) GetSign() RelativeSign {
@@ -3046,7 +2897,7 @@ type GridRelative struct {
 
 func (x *GridRelative) Reset() {
 	*x = GridRelative{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +2909,7 @@ func (x *GridRelative) String() string {
 func (*GridRelative) ProtoMessage() {}
 
 func (x *GridRelative) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +2922,7 @@ func (x *GridRelative) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GridRelative.ProtoReflect.Descriptor instead.
 func (*GridRelative) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GridRelative) GetWindow() []int32 {
@@ -3149,7 +3000,7 @@ type SwinV2 struct {
 
 func (x *SwinV2) Reset() {
 	*x = SwinV2{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3012,7 @@ func (x *SwinV2) String() string {
 func (*SwinV2) ProtoMessage() {}
 
 func (x *SwinV2) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3025,7 @@ func (x *SwinV2) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwinV2.ProtoReflect.Descriptor instead.
 func (*SwinV2) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SwinV2) GetWindowHeight() int32 {
@@ -3278,7 +3129,7 @@ type Tupe struct {
 
 func (x *Tupe) Reset() {
 	*x = Tupe{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3141,7 @@ func (x *Tupe) String() string {
 func (*Tupe) ProtoMessage() {}
 
 func (x *Tupe) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +3154,7 @@ func (x *Tupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tupe.ProtoReflect.Descriptor instead.
 func (*Tupe) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{21}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Tupe) GetNumHeads() int32 {
@@ -3408,7 +3259,7 @@ var File_attnbias_v1_encodings_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\n" +
-	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\x8c\t\n" +
+	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xb4\b\n" +
 	"\n" +
 	"TensorSpec\x120\n" +
 	"\x05table\x18\x01 \x01(\v2\x18.attnbias.v1.TableExtentH\x00R\x05table\x12-\n" +
@@ -3421,8 +3272,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x02t5\x18\x11 \x01(\v2\x0f.attnbias.v1.T5H\x01R\x02t5\x12*\n" +
 	"\x05alibi\x18\x12 \x01(\v2\x12.attnbias.v1.AlibiH\x01R\x05alibi\x12I\n" +
 	"\x10learned_absolute\x18\x13 \x01(\v2\x1c.attnbias.v1.LearnedAbsoluteH\x01R\x0flearnedAbsolute\x12-\n" +
-	"\x06rotary\x18\x14 \x01(\v2\x13.attnbias.v1.RotaryH\x01R\x06rotary\x12V\n" +
-	"\x15multi_axis_sinusoidal\x18\x16 \x01(\v2 .attnbias.v1.MultiAxisSinusoidalH\x01R\x13multiAxisSinusoidal\x12I\n" +
+	"\x06rotary\x18\x14 \x01(\v2\x13.attnbias.v1.RotaryH\x01R\x06rotary\x12I\n" +
 	"\x10learned_relative\x18\x17 \x01(\v2\x1c.attnbias.v1.LearnedRelativeH\x01R\x0flearnedRelative\x12-\n" +
 	"\x06kerple\x18\x18 \x01(\v2\x13.attnbias.v1.KerpleH\x01R\x06kerple\x123\n" +
 	"\bsandwich\x18\x19 \x01(\v2\x15.attnbias.v1.SandwichH\x01R\bsandwich\x12'\n" +
@@ -3435,21 +3285,21 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x04tupe\x18% \x01(\v2\x11.attnbias.v1.TupeH\x01R\x04tupeB\b\n" +
 	"\x06extentB\n" +
 	"\n" +
-	"\bencoding\"\xd8\x03\n" +
+	"\bencoding\"\xa1\x03\n" +
 	"\n" +
 	"Sinusoidal\x12*\n" +
-	"\x03dim\x18\x01 \x01(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@x\x01R\x03dim\x126\n" +
-	"\x04base\x18\x02 \x01(\x01B\x1d\xa2\xbb\x18\x19\n" +
-	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCH\x00R\x04base\x88\x01\x01\x12Z\n" +
-	"\x06layout\x18\x03 \x01(\x0e2\x1d.attnbias.v1.SinusoidalLayoutB#\xa2\xbb\x18\x1f\n" +
-	"\x1dSINUSOIDAL_LAYOUT_INTERLEAVEDR\x06layout\x12d\n" +
-	"\rmin_timescale\x18\x04 \x01(\x01B:\xa2\xbb\x186\n" +
-	"\x011\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x80\x84.AR\x1fa timescale and not a frequencyH\x01R\fminTimescale\x88\x01\x01\x12h\n" +
-	"\rmax_timescale\x18\x05 \x01(\x01B>\xa2\xbb\x18:\n" +
-	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCR\x1fa timescale and not a frequencyH\x02R\fmaxTimescale\x88\x01\x01:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\a\n" +
-	"\x05_baseB\x10\n" +
-	"\x0e_min_timescaleB\x10\n" +
-	"\x0e_max_timescale\"\xb3\x02\n" +
+	"\x03dim\x18\x01 \x01(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@x\x01R\x03dim\x125\n" +
+	"\x06ladder\x18\x02 \x01(\v2\x13.attnbias.v1.LadderB\b\xa2\xbb\x18\x04\n" +
+	"\x02{}R\x06ladder\x12-\n" +
+	"\x04axes\x18\x03 \x03(\v2\x11.attnbias.v1.AxisB\x06\xa2\xbb\x18\x02@\x04R\x04axes\x129\n" +
+	"\taxis_dims\x18\x04 \x03(\x05B\x1c\xa2\xbb\x18\x18\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@b\x04axesR\baxisDims\x12I\n" +
+	"\acolumns\x18\x05 \x01(\x0e2\x14.attnbias.v1.ColumnsB\x19\xa2\xbb\x18\x15\n" +
+	"\x13COLUMNS_INTERLEAVEDR\acolumns\x12+\n" +
+	"\vacross_axes\x18\x06 \x01(\bB\n" +
+	"\xa2\xbb\x18\x06b\x04axesR\n" +
+	"acrossAxes\x12?\n" +
+	"\x03odd\x18\a \x01(\x0e2\x16.attnbias.v1.OddColumnB\x15\xa2\xbb\x18\x11\n" +
+	"\x0fODD_COLUMN_SINER\x03odd:\r\xaa\xbb\x18\x05tableȻ\x18\x01\"\xb3\x02\n" +
 	"\x04Axis\x124\n" +
 	"\x05scale\x18\x01 \x01(\x01B\x19\xa2\xbb\x18\x15\n" +
 	"\x011\x19\x00\x00\x00\x00\x80\x84.\xc1!\x00\x00\x00\x00\x80\x84.AH\x00R\x05scale\x88\x01\x01\x126\n" +
@@ -3590,33 +3440,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x030.4!\x00\x00\x00\x00\x80\x84.A)\x00\x00\x00\x00\x00\x00\x00\x00H\x02R\x05gamma\x88\x01\x01B\t\n" +
 	"\a_centerB\r\n" +
 	"\v_scale_baseB\b\n" +
-	"\x06_gamma\"\xcd\x06\n" +
-	"\x13MultiAxisSinusoidal\x12*\n" +
-	"\x03dim\x18\x01 \x01(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@x\x01R\x03dim\x121\n" +
-	"\bnum_axes\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\x10@R\anumAxes\x124\n" +
-	"\x06layout\x18\x03 \x01(\x0e2\x1c.attnbias.v1.MultiAxisLayoutR\x06layout\x126\n" +
-	"\x04base\x18\x04 \x01(\x01B\x1d\xa2\xbb\x18\x19\n" +
-	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCH\x00R\x04base\x88\x01\x01\x12d\n" +
-	"\rmin_timescale\x18\x05 \x01(\x01B:\xa2\xbb\x186\n" +
-	"\x011\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x80\x84.AR\x1fa timescale and not a frequencyH\x01R\fminTimescale\x88\x01\x01\x12h\n" +
-	"\rmax_timescale\x18\x06 \x01(\x01B>\xa2\xbb\x18:\n" +
-	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCR\x1fa timescale and not a frequencyH\x02R\fmaxTimescale\x88\x01\x01\x129\n" +
-	"\faxis_lengths\x18\a \x03(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xd0AR\vaxisLengths\x12[\n" +
-	"\n" +
-	"axis_scale\x18\b \x01(\x01B7\xa2\xbb\x183\n" +
-	"\x116.283185307179586\x19\xfc\xa9\xf1\xd2MbP?!\x00\x00\x00\x00\x00@\x8f@b\faxis_lengthsH\x03R\taxisScale\x88\x01\x01\x12J\n" +
-	"\baxis_eps\x18\t \x01(\x01B*\xa2\xbb\x18&\n" +
-	"\x041e-6\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x00\x00\x00\x00\xf0?b\faxis_lengthsH\x04R\aaxisEps\x88\x01\x01\x12M\n" +
-	"\vaxis_offset\x18\n" +
-	" \x01(\x01B'\xa2\xbb\x18#\n" +
-	"\x010\x19\x00\x00\x00\x00\x80\x84.\xc1!\x00\x00\x00\x00\x80\x84.Ab\faxis_lengthsH\x05R\n" +
-	"axisOffset\x88\x01\x01:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\a\n" +
-	"\x05_baseB\x10\n" +
-	"\x0e_min_timescaleB\x10\n" +
-	"\x0e_max_timescaleB\r\n" +
-	"\v_axis_scaleB\v\n" +
-	"\t_axis_epsB\x0e\n" +
-	"\f_axis_offset\"\xeb\x04\n" +
+	"\x06_gamma\"\xeb\x04\n" +
 	"\x0fLearnedRelative\x12[\n" +
 	"\ascalars\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB(\xa2\xbb\x18$J left + right + 1, num_heads or 1p\x01H\x00R\ascalars\x12R\n" +
 	"\avectors\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB\x1f\xa2\xbb\x18\x1bJ\x15left + right + 1, dimp\x01x\x01H\x00R\avectors\x12G\n" +
@@ -3686,29 +3510,23 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x11BUCKET_RULE_EXACTb\vbucket_sizeR\n" +
 	"bucketRule:\x10\xaa\xbb\x18\x04pairȻ\x18\x02\xe8\xbb\x18\x01B\x0e\n" +
 	"\f_bucket_sizeB\x0f\n" +
-	"\r_max_position\"\xf7\x05\n" +
+	"\r_max_position\"\xa9\x04\n" +
 	"\x12RelativeSinusoidal\x12*\n" +
-	"\x03dim\x18\x01 \x01(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@x\x01R\x03dim\x126\n" +
-	"\x04base\x18\x02 \x01(\x01B\x1d\xa2\xbb\x18\x19\n" +
-	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCH\x00R\x04base\x88\x01\x01\x12Z\n" +
-	"\x06layout\x18\x03 \x01(\x0e2\x1d.attnbias.v1.SinusoidalLayoutB#\xa2\xbb\x18\x1f\n" +
-	"\x1dSINUSOIDAL_LAYOUT_INTERLEAVEDR\x06layout\x12d\n" +
-	"\rmin_timescale\x18\x04 \x01(\x01B:\xa2\xbb\x186\n" +
-	"\x011\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x80\x84.AR\x1fa timescale and not a frequencyH\x01R\fminTimescale\x88\x01\x01\x12h\n" +
-	"\rmax_timescale\x18\x05 \x01(\x01B>\xa2\xbb\x18:\n" +
-	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCR\x1fa timescale and not a frequencyH\x02R\fmaxTimescale\x88\x01\x01\x12]\n" +
-	"\x04sign\x18\x06 \x01(\x0e2\x19.attnbias.v1.RelativeSignB.\xa2\xbb\x18*\n" +
+	"\x03dim\x18\x01 \x01(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@x\x01R\x03dim\x125\n" +
+	"\x06ladder\x18\x02 \x01(\v2\x13.attnbias.v1.LadderB\b\xa2\xbb\x18\x04\n" +
+	"\x02{}R\x06ladder\x12I\n" +
+	"\acolumns\x18\x03 \x01(\x0e2\x14.attnbias.v1.ColumnsB\x19\xa2\xbb\x18\x15\n" +
+	"\x13COLUMNS_INTERLEAVEDR\acolumns\x12?\n" +
+	"\x03odd\x18\x04 \x01(\x0e2\x16.attnbias.v1.OddColumnB\x15\xa2\xbb\x18\x11\n" +
+	"\x0fODD_COLUMN_SINER\x03odd\x12]\n" +
+	"\x04sign\x18\x05 \x01(\x0e2\x19.attnbias.v1.RelativeSignB.\xa2\xbb\x18*\n" +
 	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEYj\tsymmetricR\x04sign\x12\x1c\n" +
-	"\tsymmetric\x18\a \x01(\bR\tsymmetric\x121\n" +
-	"\x04left\x18\b \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBH\x03R\x04left\x88\x01\x01\x12;\n" +
-	"\x05right\x18\t \x01(\x03B \xa2\xbb\x18\x1c\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBj\x06causalH\x04R\x05right\x88\x01\x01\x12\x16\n" +
-	"\x06causal\x18\n" +
-	" \x01(\bR\x06causal:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
-	"\x05_baseB\x10\n" +
-	"\x0e_min_timescaleB\x10\n" +
-	"\x0e_max_timescaleB\a\n" +
+	"\tsymmetric\x18\x06 \x01(\bR\tsymmetric\x121\n" +
+	"\x04left\x18\a \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
+	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBH\x00R\x04left\x88\x01\x01\x12;\n" +
+	"\x05right\x18\b \x01(\x03B \xa2\xbb\x18\x1c\n" +
+	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBj\x06causalH\x01R\x05right\x88\x01\x01\x12\x16\n" +
+	"\x06causal\x18\t \x01(\bR\x06causal:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
 	"\x05_leftB\b\n" +
 	"\x06_right\"\xf9\x02\n" +
 	"\fGridRelative\x120\n" +
@@ -3762,12 +3580,16 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\f_num_bucketsB\x0f\n" +
 	"\r_max_distanceB\v\n" +
 	"\t_norm_epsB\x11\n" +
-	"\x0f_position_scale*\xd9\x01\n" +
-	"\x10SinusoidalLayout\x12!\n" +
-	"\x1dSINUSOIDAL_LAYOUT_UNSPECIFIED\x10\x00\x12+\n" +
-	"\x1dSINUSOIDAL_LAYOUT_INTERLEAVED\x10\x01\x1a\b\xba\xbb\x18\x04base\x12,\n" +
-	"\x1eSINUSOIDAL_LAYOUT_CONCATENATED\x10\x02\x1a\b\xba\xbb\x18\x04base\x12G\n" +
-	"\x1fSINUSOIDAL_LAYOUT_TENSOR2TENSOR\x10\x03\x1a\"\xba\xbb\x18\rmin_timescale\xba\xbb\x18\rmax_timescale*]\n" +
+	"\x0f_position_scale*\x93\x01\n" +
+	"\aColumns\x12\x17\n" +
+	"\x13COLUMNS_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13COLUMNS_INTERLEAVED\x10\x01\x12*\n" +
+	"\x15COLUMNS_SINES_COSINES\x10\x02\x1a\x0f\xba\xbb\x18\vacross_axes\x12*\n" +
+	"\x15COLUMNS_COSINES_SINES\x10\x03\x1a\x0f\xba\xbb\x18\vacross_axes*Q\n" +
+	"\tOddColumn\x12\x1a\n" +
+	"\x16ODD_COLUMN_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fODD_COLUMN_SINE\x10\x01\x12\x13\n" +
+	"\x0fODD_COLUMN_ZERO\x10\x02*]\n" +
 	"\n" +
 	"BucketRule\x12\x1b\n" +
 	"\x17BUCKET_RULE_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -3805,12 +3627,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0eAnglePrecision\x12\x1f\n" +
 	"\x1bANGLE_PRECISION_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ANGLE_PRECISION_EXACT\x10\x01\x12\x1b\n" +
-	"\x17ANGLE_PRECISION_FLOAT32\x10\x02*\xd8\x01\n" +
-	"\x0fMultiAxisLayout\x12!\n" +
-	"\x1dMULTI_AXIS_LAYOUT_UNSPECIFIED\x10\x00\x12G\n" +
-	"\x1fMULTI_AXIS_LAYOUT_TENSOR2TENSOR\x10\x01\x1a\"\xba\xbb\x18\rmin_timescale\xba\xbb\x18\rmax_timescale\x12+\n" +
-	"\x1dMULTI_AXIS_LAYOUT_INTERLEAVED\x10\x02\x1a\b\xba\xbb\x18\x04base\x12,\n" +
-	"\x1eMULTI_AXIS_LAYOUT_CONCATENATED\x10\x03\x1a\b\xba\xbb\x18\x04base*[\n" +
+	"\x17ANGLE_PRECISION_FLOAT32\x10\x02*[\n" +
 	"\vBeyondReach\x12\x1c\n" +
 	"\x18BEYOND_REACH_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11BEYOND_REACH_CLIP\x10\x01\x12\x17\n" +
@@ -3846,16 +3663,16 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 }
 
 var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
-	(SinusoidalLayout)(0),       // 0: attnbias.v1.SinusoidalLayout
-	(BucketRule)(0),             // 1: attnbias.v1.BucketRule
-	(AlibiVariant)(0),           // 2: attnbias.v1.AlibiVariant
-	(Interpolation)(0),          // 3: attnbias.v1.Interpolation
-	(RotaryLayout)(0),           // 4: attnbias.v1.RotaryLayout
-	(RopeType)(0),               // 5: attnbias.v1.RopeType
-	(AnglePrecision)(0),         // 6: attnbias.v1.AnglePrecision
-	(MultiAxisLayout)(0),        // 7: attnbias.v1.MultiAxisLayout
+	(Columns)(0),                // 0: attnbias.v1.Columns
+	(OddColumn)(0),              // 1: attnbias.v1.OddColumn
+	(BucketRule)(0),             // 2: attnbias.v1.BucketRule
+	(AlibiVariant)(0),           // 3: attnbias.v1.AlibiVariant
+	(Interpolation)(0),          // 4: attnbias.v1.Interpolation
+	(RotaryLayout)(0),           // 5: attnbias.v1.RotaryLayout
+	(RopeType)(0),               // 6: attnbias.v1.RopeType
+	(AnglePrecision)(0),         // 7: attnbias.v1.AnglePrecision
 	(BeyondReach)(0),            // 8: attnbias.v1.BeyondReach
 	(RelativeSign)(0),           // 9: attnbias.v1.RelativeSign
 	(KerpleKernel)(0),           // 10: attnbias.v1.KerpleKernel
@@ -3871,98 +3688,100 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(*LearnedAbsolute)(nil),     // 20: attnbias.v1.LearnedAbsolute
 	(*Rotary)(nil),              // 21: attnbias.v1.Rotary
 	(*Decay)(nil),               // 22: attnbias.v1.Decay
-	(*MultiAxisSinusoidal)(nil), // 23: attnbias.v1.MultiAxisSinusoidal
-	(*LearnedRelative)(nil),     // 24: attnbias.v1.LearnedRelative
-	(*Kerple)(nil),              // 25: attnbias.v1.Kerple
-	(*Sandwich)(nil),            // 26: attnbias.v1.Sandwich
-	(*Fire)(nil),                // 27: attnbias.v1.Fire
-	(*DynamicPositionBias)(nil), // 28: attnbias.v1.DynamicPositionBias
-	(*PositionMlpLayer)(nil),    // 29: attnbias.v1.PositionMlpLayer
-	(*Deberta)(nil),             // 30: attnbias.v1.Deberta
-	(*RelativeSinusoidal)(nil),  // 31: attnbias.v1.RelativeSinusoidal
-	(*GridRelative)(nil),        // 32: attnbias.v1.GridRelative
-	(*SwinV2)(nil),              // 33: attnbias.v1.SwinV2
-	(*Tupe)(nil),                // 34: attnbias.v1.Tupe
-	(*TableExtent)(nil),         // 35: attnbias.v1.TableExtent
-	(*PairExtent)(nil),          // 36: attnbias.v1.PairExtent
-	(*GridExtent)(nil),          // 37: attnbias.v1.GridExtent
-	(*Output)(nil),              // 38: attnbias.v1.Output
-	(*DoubleList)(nil),          // 39: attnbias.v1.DoubleList
-	(*TableRef)(nil),            // 40: attnbias.v1.TableRef
+	(*LearnedRelative)(nil),     // 23: attnbias.v1.LearnedRelative
+	(*Kerple)(nil),              // 24: attnbias.v1.Kerple
+	(*Sandwich)(nil),            // 25: attnbias.v1.Sandwich
+	(*Fire)(nil),                // 26: attnbias.v1.Fire
+	(*DynamicPositionBias)(nil), // 27: attnbias.v1.DynamicPositionBias
+	(*PositionMlpLayer)(nil),    // 28: attnbias.v1.PositionMlpLayer
+	(*Deberta)(nil),             // 29: attnbias.v1.Deberta
+	(*RelativeSinusoidal)(nil),  // 30: attnbias.v1.RelativeSinusoidal
+	(*GridRelative)(nil),        // 31: attnbias.v1.GridRelative
+	(*SwinV2)(nil),              // 32: attnbias.v1.SwinV2
+	(*Tupe)(nil),                // 33: attnbias.v1.Tupe
+	(*TableExtent)(nil),         // 34: attnbias.v1.TableExtent
+	(*PairExtent)(nil),          // 35: attnbias.v1.PairExtent
+	(*GridExtent)(nil),          // 36: attnbias.v1.GridExtent
+	(*Output)(nil),              // 37: attnbias.v1.Output
+	(*DoubleList)(nil),          // 38: attnbias.v1.DoubleList
+	(*TableRef)(nil),            // 39: attnbias.v1.TableRef
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	35, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	36, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	37, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
-	38, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	34, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	35, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	36, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
+	37, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
 	14, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
 	18, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
 	19, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
 	20, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
 	21, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
-	23, // 9: attnbias.v1.TensorSpec.multi_axis_sinusoidal:type_name -> attnbias.v1.MultiAxisSinusoidal
-	24, // 10: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
-	25, // 11: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
-	26, // 12: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
-	27, // 13: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
-	28, // 14: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
-	30, // 15: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
-	31, // 16: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
-	32, // 17: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
-	33, // 18: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
-	34, // 19: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
-	0,  // 20: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	16, // 21: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
-	17, // 22: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
-	39, // 23: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
-	40, // 24: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
-	1,  // 25: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
-	2,  // 26: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	40, // 27: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
-	3,  // 28: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
-	4,  // 29: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
-	5,  // 30: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
-	15, // 31: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
-	6,  // 32: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	22, // 33: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
-	7,  // 34: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
-	40, // 35: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
-	40, // 36: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
-	9,  // 37: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
-	8,  // 38: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	10, // 39: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	40, // 40: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	40, // 41: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	40, // 42: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	40, // 43: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
-	29, // 44: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
-	40, // 45: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
-	40, // 46: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
-	40, // 47: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	40, // 48: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	11, // 49: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	12, // 50: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
-	1,  // 51: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
-	0,  // 52: attnbias.v1.RelativeSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	9,  // 53: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
-	40, // 54: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
-	9,  // 55: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
-	40, // 56: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
-	40, // 57: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
-	40, // 58: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
-	40, // 59: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	40, // 60: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	40, // 61: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	40, // 62: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	40, // 63: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	40, // 64: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	40, // 65: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	40, // 66: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	67, // [67:67] is the sub-list for method output_type
-	67, // [67:67] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	23, // 9: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
+	24, // 10: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
+	25, // 11: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
+	26, // 12: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
+	27, // 13: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
+	29, // 14: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
+	30, // 15: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
+	31, // 16: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
+	32, // 17: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
+	33, // 18: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
+	16, // 19: attnbias.v1.Sinusoidal.ladder:type_name -> attnbias.v1.Ladder
+	15, // 20: attnbias.v1.Sinusoidal.axes:type_name -> attnbias.v1.Axis
+	0,  // 21: attnbias.v1.Sinusoidal.columns:type_name -> attnbias.v1.Columns
+	1,  // 22: attnbias.v1.Sinusoidal.odd:type_name -> attnbias.v1.OddColumn
+	16, // 23: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
+	17, // 24: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
+	38, // 25: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
+	39, // 26: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	2,  // 27: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
+	3,  // 28: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
+	39, // 29: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	4,  // 30: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
+	5,  // 31: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	6,  // 32: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
+	15, // 33: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
+	7,  // 34: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	22, // 35: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
+	39, // 36: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
+	39, // 37: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
+	9,  // 38: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
+	8,  // 39: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	10, // 40: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	39, // 41: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	39, // 42: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	39, // 43: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	39, // 44: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	28, // 45: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
+	39, // 46: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
+	39, // 47: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
+	39, // 48: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	39, // 49: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	11, // 50: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	12, // 51: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	2,  // 52: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
+	16, // 53: attnbias.v1.RelativeSinusoidal.ladder:type_name -> attnbias.v1.Ladder
+	0,  // 54: attnbias.v1.RelativeSinusoidal.columns:type_name -> attnbias.v1.Columns
+	1,  // 55: attnbias.v1.RelativeSinusoidal.odd:type_name -> attnbias.v1.OddColumn
+	9,  // 56: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
+	39, // 57: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
+	9,  // 58: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
+	39, // 59: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
+	39, // 60: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
+	39, // 61: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
+	39, // 62: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	39, // 63: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	39, // 64: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	39, // 65: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	39, // 66: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	39, // 67: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	39, // 68: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	39, // 69: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	70, // [70:70] is the sub-list for method output_type
+	70, // [70:70] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }
@@ -3981,7 +3800,6 @@ func file_attnbias_v1_encodings_proto_init() {
 		(*TensorSpec_Alibi)(nil),
 		(*TensorSpec_LearnedAbsolute)(nil),
 		(*TensorSpec_Rotary)(nil),
-		(*TensorSpec_MultiAxisSinusoidal)(nil),
 		(*TensorSpec_LearnedRelative)(nil),
 		(*TensorSpec_Kerple)(nil),
 		(*TensorSpec_Sandwich)(nil),
@@ -3993,7 +3811,6 @@ func file_attnbias_v1_encodings_proto_init() {
 		(*TensorSpec_SwinV2)(nil),
 		(*TensorSpec_Tupe)(nil),
 	}
-	file_attnbias_v1_encodings_proto_msgTypes[1].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[2].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[3].OneofWrappers = []any{
 		(*Ladder_Base)(nil),
@@ -4006,24 +3823,23 @@ func file_attnbias_v1_encodings_proto_init() {
 	file_attnbias_v1_encodings_proto_msgTypes[7].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[8].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[9].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[10].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[11].OneofWrappers = []any{
+	file_attnbias_v1_encodings_proto_msgTypes[10].OneofWrappers = []any{
 		(*LearnedRelative_Scalars)(nil),
 		(*LearnedRelative_Vectors)(nil),
 	}
+	file_attnbias_v1_encodings_proto_msgTypes[12].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[13].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[14].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[16].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[18].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[19].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[20].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
 			NumEnums:      13,
-			NumMessages:   22,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

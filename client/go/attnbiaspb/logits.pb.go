@@ -505,8 +505,9 @@ func (x *RelativeTable) GetSign() RelativeSign {
 // The vector of query i and key j is `projection[h] R(i - j)`.
 type SinusoidalDistances struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// R. Its layout is required: `CONCATENATED` for Transformer-XL and XLNet,
-	// `INTERLEAVED` for Conformer. Its dim is the model's.
+	// R, without axes. Its columns are required: `SINES_COSINES` for
+	// Transformer-XL and XLNet, `INTERLEAVED` for Conformer. Its dim is the
+	// model's.
 	Sinusoidal *Sinusoidal `protobuf:"bytes,1,opt,name=sinusoidal,proto3" json:"sinusoidal,omitempty"`
 	// W_kR, as a linear layer stores it. Without one, dim is head_dim and all heads
 	// share R.

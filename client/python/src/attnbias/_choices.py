@@ -11,7 +11,8 @@ Form: TypeAlias = Literal["table", "toeplitz", "key_row", "dense", "block_toepli
 Values: TypeAlias = Literal["bias", "buckets"]
 TableLayout: TypeAlias = Literal["buckets_heads", "heads_buckets"]
 Alignment: TypeAlias = Literal["start", "end"]
-SinusoidalLayout: TypeAlias = Literal["interleaved", "concatenated", "tensor2tensor"]
+Columns: TypeAlias = Literal["interleaved", "sines_cosines", "cosines_sines"]
+OddColumn: TypeAlias = Literal["sine", "zero"]
 BucketRule: TypeAlias = Literal["exact", "float32_log"]
 AlibiVariant: TypeAlias = Literal["symmetric", "causal", "key_from_start", "key_from_end"]
 Interpolation: TypeAlias = Literal["none", "linear", "linear_align_corners"]
@@ -20,7 +21,6 @@ RopeType: TypeAlias = Literal[
     "default", "linear", "dynamic", "ntk", "yarn", "longrope", "llama3", "proportional"
 ]
 AnglePrecision: TypeAlias = Literal["exact", "float32"]
-MultiAxisLayout: TypeAlias = Literal["tensor2tensor", "interleaved", "concatenated"]
 BeyondReach: TypeAlias = Literal["clip", "refuse"]
 RelativeSign: TypeAlias = Literal["key_minus_query", "query_minus_key"]
 KerpleKernel: TypeAlias = Literal["log", "power"]

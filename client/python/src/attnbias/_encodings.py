@@ -21,15 +21,15 @@ if TYPE_CHECKING:
         AnglePrecision,
         BeyondReach,
         BucketRule,
+        Columns,
         DebertaEdge,
         DebertaTerm,
         Interpolation,
         KerpleKernel,
-        MultiAxisLayout,
+        OddColumn,
         RelativeSign,
         RopeType,
         RotaryLayout,
-        SinusoidalLayout,
         TableLayout,
     )
     from attnbias._results import RotaryTables, XposTables
@@ -49,7 +49,6 @@ __all__ = [
     "Ladder",
     "LearnedAbsolute",
     "LearnedRelative",
-    "MultiAxisSinusoidal",
     "PositionMlpLayer",
     "RelativeSinusoidal",
     "Rotary",
@@ -64,46 +63,110 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, repr=False)
+class Timescales(Fields):
+    """Ends of a geometric progression.
+
+    Frequency k is ``min (max/min)^(-k / m)``, where m is n - 1 and at least 1.
+
+    Attributes:
+        min: The first frequency. In [1e-6, 1e6]. Default: 1.
+        max: Longest timescale: a lowest frequency f is ``min^2 / f``. In [1, 1e18]. Default: 10000.
+    """
+
+    _: KW_ONLY
+    min: float | None = None
+    max: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Ladder(Fields):
+    """Frequencies of n column pairs, in radians per unit of x.
+
+    They are numbered by k from 0.
+
+    Attributes:
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
+            counts as half a pair. In [1, 1e18]. Default: 10000. Not with ``timescales``. Not with
+            ``frequencies``.
+        timescales: Both ends of a geometric progression. Not with ``base``. Not with
+            ``frequencies``.
+        frequencies: The n frequencies themselves: 0, or from 1e-30 to 1e6 with either sign. Not
+            with ``base``. Not with ``timescales``.
+    """
+
+    _: KW_ONLY
+    base: float | None = None
+    timescales: Timescales | None = None
+    frequencies: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Axis(Fields):
+    """One axis of position.
+
+    Position p of the axis counts as ``x = (p + offset) scale / (length + eps)``, over the real
+    numbers.
+
+    Attributes:
+        scale: Factor of a position, whose magnitude is at least 1e-12. In [-1e6, 1e6]. Default: 1.
+        offset: Added to every position: 0, or at least 1e-30 in magnitude. In [-2^40, 2^40].
+            Default: 0.
+        length: Length of the axis, if positions are fractions of it. In [1e-6, 1e12]. Default: 1.
+        eps: Added to the length. In [0, 1]. Default: 0.
+        ladder: Frequencies of this axis's own pairs. Unset: the encoding's, which go on from axis
+            to axis.
+    """
+
+    _: KW_ONLY
+    scale: float | None = None
+    offset: float | None = None
+    length: float | None = None
+    eps: float | None = None
+    ladder: Ladder | None = None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Sinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 
-    Positions are integers in [-2^40, 2^40]. Correctly rounded, and therefore not the framework's
-    bits. Found in the first Transformer, Marian, fairseq and Whisper.
+    A column pair is the sine and the cosine of ``x w``, where w is the frequency of the pair and x
+    the position on its axis. With several axes each has a list of position_ids. Positions are
+    integers in [-2^40, 2^40]. Correctly rounded, and therefore not the framework's bits. Found in
+    the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
 
     Attributes:
         dim: Columns of the table. In [1, 65536].
-        base: Base of the geometric progression of wavelengths: column pair i turns by
-            ``base^(-2i/dim)`` radians per position. In [1, 1e18]. Default: 10000. Only with
-            ``layout`` "interleaved", "concatenated".
-        layout: Order of sines and cosines in the row of position p, with ``w_i = base^(-2i/dim)``.
-            - "interleaved" (default): ``s0 c0 s1 c1 ...``: column 2i is ``sin(p w_i)``, column 2i+1
-              is ``cos(p w_i)``. An odd ``dim`` ends with a sine (the paper, fairseq's Conformer,
-              keras-hub).
-            - "concatenated": ``s0 s1 ... c0 c1 ...``: ceil(dim/2) sines, then floor(dim/2) cosines
-              of the same frequencies (Transformer-XL, XLNet, Marian, GPT-J).
-            - "tensor2tensor": ``s0 ... s(n-1) c0 ... c(n-1)``, then one zero column if ``dim`` is
-              odd, with ``n = floor(dim/2)`` and other frequencies: ``w_i = min (max/min)^(-i /
-              m)``, where min and max are the timescales and ``m = max(n-1, 1)`` (tensor2tensor's
-              get_timing_signal_1d, which multiplies by ``min_timescale``; fairseq, Whisper,
-              OpenNMT).
-        min_timescale: Factor in front of the progression of inverse timescales. A timescale is not
-            a frequency: a lowest frequency f is ``max_timescale = 1 / f``. In [1, 1e6]. Default: 1.
-            Only with ``layout`` "tensor2tensor".
-        max_timescale: Longest timescale, not less than ``min_timescale``. In [1, 1e18]. Default:
-            10000. Only with ``layout`` "tensor2tensor".
+        ladder: Frequencies of the column pairs, of all axes that have none of their own.
+        axes: Axes of position. Unset: one, whose x is the position. At most 4.
+        axis_dims: Columns of each axis, ``dim`` in all. Unset: as many for each; with ``odd``
+            "zero", the largest even number. Each in [1, 65536]. Only with ``axes``.
+        columns: Order of sines and cosines in the columns of an axis.
+            - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
+              keras-hub, DETR).
+            - "sines_cosines": ``s0 s1 ... c0 c1 ...`` (Transformer-XL, XLNet, Marian, GPT-J,
+              tensor2tensor, RT-DETR, MAE).
+            - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
+        across_axes: Takes all axes together: the sines of all axes, then the cosines of all, or the
+            other way round (timm). Only with ``axes``. Only with ``columns`` "sines_cosines",
+            "cosines_sines".
+        odd: Last column of an axis with an odd number of them.
+            - "sine" (default): The sine of one more frequency.
+            - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
     """
 
     field: ClassVar[str] = "sinusoidal"
 
     dim: int
     _: KW_ONLY
-    base: float | None = None
-    layout: SinusoidalLayout | None = None
-    min_timescale: float | None = None
-    max_timescale: float | None = None
+    ladder: Ladder | None = None
+    axes: Sequence[Axis] | None = None
+    axis_dims: Sequence[int] | None = None
+    columns: Columns | None = None
+    across_axes: bool = False
+    odd: OddColumn | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -248,66 +311,6 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
     padding_idx: int | None = None
     interpolation: Interpolation | None = None
     interpolated_length: int | None = None
-
-
-@dataclass(frozen=True, repr=False)
-class Timescales(Fields):
-    """Both ends of a geometric progression.
-
-    Frequency k is ``min (max/min)^(-k / m)``, where m is n - 1 and at least 1.
-
-    Attributes:
-        min: The first frequency. In [1e-6, 1e6]. Default: 1.
-        max: Longest timescale: a lowest frequency f is ``min^2 / f``. In [1, 1e18]. Default: 10000.
-    """
-
-    _: KW_ONLY
-    min: float | None = None
-    max: float | None = None
-
-
-@dataclass(frozen=True, repr=False)
-class Ladder(Fields):
-    """Frequencies of n column pairs, in radians per unit of x; k counts from 0.
-
-    Attributes:
-        base: Base of a geometric progression: ``base^(-k/n)``. In [1, 1e18]. Default: 10000. Not
-            with ``timescales``. Not with ``frequencies``.
-        timescales: Both ends of a geometric progression. Not with ``base``. Not with
-            ``frequencies``.
-        frequencies: The n frequencies themselves: 0, or from 1e-30 to 1e6 with either sign. Not
-            with ``base``. Not with ``timescales``.
-    """
-
-    _: KW_ONLY
-    base: float | None = None
-    timescales: Timescales | None = None
-    frequencies: Sequence[float] | None = None
-
-
-@dataclass(frozen=True, repr=False)
-class Axis(Fields):
-    """One axis of position.
-
-    Position p of the axis counts as ``x = (p + offset) scale / (length + eps)``, over the real
-    numbers.
-
-    Attributes:
-        scale: Factor of a position; not 0. In [-1e6, 1e6]. Default: 1.
-        offset: Added to every position, a multiple of 2^-62. Positions are as far as ``p + offset``
-            is an integer of at most 2^62 times a power of two. In [-2^40, 2^40]. Default: 0.
-        length: Length of the axis, if positions are fractions of it. In [1e-6, 1e12]. Default: 1.
-        eps: Added to the length. In [0, 1]. Default: 0.
-        ladder: Frequencies of this axis's own pairs. Unset: the encoding's, which go on from axis
-            to axis.
-    """
-
-    _: KW_ONLY
-    scale: float | None = None
-    offset: float | None = None
-    length: float | None = None
-    eps: float | None = None
-    ladder: Ladder | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -545,57 +548,6 @@ class Rotary(Encoding[Compact]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
-    """Sinusoids of positions in several dimensions (images: Carion et al. 2020).
-
-    Each axis has a list of position_ids. Correctly rounded, and therefore not the framework's bits.
-    Found in DETR, Mask2Former, SAM 2, RT-DETR and MAE.
-
-    A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
-
-    Attributes:
-        dim: Columns, at least two per axis. In [1, 65536].
-        num_axes: Axes of position. In [1, 4].
-        layout: Columns of an axis, and their frequencies.
-            - "tensor2tensor": The sines, then the cosines, of floor(dim / (2 num_axes)) timescales;
-              columns left over are zero (tensor2tensor's add_timing_signal_nd).
-            - "interleaved": ``s0 c0 s1 c1 ...`` in dim / num_axes columns, with ``w_i = base^(-2i /
-              (dim / num_axes))`` (DETR, rows before columns).
-            - "concatenated": The same, sines before cosines (RT-DETR, rows before columns; MAE,
-              columns before rows).
-        base: Base of the progression of an axis. In [1, 1e18]. Default: 10000. Only with ``layout``
-            "interleaved", "concatenated".
-        min_timescale: Factor in front of the progression of inverse timescales, as in Sinusoidal.
-            In [1, 1e6]. Default: 1. Only with ``layout`` "tensor2tensor".
-        max_timescale: Longest timescale, not less than ``min_timescale``. In [1, 1e18]. Default:
-            10000. Only with ``layout`` "tensor2tensor".
-        axis_lengths: Length of each axis, if positions are fractions of it (DETR): position p of an
-            axis of length L counts as ``(p + axis_offset) / (L + axis_eps) * axis_scale``, and the
-            request's positions are in [-2^38, 2^38]. Empty: p counts as p. Each in [1, 2^30].
-        axis_scale: Factor of a fraction. The default is the double nearest to 2 pi. In [0.001,
-            1000]. Default: 6.283185307179586. Only with ``axis_lengths``.
-        axis_eps: Added to the length of an axis. In [0, 1]. Default: 1e-6. Only with
-            ``axis_lengths``.
-        axis_offset: Added to positions, a multiple of 1/2: -1/2 in Deformable DETR. In [-1e6, 1e6].
-            Default: 0. Only with ``axis_lengths``.
-    """
-
-    field: ClassVar[str] = "multi_axis_sinusoidal"
-
-    dim: int
-    _: KW_ONLY
-    num_axes: int
-    layout: MultiAxisLayout
-    base: float | None = None
-    min_timescale: float | None = None
-    max_timescale: float | None = None
-    axis_lengths: Sequence[int] | None = None
-    axis_scale: float | None = None
-    axis_eps: float | None = None
-    axis_offset: float | None = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class LearnedRelative(Encoding[Toeplitz]):
     """A learned scalar or vector for every relative position (Shaw et al. 2018).
 
@@ -826,23 +778,16 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
 
     Attributes:
         dim: Columns of a vector: the model's d_model. In [1, 65536].
-        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000. Only with
-            ``layout`` "interleaved", "concatenated".
-        layout: Order of sines and cosines in a vector, as in Sinusoidal.
-            - "interleaved" (default): ``s0 c0 s1 c1 ...``: column 2i is ``sin(p w_i)``, column 2i+1
-              is ``cos(p w_i)``. An odd ``dim`` ends with a sine (the paper, fairseq's Conformer,
-              keras-hub).
-            - "concatenated": ``s0 s1 ... c0 c1 ...``: ceil(dim/2) sines, then floor(dim/2) cosines
-              of the same frequencies (Transformer-XL, XLNet, Marian, GPT-J).
-            - "tensor2tensor": ``s0 ... s(n-1) c0 ... c(n-1)``, then one zero column if ``dim`` is
-              odd, with ``n = floor(dim/2)`` and other frequencies: ``w_i = min (max/min)^(-i /
-              m)``, where min and max are the timescales and ``m = max(n-1, 1)`` (tensor2tensor's
-              get_timing_signal_1d, which multiplies by ``min_timescale``; fairseq, Whisper,
-              OpenNMT).
-        min_timescale: Factor in front of the progression of inverse timescales, as in Sinusoidal.
-            In [1, 1e6]. Default: 1. Only with ``layout`` "tensor2tensor".
-        max_timescale: Longest timescale, not less than ``min_timescale``. In [1, 1e18]. Default:
-            10000. Only with ``layout`` "tensor2tensor".
+        ladder: Frequencies of the column pairs, as in Sinusoidal.
+        columns: Order of sines and cosines in a vector.
+            - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
+              keras-hub, DETR).
+            - "sines_cosines": ``s0 s1 ... c0 c1 ...`` (Transformer-XL, XLNet, Marian, GPT-J,
+              tensor2tensor, RT-DETR, MAE).
+            - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
+        odd: Last column of an odd ``dim``.
+            - "sine" (default): The sine of one more frequency.
+            - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
         sign: Sign of the position whose row a pair has. Not with ``symmetric``.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
@@ -860,10 +805,9 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
 
     dim: int
     _: KW_ONLY
-    base: float | None = None
-    layout: SinusoidalLayout | None = None
-    min_timescale: float | None = None
-    max_timescale: float | None = None
+    ladder: Ladder | None = None
+    columns: Columns | None = None
+    odd: OddColumn | None = None
     sign: RelativeSign | None = None
     symmetric: bool = False
     left: int | None = None
@@ -1089,8 +1033,8 @@ class SinusoidalDistances(LogitsTerm):
     The vector of query i and key j is ``projection[h] R(i - j)``.
 
     Attributes:
-        sinusoidal: R. Its layout is required: "concatenated" for Transformer-XL and XLNet,
-            "interleaved" for Conformer. Its dim is the model's.
+        sinusoidal: R, without axes. Its columns are required: "sines_cosines" for Transformer-XL
+            and XLNet, "interleaved" for Conformer. Its dim is the model's.
         projection: W_kR, as a linear layer stores it. Without one, dim is head_dim and all heads
             share R. Shape ``[num_heads * head_dim, dim]``.
         clamp_len: Distances are clipped to [-clamp_len, clamp_len]. Unset: no clipping. In [1,

@@ -15,8 +15,8 @@ from attnbias._encodings import (
     GridRelative,
     LearnedAbsolute,
     LearnedRelative,
-    MultiAxisSinusoidal,
     Rotary,
+    Sinusoidal,
     SwinV2,
 )
 from attnbias._request import Request
@@ -112,8 +112,8 @@ def _places(places: list[str]) -> str:
 def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | None) -> Wish:
     if isinstance(encoding, (LearnedAbsolute, LearnedRelative, GridRelative, SwinV2)):
         return Wish(place, None, "its learned table is in the checkpoint")
-    if isinstance(encoding, MultiAxisSinusoidal):
-        return Wish(place, None, "axis_lengths are not in the configuration")
+    if isinstance(encoding, Sinusoidal) and encoding.axes:
+        return Wish(place, None, "the size of the feature map is not in the configuration")
     if isinstance(encoding, Rotary) and encoding.rope_type in _OF_A_LENGTH:
         encoding = replace(encoding, sequence_length=length)
     if isinstance(encoding, T5):  # of its bias the rows; its numbers are in the checkpoint

@@ -6,16 +6,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attnbias._encodings import Decay, GridRelative, LearnedRelative, RelativeSinusoidal, Rotary
+from attnbias._encodings import (
+    Axis,
+    Decay,
+    GridRelative,
+    Ladder,
+    LearnedRelative,
+    RelativeSinusoidal,
+    Rotary,
+    Sinusoidal,
+    Timescales,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnbias._choices import (
         BeyondReach,
+        Columns,
+        OddColumn,
         RelativeSign,
         RotaryLayout,
-        SinusoidalLayout,
         TableLayout,
     )
     from attnbias._results import XposTables
@@ -23,14 +34,143 @@ if TYPE_CHECKING:
 __all__ = [
     "Beit",
     "Conformer",
+    "DetrSinusoidal",
     "LeViT",
+    "MaeSinusoidal",
     "Shaw",
     "Swin",
     "SymmetricSinusoidal",
+    "Tensor2Tensor",
     "TransformerXL",
     "XLNet",
     "Xpos",
 ]
+
+
+def Tensor2Tensor(  # noqa: N802
+    dim: int,
+    *,
+    min_timescale: float | None = None,
+    max_timescale: float | None = None,
+) -> Sinusoidal:
+    """tensor2tensor's timing signal: sinusoids whose last timescale is the longest itself.
+
+    Sines stand before cosines; an odd ``dim`` ends with a zero. Found in fairseq, M2M100, Whisper,
+    OpenNMT and DDPM.
+
+    A Sinusoidal with ``ladder.timescales`` and ``columns="sines_cosines"`` and ``odd="zero"``.
+
+    Args:
+        dim: Columns of the table. In [1, 65536].
+        min_timescale: The first frequency. In [1e-6, 1e6]. Default: 1.
+        max_timescale: Longest timescale: a lowest frequency f is ``min^2 / f``. In [1, 1e18].
+            Default: 10000.
+    """
+    encoding = Sinusoidal(
+        dim=dim,
+        ladder=Ladder(timescales=Timescales(min=min_timescale, max=max_timescale)),
+        columns="sines_cosines",
+        odd="zero",
+    )
+    return encoding._with_names(
+        "Tensor2Tensor",
+        {"ladder.timescales.min": "min_timescale", "ladder.timescales.max": "max_timescale"},
+    )
+
+
+def DetrSinusoidal(  # noqa: N802
+    dim: int,
+    *,
+    height: float,
+    width: float,
+    temperature: float | None = None,
+    offset: float | None = None,
+) -> Sinusoidal:
+    """DETR's sinusoids (Carion et al. 2020): positions are fractions of the image.
+
+    Rows stand before columns, and positions count from 1. Found in Conditional and Deformable DETR,
+    Grounding DINO, Mask2Former and SAM 2. Each image of a padded batch has lengths of its own.
+
+    A Sinusoidal with ``axes.0.scale=6.283185307179586`` and ``axes.0.eps=1e-06`` and
+    ``axes.0.ladder`` and ``axes.1.scale=6.283185307179586`` and ``axes.1.eps=1e-06`` and
+    ``axes.1.ladder``.
+
+    Args:
+        dim: Columns of the table. In [1, 65536].
+        height: Rows of the feature map that are no padding. In [1e-6, 1e12].
+        width: Columns that are no padding. In [1e-6, 1e12].
+        temperature: Base of the progression of both axes: 20 in DAB-DETR and Grounding DINO. In [1,
+            1e18]. Default: 10000.
+        offset: Added to every position: -1/2 in Deformable DETR. In [-2^40, 2^40]. Default: 0.
+    """
+    encoding = Sinusoidal(
+        dim=dim,
+        axes=(
+            Axis(
+                length=height,
+                offset=offset,
+                scale=6.283185307179586,
+                eps=1e-06,
+                ladder=Ladder(base=temperature),
+            ),
+            Axis(
+                length=width,
+                offset=offset,
+                scale=6.283185307179586,
+                eps=1e-06,
+                ladder=Ladder(base=temperature),
+            ),
+        ),
+    )
+    return encoding._with_names(
+        "DetrSinusoidal",
+        {
+            "axes[0].length": "height",
+            "axes[1].length": "width",
+            "axes[0].ladder.base": "temperature",
+            "axes[1].ladder.base": "temperature",
+            "axes[0].offset": "offset",
+            "axes[1].offset": "offset",
+        },
+    )
+
+
+def MaeSinusoidal(  # noqa: N802
+    dim: int,
+    *,
+    temperature: float | None = None,
+    scale: float | None = None,
+) -> Sinusoidal:
+    """Sinusoids of rows and columns (He et al. 2021), each with half of the columns.
+
+    Sines stand before cosines. Axes are those of the lists of positions: columns before rows in
+    MAE, AIMv2 and DiT, rows before columns in RT-DETR and D-FINE.
+
+    A Sinusoidal with ``axes.0.ladder`` and ``axes.1.ladder`` and ``columns="sines_cosines"``.
+
+    Args:
+        dim: Columns of the table. In [1, 65536].
+        temperature: Base of the progression of both axes. In [1, 1e18]. Default: 10000.
+        scale: Factor of a position on both axes: DiT's base size by side and interpolation scale.
+            In [-1e6, 1e6]. Default: 1.
+    """
+    encoding = Sinusoidal(
+        dim=dim,
+        axes=(
+            Axis(scale=scale, ladder=Ladder(base=temperature)),
+            Axis(scale=scale, ladder=Ladder(base=temperature)),
+        ),
+        columns="sines_cosines",
+    )
+    return encoding._with_names(
+        "MaeSinusoidal",
+        {
+            "axes[0].ladder.base": "temperature",
+            "axes[1].ladder.base": "temperature",
+            "axes[0].scale": "scale",
+            "axes[1].scale": "scale",
+        },
+    )
 
 
 def TransformerXL(  # noqa: N802
@@ -43,17 +183,22 @@ def TransformerXL(  # noqa: N802
 
     Sines stand before cosines.
 
-    A RelativeSinusoidal with ``layout="concatenated"`` and ``causal=True``.
+    A RelativeSinusoidal with ``columns="sines_cosines"`` and ``causal=True``.
 
     Args:
         dim: Columns of a vector: the model's d_model. In [1, 65536].
-        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000.
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
+            counts as half a pair. In [1, 1e18]. Default: 10000.
         clamp_len: Larger distances become this one. Unset: no clamping. In [1, 2^40].
     """
     encoding = RelativeSinusoidal(
-        dim=dim, base=base, left=clamp_len, layout="concatenated", causal=True
+        dim=dim,
+        left=clamp_len,
+        ladder=None if base is None else Ladder(base=base),
+        columns="sines_cosines",
+        causal=True,
     )
-    return encoding._with_names("TransformerXL", {"left": "clamp_len"})
+    return encoding._with_names("TransformerXL", {"ladder.base": "base", "left": "clamp_len"})
 
 
 def XLNet(  # noqa: N802
@@ -69,11 +214,12 @@ def XLNet(  # noqa: N802
     Sines stand before cosines. The model's ``attn_type`` "uni" is ``causal``; the half of a batch
     that its ``bi_data`` turns around has the ``sign`` "key_minus_query".
 
-    A RelativeSinusoidal with ``layout="concatenated"``.
+    A RelativeSinusoidal with ``columns="sines_cosines"``.
 
     Args:
         dim: Columns of a vector: the model's d_model. In [1, 65536].
-        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000.
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
+            counts as half a pair. In [1, 1e18]. Default: 10000.
         clamp_len: Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping. In [1,
             2^40].
         causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
@@ -85,14 +231,16 @@ def XLNet(  # noqa: N802
     """
     encoding = RelativeSinusoidal(
         dim=dim,
-        base=base,
         left=clamp_len,
         right=None if causal else clamp_len,
         causal=causal,
         sign=sign,
-        layout="concatenated",
+        ladder=None if base is None else Ladder(base=base),
+        columns="sines_cosines",
     )
-    return encoding._with_names("XLNet", {"left": "clamp_len", "right": "clamp_len"})
+    return encoding._with_names(
+        "XLNet", {"ladder.base": "base", "left": "clamp_len", "right": "clamp_len"}
+    )
 
 
 def Conformer(  # noqa: N802
@@ -104,23 +252,25 @@ def Conformer(  # noqa: N802
 
     Sines and cosines are interleaved, as in ESPnet, fairseq, wav2vec2-Conformer and Parakeet.
 
-    A RelativeSinusoidal with ``layout="interleaved"``.
+    A RelativeSinusoidal with ``columns="interleaved"``.
 
     Args:
         dim: Columns of a vector: the model's d_model. In [1, 65536].
-        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000.
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
+            counts as half a pair. In [1, 1e18]. Default: 10000.
     """
-    encoding = RelativeSinusoidal(dim=dim, base=base, layout="interleaved")
-    return encoding._with_names("Conformer", {})
+    encoding = RelativeSinusoidal(
+        dim=dim, ladder=None if base is None else Ladder(base=base), columns="interleaved"
+    )
+    return encoding._with_names("Conformer", {"ladder.base": "base"})
 
 
 def SymmetricSinusoidal(  # noqa: N802
     dim: int,
     *,
-    layout: SinusoidalLayout | None = None,
-    base: float | None = None,
-    min_timescale: float | None = None,
-    max_timescale: float | None = None,
+    columns: Columns | None = None,
+    odd: OddColumn | None = None,
+    ladder: Ladder | None = None,
 ) -> RelativeSinusoidal:
     """Sinusoids of |i - j|, without direction.
 
@@ -130,32 +280,18 @@ def SymmetricSinusoidal(  # noqa: N802
 
     Args:
         dim: Columns of a vector: the model's d_model. In [1, 65536].
-        layout: Order of sines and cosines in a vector, as in Sinusoidal.
-            - "interleaved" (default): ``s0 c0 s1 c1 ...``: column 2i is ``sin(p w_i)``, column 2i+1
-              is ``cos(p w_i)``. An odd ``dim`` ends with a sine (the paper, fairseq's Conformer,
-              keras-hub).
-            - "concatenated": ``s0 s1 ... c0 c1 ...``: ceil(dim/2) sines, then floor(dim/2) cosines
-              of the same frequencies (Transformer-XL, XLNet, Marian, GPT-J).
-            - "tensor2tensor": ``s0 ... s(n-1) c0 ... c(n-1)``, then one zero column if ``dim`` is
-              odd, with ``n = floor(dim/2)`` and other frequencies: ``w_i = min (max/min)^(-i /
-              m)``, where min and max are the timescales and ``m = max(n-1, 1)`` (tensor2tensor's
-              get_timing_signal_1d, which multiplies by ``min_timescale``; fairseq, Whisper,
-              OpenNMT).
-        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000. Only with
-            ``layout`` "interleaved", "concatenated".
-        min_timescale: Factor in front of the progression of inverse timescales, as in Sinusoidal.
-            In [1, 1e6]. Default: 1. Only with ``layout`` "tensor2tensor".
-        max_timescale: Longest timescale, not less than ``min_timescale``. In [1, 1e18]. Default:
-            10000. Only with ``layout`` "tensor2tensor".
+        columns: Order of sines and cosines in a vector.
+            - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
+              keras-hub, DETR).
+            - "sines_cosines": ``s0 s1 ... c0 c1 ...`` (Transformer-XL, XLNet, Marian, GPT-J,
+              tensor2tensor, RT-DETR, MAE).
+            - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
+        odd: Last column of an odd ``dim``.
+            - "sine" (default): The sine of one more frequency.
+            - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
+        ladder: Frequencies of the column pairs, as in Sinusoidal.
     """
-    encoding = RelativeSinusoidal(
-        dim=dim,
-        layout=layout,
-        base=base,
-        min_timescale=min_timescale,
-        max_timescale=max_timescale,
-        symmetric=True,
-    )
+    encoding = RelativeSinusoidal(dim=dim, columns=columns, odd=odd, ladder=ladder, symmetric=True)
     return encoding._with_names("SymmetricSinusoidal", {})
 
 

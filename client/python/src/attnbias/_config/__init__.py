@@ -47,11 +47,11 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
     of ALiBi; and ``text.`` or ``vision.`` in front in a model of both.
 
     Encodings have all that a configuration says. Complete them by ``dataclasses.replace`` with
-    what it does not say:
+    what it does not say, or make a new ``DetrSinusoidal``:
 
     - ``table``, or the tables of SwinV2, which are in the checkpoint;
     - ``sequence_length`` of a Rotary whose rope_type is "dynamic" or "longrope";
-    - ``axis_lengths`` of DETR's sinusoids, the rows and columns of its feature map.
+    - ``height`` and ``width`` of DETR's sinusoids, the rows and columns of its feature map.
 
     The table of model types in docs/models.md says which are known, and where positions are
     counted otherwise than from 0. Fields that the model's code ignores are ignored with a warning.

@@ -19,17 +19,15 @@ from attnbias._encodings import (
     ALiBi,
     Deberta,
     LearnedAbsolute,
-    MultiAxisSinusoidal,
     Rotary,
     Sinusoidal,
     SwinV2,
 )
-from attnbias._presets import Beit, Shaw, Swin
+from attnbias._presets import Beit, DetrSinusoidal, Shaw, Swin, Tensor2Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from attnbias._choices import SinusoidalLayout
     from attnbias._config.fields import ConfigFields
     from attnbias._fields import Encoding
 
@@ -170,10 +168,11 @@ def sinusoidal(
     config: ConfigFields,
     _: TableOf,
     *,
-    layout: SinusoidalLayout = "concatenated",
+    tensor2tensor: bool = False,
     sides: Sequence[str] = ("encoder", "decoder"),
 ) -> Places:
-    encoding = Sinusoidal(dim=config.integer("hidden_size"), layout=layout)
+    dim = config.integer("hidden_size")
+    encoding = Tensor2Tensor(dim) if tensor2tensor else Sinusoidal(dim, columns="sines_cosines")
     return {f"{side}.positions": encoding for side in sides}
 
 
@@ -181,7 +180,7 @@ def whisper(config: ConfigFields, table: TableOf) -> Places:
     """Its encoder's sinusoids are in the checkpoint too, frozen."""
     place = "decoder.positions"
     return {
-        "encoder.positions": Sinusoidal(dim=config.integer("hidden_size"), layout="tensor2tensor"),
+        "encoder.positions": Tensor2Tensor(config.integer("hidden_size")),
         place: LearnedAbsolute(table=table(place), offset=0),
     }
 
@@ -290,14 +289,12 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
 
 
 def detr(config: ConfigFields, table: TableOf) -> Places:
-    """Its positions are fractions of an image, whose size the caller has to add."""
+    """Its positions are fractions of an image, whose size the caller has to add: 0 is refused."""
     places: Places = {"queries": LearnedAbsolute(table=table("queries"), offset=0)}
     if config.choice("position_embedding_type", ["sine", "learned"]) == "learned":
         axes = ("rows", "columns")
         return places | {axis: LearnedAbsolute(table=table(axis), offset=0) for axis in axes}
-    places["positions"] = MultiAxisSinusoidal(
-        dim=config.integer("hidden_size"), num_axes=2, layout="interleaved", axis_scale=2 * math.pi
-    )
+    places["positions"] = DetrSinusoidal(config.integer("hidden_size"), height=0, width=0)
     return places
 
 

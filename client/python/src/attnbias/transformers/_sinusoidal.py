@@ -23,6 +23,7 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder, Whisper
 from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding
 
 from attnbias._encodings import Sinusoidal
+from attnbias._presets import Tensor2Tensor
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers import _learned, _rotary
@@ -52,7 +53,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
     known = (MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding)
     for path, module in wanted.modules(known):
         if of_text is None:
-            encoding = Sinusoidal(dim=module.embedding_dim, layout="concatenated")
+            encoding = Sinusoidal(module.embedding_dim, columns="sines_cosines")
             of_text = Request(encoding, positions=wanted.max_length)
         compare = functools.partial(_pairs, module, _of_text, _FLOAT64)
         yield Site(path, "forward", module, of_text, _replacing(_forward), 0, compare)
@@ -60,7 +61,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
     for path, module in wanted.modules(tuple(_FORWARDS)):
         first = _first_row(module)
         if first not in of_rows:
-            encoding = Sinusoidal(dim=module.embedding_dim, layout="tensor2tensor")
+            encoding = Tensor2Tensor(module.embedding_dim)
             of_rows[first] = Request(encoding, positions=first + wanted.max_length)
         replace = _replacing(_FORWARDS[class_of(module)])
         compare = functools.partial(_pairs, module, _after_padding, 1.0)
@@ -69,7 +70,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
     for path, encoder in encoders:
         module = encoder.embed_positions
         # It always encodes half a minute.
-        encoding = Sinusoidal(dim=module.embedding_dim, layout="tensor2tensor")
+        encoding = Tensor2Tensor(module.embedding_dim)
         request = Request(encoding, positions=module.num_embeddings)
         replace, compare = _replacing(_rows_at), functools.partial(_pairs, module, _of_sound, 1.0)
         yield Site(f"{path}.embed_positions", "forward", module, request, replace, 0, compare)
