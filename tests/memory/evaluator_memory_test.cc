@@ -123,6 +123,9 @@ std::vector<v1::TensorSpec> Rotations() {
       "rotary {head_dim: 65536 rope_type: ROPE_TYPE_PROPORTIONAL "
       "  partial_rotary_factor: 0.25}",
       "rotary {head_dim: 2}",
+      "rotary {head_dim: 65536 axes {ladder {}} axes {ladder {}}}",
+      "rotary {head_dim: 65536 axes {offset: 0.5} axes {offset: 0.1} "
+      "  axes {offset: 3 scale: -2} axes {ladder {timescales {}}}}",
       "rotary {head_dim: 65536 "
       "  decay {scale_base: 1e9 gamma: 1e6 center: 1099511627776}}",
       "rotary {head_dim: 64 decay {center: 2048}}",

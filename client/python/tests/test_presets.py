@@ -63,6 +63,32 @@ def test_xpos_is_rotary_with_a_decay() -> None:
     assert attnbias.Xpos(8) != attnbias.Rotary(8)
 
 
+def test_mrope_deals_pairs_out() -> None:
+    one = attnbias.Axis()
+    chunked = attnbias.Mrope(16, [4, 2, 2], rope_theta=7.0, layout="compact")
+    dealt = [0, 0, 0, 0, 1, 1, 2, 2]
+    want = attnbias.Rotary(16, axes=[one] * 3, pair_axis=dealt, rope_theta=7.0, layout="compact")
+    assert chunked == want
+    in_turn = attnbias.Mrope(16, [4, 2, 2], mrope_interleaved=True)
+    assert in_turn == attnbias.Rotary(16, axes=[one] * 3, pair_axis=[0, 1, 2, 0, 1, 2, 0, 0])
+    assert attnbias.Mrope(16, rope_type="linear", factor=2.0) == attnbias.Rotary(
+        16, rope_type="linear", factor=2.0
+    )
+    with pytest.raises(ValueError, match=r"^Mrope\.mrope_section: got \[1, 3\], want the pairs"):
+        attnbias.Mrope(8, [1, 3], mrope_interleaved=True)
+
+
+def test_axial_mrope_has_ladders() -> None:
+    axis = attnbias.Axis(ladder=attnbias.Ladder(base=7.0))
+    halves = attnbias.Mrope(16, rope_type="AXIAL", rope_theta=7.0)
+    assert halves == attnbias.Rotary(16, axes=[axis, axis])
+    thirds = attnbias.Mrope(16, [2, 3, 3], rope_type="axial", rope_theta=7.0)
+    assert thirds == attnbias.Rotary(16, axes=[axis] * 3, pair_axis=[0, 0, 1, 1, 1, 2, 2, 2])
+    assert attnbias.Mrope(16, rope_type="axial") == attnbias.Rotary(
+        16, axes=[attnbias.Axis(ladder=attnbias.Ladder())] * 2
+    )
+
+
 def test_all_are_exported_and_take_no_constants() -> None:
     for name in _presets.__all__:
         assert name in attnbias.__all__
@@ -105,6 +131,12 @@ def test_refusals_have_the_presets_words(real_client: attnbias.Client) -> None:
         attnbias.InvalidArgumentError, match=r": Shaw\.table: not set, want exactly"
     ):
         real_client.get(attnbias.Shaw(left=1, right=1), **extent)
+    for mrope, refusal in (
+        (attnbias.Mrope(16, [1, 2]), r"Mrope\.mrope_section: got 3 numbers, want 8"),
+        (attnbias.Mrope(16, rope_type="axial", rope_theta=0.5), r"Mrope\.rope_theta: got 0\.5"),
+    ):
+        with pytest.raises(attnbias.InvalidArgumentError, match=refusal):
+            real_client.get(mrope, position_ids=[[0]] * 2)
     with pytest.raises(
         attnbias.InvalidArgumentError, match=r"spec\.relative_sinusoidal\.left: got 0"
     ):
