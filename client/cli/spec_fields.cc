@@ -33,6 +33,8 @@ using google::protobuf::Reflection;
 constexpr absl::string_view kLayoutSuffix = "_layout";
 constexpr absl::string_view kDigestPrefix = "sha256:";
 constexpr absl::string_view kNamePrefix = "name:";
+// Value of a nested message that has no fields.
+constexpr absl::string_view kEmpty = "{}";
 
 // "ROTARY_LAYOUT_" for RotaryLayout: what its values begin with.
 std::string ValuePrefix(const EnumDescriptor& type) {
@@ -230,6 +232,9 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field) {
   return absl::StrJoin(values, ",");
 }
 
+void AppendNested(const Message& message, const std::string& name,
+                  std::string* text);
+
 // Appends " name=value" for each field of `message` that is set. `parent` is
 // before each name: "ladder.".
 void AppendFields(const Message& message, const std::string& parent,
@@ -242,14 +247,21 @@ void AppendFields(const Message& message, const std::string& parent,
     if (!IsNested(*field)) {
       absl::StrAppend(text, " ", name, "=", ValueOf(message, *field));
     } else if (!field->is_repeated()) {
-      AppendFields(reflection->GetMessage(message, field), name + ".", text);
+      AppendNested(reflection->GetMessage(message, field), name, text);
     } else {
       for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
-        AppendFields(reflection->GetRepeatedMessage(message, field, i),
-                     absl::StrCat(name, ".", i, "."), text);
+        AppendNested(reflection->GetRepeatedMessage(message, field, i),
+                     absl::StrCat(name, ".", i), text);
       }
     }
   }
+}
+
+void AppendNested(const Message& message, const std::string& name,
+                  std::string* text) {
+  const size_t before = text->size();
+  AppendFields(message, name + ".", text);
+  if (text->size() == before) absl::StrAppend(text, " ", name, "=", kEmpty);
 }
 
 // The message of `field` with the number `index`. The next one after the last
@@ -302,18 +314,20 @@ std::optional<NestedName> ParseNested(const Descriptor& type,
 absl::Status SetNested(const NestedName& name, absl::string_view value,
                        Message* message) {
   const FieldDescriptor& field = *name.field;
-  if (!field.is_repeated()) {
+  std::string prefix = absl::StrCat(field.name(), ".");
+  Message* inner = nullptr;
+  if (field.is_repeated()) {
+    const auto part = PartOf(field, name.index, message);
+    if (!part.ok()) return part.status();
+    inner = *part;
+    absl::StrAppend(&prefix, name.index, ".");
+  } else {
     absl::Status status = CheckRival(field.name(), field, *message);
     if (!status.ok()) return status;
-    return Named(
-        absl::StrCat(field.name(), "."),
-        SetField(name.rest, value,
-                 message->GetReflection()->MutableMessage(message, &field)));
+    inner = message->GetReflection()->MutableMessage(message, &field);
   }
-  const auto part = PartOf(field, name.index, message);
-  if (!part.ok()) return part.status();
-  return Named(absl::StrCat(field.name(), ".", name.index, "."),
-               SetField(name.rest, value, *part));
+  if (name.rest.empty() && value == kEmpty) return absl::OkStatus();
+  return Named(prefix, SetField(name.rest, value, inner));
 }
 
 absl::Status NoSuchField(absl::string_view name,
@@ -528,7 +542,8 @@ const FieldDescriptor* RivalOf(const FieldDescriptor& field,
 absl::Status SetField(absl::string_view name, absl::string_view value,
                       Message* message) {
   const Descriptor* type = message->GetDescriptor();
-  if (const auto nested = ParseNested(*type, name)) {
+  const std::string path = absl::StrCat(name, value == kEmpty ? "." : "");
+  if (const auto nested = ParseNested(*type, path)) {
     return SetNested(*nested, value, message);
   }
   const auto* field = type->FindFieldByName(std::string(name));

@@ -5,7 +5,7 @@
 //   dim=512  columns=sines_cosines  slopes=1,0.5  bidirectional=true
 //   table=@weights.safetensors:encoder.bias  table=name:t5-small/encoder
 //   table_layout=heads_buckets  layers.0.weight=@weights.safetensors:mlp.0
-//   ladder.base=500
+//   ladder.base=500  axes.0.scale=2  axes.1={}
 #ifndef ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_
 #define ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_
 

@@ -59,18 +59,17 @@ void Memcpy(benchmark::State& state) {
   CountBytes(state, bytes);
 }
 
-EncodingPtr Sinusoids(
-    v1::SinusoidalLayout layout = v1::SINUSOIDAL_LAYOUT_INTERLEAVED) {
+EncodingPtr Sinusoids(v1::Columns columns = v1::COLUMNS_INTERLEAVED) {
   v1::TensorSpec spec;
   spec.mutable_sinusoidal()->set_dim(kDim);
-  spec.mutable_sinusoidal()->set_layout(layout);
+  spec.mutable_sinusoidal()->set_columns(columns);
   return *MakeEncoding({}, spec);
 }
 
 // A whole table, all preparation included.
 void SinusoidFill(benchmark::State& state, const KernelSet& kernels,
-                  DataType type, v1::SinusoidalLayout layout) {
-  const EncodingPtr encoding = Sinusoids(layout);
+                  DataType type, v1::Columns columns) {
+  const EncodingPtr encoding = Sinusoids(columns);
   std::byte* out = Destination().data();
   for (auto _ : state) {
     encoding->prepare({type}, kernels)->Fill({{0, 1}, {0, kPositions}}, out, 0);
@@ -129,14 +128,14 @@ void RegisterFor(const KernelSet& kernels) {
   };
   for (const DataType type :
        {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16}) {
-    RegisterBenchmark(
-        named("sinusoid_interleaved", type).c_str(), [&kernels, type](auto& s) {
-          SinusoidFill(s, kernels, type, v1::SINUSOIDAL_LAYOUT_INTERLEAVED);
-        });
+    RegisterBenchmark(named("sinusoid_interleaved", type).c_str(),
+                      [&kernels, type](auto& s) {
+                        SinusoidFill(s, kernels, type, v1::COLUMNS_INTERLEAVED);
+                      });
     RegisterBenchmark(named("sinusoid_concatenated", type).c_str(),
                       [&kernels, type](auto& s) {
                         SinusoidFill(s, kernels, type,
-                                     v1::SINUSOIDAL_LAYOUT_CONCATENATED);
+                                     v1::COLUMNS_SINES_COSINES);
                       });
   }
   for (const DataType type : {DataType::kF32, DataType::kBF16}) {

@@ -30,9 +30,13 @@ void ExpectSpec(const TensorOptions& options, const std::string& text) {
 
 TEST(BuildSpec, SetsFieldsOfEveryType) {
   ExpectSpec({.encoding = "sinusoidal",
-              .fields = {"dim=512", "base=1e6", "layout=concatenated"}},
-             "sinusoidal { dim: 512 base: 1e6 "
-             "layout: SINUSOIDAL_LAYOUT_CONCATENATED }");
+              .fields = {"dim=512", "ladder.base=1e6", "columns=sines_cosines",
+                         "axes.0.scale=-2", "axes.0.ladder.frequencies=1,-2",
+                         "axes.1={}", "axes.2.ladder.timescales={}"}},
+             "sinusoidal { dim: 512 ladder { base: 1e6 } "
+             "columns: COLUMNS_SINES_COSINES axes { scale: -2 "
+             "ladder { frequencies { values: [1, -2] } } } axes {} "
+             "axes { ladder { timescales {} } } }");
   ExpectSpec(
       {.encoding = "alibi",
        .fields = {"num_heads=3", "slopes=1,-0.5,2e-3", "variant=KEY_FROM_end"}},
@@ -158,9 +162,17 @@ TEST(BuildSpec, TakesPresets) {
   EXPECT_EQ(built("xlnet", {"dim=8", "clamp_len=4"}),
             "relative_sinusoidal dim=8 layout=concatenated left=4 right=4");
   EXPECT_EQ(built("xlnet", {"clamp_len=4", "causal=true"}),
-            "relative_sinusoidal layout=concatenated left=4 causal=true");
-  EXPECT_EQ(built("symmetric_sinusoidal", {"layout=tensor2tensor"}),
-            "relative_sinusoidal layout=tensor2tensor symmetric=true");
+            "relative_sinusoidal columns=sines_cosines left=4 causal=true");
+  EXPECT_EQ(built("symmetric_sinusoidal", {"ladder.base=500"}),
+            "relative_sinusoidal ladder.base=500 symmetric=true");
+  EXPECT_EQ(built("detr_sinusoidal", {"height=3", "width=2", "temperature=20"}),
+            "sinusoidal axes.0.scale=6.283185307179586 axes.0.length=3 "
+            "axes.0.eps=1e-06 axes.0.ladder.base=20 "
+            "axes.1.scale=6.283185307179586 axes.1.length=2 axes.1.eps=1e-06 "
+            "axes.1.ladder.base=20");
+  EXPECT_EQ(built("tensor2tensor", {"dim=8"}),
+            "sinusoidal dim=8 ladder.timescales={} columns=sines_cosines "
+            "odd=zero");
   EXPECT_EQ(built("shaw", {"left=1", "table=name:w"}),
             "learned_relative vectors=name:w left=1");
   EXPECT_EQ(built("shaw", {"left=1"}), "learned_relative left=1");
@@ -210,12 +222,33 @@ INSTANTIATE_TEST_SUITE_P(
                 "num_buckets, max_distance, bidirectional, table, "
                 "table_layout, bucket_rule"},
         Mistake{"ConstantOfAPreset",
-                {.encoding = "xlnet", .fields = {"layout=interleaved"}},
-                "xlnet.layout: no such field, want one of dim, base, "
+                {.encoding = "xlnet", .fields = {"columns=interleaved"}},
+                "xlnet.columns: no such field, want one of dim, base, "
                 "clamp_len, causal, sign"},
         Mistake{"ArgumentOfAPreset",
                 {.encoding = "xlnet", .fields = {"clamp_len=far"}},
                 "xlnet.clamp_len: got \"far\", want an integer of 64 bits"},
+        Mistake{"NestedArgumentOfAPreset",
+                {.encoding = "xlnet", .fields = {"base=low"}},
+                "xlnet.base: got \"low\", want a number"},
+        Mistake{"MissingArgumentOfAPreset",
+                {.encoding = "detr_sinusoidal", .fields = {"height=3"}},
+                "detr_sinusoidal.width: not set, want it"},
+        Mistake{"TwoKinds",
+                {.encoding = "sinusoidal",
+                 .fields = {"ladder.base=2", "ladder.timescales.min=3"}},
+                "sinusoidal.ladder.timescales: got it beside base, want one of "
+                "the two"},
+        Mistake{"NestedField",
+                {.encoding = "sinusoidal", .fields = {"axes.0.ladder.bas=2"}},
+                "sinusoidal.axes.0.ladder.bas: no such field, want one of "
+                "base, timescales.min, timescales.max, frequencies (did you "
+                "mean base?)"},
+        Mistake{"NestedMessage",
+                {.encoding = "sinusoidal", .fields = {"axes.0.ladder=2"}},
+                "sinusoidal.axes.0.ladder: no such field, want one of scale, "
+                "offset, length, eps, ladder.base, ladder.timescales.min, "
+                "ladder.timescales.max, ladder.frequencies"},
         Mistake{"TableOfAPreset",
                 {.encoding = "shaw", .fields = {"scalars=name:w"}},
                 "shaw.scalars: no such field, want one of right, left, table, "

@@ -316,10 +316,13 @@ TEST_F(ToolTest, ListComesFromTheContract) {
   EXPECT_EQ(RunAlone({"list"}), 0);
   for (const char* line :
        {"sinusoidal\n",
-        "  dim           required            int32 in [1, 65536]\n",
-        "  base          default 10000       double in [1, 1e+18]\n",
-        ("  layout        default interleaved interleaved | concatenated | "
-         "tensor2tensor\n"),
+        "int32 in [1, 65536]\n",
+        "double in [1, 1e+18]\n",
+        "  axes.N.ladder.frequencies ",
+        "double,...\n",
+        "interleaved | sines_cosines | cosines_sines\n",
+        "detr_sinusoidal\n",
+        "  height      required            double in [1e-06, 1e+12]\n",
         "t5\n",
         "  bidirectional required               bool\n",
         "  table_layout  optional               buckets_heads | "

@@ -224,9 +224,11 @@ TEST_P(AcceleratedExpansion, ReadInOrderIsMadeAhead) {
 }
 
 TEST_P(AcceleratedSinusoids, HaveTheCpusBytes) {
-  for (const auto layout :
-       {v1::SINUSOIDAL_LAYOUT_INTERLEAVED, v1::SINUSOIDAL_LAYOUT_CONCATENATED,
-        v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR}) {
+  for (const char* fields :
+       {"", "columns: COLUMNS_SINES_COSINES",
+        "columns: COLUMNS_COSINES_SINES odd: ODD_COLUMN_ZERO",
+        "columns: COLUMNS_SINES_COSINES odd: ODD_COLUMN_ZERO "
+        "axes {offset: 0.5 scale: -0.3}"}) {
     for (const int64_t dim : {3, 16, 37, 128}) {
       for (const Range positions :
            {Range{0, 1}, Range{0, 1500},
@@ -236,7 +238,7 @@ TEST_P(AcceleratedSinusoids, HaveTheCpusBytes) {
             v1::TensorSpec spec =
                 WithOutput(Sinusoids(dim, positions.begin, positions.end),
                            Typed(type) + scale);
-            spec.mutable_sinusoidal()->set_layout(layout);
+            spec.mutable_sinusoidal()->MergeFrom(Parse<v1::Sinusoidal>(fields));
             Accelerated accelerated(Open());
             ASSERT_EQ(accelerated.engine().Whole(spec),
                       EngineHarness().Whole(spec));
@@ -260,6 +262,7 @@ TEST_P(AcceleratedSinusoids, InPiecesHaveTheCpusBytes) {
 
 // Positions whose elements two doubles round wrongly (docs/numerics.md).
 TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
+  const SinusoidAxis axis = AxisOfBase(10000, 128, v1::COLUMNS_INTERLEAVED);
   for (const int64_t position : {4524508, 7086789}) {
     Accelerated accelerated(Open());
     const std::vector<double> numbers = accelerated.engine().Numbers(
@@ -267,8 +270,8 @@ TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
     EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
     for (int64_t i = 0; i < 5 * 128; ++i) {
       float exact;
-      ReferenceSinusoidal({.dim = 128}, position - 2 + i / 128, i % 128,
-                          {DataType::kF32},
+      ReferenceSinusoidal(axis, position - 2 + i / 128,
+                          axis.columns.WaveAt(i % 128), {DataType::kF32},
                           reinterpret_cast<std::byte*>(&exact));
       ASSERT_EQ(numbers[i], exact) << position << " " << i;
     }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/core/sinusoidal_oracle.h"
 #include "tests/testing/filled.h"
 
 namespace attnbias::golden_test {
@@ -18,7 +19,7 @@ struct GoldenSinusoid {
   int64_t column;
   uint64_t bits;
   DataType type;
-  v1::SinusoidalLayout layout;
+  SinusoidLayout layout;
 };
 
 struct GoldenAlibi {
@@ -39,12 +40,8 @@ uint64_t BitsAt(const std::byte* data, DataType type) {
 
 TEST(Golden, Sinusoids) {
   for (const GoldenSinusoid& golden : kGoldenSinusoids) {
-    v1::Sinusoidal spec;
-    spec.set_dim(golden.dim);
-    spec.set_layout(golden.layout);
-    if (golden.layout != v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR) {
-      spec.set_base(golden.base);
-    }
+    const v1::Sinusoidal spec = MessageOf(
+        {.dim = golden.dim, .base = golden.base, .layout = golden.layout});
     const auto evaluator =
         MakeWith(spec)->prepare({golden.type}, *SupportedKernelSets().front());
     std::vector<std::byte> row(golden.dim * SizeOf(golden.type));

@@ -62,11 +62,14 @@ const std::pair<const char*, Change> kRefusals[] = {
        *s.mutable_query_bias() = Random({3, 5});
        *s.mutable_shaw_values() = Shaw(0, 0, Random({1, 5}));
      }},
-    {"sinusoidal_distances.sinusoidal.layout: not set",
+    {"sinusoidal_distances.sinusoidal.columns: not set",
      To("sinusoidal_distances {sinusoidal {dim: 5}}")},
     {"sinusoidal_distances.sinusoidal.dim: got 6, want head_dim (5)",
      To("sinusoidal_distances {sinusoidal {"
-        "dim: 6 layout: SINUSOIDAL_LAYOUT_INTERLEAVED}}")},
+        "dim: 6 columns: COLUMNS_INTERLEAVED}}")},
+    {"sinusoidal_distances.sinusoidal.axes: got 1 elements, want none",
+     To("sinusoidal_distances {sinusoidal {"
+        "dim: 5 columns: COLUMNS_INTERLEAVED axes {scale: 2}}}")},
     {"sinusoidal_distances.projection: got shape [14, 6], want [num_heads * "
      "head_dim, dim] = [15, 6]",
      [](auto& s) { *s.mutable_sinusoidal_distances() = TransformerXl(6, 14); }},

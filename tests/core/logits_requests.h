@@ -108,7 +108,7 @@ inline v1::SinusoidalDistances TransformerXl(int dim, int64_t width,
                                              DataType type = DataType::kF32) {
   v1::SinusoidalDistances term;
   term.mutable_sinusoidal()->set_dim(dim);
-  term.mutable_sinusoidal()->set_layout(v1::SINUSOIDAL_LAYOUT_CONCATENATED);
+  term.mutable_sinusoidal()->set_columns(v1::COLUMNS_SINES_COSINES);
   *term.mutable_projection() = RandomRef(type, {width, dim}, 8);
   return term;
 }

@@ -2,6 +2,7 @@
 // Sinusoids of relative positions: which distance stands at which pair, as the
 // models' own relative shift puts it, and that its vector is that distance's
 // row of a sinusoidal table, to the bit.
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -18,16 +19,16 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr auto kConcatenated = v1::SINUSOIDAL_LAYOUT_CONCATENATED;
-const SinusoidTable kTable = {.dim = 8, .layout = kConcatenated};
+constexpr auto kSinesCosines = SinusoidLayout::kSinesCosines;
+const SinusoidTable kTable = {.dim = 8, .layout = kSinesCosines};
 // Instead of a distance, where the vector is zero.
 constexpr int64_t kZero = std::numeric_limits<int64_t>::max();
 
 // Returns a text of kTable's sinusoids.
 std::string Sinusoids(const std::string& fields = "") {
   return absl::StrCat(
-      "relative_sinusoidal {dim: 8 layout: SINUSOIDAL_LAYOUT_CONCATENATED ",
-      fields, "}");
+      "relative_sinusoidal {dim: 8 columns: COLUMNS_SINES_COSINES ", fields,
+      "}");
 }
 
 v1::TensorSpec Spec(const std::string& text) {
@@ -139,7 +140,7 @@ TEST(RelativeSinusoidal, HasLiteralNumbers) {
               ElementsAre(near(s[0]), near(c[0]), near(s[1]), near(c[1]),
                           near(s[2]), near(c[2])));
   EXPECT_THAT(at_distance("relative_sinusoidal {dim: 6 "
-                          "layout: SINUSOIDAL_LAYOUT_CONCATENATED}",
+                          "columns: COLUMNS_SINES_COSINES}",
                           -5),
               ElementsAre(near(-s[0]), near(-s[1]), near(-s[2]), near(c[0]),
                           near(c[1]), near(c[2])));
@@ -147,8 +148,9 @@ TEST(RelativeSinusoidal, HasLiteralNumbers) {
               ElementsAre(near(s[0]), near(c[0]), near(s[1]), near(c[1]),
                           near(s[2]), near(c[2])));
   // sin and cos of 5 and of 5 / 400, with a zero column.
-  EXPECT_THAT(at_distance("relative_sinusoidal {dim: 5 max_timescale: 400 "
-                          "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR}",
+  EXPECT_THAT(at_distance("relative_sinusoidal {dim: 5 odd: ODD_COLUMN_ZERO "
+                          "ladder {timescales {max: 400}} "
+                          "columns: COLUMNS_SINES_COSINES}",
                           -5),
               ElementsAre(near(-s[0]), near(-.012499674482), near(c[0]),
                           near(.999921876017), 0));
@@ -159,14 +161,14 @@ TEST(RelativeSinusoidal, HasTheTablesRowsToTheBit) {
   constexpr int64_t kLength = 150;
   for (const DataType type : kFloatTypes) {
     for (const int64_t dim : {1, 2, 5, 64, 131}) {
-      for (const char* layout :
-           {"INTERLEAVED", "CONCATENATED", "TENSOR2TENSOR"}) {
+      for (const char* fields :
+           {"", "columns: COLUMNS_SINES_COSINES odd: ODD_COLUMN_ZERO",
+            "columns: COLUMNS_COSINES_SINES ladder {base: 500}"}) {
         const int64_t row = dim * SizeOf(type);
         const auto spec = [&](const std::string& encoding,
                               const std::string& rest = "") {
-          return WithOutput(Spec(absl::StrCat(encoding, " {dim: ", dim,
-                                              " layout: SINUSOIDAL_LAYOUT_",
-                                              layout, " ", rest, "}")),
+          return WithOutput(Spec(absl::StrCat(encoding, " {dim: ", dim, " ",
+                                              fields, " ", rest, "}")),
                             Typed(type) + Scaled(-0.3));
         };
         const std::string table = engine.Whole(
@@ -279,15 +281,30 @@ TEST(RelativeSinusoidal, DoesNotDependOnHowItIsCut) {
   }
 }
 
+// A sine that is 0 has no sign, whatever the distance.
+TEST(RelativeSinusoidal, FrequenciesOfAnySignAreReflected) {
+  const std::vector<double> numbers = EngineHarness().Numbers(OverPairs(
+      Spec("relative_sinusoidal {dim: 6 columns: COLUMNS_COSINES_SINES "
+           "ladder {frequencies {values: [0, 1, -1]}}}"),
+      1, 2));
+  const auto near = [](double value) {
+    return ::testing::DoubleNear(value, 1e-7);
+  };
+  // Distances 0 and -1.
+  EXPECT_THAT(numbers, ElementsAre(1, 1, 1, 0, 0, 0, 1, near(.540302305868),
+                                   near(.540302305868), 0, near(-.841470984808),
+                                   near(.841470984808)));
+  EXPECT_FALSE(std::signbit(numbers[9]));
+}
+
 TEST(RelativeSinusoidal, IsRefusedByName) {
   const auto refused = [](const std::string& message) {
     return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(message));
   };
   EXPECT_THAT(
-      RefusalOf(Spec("relative_sinusoidal {dim: 2 min_timescale: 30 "
-                     "max_timescale: 20 "
-                     "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR}")),
-      refused("relative_sinusoidal.max_timescale: got 20, want at least 30"));
+      RefusalOf(Spec("relative_sinusoidal {dim: 4 "
+                     "ladder {frequencies {values: 1}}}")),
+      refused("relative_sinusoidal.ladder.frequencies: got 1 numbers, want 2"));
   EXPECT_THAT(RefusalOf(Spec(Sinusoids("symmetric: true "
                                        "sign: RELATIVE_SIGN_KEY_MINUS_QUERY"))),
               refused("relative_sinusoidal.sign: got KEY_MINUS_QUERY, want "

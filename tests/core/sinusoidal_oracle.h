@@ -3,12 +3,43 @@
 #ifndef ATTNBIAS_TESTS_CORE_SINUSOIDAL_ORACLE_H_
 #define ATTNBIAS_TESTS_CORE_SINUSOIDAL_ORACLE_H_
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
 
-#include "core/encoding/sinusoid/sinusoid.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "tests/core/mpfr_oracle.h"
 
 namespace attnbias {
+
+// Orders of columns with the frequencies that models have in them.
+enum class SinusoidLayout { kInterleaved, kSinesCosines, kTensor2Tensor };
+
+// A sinusoidal table of one axis.
+struct SinusoidTable {
+  int64_t dim = 0;
+  double base = 10000;
+  SinusoidLayout layout = SinusoidLayout::kInterleaved;
+  double min_timescale = 1;
+  double max_timescale = 10000;
+};
+
+inline v1::Sinusoidal MessageOf(const SinusoidTable& table) {
+  v1::Sinusoidal message;
+  message.set_dim(static_cast<int>(table.dim));
+  v1::Ladder& ladder = *message.mutable_ladder();
+  if (table.layout != SinusoidLayout::kInterleaved) {
+    message.set_columns(v1::COLUMNS_SINES_COSINES);
+  }
+  if (table.layout == SinusoidLayout::kTensor2Tensor) {
+    message.set_odd(v1::ODD_COLUMN_ZERO);
+    ladder.mutable_timescales()->set_min(table.min_timescale);
+    ladder.mutable_timescales()->set_max(table.max_timescale);
+  } else {
+    ladder.set_base(table.base);
+  }
+  return message;
+}
 
 class SinusoidalOracle {
  public:
@@ -21,8 +52,8 @@ class SinusoidalOracle {
     Set(real, column, value);
   }
   void Set(mpfr_ptr position, int64_t column, mpfr_ptr value) {
-    const bool t2t = spec_.layout == v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR;
-    const bool interleaved = spec_.layout == v1::SINUSOIDAL_LAYOUT_INTERLEAVED;
+    const bool t2t = spec_.layout == SinusoidLayout::kTensor2Tensor;
+    const bool interleaved = spec_.layout == SinusoidLayout::kInterleaved;
     const int64_t sines = t2t ? spec_.dim / 2 : (spec_.dim + 1) / 2;
     if (t2t && column == 2 * sines) {
       mpfr_set_ui(value, 0, MPFR_RNDN);
@@ -55,7 +86,7 @@ class SinusoidalOracle {
     Number& frequency = frequencies_[pair];
     if (mpfr_nan_p(static_cast<mpfr_ptr>(frequency)) == 0) return frequency;
     Number exponent;
-    if (spec_.layout == v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR) {
+    if (spec_.layout == SinusoidLayout::kTensor2Tensor) {
       const int64_t steps = std::max<int64_t>(spec_.dim / 2 - 1, 1);
       mpfr_set_d(frequency, spec_.max_timescale, MPFR_RNDN);
       mpfr_div_d(frequency, frequency, spec_.min_timescale, MPFR_RNDN);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/encoding/sinusoid/sinusoid.h"
+#include "core/request/rules.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/sinusoidal_oracle.h"
@@ -17,24 +18,11 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr auto kInterleaved = v1::SINUSOIDAL_LAYOUT_INTERLEAVED;
-constexpr auto kConcatenated = v1::SINUSOIDAL_LAYOUT_CONCATENATED;
-constexpr auto kTensor2Tensor = v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR;
+constexpr auto kInterleaved = SinusoidLayout::kInterleaved;
+constexpr auto kSinesCosines = SinusoidLayout::kSinesCosines;
+constexpr auto kTensor2Tensor = SinusoidLayout::kTensor2Tensor;
 
 const KernelSet& BestKernels() { return *SupportedKernelSets().front(); }
-
-v1::Sinusoidal MessageOf(const SinusoidTable& table) {
-  v1::Sinusoidal message;
-  message.set_dim(static_cast<int>(table.dim));
-  message.set_layout(table.layout);
-  if (table.layout == kTensor2Tensor) {
-    message.set_min_timescale(table.min_timescale);
-    message.set_max_timescale(table.max_timescale);
-  } else {
-    message.set_base(table.base);
-  }
-  return message;
-}
 
 EvaluatorPtr Prepared(const SinusoidTable& spec, DataType type,
                       double scale = 1,
@@ -101,13 +89,13 @@ TEST(SinusoidalRows, InterleavedAsInThePaper) {
                         .973190224279, .010771965118, .999941980701})));
 }
 
-TEST(SinusoidalRows, ConcatenatedIsAPermutationOfInterleaved) {
+TEST(SinusoidalRows, SinesBeforeCosinesArePermuted) {
   const std::vector<double> interleaved = F64Row({.dim = 6}, 5);
-  const std::vector<double> concatenated =
-      F64Row({.dim = 6, .layout = kConcatenated}, 5);
+  const std::vector<double> permuted =
+      F64Row({.dim = 6, .layout = kSinesCosines}, 5);
   const int order[] = {0, 2, 4, 1, 3, 5};
   for (int i = 0; i < 6; ++i) {
-    EXPECT_EQ(concatenated[i], interleaved[order[i]]);
+    EXPECT_EQ(permuted[i], interleaved[order[i]]);
   }
 }
 
@@ -132,8 +120,8 @@ TEST(SinusoidalRows, Tensor2TensorOfTwoColumns) {
               Prints(V({0.141120008060, -0.989992496600})));
 }
 
-TEST(SinusoidalRows, ConcatenatedOddDimHasOneSineMore) {
-  EXPECT_THAT(F64Row({.dim = 5, .layout = kConcatenated}, 1),
+TEST(SinusoidalRows, AnOddDimHasOneSineMore) {
+  EXPECT_THAT(F64Row({.dim = 5, .layout = kSinesCosines}, 1),
               Prints(V({.841470984808, .0251162229098, .000630957302615,
                         .540302305868, .999684537915})));
 }
@@ -230,7 +218,7 @@ std::vector<int64_t> AllColumns(int64_t dim) {
 }
 
 TEST(SinusoidalRounding, IsCorrectInEveryLayoutAndDim) {
-  for (const auto layout : {kInterleaved, kConcatenated, kTensor2Tensor}) {
+  for (const auto layout : {kInterleaved, kSinesCosines, kTensor2Tensor}) {
     for (const int64_t dim : {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 33, 64, 66}) {
       const SinusoidTable spec = {.dim = dim, .layout = layout};
       ExpectRounded(spec, {-9, 10}, AllColumns(dim));
@@ -253,6 +241,11 @@ TEST(SinusoidalRounding, IsCorrectForTinyAngles) {
                                  .min_timescale = 1,
                                  .max_timescale = 1e18};
   ExpectRounded(extreme, {-5, 80}, AllColumns(10));
+  const SinusoidTable rising = {.dim = 10,
+                                .layout = kTensor2Tensor,
+                                .min_timescale = 1e6,
+                                .max_timescale = 1};
+  ExpectRounded(rising, {kMaxPosition - 80, kMaxPosition}, AllColumns(10));
   const SinusoidTable fast = {.dim = 10,
                               .layout = kTensor2Tensor,
                               .min_timescale = 1e6,
@@ -366,8 +359,11 @@ TEST(SinusoidalRounding, Bf16IsNotRoundedTwice) {
 
 TEST(ReferenceSinusoidal, AgreesWithTheFormula) {
   std::mt19937_64 random(5);
-  for (const auto layout : {kInterleaved, kConcatenated, kTensor2Tensor}) {
+  for (const auto layout : {kInterleaved, kSinesCosines, kTensor2Tensor}) {
     const SinusoidTable spec = {.dim = 37, .layout = layout};
+    v1::Sinusoidal message = MessageOf(spec);
+    ASSERT_TRUE(Complete("", false, Tables(), message).ok());
+    const SinusoidAxis axis = AxesOf("", message)->front();
     SinusoidalOracle oracle(spec);
     for (int i = 0; i < 2000; ++i) {
       const auto position =
@@ -376,7 +372,8 @@ TEST(ReferenceSinusoidal, AgreesWithTheFormula) {
       const double scale = i % 2 == 0 ? 1 : 0.3;
       const DataType type = kFloatTypes[i % 4];
       std::byte out[8];
-      ReferenceSinusoidal(spec, position, column, {type, scale}, out);
+      ReferenceSinusoidal(axis, position, axis.columns.WaveAt(column),
+                          {type, scale}, out);
       ASSERT_TRUE(Same(ElementAt(type, out),
                        oracle.Rounded(position, column, type, scale)))
           << position << ", " << column;
@@ -390,11 +387,11 @@ TEST(ReferenceSinusoidal, AgreesWithTheFormula) {
 const SinusoidTable kShapes[] = {
     {.dim = 1},
     {.dim = 6},
-    {.dim = 33, .layout = kConcatenated},
-    {.dim = 34, .layout = kConcatenated},
+    {.dim = 33, .layout = kSinesCosines},
+    {.dim = 34, .layout = kSinesCosines},
     {.dim = 35, .layout = kTensor2Tensor},
     {.dim = 64},
-    {.dim = 96, .base = 1e18, .layout = kConcatenated},
+    {.dim = 96, .base = 1e18, .layout = kSinesCosines},
     {.dim = 128, .layout = kTensor2Tensor}};
 
 TEST(SinusoidalBits, AreThoseOfEveryKernelSet) {
@@ -447,7 +444,7 @@ TEST(SinusoidalBits, AreThoseOfManyThreadsAtOnce) {
 TEST(SinusoidalBits, DoNotDependOnSizeOrAlignment) {
   for (const SinusoidTable& spec :
        {SinusoidTable{.dim = 64},
-        SinusoidTable{.dim = 64, .layout = kConcatenated},
+        SinusoidTable{.dim = 64, .layout = kSinesCosines},
         SinusoidTable{.dim = 5}}) {
     for (const DataType type : kFloatTypes) {
       for (const KernelSet* kernels : SupportedKernelSets()) {
@@ -474,14 +471,6 @@ TEST(SinusoidalBits, DoNotDependOnSizeOrAlignment) {
       }
     }
   }
-}
-
-TEST(BadSinusoidal, IsRefusedWithTimescalesInDescendingOrder) {
-  EXPECT_THAT(RefusalOf(MessageOf({.dim = 4,
-                                   .layout = kTensor2Tensor,
-                                   .min_timescale = 5,
-                                   .max_timescale = 4})),
-              IsInvalid("sinusoidal.max_timescale: got 4, want at least 5"));
 }
 
 }  // namespace

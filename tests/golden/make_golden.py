@@ -32,6 +32,13 @@ def rounded_bits(value: mpmath.mpf, mantissa_bits: int, exponent_bits: int) -> i
     return sign_bit | min(bits, infinity)
 
 
+NAMES = {
+    "INTERLEAVED": "kInterleaved",
+    "SINES_COSINES": "kSinesCosines",
+    "TENSOR2TENSOR": "kTensor2Tensor",
+}
+
+
 def sinusoid(layout: str, dim: int, base: int, position: int, column: int) -> mpmath.mpf:
     if layout == "TENSOR2TENSOR":
         half = dim // 2
@@ -59,7 +66,7 @@ def sinusoid_cases() -> list[tuple[str, int, int, int, int]]:
     ]
     choose = random.Random(1)
     for dim, rows in ((512, 131072), (64, 1048576), (5, 1 << 40), (127, 1 << 40)):
-        for layout in ("INTERLEAVED", "CONCATENATED", "TENSOR2TENSOR"):
+        for layout in ("INTERLEAVED", "SINES_COSINES", "TENSOR2TENSOR"):
             for _ in range(10):
                 base = 10000 if layout == "TENSOR2TENSOR" else choose.choice((10000, 500000))
                 position = choose.randrange(-rows, rows)
@@ -94,7 +101,7 @@ def main() -> None:
             lines.append(
                 f"    {{{dim}, {base}, {position}, {column}, "
                 f"0x{rounded_bits(value, *format_bits):X}, DataType::{name}, "
-                f"v1::SINUSOIDAL_LAYOUT_{layout}}},"
+                f"SinusoidLayout::{NAMES[layout]}}},"
             )
     lines += ["};", "constexpr GoldenAlibi kGoldenAlibis[] = {"]
     for num_heads, head, distance in alibi_cases():

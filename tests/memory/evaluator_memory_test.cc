@@ -99,16 +99,17 @@ std::vector<v1::TensorSpec> Specs(std::initializer_list<const char*> texts) {
 std::vector<v1::TensorSpec> Sinusoids() {
   return Specs({
       "sinusoidal {dim: 65536}",
-      "sinusoidal {dim: 65535 layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR}",
+      "sinusoidal {dim: 65535 odd: ODD_COLUMN_ZERO "
+      "  columns: COLUMNS_SINES_COSINES ladder {timescales {}}}",
       "sinusoidal {dim: 1}",
       "sinusoidal {dim: 700}",
-      "multi_axis_sinusoidal {dim: 65536 num_axes: 1 "
-      "  layout: MULTI_AXIS_LAYOUT_INTERLEAVED}",
-      "multi_axis_sinusoidal {dim: 65536 num_axes: 4 "
-      "  layout: MULTI_AXIS_LAYOUT_TENSOR2TENSOR}",
-      "multi_axis_sinusoidal {dim: 65536 num_axes: 4 "
-      "  layout: MULTI_AXIS_LAYOUT_INTERLEAVED "
-      "  axis_lengths: [1, 2, 3, 4] axis_offset: -0.5}",
+      "sinusoidal {dim: 65536 axes {}}",
+      "sinusoidal {dim: 65536 columns: COLUMNS_COSINES_SINES}",
+      "sinusoidal {dim: 65536 axes {} axes {} axes {} axes {ladder {}}}",
+      "sinusoidal {dim: 65536 across_axes: true "
+      "  columns: COLUMNS_SINES_COSINES "
+      "  axes {length: 1 offset: -0.5} axes {length: 2 offset: -0.5} "
+      "  axes {length: 3 offset: -0.5} axes {length: 4 offset: -0.5}}",
       "relative_sinusoidal {dim: 65536 causal: true}",
       "relative_sinusoidal {dim: 65536 left: 3 right: 3}",
       "relative_sinusoidal {dim: 65536 symmetric: true}",

@@ -473,6 +473,7 @@ SinusoidColumns ColumnsThatTurn(const SinusoidAxis& axis) {
 bool IsAlone(const std::vector<SinusoidAxis>& axes) {
   const SinusoidAxis& axis = axes.front();
   return axes.size() == 1 && axis.columns.sin_offset == 0 &&
+         axis.columns.cos_offset > 0 &&
          axis.Turning() == std::vector<Range>{{0, axis.columns.sines}};
 }
 
