@@ -343,8 +343,9 @@ def _axis(random: Random, pairs: int) -> Fields:
     kinds = {"base": ..., "timescales": {"min": ...}, "frequencies": frequencies}
     kind = _pick(random, None, *kinds)
     ladder = kind and dict.fromkeys(kinds) | {kind: kinds[kind]}
-    scale = {"scale": random.uniform(0.1, 3), "offset": None}
-    return scale | {"length": _pick(random, None, ...), "eps": ..., "ladder": ladder}
+    scale = random.uniform(0.1, 3) * _pick(random, -1, 1)
+    fields = {"scale": scale, "offset": _pick(random, None, -0.5, ...)}
+    return fields | {"length": _pick(random, None, ...), "eps": ..., "ladder": ladder}
 
 
 def _rotary(random: Random) -> Fields:

@@ -357,10 +357,9 @@ TEST(EvaluatorMemory, WhatNobodyWantsIsNotMadeToItsEnd) {
   Caller caller;
   caller.Cancel();
   const MakingScope scope(&caller, /*executor=*/nullptr);
-  for (const v1::TensorSpec& spec :
-       Specs({"sinusoidal {dim: 65536}", "rotary {head_dim: 65536}",
-              "rotary {head_dim: 65536 decay {}}",
-              "alibi {num_heads: 65535}"})) {
+  for (const v1::TensorSpec& spec : Specs(
+           {"sinusoidal {dim: 65536}", "rotary {head_dim: 65536}",
+            "rotary {head_dim: 65536 decay {}}", "alibi {num_heads: 65535}"})) {
     const EncodingPtr encoding = MakeWith(spec);
     const int64_t before = used_bytes;
     peak_bytes = before;
@@ -372,9 +371,9 @@ TEST(EvaluatorMemory, WhatNobodyWantsIsNotMadeToItsEnd) {
 
 TEST(EvaluatorMemory, BeyondTheWholeBudgetNothingIsPrepared) {
   EngineHarness engine({.memory_budget_bytes = int64_t{32} << 20});
-  const PlanPtr plan = engine.Plan(
-      Parse<v1::TensorSpec>("rotary {head_dim: 65536 decay {}} "
-                            "table {positions {end: 4096}}"));
+  const PlanPtr plan =
+      engine.Plan(Parse<v1::TensorSpec>("rotary {head_dim: 65536 decay {}} "
+                                        "table {positions {end: 4096}}"));
   const int64_t before = used_bytes;
   peak_bytes = before;
   EXPECT_THAT(engine.TryGet(plan),

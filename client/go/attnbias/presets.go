@@ -5,8 +5,8 @@ package attnbias
 
 import "github.com/attnbias/attnbias/client/go/attnbiaspb"
 
-// Tensor2Tensor is a preset of [attnbiaspb.Sinusoidal]. tensor2tensor's timing signal: sinusoids
-// whose last timescale is the longest itself.
+// Tensor2Tensor is a preset of [attnbiaspb.Sinusoidal]. tensor2tensor's timing signal:
+// sinusoids whose last timescale is the longest itself.
 type Tensor2Tensor struct {
 	// Columns of the table.
 	Dim int32
@@ -74,8 +74,8 @@ func (p DetrSinusoidal) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
 	return &attnbiaspb.TensorSpec_Sinusoidal{Sinusoidal: encoding}
 }
 
-// MaeSinusoidal is a preset of [attnbiaspb.Sinusoidal]. Sinusoids of rows and columns (He et al.
-// 2021), each with half of the columns.
+// MaeSinusoidal is a preset of [attnbiaspb.Sinusoidal]. Sinusoids of rows and columns (He et
+// al. 2021), each with half of the columns.
 type MaeSinusoidal struct {
 	// Columns of the table.
 	Dim int32
@@ -113,8 +113,8 @@ func (p MaeSinusoidal) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
 type TransformerXL struct {
 	// Columns of a vector: the model's d_model.
 	Dim int32
-	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half a
-	// pair.
+	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
+	// a pair.
 	Base *float64
 	// Larger distances become this one. Unset: no clamping.
 	ClampLen *int64
@@ -139,8 +139,8 @@ func (p TransformerXL) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 type XLNet struct {
 	// Columns of a vector: the model's d_model.
 	Dim int32
-	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half a
-	// pair.
+	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
+	// a pair.
 	Base *float64
 	// Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping.
 	ClampLen *int64
@@ -173,8 +173,8 @@ func (p XLNet) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 type Conformer struct {
 	// Columns of a vector: the model's d_model.
 	Dim int32
-	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half a
-	// pair.
+	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
+	// a pair.
 	Base *float64
 }
 
@@ -245,8 +245,8 @@ func (p Shaw) Encoding() *attnbiaspb.TensorSpec_LearnedRelative {
 	return &attnbiaspb.TensorSpec_LearnedRelative{LearnedRelative: encoding}
 }
 
-// Swin is a preset of [attnbiaspb.GridRelative]. Swin's relative position bias (Liu et al. 2021)
-// inside a window.
+// Swin is a preset of [attnbiaspb.GridRelative]. Swin's relative position bias (Liu et al.
+// 2021) inside a window.
 type Swin struct {
 	// Sides of the window in tokens: rows Wh, columns Ww.
 	Window []int32
@@ -315,8 +315,9 @@ func (p LeViT) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 type Xpos struct {
 	// Dimension of a head.
 	HeadDim int32
-	// Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers and flash-
-	// attention, ceil(L / 2) in torchscale. Only products of rows with one center are consistent.
+	// Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers and
+	// flash-attention, ceil(L / 2) in torchscale. Only products of rows with one center are
+	// consistent.
 	Center *int64
 	// Positions over which scale changes by its base.
 	ScaleBase *float64

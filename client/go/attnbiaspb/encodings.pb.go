@@ -1770,7 +1770,8 @@ func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
 //
 // The header's `derived` holds `inverse_frequencies`, in radians per position,
 // `attention_factor` and, if it is used, `rope_theta`. Fields that the
-// `rope_type` does not use are refused. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma, Phi-3 and torchscale.
+// `rope_type` does not use are refused. Found in Llama, GPT-NeoX, GPT-J, Qwen,
+// Gemma, Phi-3 and torchscale.
 type Rotary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Dimension of a head.
