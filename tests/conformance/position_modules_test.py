@@ -23,6 +23,7 @@ import transformers as hf
 from bits import Array, assert_same_bits, to_array
 from bounds import assert_near
 from pages import names_in, section_of
+from real import encoding_of
 from transformers import models
 from transformers.models.pp_doclayout_v2.configuration_pp_doclayout_v2 import (
     PPDocLayoutV2ReadingOrderConfig,
@@ -123,7 +124,7 @@ def test_sinusoidal(client: attnbias.Client, name: str) -> None:
     assert len(positions) >= LENGTH - 1
 
     def is_layout(layout: str) -> bool:
-        encoding = attnbias.Sinusoidal(dim=DIM, layout=layout)
+        encoding = encoding_of(layout, DIM)
         got = client.get(encoding, position_ids=positions)
         try:
             assert_near(arranged(got), want[positions], np.array(positions))
@@ -131,7 +132,7 @@ def test_sinusoidal(client: attnbias.Client, name: str) -> None:
             return False
         return True
 
-    assert any(map(is_layout, ("CONCATENATED", "TENSOR2TENSOR")))
+    assert any(map(is_layout, ("SINES_COSINES", "TENSOR2TENSOR")))
 
 
 @pytest.mark.parametrize("name", LEARNED)
@@ -174,7 +175,7 @@ def check(
 ) -> None:
     """Against rows for these positions."""
     scale = fields.pop("scale", 1.0)
-    encoding = attnbias.Sinusoidal(dim=want.shape[1], layout=layout, **fields)
+    encoding = encoding_of(layout, want.shape[1], **fields)
     got = client.get(encoding, position_ids=positions, scale=scale)
     assert_near(got, want, np.array(positions) * fields.get("min_timescale", 1))
 
@@ -219,11 +220,11 @@ def speakers(client: attnbias.Client) -> None:
 @case("positional_encoding", "create_sinusoidal_positions", "ZoeDepthPatchTransformerEncoder")
 def functions(client: attnbias.Client) -> None:
     ctrl = code_of("ctrl", "positional_encoding")(LENGTH, DIM, torch.float32)
-    check(client, "CONCATENATED", to_array(ctrl), ALL)
+    check(client, "SINES_COSINES", to_array(ctrl), ALL)
     video_prism = code_of("videoprism", "create_sinusoidal_positions")(LENGTH, DIM)
-    check(client, "CONCATENATED", to_array(video_prism), ALL)
+    check(client, "SINES_COSINES", to_array(video_prism), ALL)
     zoe_depth = code_of("zoedepth", "ZoeDepthPatchTransformerEncoder").positional_encoding_1d
-    check(client, "CONCATENATED", to_array(zoe_depth(None, 1, LENGTH, DIM)[0]), ALL)
+    check(client, "SINES_COSINES", to_array(zoe_depth(None, 1, LENGTH, DIM)[0]), ALL)
 
 
 @case("MusicgenSinusoidalPositionalEmbedding", "MusicgenMelodySinusoidalPositionalEmbedding")
@@ -260,7 +261,7 @@ def times(client: attnbias.Client) -> None:
         angles = at[:, None] * code_of(family, name).compute_default_freqs(config)
         rows.append(torch.cat([angles.cos(), angles.sin()], dim=1))
     for each in rows:
-        check(client, "CONCATENATED", cosines_first(to_array(each)), ALL)
+        check(client, "SINES_COSINES", cosines_first(to_array(each)), ALL)
     refuses_fractions(client)
 
 
@@ -289,7 +290,7 @@ def bros(client: attnbias.Client) -> None:
     )
     differences = torch.arange(-20, 20).float()
     rows = module(differences[:, None, None])[:, 0, 0]
-    check(client, "CONCATENATED", to_array(rows), list(range(-20, 20)))
+    check(client, "SINES_COSINES", to_array(rows), list(range(-20, 20)))
     refuses_fractions(client)
 
 
@@ -314,7 +315,7 @@ def boxes(client: attnbias.Client) -> None:
 def canary(client: attnbias.Client) -> None:
     module = code_of("canary", "CanaryPositionalEmbedding")(LENGTH, DIM)
     scale = 1 / np.sqrt(DIM)
-    check(client, "CONCATENATED", to_array(module(torch.arange(LENGTH))), ALL, scale=scale)
+    check(client, "SINES_COSINES", to_array(module(torch.arange(LENGTH))), ALL, scale=scale)
 
 
 @case("SpeechT5ScaledPositionalEncoding")
@@ -369,7 +370,7 @@ def kimi(client: attnbias.Client) -> None:
     kind = code_of("kimi_k25", "Kimi_K25VisionPositionEmbeddings")
     rows = to_array(kind(SimpleNamespace(pos_emb_time=LENGTH, **sizes)).time_position_embeddings)
     assert not rows[0].any()
-    check(client, "CONCATENATED", rows[1:], ALL)
+    check(client, "SINES_COSINES", rows[1:], ALL)
 
 
 def sines_then_cosines(client: attnbias.Client, frequencies: Array, positions: list[int]) -> Array:
@@ -422,9 +423,9 @@ def funnel(client: attnbias.Client) -> None:
     structure = code_of("funnel", "FunnelAttentionStructure")(config).eval()
     cpu = torch.device("cpu")
     (first, _), (second, _), *_ = structure.get_position_embeds(LENGTH, torch.float32, cpu)
-    check(client, "CONCATENATED", to_array(first), list(range(LENGTH, -LENGTH, -1)))
+    check(client, "SINES_COSINES", to_array(first), list(range(LENGTH, -LENGTH, -1)))
     distances = list(range(len(second), -len(second), -2))
-    check(client, "CONCATENATED", to_array(second), distances[: len(second)])
+    check(client, "SINES_COSINES", to_array(second), distances[: len(second)])
 
 
 def learned_angles(family: str, name: str) -> Any:

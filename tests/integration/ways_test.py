@@ -125,10 +125,21 @@ def mask_of(random: Random) -> Options:
 
 def python_encoding(case: Case) -> attnbias.Encoding:
     classes = {encoding.field: encoding for encoding in attnbias.Encoding.__subclasses__()}
-    fields = dict(case.fields)
-    if "layers" in fields:
-        fields["layers"] = [attnbias.PositionMlpLayer(**layer) for layer in fields["layers"]]
-    return classes[case.encoding](**fields)
+    return classes[case.encoding](**in_classes(case.owner, case.fields))
+
+
+def in_classes(owner: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a message, with objects for the messages inside."""
+    made = dict(fields)
+    for field in owner.fields:
+        value = fields.get(field.name)
+        name = field.message_type.name if field.message_type else ""
+        if isinstance(value, dict):
+            made[field.name] = getattr(attnbias, name)(**in_classes(field.message_type, value))
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            parts = (in_classes(field.message_type, part) for part in value)
+            made[field.name] = [getattr(attnbias, name)(**part) for part in parts]
+    return made
 
 
 @pytest.mark.parametrize("seed", SEEDS)
