@@ -12,6 +12,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,29 +106,20 @@ ADVICE = {
 }
 
 
-def sines_first(rows: Array) -> Array:
-    return rows
-
-
-def cosines_first(rows: Array) -> Array:
-    sines, cosines = np.split(rows, 2, axis=1)
-    return np.concatenate([cosines, sines], axis=1)
-
-
 @pytest.mark.parametrize("name", SINUSOIDAL)
 def test_sinusoidal(client: attnbias.Client, name: str) -> None:
     _, _, ask = ADVICE.get(MODULES[name].__name__, ("", "", ""))
-    arranged = cosines_first if "exchange the halves" in ask else sines_first
+    columns = "COSINES_SINES" if "COSINES_SINES" in ask else "SINES_COSINES"
     want = rows_of(make(MODULES[name]))
     # fairseq's have zeros for padding.
     positions = [p for p in range(LENGTH) if want[p].any()]
     assert len(positions) >= LENGTH - 1
 
     def is_layout(layout: str) -> bool:
-        encoding = encoding_of(layout, DIM)
+        encoding = replace(encoding_of(layout, DIM), columns=columns)
         got = client.get(encoding, position_ids=positions)
         try:
-            assert_near(arranged(got), want[positions], np.array(positions))
+            assert_near(got, want[positions], np.array(positions))
         except AssertionError:
             return False
         return True
@@ -174,8 +166,8 @@ def check(
     client: attnbias.Client, layout: str, want: Array, positions: list[int], **fields: Any
 ) -> None:
     """Against rows for these positions."""
-    scale = fields.pop("scale", 1.0)
-    encoding = encoding_of(layout, want.shape[1], **fields)
+    scale, columns = fields.pop("scale", 1.0), fields.pop("columns", "SINES_COSINES")
+    encoding = replace(encoding_of(layout, want.shape[1], **fields), columns=columns)
     got = client.get(encoding, position_ids=positions, scale=scale)
     assert_near(got, want, np.array(positions) * fields.get("min_timescale", 1))
 
@@ -234,7 +226,7 @@ def musicgen(client: attnbias.Client) -> None:
         ("musicgen_melody", "MusicgenMelodySinusoidalPositionalEmbedding"),
     ):
         rows = to_array(code_of(family, name)(LENGTH, DIM).weights)
-        check(client, "TENSOR2TENSOR", cosines_first(rows), ALL)
+        check(client, "TENSOR2TENSOR", rows, ALL, columns="COSINES_SINES")
 
 
 def refuses_fractions(client: attnbias.Client) -> None:
@@ -261,7 +253,7 @@ def times(client: attnbias.Client) -> None:
         angles = at[:, None] * code_of(family, name).compute_default_freqs(config)
         rows.append(torch.cat([angles.cos(), angles.sin()], dim=1))
     for each in rows:
-        check(client, "SINES_COSINES", cosines_first(to_array(each)), ALL)
+        check(client, "SINES_COSINES", to_array(each), ALL, columns="COSINES_SINES")
     refuses_fractions(client)
 
 
@@ -373,21 +365,23 @@ def kimi(client: attnbias.Client) -> None:
     check(client, "SINES_COSINES", rows[1:], ALL)
 
 
-def sines_then_cosines(client: attnbias.Client, frequencies: Array, positions: list[int]) -> Array:
-    encoding = attnbias.Rotary(
-        head_dim=2 * len(frequencies),
-        inverse_frequencies=frequencies.tolist(),
-        layout="compact",
+def sines_then_cosines(
+    client: attnbias.Client, frequencies: Array, positions: list[int], **axis: float
+) -> Array:
+    encoding = attnbias.Sinusoidal(
+        2 * len(frequencies),
+        columns="sines_cosines",
+        ladder=attnbias.Ladder(frequencies=frequencies.tolist()),
+        axes=[attnbias.Axis(**axis)],
     )
-    tables = client.get(encoding, position_ids=positions)
-    return np.concatenate([tables.sin, tables.cos], axis=1)
+    return client.get(encoding, position_ids=positions)
 
 
 @case("get_1d_sine_pe")
 def pointers(client: attnbias.Client) -> None:
     most, half = 15, DIM // 2
-    frequencies = np.repeat(10000.0 ** (-2 * np.arange(half // 2) / half) / most, 2)
-    got = sines_then_cosines(client, frequencies, list(range(16)))
+    frequencies = np.repeat(10000.0 ** (-2 * np.arange(half // 2) / half), 2)
+    got = sines_then_cosines(client, frequencies, list(range(16)), length=most)
     for family in ("sam2_video", "sam3_tracker_video", "edgetam_video"):
         want = code_of(family, "get_1d_sine_pe")(torch.arange(16) / most, DIM)
         assert_near(got, to_array(want), np.ones(16))
@@ -399,8 +393,9 @@ def perceiver(client: attnbias.Client) -> None:
     features = code_of("perceiver", "generate_fourier_features")(
         linear, num_bands=6, max_resolution=[LENGTH], concat_pos=False
     )
-    frequencies = np.pi * np.linspace(1, LENGTH / 2, 6) / (LENGTH - 1)
-    got = sines_then_cosines(client, frequencies, [2 * i + 1 - LENGTH for i in ALL])
+    frequencies = np.pi * np.linspace(1, LENGTH / 2, 6)
+    axis = {"offset": (1 - LENGTH) / 2, "scale": 2, "length": LENGTH - 1}
+    got = sines_then_cosines(client, frequencies, ALL, **axis)
     assert_near(got, to_array(features), np.full(LENGTH, LENGTH * np.pi / 2))
 
 

@@ -113,8 +113,8 @@ func (p MaeSinusoidal) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
 type TransformerXL struct {
 	// Columns of a vector: the model's d_model.
 	Dim int32
-	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half a
-	// pair.
+	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
+	// a pair.
 	Base *float64
 	// Larger distances become this one. Unset: no clamping.
 	ClampLen *int64
@@ -139,8 +139,8 @@ func (p TransformerXL) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 type XLNet struct {
 	// Columns of a vector: the model's d_model.
 	Dim int32
-	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half a
-	// pair.
+	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
+	// a pair.
 	Base *float64
 	// Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping.
 	ClampLen *int64
@@ -173,8 +173,8 @@ func (p XLNet) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 type Conformer struct {
 	// Columns of a vector: the model's d_model.
 	Dim int32
-	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half a
-	// pair.
+	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
+	// a pair.
 	Base *float64
 }
 
@@ -197,8 +197,8 @@ type SymmetricSinusoidal struct {
 	Dim int32
 	// Order of sines and cosines in a vector.
 	Columns attnbiaspb.Columns
-	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half a
-	// pair.
+	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
+	// a pair.
 	Base *float64
 }
 
