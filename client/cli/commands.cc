@@ -366,7 +366,7 @@ CLI::App* AddTensorCommand(CLI::App* app, const std::string& name,
       ->required();
   command
       ->add_option("field", settings->tensor.fields,
-                   absl::StrCat("Its fields: dim=512, layout=concatenated, "
+                   absl::StrCat("Its fields: dim=512, columns=sines_cosines, "
                                 "slopes=1,0.5; a table is ",
                                 kTableForms))
       ->type_name("NAME=VALUE");

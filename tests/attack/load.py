@@ -182,7 +182,7 @@ def rotary(n: int) -> bytes:
 
 
 def sines(n: int) -> bytes:
-    fields = {"dim": 65536, "base": 10000.0 + n, "layout": "SINUSOIDAL_LAYOUT_INTERLEAVED"}
+    fields = {"dim": 65536, "ladder": {"base": 10000.0 + n}}
     return request(spec(sinusoidal=fields, table={"positions": {"end": 255}}), "StreamTensor")
 
 
@@ -256,7 +256,7 @@ def gzip_bomb() -> bytes:
 @functools.cache
 def logits() -> bytes:
     """A ComputeLogits of 8 MiB of vectors, and the query that makes it compute them."""
-    term = {"sinusoidal": {"dim": 64, "layout": "SINUSOIDAL_LAYOUT_CONCATENATED"}}
+    term = {"sinusoidal": {"dim": 64, "columns": "COLUMNS_SINES_COSINES"}}
     of = message("LogitsSpec")(
         sinusoidal_distances=term,
         num_heads=1,

@@ -40,7 +40,8 @@ def fire(c: float) -> attnbias.Fire:
 
 CASES = {
     "TABLE (sinusoidal, dim 512)": Case(
-        lambda x: attnbias.Sinusoidal(dim=512, base=10000 + x), lambda n: {"positions": n}
+        lambda x: attnbias.Sinusoidal(512, ladder=attnbias.Ladder(base=10000 + x)),
+        lambda n: {"positions": n},
     ),
     "KEY_ROW (ALiBi, 32 heads)": Case(
         lambda x: attnbias.ALiBi(num_heads=32, alibi_bias_max=8 + x, variant="KEY_FROM_START"), pair

@@ -160,10 +160,10 @@ TEST(BuildSpec, TakesPresets) {
         BuildSpec({.encoding = name, .fields = fields}).value());
   };
   EXPECT_EQ(built("xlnet", {"dim=8", "clamp_len=4"}),
-            "relative_sinusoidal dim=8 layout=concatenated left=4 right=4");
+            "relative_sinusoidal dim=8 columns=sines_cosines left=4 right=4");
   EXPECT_EQ(built("xlnet", {"clamp_len=4", "causal=true"}),
             "relative_sinusoidal columns=sines_cosines left=4 causal=true");
-  EXPECT_EQ(built("symmetric_sinusoidal", {"ladder.base=500"}),
+  EXPECT_EQ(built("symmetric_sinusoidal", {"base=500"}),
             "relative_sinusoidal ladder.base=500 symmetric=true");
   EXPECT_EQ(built("detr_sinusoidal", {"height=3", "width=2", "temperature=20"}),
             "sinusoidal axes.0.scale=6.283185307179586 axes.0.length=3 "

@@ -371,7 +371,7 @@ TEST_F(ToolTest, ListShowsWhatPresetsStandFor) {
             "  dim       required      int32 in [1, 65536]\n"
             "  base      default 10000 double in [1, 1e+18]\n"
             "  clamp_len optional      int64 in [1, 1099511627776]\n"
-            "  = relative_sinusoidal layout=concatenated causal=true\n");
+            "  = relative_sinusoidal columns=sines_cosines causal=true\n");
   EXPECT_EQ(RunAlone({"list", "conformer", "--json"}), 0);
   const auto list = nlohmann::json::parse(out_.str())["encodings"];
   EXPECT_EQ(list[0]["name"], "conformer");

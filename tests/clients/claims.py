@@ -159,8 +159,8 @@ HEADS_OF_COLUMNS = Asked(Case("t5", {"bidirectional": True} | TURNED), PAIRS)
 HEADS_OF_OUTPUTS = Asked(Case("fire", WEIGHTS), PAIRS)
 HEADS_OF_LIST = Asked(Case("alibi", {"slopes": [0.5, 0.25]}), PAIRS)
 LISTED = alibi(query_positions=[9, 0, 1, 4], key_positions=[7, 3])
-AXES = {"dim": 8, "num_axes": 2, "layout": "INTERLEAVED"}
-TWO_AXES = Asked(Case("multi_axis_sinusoidal", AXES), {"position_ids": [[1, 5, 2], [3, 4, 9]]})
+AXES = {"dim": 8, "axes": [{"scale": 2.0}, {"offset": 0.5}]}
+TWO_AXES = Asked(Case("sinusoidal", AXES), {"position_ids": [[1, 5, 2], [3, 4, 9]]})
 # The first two of 7 queries see no key.
 MASKED = alibi(query_length=7, queries=(0, 7), key_length=7, keys=(2, 7), causal=True)
 SHAW = {"left": 1, "right": 1, "vectors": np.zeros((3, 4), np.float32)}

@@ -253,7 +253,7 @@ def test_report(client: attnbias.Client) -> None:
     with attnbias.attach(new_model("marian"), client, max_length=LENGTH) as attached:
         encoder, decoder = attached.report()
     assert encoder.path == "model.encoder.embed_positions.forward"
-    assert encoder.encoding == attnbias.Sinusoidal(dim=32, layout="concatenated")
+    assert encoder.encoding == attnbias.Sinusoidal(32, columns="sines_cosines")
     assert (encoder.fetched_bytes, encoder.spared_bytes) == (4 * 32 * LENGTH, 0)
     assert (decoder.path, decoder.fetched_bytes) == ("model.decoder.embed_positions.forward", 0)
 

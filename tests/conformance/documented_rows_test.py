@@ -16,15 +16,16 @@ import grid_relative_test
 import kerple_sandwich_test
 import learned_absolute_test
 import learned_relative_test
-import multi_axis_sinusoidal_test
 import position_mlp_test
 import position_modules_test
 import register_test
 import relative_sinusoid_test
 import rotary_test
 import shaw_test
+import sinusoidal_axes_test
 import sinusoidal_peers_test
 import sinusoidal_rounding_test
+import survey_test
 import swin_v2_test
 import t5_bias_test
 import t5_buckets_test
@@ -130,25 +131,25 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
             default_configs_test.test_every_default_is_served_or_documented,
         ],
     },
-    "Sinusoidal": {
+    "Columns": {
         "`INTERLEAVED`": [sinusoidal_peers_test.test_peers_that_compute_in_float64],
-        "`CONCATENATED`": [sinusoidal_peers_test.test_peers_that_compute_in_float64],
-        "`TENSOR2TENSOR`": [
-            sinusoidal_peers_test.test_peers_that_compute_in_float32,
-            sinusoidal_rounding_test.test_tensor2tensor,
-        ],
+        "`SINES_COSINES`": [sinusoidal_peers_test.test_peers_that_compute_in_float64],
+        "`COSINES_SINES`": [sinusoidal_axes_test.test_real_numbers],
+        "`SINE`": [sinusoidal_rounding_test.test_other_dims_and_bases],
+        "`ZERO`": [sinusoidal_peers_test.test_peers_that_compute_in_float32],
+    },
+    "Ladders": {
+        "`ladder.base`": [sinusoidal_rounding_test.test_other_dims_and_bases],
+        "`ladder.timescales`": [sinusoidal_rounding_test.test_tensor2tensor],
+        "`ladder.frequencies`": [sinusoidal_axes_test.test_real_numbers],
         "the exponent is 2i/d with i the channel": [errata_test.test_the_exponent_counts_pairs],
         "the inner product of two sinusoids falls as they move apart": [
             errata_test.test_the_inner_product_is_not_monotone
         ],
     },
-    "Multi-axis sinusoidal": {
+    "Axes": {
         **{
-            f"`{layout}`": [multi_axis_sinusoidal_test.test_real_numbers]
-            for layout in ("TENSOR2TENSOR", "INTERLEAVED", "CONCATENATED")
-        },
-        **{
-            models: [multi_axis_sinusoidal_test.test_fractions]
+            models: [sinusoidal_axes_test.test_fractions]
             for models in (
                 "DETR, Conditional DETR, Table Transformer, MaskFormer, Mask2Former, OneFormer, "
                 "SAM 2 and 3, EdgeTAM",
@@ -157,13 +158,14 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
                 "SAM 3's decoder",
             )
         },
-        "RT-DETR, D-FINE, DEIMv2, PP-DocLayout": [multi_axis_sinusoidal_test.test_counts],
+        "RT-DETR, D-FINE, DEIMv2, PP-DocLayout": [sinusoidal_axes_test.test_counts],
         "ViT-MAE, AIMv2, Granite-Docling, OmDet-Turbo": [
-            multi_axis_sinusoidal_test.test_mae,
-            multi_axis_sinusoidal_test.test_aimv2,
-            multi_axis_sinusoidal_test.test_granite_docling,
-            multi_axis_sinusoidal_test.test_omdet_turbo,
+            sinusoidal_axes_test.test_mae,
+            sinusoidal_axes_test.test_aimv2,
+            sinusoidal_axes_test.test_granite_docling,
+            sinusoidal_axes_test.test_omdet_turbo,
         ],
+        "DiT, PixArt": [survey_test.test_each_row_gives_its_functions_result],
     },
     "TUPE": {
         "relative, b": [tupe_test.test_relative_term],
@@ -196,7 +198,7 @@ BITS: dict[str, list[Any]] = {
     "sinusoids of positions, of images and of distances": [
         sinusoidal_peers_test.test_peers_that_compute_in_float64,
         sinusoidal_peers_test.test_peers_that_compute_in_float32,
-        multi_axis_sinusoidal_test.test_real_numbers,
+        sinusoidal_axes_test.test_real_numbers,
         relative_sinusoid_test.test_every_number_is_the_real_one_rounded_once,
     ],
     "all others, and TUPE's absolute term": [

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
+from itertools import chain, zip_longest
 from typing import Any
 from unittest import mock
 
@@ -17,7 +18,7 @@ import mpmath
 import numpy as np
 import torch
 from mpmath import mpf
-from real import PRECISION, alibi_slopes, rounded, sinusoid, timing_signal
+from real import PRECISION, alibi_slopes, rounded
 from t5_rules import exact_starts, rounded_log, torch_buckets
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
@@ -406,42 +407,65 @@ def class_number(e: Any, name: str, buckets: bool, h: int, which: int) -> Any:
     return index if buckets else mpf(table(e.relative_table)[index, h])
 
 
+def waves_of(e: Any, dims: list[int]) -> list[tuple[int, int, Any]]:
+    """The axis, the frequency and the function of each column that is not zero."""
+    parts = [
+        (
+            [(axis, k, mpmath.sin) for k in range((dim + 1) // 2)],
+            [(axis, k, mpmath.cos) for k in range(dim // 2)],
+        )
+        for axis, dim in enumerate(dims)
+    ]
+    if getattr(e, "across_axes", False):
+        sines, cosines = zip(*parts, strict=True)
+        parts = [(list(chain(*sines)), list(chain(*cosines)))]
+    order, waves = enum(e, "columns", "INTERLEAVED"), []
+    for sines, cosines in parts:
+        if order == "INTERLEAVED":
+            waves += filter(None, chain(*zip_longest(sines, cosines)))
+        else:
+            waves += sines + cosines if order == "SINES_COSINES" else cosines + sines
+    return waves
+
+
+def ladder(message: Any, k: int, dims: list[int]) -> mpf:
+    """Frequency k of those that columns of these axes share."""
+    kind = message.WhichOneof("kind")
+    if kind == "frequencies":
+        return mpf(message.frequencies.values[k])
+    if kind == "timescales":
+        first = mpf(default(message.timescales, "min", 1.0))
+        ratio = mpf(default(message.timescales, "max", 1e4)) / first
+        return first * ratio ** (mpf(-k) / max(sum((dim + 1) // 2 for dim in dims) - 1, 1))
+    return mpf(message.base if kind else 1e4) ** (mpf(-2 * k) / sum(dims))
+
+
 def sinusoidal(e: Any) -> Any:
-    layout = enum(e, "layout", "INTERLEAVED")
+    axes = list(getattr(e, "axes", ())) or [None]
+    dims = list(getattr(e, "axis_dims", ())) or [e.dim // len(axes)] * len(axes)
+    if enum(e, "odd", "SINE") == "ZERO":
+        dims = [dim // 2 * 2 for dim in dims]
+    waves = waves_of(e, dims)
+    own = [axis is not None and axis.HasField("ladder") for axis in axes]
+    shared = [axis for axis in range(len(axes)) if not own[axis]]
+
+    @cache
+    def frequency(axis: int, k: int) -> mpf:
+        if own[axis]:
+            return ladder(axes[axis].ladder, k, [dims[axis]])
+        before = sum((dims[each] + 1) // 2 for each in shared if each < axis)
+        return ladder(e.ladder, before + k, [dims[each] for each in shared])
 
     def number(_: str, at: Sequence[int], column: int) -> mpf:
-        if layout == "TENSOR2TENSOR":
-            return timing_signal(at[0], column, dim=e.dim, **timescales(e))
-        return sinusoid(at[0], column, dim=e.dim, layout=layout, base=default(e, "base", 1e4))
-
-    return number
-
-
-def timescales(e: Any) -> dict[str, float]:
-    return {
-        "min_timescale": mpf(default(e, "min_timescale", 1.0)),
-        "max_timescale": default(e, "max_timescale", 1e4),
-    }
-
-
-def multi_axis_sinusoidal(e: Any) -> Any:
-    layout = enum(e, "layout", "")
-    each = e.dim // e.num_axes
-    if layout == "TENSOR2TENSOR":
-        each = 2 * (e.dim // (2 * e.num_axes))
-
-    def number(_: str, at: Sequence[int], column: int) -> mpf:
-        axis, own = divmod(column, each)
-        if axis >= e.num_axes:
+        if column >= len(waves):
             return mpf(0)
-        position = mpf(at[axis])
-        if e.axis_lengths:
-            position += mpf(default(e, "axis_offset", 0.0))
-            position *= mpf(default(e, "axis_scale", 6.283185307179586))
-            position /= e.axis_lengths[axis] + mpf(default(e, "axis_eps", 1e-6))
-        if layout == "TENSOR2TENSOR":
-            return timing_signal(position, own, dim=each, **timescales(e))
-        return sinusoid(position, own, dim=each, layout=layout, base=default(e, "base", 1e4))
+        axis, k, function = waves[column]
+        with mpmath.workprec(PRECISION):
+            x = mpf(at[axis])
+            if (given := axes[axis]) is not None:
+                x = (x + mpf(default(given, "offset", 0.0))) * mpf(default(given, "scale", 1.0))
+                x /= mpf(default(given, "length", 1.0)) + mpf(default(given, "eps", 0.0))
+            return function(x * frequency(axis, k))
 
     return number
 
@@ -582,9 +606,7 @@ def rotary(e: Any) -> Any:
     return number
 
 
-TABLES: dict[str, Any] = {
-    f.__name__: f for f in (sinusoidal, multi_axis_sinusoidal, learned_absolute, rotary)
-}
+TABLES: dict[str, Any] = {f.__name__: f for f in (sinusoidal, learned_absolute, rotary)}
 PAIRS: dict[str, Any] = {
     f.__name__: f
     for f in (

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import multi_axis_sinusoidal_test as of_images
 import numpy as np
 import pytest
+import sinusoidal_axes_test as of_images
 import torch
 import transformers as hf
 from bits import Array, assert_same_bits, to_array
@@ -353,8 +353,8 @@ def test_sines_of_detr(client: attnbias.Client) -> None:
     want = of_images.computed(module, torch.float32, torch.ones(1, height, width).bool())
     encoding: Any = attnbias.from_config(config)["positions"]
     rows_and_columns = of_images.grid(height, width, 1)
-    with pytest.raises(attnbias.InvalidArgumentError, match="axis_lengths"):
+    with pytest.raises(attnbias.InvalidArgumentError, match=r"DetrSinusoidal\.height: got 0"):
         client.get(encoding, position_ids=rows_and_columns)
-    whole = replace(encoding, axis_lengths=[height, width])
+    whole = attnbias.DetrSinusoidal(encoding.dim, height=height, width=width)
     got = client.get(whole, position_ids=rows_and_columns, data_type="f64")
     of_images.assert_near(got, want, 2 * math.pi, 10000)

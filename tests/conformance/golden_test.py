@@ -20,11 +20,11 @@ from tests.tools.server_process import running_server
 
 
 def sinusoids(
-    client: attnbias.Client, distances: list[list[int]], *, dim: int, layout: Any
+    client: attnbias.Client, distances: list[list[int]], *, dim: int, columns: Any
 ) -> Array:
     """The rows of a table, where the distances say."""
     ids = np.array(distances).ravel()
-    rows = client.get(attnbias.Sinusoidal(dim=dim, layout=layout), position_ids=ids)
+    rows = client.get(attnbias.Sinusoidal(dim, columns=columns), position_ids=ids)
     return rows.reshape(len(distances), -1, dim)
 
 
@@ -105,27 +105,27 @@ def test_shaw_s_logits_by_index_and_by_skewing(client: attnbias.Client, directio
 def test_transformer_xl_s_rows(client: attnbias.Client) -> None:
     for clamp_len, distances in ((None, [4, 3, 2, 1, 0]), (2, [2, 2, 2, 1, 0])):
         encoding = attnbias.TransformerXL(dim=8, clamp_len=clamp_len)
-        want = sinusoids(client, [distances], dim=8, layout="CONCATENATED")
+        want = sinusoids(client, [distances], dim=8, columns="SINES_COSINES")
         assert_same_bits(vectors(client, encoding, 1, 5), want)
 
 
 def test_transformer_xl_s_shift(client: attnbias.Client) -> None:
     got = vectors(client, attnbias.TransformerXL(dim=8), 3, 5)
     for query, distances in enumerate([[2, 1, 0], [3, 2, 1, 0], [4, 3, 2, 1, 0]]):
-        (want,) = sinusoids(client, [distances], dim=8, layout="CONCATENATED")
+        (want,) = sinusoids(client, [distances], dim=8, columns="SINES_COSINES")
         assert_same_bits(got[query, : len(distances)], want)
         assert not got[query, len(distances) :].any()
 
 
 def test_xlnet_s_distances(client: attnbias.Client) -> None:
     distances = [[2, 1, 0, -1, -2], [3, 2, 1, 0, -1], [4, 3, 2, 1, 0]]
-    want = sinusoids(client, distances, dim=8, layout="CONCATENATED")
+    want = sinusoids(client, distances, dim=8, columns="SINES_COSINES")
     assert_same_bits(vectors(client, attnbias.XLNet(dim=8), 3, 5), want)
 
 
 def test_conformer_s_distances(client: attnbias.Client) -> None:
     distances = [[0, -1, -2, -3], [1, 0, -1, -2], [2, 1, 0, -1], [3, 2, 1, 0]]
-    want = sinusoids(client, distances, dim=6, layout="INTERLEAVED")
+    want = sinusoids(client, distances, dim=6, columns="INTERLEAVED")
     assert_same_bits(vectors(client, attnbias.Conformer(dim=6), 4, 4), want)
 
 
@@ -136,7 +136,7 @@ def test_logits_that_are_blind_to_direction(
     """M[i, j] = q_i A_|i + offset - j|; aligned at the end, three rows of five begin with a
     palindrome."""
     queries = np.random.default_rng(4).standard_normal((1, 3, 6))
-    sinusoidal = attnbias.Sinusoidal(dim=6, layout="CONCATENATED")
+    sinusoidal = attnbias.Sinusoidal(dim=6, columns="SINES_COSINES")
     term = attnbias.SinusoidalDistances(sinusoidal=sinusoidal, symmetric=True)
     got = client.logits(
         term,

@@ -41,7 +41,7 @@ def test_sine_position_encoding(
 ) -> None:
     layer = keras_hub.layers.SinePositionEncoding(max_wavelength=base)
     want = array_of(layer(np.zeros((1, length, dim), np.float32), start_index=start)[0])
-    encoding = attnbias.Sinusoidal(dim=dim, base=base)
+    encoding = attnbias.Sinusoidal(dim, ladder=attnbias.Ladder(base=base))
     positions = np.arange(start, start + length)
     got = client.get(encoding, positions=(start, start + length))
     assert_near(got, want, positions)

@@ -12,6 +12,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ import transformers as hf
 from bits import Array, assert_same_bits, to_array
 from bounds import assert_near
 from pages import names_in, section_of
+from real import encoding_of
 from transformers import models
 from transformers.models.pp_doclayout_v2.configuration_pp_doclayout_v2 import (
     PPDocLayoutV2ReadingOrderConfig,
@@ -104,34 +106,25 @@ ADVICE = {
 }
 
 
-def sines_first(rows: Array) -> Array:
-    return rows
-
-
-def cosines_first(rows: Array) -> Array:
-    sines, cosines = np.split(rows, 2, axis=1)
-    return np.concatenate([cosines, sines], axis=1)
-
-
 @pytest.mark.parametrize("name", SINUSOIDAL)
 def test_sinusoidal(client: attnbias.Client, name: str) -> None:
     _, _, ask = ADVICE.get(MODULES[name].__name__, ("", "", ""))
-    arranged = cosines_first if "exchange the halves" in ask else sines_first
+    columns = "COSINES_SINES" if "COSINES_SINES" in ask else "SINES_COSINES"
     want = rows_of(make(MODULES[name]))
     # fairseq's have zeros for padding.
     positions = [p for p in range(LENGTH) if want[p].any()]
     assert len(positions) >= LENGTH - 1
 
     def is_layout(layout: str) -> bool:
-        encoding = attnbias.Sinusoidal(dim=DIM, layout=layout)
+        encoding = replace(encoding_of(layout, DIM), columns=columns)
         got = client.get(encoding, position_ids=positions)
         try:
-            assert_near(arranged(got), want[positions], np.array(positions))
+            assert_near(got, want[positions], np.array(positions))
         except AssertionError:
             return False
         return True
 
-    assert any(map(is_layout, ("CONCATENATED", "TENSOR2TENSOR")))
+    assert any(map(is_layout, ("SINES_COSINES", "TENSOR2TENSOR")))
 
 
 @pytest.mark.parametrize("name", LEARNED)
@@ -173,8 +166,8 @@ def check(
     client: attnbias.Client, layout: str, want: Array, positions: list[int], **fields: Any
 ) -> None:
     """Against rows for these positions."""
-    scale = fields.pop("scale", 1.0)
-    encoding = attnbias.Sinusoidal(dim=want.shape[1], layout=layout, **fields)
+    scale, columns = fields.pop("scale", 1.0), fields.pop("columns", "SINES_COSINES")
+    encoding = replace(encoding_of(layout, want.shape[1], **fields), columns=columns)
     got = client.get(encoding, position_ids=positions, scale=scale)
     assert_near(got, want, np.array(positions) * fields.get("min_timescale", 1))
 
@@ -219,11 +212,11 @@ def speakers(client: attnbias.Client) -> None:
 @case("positional_encoding", "create_sinusoidal_positions", "ZoeDepthPatchTransformerEncoder")
 def functions(client: attnbias.Client) -> None:
     ctrl = code_of("ctrl", "positional_encoding")(LENGTH, DIM, torch.float32)
-    check(client, "CONCATENATED", to_array(ctrl), ALL)
+    check(client, "SINES_COSINES", to_array(ctrl), ALL)
     video_prism = code_of("videoprism", "create_sinusoidal_positions")(LENGTH, DIM)
-    check(client, "CONCATENATED", to_array(video_prism), ALL)
+    check(client, "SINES_COSINES", to_array(video_prism), ALL)
     zoe_depth = code_of("zoedepth", "ZoeDepthPatchTransformerEncoder").positional_encoding_1d
-    check(client, "CONCATENATED", to_array(zoe_depth(None, 1, LENGTH, DIM)[0]), ALL)
+    check(client, "SINES_COSINES", to_array(zoe_depth(None, 1, LENGTH, DIM)[0]), ALL)
 
 
 @case("MusicgenSinusoidalPositionalEmbedding", "MusicgenMelodySinusoidalPositionalEmbedding")
@@ -233,7 +226,7 @@ def musicgen(client: attnbias.Client) -> None:
         ("musicgen_melody", "MusicgenMelodySinusoidalPositionalEmbedding"),
     ):
         rows = to_array(code_of(family, name)(LENGTH, DIM).weights)
-        check(client, "TENSOR2TENSOR", cosines_first(rows), ALL)
+        check(client, "TENSOR2TENSOR", rows, ALL, columns="COSINES_SINES")
 
 
 def refuses_fractions(client: attnbias.Client) -> None:
@@ -260,7 +253,7 @@ def times(client: attnbias.Client) -> None:
         angles = at[:, None] * code_of(family, name).compute_default_freqs(config)
         rows.append(torch.cat([angles.cos(), angles.sin()], dim=1))
     for each in rows:
-        check(client, "CONCATENATED", cosines_first(to_array(each)), ALL)
+        check(client, "SINES_COSINES", to_array(each), ALL, columns="COSINES_SINES")
     refuses_fractions(client)
 
 
@@ -289,7 +282,7 @@ def bros(client: attnbias.Client) -> None:
     )
     differences = torch.arange(-20, 20).float()
     rows = module(differences[:, None, None])[:, 0, 0]
-    check(client, "CONCATENATED", to_array(rows), list(range(-20, 20)))
+    check(client, "SINES_COSINES", to_array(rows), list(range(-20, 20)))
     refuses_fractions(client)
 
 
@@ -314,7 +307,7 @@ def boxes(client: attnbias.Client) -> None:
 def canary(client: attnbias.Client) -> None:
     module = code_of("canary", "CanaryPositionalEmbedding")(LENGTH, DIM)
     scale = 1 / np.sqrt(DIM)
-    check(client, "CONCATENATED", to_array(module(torch.arange(LENGTH))), ALL, scale=scale)
+    check(client, "SINES_COSINES", to_array(module(torch.arange(LENGTH))), ALL, scale=scale)
 
 
 @case("SpeechT5ScaledPositionalEncoding")
@@ -369,24 +362,26 @@ def kimi(client: attnbias.Client) -> None:
     kind = code_of("kimi_k25", "Kimi_K25VisionPositionEmbeddings")
     rows = to_array(kind(SimpleNamespace(pos_emb_time=LENGTH, **sizes)).time_position_embeddings)
     assert not rows[0].any()
-    check(client, "CONCATENATED", rows[1:], ALL)
+    check(client, "SINES_COSINES", rows[1:], ALL)
 
 
-def sines_then_cosines(client: attnbias.Client, frequencies: Array, positions: list[int]) -> Array:
-    encoding = attnbias.Rotary(
-        head_dim=2 * len(frequencies),
-        inverse_frequencies=frequencies.tolist(),
-        layout="compact",
+def sines_then_cosines(
+    client: attnbias.Client, frequencies: Array, positions: list[int], **axis: float
+) -> Array:
+    encoding = attnbias.Sinusoidal(
+        2 * len(frequencies),
+        columns="sines_cosines",
+        ladder=attnbias.Ladder(frequencies=frequencies.tolist()),
+        axes=[attnbias.Axis(**axis)],
     )
-    tables = client.get(encoding, position_ids=positions)
-    return np.concatenate([tables.sin, tables.cos], axis=1)
+    return client.get(encoding, position_ids=positions)
 
 
 @case("get_1d_sine_pe")
 def pointers(client: attnbias.Client) -> None:
     most, half = 15, DIM // 2
-    frequencies = np.repeat(10000.0 ** (-2 * np.arange(half // 2) / half) / most, 2)
-    got = sines_then_cosines(client, frequencies, list(range(16)))
+    frequencies = np.repeat(10000.0 ** (-2 * np.arange(half // 2) / half), 2)
+    got = sines_then_cosines(client, frequencies, list(range(16)), length=most)
     for family in ("sam2_video", "sam3_tracker_video", "edgetam_video"):
         want = code_of(family, "get_1d_sine_pe")(torch.arange(16) / most, DIM)
         assert_near(got, to_array(want), np.ones(16))
@@ -398,8 +393,9 @@ def perceiver(client: attnbias.Client) -> None:
     features = code_of("perceiver", "generate_fourier_features")(
         linear, num_bands=6, max_resolution=[LENGTH], concat_pos=False
     )
-    frequencies = np.pi * np.linspace(1, LENGTH / 2, 6) / (LENGTH - 1)
-    got = sines_then_cosines(client, frequencies, [2 * i + 1 - LENGTH for i in ALL])
+    frequencies = np.pi * np.linspace(1, LENGTH / 2, 6)
+    axis = {"offset": (1 - LENGTH) / 2, "scale": 2, "length": LENGTH - 1}
+    got = sines_then_cosines(client, frequencies, ALL, **axis)
     assert_near(got, to_array(features), np.full(LENGTH, LENGTH * np.pi / 2))
 
 
@@ -422,9 +418,9 @@ def funnel(client: attnbias.Client) -> None:
     structure = code_of("funnel", "FunnelAttentionStructure")(config).eval()
     cpu = torch.device("cpu")
     (first, _), (second, _), *_ = structure.get_position_embeds(LENGTH, torch.float32, cpu)
-    check(client, "CONCATENATED", to_array(first), list(range(LENGTH, -LENGTH, -1)))
+    check(client, "SINES_COSINES", to_array(first), list(range(LENGTH, -LENGTH, -1)))
     distances = list(range(len(second), -len(second), -2))
-    check(client, "CONCATENATED", to_array(second), distances[: len(second)])
+    check(client, "SINES_COSINES", to_array(second), distances[: len(second)])
 
 
 def learned_angles(family: str, name: str) -> Any:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The oracle: real numbers by mpmath, and their one rounding to an element type.
 
-Nothing here knows how the service computes. 200 bits are far more than any
+Nothing here but ``encoding_of`` knows of the service. 200 bits are far more than any
 rounding in these tests needs: no value here comes nearer than 2^-120 to a
 border between two elements without being it.
 """
@@ -14,6 +14,8 @@ import ml_dtypes
 import mpmath
 import numpy as np
 import numpy.typing as npt
+
+import attnbias
 
 PRECISION = 200
 
@@ -56,7 +58,7 @@ def sinusoid(
     layout: str = "INTERLEAVED",
     base: float = 10000,
 ) -> mpmath.mpf:
-    """The paper's two layouts: column pair i turns by base^(-2i/dim) radians a position."""
+    """The paper's two orders of columns: pair i turns by base^(-2i/dim) radians a position."""
     if layout == "INTERLEAVED":
         pair, is_cosine = divmod(column, 2)
     else:
@@ -65,6 +67,14 @@ def sinusoid(
     with mpmath.workprec(PRECISION):
         angle = position * _inverse_wavelength(base, pair, dim)
         return mpmath.cos(angle) if is_cosine else mpmath.sin(angle)
+
+
+def encoding_of(layout: str, dim: int, **fields: Any) -> attnbias.Sinusoidal:
+    """The encoding of ``sinusoid``, or with the layout TENSOR2TENSOR of ``timing_signal``."""
+    if layout == "TENSOR2TENSOR":
+        return attnbias.Tensor2Tensor(dim, **fields)
+    ladder = attnbias.Ladder(**fields) if fields else None
+    return attnbias.Sinusoidal(dim, columns=layout, ladder=ladder)  # type: ignore[arg-type]
 
 
 def timing_signal(

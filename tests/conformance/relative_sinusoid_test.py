@@ -41,14 +41,19 @@ def distances(queries: int, keys: int) -> Array:
     return np.arange(queries)[:, None] + keys - queries - np.arange(keys)
 
 
+def ladder_to(longest: float, **fields: float) -> attnbias.Ladder:
+    return attnbias.Ladder(timescales=attnbias.Timescales(max=longest, **fields))
+
+
 ENCODINGS: list[dict[str, Any]] = [
     {"dim": 34},
-    {"dim": 11, "layout": "CONCATENATED"},
-    {"dim": 10, "layout": "CONCATENATED", "left": 7, "right": 3},
+    {"dim": 11, "columns": "SINES_COSINES"},
+    {"dim": 10, "columns": "COSINES_SINES", "left": 7, "right": 3},
     {"dim": 10, "left": 12, "causal": True},
     {"dim": 6, "symmetric": True, "right": 1},
-    {"dim": 7, "layout": "TENSOR2TENSOR", "max_timescale": 300.0},
-    {"dim": 8, "layout": "TENSOR2TENSOR", "min_timescale": 2.0, "sign": "KEY_MINUS_QUERY"},
+    {"dim": 7, "columns": "SINES_COSINES", "odd": "ZERO", "ladder": ladder_to(300.0)},
+    {"dim": 8, "ladder": ladder_to(1e4, min=2.0), "sign": "KEY_MINUS_QUERY"},
+    {"dim": 6, "ladder": attnbias.Ladder(frequencies=[1.5, 0, -0.25])},
 ]
 
 
@@ -79,7 +84,7 @@ def test_gemma_3n(client: attnbias.Client) -> None:
     distance = np.arange(peer.max_backward, -peer.max_forward - 1, -1)
     want = peer._get_timing_signal_1d_pos(torch.tensor(distance), torch.float32)
     got = client.get(
-        attnbias.RelativeSinusoidal(dim=32, layout="tensor2tensor"),
+        attnbias.RelativeSinusoidal(dim=32, columns="sines_cosines", ladder=ladder_to(1e4)),
         query_length=peer.max_backward + 1,
         key_length=peer.max_forward + 1,
         alignment="start",

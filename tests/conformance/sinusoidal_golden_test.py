@@ -6,15 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 from bits import assert_same_bits
+from real import encoding_of
 
 import attnbias
 
 
-def row(client: attnbias.Client, position: int, **fields: Any) -> Any:
-    table = client.get(
-        attnbias.Sinusoidal(**fields), positions=(position, position + 1), data_type="f64"
-    )
-    assert table.shape == (1, fields["dim"])
+def row(client: attnbias.Client, position: int, encoding: attnbias.Sinusoidal) -> Any:
+    table = client.get(encoding, positions=(position, position + 1), data_type="f64")
+    assert table.shape == (1, encoding.dim)
     return table[0]
 
 
@@ -38,9 +37,9 @@ INTERLEAVED_6_AT_5 = [
             [0.909297426826, -0.416146836547, 0.0199986666933, 0.999800006667],
         ),
         ("INTERLEAVED", 6, 5, INTERLEAVED_6_AT_5),
-        ("CONCATENATED", 6, 5, [INTERLEAVED_6_AT_5[i] for i in (0, 2, 4, 1, 3, 5)]),
+        ("SINES_COSINES", 6, 5, [INTERLEAVED_6_AT_5[i] for i in (0, 2, 4, 1, 3, 5)]),
         (
-            "CONCATENATED",
+            "SINES_COSINES",
             5,
             1,
             [0.841470984808, 0.0251162229098, 0.000630957302615, 0.540302305868, 0.999684537915],
@@ -70,30 +69,30 @@ INTERLEAVED_6_AT_5 = [
 def test_worked_example(
     client: attnbias.Client, layout: str, dim: int, position: int, want: list[float]
 ) -> None:
-    got = row(client, position, layout=layout, dim=dim)
+    got = row(client, position, encoding_of(layout, dim))
     np.testing.assert_allclose(got, want, rtol=1e-11, atol=0)
 
 
 def test_table_that_starts_at_one(client: attnbias.Client) -> None:
     """CTranslate2 and tensor2tensor's start_index=1 begin with row 1 of the same table."""
-    encoding = attnbias.Sinusoidal(dim=8, layout="TENSOR2TENSOR")
+    encoding = attnbias.Tensor2Tensor(8)
     whole = client.get(encoding, positions=100)
     assert_same_bits(client.get(encoding, positions=(1, 100)), whole[1:])
 
 
 def test_padded_positions(client: attnbias.Client) -> None:
     """fairseq numbers tokens [pad, pad, 5, 6, 7] with padding_idx 1 as [1, 1, 2, 3, 4]."""
-    encoding = attnbias.Sinusoidal(dim=8, layout="TENSOR2TENSOR")
+    encoding = attnbias.Tensor2Tensor(8)
     got = client.get(encoding, position_ids=[1, 1, 2, 3, 4])
     assert_same_bits(got, client.get(encoding, positions=5)[[1, 1, 2, 3, 4]])
 
 
-@pytest.mark.parametrize("layout", ["INTERLEAVED", "CONCATENATED", "TENSOR2TENSOR"])
+@pytest.mark.parametrize("layout", ["INTERLEAVED", "SINES_COSINES", "TENSOR2TENSOR"])
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
 def test_slices_lists_and_offsets_are_the_whole(
     client: attnbias.Client, layout: str, dtype: str
 ) -> None:
-    encoding = attnbias.Sinusoidal(dim=96, layout=layout)
+    encoding = encoding_of(layout, 96)
     whole = client.get(encoding, positions=4096, data_type=dtype)
     for begin, end in [(0, 1), (1, 3), (100, 357), (4095, 4096)]:
         got = client.get(encoding, positions=(begin, end), data_type=dtype)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from bits import Array, bits, to_array
 from bounds import assert_near
-from real import rounded_array, sinusoid
+from real import encoding_of, rounded_array, sinusoid
 from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
@@ -35,7 +35,7 @@ def xlm(length: int, dim: int) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("peer", "layout"),
-    [(marian, "CONCATENATED"), (distilbert, "INTERLEAVED"), (xlm, "INTERLEAVED")],
+    [(marian, "SINES_COSINES"), (distilbert, "INTERLEAVED"), (xlm, "INTERLEAVED")],
 )
 @pytest.mark.parametrize(("length", "dim"), [(512, 512), (1024, 64)])
 def test_peers_that_compute_in_float64(
@@ -47,7 +47,7 @@ def test_peers_that_compute_in_float64(
 ) -> None:
     """Bit for bit, but where float64's error of the angle decides; there the peer is wrong."""
     want = to_array(peer(length, dim))
-    got = client.get(attnbias.Sinusoidal(dim=dim, layout=layout), positions=length)
+    got = client.get(encoding_of(layout, dim), positions=length)
     assert got.shape == want.shape
     different = [(int(p), int(c)) for p, c in np.argwhere(bits(got) != bits(want))]
     assert len(different) <= 4
@@ -72,7 +72,7 @@ def test_peers_that_compute_in_float32(
 ) -> None:
     length = 1500
     want = peer(length, dim)
-    got = client.get(attnbias.Sinusoidal(dim=dim, layout="TENSOR2TENSOR"), positions=length)
+    got = client.get(attnbias.Tensor2Tensor(dim), positions=length)
     assert_near(got, want, np.arange(length))
 
 
@@ -81,7 +81,7 @@ def test_fairseq_s_padding(client: attnbias.Client) -> None:
     to clear, as it is the one that knows its tokens."""
     tokens = torch.tensor([[1, 1, 5, 6, 7]])
     want = to_array(M2M100SinusoidalPositionalEmbedding(10, 8, padding_idx=1)(tokens)[0])
-    encoding = attnbias.Sinusoidal(dim=8, layout="TENSOR2TENSOR")
+    encoding = attnbias.Tensor2Tensor(8)
     got = client.get(encoding, position_ids=[1, 1, 2, 3, 4])
     assert not want[:2].any()
     assert_near(got[2:], want[2:], np.arange(2, 5))
@@ -93,7 +93,7 @@ def test_x_transformers(client: attnbias.Client) -> None:
     peer = ScaledSinusoidalEmbedding(dim)
     scale = float(peer.scale)
     want = to_array(peer(torch.empty(1, length, dim), offset=start))
-    encoding = attnbias.Sinusoidal(dim=dim, layout="CONCATENATED")
+    encoding = attnbias.Sinusoidal(dim, columns="SINES_COSINES")
     got = client.get(encoding, positions=(start, start + length), scale=scale)
     # The scale is a power of two, so that nothing is rounded by undoing it.
     assert scale == 0.125
@@ -109,7 +109,7 @@ def test_one_timescale(client: attnbias.Client, dim: int) -> None:
     increment = np.log(10000) / max(timescales - 1, 1)
     angles = np.outer(np.arange(10), np.exp(-increment * np.arange(timescales)))
     want = np.pad(np.concatenate([np.sin(angles), np.cos(angles)], axis=1), ((0, 0), (0, dim % 2)))
-    got = client.get(attnbias.Sinusoidal(dim=dim, layout="TENSOR2TENSOR"), positions=10)
+    got = client.get(attnbias.Tensor2Tensor(dim), positions=10)
     assert_near(got, want, np.arange(10))
 
 
@@ -120,5 +120,5 @@ def test_layers_of_tensor2tensor(client: attnbias.Client) -> None:
     increment = np.log(10000) / (dim // 2 - 1)
     angles = np.outer(np.arange(layers), np.exp(-increment * np.arange(dim // 2)))
     signal = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    got = client.get(attnbias.Sinusoidal(dim=dim, layout="TENSOR2TENSOR"), positions=layers)
+    got = client.get(attnbias.Tensor2Tensor(dim), positions=layers)
     assert_near(got, signal, np.arange(layers))

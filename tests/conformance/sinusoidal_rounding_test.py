@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from bits import assert_same_bits, bits
-from real import NUMPY_TYPES, PRECISION, rounded_array, sinusoid, timing_signal
+from real import NUMPY_TYPES, PRECISION, encoding_of, rounded_array, sinusoid, timing_signal
 
 import attnbias
 
@@ -37,14 +37,14 @@ def check_cells(table: Any, cells: Cells, dtype: str, reals: list[mpmath.mpf]) -
 
 
 @pytest.mark.parametrize(("length", "dim"), [(131072, 512), (1048576, 64)])
-@pytest.mark.parametrize("layout", ["INTERLEAVED", "CONCATENATED"])
+@pytest.mark.parametrize("layout", ["INTERLEAVED", "SINES_COSINES"])
 def test_samples_of_a_large_table(
     client: attnbias.Client, length: int, dim: int, layout: str
 ) -> None:
     cells = sampled_cells(length, dim)
     reals = [sinusoid(p, c, dim=dim, layout=layout) for p, c in cells]
     for dtype in NUMPY_TYPES:
-        encoding = attnbias.Sinusoidal(dim=dim, layout=layout)
+        encoding = encoding_of(layout, dim)
         check_cells(client.get(encoding, positions=length, data_type=dtype), cells, dtype, reals)
 
 
@@ -65,11 +65,11 @@ def test_tensor2tensor(client: attnbias.Client, fields: dict[str, Any]) -> None:
     cells = sampled_cells(length, fields["dim"])
     reals = [timing_signal(p, c, **fields) for p, c in cells]
     for dtype in NUMPY_TYPES:
-        encoding = attnbias.Sinusoidal(layout="TENSOR2TENSOR", **fields)
+        encoding = attnbias.Tensor2Tensor(**fields)
         check_cells(client.get(encoding, positions=length, data_type=dtype), cells, dtype, reals)
 
 
-@pytest.mark.parametrize("layout", ["INTERLEAVED", "CONCATENATED"])
+@pytest.mark.parametrize("layout", ["INTERLEAVED", "SINES_COSINES"])
 @pytest.mark.parametrize("dim", [1, 2, 3, 7, 101])
 @pytest.mark.parametrize("base", [10000, 500000, 1, 37.5])
 def test_other_dims_and_bases(client: attnbias.Client, dim: int, layout: str, base: float) -> None:
@@ -77,7 +77,7 @@ def test_other_dims_and_bases(client: attnbias.Client, dim: int, layout: str, ba
     cells = sampled_cells(length, dim)[::3]
     reals = [sinusoid(p, c, dim=dim, layout=layout, base=base) for p, c in cells]
     for dtype in NUMPY_TYPES:
-        encoding = attnbias.Sinusoidal(dim=dim, layout=layout, base=base)
+        encoding = encoding_of(layout, dim, base=base)
         check_cells(client.get(encoding, positions=length, data_type=dtype), cells, dtype, reals)
 
 

@@ -388,21 +388,21 @@ EMBEDDED = {
 }
 
 
+# By flip_sin_to_cos.
+ORDERS = {False: "SINES_COSINES", True: "COSINES_SINES"}
+
+
 def timesteps_in(*functions: str, kind: str) -> list[Any]:
     return [(f"{name} {kind}", EMBEDDED[name]) for name in functions]
 
 
 @case(
     *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 0"),
-    sizes=[(STEPS, 6, False, 0), (STEPS, 256, False, 0), (STEPS, 320, True, 0)],
+    sizes=[(STEPS, 6, False, 0), (STEPS, 257, True, 0), (STEPS, 320, True, 0)],
 )
 @case(
     *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 1"),
     sizes=[(STEPS, 7, False, 1), (STEPS, 128, False, 1)],
-)
-@case(
-    *timesteps_in("get_timestep_embedding", kind="of odd width with shift 0"),
-    sizes=[(STEPS, 7, False, 0), (STEPS, 257, False, 0)],
 )
 @case(
     *timesteps_in("get_timestep_embedding", "SkyReelsV2Timesteps", kind="of fractions"),
@@ -411,7 +411,7 @@ def timesteps_in(*functions: str, kind: str) -> list[Any]:
 def of_timesteps(function: Any, timesteps: Array, dim: int, flip: bool, shift: int) -> Peer:
     given = torch.tensor(timesteps, dtype=torch.get_default_dtype())
     table = function(given, dim, flip, shift)
-    names = {"timesteps": timesteps, "embedding_dim": dim, "flip_sin_to_cos": flip, "n": dim // 2}
+    names = {"timesteps": timesteps, "embedding_dim": dim, "order": ORDERS[flip]}
     return sines(table, float(timesteps.max()), max_period=10000, **names)
 
 
@@ -423,6 +423,33 @@ def of_patches(function: Any, dim: int, lengths: list[int], scale: float, base_s
     table = function(dim, lengths, interpolation_scale=scale, base_size=base_size)
     names = {"embed_dim": dim, "interpolation_scale": scale, "base_size": base_size}
     return sines(table, base_size, **names, **sized(lengths))
+
+
+@case(
+    embeddings.get_3d_sincos_pos_embed,
+    sizes=[(16, [3, 5, 7], 1.0, 1.0), (1920, [13, 30, 45], 1.875, 1.0), (64, [4, 6, 5], 2.5, 0.3)],
+)
+def of_video_patches(
+    function: Any, d: int, lengths: list[int], spatial: float, temporal: float
+) -> Peer:
+    frames, rows, columns = lengths
+    table = function(d, (columns, rows), frames, spatial, temporal).reshape(-1, d)
+    names = {"spatial_interpolation_scale": spatial, "temporal_interpolation_scale": temporal}
+    return sines(table, max(lengths) / min(spatial, temporal), d=d, **names, **sized(lengths))
+
+
+@case(
+    ("GaussianFourierProjection without log", embeddings.GaussianFourierProjection),
+    sizes=[(4, 1.0, False), (128, 16.0, True)],
+)
+def of_gaussian(module: Any, size: int, scale: float, flip: bool) -> Peer:
+    torch.manual_seed(0)
+    projection = module(size, scale, log=False, flip_sin_to_cos=flip)
+    weight = projection.weight.detach().numpy().astype(np.float64)
+    x = np.arange(1, 30)
+    table = projection(torch.tensor(x, dtype=torch.get_default_dtype()))
+    reach = 2 * np.pi * float(np.abs(weight).max()) * 30
+    return sines(table, reach, weight=weight, x=x, order=ORDERS[flip])
 
 
 @case(
@@ -456,12 +483,13 @@ def of_eva02(module: Any, dim: int, lengths: list[int], ref: list[int]) -> Peer:
     return sines(table, max(lengths + ref), **names, **sized(lengths))
 
 
+@case(timm_layers.build_sincos2d_pos_embed, sizes=[(16, [5, 7], False), (768, [14, 20], False)])
 @case(
     ("build_sincos2d_pos_embed with interleave_sin_cos", timm_layers.build_sincos2d_pos_embed),
-    sizes=[(16, [5, 7]), (768, [14, 20])],
+    sizes=[(16, [5, 7], True), (768, [14, 20], True)],
 )
-def of_sincos2d(function: Any, dim: int, lengths: list[int]) -> Peer:
-    table = function(lengths, dim, interleave_sin_cos=True, dtype=torch.get_default_dtype())
+def of_sincos2d(function: Any, dim: int, lengths: list[int], interleave: bool) -> Peer:
+    table = function(lengths, dim, interleave_sin_cos=interleave, dtype=torch.get_default_dtype())
     return sines(table, max(lengths), dim=dim, temperature=10000, **sized(lengths))
 
 

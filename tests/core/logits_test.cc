@@ -62,7 +62,7 @@ struct Sum {
   }
 };
 
-// Column `column` of a concatenated sinusoid of base 10000.
+// Column `column` of a sinusoid with sines first of base 10000.
 long double Sinusoid(int64_t position, int64_t column, int64_t dim) {
   const int64_t sines = (dim + 1) / 2;
   const bool cosine = column >= sines;

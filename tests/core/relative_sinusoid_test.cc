@@ -220,7 +220,7 @@ TEST(RelativeSinusoidal, IsRoundedOnceFarAwayClampedAndScaled) {
   const int64_t most = (int64_t{1} << 40) - 4;
   for (const int64_t offset :
        {int64_t{0}, int64_t{1000003}, int64_t{-77777}, most, -most}) {
-    ExpectRounded("relative_sinusoidal {dim: 10 base: 500}",
+    ExpectRounded("relative_sinusoidal {dim: 10 ladder {base: 500}}",
                   {.dim = 10, .base = 500}, offset, most * 2);
     ExpectRounded("relative_sinusoidal {dim: 10}", {.dim = 10}, offset,
                   most * 2, 1.7);

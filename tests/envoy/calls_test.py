@@ -27,9 +27,7 @@ def small(stub: Stub) -> bytes:
 
 
 def logits(client: attnbias.Client) -> Any:
-    term = attnbias.SinusoidalDistances(
-        sinusoidal=attnbias.Sinusoidal(dim=64, layout="concatenated")
-    )
+    term = attnbias.SinusoidalDistances(sinusoidal=attnbias.Sinusoidal(64, columns="sines_cosines"))
     rows = np.linspace(-1, 1, 2 * 300 * 64, dtype="f4").reshape(2, 300, 64)
     return client.logits(term, rows, key_length=300, direction="bidirectional")
 

@@ -146,7 +146,7 @@ def infer_requests() -> Iterator[bytes]:
 
 
 def logits_requests() -> Iterator[bytes]:
-    sinusoidal = {"dim": 8, "layout": "SINUSOIDAL_LAYOUT_CONCATENATED"}
+    sinusoidal = {"dim": 8, "columns": "COLUMNS_SINES_COSINES"}
     vectors = {"name": "vectors"}
     for fields in [
         {},

@@ -252,9 +252,14 @@ def sinusoidal_distances(draw: Random, spec: Json) -> Json:
     if draw.random() < 0.4:
         dim = 2 * draw.randint(1, 8)
         made |= projection(draw, spec, dim)
-    sinusoidal = {"dim": dim, "layout": enum_value(draw, "Sinusoidal", "layout")}
+    sinusoidal: Json = {
+        "dim": dim,
+        "columns": enum_value(draw, "Sinusoidal", "columns"),
+        "odd": enum_value(draw, "Sinusoidal", "odd"),
+    }
     if draw.random() < 0.5:
-        sinusoidal["base"] = draw.choice([500.0, draw.uniform(1, 1e5)])
+        longest = draw.choice([500.0, draw.uniform(1, 1e5)])
+        sinusoidal["ladder"] = draw.choice([{"base": longest}, {"timescales": {"max": longest}}])
     return made | {"sinusoidal": sinusoidal}
 
 

@@ -27,7 +27,7 @@ def stub() -> Iterator[Stub]:
         yield connected
 
 
-UNRULED = {"TableRef", "PositionList", "Range"}
+UNRULED = {"TableRef", "PositionList", "DoubleList", "Range"}
 """Messages of other kinds than fields that a request states."""
 
 

@@ -26,55 +26,71 @@ class InexpressibleError(Exception):
     """The successor has no such request."""
 
 
-Renames = dict[str, tuple[str, ...]]
-"""Fields of the successor that take the value of a field; of others, the name stays."""
-
-
-def renamed(fields: Json, renames: Renames, constants: Json) -> Json:
-    made = dict(constants)
-    for name, value in fields.items():
-        made |= dict.fromkeys(renames.get(name, (name,)), value)
+def laddered(fields: Json) -> Json:
+    """With a ladder and columns in place of base, layout and timescales."""
+    layout = fields.get("layout", "SINUSOIDAL_LAYOUT_INTERLEAVED")
+    words = {
+        "SINUSOIDAL_LAYOUT_INTERLEAVED": {},
+        "SINUSOIDAL_LAYOUT_CONCATENATED": {"columns": "COLUMNS_SINES_COSINES"},
+        "SINUSOIDAL_LAYOUT_TENSOR2TENSOR": {
+            "columns": "COLUMNS_SINES_COSINES",
+            "odd": "ODD_COLUMN_ZERO",
+        },
+    }
+    if layout not in words:
+        raise InexpressibleError
+    old = ("layout", "base", "min_timescale", "max_timescale")
+    made = {name: value for name, value in fields.items() if name not in old} | words[layout]
+    is_tensor2tensor = layout == "SINUSOIDAL_LAYOUT_TENSOR2TENSOR"
+    scales = {name[:3]: fields[name] for name in old[2:] if name in fields}
+    if is_tensor2tensor and "base" not in fields:
+        made["ladder"] = {"timescales": scales}
+    elif is_tensor2tensor or scales:  # fields that had no meaning
+        raise InexpressibleError
+    elif "base" in fields:
+        made["ladder"] = {"base": fields["base"]}
     return made
 
 
-CLAMPED: Renames = {"clamp_len": ("left", "right")}
+def sinusoidal(fields: Json) -> Json:
+    made = laddered(fields)
+    # The default of the encoding is that of the paper's table.
+    if "layout" in fields and made.get("columns") is None:
+        made["columns"] = "COLUMNS_INTERLEAVED"
+    return made
 
 
-def transformer_xl(fields: Json) -> Json:
-    constants = {"layout": "SINUSOIDAL_LAYOUT_CONCATENATED", "causal": True}
-    return renamed(fields, {"clamp_len": ("left",)}, constants)
-
-
-def xlnet(fields: Json) -> Json:
-    others = {name: value for name, value in fields.items() if name != "attn_type"}
-    directions = {
-        "XLNET_ATTENTION_BIDIRECTIONAL": False,
-        "XLNET_ATTENTION_UNIDIRECTIONAL": True,
+def multi_axis_sinusoidal(fields: Json) -> Json:
+    layouts = {
+        "MULTI_AXIS_LAYOUT_" + word: "SINUSOIDAL_LAYOUT_" + word
+        for word in ("TENSOR2TENSOR", "INTERLEAVED", "CONCATENATED")
     }
-    attn_type = fields.get("attn_type", "XLNET_ATTENTION_BIDIRECTIONAL")
-    if attn_type not in directions:
+    if fields.get("layout") not in layouts:
         raise InexpressibleError
-    if directions[attn_type]:
-        return transformer_xl(others)
-    return renamed(others, CLAMPED, {"layout": "SINUSOIDAL_LAYOUT_CONCATENATED"})
+    own = ("num_axes", "axis_lengths", "axis_scale", "axis_eps", "axis_offset")
+    others = {name: value for name, value in fields.items() if name not in own}
+    made = laddered(others | {"layout": layouts[fields["layout"]]})
+    ladder, count = made.pop("ladder", {}), fields.get("num_axes", 0)
+    lengths = fields.get("axis_lengths", [])
+    if not 1 <= count <= 4 or len(lengths) not in (0, count):
+        raise InexpressibleError
+    if not lengths and set(fields) & set(own[2:]):
+        raise InexpressibleError
+    axes: list[Json] = [{"ladder": ladder} for _ in range(count)]
+    for axis, length in zip(axes, lengths, strict=False):
+        axis |= {
+            "length": float(length),
+            "scale": fields.get("axis_scale", 6.283185307179586),
+            "eps": fields.get("axis_eps", 1e-6),
+            "offset": fields.get("axis_offset", 0.0),
+        }
+    return made | {"axes": axes}
 
 
-def symmetric_sinusoidal(fields: Json) -> Json:
-    return renamed(fields, {}, {"symmetric": True})
-
-
-def table_as(name: str) -> Callable[[Json], Json]:
-    return lambda fields: renamed(fields, {"table": (name,)}, {})
-
-
-def swin(fields: Json) -> Json:
-    sides = [fields.get(f"window_{side}", 0) for side in ("height", "width")]
-    others = {name: value for name, value in fields.items() if not name.startswith("window_")}
-    return {"window": sides} | others
-
-
-def beit(fields: Json) -> Json:
-    return swin(fields) | {"class_token": True}
+def sinusoidal_distances(fields: Json) -> Json:
+    if "sinusoidal" not in fields:
+        return fields
+    return fields | {"sinusoidal": sinusoidal(fields["sinusoidal"])}
 
 
 def xpos(fields: Json) -> Json:
@@ -124,49 +140,60 @@ def dealt_out(section: list[int], order: str) -> list[int]:
 
 
 TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
-    "transformer_xl": ("relative_sinusoidal", transformer_xl),
-    "xlnet": ("relative_sinusoidal", xlnet),
-    "conformer": ("relative_sinusoidal", dict),
-    "symmetric_sinusoidal": ("relative_sinusoidal", symmetric_sinusoidal),
-    "learned_relative": ("learned_relative", table_as("scalars")),
-    "shaw": ("learned_relative", table_as("vectors")),
-    "swin": ("grid_relative", swin),
-    "beit": ("grid_relative", beit),
+    "sinusoidal": ("sinusoidal", sinusoidal),
+    "multi_axis_sinusoidal": ("sinusoidal", multi_axis_sinusoidal),
+    "relative_sinusoidal": ("relative_sinusoidal", sinusoidal),
+    "translated/relative_sinusoidal": ("relative_sinusoidal", sinusoidal),
+    "sinusoidal_distances": ("sinusoidal_distances", sinusoidal_distances),
     "xpos": ("rotary", xpos),
     "rotary": ("rotary", rotary),
 }
-"""By encoding, its successor and the fields that it has there."""
+"""By the stored file, the encoding's or term's successor and the fields that it has there."""
 
 RENAMED = {
-    "transformer_xl.clamp_len": "left",
-    "xlnet.clamp_len": "left",
-    "learned_relative.table": "scalars",
-    "shaw.table": "vectors",
-    "swin.window_height": "window",
-    "swin.window_width": "window",
-    "beit.window_height": "window",
-    "beit.window_width": "window",
     "rotary.mrope_section": "pair_axis",
     "rotary.mrope_order": "axes",
     "xpos.dim": "head_dim",
     "xpos.scale_base": "decay.scale_base",
     "xpos.gamma": "decay.gamma",
     "xpos.sequence_length": "decay.center",
+} | {
+    f"{name}.{field}": successor
+    for name in ("sinusoidal", "multi_axis_sinusoidal", "relative_sinusoidal")
+    for field, successor in {
+        "base": "ladder.base",
+        "layout": "columns",
+        "min_timescale": "ladder.timescales.min",
+        "max_timescale": "ladder.timescales.max",
+        "num_axes": "axes",
+        "axis_lengths": "axes.length",
+        "axis_scale": "axes.scale",
+        "axis_eps": "axes.eps",
+        "axis_offset": "axes.offset",
+    }.items()
 }
 """The field that a refusal names instead."""
 
 
-def translated(line: Json, name: str) -> Json:
-    successor, translate = TRANSLATIONS[name]
-    tensor = {successor if key == name else key: value for key, value in line["tensor"].items()}
-    if successor in tensor:
-        tensor[successor] = translate(tensor[successor])
-    made = line | {"tensor": tensor}
+def translated(line: Json, file: str) -> Json:
+    successor, translate = TRANSLATIONS[file]
+    name = Path(file).name
+    if "logits" in line:
+        first, *rows = line["logits"]
+        spec = dict(first.get("spec", {}))
+        if name in spec:
+            spec[successor] = translate(spec.pop(name))
+        made = line | {"logits": [first | {"spec": spec}, *rows]}
+    else:
+        tensor = dict(line["tensor"])
+        if name in tensor:
+            tensor[successor] = translate(tensor.pop(name))
+        made = line | {"tensor": tensor}
     if "changed" in line:
-        owner, *fields = line["changed"].split(".", 1)
+        owner, *fields = line["changed"].split(".")
         if owner == name:
-            fields = [RENAMED.get(line["changed"], field) for field in fields]
-            made["changed"] = ".".join([successor, *fields])
+            renamed = [RENAMED.get(f"{owner}.{field}", field) for field in fields]
+            made["changed"] = ".".join([successor, *renamed])
     return made
 
 
@@ -180,7 +207,7 @@ def main() -> None:
     revision, *names = sys.argv[1:]
     files: dict[str, dict[str, Json]] = defaultdict(dict)
     with stored.serving() as stub:
-        for name in names:
+        for name in names or TRANSLATIONS:
             successor, _ = TRANSLATIONS[name]
             served, refused, dropped = 0, 0, 0
             for line in stored_in(revision, name):
@@ -193,7 +220,8 @@ def main() -> None:
                     dropped += 1
                     continue
                 served, refused = served + ("code" not in line), refused + ("code" in line)
-                files[successor].setdefault(json.dumps(made["tensor"], sort_keys=True), made)
+                request = made.get("tensor") or made["logits"]
+                files[successor].setdefault(json.dumps(request, sort_keys=True), made)
             print(f"{name}: {served} served, {refused} refused, {dropped} dropped")
     for successor, lines in files.items():
         stored.TRANSLATED.mkdir(exist_ok=True)

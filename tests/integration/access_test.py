@@ -442,7 +442,7 @@ def test_a_caller_holds_no_more_than_its_share_of_memory(start_server: Any, file
         # What it asks for is made piece by piece, and what is kept for others is left alone.
         for seed in range(40):
             request = sinusoid(512, 256)
-            request.sinusoidal.base = 100 + seed
+            request.sinusoidal.ladder.base = 100 + seed
             assert len(small.payload(request)) == 512 * 256 * 4
             assert server.metrics()["attnbias_memory_used_bytes"] < (4 + 8 + 2) * 2**20
         misses = server.metrics()["attnbias_cache_misses_total"]

@@ -51,7 +51,7 @@ class Case:
     @property
     def axes(self) -> int:
         """Lists of positions, of an encoding of absolute ones."""
-        return self.fields.get("num_axes") or len(self.fields.get("axes", "1"))
+        return len(self.fields.get("axes") or "1")
 
     @property
     def positions(self) -> tuple[int, int]:
@@ -266,9 +266,8 @@ class _Drawing:
             parts = given if given is not ... else [{}] * self._count(field)
             return [_Drawing(field.message_type, self._random, self._most, p).fields for p in parts]
         if given is not ...:
-            is_nested = isinstance(given, dict)
-            drawn = is_nested and _Drawing(field.message_type, self._random, self._most, given)
-            return drawn.fields if drawn else given
+            inner = (field.message_type, self._random, self._most, given)
+            return _Drawing(*inner).fields if isinstance(given, dict) else given
         if field.enum_type is not None:
             first, *others = (value.name for value in field.enum_type.values)
             return _pick(self._random, *others).removeprefix(first.removesuffix("UNSPECIFIED"))
@@ -320,14 +319,44 @@ class _Drawing:
         return int(eval(re.sub(r"(?<=\d) (?=\d)|(?<=\))(?=\()", "*", numbers)))
 
 
-def _multi_axis_sinusoidal(random: Random) -> Fields:
-    axes = _int(random, 1, 4)
-    layout = _pick(random, "TENSOR2TENSOR", "INTERLEAVED", "CONCATENATED")
-    more = _int(random, 0, 3) if layout == "TENSOR2TENSOR" else 0
-    lengths = [_int(random, 1, 60) for _ in range(axes)]
-    fields = {"dim": 2 * axes * _int(random, 1, 9) + more, "num_axes": axes, "layout": layout}
-    half = _int(random, -9, 9) / 2
-    return fields | {"axis_lengths": _pick(random, None, lengths), "axis_offset": half}
+def _ladder(random: Random, pairs: int) -> Fields:
+    """One of the three kinds, or none."""
+    frequencies = random.uniform(-2, 2, pairs) * _pick(random, 0, 1, 1e-3)
+    kinds = {"base": ..., "timescales": {}, "frequencies": frequencies.tolist()}
+    chosen = _pick(random, None, *kinds)
+    return {kind: given if kind == chosen else None for kind, given in kinds.items()}
+
+
+def _waves(dims: list[int], odd: Any) -> int:
+    """Frequencies of axes that have these columns."""
+    return sum(dim // 2 if odd == "ZERO" else (dim + 1) // 2 for dim in dims)
+
+
+def _sinusoidal(random: Random) -> Fields:
+    odd = _pick(random, None, "SINE", "ZERO")
+    count = _pick(random, 0, 0, 1, 2, 3, 4)
+    dims = [_int(random, 2, 19) for _ in range(max(count, 1))]
+    fields: Fields = {"odd": odd, "axis_dims": dims}
+    if count == 0 or _pick(random, False, True):
+        more = _int(random, 0, count - 1) if count and odd == "ZERO" else 0
+        dims = [dims[0]] * len(dims)
+        fields |= {"dim": sum(dims) + more, "axis_dims": None}
+    else:
+        fields["dim"] = sum(dims)
+    own = [_pick(random, False, True) for _ in range(count)]
+    shared = [dim for dim, has_own in zip(dims, own or [False], strict=True) if not has_own]
+    fields["ladder"] = _pick(random, None, _ladder(random, _waves(shared, odd))) if shared else None
+    axes = [
+        {"ladder": _ladder(random, _waves([dim], odd)) if has_own else None}
+        for dim, has_own in zip(dims, own, strict=False)
+    ]
+    return fields | {"axes": axes or None}
+
+
+def _relative_sinusoidal(random: Random) -> Fields:
+    dim, odd = _int(random, 1, 17), _pick(random, None, "SINE", "ZERO")
+    ladder = _pick(random, None, _ladder(random, _waves([dim], odd)))
+    return {"dim": dim, "odd": odd, "ladder": ladder}
 
 
 def _learned_absolute(random: Random) -> Fields:
@@ -441,7 +470,8 @@ def _tupe(random: Random) -> Fields:
 
 
 TIED: dict[str, Callable[[Random], Fields]] = {
-    "multi_axis_sinusoidal": _multi_axis_sinusoidal,
+    "sinusoidal": _sinusoidal,
+    "relative_sinusoidal": _relative_sinusoidal,
     "learned_absolute": _learned_absolute,
     "rotary": _rotary,
     "t5": _t5,

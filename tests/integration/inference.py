@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
+from google.protobuf import json_format
 
 from tests.integration.contract import inference_message
 from tests.integration.ways import Part, Parts
@@ -101,6 +102,8 @@ def _add(request: Any, path: str, message: Any) -> None:
         short = data_type.name.removeprefix("DATA_TYPE_")
         request.inputs.add(name=path, datatype=OIP_TYPES[short], shape=inline.shape)
         request.raw_input_contents.append(inline.data)
+    if not message.ListFields():
+        set_parameter(request, path, "{}")
     for field, value in message.ListFields():
         inside = f"{path}.{field.name}"
         if field.name == "inline_table":
@@ -108,8 +111,7 @@ def _add(request: Any, path: str, message: Any) -> None:
         if field.message_type is not None and field.message_type.name == "PositionList":
             _add_positions(request, inside, value if field.is_repeated else [value])
         elif field.message_type is not None and field.is_repeated:
-            for index, part in enumerate(value):
-                _add(request, f"{inside}.{index}", part)
+            _add_parts(request, inside, value)
         elif field.message_type is not None:
             _add(request, inside, value)
         elif field.is_repeated:
@@ -119,6 +121,14 @@ def _add(request: Any, path: str, message: Any) -> None:
         else:
             set_parameter(request, inside, value)
     return None
+
+
+def _add_parts(request: Any, path: str, parts: Any) -> None:
+    if all(part.ListFields() for part in parts):
+        for index, part in enumerate(parts):
+            _add(request, f"{path}.{index}", part)
+    else:  # no path leads to an empty one
+        set_parameter(request, path, json.dumps(list(map(json_format.MessageToDict, parts))))
 
 
 def _add_positions(request: Any, path: str, lists: Iterable[Any]) -> None:

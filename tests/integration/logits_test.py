@@ -215,7 +215,7 @@ BAD_SPECS = [
     ),
     (
         {"sinusoidal_distances": {"sinusoidal": {"dim": DIM}}},
-        "spec.sinusoidal_distances.sinusoidal.layout",
+        "spec.sinusoidal_distances.sinusoidal.columns",
     ),
     ({"decomposed_relative_positions": GRIDS}, "spec.query_length"),
     (
@@ -383,7 +383,7 @@ def test_a_client_that_does_not_read_is_held_back(start_server: Any) -> None:
 
 def test_vectors_beyond_the_budget_are_refused(start_server: Any) -> None:
     server = start_server("--memory-budget=8MiB")
-    distances = {"sinusoidal": {"dim": DIM, "layout": "SINUSOIDAL_LAYOUT_CONCATENATED"}}
+    distances = {"sinusoidal": {"dim": DIM, "columns": "COLUMNS_SINES_COSINES"}}
     with server.connect() as stub:
         long = {"sinusoidal_distances": distances, "shaw_keys": None}
         error = refused(lambda: stub.logits([spec_of(100000, 100000, **long)]))

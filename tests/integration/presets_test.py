@@ -15,7 +15,11 @@ import pytest
 import attnbias
 from tests.integration.server import Server
 
-LENGTHS = {"table": {"positions": 5}, "pair": {"query_length": 5, "key_length": 5}, "grid": {}}
+LENGTHS: dict[str, dict[str, int]] = {
+    "table": {"positions": 5},
+    "pair": {"query_length": 5, "key_length": 5},
+    "grid": {},
+}
 # For reaches of 6, or a window of 1 by 7, as some_value has them.
 TABLE = np.arange(52, dtype="f4").reshape(13, 4)
 CLASSES = {name.lower(): getattr(attnbias, name) for name in attnbias._presets.__all__}

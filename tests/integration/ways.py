@@ -151,13 +151,16 @@ def _assignments(
         name = prefix + field.name
         if field.message_type is None:
             yield f"{name}={_text(owner, field, value)}"
-        elif field.is_repeated:
-            for index, part in enumerate(value):
-                yield from _assignments(part, f"{name}.{index}.", folder, files)
         elif field.message_type.name == "DoubleList":
             yield f"{name}={','.join(map(repr, value.values))}"
         elif field.message_type.name != "TableRef":
-            yield from _assignments(value, f"{name}.", folder, files)
+            parts = enumerate(value) if field.is_repeated else [("", value)]
+            for index, part in parts:
+                place = f"{name}.{index}".removesuffix(".")
+                if part.ListFields():
+                    yield from _assignments(part, f"{place}.", folder, files)
+                else:
+                    yield f"{place}={{}}"
         else:
             yield f"{name}={_table_text(value, folder / f'table{next(files)}')}"
             if value.layout:

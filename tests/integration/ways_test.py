@@ -125,21 +125,21 @@ def mask_of(random: Random) -> Options:
 
 def python_encoding(case: Case) -> attnbias.Encoding:
     classes = {encoding.field: encoding for encoding in attnbias.Encoding.__subclasses__()}
-    return python_object(classes[case.encoding], case.fields)
+    return classes[case.encoding](**in_classes(case.owner, case.fields))
 
 
-def python_object(kind: Any, fields: dict[str, Any]) -> Any:
-    """An object of a message's class, with objects of the messages inside."""
-    owner = message(kind.__name__.replace("ALiBi", "Alibi")).DESCRIPTOR
-    values = dict(fields)
+def in_classes(owner: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a message, with objects for the messages inside."""
+    made = dict(fields)
     for field in owner.fields:
-        value = values.get(field.name)
+        value = fields.get(field.name)
+        name = field.message_type.name if field.message_type else ""
         if isinstance(value, dict):
-            values[field.name] = python_object(getattr(attnbias, field.message_type.name), value)
-        elif isinstance(value, list) and isinstance(value[0], dict):
-            inner = getattr(attnbias, field.message_type.name)
-            values[field.name] = [python_object(inner, part) for part in value]
-    return kind(**values)
+            made[field.name] = getattr(attnbias, name)(**in_classes(field.message_type, value))
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            parts = (in_classes(field.message_type, part) for part in value)
+            made[field.name] = [getattr(attnbias, name)(**part) for part in parts]
+    return made
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -25,7 +25,6 @@ PAGES = [
 ]
 SINES = [
     attnbias.Sinusoidal,
-    attnbias.MultiAxisSinusoidal,
     attnbias.RelativeSinusoidal,
     attnbias.Rotary,
 ]

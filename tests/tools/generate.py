@@ -756,7 +756,7 @@ def go_type(field: Any) -> str:
 
 
 def go_comment(text: str, margin: str = "") -> str:
-    return "\n".join(f"{margin}// {line}" for line in textwrap.wrap(text, WIDTH - 7))
+    return "\n".join(f"{margin}// {line}" for line in textwrap.wrap(text, WIDTH - 6 - len(margin)))
 
 
 def is_message(field: Any) -> bool:

@@ -197,10 +197,9 @@ type SymmetricSinusoidal struct {
 	Dim int32
 	// Order of sines and cosines in a vector.
 	Columns attnbiaspb.Columns
-	// Last column of an odd dim.
-	Odd attnbiaspb.OddColumn
-	// Frequencies of the column pairs, as in Sinusoidal.
-	Ladder *attnbiaspb.Ladder
+	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
+	// a pair.
+	Base *float64
 }
 
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
@@ -208,9 +207,10 @@ func (p SymmetricSinusoidal) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoida
 	encoding := &attnbiaspb.RelativeSinusoidal{
 		Dim:       p.Dim,
 		Columns:   p.Columns,
-		Odd:       p.Odd,
-		Ladder:    p.Ladder,
 		Symmetric: true,
+	}
+	if p.Base != nil {
+		encoding.Ladder = &attnbiaspb.Ladder{Kind: &attnbiaspb.Ladder_Base{Base: *p.Base}}
 	}
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }

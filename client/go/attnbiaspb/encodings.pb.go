@@ -2743,8 +2743,8 @@ func (x *Deberta) GetBucketRule() BucketRule {
 //
 // The vector of query i and key j is the row of Sinusoidal at position i - j,
 // or at j - i or |i - j|, by `sign` and `symmetric`. Correctly rounded, and
-// therefore not the framework's bits. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer
-// and Parakeet.
+// therefore not the framework's bits. Found in Transformer-XL, XLNet, ESPnet,
+// wav2vec2-Conformer and Parakeet.
 type RelativeSinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of a vector: the model's d_model.

@@ -652,7 +652,9 @@ def test_a_description_of_another_tensor_is_asked_for_again(
 
 
 def numbered(number: int) -> attnbias.Request:
-    return attnbias.Request(attnbias.Sinusoidal(dim=5, base=10.0**number), positions=1000)
+    return attnbias.Request(
+        attnbias.Sinusoidal(5, ladder=attnbias.Ladder(base=10.0**number)), positions=1000
+    )
 
 
 def fill(server: FakeServer, client: attnbias.Client, numbers: range) -> None:

@@ -101,9 +101,9 @@ def test_window_of_positions_is_a_slice(real_client: attnbias.Client) -> None:
     np.testing.assert_array_equal(part, whole[1000:2000], strict=True)
 
 
-def test_concatenated_is_interleaved_reordered(real_client: attnbias.Client) -> None:
+def test_sines_before_cosines_are_interleaved_reordered(real_client: attnbias.Client) -> None:
     one = real_client.get(attnbias.Sinusoidal(dim=7), positions=100)
-    other = real_client.get(attnbias.Sinusoidal(dim=7, layout="concatenated"), positions=100)
+    other = real_client.get(attnbias.Sinusoidal(7, columns="sines_cosines"), positions=100)
     np.testing.assert_array_equal(other, np.hstack([one[:, 0::2], one[:, 1::2]]), strict=True)
 
 

@@ -148,7 +148,7 @@ def test_transformer_xl(
     rows, bias = random(HEADS, queries, DIM), random(HEADS, DIM, seed=1)
     projection = random(HEADS * DIM, WIDTH, seed=2)
     term = attnbias.SinusoidalDistances(
-        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="concatenated"),
+        sinusoidal=attnbias.Sinusoidal(WIDTH, columns="sines_cosines"),
         projection=projection,
         clamp_len=clamp,
         symmetric=symmetric,
@@ -185,7 +185,7 @@ def test_transformer_xl_as_its_code_shifts(
     """Where the shift is defined the two agree; what it leaves elsewhere is not served."""
     rows, bias = random(HEADS, queries, WIDTH), random(HEADS, WIDTH, seed=1)
     term = attnbias.SinusoidalDistances(
-        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="concatenated")
+        sinusoidal=attnbias.Sinusoidal(WIDTH, columns="sines_cosines")
     )
     got = real_client.logits(
         term,
@@ -206,9 +206,7 @@ def test_transformer_xl_as_its_code_shifts(
 def test_the_bias_alone_is_the_difference(real_client: attnbias.Client) -> None:
     """Transformer-XL's (d) is (b) + (d) without (b)."""
     rows, bias = random(HEADS, 9, DIM), random(HEADS, DIM, seed=1)
-    term = attnbias.SinusoidalDistances(
-        sinusoidal=attnbias.Sinusoidal(dim=DIM, layout="interleaved")
-    )
+    term = attnbias.SinusoidalDistances(sinusoidal=attnbias.Sinusoidal(DIM, columns="interleaved"))
     options: Any = {
         "key_length": 11,
         "direction": "bidirectional",
@@ -476,7 +474,7 @@ def test_the_same_numbers_every_time(real_client: attnbias.Client) -> None:
     """Tiles are computed by several threads at once, which not every BLAS stands."""
     rows, projection = random(HEADS, 200, DIM), random(HEADS * DIM, WIDTH, seed=2)
     term = attnbias.SinusoidalDistances(
-        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="concatenated"), projection=projection
+        sinusoidal=attnbias.Sinusoidal(WIDTH, columns="sines_cosines"), projection=projection
     )
     ask = partial(real_client.logits, term, rows, key_length=300, query_offset=30)
     first = ask(direction="bidirectional")

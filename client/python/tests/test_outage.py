@@ -472,7 +472,7 @@ def test_no_call_fails_when_the_server_is_killed(outage: float) -> None:
 
     def call_on(client: attnbias.Client) -> int:
         for count in itertools.count(1):
-            got = client.get(attnbias.Sinusoidal(dim=64, layout="interleaved"), positions=65536)
+            got = client.get(attnbias.Sinusoidal(64, columns="interleaved"), positions=65536)
             assert got.shape == (65536, 64)
             running.set()
             if stop.is_set():

@@ -3,6 +3,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import attnbias
 from attnbias import _presets
+from attnbias._fields import from_spec
 
 
 @pytest.mark.parametrize(
@@ -17,18 +19,21 @@ from attnbias import _presets
     [
         (
             attnbias.TransformerXL(8, clamp_len=4),
-            {"layout": "concatenated", "causal": True, "left": 4},
+            {"columns": "sines_cosines", "causal": True, "left": 4},
         ),
-        (attnbias.XLNet(8, base=500.0), {"layout": "concatenated", "base": 500.0}),
-        (attnbias.XLNet(8, clamp_len=4), {"layout": "concatenated", "left": 4, "right": 4}),
+        (
+            attnbias.XLNet(8, base=500.0),
+            {"columns": "sines_cosines", "ladder": attnbias.Ladder(base=500.0)},
+        ),
+        (attnbias.XLNet(8, clamp_len=4), {"columns": "sines_cosines", "left": 4, "right": 4}),
         (
             attnbias.XLNet(8, clamp_len=4, causal=True),
-            {"layout": "concatenated", "left": 4, "causal": True},
+            {"columns": "sines_cosines", "left": 4, "causal": True},
         ),
-        (attnbias.Conformer(8), {"layout": "interleaved"}),
+        (attnbias.Conformer(8), {"columns": "interleaved"}),
         (
-            attnbias.SymmetricSinusoidal(8, layout="tensor2tensor"),
-            {"layout": "tensor2tensor", "symmetric": True},
+            attnbias.SymmetricSinusoidal(8, columns="cosines_sines"),
+            {"columns": "cosines_sines", "symmetric": True},
         ),
     ],
 )
@@ -37,6 +42,23 @@ def test_a_preset_is_its_encoding(
 ) -> None:
     assert type(preset) is attnbias.RelativeSinusoidal
     assert preset == attnbias.RelativeSinusoidal(dim=8, **fields)
+
+
+def test_presets_of_nested_messages_are_their_encodings() -> None:
+    axis = attnbias.Axis(scale=6.283185307179586, eps=1e-6, ladder=attnbias.Ladder(base=20.0))
+    axes = [replace(axis, length=length) for length in (3.0, 2.0)]
+    preset = attnbias.DetrSinusoidal(8, height=3.0, width=2.0, temperature=20.0)
+    assert preset == attnbias.Sinusoidal(8, axes=axes)
+    assert from_spec(preset.to_spec()) == preset
+    tensor2tensor = attnbias.Sinusoidal(
+        8,
+        columns="sines_cosines",
+        odd="zero",
+        ladder=attnbias.Ladder(timescales=attnbias.Timescales(max=500.0)),
+    )
+    assert attnbias.Tensor2Tensor(8, max_timescale=500.0) == tensor2tensor
+    # A preset without the argument leaves the message out.
+    assert not attnbias.XLNet(8).to_spec().relative_sinusoidal.HasField("ladder")
 
 
 def test_presets_of_grids_are_their_encodings() -> None:
@@ -92,8 +114,8 @@ def test_axial_mrope_has_ladders() -> None:
 def test_all_are_exported_and_take_no_constants() -> None:
     for name in _presets.__all__:
         assert name in attnbias.__all__
-    with pytest.raises(TypeError, match="layout"):
-        attnbias.XLNet(8, layout="interleaved")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="columns"):
+        attnbias.XLNet(8, columns="interleaved")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
@@ -106,6 +128,8 @@ def test_errors_have_the_presets_words(copied: Any) -> None:
         preset.to_spec()
     with pytest.raises(TypeError, match=r"^Shaw\.table: "):
         copied(attnbias.Shaw(left=1, right=1, table=np.ones((3, 2), np.int8))).to_spec()
+    with pytest.raises(TypeError, match=r"^DetrSinusoidal\.width: got 'far'"):
+        copied(attnbias.DetrSinusoidal(8, height=1, width=clamp)).to_spec()
     with pytest.raises(ValueError, match=r"^TransformerXL\.dim: "):
         attnbias.TransformerXL(1 << 40).to_spec()
     with pytest.raises(ValueError, match=r"^Xpos\.center: "):
@@ -123,6 +147,10 @@ def test_refusals_have_the_presets_words(real_client: attnbias.Client) -> None:
         real_client.get(attnbias.XLNet(8, clamp_len=0), **extent)
     assert refused.value.message.startswith("XLNet.clamp_len: ")
     assert refused.value.field_violations[0].field == "spec.relative_sinusoidal.left"
+    with pytest.raises(
+        attnbias.InvalidArgumentError, match=r": MaeSinusoidal\.temperature: got 0, want a number"
+    ):
+        real_client.get(attnbias.MaeSinusoidal(8, temperature=0), positions=3)
     with pytest.raises(
         attnbias.InvalidArgumentError, match=r": Shaw\.table: got shape \[4, 2\], want \[3 "
     ):

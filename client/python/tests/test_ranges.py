@@ -105,7 +105,9 @@ def test_each_range_comes_over_a_connection_of_its_own(
         peers = [caller.peer for caller in server.callers]
         assert len(set(peers)) == 3
         assert peers[0] in peers[1:]
-        client.get(attnbias.Sinusoidal(dim=1, base=2.0), positions=5000)  # over the same
+        client.get(
+            attnbias.Sinusoidal(1, ladder=attnbias.Ladder(base=2.0)), positions=5000
+        )  # over the same
         assert {caller.peer for caller in server.callers} == set(peers)
 
 

@@ -380,7 +380,14 @@ WEIGHTS = np.full((32, 8), 0.125, np.float32)
             attnbias.ALiBi(slopes=[0.5] * 112),
             "ALiBi(slopes=[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, ...])",
         ),
-        (attnbias.Sinusoidal(dim=4, base=np.float64(10)), "Sinusoidal(dim=4, base="),
+        (
+            attnbias.Sinusoidal(4, ladder=attnbias.Ladder(base=np.float64(10))),
+            "Sinusoidal(dim=4, ladder=Ladder(base=",
+        ),
+        (
+            attnbias.Sinusoidal(4, axes=[attnbias.Axis(scale=2), attnbias.Axis()]),
+            "Sinusoidal(dim=4, axes=[Axis(scale=2), Axis()])",
+        ),
         (
             attnbias.ShawKeys(table=WEIGHTS, left=1, right=30),
             "ShawKeys(table=float32[32, 8], left=1, right=30)",

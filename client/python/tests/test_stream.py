@@ -383,14 +383,15 @@ def test_get_many_cancels_the_others_when_one_fails(
     def either(
         request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
     ) -> Iterator[bytes]:
-        if request.spec.sinusoidal.base == 1:
+        if request.spec.sinusoidal.ladder.base == 1:
             yield from endless.serve(request, context)
         endless.begun.wait(60)
         abort(context, grpc.StatusCode.INVALID_ARGUMENT, "as planned")
 
     server.script = [either]
     requests = [
-        attnbias.Request(attnbias.Sinusoidal(dim=1, base=base), positions=5000) for base in (1, 2)
+        attnbias.Request(attnbias.Sinusoidal(1, ladder=attnbias.Ladder(base=base)), positions=5000)
+        for base in (1, 2)
     ]
     with pytest.raises(attnbias.InvalidArgumentError):
         client.get_many(requests)

@@ -269,8 +269,7 @@ def SymmetricSinusoidal(  # noqa: N802
     dim: int,
     *,
     columns: Columns | None = None,
-    odd: OddColumn | None = None,
-    ladder: Ladder | None = None,
+    base: float | None = None,
 ) -> RelativeSinusoidal:
     """Sinusoids of |i - j|, without direction.
 
@@ -286,13 +285,13 @@ def SymmetricSinusoidal(  # noqa: N802
             - "sines_cosines": ``s0 s1 ... c0 c1 ...`` (Transformer-XL, XLNet, Marian, GPT-J,
               tensor2tensor, RT-DETR, MAE).
             - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
-        odd: Last column of an odd ``dim``.
-            - "sine" (default): The sine of one more frequency.
-            - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
-        ladder: Frequencies of the column pairs, as in Sinusoidal.
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
+            counts as half a pair. In [1, 1e18]. Default: 10000.
     """
-    encoding = RelativeSinusoidal(dim=dim, columns=columns, odd=odd, ladder=ladder, symmetric=True)
-    return encoding._with_names("SymmetricSinusoidal", {})
+    encoding = RelativeSinusoidal(
+        dim=dim, columns=columns, ladder=None if base is None else Ladder(base=base), symmetric=True
+    )
+    return encoding._with_names("SymmetricSinusoidal", {"ladder.base": "base"})
 
 
 def Shaw(  # noqa: N802

@@ -3,16 +3,17 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
 import torch
 import transformers as hf
 from bits import Array, assert_same_bits, to_array
-from real import NUMPY_TYPES, PRECISION, rounded_array, sinusoid, timing_signal
+from formulas import sinusoidal
+from real import NUMPY_TYPES, rounded_array
 from transformers import CONFIG_MAPPING, AutoModel, AutoModelForObjectDetection
 from transformers.models.aimv2.modeling_aimv2 import Aimv2VisionEmbeddings
 from transformers.models.edgetam.modeling_edgetam import EdgeTamSinePositionEmbedding
@@ -32,10 +33,10 @@ FRACTIONS: dict[str, dict[str, float]] = {
     "detr": {},
     "conditional_detr": {},
     "table-transformer": {},
-    "deformable_detr": {"axis_offset": -0.5},
-    "dab-detr": {"base": 20},
-    "grounding-dino": {"base": 20},
-    "mm-grounding-dino": {"base": 20},
+    "deformable_detr": {"offset": -0.5},
+    "dab-detr": {"temperature": 20},
+    "grounding-dino": {"temperature": 20},
+    "mm-grounding-dino": {"temperature": 20},
     "maskformer": {},
     "mask2former": {},
     "oneformer": {},
@@ -115,13 +116,11 @@ def test_fractions(
     mask[:, :height, :width] = True
     for module in position_modules(model_type):
         want = computed(module, dtype, mask)
-        fields: dict[str, Any] = {"axis_lengths": [height, width], **FRACTIONS[model_type]}
-        largest_angle = 2 * math.pi
+        dim, largest_angle = want.shape[1], 2 * math.pi
+        encoding = attnbias.DetrSinusoidal(dim, height=height, width=width, **FRACTIONS[model_type])
         if not getattr(module, "normalize", True):  # SAM 3's decoder
-            fields, largest_angle = {}, max(height, width)
-        encoding = attnbias.MultiAxisSinusoidal(
-            dim=want.shape[1], num_axes=2, layout="INTERLEAVED", **fields
-        )
+            axis = attnbias.Axis(ladder=attnbias.Ladder())
+            encoding, largest_angle = attnbias.Sinusoidal(dim, axes=[axis] * 2), max(height, width)
         got = client.get(encoding, position_ids=grid(height, width, 1), data_type="f64")
         assert_near(got, want, largest_angle, 10000)
 
@@ -131,9 +130,7 @@ def test_counts(client: attnbias.Client, model_type: str) -> None:
     """In float64. Rows before columns."""
     for module in position_modules(model_type):
         want = to_array(module(WIDTH, HEIGHT, torch.device("cpu"), torch.float64)[0])
-        encoding = attnbias.MultiAxisSinusoidal(
-            dim=want.shape[1], num_axes=2, layout="CONCATENATED"
-        )
+        encoding = attnbias.MaeSinusoidal(want.shape[1])
         got = client.get(encoding, position_ids=grid(HEIGHT, WIDTH, 0), data_type="f64")
         assert_near(got, want, WIDTH, 10000)
 
@@ -144,7 +141,7 @@ def test_mae(client: attnbias.Client) -> None:
     embeddings.initialize_weights()
     want = to_array(embeddings.position_embeddings[0, 1:])
     rows, columns = grid(7, 7, 0)
-    encoding = attnbias.MultiAxisSinusoidal(dim=768, num_axes=2, layout="CONCATENATED")
+    encoding = attnbias.MaeSinusoidal(768)
     assert_same_bits(client.get(encoding, position_ids=[columns, rows]), want)
 
 
@@ -156,7 +153,7 @@ def test_aimv2(client: attnbias.Client) -> None:
     with torch.no_grad():
         want = to_array(embeddings(torch.zeros(1, 3, 2 * HEIGHT, 2 * WIDTH))[0])
     rows, columns = grid(HEIGHT, WIDTH, 0)
-    encoding = attnbias.MultiAxisSinusoidal(dim=64, num_axes=2, layout="CONCATENATED")
+    encoding = attnbias.MaeSinusoidal(64)
     assert_same_bits(client.get(encoding, position_ids=[columns, rows]), want)
 
 
@@ -164,7 +161,7 @@ def test_granite_docling(client: attnbias.Client) -> None:
     """Columns before rows."""
     want = to_array(GraniteDoclingPositionEmbedding(64, 20).pos_embed)
     rows, columns = grid(20, 20, 0)
-    encoding = attnbias.MultiAxisSinusoidal(dim=64, num_axes=2, layout="CONCATENATED")
+    encoding = attnbias.MaeSinusoidal(64)
     assert_same_bits(client.get(encoding, position_ids=[columns, rows]), want.reshape(400, 64))
 
 
@@ -189,41 +186,39 @@ def test_omdet_turbo(client: attnbias.Client) -> None:
     """In float64. Columns before rows, and pixels column by column."""
     build = OmDetTurboHybridEncoder.build_2d_sincos_position_embedding
     want = to_array(build(WIDTH, HEIGHT, 256, dtype=torch.float64)[0])
-    encoding = attnbias.MultiAxisSinusoidal(dim=256, num_axes=2, layout="CONCATENATED")
+    encoding = attnbias.MaeSinusoidal(256)
     got = client.get(encoding, position_ids=grid(WIDTH, HEIGHT, 0), data_type="f64")
     assert_near(got, want, WIDTH, 10000)
 
 
-@pytest.mark.parametrize("fields", [{}, {"axis_scale": 7.3, "axis_eps": 0.1, "axis_offset": 1.5}])
-@pytest.mark.parametrize("layout", ["TENSOR2TENSOR", "INTERLEAVED", "CONCATENATED"])
-def test_real_numbers(client: attnbias.Client, layout: str, fields: dict[str, float]) -> None:
+LADDERS = [
+    attnbias.Ladder(),
+    attnbias.Ladder(timescales=attnbias.Timescales(min=2.0, max=50.0)),
+    attnbias.Ladder(frequencies=[1, -2.5, 0, 1e-30, 0, 3, -0.1, 1e6]),
+]
+PLAIN, STRETCHED = attnbias.Axis(), attnbias.Axis(scale=-7.3, offset=1.1, length=37.0, eps=0.1)
+AXES: dict[str, dict[str, Any]] = {
+    "one ladder for all": {"axes": [PLAIN, STRETCHED, PLAIN]},
+    "one for each": {"axes": [replace(STRETCHED, ladder=each) for each in LADDERS]},
+    "widths": {"axes": [PLAIN, replace(PLAIN, ladder=LADDERS[2])], "axis_dims": [9, 16]},
+}
+
+
+@pytest.mark.parametrize("odd", ["SINE", "ZERO"])
+@pytest.mark.parametrize("columns", ["INTERLEAVED", "SINES_COSINES", "COSINES_SINES"])
+@pytest.mark.parametrize("axes", AXES)
+def test_real_numbers(client: attnbias.Client, axes: str, columns: Any, odd: Any) -> None:
+    """In every order, and across axes where that has a meaning."""
     random = np.random.default_rng(3)
-    ids = [random.integers(-1000, 100000, 20).tolist() for _ in range(3)]
-    lengths = [37, 50, 100000]
-    dim = 51 if layout == "TENSOR2TENSOR" else 48
-    axis_dim = 16
-
-    def position(axis: int, count: int) -> mpmath.mpf:
-        if not fields:
-            return mpmath.mpf(count)
-        with mpmath.workprec(PRECISION):
-            fraction = (count + mpmath.mpf(fields["axis_offset"])) / (
-                lengths[axis] + mpmath.mpf(fields["axis_eps"])
-            )
-            return fraction * fields["axis_scale"]
-
-    def element(row: int, column: int) -> mpmath.mpf:
-        axis, column = divmod(column, axis_dim)
-        if axis == len(ids):
-            return mpmath.mpf(0)
-        at = position(axis, ids[axis][row])
-        if layout == "TENSOR2TENSOR":
-            return timing_signal(at, column, dim=axis_dim)
-        return sinusoid(at, column, dim=axis_dim, layout=layout)
-
-    reals = [element(row, column) for row in range(20) for column in range(dim)]
-    given: dict[str, Any] = {"axis_lengths": lengths, **fields} if fields else {}
-    encoding = attnbias.MultiAxisSinusoidal(dim=dim, num_axes=3, layout=layout, **given)
-    for dtype in NUMPY_TYPES:
-        got = client.get(encoding, position_ids=ids, data_type=dtype)
-        assert_same_bits(got.ravel(), rounded_array(reals, dtype))
+    ids = [random.integers(-1000, 100000, 20).tolist() for _ in AXES[axes]["axes"]]
+    dim = sum(AXES[axes].get("axis_dims", [16] * len(ids)))
+    for across in {False, columns != "INTERLEAVED"}:
+        encoding = attnbias.Sinusoidal(
+            dim, columns=columns, odd=odd, across_axes=across, **AXES[axes]
+        )
+        number = sinusoidal(encoding.to_spec().sinusoidal)
+        places = zip(*ids, strict=True)
+        reals = [number("", place, column) for place in places for column in range(dim)]
+        for dtype in NUMPY_TYPES:
+            got = client.get(encoding, position_ids=ids, data_type=dtype)
+            assert_same_bits(got.ravel(), rounded_array(reals, dtype))
