@@ -621,11 +621,14 @@ int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
   // A frequency's place, its number in each copy of a given list, and its runs
   // while their list grows.
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
+  const bool is_alone = IsAlone(axes);
   int64_t bytes = 0;
   for (const SinusoidAxis& axis : axes) {
-    bytes += SinusoidsBytes(axis.columns) + axis.columns.sines * kPairBytes;
+    SinusoidColumns columns = axis.columns;
+    if (!is_alone) columns.width = columns.sines + columns.cosines;
+    bytes += SinusoidsBytes(columns) + columns.sines * kPairBytes;
   }
-  if (IsAlone(axes)) return bytes;
+  if (is_alone) return bytes;
   return bytes + kJoinedPieceBytes +
          2 * axes.front().columns.width * int64_t{sizeof(double)};
 }

@@ -249,7 +249,9 @@ class _Request:
 
     def _sides(self) -> Sequence[int]:
         """The rows and columns of a grid."""
-        return tuple(getattr(self._encoding, "window", ()))
+        if "window" in self._fields:
+            return tuple(self._encoding.window)
+        return [getattr(self._encoding, f"window_{side}", 0) for side in ("height", "width")]
 
     def _grid_axes(self) -> tuple[Axis, Axis]:
         extent, whole = self._spec.grid, range(self._tokens())
