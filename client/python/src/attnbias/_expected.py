@@ -247,9 +247,7 @@ class _Request:
 
     def _sides(self) -> Sequence[int]:
         """The rows and columns of a grid."""
-        if "window" in self._fields:
-            return tuple(self._encoding.window)
-        return [getattr(self._encoding, f"window_{side}", 0) for side in ("height", "width")]
+        return tuple(getattr(self._encoding, "window", ()))
 
     def _grid_axes(self) -> tuple[Axis, Axis]:
         extent, whole = self._spec.grid, range(self._tokens())
