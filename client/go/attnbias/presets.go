@@ -233,7 +233,7 @@ func (p SwinV2) Encoding() *attnbiaspb.TensorSpec_MlpBias {
 	return &attnbiaspb.TensorSpec_MlpBias{MlpBias: encoding}
 }
 
-// RelPosMlp is a preset of [attnbiaspb.MlpBias]. timm's RelPosMlp of mode "cr" (Swin-V2-CR,
+// RelPosMlp is a preset of [attnbiaspb.MlpBias]. RelPosMlp of timm, mode "cr" (Swin-V2-CR,
 // MaxxViT): an MLP of logarithmic coordinates.
 type RelPosMlp struct {
 	// The hidden layer and the output layer, each with its bias.

@@ -319,7 +319,7 @@ def RelPosMlp(  # noqa: N802
     num_heads: int | None = None,
     class_token: bool = False,
 ) -> MlpBias:
-    """timm's RelPosMlp of mode "cr" (Swin-V2-CR, MaxxViT): an MLP of logarithmic coordinates.
+    """RelPosMlp of timm, mode "cr" (Swin-V2-CR, MaxxViT): an MLP of logarithmic coordinates.
 
     Its mode "swin" is SwinV2.
 
