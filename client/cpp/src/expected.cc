@@ -476,8 +476,9 @@ class Request {
     const std::vector<int64_t> shape = ShapeOf(table);
     if (shape.size() != 2) return 0;
     const bool is_turned = table.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS;
-    return absl::EndsWith(field.name(), "weight") != is_turned ? shape[0]
-                                                               : shape[1];
+    const bool is_weight =
+        field.is_repeated() || absl::EndsWith(field.name(), "weight");
+    return is_weight != is_turned ? shape[0] : shape[1];
   }
 
   const v1::TableRef& TableOf(const FieldDescriptor& field) const {

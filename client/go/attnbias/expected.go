@@ -539,8 +539,9 @@ func (r *request) headsOf(field protoreflect.FieldDescriptor) int64 {
 	if len(shape) != 2 {
 		return 0
 	}
+	isWeight := field.IsList() || strings.HasSuffix(string(field.Name()), "weight")
 	isTurned := table.GetLayout() == pb.TableLayout_TABLE_LAYOUT_HEADS_BUCKETS
-	if strings.HasSuffix(string(field.Name()), "weight") != isTurned {
+	if isWeight != isTurned {
 		return shape[0]
 	}
 	return shape[1]

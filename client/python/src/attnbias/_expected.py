@@ -329,7 +329,7 @@ class _Request:
         rows, columns = _shape_of(table) or (0, 0)
         if table.layout == tensor_pb2.TABLE_LAYOUT_HEADS_BUCKETS:
             rows, columns = columns, rows
-        return rows if name.endswith("weight") else columns
+        return rows if table is not value or name.endswith("weight") else columns
 
 
 def _rule_of(field: Any) -> options_pb2.FieldRule:
