@@ -269,8 +269,9 @@ class _Request:
     def _columns_field(self) -> Any:
         """The number or the table that determines the columns of an answer; None if it has none."""
         for name, field in self._fields.items():
-            is_given = field.message_type is None or self._encoding.HasField(name)
-            if is_given and _rule_of(field).columns:
+            if not _rule_of(field).columns:
+                continue
+            if field.message_type is None or self._encoding.HasField(name):
                 return getattr(self._encoding, name)
         return None
 
