@@ -85,8 +85,9 @@ std::string EncodingText(const v1::TensorSpec& spec);
 absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type,
                               absl::string_view text);
 
-// The extent that an encoding takes: "table", "pair" or "grid".
-std::string ExtentOf(const google::protobuf::FieldDescriptor& encoding);
+// Returns the extent that the encoding of `spec` takes with its fields:
+// "table", "pair" or "grid".
+std::string ExtentOf(const v1::TensorSpec& spec);
 
 // "concatenated" for the value SINUSOIDAL_LAYOUT_CONCATENATED.
 std::string ShortName(const google::protobuf::EnumDescriptor& type,

@@ -77,6 +77,28 @@ def beit(fields: Json) -> Json:
     return swin(fields) | {"class_token": True}
 
 
+def swin_v2(fields: Json) -> Json:
+    made = swin(fields)
+    names = [f"pretrained_window_{side}" for side in ("height", "width")]
+    pretrained = [made.pop(name, None) for name in names]
+    tables = {"weight": made.pop("hidden_weight", None), "bias": made.pop("hidden_bias", None)}
+    hidden = {name: table for name, table in tables.items() if table is not None}
+    output = {"weight": made.pop("output_weight")} if "output_weight" in made else {}
+    made |= {"layers": [hidden, output], "activation": "ACTIVATION_RELU"}
+    made |= {"coordinates": "COORDINATES_LOG2_NORMALIZED", "output": "MLP_OUTPUT_SIGMOID_16"}
+    if any(side is not None for side in pretrained):
+        sides = zip(pretrained, made["window"], strict=True)
+        made["pretrained_window"] = [own if side is None else side for side, own in sides]
+    return made
+
+
+def dynamic_position_bias(fields: Json) -> Json:
+    made = {name: value for name, value in fields.items() if name != "log_distance"}
+    if fields.get("log_distance"):
+        made["coordinates"] = "COORDINATES_SIGNED_LOG"
+    return made | {"activation": "ACTIVATION_SILU"}
+
+
 TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "transformer_xl": ("relative_sinusoidal", transformer_xl),
     "xlnet": ("relative_sinusoidal", xlnet),
@@ -86,6 +108,8 @@ TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "shaw": ("learned_relative", table_as("vectors")),
     "swin": ("grid_relative", swin),
     "beit": ("grid_relative", beit),
+    "swin_v2": ("mlp_bias", swin_v2),
+    "dynamic_position_bias": ("mlp_bias", dynamic_position_bias),
 }
 """By encoding, its successor and the fields that it has there."""
 
@@ -98,6 +122,13 @@ RENAMED = {
     "swin.window_width": "window",
     "beit.window_height": "window",
     "beit.window_width": "window",
+    "swin_v2.window_height": "window",
+    "swin_v2.window_width": "window",
+    "swin_v2.pretrained_window_height": "pretrained_window",
+    "swin_v2.pretrained_window_width": "pretrained_window",
+    "swin_v2.hidden_weight": "layers.weight",
+    "swin_v2.hidden_bias": "layers.bias",
+    "swin_v2.output_weight": "layers.weight",
 }
 """The field that a refusal names instead."""
 

@@ -127,7 +127,7 @@ def python_encoding(case: Case) -> attnbias.Encoding:
     classes = {encoding.field: encoding for encoding in attnbias.Encoding.__subclasses__()}
     fields = dict(case.fields)
     if "layers" in fields:
-        fields["layers"] = [attnbias.PositionMlpLayer(**layer) for layer in fields["layers"]]
+        fields["layers"] = [attnbias.MlpLayer(**layer) for layer in fields["layers"]]
     return classes[case.encoding](**fields)
 
 
