@@ -51,7 +51,14 @@ void NameTables(const MountedTable& own, const TableSet& tables,
   std::vector<const FieldDescriptor*> fields;
   reflection->ListFields(*message, &fields);
   for (const FieldDescriptor* field : fields) {
-    if (field->message_type() == nullptr || field->is_repeated()) continue;
+    if (field->message_type() == nullptr) continue;
+    if (field->is_repeated()) {
+      for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
+        NameTables(own, tables,
+                   reflection->MutableRepeatedMessage(message, field, i));
+      }
+      continue;
+    }
     Message* inner = reflection->MutableMessage(message, field);
     if (field->message_type() != v1::TableRef::descriptor()) {
       NameTables(own, tables, inner);

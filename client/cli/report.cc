@@ -240,9 +240,14 @@ OrderedJson EncodingAsJson(const NamedEncoding& encoding) {
     }
     fields.push_back(std::move(field));
   }
-  OrderedJson json = {{"name", encoding.name},
-                      {"extent", ExtentOf(*encoding.field)},
-                      {"fields", std::move(fields)}};
+  OrderedJson json = {
+      {"name", encoding.name},
+      {"extent",
+       absl::StrJoin(
+           encoding.field->message_type()->options().GetRepeatedExtension(
+               v1::extent),
+           " or ")},
+      {"fields", std::move(fields)}};
   if (encoding.preset != nullptr) {
     json["preset_of"] = EncodingText(encoding.preset->spec());
   }

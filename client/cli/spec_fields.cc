@@ -379,11 +379,10 @@ absl::Status SetArgument(const NamedEncoding& encoding, const std::string& name,
     for (const presets::Field& sets : FieldsOf(argument)) {
       const std::string field = absl::StrCat(sets.name(), suffix);
       const absl::Status status = SetField(field, value, message);
-      if (!status.ok()) {
-        const absl::string_view message = status.message();
-        return Named(name, absl::InvalidArgumentError(
-                               message.substr(message.find(": "))));
-      }
+      if (status.ok()) continue;
+      if (field == name) return status;
+      return Named(name, absl::InvalidArgumentError(
+                             status.message().substr(field.size())));
     }
     return absl::OkStatus();
   }
@@ -486,8 +485,19 @@ absl::StatusOr<NamedEncoding> EncodingNamed(absl::string_view name) {
                    absl::StrJoin(names, ", "), DidYouMean(name, names)));
 }
 
-std::string ExtentOf(const FieldDescriptor& encoding) {
-  return encoding.message_type()->options().GetExtension(v1::extent);
+std::string ExtentOf(const v1::TensorSpec& spec) {
+  const Message& encoding =
+      spec.GetReflection()->GetMessage(spec, EncodingIn(spec));
+  std::vector<const FieldDescriptor*> fields;
+  encoding.GetReflection()->ListFields(encoding, &fields);
+  const bool is_second =
+      absl::c_any_of(fields, [](const FieldDescriptor* field) {
+        return field->options().GetExtension(v1::rule).structure_if_set() !=
+               v1::STRUCTURE_UNSPECIFIED;
+      });
+  const auto& extents =
+      encoding.GetDescriptor()->options().GetRepeatedExtension(v1::extent);
+  return is_second ? *extents.rbegin() : *extents.begin();
 }
 
 std::string ShortName(const EnumDescriptor& type, absl::string_view value) {

@@ -93,8 +93,9 @@ std::string EncodingText(const v1::TensorSpec& spec);
 absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type,
                               absl::string_view text);
 
-// The extent that an encoding takes: "table", "pair" or "grid".
-std::string ExtentOf(const google::protobuf::FieldDescriptor& encoding);
+// Returns the extent that the encoding of `spec` takes with its fields:
+// "table", "pair" or "grid".
+std::string ExtentOf(const v1::TensorSpec& spec);
 
 // "half" for the value ROTARY_LAYOUT_HALF.
 std::string ShortName(const google::protobuf::EnumDescriptor& type,

@@ -32,7 +32,7 @@ Message* OwnerOf(const std::string& field, const FieldDescriptor& extent,
 absl::Status SetFlag(const std::string& name, const std::string& value,
                      const std::string& encoding, v1::TensorSpec* spec) {
   const FieldDescriptor& extent =
-      *spec->GetDescriptor()->FindFieldByName(ExtentOf(*EncodingIn(*spec)));
+      *spec->GetDescriptor()->FindFieldByName(ExtentOf(*spec));
   Message* owner = OwnerOf(name, extent, spec);
   if (owner == nullptr) {
     return absl::InvalidArgumentError(

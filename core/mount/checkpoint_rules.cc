@@ -253,17 +253,20 @@ FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
   const int32_t window = Field32(
       std::min(config.Size("window_size"), stage < 63 ? height >> stage : 0));
   v1::TensorSpec spec;
-  v1::SwinV2& swin = *spec.mutable_swin_v2();
-  swin.set_window_height(window);
-  swin.set_window_width(window);
-  *swin.mutable_hidden_weight() = Tables::RefTo(site.tables.at("mlp.0.weight"));
-  *swin.mutable_hidden_bias() = Tables::RefTo(site.tables.at("mlp.0.bias"));
-  *swin.mutable_output_weight() = Tables::RefTo(site.tables.at("mlp.2.weight"));
+  v1::MlpBias& mlp = *spec.mutable_mlp_bias();
+  v1::MlpLayer& hidden = *mlp.add_layers();
+  *hidden.mutable_weight() = Tables::RefTo(site.tables.at("mlp.0.weight"));
+  *hidden.mutable_bias() = Tables::RefTo(site.tables.at("mlp.0.bias"));
+  *mlp.add_layers()->mutable_weight() =
+      Tables::RefTo(site.tables.at("mlp.2.weight"));
+  mlp.set_activation(v1::ACTIVATION_RELU);
+  mlp.set_coordinates(v1::COORDINATES_LOG2_NORMALIZED);
+  mlp.set_output(v1::MLP_OUTPUT_SIGMOID_16);
   const int32_t pretrained =
       Field32(config.Element("pretrained_window_sizes", stage));
-  if (pretrained > 0) {
-    swin.set_pretrained_window_height(pretrained);
-    swin.set_pretrained_window_width(pretrained);
+  for (int side = 0; side < 2; ++side) {
+    mlp.add_window(window);
+    if (pretrained > 0) mlp.add_pretrained_window(pretrained);
   }
   return spec;
 }

@@ -7,10 +7,9 @@ up, since real ones belong to their checkpoints.
 
 import pathlib
 
+import attnbias
 import matplotlib.pyplot as plt
 import numpy as np
-
-import attnbias
 
 LENGTH = 160
 SIDE = 8

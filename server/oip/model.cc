@@ -57,12 +57,18 @@ struct Settings {
 };
 
 // Returns the names of all parts that an answer may have.
-std::vector<std::string_view> OutputsOf(const Descriptor& encoding,
-                                        std::string_view extent) {
-  if (extent == "grid") return {"block", "border", "dense"};
-  if (extent == "pair") return {"diagonals", "row", "border", "dense"};
-  std::vector<std::string_view> parts;
+std::vector<std::string_view> OutputsOf(const Descriptor& encoding) {
   const auto& options = encoding.options();
+  const auto& extents = options.GetRepeatedExtension(v1::extent);
+  std::vector<std::string_view> parts;
+  for (const std::string& extent : extents) {
+    if (extent == "pair") parts.insert(parts.end(), {"diagonals", "row"});
+    if (extent == "grid") parts.push_back("block");
+  }
+  if (!parts.empty()) {
+    parts.insert(parts.end(), {"border", "dense"});
+    return parts;
+  }
   for (int i = 0; i < options.ExtensionSize(v1::parts); ++i) {
     parts.push_back(options.GetExtension(v1::parts, i));
   }
@@ -78,10 +84,12 @@ std::vector<std::string_view> OutputsOf(const Descriptor& encoding,
 }  // namespace
 
 Model::Model(const FieldDescriptor* encoding)
-    : name_(encoding->name()),
-      encoding_(encoding),
-      extent_(v1::TensorSpec::descriptor()->FindFieldByName(
-          encoding->message_type()->options().GetExtension(v1::extent))) {}
+    : name_(encoding->name()), encoding_(encoding) {
+  for (const std::string& extent :
+       encoding->message_type()->options().GetRepeatedExtension(v1::extent)) {
+    extents_.push_back(v1::TensorSpec::descriptor()->FindFieldByName(extent));
+  }
+}
 
 const std::vector<Model>& Model::All() {
   static const auto& all = *new std::vector<Model>([] {
@@ -114,8 +122,13 @@ absl::StatusOr<const Model*> Model::Find(std::string_view prefix,
                                absl::StrJoin(All(), ", ", write_name)));
 }
 
-std::array<std::string_view, 3> Model::Fields() const {
-  return {name_, extent_->name(), kOutputField};
+std::vector<std::string_view> Model::Fields() const {
+  std::vector<std::string_view> fields = {name_};
+  for (const FieldDescriptor* extent : extents_) {
+    fields.push_back(extent->name());
+  }
+  fields.push_back(kOutputField);
+  return fields;
 }
 
 inference::ModelConfig Model::Config() const {
@@ -126,12 +139,13 @@ inference::ModelConfig Model::Config() const {
   config.mutable_model_transaction_policy()->set_decoupled(true);
   const Settings settings{&config};
   settings.AddField(*encoding_, name_);
-  settings.AddField(*extent_, std::string(extent_->name()));
+  for (const FieldDescriptor* extent : extents_) {
+    settings.AddField(*extent, std::string(extent->name()));
+  }
   settings.AddField(
       *v1::TensorSpec::descriptor()->FindFieldByName(kOutputField),
       kOutputField);
-  for (const std::string_view output :
-       OutputsOf(*encoding_->message_type(), extent_->name())) {
+  for (const std::string_view output : OutputsOf(*encoding_->message_type())) {
     inference::ModelOutput& wire = *config.add_output();
     wire.set_name(std::string(output));
     wire.set_data_type(inference::TYPE_FP32);

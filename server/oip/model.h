@@ -4,7 +4,6 @@
 #ifndef ATTNBIAS_SERVER_OIP_MODEL_H_
 #define ATTNBIAS_SERVER_OIP_MODEL_H_
 
-#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,13 +38,14 @@ class Model {
   size_t index() const { return this - All().data(); }
 
   // The fields of TensorSpec that a spec of this encoding may have.
-  std::array<std::string_view, 3> Fields() const;
+  std::vector<std::string_view> Fields() const;
 
-  // Makes `spec` one of this encoding and its extent, if only by their names:
-  // what is missing is then missing in them.
+  // Makes `spec` one of this encoding and, unless it takes several, its extent,
+  // if only by their names: what is missing is then missing in them.
   void Choose(v1::TensorSpec* spec) const {
     spec->GetReflection()->MutableMessage(spec, encoding_);
-    spec->GetReflection()->MutableMessage(spec, extent_);
+    if (extents_.size() > 1) return;
+    spec->GetReflection()->MutableMessage(spec, extents_.front());
   }
 
   inference::ModelMetadataResponse Metadata() const;
@@ -57,7 +57,7 @@ class Model {
   std::string name_;
   // Fields of TensorSpec.
   const google::protobuf::FieldDescriptor* encoding_;
-  const google::protobuf::FieldDescriptor* extent_;
+  std::vector<const google::protobuf::FieldDescriptor*> extents_;
 };
 
 }  // namespace attnbias

@@ -412,7 +412,7 @@ MEMORY: dict[str, Calls | Flood] = {
     "layers": Calls(
         "8 MB of empty layers of a network",
         GET,
-        lambda n: empty_fields("dynamic_position_bias", "layers"),
+        lambda n: empty_fields("mlp_bias", "layers"),
         at_once=1,
         count=1,
     ),

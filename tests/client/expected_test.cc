@@ -182,14 +182,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"fire { output_weight { inline_table { shape: [5, 32] } } } pair "
              "{ query_length: 1 key_length: 1 }",
              "dense F32 DENSE 5,1,1"},
-        Case{"dynamic_position_bias { layers {} layers { weight { inline_table "
+        Case{"mlp_bias { layers {} layers { weight { inline_table "
              "{ shape: [5, 32] } } } } pair { query_length: 1 key_length: 1 }",
              "diagonals F32 TOEPLITZ 5,1 0"},
-        Case{"dynamic_position_bias { layers { weight { name: 'w' } } } pair { "
+        Case{"mlp_bias { layers { weight { name: 'w' } } } pair { "
              "query_length: 1 key_length: 1 }",
              "diagonals F32 TOEPLITZ ?,1 0"},
-        Case{"dynamic_position_bias {} pair { query_length: 1 key_length: 1 }",
+        Case{"mlp_bias {} pair { query_length: 1 key_length: 1 }",
              "diagonals F32 TOEPLITZ ?,1 0"},
+        Case{"mlp_bias { num_heads: 5 window: [2, 3] }",
+             "block F32 BLOCK_TOEPLITZ_2D 5,3,5"},
+        Case{"mlp_bias { num_heads: 5 window: [2, 3] class_token: true }",
+             "block F32 BLOCK_TOEPLITZ_2D 5,3,5 | border F32 TABLE 5,3"},
         Case{"fire { num_heads: 2 } pair { query_length: 3 key_length: 4 }",
              "dense F32 DENSE 2,3,4"},
         Case{"deberta {} pair { query_length: 3 key_length: 4 } output { form: "

@@ -72,7 +72,7 @@ TEST(BuildSpec, ReadsFieldsOfParts) {
               .fields = {"num_heads=2", "layers.0.weight=name:a",
                          "layers.1.weight=name:b", "layers.0.bias=name:c",
                          "layers.1.weight_layout=heads_buckets"}},
-             "dynamic_position_bias { num_heads: 2 "
+             "mlp_bias { activation: ACTIVATION_SILU num_heads: 2 "
              "layers { weight { name: 'a' } bias { name: 'c' } } "
              "layers { weight { name: 'b' "
              "layout: TABLE_LAYOUT_HEADS_BUCKETS } } }");
@@ -318,10 +318,10 @@ INSTANTIATE_TEST_SUITE_P(
             "PartsAsAWhole",
             {.encoding = "dynamic_position_bias", .fields = {"layers=name:a"}},
             "dynamic_position_bias.layers: no such field, want one of "
-            "num_heads, log_distance, layers.N.weight, "
-            "layers.N.weight_layout, layers.N.bias, layers.N.bias_layout, "
-            "layers.N.norm_weight, layers.N.norm_weight_layout, "
-            "layers.N.norm_bias, layers.N.norm_bias_layout"},
+            "layers.N.weight, layers.N.weight_layout, layers.N.bias, "
+            "layers.N.bias_layout, layers.N.norm_weight, "
+            "layers.N.norm_weight_layout, layers.N.norm_bias, "
+            "layers.N.norm_bias_layout, num_heads, coordinates"},
         Mistake{"PositionIds",
                 {.encoding = "sinusoidal",
                  .flags = {{"position_ids", {"1,2", "3,x"}}}},
@@ -349,6 +349,12 @@ INSTANTIATE_TEST_SUITE_P(
                 {.encoding = "alibi", .flags = {{"positions", {"4"}}}},
                 "--positions: got a value, want none: the extent of alibi is "
                 "pair"},
+        Mistake{"QueryLengthInAWindow",
+                {.encoding = "mlp_bias",
+                 .fields = {"window=2,2"},
+                 .flags = {{"query_length", {"4"}}}},
+                "--query-length: got a value, want none: the extent of "
+                "mlp_bias is grid"},
         Mistake{"OffsetInAGrid",
                 {.encoding = "swin", .flags = {{"query_offset", {"0"}}}},
                 "--query-offset: got a value, want none: the extent of swin is "

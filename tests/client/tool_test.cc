@@ -340,7 +340,8 @@ TEST_F(ToolTest, ListComesFromTheContract) {
         "kerple\n",
         "  kernel    required               log | power\n",
         "swin_v2\n",
-        "  pretrained_window_width  optional                       int32",
+        "  pretrained_window           optional                int32,... in "
+        "[1, 256]\n",
         "  reset_class_token     default false",
         "  layers.N.weight             required                table [out, "
         "in]\n"}) {

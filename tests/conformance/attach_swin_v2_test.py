@@ -158,4 +158,4 @@ def test_report(client: attnbias.Client) -> None:
     assert [one.spared_bytes for one in report] == [
         4 * area * (512 + count) for count, area in shapes
     ]
-    assert all(isinstance(one.encoding, attnbias.SwinV2) for one in report)
+    assert all(isinstance(one.encoding, attnbias.MlpBias) for one in report)

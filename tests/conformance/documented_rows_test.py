@@ -206,6 +206,7 @@ BITS: dict[str, list[Any]] = {
         kerple_sandwich_test.test_sandwich,
         position_mlp_test.test_fire,
         position_mlp_test.test_dynamic_position_bias,
+        position_mlp_test.test_dynamic_position_bias_in_two_dimensions,
         swin_v2_test.test_swin_v2,
         tupe_test.test_absolute_term,
     ],

@@ -197,7 +197,8 @@ def fire(e: Any, _: bool) -> Formula:
     return number
 
 
-def dynamic_position_bias(e: Any, _: bool) -> Formula:
+def mlp_outputs(e: Any) -> Callable[[tuple[int, ...]], list[Near]]:
+    """The biases of all heads, by the differences query - key along the axes."""
     layers = [
         (
             table(layer.weight),
@@ -208,13 +209,29 @@ def dynamic_position_bias(e: Any, _: bool) -> Formula:
         )
         for layer in e.layers
     ]
+    kind = enum(e, "coordinates", "LINEAR")
+    has_sigmoid = enum(e, "output", "IDENTITY") == "SIGMOID_16"
+    has_relu = enum(e, "activation", "") == "RELU"
+
+    def coordinate(axis: int, distance: int) -> mpf:
+        if kind == "LINEAR":
+            return mpf(distance)
+        if kind == "SIGNED_LOG":
+            return mpmath.sign(distance) * mpmath.log(abs(mpf(distance)) + 1)
+        t = mpf(8 * distance) / max((e.pretrained_window or e.window)[axis] - 1, 1)
+        return mpmath.sign(t) * mpmath.log(abs(t) + 1, 2) / 3
+
+    def finished(value: mpf, most: mpf) -> Near:
+        if not has_sigmoid:
+            return Near(value, SUMS * most)
+        sigmoid = 1 / (1 + mpmath.exp(-value))
+        # The slope of the sigmoid, and what its float64 argument is off by.
+        return Near(16 * sigmoid, 16 * sigmoid * (1 - sigmoid) * SUMS * most + SUMS * sigmoid)
 
     @cache
-    def outputs(distance: int) -> list[tuple[mpf, mpf]]:
-        x = mpf(distance)
-        if e.log_distance:
-            x = mpmath.sign(x) * mpmath.log(abs(x) + 1)
-        values, most = [x], mpf(0)
+    def outputs(differences: tuple[int, ...]) -> list[Near]:
+        values = [coordinate(axis, d) for axis, d in enumerate(differences)]
+        most = mpf(0)
         for index, (weight, bias, norm) in enumerate(layers):
             values, magnitudes = network(values, weight, bias)
             most = max(most, *magnitudes)
@@ -228,15 +245,16 @@ def dynamic_position_bias(e: Any, _: bool) -> Formula:
                 ]
                 most *= 1 + 1 / root * float(np.abs(norm[0]).max())
             if index < len(layers) - 1:
-                values = [v / (1 + mpmath.exp(-v)) for v in values]
+                values = [max(v, 0) if has_relu else v / (1 + mpmath.exp(-v)) for v in values]
                 most *= 1 + float(np.abs(layers[index + 1][0]).sum(1).max())
-        return [(value, most) for value in values]
+        return [finished(value, most) for value in values]
 
-    def number(h: int, i: int, j: int, _: int) -> Near:
-        value, most = outputs(i - j)[h]
-        return Near(value, SUMS * most)
+    return outputs
 
-    return number
+
+def mlp_bias(e: Any, _: bool) -> Formula:
+    outputs = mlp_outputs(e)
+    return lambda h, i, j, _: outputs((i - j,))[h]
 
 
 def deberta_bucket(distance: int, size: int, most: int, rule: str) -> int:
@@ -353,15 +371,11 @@ def tupe_products(e: Any, heads: int) -> Callable[[int, int, int], tuple[mpf, mp
     return product
 
 
-def sides(e: Any) -> list[int]:
-    """The rows and columns of a grid."""
-    return [*(e.window if hasattr(e, "window") else (e.window_height, e.window_width))]
-
-
 def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, int, int], Any]:
-    if name == "swin_v2":
-        return swin_v2(e)
-    height, width = sides(e)
+    if name == "mlp_bias":
+        outputs = mlp_outputs(e)
+        return lambda h, down, right: outputs((-down, -right))[h]
+    height, width = e.window
     sign = 1 if enum(e, "sign", "QUERY_MINUS_KEY") == "KEY_MINUS_QUERY" else -1
     rows = None if buckets else table(e.table)
 
@@ -375,33 +389,12 @@ def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, int, int], A
     return number
 
 
-def swin_v2(e: Any) -> Callable[[int, int, int], Any]:
-    trained = (
-        default(e, "pretrained_window_height", e.window_height),
-        default(e, "pretrained_window_width", e.window_width),
-    )
-    hidden, bias, output = (table(t) for t in (e.hidden_weight, e.hidden_bias, e.output_weight))
-
-    def coordinate(distance: int, side: int) -> mpf:
-        t = mpf(8 * distance) / max(side - 1, 1)
-        return mpmath.sign(t) * mpmath.log(abs(t) + 1, 2) / 3
-
-    def number(h: int, down: int, right: int) -> Near:
-        x = [coordinate(-d, side) for d, side in zip((down, right), trained, strict=True)]
-        units, magnitudes = network(x, hidden, bias)
-        value = mpmath.fdot([max(u, 0) for u in units], [mpf(w) for w in output[h]])
-        most = mpmath.fdot(magnitudes, [abs(mpf(w)) for w in output[h]])
-        sigmoid = 1 / (1 + mpmath.exp(-value))
-        # The slope of the sigmoid, and what its float64 argument is off by.
-        return Near(16 * sigmoid, 16 * sigmoid * (1 - sigmoid) * SUMS * most + SUMS * sigmoid)
-
-    return number
-
-
 def class_number(e: Any, name: str, buckets: bool, h: int, which: int) -> Any:
     """The border: class to all, all to class, class to itself."""
+    if name == "mlp_bias":
+        return mpf(0)
     if name == "grid_relative":
-        index = math.prod(side if e.symmetric else 2 * side - 1 for side in sides(e)) + which
+        index = math.prod(side if e.symmetric else 2 * side - 1 for side in e.window) + which
         return index if buckets else mpf(table(e.table)[index, h])
     index = (default(e, "num_buckets", 32) // 2, default(e, "num_buckets", 32))[which == 1]
     return index if buckets else mpf(table(e.relative_table)[index, h])
@@ -615,7 +608,7 @@ PAIRS: dict[str, Any] = {
         kerple,
         sandwich,
         fire,
-        dynamic_position_bias,
+        mlp_bias,
         deberta,
         relative_sinusoidal,
     )

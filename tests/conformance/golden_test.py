@@ -431,15 +431,11 @@ def test_swin_v2_s_coordinates(
     client: attnbias.Client, side: int, pretrained: int | None, distance: int, coordinate: float
 ) -> None:
     """A network that hands the coordinate of rows on, and then its sigmoid undone."""
+    weights = np.array([[1.0, 0]]), np.ones((1, 1))
     encoding = attnbias.SwinV2(
-        window_height=side,
-        window_width=side,
-        num_heads=1,
-        pretrained_window_height=pretrained,
-        pretrained_window_width=pretrained,
-        hidden_weight=np.array([[1.0, 0]]),
-        hidden_bias=np.zeros(1),
-        output_weight=np.ones((1, 1)),
+        list(map(attnbias.MlpLayer, weights)),
+        window=(side, side),
+        pretrained_window=pretrained and (pretrained, pretrained),
     )
     # The block counts key - query, coordinates count query - key.
     bias = client.get(encoding, data_type="f64").block[0, side - 1 - distance, side - 1]
@@ -447,14 +443,8 @@ def test_swin_v2_s_coordinates(
 
 
 def test_swin_v2_s_window_of_one(client: attnbias.Client) -> None:
-    encoding = attnbias.SwinV2(
-        window_height=1,
-        window_width=1,
-        num_heads=1,
-        hidden_weight=np.ones((1, 2)),
-        hidden_bias=np.zeros(1),
-        output_weight=np.ones((1, 1)),
-    )
+    weights = np.ones((1, 2)), np.ones((1, 1))
+    encoding = attnbias.SwinV2(list(map(attnbias.MlpLayer, weights)), window=(1, 1))
     assert client.get(encoding).dense().item() == 8
 
 

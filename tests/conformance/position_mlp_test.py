@@ -28,7 +28,7 @@ def assert_between(got: Array, double: Array, single: Array) -> None:
     assert np.abs(got - double).max() <= 2.0**-25 * lost
 
 
-def layers_of(peer: DynamicPositionBias) -> list[attnbias.PositionMlpLayer]:
+def layers_of(peer: DynamicPositionBias) -> list[attnbias.MlpLayer]:
     layers = []
     for block in peer.mlp:
         parts = list(block) if isinstance(block, nn.Sequential) else [block]
@@ -40,7 +40,7 @@ def layers_of(peer: DynamicPositionBias) -> list[attnbias.PositionMlpLayer]:
             elif isinstance(part, nn.LayerNorm):
                 norm_weight, norm_bias = part.weight, part.bias
         layers.append(
-            attnbias.PositionMlpLayer(
+            attnbias.MlpLayer(
                 weight=linear.weight, bias=linear.bias, norm_weight=norm_weight, norm_bias=norm_bias
             )
         )
@@ -57,7 +57,7 @@ def test_dynamic_position_bias(
     queries, keys, heads = 60, 200, 6
     peer = DynamicPositionBias(48, heads=heads, depth=depth, log_distance=log_distance, norm=norm)
     encoding = attnbias.DynamicPositionBias(
-        num_heads=heads, log_distance=log_distance, layers=layers_of(peer)
+        layers_of(peer), num_heads=heads, coordinates="signed_log" if log_distance else "linear"
     )
     with torch.no_grad():
         single = to_array(peer(queries, keys))
@@ -74,6 +74,57 @@ def test_dynamic_position_bias(
     got = client.get(encoding, **extent, data_type="f64").dense()
     assert_between(got, want, single)
     assert_same_bits(client.get(encoding, **extent).dense(), got.astype(np.float32))
+
+
+class CrossFormerPaper(nn.Module):
+    """Wang et al. 2021, figure 3: three blocks of LayerNorm, ReLU and a linear layer."""
+
+    def __init__(self, heads: int, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, width)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, outputs))
+            for outputs in (width, width, heads)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+    def layers(self) -> list[attnbias.MlpLayer]:
+        linears = [self.first, *(block[2] for block in self.blocks)]
+        norms = [*(block[0] for block in self.blocks), None]
+        return [
+            attnbias.MlpLayer(
+                linear.weight,
+                bias=linear.bias,
+                norm_weight=norm and norm.weight,
+                norm_bias=norm and norm.bias,
+            )
+            for linear, norm in zip(linears, norms, strict=True)
+        ]
+
+
+@pytest.mark.parametrize("window", [(7, 7), (3, 5)])
+def test_dynamic_position_bias_in_two_dimensions(
+    client: attnbias.Client, window: tuple[int, int]
+) -> None:
+    torch.manual_seed(window[0])
+    paper = CrossFormerPaper(heads=4, width=24)
+    for parameter in paper.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    sides = (torch.arange(1 - side, side, dtype=torch.float32) for side in window)
+    # Of query - key, whereas the block counts key - query.
+    differences = torch.stack(torch.meshgrid(*sides, indexing="ij"), dim=-1).flip(0, 1)
+    with torch.no_grad():
+        single = to_array(paper(differences).movedim(-1, 0))
+        double = to_array(paper.double()(differences.double()).movedim(-1, 0))
+    encoding = attnbias.MlpBias(paper.float().layers(), activation="relu", window=window)
+    got = client.get(encoding, data_type="f64").block
+    assert_between(got, double, single)
+    assert_same_bits(client.get(encoding).block, got.astype(np.float32))
 
 
 class FirePaper(nn.Module):

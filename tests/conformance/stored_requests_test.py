@@ -23,7 +23,6 @@ from formulas import (
     default,
     enum,
     grid_number,
-    sides,
     sinusoidal,
     stretched_number,
     table,
@@ -89,14 +88,14 @@ class Answer:
     def _in_grid(self, form: str, h: int, rest: list[int]) -> Any:
         e = self.encoding
         number = grid_number(e, self.name, self.buckets)
-        height, width = sides(e)
+        height, width = e.window
         if form != "DENSE":
             return number(h, rest[0] - height + 1, rest[1] - width + 1)
         i = rest[0] + self.spec.grid.queries.begin
         j = rest[1] + self.spec.grid.keys.begin
         if self._is_masked(i, j):
             return None
-        if self.name == "grid_relative" and e.class_token:
+        if e.class_token:
             if i == 0 or j == 0:
                 which = 2 if i == j else 0 if i == 0 else 1
                 return class_number(e, self.name, self.buckets, h, which)

@@ -559,6 +559,10 @@ def of_maxvit(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     return looked_up(attention, attention.get_relative_positional_bias, lengths)
 
 
+def layers_of(hidden: Any, output: Any) -> list[attnbias.MlpLayer]:
+    return [attnbias.MlpLayer(layer.weight, bias=layer.bias) for layer in (hidden, output)]
+
+
 def computed(hidden: Any, output: Any, bias: Any, lengths: list[int], sides: Any) -> Peer:
     for parameter in (hidden.weight, hidden.bias, output.weight):
         torch.nn.init.normal_(parameter, std=0.3)
@@ -567,14 +571,12 @@ def computed(hidden: Any, output: Any, bias: Any, lengths: list[int], sides: Any
     )
     _, moves = in_float64(network, sides)
     block = np.ascontiguousarray((moves + 16).transpose(2, 0, 1)[:, ::-1, ::-1])
-    names = {
-        "hidden_weight": hidden.weight,
-        "hidden_bias": hidden.bias,
-        "output_weight": output.weight,
-        "pretrained_window_size": sides,
-        **sized(lengths),
-    }
-    return Peer(bias()[0], names, ROUNDINGS / 2 * attnbias.BlockToeplitz(block).dense())
+    loss = ROUNDINGS / 2 * attnbias.BlockToeplitz(block).dense()
+    result = bias()[0]
+    prefix = result.shape[-1] - loss.shape[-1]  # whose numbers are zero
+    loss = np.pad(loss, ((0, 0), (prefix, 0), (prefix, 0)))
+    names = {"layers": layers_of(hidden, output), "pretrained_window_size": sides}
+    return Peer(result, names | sized(lengths), loss)
 
 
 @case(
@@ -585,10 +587,41 @@ def computed(hidden: Any, output: Any, bias: Any, lengths: list[int], sides: Any
     ("RelPosMlp of mode swin with pretrained_window_size", timm_layers.RelPosMlp),
     sizes=[(4, [3, 5], (12, 6)), (16, [16, 16], (8, 8))],
 )
-def of_rel_pos_mlp(module: Any, num_heads: int, lengths: list[int], pretrained: Any) -> Peer:
-    sides = {"pretrained_window_size": pretrained} if pretrained else {}
-    bias = module(lengths, num_heads, hidden_dim=512, mode="swin", **sides).eval()
+@case(
+    ("RelPosMlp of mode swin with prefix_tokens of 1", timm_layers.RelPosMlp),
+    sizes=[(4, [2, 3], None, 1), (16, [8, 8], None, 1)],
+)
+def of_rel_pos_mlp(
+    module: Any, num_heads: int, lengths: list[int], pretrained: Any, prefix_tokens: int = 0
+) -> Peer:
+    fields = {"pretrained_window_size": pretrained} if pretrained else {}
+    fields |= {"prefix_tokens": prefix_tokens}
+    bias = module(lengths, num_heads, hidden_dim=512, mode="swin", **fields).eval()
     return computed(bias.mlp.fc1, bias.mlp.fc2, bias.get_bias, lengths, pretrained or lengths)
+
+
+@case(
+    ("RelPosMlp of mode cr", timm_layers.RelPosMlp), sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])]
+)
+def of_rel_pos_mlp_without_sigmoid(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    """Sums of n terms err by n halves of an epsilon of the sum of their magnitudes.
+
+    A coordinate errs by a few more.
+    """
+    bias = module(lengths, num_heads, hidden_dim=512, mode="cr").eval()
+    hidden, output = bias.mlp.fc1, bias.mlp.fc2
+    for parameter in bias.mlp.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    weight, first, out, last = (
+        np.abs(p.detach().double().numpy())
+        for p in (hidden.weight, hidden.bias, output.weight, output.bias)
+    )
+    axes = (np.log1p(np.abs(np.arange(1 - side, side))) for side in lengths)
+    x = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    most = (x @ weight.T + first) @ out.T + last
+    loss = ROUNDINGS / 2 * attnbias.BlockToeplitz(most.transpose(2, 0, 1).copy()).dense()
+    names = {"layers": layers_of(hidden, output), **sized(lengths)}
+    return Peer(bias.get_bias()[0], names, loss)
 
 
 @case(swin_transformer.ShiftedWindowAttentionV2, sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])])

@@ -24,16 +24,12 @@ def swin_v2_module(
     return module
 
 
-def swin_v2_of(module: Swinv2SelfAttention, **fields: Any) -> attnbias.SwinV2:
+def swin_v2_of(module: Swinv2SelfAttention, **fields: Any) -> attnbias.MlpBias:
     hidden, _, output = module.continuous_position_bias_mlp
-    height, width = module.window_size
     return attnbias.SwinV2(
-        window_height=height,
-        window_width=width,
+        [attnbias.MlpLayer(hidden.weight, bias=hidden.bias), attnbias.MlpLayer(output.weight)],
+        window=module.window_size,
         num_heads=module.num_attention_heads,
-        hidden_weight=hidden.weight,
-        hidden_bias=hidden.bias,
-        output_weight=output.weight,
         **fields,
     )
 
@@ -50,13 +46,7 @@ def test_swin_v2(
     pretrained: tuple[int, int],
 ) -> None:
     module = swin_v2_module(num_heads, window, pretrained)
-    fields = {}
-    if pretrained[0]:
-        fields = {
-            "pretrained_window_height": pretrained[0],
-            "pretrained_window_width": pretrained[1],
-        }
-    encoding = swin_v2_of(module, **fields)
+    encoding = swin_v2_of(module, pretrained_window=pretrained if pretrained[0] else None)
     sides = pretrained if pretrained[0] else window
     exact, moves = in_float64(module, sides)
     mirrored = client.get(encoding, data_type="f64").block[:, ::-1, ::-1]
@@ -69,6 +59,6 @@ def test_a_pretrained_side_of_one_has_no_coordinates(client: attnbias.Client) ->
     """transformers' are infinite or NaN there; the server refuses it."""
     module = swin_v2_module(2, (4, 4), (1, 1))
     assert not np.isfinite(to_array(module.relative_coords_table)).any()
-    encoding = swin_v2_of(module, pretrained_window_height=1, pretrained_window_width=1)
-    with pytest.raises(attnbias.InvalidArgumentError, match="pretrained_window_height"):
+    encoding = swin_v2_of(module, pretrained_window=(1, 1))
+    with pytest.raises(attnbias.InvalidArgumentError, match=r"SwinV2\.pretrained_window: got 1"):
         client.get(encoding)

@@ -26,6 +26,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr char kBias[] =
     ".layer.0.SelfAttention.relative_attention_bias.weight";
@@ -719,7 +720,7 @@ TEST_F(Use, SwinsWindowIsTheModelsAndHeadsAreTheStages) {
 
 class SwinV2Use : public Use {
  protected:
-  v1::SwinV2 OfStage(int stage, const std::string& fields) {
+  v1::MlpBias OfStage(int stage, const std::string& fields) {
     const std::string blocks =
         absl::StrCat("encoder.layers.", stage, ".blocks.0");
     const std::string mlp =
@@ -736,19 +737,21 @@ class SwinV2Use : public Use {
           Of(blocks + part, "swinv2", with_heads, tensors).SerializeAsString(),
           spec.SerializeAsString());
     }
-    return spec.swin_v2();
+    return spec.mlp_bias();
   }
 };
 
 TEST_F(SwinV2Use, TablesAreTogether) {
-  const v1::SwinV2 spec = OfStage(0, "");
-  EXPECT_EQ(spec.window_height(), 7);
-  EXPECT_EQ(spec.window_width(), 7);
+  const v1::MlpBias spec = OfStage(0, "");
+  EXPECT_THAT(spec.window(), ElementsAre(7, 7));
+  EXPECT_EQ(spec.activation(), v1::ACTIVATION_RELU);
+  EXPECT_EQ(spec.coordinates(), v1::COORDINATES_LOG2_NORMALIZED);
+  EXPECT_EQ(spec.output(), v1::MLP_OUTPUT_SIGMOID_16);
   EXPECT_EQ(spec.num_heads(), 6);
-  EXPECT_FALSE(spec.has_pretrained_window_height());
-  EXPECT_EQ(TableAt(spec.hidden_weight()).At(0), 1);
-  EXPECT_EQ(TableAt(spec.hidden_bias()).At(0), 2);
-  EXPECT_EQ(TableAt(spec.output_weight()).At(0), 3);
+  EXPECT_THAT(spec.pretrained_window(), IsEmpty());
+  EXPECT_EQ(TableAt(spec.layers(0).weight()).At(0), 1);
+  EXPECT_EQ(TableAt(spec.layers(0).bias()).At(0), 2);
+  EXPECT_EQ(TableAt(spec.layers(1).weight()).At(0), 3);
 }
 
 TEST_F(SwinV2Use, HalfANetworkHasNoSpec) {
@@ -762,17 +765,16 @@ TEST_F(SwinV2Use, HalfANetworkHasNoSpec) {
 TEST_F(SwinV2Use, AWindowIsNoLargerThanItsStage) {
   const std::string fields =
       R"(,"image_size":[256,192],"patch_size":4,"window_size":16)";
-  EXPECT_EQ(OfStage(0, fields).window_height(), 16);
-  EXPECT_EQ(OfStage(2, fields).window_height(), 16);
-  EXPECT_EQ(OfStage(3, fields).window_height(), 8);
-  EXPECT_EQ(OfStage(3, fields).window_width(), 8);
+  EXPECT_THAT(OfStage(0, fields).window(), ElementsAre(16, 16));
+  EXPECT_THAT(OfStage(2, fields).window(), ElementsAre(16, 16));
+  EXPECT_THAT(OfStage(3, fields).window(), ElementsAre(8, 8));
 }
 
 TEST_F(SwinV2Use, APretrainedWindowIsTheStages) {
   const std::string fields = R"(,"pretrained_window_sizes":[12,0,6])";
-  EXPECT_EQ(OfStage(0, fields).pretrained_window_width(), 12);
-  EXPECT_FALSE(OfStage(1, fields).has_pretrained_window_width());
-  EXPECT_EQ(OfStage(2, fields).pretrained_window_height(), 6);
+  EXPECT_THAT(OfStage(0, fields).pretrained_window(), ElementsAre(12, 12));
+  EXPECT_THAT(OfStage(1, fields).pretrained_window(), IsEmpty());
+  EXPECT_THAT(OfStage(2, fields).pretrained_window(), ElementsAre(6, 6));
 }
 
 TEST_F(Use, BeitsWindowIsTheImagesPatches) {

@@ -16,25 +16,19 @@ v1::T5 T5Of(const v1::TableRef& table) {
   return t5;
 }
 
-v1::SwinV2 SwinV2() {
-  auto swin = Parse<v1::SwinV2>("window_height: 2 window_width: 2");
-  *swin.mutable_hidden_weight() = RandomRef({5, 2}, 1);
-  *swin.mutable_hidden_bias() = RandomRef({5}, 2);
-  *swin.mutable_output_weight() = RandomRef({3, 5}, 3);
-  return swin;
-}
-
-v1::DynamicPositionBias Layers() {
-  auto bias = Parse<v1::DynamicPositionBias>("layers {} layers {}");
-  *bias.mutable_layers(0)->mutable_weight() = RandomRef({5, 1}, 1);
+v1::MlpBias Mlp(const std::string& fields) {
+  auto bias = Parse<v1::MlpBias>(
+      "layers {} layers {} activation: ACTIVATION_RELU " + fields);
+  *bias.mutable_layers(0)->mutable_weight() =
+      RandomRef({5, bias.window_size() > 0 ? 2 : 1}, 1);
   *bias.mutable_layers(1)->mutable_weight() = RandomRef({3, 5}, 2);
   return bias;
 }
 
 TEST(NumHeads, LeftOutIsTheSameRequest) {
   for (const v1::TensorSpec& spec :
-       {OverPairs(SpecOf(T5Of(RandomRef({32, 3}, 1))), 4, 4), SpecOf(SwinV2()),
-        OverPairs(SpecOf(Layers()), 4, 4),
+       {OverPairs(SpecOf(T5Of(RandomRef({32, 3}, 1))), 4, 4),
+        SpecOf(Mlp("window: [2, 2]")), OverPairs(SpecOf(Mlp("")), 4, 4),
         OverPairs(Parse<v1::TensorSpec>("alibi {slopes: [1, 0.5, 0.25]}"), 4,
                   4),
         OverPairs(Parse<v1::TensorSpec>(

@@ -27,9 +27,10 @@ v1::LearnedRelative LearnedRelative() {
   return spec;
 }
 
-v1::DynamicPositionBias Network() {
-  auto spec =
-      Parse<v1::DynamicPositionBias>("log_distance: true layers {} layers {}");
+v1::MlpBias Network() {
+  auto spec = Parse<v1::MlpBias>(
+      "activation: ACTIVATION_SILU layers {} layers {} "
+      "coordinates: COORDINATES_SIGNED_LOG");
   *spec.mutable_layers(0)->mutable_weight() = RandomRef({8, 1}, 1);
   *spec.mutable_layers(1)->mutable_weight() = RandomRef({3, 8}, 2);
   return spec;
@@ -138,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Sandwich",
              Parse<v1::TensorSpec>("sandwich {num_heads: 3 dim: 6}"), 3},
         Case{"LearnedRelative", SpecOf(LearnedRelative()), 3},
-        Case{"DynamicPositionBias", SpecOf(Network()), 3},
+        Case{"MlpBias", SpecOf(Network()), 3},
         Case{"Deberta", Parse<v1::TensorSpec>("deberta {}"), 0}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -64,10 +64,10 @@ TEST(TableRefs, NameTheFieldInErrors) {
       Taken("sha256: '" + std::string(64, 'a') + "'"),
       StatusIs(absl::StatusCode::kNotFound, StartsWith("t5.table.sha256: ")));
   auto layers = Parse<v1::TensorSpec>(
-      "dynamic_position_bias { layers {} layers { weight { name: '' } } }");
+      "mlp_bias { layers {} layers { weight { name: '' } } }");
   EXPECT_THAT(TakeTables(TableSet(), layers),
               StatusIs(absl::StatusCode::kNotFound,
-                       StartsWith("dynamic_position_bias.layers[1].weight.")));
+                       StartsWith("mlp_bias.layers[1].weight.")));
 }
 
 TEST(TableRefs, OfLogitsHaveNoLayout) {

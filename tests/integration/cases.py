@@ -46,7 +46,13 @@ class Case:
 
     @property
     def extent(self) -> str:
-        return str(option(self.owner, "extent"))
+        return str(option(self.owner, "extent")[-1 if self._is_restructured else 0])
+
+    @property
+    def _is_restructured(self) -> bool:
+        """Whether a field is set that changes the structure."""
+        fields = (field for field in self.owner.fields if field.name in self.fields)
+        return any(option(field, "rule").structure_if_set for field in fields)
 
     @property
     def axes(self) -> int:
@@ -74,7 +80,7 @@ class Case:
     @property
     def has_buckets(self) -> bool:
         rules = {field.name: option(field, "rule") for field in self.owner.fields}
-        if any(rules[name].structure_if_set for name in self.fields if name in rules):
+        if self._is_restructured:
             return False
         return not self.has_bias or any(rule.of_bias for rule in rules.values())
 
@@ -86,8 +92,7 @@ class Case:
     @property
     def side(self) -> tuple[int, int]:
         """Of a grid, its rows and columns."""
-        names = ("window_height", "window_width")
-        height, width = self.fields.get("window") or (self.fields[name] for name in names)
+        height, width = self.fields["window"]
         return height, width
 
     @property
@@ -433,14 +438,20 @@ def _kerple(random: Random) -> Fields:
     return {"num_heads": heads, "p": random.uniform(0.01, 2, _pick(random, 1, heads)).tolist()}
 
 
-def _dynamic_position_bias(random: Random) -> Fields:
+def _mlp_bias(random: Random) -> Fields:
     heads, width = _int(random, 1, 5), _int(random, 1, 12)
+    window = _pick(random, None, [_int(random, 1, 6), _int(random, 1, 6)])
     layers: list[Fields] = []
-    for sizes in pairwise([1, *[width] * _int(random, 0, 3), heads]):
+    for sizes in pairwise([2 if window else 1, *[width] * _int(random, 0, 3), heads]):
         norm = _pick(random, None, ...)
         layers.append({"norm_weight": norm, "norm_bias": norm} | {"in": sizes[0], "out": sizes[1]})
     layers[-1] |= {"norm_weight": None, "norm_bias": None}
-    return {"num_heads": heads, "layers": layers}
+    fields = {"num_heads": heads, "layers": layers, "window": window}
+    if window is None:
+        return fields | {"coordinates": _pick(random, None, "LINEAR", "SIGNED_LOG")}
+    pretrained = _pick(random, None, [_int(random, 2, 12), _int(random, 2, 12)])
+    fields |= {"coordinates": ..., "pretrained_window": pretrained}
+    return fields | {"class_token": _pick(random, None, True)}
 
 
 def _deberta(random: Random) -> Fields:
@@ -477,12 +488,9 @@ TIED: dict[str, Callable[[Random], Fields]] = {
     "t5": _t5,
     "learned_relative": _learned_relative,
     "kerple": _kerple,
-    "dynamic_position_bias": _dynamic_position_bias,
+    "mlp_bias": _mlp_bias,
     "deberta": _deberta,
     "grid_relative": _grid_relative,
-    "swin_v2": lambda random: {
-        f"pretrained_window_{side}": _pick(random, None, 8) for side in ("height", "width")
-    },
     "tupe": _tupe,
 }
 """Fields that depend on one another, and lengths of axes. One that has no meaning beside the
@@ -513,7 +521,7 @@ POSITIONS: dict[str, Callable[[Fields], tuple[int, int] | None]] = {
 def case_of(encoding: str, seed: int) -> Case:
     random = np.random.default_rng([seed, *encoding.encode()])
     owner, given = _owner(encoding), TIED.get(encoding, lambda _: {})(random)
-    return Case(encoding, _Drawing(owner, random, MOST[option(owner, "extent")], given).fields)
+    return Case(encoding, _Drawing(owner, random, MOST[option(owner, "extent")[0]], given).fields)
 
 
 _ONEOF = message("TensorSpec").DESCRIPTOR.oneofs_by_name["encoding"]

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,19 @@ def server() -> Iterator[Server]:
         yield running
 
 
+def own_fields(name: str) -> list[dict[str, Any]]:
+    """Without those of layers."""
+    return [field for field in PRESETS[name] if ".N." not in field["name"]]
+
+
+def layer_of(name: str) -> Any:
+    """The weight of the one layer that a preset gets, with 6 heads."""
+    if len(own_fields(name)) == len(PRESETS[name]):
+        return None
+    has_window = any(field["name"] == "window" for field in PRESETS[name])
+    return np.ones((6, 2 if has_window else 1), "f4")
+
+
 def some_value(field: dict[str, Any]) -> Any:
     if "values" in field:
         return field["values"][-1]
@@ -55,13 +68,12 @@ def some_value(field: dict[str, Any]) -> Any:
 
 
 def arguments(name: str) -> list[dict[str, Any]]:
-    """The required ones alone, and with any two of all."""
-    fields = (field for field in PRESETS[name] if not field["name"].endswith("_layout"))
+    """The required ones alone, and with any one or two of all."""
+    fields = [field for field in own_fields(name) if not field["name"].endswith("_layout")]
     values = {field["name"]: some_value(field) for field in fields}
-    required = {
-        field["name"]: values[field["name"]] for field in PRESETS[name] if field["required"]
-    }
-    return [required, *(required | dict(pair) for pair in combinations(values.items(), 2))]
+    required = {field["name"]: values[field["name"]] for field in fields if field["required"]}
+    some = (combinations(values.items(), count) for count in range(3))
+    return [required | dict(items) for items in chain.from_iterable(some)]
 
 
 def test_python_and_the_tool_have_the_same_presets() -> None:
@@ -72,7 +84,12 @@ def test_python_and_the_tool_have_the_same_presets() -> None:
 def test_they_make_the_same_requests(server: Server, tmp_path: Path, name: str) -> None:
     served = 0
     np.save(tmp_path / "table.npy", TABLE)
-    has_table = any(field.get("type") == "table" for field in PRESETS[name])
+    has_table = any(field.get("type") == "table" for field in own_fields(name))
+    weight = layer_of(name)
+    layers = {} if weight is None else {"layers": [attnbias.MlpLayer(weight)]}
+    layer_words = [f"layers.0.weight=@{tmp_path}/weight.npy"] if layers else []
+    if layers:
+        np.save(tmp_path / "weight.npy", weight)
 
     def word(value: Any) -> str:
         if value is TABLE:
@@ -82,9 +99,9 @@ def test_they_make_the_same_requests(server: Server, tmp_path: Path, name: str) 
     with attnbias.Client(server.address) as client:
         for given in arguments(name):
             asked: Any = {"values": "buckets"} if has_table and "table" not in given else {}
-            encoding = CLASSES[name.replace("_", "")](**given)
+            encoding = CLASSES[name.replace("_", "")](**given, **layers)
             asked |= LENGTHS[encoding.extent]
-            words = [f"{key}={word(value)}" for key, value in given.items()]
+            words = [*layer_words, *(f"{key}={word(value)}" for key, value in given.items())]
             flags = [f"--{key.replace('_', '-')}={value}" for key, value in asked.items()]
             answer = tool("--server", server.address, "describe", name, *words, *flags, "--json")
             try:

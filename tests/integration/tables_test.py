@@ -98,8 +98,8 @@ def test_tables_that_are_used_together_have_one_spec(
     with start_server(f"--checkpoint=m={tmp_path}").connect() as stub:
         bias, hidden, output = stub.tables(message("ListTablesRequest")()).tables
         assert hidden.spec == bias.spec == output.spec
-        assert hidden.spec.swin_v2.hidden_bias.name == bias.name == f"m/{place}.mlp.0.bias"
-        assert output.spec.swin_v2.output_weight.name == output.name
+        assert hidden.spec.mlp_bias.layers[0].bias.name == bias.name == f"m/{place}.mlp.0.bias"
+        assert output.spec.mlp_bias.layers[1].weight.name == output.name
         assert list(stub.header(output.spec).parts[0].shape) == [3, 3, 3]
 
 

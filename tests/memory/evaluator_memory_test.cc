@@ -11,6 +11,7 @@
 #include <memory>
 #include <new>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "core/base/caller.h"
@@ -184,11 +185,12 @@ v1::TensorSpec Fire(int64_t hidden, int64_t heads) {
 }
 
 // Layers of an MLP, one for each number of outputs.
-v1::TensorSpec Mlp(std::initializer_list<int64_t> outputs) {
-  v1::TensorSpec spec;
-  int64_t inputs = 1;
+v1::TensorSpec Mlp(std::initializer_list<int64_t> outputs,
+                   const std::string& fields = "activation: ACTIVATION_SILU") {
+  auto spec = Parse<v1::TensorSpec>("mlp_bias {" + fields + "}");
+  int64_t inputs = std::max(spec.mlp_bias().window_size(), 1);
   for (const int64_t count : outputs) {
-    auto& layer = *spec.mutable_dynamic_position_bias()->add_layers();
+    auto& layer = *spec.mutable_mlp_bias()->add_layers();
     *layer.mutable_weight() = Small({count, inputs});
     *layer.mutable_bias() = Small({count});
     inputs = count;
@@ -202,15 +204,14 @@ std::vector<v1::TensorSpec> Networks() {
   *biased.mutable_fire()->mutable_hidden_bias() = Small({kMaxHidden});
   *biased.mutable_fire()->mutable_output_bias() = Small({kOthers});
   v1::TensorSpec normed = Mlp({kMaxHidden, kOthers / 2});
-  auto& layer = *normed.mutable_dynamic_position_bias()->mutable_layers(0);
+  auto& layer = *normed.mutable_mlp_bias()->mutable_layers(0);
   *layer.mutable_norm_weight() = Small({kMaxHidden});
   *layer.mutable_norm_bias() = Small({kMaxHidden});
-  auto swin =
-      Parse<v1::TensorSpec>("swin_v2 {window_height: 256 window_width: 256}");
-  *swin.mutable_swin_v2()->mutable_hidden_weight() = Small({kMaxHidden, 2});
-  *swin.mutable_swin_v2()->mutable_hidden_bias() = Small({kMaxHidden});
-  *swin.mutable_swin_v2()->mutable_output_weight() =
-      Small({kOthers, kMaxHidden});
+  const v1::TensorSpec swin =
+      Mlp({kMaxHidden, kOthers - 2},
+          "window: [256, 256] activation: ACTIVATION_RELU "
+          "coordinates: COORDINATES_LOG2_NORMALIZED "
+          "output: MLP_OUTPUT_SIGMOID_16");
   return {biased, Fire(kOthers, kMaxNumHeads), Fire(1, 1),
           normed, Mlp({2047, 2047}),           swin};
 }

@@ -51,7 +51,7 @@ TEST(DecodedSize, BoundsWhatAMessageTakes) {
 TEST(DecodedSize, EmptyElementsAreObjects) {
   v1::GetTensorRequest layers;
   for (int i = 0; i < 1000; ++i) {
-    layers.mutable_spec()->mutable_dynamic_position_bias()->add_layers();
+    layers.mutable_spec()->mutable_mlp_bias()->add_layers();
   }
   ExpectBound(layers);
   EXPECT_GT(SizeOfMessage(layers),

@@ -149,10 +149,10 @@ TEST_F(ListTablesTest, TablesBesideItAreNamedWhoeverHasTheSameNumbers) {
   ASSERT_EQ(page.tables_size(), 6);
   for (const v1::TableInfo& info : page.tables()) {
     const std::string block = info.name().substr(0, info.name().find(".mlp"));
-    const v1::SwinV2& spec = info.spec().swin_v2();
-    EXPECT_EQ(spec.hidden_weight().name(), block + ".mlp.0.weight");
-    EXPECT_EQ(spec.hidden_bias().name(), block + ".mlp.0.bias");
-    EXPECT_EQ(spec.output_weight().name(), block + ".mlp.2.weight");
+    const v1::MlpBias& spec = info.spec().mlp_bias();
+    EXPECT_EQ(spec.layers(0).weight().name(), block + ".mlp.0.weight");
+    EXPECT_EQ(spec.layers(0).bias().name(), block + ".mlp.0.bias");
+    EXPECT_EQ(spec.layers(1).weight().name(), block + ".mlp.2.weight");
   }
 }
 

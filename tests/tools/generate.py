@@ -411,7 +411,7 @@ def results_of(message: Any) -> dict[str, str]:
         return {RESULTS[parts]: ""} | more
     results = {RESULTS[structure]: ""}
     for field in message.fields:
-        if rule_of(field).border_if_set and structure == "TOEPLITZ":
+        if rule_of(field).border_if_set and "grid" not in option("extent", message):
             results["BorderedToeplitz"] = f"`{field.name}`"
         if rule_of(field).structure_if_set:
             results[RESULTS[structure_of(rule_of(field).structure_if_set)]] = f"`{field.name}`"
@@ -424,23 +424,25 @@ def results_of(message: Any) -> dict[str, str]:
 
 def answer_of(message: Any) -> str:
     """Describes the answer of an encoding."""
+    extents = list(option("extent", message))
     (result, _), *others = results_of(message).items()
     first = "A dense array" if result == ARRAY else f"A {result}"
-    if option("extent", message) == "table":
+    if extents == ["table"]:
         parts = ", ".join(f"`{part}`" for part in option("parts", message))
         first = "A table `[positions, dim]`"
         first = f"{result} of {parts}, each `[positions, columns]`" if parts else first
     elif column_fields := [field for field in message.fields if rule_of(field).columns]:
         (field,) = column_fields
         first += f", over vectors with `{field.name}`" if rivals_of(field) else " over vectors"
-    if option("extent", message) == "grid":
-        borders = [field.name for field in message.fields if rule_of(field).border_if_set]
-        first += "".join(f", with a border if `{name}`" for name in borders)
-    sentences = [f"{first}; {ASK[option('extent', message)]}."]
+    borders = [field.name for field in message.fields if rule_of(field).border_if_set]
+    border = "".join(f", with a border if `{name}`" for name in borders)
+    first += border * (extents == ["grid"])
+    sentences = [f"{first}; {ASK[extents[0]]}."]
     for other, condition in others:
         kind = "dense array" if other == ARRAY else other
         article = "" if kind.endswith("Tables") else "A "
-        sentences.append(f"{article}{kind} with {condition}.")
+        other_ask = f"{border}; {ASK[extents[1]]}" if extents[1:] else ""
+        sentences.append(f"{article}{kind} with {condition}{other_ask}.")
     of_bias = [f"`{field.name}`" for field in message.fields if rule_of(field).of_bias]
     if of_bias:
         sentences.append('With `values="buckets"` the answer is indices, i32 without heads.')
@@ -535,6 +537,9 @@ def parts_of(message: Any) -> list[Any]:
     for field in filter(is_nested, message.fields):
         parts += [*parts_of(field.message_type), field.message_type]
     return parts
+
+
+PART_NAMES = {part.name for field in encodings() for part in parts_of(field.message_type)}
 
 
 def encodings_module() -> str:
@@ -723,8 +728,7 @@ def presets_module() -> str:
     text = "".join(map(preset_function, presets))
     used = [enum.name for enum in ENUMS if re.search(rf": {enum.name} \|", text)]
     made = set(re.findall(r"\b([A-Z]\w+)\(", "".join(re.findall(r"encoding = .*", text))))
-    annotated = {part.name for each in presets for part in parts_of(each.owner)}
-    annotated = {name for name in annotated if re.search(rf": {name} \|", text)}
+    annotated = {name for name in PART_NAMES if re.search(rf": {name} \||\[{name}\]", text)}
     kinds = sorted(made | annotated)
     results = {each for each in RESULTS.values() if f"[{each}]:" in text}
     names = [", ".join(sorted(each)) for each in (kinds, used, results)]
@@ -947,7 +951,7 @@ def value_table(enum: Any) -> str:
 
 def kinds_of(message: Any) -> list[str]:
     """Returns the kinds of numbers that an encoding has."""
-    if option("extent", message) == "table":
+    if "table" in option("extent", message):
         return ["table"]
     columns = [field for field in message.fields if rule_of(field).columns]
     has_biases = not columns or any(map(rivals_of, columns))
@@ -958,10 +962,12 @@ def structures_of(message: Any) -> str:
     fields = [(field, rule_of(field)) for field in message.fields]
     own = structure_of(option("structure", message))
     structures = [own + " of vectors" * (kind == "vectors") for kind in kinds_of(message)]
-    if any(rule.border_if_set for _, rule in fields):
-        structures[0] += " + border"
+    border = " + border" * any(rule.border_if_set for _, rule in fields)
+    has_grid = option("extent", message)[-1] == "grid"
+    structures[0] += border * (own == "BLOCK_TOEPLITZ_2D" or not has_grid)
     for field, rule in fields:
-        structures += [structure_of(rule.structure_if_set)]
+        other = structure_of(rule.structure_if_set)
+        structures += [other + border * (other == "BLOCK_TOEPLITZ_2D")]
         structures += structures_of_values(field).values()
     return ", ".join(dict.fromkeys(filter(None, structures)))
 
@@ -998,7 +1004,7 @@ def index_table() -> str:
         link = f"[`{field.name}`]({page.relative_to(ROOT / 'docs')}{anchor})"
         models = re.search(r"\bFound in (.+?)\.(?: |$)", " ".join(comment_of(message).split()))
         found_in = models[1] if models else ""
-        extent = option("extent", message)
+        extent = " or ".join(option("extent", message))
         rows.append([link, title_of(message), found_in, extent, numbers_of(message)])
     return table_of(rows)
 

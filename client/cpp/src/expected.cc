@@ -434,9 +434,7 @@ class Request {
   // Rows and columns of a grid.
   std::vector<int64_t> Sides() const {
     const FieldDescriptor* window = type_.FindFieldByName("window");
-    if (window == nullptr) {
-      return {Number("window_height"), Number("window_width")};
-    }
+    if (window == nullptr) return {};
     const auto sides =
         reflection().GetRepeatedFieldRef<int32_t>(encoding_, window);
     return {sides.begin(), sides.end()};
@@ -471,15 +469,16 @@ class Request {
     if (field.is_repeated() && count == 0) return 0;
     const v1::TableRef& table =
         field.is_repeated()
-            ? static_cast<const v1::PositionMlpLayer&>(
+            ? static_cast<const v1::MlpLayer&>(
                   reflection().GetRepeatedMessage(encoding_, &field, count - 1))
                   .weight()
             : TableOf(field);
     const std::vector<int64_t> shape = ShapeOf(table);
     if (shape.size() != 2) return 0;
     const bool is_turned = table.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS;
-    return absl::EndsWith(field.name(), "weight") != is_turned ? shape[0]
-                                                               : shape[1];
+    const bool is_weight =
+        field.is_repeated() || absl::EndsWith(field.name(), "weight");
+    return is_weight != is_turned ? shape[0] : shape[1];
   }
 
   const v1::TableRef& TableOf(const FieldDescriptor& field) const {

@@ -364,7 +364,7 @@ func (r *request) positions() (first axis, others []axis) {
 func (r *request) sides() []int64 {
 	window := r.fields.ByName("window")
 	if window == nil {
-		return []int64{r.number("window_height"), r.number("window_width")}
+		return nil
 	}
 	list := r.encoding.Get(window).List()
 	sides := make([]int64, list.Len())
@@ -539,14 +539,15 @@ func (r *request) headsOf(field protoreflect.FieldDescriptor) int64 {
 		return int64(value.List().Len())
 	default:
 		last := value.List().Get(value.List().Len() - 1).Message()
-		table = last.Interface().(*pb.PositionMlpLayer).GetWeight()
+		table = last.Interface().(*pb.MlpLayer).GetWeight()
 	}
 	shape := table.GetInlineTable().GetShape()
 	if len(shape) != 2 {
 		return 0
 	}
+	isWeight := field.IsList() || strings.HasSuffix(string(field.Name()), "weight")
 	isTurned := table.GetLayout() == pb.TableLayout_TABLE_LAYOUT_HEADS_BUCKETS
-	if strings.HasSuffix(string(field.Name()), "weight") != isTurned {
+	if isWeight != isTurned {
 		return shape[0]
 	}
 	return shape[1]

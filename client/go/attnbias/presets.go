@@ -5,8 +5,8 @@ package attnbias
 
 import "github.com/attnbias/attnbias/client/go/attnbiaspb"
 
-// Tensor2Tensor is a preset of [attnbiaspb.Sinusoidal]. tensor2tensor's timing signal:
-// sinusoids whose last timescale is the longest itself.
+// Tensor2Tensor is a preset of [attnbiaspb.Sinusoidal]. tensor2tensor's timing signal: sinusoids
+// whose last timescale is the longest itself.
 type Tensor2Tensor struct {
 	// Columns of the table.
 	Dim int32
@@ -74,8 +74,8 @@ func (p DetrSinusoidal) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
 	return &attnbiaspb.TensorSpec_Sinusoidal{Sinusoidal: encoding}
 }
 
-// MaeSinusoidal is a preset of [attnbiaspb.Sinusoidal]. Sinusoids of rows and columns (He et
-// al. 2021), each with half of the columns.
+// MaeSinusoidal is a preset of [attnbiaspb.Sinusoidal]. Sinusoids of rows and columns (He et al.
+// 2021), each with half of the columns.
 type MaeSinusoidal struct {
 	// Columns of the table.
 	Dim int32
@@ -245,8 +245,8 @@ func (p Shaw) Encoding() *attnbiaspb.TensorSpec_LearnedRelative {
 	return &attnbiaspb.TensorSpec_LearnedRelative{LearnedRelative: encoding}
 }
 
-// Swin is a preset of [attnbiaspb.GridRelative]. Swin's relative position bias (Liu et al.
-// 2021) inside a window.
+// Swin is a preset of [attnbiaspb.GridRelative]. Swin's relative position bias (Liu et al. 2021)
+// inside a window.
 type Swin struct {
 	// Sides of the window in tokens: rows Wh, columns Ww.
 	Window []int32
@@ -341,4 +341,86 @@ func (p Xpos) Encoding() *attnbiaspb.TensorSpec_Rotary {
 	encoding.Decay.ScaleBase = p.ScaleBase
 	encoding.Decay.Gamma = p.Gamma
 	return &attnbiaspb.TensorSpec_Rotary{Rotary: encoding}
+}
+
+// SwinV2 is a preset of [attnbiaspb.MlpBias]. Swin-V2's continuous position bias (Liu et al.
+// 2022): an MLP of logarithmic coordinates.
+type SwinV2 struct {
+	// The hidden layer with its bias, and the output layer, which has none.
+	Layers []*attnbiaspb.MlpLayer
+	// Sides of the window in tokens: rows, then columns. Required.
+	Window []int32
+	// Sides of the window that the model was trained with; a side is 1 only where the window's is.
+	// Empty: window.
+	PretrainedWindow []int32
+	// Heads of the bias.
+	NumHeads int32
+	// Adds a class token as token 0, before the window, whose numbers are zero (timm's
+	// prefix_tokens of 1).
+	ClassToken bool
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p SwinV2) Encoding() *attnbiaspb.TensorSpec_MlpBias {
+	encoding := &attnbiaspb.MlpBias{
+		Layers:           p.Layers,
+		Window:           p.Window,
+		PretrainedWindow: p.PretrainedWindow,
+		NumHeads:         p.NumHeads,
+		ClassToken:       p.ClassToken,
+		Activation:       attnbiaspb.Activation_ACTIVATION_RELU,
+		Coordinates:      attnbiaspb.Coordinates_COORDINATES_LOG2_NORMALIZED,
+		Output:           attnbiaspb.MlpOutput_MLP_OUTPUT_SIGMOID_16,
+	}
+	return &attnbiaspb.TensorSpec_MlpBias{MlpBias: encoding}
+}
+
+// RelPosMlp is a preset of [attnbiaspb.MlpBias]. RelPosMlp of timm, mode "cr" (Swin-V2-CR,
+// MaxxViT): an MLP of logarithmic coordinates.
+type RelPosMlp struct {
+	// The hidden layer and the output layer, each with its bias.
+	Layers []*attnbiaspb.MlpLayer
+	// Sides of the window in tokens: rows, then columns. Required.
+	Window []int32
+	// Heads of the bias.
+	NumHeads int32
+	// Adds a class token as token 0, before the window, whose numbers are zero (timm's
+	// prefix_tokens of 1).
+	ClassToken bool
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p RelPosMlp) Encoding() *attnbiaspb.TensorSpec_MlpBias {
+	encoding := &attnbiaspb.MlpBias{
+		Layers:      p.Layers,
+		Window:      p.Window,
+		NumHeads:    p.NumHeads,
+		ClassToken:  p.ClassToken,
+		Activation:  attnbiaspb.Activation_ACTIVATION_RELU,
+		Coordinates: attnbiaspb.Coordinates_COORDINATES_SIGNED_LOG,
+	}
+	return &attnbiaspb.TensorSpec_MlpBias{MlpBias: encoding}
+}
+
+// DynamicPositionBias is a preset of [attnbiaspb.MlpBias]. x-transformers' dynamic position
+// bias: an MLP of the distance i - j, with SiLU.
+type DynamicPositionBias struct {
+	// First to last. The first has an input for each coordinate, the last num_heads outputs and no
+	// LayerNorm. All weights together have at most 2^22 numbers.
+	Layers []*attnbiaspb.MlpLayer
+	// Heads of the bias.
+	NumHeads int32
+	// Function of the distance: SIGNED_LOG is x-transformers' log_distance.
+	Coordinates attnbiaspb.Coordinates
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p DynamicPositionBias) Encoding() *attnbiaspb.TensorSpec_MlpBias {
+	encoding := &attnbiaspb.MlpBias{
+		Layers:      p.Layers,
+		NumHeads:    p.NumHeads,
+		Coordinates: p.Coordinates,
+		Activation:  attnbiaspb.Activation_ACTIVATION_SILU,
+	}
+	return &attnbiaspb.TensorSpec_MlpBias{MlpBias: encoding}
 }

@@ -460,7 +460,7 @@ func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 		"alibi { num_heads: -1 } pair { query_positions {} key_positions {} }",
 		"alibi { num_heads: 1 } pair { query_length: " + most + " key_length: " + most + " }",
 		"alibi { num_heads: 1 } pair { queries { begin: -" + most + " end: " + most + " } }",
-		"swin_v2 { window_height: 2147483647 window_width: 2147483647 num_heads: 1 } grid {}",
+		"mlp_bias { window: [2147483647, 2147483647] num_heads: 1 } grid {}",
 	} {
 		err := expectedOf(specOf(t, text)).check(payloadHeader())
 		expectError(t, err, ErrCorrupt, "want")
@@ -501,17 +501,17 @@ func TestAFieldAddsAPart(t *testing.T) {
 func TestHeadsAreThoseThatTheRequestGives(t *testing.T) {
 	const inline, turned = "inline_table { shape: [5, 32] }", "layout: TABLE_LAYOUT_HEADS_BUCKETS"
 	for text, heads := range map[string]int64{
-		"alibi { slopes: [4, 2, 1] }":                                            3,
-		"alibi { num_heads: 8 slopes: [4, 2, 1] }":                               8,
-		"kerple { p: 1 a: [1, 2] }":                                              2,
-		"t5 { table {" + inline + "} }":                                          32,
-		"tupe { relative_table {" + inline + turned + "} }":                      5,
-		"fire { output_weight {" + inline + "} }":                                5,
-		"fire { output_weight { inline_table { shape: 5 } } }":                   anyLength,
-		"grid_relative { table { name: 'w' } }":                                  anyLength,
-		"dynamic_position_bias {}":                                               anyLength,
-		"dynamic_position_bias { layers { weight { name: 'w' } } }":              anyLength,
-		"dynamic_position_bias { layers {} layers { weight {" + inline + "} } }": 5,
+		"alibi { slopes: [4, 2, 1] }":                               3,
+		"alibi { num_heads: 8 slopes: [4, 2, 1] }":                  8,
+		"kerple { p: 1 a: [1, 2] }":                                 2,
+		"t5 { table {" + inline + "} }":                             32,
+		"tupe { relative_table {" + inline + turned + "} }":         5,
+		"fire { output_weight {" + inline + "} }":                   5,
+		"fire { output_weight { inline_table { shape: 5 } } }":      anyLength,
+		"grid_relative { table { name: 'w' } }":                     anyLength,
+		"mlp_bias {}":                                               anyLength,
+		"mlp_bias { layers { weight { name: 'w' } } }":              anyLength,
+		"mlp_bias { layers {} layers { weight {" + inline + "} } }": 5,
 		"kerple {}": anyLength,
 	} {
 		if got := expectedOf(specOf(t, text)).parts[0].shape[0]; got != heads {

@@ -330,10 +330,10 @@ var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	},
 	{
 		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
-		ExtensionType: (*string)(nil),
+		ExtensionType: ([]string)(nil),
 		Field:         50101,
 		Name:          "attnbias.v1.extent",
-		Tag:           "bytes,50101,opt,name=extent",
+		Tag:           "bytes,50101,rep,name=extent",
 		Filename:      "attnbias/v1/options.proto",
 	},
 	{
@@ -387,9 +387,10 @@ var (
 // Extension fields to descriptorpb.MessageOptions.
 var (
 	// The field of TensorSpec's extent that an encoding takes: "table", "pair" or
-	// "grid".
+	// "grid". Of two it takes the second while a field with `structure_if_set` is
+	// set.
 	//
-	// optional string extent = 50101;
+	// repeated string extent = 50101;
 	E_Extent = &file_attnbias_v1_options_proto_extTypes[4]
 	// Structure of an encoding, unless one of its fields determines another.
 	//
@@ -446,7 +447,7 @@ const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\x05needs\x12!.google.protobuf.EnumValueOptions\x18\xb6\x87\x03 \x03(\tR\x05needs:9\n" +
 	"\x05takes\x12!.google.protobuf.EnumValueOptions\x18\xb7\x87\x03 \x03(\tR\x05takes:i\n" +
 	"\x12structure_of_value\x12!.google.protobuf.EnumValueOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\x10structureOfValue:9\n" +
-	"\x06extent\x12\x1f.google.protobuf.MessageOptions\x18\xb5\x87\x03 \x01(\tR\x06extent:W\n" +
+	"\x06extent\x12\x1f.google.protobuf.MessageOptions\x18\xb5\x87\x03 \x03(\tR\x06extent:W\n" +
 	"\tstructure\x12\x1f.google.protobuf.MessageOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\tstructure:7\n" +
 	"\x05parts\x12\x1f.google.protobuf.MessageOptions\x18\xbc\x87\x03 \x03(\tR\x05parts:D\n" +
 	"\fbuckets_only\x12\x1f.google.protobuf.MessageOptions\x18\xbd\x87\x03 \x01(\bR\vbucketsOnlyB3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"

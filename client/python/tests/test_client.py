@@ -373,31 +373,29 @@ def test_list_tables_of_encodings_whose_tables_have_one_layout(
         return tensor_pb2.TableRef(name=name, layout=tensor_pb2.TABLE_LAYOUT_BUCKETS_HEADS)
 
     positions = encodings_pb2.LearnedAbsolute(table=ref("m/positions"), offset=2)
-    swin = encodings_pb2.SwinV2(
-        window_height=8,
-        window_width=8,
+    hidden = encodings_pb2.MlpLayer(weight=ref("m/0.weight"), bias=ref("m/0.bias"))
+    mlp = encodings_pb2.MlpBias(
         num_heads=2,
-        hidden_weight=ref("m/0.weight"),
-        hidden_bias=ref("m/0.bias"),
-        output_weight=ref("m/2.weight"),
+        layers=[hidden, encodings_pb2.MlpLayer(weight=ref("m/2.weight"))],
+        activation=encodings_pb2.ACTIVATION_RELU,
+        window=[8, 8],
+        coordinates=encodings_pb2.COORDINATES_LOG2_NORMALIZED,
+        output=encodings_pb2.MLP_OUTPUT_SIGMOID_16,
     )
     infos = [
         table_info(name, spec=spec)
         for name, spec in (
             ("a", encodings_pb2.TensorSpec(learned_absolute=positions)),
-            ("b", encodings_pb2.TensorSpec(swin_v2=swin)),
+            ("b", encodings_pb2.TensorSpec(mlp_bias=mlp)),
         )
     ]
     server.tables = {"": service_pb2.ListTablesResponse(tables=infos)}
     first, second = (info.encoding for info in client.list_tables())
     assert first == attnbias.LearnedAbsolute(table="m/positions", offset=2)
     assert second == attnbias.SwinV2(
-        window_height=8,
-        window_width=8,
+        [attnbias.MlpLayer("m/0.weight", bias="m/0.bias"), attnbias.MlpLayer("m/2.weight")],
+        window=(8, 8),
         num_heads=2,
-        hidden_weight="m/0.weight",
-        hidden_bias="m/0.bias",
-        output_weight="m/2.weight",
     )
 
 

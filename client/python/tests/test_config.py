@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import attnbias
-from attnbias import T5, Axis, LearnedAbsolute, Rotary, Shaw, Swin, SwinV2, from_config
+from attnbias import T5, Axis, LearnedAbsolute, MlpLayer, Rotary, Shaw, Swin, SwinV2, from_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -376,14 +376,13 @@ def test_tables_have_the_names_of_a_checkpoint() -> None:
     place = "encoder.layers.1.blocks.0"
     sizes = {"window_size": 6, "pretrained_window_sizes": [0, 12]}
     assert from_config({"model_type": "swinv2", **SWIN, **sizes}, checkpoint="m")[place] == SwinV2(
-        window_height=4,
-        window_width=4,
+        [
+            MlpLayer(f"m/{place}.mlp.0.weight", bias=f"m/{place}.mlp.0.bias"),
+            MlpLayer(f"m/{place}.mlp.2.weight"),
+        ],
+        window=(4, 4),
         num_heads=4,
-        pretrained_window_height=12,
-        pretrained_window_width=12,
-        hidden_weight=f"m/{place}.mlp.0.weight",
-        hidden_bias=f"m/{place}.mlp.0.bias",
-        output_weight=f"m/{place}.mlp.2.weight",
+        pretrained_window=(12, 12),
     )
     with pytest.raises(ValueError, match=r"checkpoint: got 'm', want None: .*'llama'"):
         from_config(LLAMA, checkpoint="m")
@@ -458,7 +457,7 @@ def test_fields_that_are_refused(config: dict[str, Any], message: str) -> None:
 
 def test_it_is_printed_without_what_is_not_set() -> None:
     assert str(rotary_of()) == "Rotary(head_dim=16, rope_theta=10000.0, rope_type='default')"
-    assert str(attnbias.PositionMlpLayer(weight=None)) == "PositionMlpLayer()"
+    assert str(MlpLayer(weight=None)) == "MlpLayer()"
 
 
 @pytest.mark.parametrize(

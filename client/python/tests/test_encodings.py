@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,9 +66,12 @@ def test_each_class_is_public() -> None:
 
 
 def test_extents_are_those_of_the_contract() -> None:
-    assert attnbias.Sinusoidal.extent == "table"
-    assert attnbias.T5.extent == "pair"
-    assert attnbias.GridRelative.extent == "grid"
+    assert attnbias.Sinusoidal(dim=4).extent == "table"
+    assert attnbias.T5(bidirectional=True).extent == "pair"
+    assert attnbias.GridRelative(window=(2, 2)).extent == "grid"
+    mlp = attnbias.MlpBias(layers=[], activation="relu")
+    assert mlp.extent == "pair"
+    assert replace(mlp, window=(2, 2)).extent == "grid"
 
 
 def test_only_the_first_required_field_goes_by_place() -> None:

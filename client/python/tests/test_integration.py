@@ -274,17 +274,11 @@ FOUR_HEADS: dict[type[attnbias.Encoding], dict[str, Any]] = {
     attnbias.LearnedRelative: {"left": 3, "right": 3, "scalars": numbers(7, 4)},
     attnbias.Kerple: {"kernel": "log", "p": [1.0, 2.0, 3.0, 4.0], "a": [0.1]},
     attnbias.Fire: {"hidden_weight": numbers(5, 1), "output_weight": numbers(4, 5)},
-    attnbias.DynamicPositionBias: {
-        "layers": [attnbias.PositionMlpLayer(weight=numbers(*shape)) for shape in ((6, 1), (4, 6))]
+    attnbias.MlpBias: {
+        "layers": [attnbias.MlpLayer(weight=numbers(*shape)) for shape in ((6, 1), (4, 6))],
+        "activation": "silu",
     },
     attnbias.GridRelative: {"window": (2, 2), "table": numbers(9, 4)},
-    attnbias.SwinV2: {
-        "window_height": 2,
-        "window_width": 2,
-        "hidden_weight": numbers(5, 2),
-        "hidden_bias": numbers(5),
-        "output_weight": numbers(4, 5),
-    },
     attnbias.Tupe: {"relative_table": numbers(32, 4)},
 }
 
@@ -294,8 +288,10 @@ def test_the_number_of_heads_follows_from_the_table(
     real_client: attnbias.Client, kind: Any
 ) -> None:
     fields = FOUR_HEADS[kind]
-    asked: dict[str, Any] = {} if kind.extent == "grid" else {"query_length": 5, "key_length": 5}
-    derived = real_client.describe(kind(**fields), **asked)
+    encoding = kind(**fields)
+    lengths = {"query_length": 5, "key_length": 5}
+    asked: dict[str, Any] = {} if encoding.extent == "grid" else lengths
+    derived = real_client.describe(encoding, **asked)
     assert derived.parts[0].shape[0] == 4
     assert derived == real_client.describe(kind(num_heads=4, **fields), **asked)
     with pytest.raises(attnbias.InvalidArgumentError, match=r"got .*4.*, want .*3.* \(num_heads\)"):
@@ -509,11 +505,11 @@ def test_refusals_are_shown_as_the_server_has_them(
 def test_tables_too_large_for_a_message_are_the_servers_to_mount(
     real_client: attnbias.Client,
 ) -> None:
-    wide = attnbias.PositionMlpLayer(weight=np.ones((512, 1024), "f4"), bias=np.ones(512, "f4"))
+    wide = attnbias.MlpLayer(weight=np.ones((512, 1024), "f4"), bias=np.ones(512, "f4"))
     with pytest.raises(
         attnbias.ResourceExhaustedError, match=r"^RESOURCE_EXHAUSTED: too large a message; .*--t"
     ):
-        real_client.get(attnbias.DynamicPositionBias(num_heads=2, layers=[wide] * 6), **SQUARE)
+        real_client.get(attnbias.DynamicPositionBias([wide] * 6, num_heads=2), **SQUARE)
 
 
 def test_info_and_health(real_client: attnbias.Client) -> None:

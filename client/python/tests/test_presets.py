@@ -68,6 +68,20 @@ def test_presets_of_grids_are_their_encodings() -> None:
     assert attnbias.LeViT(**given) == attnbias.GridRelative(symmetric=True, **given)
 
 
+def test_presets_of_networks_are_their_encodings() -> None:
+    layers = [attnbias.MlpLayer("0.weight", bias="0.bias"), attnbias.MlpLayer("2.weight")]
+    given: dict[str, Any] = {"layers": layers, "window": (2, 3), "class_token": True}
+    swin: Any = {"coordinates": "log2_normalized", "output": "sigmoid_16", "activation": "relu"}
+    preset = attnbias.SwinV2(**given, pretrained_window=(4, 4))
+    assert preset == attnbias.MlpBias(**given, **swin, pretrained_window=(4, 4))
+    relu: Any = {"coordinates": "signed_log", "activation": "relu"}
+    assert attnbias.RelPosMlp(**given) == attnbias.MlpBias(**given, **relu)
+    silu: Any = {"coordinates": "signed_log", "activation": "silu"}
+    dynamic = attnbias.DynamicPositionBias(layers, coordinates="signed_log")
+    assert dynamic == attnbias.MlpBias(layers, **silu)
+    assert (preset.extent, dynamic.extent) == ("grid", "pair")
+
+
 def test_shaws_table_is_vectors() -> None:
     table = np.ones((3, 2))
     preset = attnbias.Shaw(left=1, right=1, table=table)

@@ -23,7 +23,7 @@ SWIN = attnbias.Swin((2, 3))
 ALIBI = attnbias.ALiBi(num_heads=8)
 SIZE: dict[str, Any] = {"query_length": 4, "key_length": 6}
 WHOLE: dict[str, Any] = {"query_length": "4", "key_length": "6"}
-LAYER = attnbias.PositionMlpLayer(weight=np.ones((1, 1), "f4"), bias=np.zeros(1, "f4"))
+LAYER = attnbias.MlpLayer(weight=np.ones((1, 1), "f4"), bias=np.zeros(1, "f4"))
 
 
 def spec_of(encoding: attnbias.Encoding, **options: Any) -> dict[str, Any]:
@@ -256,10 +256,8 @@ def test_a_table_too_large_for_a_request_is_the_servers_to_mount() -> None:
             "t5.table_layout: got 'HEADS'",
         ),
         (
-            attnbias.DynamicPositionBias(
-                num_heads=1, layers=[LAYER, attnbias.PositionMlpLayer(weight=[[1]])]
-            ),
-            r"dynamic_position_bias.layers\[1\].weight: got an array of int64",
+            attnbias.MlpBias(layers=[LAYER, attnbias.MlpLayer(weight=[[1]])], activation="silu"),
+            r"mlp_bias.layers\[1\].weight: got an array of int64",
         ),
     ],
 )
@@ -294,12 +292,12 @@ def test_table_may_be_a_name() -> None:
 
 
 def test_fields_of_a_list_of_messages_travel() -> None:
-    layers = attnbias.DynamicPositionBias(num_heads=1, layers=[LAYER, LAYER]).to_spec()
-    for layer in layers.dynamic_position_bias.layers:
+    layers = attnbias.DynamicPositionBias([LAYER, LAYER], num_heads=1).to_spec()
+    for layer in layers.mlp_bias.layers:
         assert list(layer.weight.inline_table.shape) == [1, 1]
         assert list(layer.bias.inline_table.shape) == [1]
         assert not layer.HasField("norm_weight")
-    assert len(layers.dynamic_position_bias.layers) == 2
+    assert len(layers.mlp_bias.layers) == 2
 
 
 def test_encodings_compare_and_hash_by_value() -> None:
@@ -372,9 +370,9 @@ WEIGHTS = np.full((32, 8), 0.125, np.float32)
         ),
         (attnbias.T5(bidirectional=True, table="t5:a"), "T5(bidirectional=True, table='t5:a')"),
         (
-            attnbias.DynamicPositionBias(layers=[attnbias.PositionMlpLayer(weight=WEIGHTS)] * 2),
-            "DynamicPositionBias(layers=[PositionMlpLayer(weight=float32[32, 8]), "
-            "PositionMlpLayer(weight=float32[32, 8])])",
+            attnbias.MlpBias([attnbias.MlpLayer(weight=WEIGHTS)] * 2, activation="relu"),
+            "MlpBias(layers=[MlpLayer(weight=float32[32, 8]), MlpLayer(weight=float32[32, 8])], "
+            "activation='relu')",
         ),
         (
             attnbias.ALiBi(slopes=[0.5] * 112),

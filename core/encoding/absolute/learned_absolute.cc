@@ -69,7 +69,7 @@ constexpr double kMeanBound = 0x1p-100;
 constexpr int kSumPrecision = 2400;
 
 // Returns the rows after interpolation.
-int64_t RowsOf(const v1::LearnedAbsolute& spec, const Table& table) {
+int64_t NumRows(const v1::LearnedAbsolute& spec, const Table& table) {
   return spec.has_interpolated_length() ? spec.interpolated_length()
                                         : table.rows();
 }
@@ -92,7 +92,7 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
         std::memset(out, 0, row_bytes);
       } else {
         WriteRow(PlaceOf(spec_.interpolation(), row, table_.rows(),
-                         RowsOf(spec_, table_)),
+                         NumRows(spec_, table_)),
                  out);
       }
       out += row_bytes;
@@ -192,7 +192,7 @@ absl::StatusOr<Encoding> DescribeLearnedAbsolute(
   return Encoding{
       .width = table.columns(),
       .has_columns = true,
-      .domain = {-spec.offset(), RowsOf(spec, table) - spec.offset()},
+      .domain = {-spec.offset(), NumRows(spec, table) - spec.offset()},
       .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
         return std::make_unique<LearnedAbsoluteEvaluator>(spec, table, format);
       }};

@@ -17,15 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnbias._choices import (
+        Activation,
         AlibiVariant,
         AnglePrecision,
         BeyondReach,
         BucketRule,
         Columns,
+        Coordinates,
         DebertaEdge,
         DebertaTerm,
         Interpolation,
         KerpleKernel,
+        MlpOutput,
         OddColumn,
         RelativeSign,
         RopeType,
@@ -42,14 +45,14 @@ __all__ = [
     "Deberta",
     "Decay",
     "DecomposedRelativePositions",
-    "DynamicPositionBias",
     "Fire",
     "GridRelative",
     "Kerple",
     "Ladder",
     "LearnedAbsolute",
     "LearnedRelative",
-    "PositionMlpLayer",
+    "MlpBias",
+    "MlpLayer",
     "RelativeSinusoidal",
     "Rotary",
     "Sandwich",
@@ -57,7 +60,6 @@ __all__ = [
     "ShawValues",
     "Sinusoidal",
     "SinusoidalDistances",
-    "SwinV2",
     "Timescales",
     "Tupe",
 ]
@@ -686,8 +688,8 @@ class Fire(Encoding[npt.NDArray[Any]]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PositionMlpLayer(Fields):
-    """One linear layer of a dynamic position bias, as torch's Linear stores it.
+class MlpLayer(Fields):
+    """One linear layer of an MLP, as torch's Linear stores it.
 
     Attributes:
         weight: Weight, with at most 65536 outputs. Shape ``[out, in]``.
@@ -704,27 +706,56 @@ class PositionMlpLayer(Fields):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DynamicPositionBias(Encoding[Toeplitz]):
-    """Dynamic position bias (CrossFormer, Wang et al. 2021): an MLP of i - j.
+class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
+    """An MLP of relative coordinates (Liu et al. 2022; Wang et al. 2021).
 
-    In one dimension. Found in x-transformers.
+    A coordinate x is a function of d, the query's position, row or column minus the key's:
 
-    A Toeplitz; ask with ``query_length`` and ``key_length``.
+        bias[h, i, j] = output(MLP(x_1, ...))_h
+
+    Without ``window`` it has one input, of i - j; with it two, of rows and columns. Found in
+    Swin-V2, CrossFormer, timm and x-transformers.
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``. A BlockToeplitz with ``window``, with
+    a border if ``class_token``; ask without lengths, or for windows with ``queries``, ``keys`` and
+    ``heads``.
 
     Attributes:
-        layers: First to last. Between layers comes SiLU, after the layer's LayerNorm if it has one.
-            The last layer has ``num_heads`` outputs and no LayerNorm. All weights together have at
-            most 2^22 numbers. At most 64.
+        layers: First to last. The first has an input for each coordinate, the last ``num_heads``
+            outputs and no LayerNorm. All weights together have at most 2^22 numbers. At most 64.
+        activation: Function between layers, after the layer's LayerNorm if it has one.
+            - "relu": ``max(x, 0)`` (Swin-V2, CrossFormer, timm).
+            - "silu": ``x / (1 + exp(-x))`` (x-transformers).
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        log_distance: Enters the distance d as sign(d) ln(|d| + 1).
+        window: Sides of a window of tokens: rows, then columns. Empty: tokens are in a sequence,
+            and ``coordinates`` is not "log2_normalized". Each in [1, 256].
+        coordinates: Function of each d.
+            - "linear" (default): ``d`` (CrossFormer, x-transformers).
+            - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp of mode "cr", x-transformers'
+              ``log_distance``).
+            - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
+              side is that of ``pretrained_window`` (Swin-V2).
+        pretrained_window: Sides of the window that the model was trained with; a side is 1 only
+            where the window's is. Empty: ``window``. Each in [1, 256]. Only with ``coordinates``
+            "log2_normalized".
+        output: Function of the last layer's outputs.
+            - "identity" (default): ``y``.
+            - "sigmoid_16": ``16 sigmoid(y)`` (Swin-V2).
+        class_token: Adds a class token as token 0, before the window, whose numbers are zero
+            (timm's ``prefix_tokens`` of 1). Only with ``window``.
     """
 
-    field: ClassVar[str] = "dynamic_position_bias"
+    field: ClassVar[str] = "mlp_bias"
 
-    layers: Sequence[PositionMlpLayer]
+    layers: Sequence[MlpLayer]
     _: KW_ONLY
+    activation: Activation
     num_heads: int | None = None
-    log_distance: bool = False
+    window: Sequence[int] | None = None
+    coordinates: Coordinates | None = None
+    pretrained_window: Sequence[int] | None = None
+    output: MlpOutput | None = None
+    class_token: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -862,45 +893,6 @@ class GridRelative(Encoding[BlockToeplitz]):
     sign: RelativeSign | None = None
     symmetric: bool = False
     class_token: bool = False
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SwinV2(Encoding[BlockToeplitz]):
-    """Swin-V2's continuous position bias (Liu et al. 2022).
-
-    A small MLP of logarithmic coordinates, with ReLU. d is the query's row or column minus the
-    key's:
-
-        bias = 16 sigmoid(MLP(x_h, x_w))
-        x = sign(t) log2(|t| + 1) / 3
-        t = 8 d / (pretrained side - 1)
-
-    A BlockToeplitz; ask without lengths, or for windows with ``queries``, ``keys`` and ``heads``.
-
-    Attributes:
-        window_height: Rows of tokens. In [1, 256].
-        window_width: Columns of tokens. In [1, 256].
-        hidden_weight: Weight of the hidden layer, as torch's Linear stores it: rows before columns.
-            Shape ``[hidden, 2]``.
-        hidden_bias: Bias of the hidden layer. Shape ``[hidden]``.
-        output_weight: Weight of the output, of at most 2^22 numbers. Shape ``[num_heads, hidden]``.
-        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``output_weight``.
-        pretrained_window_height: Rows of the window that the model was trained with; 1 only along a
-            side of 1. Unset, as for transformers' 0: ``window_height``. In [1, 256].
-        pretrained_window_width: Columns of that window. Unset: ``window_width``. In [1, 256].
-    """
-
-    field: ClassVar[str] = "swin_v2"
-
-    window_height: int
-    _: KW_ONLY
-    window_width: int
-    hidden_weight: Any
-    hidden_bias: Any
-    output_weight: Any
-    num_heads: int | None = None
-    pretrained_window_height: int | None = None
-    pretrained_window_width: int | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

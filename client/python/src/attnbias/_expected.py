@@ -249,9 +249,7 @@ class _Request:
 
     def _sides(self) -> Sequence[int]:
         """The rows and columns of a grid."""
-        if "window" in self._fields:
-            return tuple(self._encoding.window)
-        return [getattr(self._encoding, f"window_{side}", 0) for side in ("height", "width")]
+        return tuple(getattr(self._encoding, "window", ()))
 
     def _grid_axes(self) -> tuple[Axis, Axis]:
         extent, whole = self._spec.grid, range(self._tokens())
@@ -273,8 +271,9 @@ class _Request:
     def _columns_field(self) -> Any:
         """The number or the table that determines the columns of an answer; None if it has none."""
         for name, field in self._fields.items():
-            is_given = field.message_type is None or self._encoding.HasField(name)
-            if is_given and _rule_of(field).columns:
+            if not _rule_of(field).columns:
+                continue
+            if field.message_type is None or self._encoding.HasField(name):
                 return getattr(self._encoding, name)
         return None
 
@@ -333,7 +332,7 @@ class _Request:
         rows, columns = _shape_of(table) or (0, 0)
         if table.layout == tensor_pb2.TABLE_LAYOUT_HEADS_BUCKETS:
             rows, columns = columns, rows
-        return rows if name.endswith("weight") else columns
+        return rows if table is not value or name.endswith("weight") else columns
 
 
 def _rule_of(field: Any) -> options_pb2.FieldRule:

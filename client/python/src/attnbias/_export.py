@@ -15,9 +15,9 @@ from attnbias._encodings import (
     GridRelative,
     LearnedAbsolute,
     LearnedRelative,
+    MlpBias,
     Rotary,
     Sinusoidal,
-    SwinV2,
 )
 from attnbias._request import Request
 
@@ -101,7 +101,8 @@ def merged(wishes: Iterable[Wish]) -> list[Wish]:
 
 
 def _has_weights(encoding: Encoding[Any]) -> bool:
-    return any(getattr(value, "is_meta", False) for value in vars(encoding).values())
+    parts = (encoding, *getattr(encoding, "layers", ()))
+    return any(getattr(value, "is_meta", False) for part in parts for value in vars(part).values())
 
 
 def _places(places: list[str]) -> str:
@@ -110,7 +111,7 @@ def _places(places: list[str]) -> str:
 
 
 def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | None) -> Wish:
-    if isinstance(encoding, (LearnedAbsolute, LearnedRelative, GridRelative, SwinV2)):
+    if isinstance(encoding, (LearnedAbsolute, LearnedRelative, GridRelative, MlpBias)):
         return Wish(place, None, "its learned table is in the checkpoint")
     if isinstance(encoding, Sinusoidal) and encoding.axes:
         return Wish(place, None, "the size of the feature map is not in the configuration")

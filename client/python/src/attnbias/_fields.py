@@ -62,9 +62,10 @@ class Encoding(Fields, Generic[Compact]):
 
     field: ClassVar[str]
     """Its name in the contract's ``TensorSpec``."""
-    extent: ClassVar[str]
-    """Its field of the contract's extents: "table", "pair" or "grid"."""
 
+    _extents: ClassVar[tuple[str, ...]]
+    # Fields with which it takes the last of these extents.
+    _restructuring: ClassVar[tuple[str, ...]]
     # Fields that determine the columns of an answer.
     _columns: ClassVar[tuple[str, ...]]
     # Name of the preset that made this, and its arguments by their fields, as errors write these.
@@ -73,11 +74,18 @@ class Encoding(Fields, Generic[Compact]):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         message: Any = encodings_pb2.TensorSpec.DESCRIPTOR.fields_by_name[cls.field].message_type
-        cls.extent = message.GetOptions().Extensions[options_pb2.extent]
+        cls._extents = tuple(message.GetOptions().Extensions[options_pb2.extent])
         rules = {
             each.name: each.GetOptions().Extensions[options_pb2.rule] for each in message.fields
         }
         cls._columns = tuple(name for name, rule in rules.items() if rule.columns)
+        cls._restructuring = tuple(name for name, rule in rules.items() if rule.structure_if_set)
+
+    @property
+    def extent(self) -> str:
+        """Its field of the contract's extents: "table", "pair" or "grid"."""
+        given = (getattr(self, name) is not None for name in self._restructuring)
+        return self._extents[-1 if any(given) else 0]
 
     @property
     def has_vectors(self) -> bool:

@@ -12,6 +12,8 @@ from attnbias._encodings import (
     GridRelative,
     Ladder,
     LearnedRelative,
+    MlpBias,
+    MlpLayer,
     RelativeSinusoidal,
     Rotary,
     Sinusoidal,
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from attnbias._choices import (
         BeyondReach,
         Columns,
-        OddColumn,
+        Coordinates,
         RelativeSign,
         RotaryLayout,
         TableLayout,
@@ -35,10 +37,13 @@ __all__ = [
     "Beit",
     "Conformer",
     "DetrSinusoidal",
+    "DynamicPositionBias",
     "LeViT",
     "MaeSinusoidal",
+    "RelPosMlp",
     "Shaw",
     "Swin",
+    "SwinV2",
     "SymmetricSinusoidal",
     "Tensor2Tensor",
     "TransformerXL",
@@ -450,3 +455,96 @@ def Xpos(  # noqa: N802
     return encoding._with_names(
         "Xpos", {"decay.center": "center", "decay.scale_base": "scale_base", "decay.gamma": "gamma"}
     )
+
+
+def SwinV2(  # noqa: N802
+    layers: Sequence[MlpLayer],
+    *,
+    window: Sequence[int] | None = None,
+    pretrained_window: Sequence[int] | None = None,
+    num_heads: int | None = None,
+    class_token: bool = False,
+) -> MlpBias:
+    """Swin-V2's continuous position bias (Liu et al. 2022): an MLP of logarithmic coordinates.
+
+    A MlpBias with ``activation="relu"`` and ``coordinates="log2_normalized"`` and
+    ``output="sigmoid_16"``.
+
+    Args:
+        layers: The hidden layer with its bias, and the output layer, which has none. At most 64.
+        window: Sides of the window in tokens: rows, then columns. Required. Each in [1, 256].
+        pretrained_window: Sides of the window that the model was trained with; a side is 1 only
+            where the window's is. Empty: ``window``. Each in [1, 256].
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
+        class_token: Adds a class token as token 0, before the window, whose numbers are zero
+            (timm's ``prefix_tokens`` of 1). Only with ``window``.
+    """
+    encoding = MlpBias(
+        layers=layers,
+        window=window,
+        pretrained_window=pretrained_window,
+        num_heads=num_heads,
+        class_token=class_token,
+        activation="relu",
+        coordinates="log2_normalized",
+        output="sigmoid_16",
+    )
+    return encoding._with_names("SwinV2", {})
+
+
+def RelPosMlp(  # noqa: N802
+    layers: Sequence[MlpLayer],
+    *,
+    window: Sequence[int] | None = None,
+    num_heads: int | None = None,
+    class_token: bool = False,
+) -> MlpBias:
+    """RelPosMlp of timm, mode "cr" (Swin-V2-CR, MaxxViT): an MLP of logarithmic coordinates.
+
+    Its mode "swin" is SwinV2.
+
+    A MlpBias with ``activation="relu"`` and ``coordinates="signed_log"``.
+
+    Args:
+        layers: The hidden layer and the output layer, each with its bias. At most 64.
+        window: Sides of the window in tokens: rows, then columns. Required. Each in [1, 256].
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
+        class_token: Adds a class token as token 0, before the window, whose numbers are zero
+            (timm's ``prefix_tokens`` of 1). Only with ``window``.
+    """
+    encoding = MlpBias(
+        layers=layers,
+        window=window,
+        num_heads=num_heads,
+        class_token=class_token,
+        activation="relu",
+        coordinates="signed_log",
+    )
+    return encoding._with_names("RelPosMlp", {})
+
+
+def DynamicPositionBias(  # noqa: N802
+    layers: Sequence[MlpLayer],
+    *,
+    num_heads: int | None = None,
+    coordinates: Coordinates | None = None,
+) -> MlpBias:
+    """x-transformers' dynamic position bias: an MLP of the distance i - j, with SiLU.
+
+    A MlpBias with ``activation="silu"``.
+
+    Args:
+        layers: First to last. The first has an input for each coordinate, the last ``num_heads``
+            outputs and no LayerNorm. All weights together have at most 2^22 numbers. At most 64.
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
+        coordinates: Function of the distance: "signed_log" is x-transformers' ``log_distance``.
+            - "linear" (default): ``d`` (CrossFormer, x-transformers).
+            - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp of mode "cr", x-transformers'
+              ``log_distance``).
+            - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
+              side is that of ``pretrained_window`` (Swin-V2).
+    """
+    encoding = MlpBias(
+        layers=layers, num_heads=num_heads, coordinates=coordinates, activation="silu"
+    )
+    return encoding._with_names("DynamicPositionBias", {})

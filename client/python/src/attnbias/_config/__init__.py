@@ -49,7 +49,7 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
     Encodings have all that a configuration says. Complete them by ``dataclasses.replace`` with
     what it does not say, or make a new ``DetrSinusoidal``:
 
-    - ``table``, or the tables of SwinV2, which are in the checkpoint;
+    - ``table``, or the ``layers`` of SwinV2, which are in the checkpoint;
     - ``sequence_length`` of a Rotary whose rope_type is "dynamic" or "longrope";
     - ``height`` and ``width`` of DETR's sinusoids, the rows and columns of its feature map.
 

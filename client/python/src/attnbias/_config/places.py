@@ -19,11 +19,11 @@ from attnbias._encodings import (
     ALiBi,
     Deberta,
     LearnedAbsolute,
+    MlpLayer,
     Rotary,
     Sinusoidal,
-    SwinV2,
 )
-from attnbias._presets import Beit, DetrSinusoidal, Shaw, Swin, Tensor2Tensor
+from attnbias._presets import Beit, DetrSinusoidal, Shaw, Swin, SwinV2, Tensor2Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -255,15 +255,12 @@ def swin_v2(config: ConfigFields, table: TableOf) -> Places:
         side = min(window, height >> stage)
         if side == 0:
             config.refuse("image_size", f"one of which stage {stage} has something left")
+        weight, bias = (table(f"{place}.mlp.0.{name}") for name in ("weight", "bias"))
         places[place] = SwinV2(
-            window_height=side,
-            window_width=side,
+            [MlpLayer(weight, bias=bias), MlpLayer(table(f"{place}.mlp.2.weight"))],
+            window=(side, side),
             num_heads=num_heads[stage],
-            pretrained_window_height=pretrained[stage] or None,
-            pretrained_window_width=pretrained[stage] or None,
-            hidden_weight=table(f"{place}.mlp.0.weight"),
-            hidden_bias=table(f"{place}.mlp.0.bias"),
-            output_weight=table(f"{place}.mlp.2.weight"),
+            pretrained_window=[pretrained[stage]] * 2 if pretrained[stage] else None,
         )
     return places
 

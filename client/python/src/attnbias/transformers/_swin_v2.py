@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
-from attnbias._encodings import SwinV2
+from attnbias._encodings import MlpBias, MlpLayer
+from attnbias._presets import SwinV2
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers import _frozen
@@ -68,19 +69,14 @@ def _pairs(attention: Any, answer: BlockToeplitz) -> Iterator[Pair]:
     yield Pair("bias", own[0], served, axes, bound[0])
 
 
-def _encoding_of(attention: Any) -> SwinV2:
+def _encoding_of(attention: Any) -> MlpBias:
     hidden, _, output = getattr(attention, _NETWORK)
-    height, width = attention.window_size
-    pretrained_height, pretrained_width = attention.pretrained_window_size
+    pairs = zip(attention.pretrained_window_size, attention.window_size, strict=True)
     return SwinV2(
-        window_height=height,
-        window_width=width,
+        [MlpLayer(hidden.weight, bias=hidden.bias), MlpLayer(output.weight)],
+        window=attention.window_size,
         num_heads=attention.num_attention_heads,
-        pretrained_window_height=pretrained_height or None,
-        pretrained_window_width=pretrained_width or None,
-        hidden_weight=hidden.weight,
-        hidden_bias=hidden.bias,
-        output_weight=output.weight,
+        pretrained_window=[pretrained or own for pretrained, own in pairs],
     )
 
 

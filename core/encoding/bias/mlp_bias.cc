@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// An MLP of relative coordinates: Swin-V2's continuous position bias (Liu et
+// al. 2022), and the dynamic position bias of CrossFormer (Wang et al. 2021)
+// and, in one dimension, of x-transformers.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+#include "core/encoding/common/limits.h"
+#include "core/encoding/common/linear.h"
+#include "core/encoding/common/network.h"
+#include "core/encoding/common/scaled_rounding.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/numerics/elementary.h"
+#include "core/numerics/real.h"
+#include "core/numerics/rounding.h"
+#include "core/tensor/element.h"
+
+namespace attnbias {
+namespace {
+
+constexpr int kSides = 2;
+constexpr int64_t kBorderLength = 3;
+// Bounds the relative error of a sigmoid in F64, whoever's exp it is made of,
+// with room for one that errs by thousands of units in the last place.
+constexpr double kSigmoidBound = 0x1p-40;
+
+// Returns log2(8 distance / (side - 1) + 1) / 3, the nearest double.
+double NormalisedLog(int64_t distance, int64_t side) {
+  if (distance == 0) return 0;
+  double nearest;
+  RoundByRefining(
+      [&](Real& value, Real& bound) {
+        mpfr_set_si(value.get(), 8 * distance, MPFR_RNDN);
+        mpfr_div_si(value.get(), value.get(), side - 1, MPFR_RNDN);
+        mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
+        mpfr_log2(value.get(), value.get(), MPFR_RNDN);
+        mpfr_div_ui(value.get(), value.get(), 3, MPFR_RNDN);
+        // Five roundings, of which the logarithm magnifies those of its
+        // argument, 1 + 8/255 or more, by less than 2^7.
+        SetRoundingBound(value, 10, bound);
+      },
+      DataType::kF64, reinterpret_cast<std::byte*>(&nearest));
+  return nearest;
+}
+
+// Returns the coordinate of a query's position minus a key's, the nearest
+// double.
+double CoordinateOf(int64_t difference, v1::Coordinates kind, int64_t side) {
+  const auto signed_difference = static_cast<double>(difference);
+  const int64_t distance = std::abs(difference);
+  switch (kind) {
+    case v1::COORDINATES_SIGNED_LOG:
+      return std::copysign(RoundedLog1p({static_cast<double>(distance), 0}),
+                           signed_difference);
+    case v1::COORDINATES_LOG2_NORMALIZED:
+      return std::copysign(NormalisedLog(distance, side), signed_difference);
+    default:
+      return signed_difference;
+  }
+}
+
+// Writes 16 scale sigmoid(x), for a finite x and any type.
+void WriteReferenceSigmoid(double x, double scale, DataType type,
+                           std::byte* out) {
+  if (x == 0) return RoundProduct(8, scale, type, out);
+  // What is left of 16 scale or of 0 is less than any format resolves.
+  if (x < -2000) return RoundDouble(std::copysign(0, scale), type, out);
+  const double limit = 16 * scale;
+  if (x > 1000 && std::isfinite(limit)) {
+    return RoundSum({limit, limit * -0x1p-60}, type, out);
+  }
+  x = std::min(x, 1000.0);
+  // No tie: the exponential of a rational other than 0 is irrational.
+  RoundByRefining(
+      [&](Real& value, Real& bound) {
+        mpfr_set_d(value.get(), -x, MPFR_RNDN);
+        mpfr_exp(value.get(), value.get(), MPFR_RNDN);
+        mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
+        mpfr_ui_div(value.get(), 16, value.get(), MPFR_RNDN);
+        mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
+        SetRoundingBound(value, 4, bound);
+      },
+      type, out);
+}
+
+struct Layer {
+  std::optional<Table> weight;
+  std::optional<Table> bias;
+  std::optional<Table> norm_weight;
+  std::optional<Table> norm_bias;
+};
+using Layers = std::vector<Layer>;
+
+Layers LayersIn(const v1::MlpBias& spec, const Tables& tables) {
+  Layers layers;
+  for (const v1::MlpLayer& layer : spec.layers()) {
+    layers.push_back({tables.Get(layer.weight()), tables.Get(layer.bias()),
+                      tables.Get(layer.norm_weight()),
+                      tables.Get(layer.norm_bias())});
+  }
+  return layers;
+}
+
+std::vector<NetworkLayer> NetworkOf(const Layers& given,
+                                    v1::Activation activation) {
+  const Activation between =
+      activation == v1::ACTIVATION_RELU ? Activation::kRelu : Activation::kSilu;
+  std::vector<NetworkLayer> layers;
+  layers.reserve(given.size());
+  for (const Layer& layer : given) {
+    layers.push_back({Linear(*layer.weight, layer.bias), between});
+    if (!layer.norm_weight.has_value()) continue;
+    layers.back().norm_weight = NumbersOf(*layer.norm_weight);
+    layers.back().norm_bias = NumbersOf(*layer.norm_bias);
+  }
+  layers.back().activation = Activation::kNone;
+  return layers;
+}
+
+int64_t EvaluatorBytes(const Layers& layers) {
+  std::vector<const Table*> weights;
+  for (const Layer& layer : layers) {
+    weights.push_back(&*layer.weight);
+  }
+  return NetworkBytes(weights);
+}
+
+// The window whose sides LOG2_NORMALIZED divides by.
+int64_t PretrainedSide(const v1::MlpBias& spec, int axis) {
+  return spec.pretrained_window().empty() ? spec.window(axis)
+                                          : spec.pretrained_window(axis);
+}
+
+class MlpBiasEvaluator final : public NetworkEvaluator {
+ public:
+  MlpBiasEvaluator(const v1::MlpBias& spec, const Layers& layers,
+                   const NumberFormat& format, const KernelSet& kernels)
+      : NetworkEvaluator(NetworkOf(layers, spec.activation()), format, kernels),
+        kind_(spec.coordinates()),
+        has_sigmoid_(spec.output() == v1::MLP_OUTPUT_SIGMOID_16),
+        rounding_(format.scale, format.type) {
+    const RealCacheScope cache_scope;
+    for (int axis = 0; axis < spec.window_size(); ++axis) {
+      const int64_t farthest = spec.window(axis) - 1;
+      // Grids count key - query, and coordinates query - key.
+      for (int64_t d = farthest; d >= -farthest; --d) {
+        of_axes_[axis].push_back(
+            CoordinateOf(d, kind_, PretrainedSide(spec, axis)));
+      }
+    }
+  }
+
+ private:
+  void SetInputs(int64_t /*query*/, Range coordinates,
+                 double* in) const override {
+    const auto& [rows, columns] = of_axes_;
+    const auto width = static_cast<int64_t>(columns.size());
+    for (int64_t n = 0; n < coordinates.size(); ++n) {
+      const int64_t at = coordinates.begin + n;
+      if (width == 0) {
+        in[n] = CoordinateOf(-at, kind_, 0);
+        continue;
+      }
+      in[n] = rows[at / width];
+      in[kBatch + n] = columns[at % width];
+    }
+  }
+
+  void Write(double x, std::byte* out) const override {
+    if (!has_sigmoid_) return NetworkEvaluator::Write(x, out);
+    if (format_.type != DataType::kF64 && std::fabs(x) < 100) {
+      const double estimate = 16 / (1 + std::exp(-x));
+      if (rounding_.TryRound({estimate, 0}, kSigmoidBound * estimate, out)) {
+        return;
+      }
+    }
+    const RealCacheScope cache_scope;
+    WriteReferenceSigmoid(x, format_.scale, format_.type, out);
+  }
+
+  const v1::Coordinates kind_;
+  const bool has_sigmoid_;
+  const ScaledRounding rounding_;
+  // In a window, those of every row and every column of its block.
+  std::array<std::vector<double>, kSides> of_axes_;
+};
+
+// Coordinates may be fractions of a side's length - 1, which must not be 0 if
+// there are any but 0.
+absl::Status CheckWindows(const v1::MlpBias& spec) {
+  for (const auto& [name, sides] :
+       {std::pair("window", &spec.window()),
+        std::pair("pretrained_window", &spec.pretrained_window())}) {
+    if (sides->empty() || sides->size() == kSides) continue;
+    return Invalid("mlp_bias.", name, ": got ", sides->size(),
+                   " numbers, want 2, rows and columns, or none");
+  }
+  if (spec.coordinates() != v1::COORDINATES_LOG2_NORMALIZED) {
+    return absl::OkStatus();
+  }
+  if (spec.window().empty()) {
+    return Invalid(
+        "mlp_bias.window: not set, want rows and columns, which coordinates "
+        "LOG2_NORMALIZED needs");
+  }
+  for (int axis = 0; axis < kSides; ++axis) {
+    if (PretrainedSide(spec, axis) > 1 || spec.window(axis) == 1) continue;
+    return Invalid("mlp_bias.pretrained_window[", axis,
+                   "]: got 1, want at least 2 for a side of ",
+                   spec.window(axis));
+  }
+  return absl::OkStatus();
+}
+
+// `outputs` is 0 for any, as all layers but the last have it.
+absl::Status CheckShapes(const std::string& path, const Layer& layer,
+                         int64_t inputs, int64_t outputs) {
+  const bool is_last = outputs != 0;
+  if (outputs == 0) outputs = layer.weight->rows();
+  if (outputs > kMaxHidden) {
+    return Invalid(path, "weight: got ", outputs, " outputs, want at most ",
+                   kMaxHidden);
+  }
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckShape(path + "weight", *layer.weight,
+                 {{outputs, is_last ? "heads (num_heads)" : "outputs"},
+                  {inputs, "inputs"}}));
+  if (layer.norm_weight.has_value() != layer.norm_bias.has_value()) {
+    return Invalid(path, "norm_bias: got ",
+                   layer.norm_bias.has_value() ? "" : "no ",
+                   "table, want both or neither of norm_weight and "
+                   "norm_bias");
+  }
+  if (is_last && layer.norm_weight.has_value()) {
+    return Invalid(path,
+                   "norm_weight: got a table, want none: nothing follows "
+                   "the last layer");
+  }
+  for (const auto& [name, table] :
+       {std::pair("bias", &layer.bias),
+        std::pair("norm_weight", &layer.norm_weight),
+        std::pair("norm_bias", &layer.norm_bias)}) {
+    if (!table->has_value()) continue;
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckShape(path + name, **table, {{outputs, "outputs"}}));
+  }
+  return absl::OkStatus();
+}
+
+// `reach` bounds the inputs' magnitude, then the outputs'.
+absl::Status CheckReach(const std::string& path, const Layer& layer,
+                        double& reach) {
+  reach = ReachOf(*layer.weight, layer.bias, reach);
+  if (reach < kMostReach && layer.norm_weight.has_value()) {
+    // A normalised feature is at most the root of their number, and so far
+    // below kMaxHidden.
+    double most = 0;
+    for (int64_t i = 0; i < layer.norm_weight->size(); ++i) {
+      most = std::max(most, std::fabs(layer.norm_weight->At(i)) * kMaxHidden +
+                                std::fabs(layer.norm_bias->At(i)));
+    }
+    reach = most;
+  }
+  if (reach < kMostReach) return absl::OkStatus();
+  return Invalid(path, "weight: got numbers that may reach ", reach,
+                 ", want less than ", kMostReach);
+}
+
+absl::Status CheckLayers(const v1::MlpBias& spec, const Layers& layers) {
+  int64_t numbers = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    numbers += layers[i].weight->size();
+    if (numbers > kMaxNetworkNumbers) {
+      return Invalid("mlp_bias.layers[", i,
+                     "].weight: got, with the layers before, ", numbers,
+                     " numbers, want at most ", kMaxNetworkNumbers);
+    }
+  }
+  int64_t inputs = std::max(spec.window_size(), 1);
+  auto reach = static_cast<double>(kRelativePositions.end);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto path = absl::StrCat("mlp_bias.layers[", i, "].");
+    const int64_t outputs = i + 1 == layers.size() ? spec.num_heads() : 0;
+    ATTNBIAS_RETURN_IF_ERROR(CheckShapes(path, layers[i], inputs, outputs));
+    ATTNBIAS_RETURN_IF_ERROR(CheckReach(path, layers[i], reach));
+    inputs = layers[i].weight->rows();
+  }
+  return absl::OkStatus();
+}
+
+// A pretrained window that is given as the window's own is as good as none.
+std::shared_ptr<const v1::MlpBias> Canonical(const v1::MlpBias& spec) {
+  if (!std::ranges::equal(spec.window(), spec.pretrained_window())) {
+    return nullptr;
+  }
+  auto canonical = std::make_shared<v1::MlpBias>(spec);
+  canonical->clear_pretrained_window();
+  return canonical;
+}
+
+void WriteZeros(const NumberFormat& format, Range lanes, std::byte* out) {
+  for (int64_t n = 0; n < lanes.size() * kBorderLength; ++n) {
+    RoundProduct(0, format.scale, format.type, out);
+    out += SizeOf(format.type);
+  }
+}
+
+absl::StatusOr<Encoding> DescribeMlpBias(const v1::MlpBias& spec,
+                                         const Tables& tables) {
+  const Layers layers = LayersIn(spec, tables);
+  ATTNBIAS_RETURN_IF_ERROR(CheckWindows(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckLayers(spec, layers));
+  Encoding encoding{
+      .structure = Structure::kToeplitz,
+      .lanes = spec.num_heads(),
+      .has_heads = true,
+      .domain = kRelativePositions,
+      .canonical = Canonical(spec),
+      .evaluator_bytes = EvaluatorBytes(layers),
+      .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
+        return std::make_unique<MlpBiasEvaluator>(spec, layers, format,
+                                                  kernels);
+      }};
+  if (!spec.window().empty()) {
+    encoding.structure = Structure::kBlockToeplitz2D;
+    encoding.grid = {spec.window(0), spec.window(1)};
+    encoding.domain = encoding.grid.coordinates();
+  }
+  if (spec.class_token()) encoding.write_border = &WriteZeros;
+  return encoding;
+}
+
+const EncodingRegistration kMlpBias(v1::TensorSpec::kMlpBiasFieldNumber,
+                                    &DescribeMlpBias);
+
+}  // namespace
+}  // namespace attnbias
