@@ -662,6 +662,168 @@ func (KerpleKernel) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
 }
 
+// Function between layers.
+type Activation int32
+
+const (
+	Activation_ACTIVATION_UNSPECIFIED Activation = 0
+	// `max(x, 0)` (Swin-V2, CrossFormer, timm).
+	Activation_ACTIVATION_RELU Activation = 1
+	// `x / (1 + exp(-x))` (x-transformers).
+	Activation_ACTIVATION_SILU Activation = 2
+)
+
+// Enum value maps for Activation.
+var (
+	Activation_name = map[int32]string{
+		0: "ACTIVATION_UNSPECIFIED",
+		1: "ACTIVATION_RELU",
+		2: "ACTIVATION_SILU",
+	}
+	Activation_value = map[string]int32{
+		"ACTIVATION_UNSPECIFIED": 0,
+		"ACTIVATION_RELU":        1,
+		"ACTIVATION_SILU":        2,
+	}
+)
+
+func (x Activation) Enum() *Activation {
+	p := new(Activation)
+	*p = x
+	return p
+}
+
+func (x Activation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Activation) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[11].Descriptor()
+}
+
+func (Activation) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[11]
+}
+
+func (x Activation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Activation.Descriptor instead.
+func (Activation) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+}
+
+// Coordinate of a difference d.
+type Coordinates int32
+
+const (
+	Coordinates_COORDINATES_UNSPECIFIED Coordinates = 0
+	// `d` (CrossFormer, x-transformers).
+	Coordinates_COORDINATES_LINEAR Coordinates = 1
+	// `sign(d) ln(|d| + 1)` (timm's RelPosMlp of mode "cr", x-transformers'
+	// `log_distance`).
+	Coordinates_COORDINATES_SIGNED_LOG Coordinates = 2
+	// `sign(t) log2(|t| + 1) / 3` with `t = 8 d / (side - 1)`, where side is that
+	// of `pretrained_window` (Swin-V2).
+	Coordinates_COORDINATES_LOG2_NORMALIZED Coordinates = 3
+)
+
+// Enum value maps for Coordinates.
+var (
+	Coordinates_name = map[int32]string{
+		0: "COORDINATES_UNSPECIFIED",
+		1: "COORDINATES_LINEAR",
+		2: "COORDINATES_SIGNED_LOG",
+		3: "COORDINATES_LOG2_NORMALIZED",
+	}
+	Coordinates_value = map[string]int32{
+		"COORDINATES_UNSPECIFIED":     0,
+		"COORDINATES_LINEAR":          1,
+		"COORDINATES_SIGNED_LOG":      2,
+		"COORDINATES_LOG2_NORMALIZED": 3,
+	}
+)
+
+func (x Coordinates) Enum() *Coordinates {
+	p := new(Coordinates)
+	*p = x
+	return p
+}
+
+func (x Coordinates) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Coordinates) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[12].Descriptor()
+}
+
+func (Coordinates) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[12]
+}
+
+func (x Coordinates) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Coordinates.Descriptor instead.
+func (Coordinates) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+}
+
+// Function of the outputs of an MLP.
+type MlpOutput int32
+
+const (
+	MlpOutput_MLP_OUTPUT_UNSPECIFIED MlpOutput = 0
+	// `y`.
+	MlpOutput_MLP_OUTPUT_IDENTITY MlpOutput = 1
+	// `16 sigmoid(y)` (Swin-V2).
+	MlpOutput_MLP_OUTPUT_SIGMOID_16 MlpOutput = 2
+)
+
+// Enum value maps for MlpOutput.
+var (
+	MlpOutput_name = map[int32]string{
+		0: "MLP_OUTPUT_UNSPECIFIED",
+		1: "MLP_OUTPUT_IDENTITY",
+		2: "MLP_OUTPUT_SIGMOID_16",
+	}
+	MlpOutput_value = map[string]int32{
+		"MLP_OUTPUT_UNSPECIFIED": 0,
+		"MLP_OUTPUT_IDENTITY":    1,
+		"MLP_OUTPUT_SIGMOID_16":  2,
+	}
+)
+
+func (x MlpOutput) Enum() *MlpOutput {
+	p := new(MlpOutput)
+	*p = x
+	return p
+}
+
+func (x MlpOutput) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MlpOutput) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[13].Descriptor()
+}
+
+func (MlpOutput) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[13]
+}
+
+func (x MlpOutput) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MlpOutput.Descriptor instead.
+func (MlpOutput) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
+}
+
 // Indices into relative embeddings; span is bucket_size, or max_position without
 // buckets.
 type DebertaTerm int32
@@ -704,11 +866,11 @@ func (x DebertaTerm) String() string {
 }
 
 func (DebertaTerm) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[11].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[14].Descriptor()
 }
 
 func (DebertaTerm) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[11]
+	return &file_attnbias_v1_encodings_proto_enumTypes[14]
 }
 
 func (x DebertaTerm) Number() protoreflect.EnumNumber {
@@ -717,7 +879,7 @@ func (x DebertaTerm) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DebertaTerm.Descriptor instead.
 func (DebertaTerm) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
 }
 
 // Treatment of far distances.
@@ -756,11 +918,11 @@ func (x DebertaEdge) String() string {
 }
 
 func (DebertaEdge) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[12].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[15].Descriptor()
 }
 
 func (DebertaEdge) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[12]
+	return &file_attnbias_v1_encodings_proto_enumTypes[15]
 }
 
 func (x DebertaEdge) Number() protoreflect.EnumNumber {
@@ -769,7 +931,7 @@ func (x DebertaEdge) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DebertaEdge.Descriptor instead.
 func (DebertaEdge) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
 }
 
 // A request for a tensor: one encoding, the extent that suits it, and the
@@ -794,11 +956,10 @@ type TensorSpec struct {
 	//	*TensorSpec_Kerple
 	//	*TensorSpec_Sandwich
 	//	*TensorSpec_Fire
-	//	*TensorSpec_DynamicPositionBias
+	//	*TensorSpec_MlpBias
 	//	*TensorSpec_Deberta
 	//	*TensorSpec_RelativeSinusoidal
 	//	*TensorSpec_GridRelative
-	//	*TensorSpec_SwinV2
 	//	*TensorSpec_Tupe
 	Encoding      isTensorSpec_Encoding `protobuf_oneof:"encoding"`
 	unknownFields protoimpl.UnknownFields
@@ -964,10 +1125,10 @@ func (x *TensorSpec) GetFire() *Fire {
 	return nil
 }
 
-func (x *TensorSpec) GetDynamicPositionBias() *DynamicPositionBias {
+func (x *TensorSpec) GetMlpBias() *MlpBias {
 	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_DynamicPositionBias); ok {
-			return x.DynamicPositionBias
+		if x, ok := x.Encoding.(*TensorSpec_MlpBias); ok {
+			return x.MlpBias
 		}
 	}
 	return nil
@@ -995,15 +1156,6 @@ func (x *TensorSpec) GetGridRelative() *GridRelative {
 	if x != nil {
 		if x, ok := x.Encoding.(*TensorSpec_GridRelative); ok {
 			return x.GridRelative
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetSwinV2() *SwinV2 {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_SwinV2); ok {
-			return x.SwinV2
 		}
 	}
 	return nil
@@ -1083,8 +1235,8 @@ type TensorSpec_Fire struct {
 	Fire *Fire `protobuf:"bytes,26,opt,name=fire,proto3,oneof"`
 }
 
-type TensorSpec_DynamicPositionBias struct {
-	DynamicPositionBias *DynamicPositionBias `protobuf:"bytes,27,opt,name=dynamic_position_bias,json=dynamicPositionBias,proto3,oneof"`
+type TensorSpec_MlpBias struct {
+	MlpBias *MlpBias `protobuf:"bytes,27,opt,name=mlp_bias,json=mlpBias,proto3,oneof"`
 }
 
 type TensorSpec_Deberta struct {
@@ -1097,10 +1249,6 @@ type TensorSpec_RelativeSinusoidal struct {
 
 type TensorSpec_GridRelative struct {
 	GridRelative *GridRelative `protobuf:"bytes,34,opt,name=grid_relative,json=gridRelative,proto3,oneof"`
-}
-
-type TensorSpec_SwinV2 struct {
-	SwinV2 *SwinV2 `protobuf:"bytes,35,opt,name=swin_v2,json=swinV2,proto3,oneof"`
 }
 
 type TensorSpec_Tupe struct {
@@ -1125,15 +1273,13 @@ func (*TensorSpec_Sandwich) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_Fire) isTensorSpec_Encoding() {}
 
-func (*TensorSpec_DynamicPositionBias) isTensorSpec_Encoding() {}
+func (*TensorSpec_MlpBias) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_Deberta) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_RelativeSinusoidal) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_GridRelative) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_SwinV2) isTensorSpec_Encoding() {}
 
 func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 
@@ -2512,37 +2658,56 @@ func (x *Fire) GetOutputBias() *TableRef {
 	return nil
 }
 
-// Dynamic position bias (CrossFormer, Wang et al. 2021): an MLP of i - j.
+// An MLP of relative coordinates (Liu et al. 2022; Wang et al. 2021).
 //
-// In one dimension. Found in x-transformers.
-type DynamicPositionBias struct {
+// A coordinate x is a function of d, the query's position, row or column minus
+// the key's:
+//
+//	bias[h, i, j] = output(MLP(x_1, ...))_h
+//
+// Without `window` it has one input, of i - j; with it two, of rows and columns.
+// Found in Swin-V2, CrossFormer, timm and x-transformers.
+type MlpBias struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Heads of the bias.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Enters the distance d as sign(d) ln(|d| + 1).
-	LogDistance bool `protobuf:"varint,2,opt,name=log_distance,json=logDistance,proto3" json:"log_distance,omitempty"`
-	// First to last. Between layers comes SiLU, after the layer's LayerNorm if it
-	// has one. The last layer has `num_heads` outputs and no LayerNorm. All weights
-	// together have at most 2^22 numbers.
-	Layers        []*PositionMlpLayer `protobuf:"bytes,3,rep,name=layers,proto3" json:"layers,omitempty"`
+	// First to last. The first has an input for each coordinate, the last
+	// `num_heads` outputs and no LayerNorm. All weights together have at most 2^22
+	// numbers.
+	Layers []*MlpLayer `protobuf:"bytes,2,rep,name=layers,proto3" json:"layers,omitempty"`
+	// Function between layers, after the layer's LayerNorm if it has one.
+	Activation Activation `protobuf:"varint,3,opt,name=activation,proto3,enum=attnbias.v1.Activation" json:"activation,omitempty"`
+	// Sides of a window of tokens: rows, then columns. Empty: tokens are in a
+	// sequence, and `coordinates` is not `LOG2_NORMALIZED`.
+	Window []int32 `protobuf:"varint,4,rep,packed,name=window,proto3" json:"window,omitempty"`
+	// Function of each d.
+	Coordinates Coordinates `protobuf:"varint,5,opt,name=coordinates,proto3,enum=attnbias.v1.Coordinates" json:"coordinates,omitempty"`
+	// Sides of the window that the model was trained with; a side is 1 only where
+	// the window's is. Empty: `window`.
+	PretrainedWindow []int32 `protobuf:"varint,6,rep,packed,name=pretrained_window,json=pretrainedWindow,proto3" json:"pretrained_window,omitempty"`
+	// Function of the last layer's outputs.
+	Output MlpOutput `protobuf:"varint,7,opt,name=output,proto3,enum=attnbias.v1.MlpOutput" json:"output,omitempty"`
+	// Adds a class token as token 0, before the window, whose numbers are zero
+	// (timm's `prefix_tokens` of 1).
+	ClassToken    bool `protobuf:"varint,8,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DynamicPositionBias) Reset() {
-	*x = DynamicPositionBias{}
+func (x *MlpBias) Reset() {
+	*x = MlpBias{}
 	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DynamicPositionBias) String() string {
+func (x *MlpBias) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DynamicPositionBias) ProtoMessage() {}
+func (*MlpBias) ProtoMessage() {}
 
-func (x *DynamicPositionBias) ProtoReflect() protoreflect.Message {
+func (x *MlpBias) ProtoReflect() protoreflect.Message {
 	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2554,34 +2719,69 @@ func (x *DynamicPositionBias) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DynamicPositionBias.ProtoReflect.Descriptor instead.
-func (*DynamicPositionBias) Descriptor() ([]byte, []int) {
+// Deprecated: Use MlpBias.ProtoReflect.Descriptor instead.
+func (*MlpBias) Descriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *DynamicPositionBias) GetNumHeads() int32 {
+func (x *MlpBias) GetNumHeads() int32 {
 	if x != nil {
 		return x.NumHeads
 	}
 	return 0
 }
 
-func (x *DynamicPositionBias) GetLogDistance() bool {
-	if x != nil {
-		return x.LogDistance
-	}
-	return false
-}
-
-func (x *DynamicPositionBias) GetLayers() []*PositionMlpLayer {
+func (x *MlpBias) GetLayers() []*MlpLayer {
 	if x != nil {
 		return x.Layers
 	}
 	return nil
 }
 
-// One linear layer of a dynamic position bias, as torch's Linear stores it.
-type PositionMlpLayer struct {
+func (x *MlpBias) GetActivation() Activation {
+	if x != nil {
+		return x.Activation
+	}
+	return Activation_ACTIVATION_UNSPECIFIED
+}
+
+func (x *MlpBias) GetWindow() []int32 {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *MlpBias) GetCoordinates() Coordinates {
+	if x != nil {
+		return x.Coordinates
+	}
+	return Coordinates_COORDINATES_UNSPECIFIED
+}
+
+func (x *MlpBias) GetPretrainedWindow() []int32 {
+	if x != nil {
+		return x.PretrainedWindow
+	}
+	return nil
+}
+
+func (x *MlpBias) GetOutput() MlpOutput {
+	if x != nil {
+		return x.Output
+	}
+	return MlpOutput_MLP_OUTPUT_UNSPECIFIED
+}
+
+func (x *MlpBias) GetClassToken() bool {
+	if x != nil {
+		return x.ClassToken
+	}
+	return false
+}
+
+// One linear layer of an MLP, as torch's Linear stores it.
+type MlpLayer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Weight, with at most 65536 outputs.
 	Weight *TableRef `protobuf:"bytes,1,opt,name=weight,proto3" json:"weight,omitempty"`
@@ -2595,20 +2795,20 @@ type PositionMlpLayer struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PositionMlpLayer) Reset() {
-	*x = PositionMlpLayer{}
+func (x *MlpLayer) Reset() {
+	*x = MlpLayer{}
 	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PositionMlpLayer) String() string {
+func (x *MlpLayer) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PositionMlpLayer) ProtoMessage() {}
+func (*MlpLayer) ProtoMessage() {}
 
-func (x *PositionMlpLayer) ProtoReflect() protoreflect.Message {
+func (x *MlpLayer) ProtoReflect() protoreflect.Message {
 	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2620,33 +2820,33 @@ func (x *PositionMlpLayer) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PositionMlpLayer.ProtoReflect.Descriptor instead.
-func (*PositionMlpLayer) Descriptor() ([]byte, []int) {
+// Deprecated: Use MlpLayer.ProtoReflect.Descriptor instead.
+func (*MlpLayer) Descriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *PositionMlpLayer) GetWeight() *TableRef {
+func (x *MlpLayer) GetWeight() *TableRef {
 	if x != nil {
 		return x.Weight
 	}
 	return nil
 }
 
-func (x *PositionMlpLayer) GetBias() *TableRef {
+func (x *MlpLayer) GetBias() *TableRef {
 	if x != nil {
 		return x.Bias
 	}
 	return nil
 }
 
-func (x *PositionMlpLayer) GetNormWeight() *TableRef {
+func (x *MlpLayer) GetNormWeight() *TableRef {
 	if x != nil {
 		return x.NormWeight
 	}
 	return nil
 }
 
-func (x *PositionMlpLayer) GetNormBias() *TableRef {
+func (x *MlpLayer) GetNormBias() *TableRef {
 	if x != nil {
 		return x.NormBias
 	}
@@ -2968,123 +3168,6 @@ func (x *GridRelative) GetClassToken() bool {
 	return false
 }
 
-// Swin-V2's continuous position bias (Liu et al. 2022).
-//
-// A small MLP of logarithmic coordinates, with ReLU. d is the query's row or
-// column minus the key's:
-//
-//	bias = 16 sigmoid(MLP(x_h, x_w))
-//	x = sign(t) log2(|t| + 1) / 3
-//	t = 8 d / (pretrained side - 1)
-type SwinV2 struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Rows of tokens.
-	WindowHeight int32 `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
-	// Columns of tokens.
-	WindowWidth int32 `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
-	// Heads of the bias.
-	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Rows of the window that the model was trained with; 1 only along a side of 1.
-	// Unset, as for transformers' 0: `window_height`.
-	PretrainedWindowHeight *int32 `protobuf:"varint,4,opt,name=pretrained_window_height,json=pretrainedWindowHeight,proto3,oneof" json:"pretrained_window_height,omitempty"`
-	// Columns of that window. Unset: `window_width`.
-	PretrainedWindowWidth *int32 `protobuf:"varint,5,opt,name=pretrained_window_width,json=pretrainedWindowWidth,proto3,oneof" json:"pretrained_window_width,omitempty"`
-	// Weight of the hidden layer, as torch's Linear stores it: rows before columns.
-	HiddenWeight *TableRef `protobuf:"bytes,6,opt,name=hidden_weight,json=hiddenWeight,proto3" json:"hidden_weight,omitempty"`
-	// Bias of the hidden layer.
-	HiddenBias *TableRef `protobuf:"bytes,7,opt,name=hidden_bias,json=hiddenBias,proto3" json:"hidden_bias,omitempty"`
-	// Weight of the output, of at most 2^22 numbers.
-	OutputWeight  *TableRef `protobuf:"bytes,8,opt,name=output_weight,json=outputWeight,proto3" json:"output_weight,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SwinV2) Reset() {
-	*x = SwinV2{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SwinV2) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SwinV2) ProtoMessage() {}
-
-func (x *SwinV2) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SwinV2.ProtoReflect.Descriptor instead.
-func (*SwinV2) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
-}
-
-func (x *SwinV2) GetWindowHeight() int32 {
-	if x != nil {
-		return x.WindowHeight
-	}
-	return 0
-}
-
-func (x *SwinV2) GetWindowWidth() int32 {
-	if x != nil {
-		return x.WindowWidth
-	}
-	return 0
-}
-
-func (x *SwinV2) GetNumHeads() int32 {
-	if x != nil {
-		return x.NumHeads
-	}
-	return 0
-}
-
-func (x *SwinV2) GetPretrainedWindowHeight() int32 {
-	if x != nil && x.PretrainedWindowHeight != nil {
-		return *x.PretrainedWindowHeight
-	}
-	return 0
-}
-
-func (x *SwinV2) GetPretrainedWindowWidth() int32 {
-	if x != nil && x.PretrainedWindowWidth != nil {
-		return *x.PretrainedWindowWidth
-	}
-	return 0
-}
-
-func (x *SwinV2) GetHiddenWeight() *TableRef {
-	if x != nil {
-		return x.HiddenWeight
-	}
-	return nil
-}
-
-func (x *SwinV2) GetHiddenBias() *TableRef {
-	if x != nil {
-		return x.HiddenBias
-	}
-	return nil
-}
-
-func (x *SwinV2) GetOutputWeight() *TableRef {
-	if x != nil {
-		return x.OutputWeight
-	}
-	return nil
-}
-
 // TUPE (Ke et al. 2020): untied absolute and relative position terms.
 //
 // Position 0 is the class token. The relative term has T5's bidirectional
@@ -3130,7 +3213,7 @@ type Tupe struct {
 
 func (x *Tupe) Reset() {
 	*x = Tupe{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3142,7 +3225,7 @@ func (x *Tupe) String() string {
 func (*Tupe) ProtoMessage() {}
 
 func (x *Tupe) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3155,7 +3238,7 @@ func (x *Tupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tupe.ProtoReflect.Descriptor instead.
 func (*Tupe) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Tupe) GetNumHeads() int32 {
@@ -3260,7 +3343,7 @@ var File_attnbias_v1_encodings_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\n" +
-	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xb4\b\n" +
+	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xdf\a\n" +
 	"\n" +
 	"TensorSpec\x120\n" +
 	"\x05table\x18\x01 \x01(\v2\x18.attnbias.v1.TableExtentH\x00R\x05table\x12-\n" +
@@ -3277,12 +3360,11 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x10learned_relative\x18\x17 \x01(\v2\x1c.attnbias.v1.LearnedRelativeH\x01R\x0flearnedRelative\x12-\n" +
 	"\x06kerple\x18\x18 \x01(\v2\x13.attnbias.v1.KerpleH\x01R\x06kerple\x123\n" +
 	"\bsandwich\x18\x19 \x01(\v2\x15.attnbias.v1.SandwichH\x01R\bsandwich\x12'\n" +
-	"\x04fire\x18\x1a \x01(\v2\x11.attnbias.v1.FireH\x01R\x04fire\x12V\n" +
-	"\x15dynamic_position_bias\x18\x1b \x01(\v2 .attnbias.v1.DynamicPositionBiasH\x01R\x13dynamicPositionBias\x120\n" +
+	"\x04fire\x18\x1a \x01(\v2\x11.attnbias.v1.FireH\x01R\x04fire\x121\n" +
+	"\bmlp_bias\x18\x1b \x01(\v2\x14.attnbias.v1.MlpBiasH\x01R\amlpBias\x120\n" +
 	"\adeberta\x18\x1c \x01(\v2\x14.attnbias.v1.DebertaH\x01R\adeberta\x12R\n" +
 	"\x13relative_sinusoidal\x18\x1e \x01(\v2\x1f.attnbias.v1.RelativeSinusoidalH\x01R\x12relativeSinusoidal\x12@\n" +
-	"\rgrid_relative\x18\" \x01(\v2\x19.attnbias.v1.GridRelativeH\x01R\fgridRelative\x12.\n" +
-	"\aswin_v2\x18# \x01(\v2\x13.attnbias.v1.SwinV2H\x01R\x06swinV2\x12'\n" +
+	"\rgrid_relative\x18\" \x01(\v2\x19.attnbias.v1.GridRelativeH\x01R\fgridRelative\x12'\n" +
 	"\x04tupe\x18% \x01(\v2\x11.attnbias.v1.TupeH\x01R\x04tupeB\b\n" +
 	"\x06extentB\n" +
 	"\n" +
@@ -3486,12 +3568,22 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x02_cB\f\n" +
 	"\n" +
 	"_thresholdB\x06\n" +
-	"\x04_eps\"\xc4\x01\n" +
-	"\x13DynamicPositionBias\x12;\n" +
-	"\tnum_heads\x18\x01 \x01(\x05B\x1e\xa2\xbb\x18\x1a\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x06layersR\bnumHeads\x12!\n" +
-	"\flog_distance\x18\x02 \x01(\bR\vlogDistance\x12?\n" +
-	"\x06layers\x18\x03 \x03(\v2\x1d.attnbias.v1.PositionMlpLayerB\b\xa2\xbb\x18\x04\x10\x01@@R\x06layers:\f\xaa\xbb\x18\x04pairȻ\x18\x02\"\x8a\x02\n" +
-	"\x10PositionMlpLayer\x12>\n" +
+	"\x04_eps\"\x99\x04\n" +
+	"\aMlpBias\x12;\n" +
+	"\tnum_heads\x18\x01 \x01(\x05B\x1e\xa2\xbb\x18\x1a\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x06layersR\bnumHeads\x127\n" +
+	"\x06layers\x18\x02 \x03(\v2\x15.attnbias.v1.MlpLayerB\b\xa2\xbb\x18\x04\x10\x01@@R\x06layers\x127\n" +
+	"\n" +
+	"activation\x18\x03 \x01(\x0e2\x17.attnbias.v1.ActivationR\n" +
+	"activation\x121\n" +
+	"\x06window\x18\x04 \x03(\x05B\x19\xa2\xbb\x18\x15\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@\x80\x01\x04R\x06window\x12T\n" +
+	"\vcoordinates\x18\x05 \x01(\x0e2\x18.attnbias.v1.CoordinatesB\x18\xa2\xbb\x18\x14\n" +
+	"\x12COORDINATES_LINEARR\vcoordinates\x12C\n" +
+	"\x11pretrained_window\x18\x06 \x03(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\x10pretrainedWindow\x12I\n" +
+	"\x06output\x18\a \x01(\x0e2\x16.attnbias.v1.MlpOutputB\x19\xa2\xbb\x18\x15\n" +
+	"\x13MLP_OUTPUT_IDENTITYR\x06output\x120\n" +
+	"\vclass_token\x18\b \x01(\bB\x0f\xa2\xbb\x18\vb\x06window\x88\x01\x01R\n" +
+	"classToken:\x14\xaa\xbb\x18\x04pair\xaa\xbb\x18\x04gridȻ\x18\x02\"\x82\x02\n" +
+	"\bMlpLayer\x12>\n" +
 	"\x06weight\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB\x0f\xa2\xbb\x18\v\x10\x01J\aout, inR\x06weight\x124\n" +
 	"\x04bias\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB\t\xa2\xbb\x18\x05J\x03outR\x04bias\x12A\n" +
 	"\vnorm_weight\x18\x03 \x01(\v2\x15.attnbias.v1.TableRefB\t\xa2\xbb\x18\x05J\x03outR\n" +
@@ -3538,22 +3630,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEYj\tsymmetricR\x04sign\x12\x1c\n" +
 	"\tsymmetric\x18\x05 \x01(\bR\tsymmetric\x12(\n" +
 	"\vclass_token\x18\x06 \x01(\bB\a\xa2\xbb\x18\x03\x88\x01\x01R\n" +
-	"classToken:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xa9\x05\n" +
-	"\x06SwinV2\x12;\n" +
-	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
-	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12B\n" +
-	"\tnum_heads\x18\x03 \x01(\x05B%\xa2\xbb\x18!\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\routput_weightR\bnumHeads\x12W\n" +
-	"\x18pretrained_window_height\x18\x04 \x01(\x05B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@H\x00R\x16pretrainedWindowHeight\x88\x01\x01\x12U\n" +
-	"\x17pretrained_window_width\x18\x05 \x01(\x05B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@H\x01R\x15pretrainedWindowWidth\x88\x01\x01\x12M\n" +
-	"\rhidden_weight\x18\x06 \x01(\v2\x15.attnbias.v1.TableRefB\x11\xa2\xbb\x18\r\x10\x01J\thidden, 2R\fhiddenWeight\x12F\n" +
-	"\vhidden_bias\x18\a \x01(\v2\x15.attnbias.v1.TableRefB\x0e\xa2\xbb\x18\n" +
-	"\x10\x01J\x06hiddenR\n" +
-	"hiddenBias\x12U\n" +
-	"\routput_weight\x18\b \x01(\v2\x15.attnbias.v1.TableRefB\x19\xa2\xbb\x18\x15\x10\x01J\x11num_heads, hiddenR\foutputWeight:\f\xaa\xbb\x18\x04gridȻ\x18\x04B\x1b\n" +
-	"\x19_pretrained_window_heightB\x1a\n" +
-	"\x18_pretrained_window_width\"\xd4\b\n" +
+	"classToken:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xd4\b\n" +
 	"\x04Tupe\x12E\n" +
 	"\tnum_heads\x18\x01 \x01(\x05B(\xa2\xbb\x18$\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x0erelative_tablep\x01R\bnumHeads\x12p\n" +
 	"\x0erelative_table\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB2\xa2\xbb\x18.J*num_buckets + reset_class_token, num_headsp\x01R\rrelativeTable\x12@\n" +
@@ -3640,7 +3717,21 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\fKerpleKernel\x12\x1d\n" +
 	"\x19KERPLE_KERNEL_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11KERPLE_KERNEL_LOG\x10\x01\x12\x17\n" +
-	"\x13KERPLE_KERNEL_POWER\x10\x02*\x90\x01\n" +
+	"\x13KERPLE_KERNEL_POWER\x10\x02*R\n" +
+	"\n" +
+	"Activation\x12\x1a\n" +
+	"\x16ACTIVATION_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fACTIVATION_RELU\x10\x01\x12\x13\n" +
+	"\x0fACTIVATION_SILU\x10\x02*\x96\x01\n" +
+	"\vCoordinates\x12\x1b\n" +
+	"\x17COORDINATES_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12COORDINATES_LINEAR\x10\x01\x12\x1a\n" +
+	"\x16COORDINATES_SIGNED_LOG\x10\x02\x126\n" +
+	"\x1bCOORDINATES_LOG2_NORMALIZED\x10\x03\x1a\x15\xba\xbb\x18\x11pretrained_window*[\n" +
+	"\tMlpOutput\x12\x1a\n" +
+	"\x16MLP_OUTPUT_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13MLP_OUTPUT_IDENTITY\x10\x01\x12\x19\n" +
+	"\x15MLP_OUTPUT_SIGMOID_16\x10\x02*\x90\x01\n" +
 	"\vDebertaTerm\x12\x1c\n" +
 	"\x18DEBERTA_TERM_UNSPECIFIED\x10\x00\x12$\n" +
 	" DEBERTA_TERM_CONTENT_TO_POSITION\x10\x01\x12$\n" +
@@ -3663,126 +3754,127 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 	return file_attnbias_v1_encodings_proto_rawDescData
 }
 
-var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
+var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
-	(Columns)(0),                // 0: attnbias.v1.Columns
-	(OddColumn)(0),              // 1: attnbias.v1.OddColumn
-	(BucketRule)(0),             // 2: attnbias.v1.BucketRule
-	(AlibiVariant)(0),           // 3: attnbias.v1.AlibiVariant
-	(Interpolation)(0),          // 4: attnbias.v1.Interpolation
-	(RotaryLayout)(0),           // 5: attnbias.v1.RotaryLayout
-	(RopeType)(0),               // 6: attnbias.v1.RopeType
-	(AnglePrecision)(0),         // 7: attnbias.v1.AnglePrecision
-	(BeyondReach)(0),            // 8: attnbias.v1.BeyondReach
-	(RelativeSign)(0),           // 9: attnbias.v1.RelativeSign
-	(KerpleKernel)(0),           // 10: attnbias.v1.KerpleKernel
-	(DebertaTerm)(0),            // 11: attnbias.v1.DebertaTerm
-	(DebertaEdge)(0),            // 12: attnbias.v1.DebertaEdge
-	(*TensorSpec)(nil),          // 13: attnbias.v1.TensorSpec
-	(*Sinusoidal)(nil),          // 14: attnbias.v1.Sinusoidal
-	(*Axis)(nil),                // 15: attnbias.v1.Axis
-	(*Ladder)(nil),              // 16: attnbias.v1.Ladder
-	(*Timescales)(nil),          // 17: attnbias.v1.Timescales
-	(*T5)(nil),                  // 18: attnbias.v1.T5
-	(*Alibi)(nil),               // 19: attnbias.v1.Alibi
-	(*LearnedAbsolute)(nil),     // 20: attnbias.v1.LearnedAbsolute
-	(*Rotary)(nil),              // 21: attnbias.v1.Rotary
-	(*Decay)(nil),               // 22: attnbias.v1.Decay
-	(*LearnedRelative)(nil),     // 23: attnbias.v1.LearnedRelative
-	(*Kerple)(nil),              // 24: attnbias.v1.Kerple
-	(*Sandwich)(nil),            // 25: attnbias.v1.Sandwich
-	(*Fire)(nil),                // 26: attnbias.v1.Fire
-	(*DynamicPositionBias)(nil), // 27: attnbias.v1.DynamicPositionBias
-	(*PositionMlpLayer)(nil),    // 28: attnbias.v1.PositionMlpLayer
-	(*Deberta)(nil),             // 29: attnbias.v1.Deberta
-	(*RelativeSinusoidal)(nil),  // 30: attnbias.v1.RelativeSinusoidal
-	(*GridRelative)(nil),        // 31: attnbias.v1.GridRelative
-	(*SwinV2)(nil),              // 32: attnbias.v1.SwinV2
-	(*Tupe)(nil),                // 33: attnbias.v1.Tupe
-	(*TableExtent)(nil),         // 34: attnbias.v1.TableExtent
-	(*PairExtent)(nil),          // 35: attnbias.v1.PairExtent
-	(*GridExtent)(nil),          // 36: attnbias.v1.GridExtent
-	(*Output)(nil),              // 37: attnbias.v1.Output
-	(*DoubleList)(nil),          // 38: attnbias.v1.DoubleList
-	(*TableRef)(nil),            // 39: attnbias.v1.TableRef
+	(Columns)(0),               // 0: attnbias.v1.Columns
+	(OddColumn)(0),             // 1: attnbias.v1.OddColumn
+	(BucketRule)(0),            // 2: attnbias.v1.BucketRule
+	(AlibiVariant)(0),          // 3: attnbias.v1.AlibiVariant
+	(Interpolation)(0),         // 4: attnbias.v1.Interpolation
+	(RotaryLayout)(0),          // 5: attnbias.v1.RotaryLayout
+	(RopeType)(0),              // 6: attnbias.v1.RopeType
+	(AnglePrecision)(0),        // 7: attnbias.v1.AnglePrecision
+	(BeyondReach)(0),           // 8: attnbias.v1.BeyondReach
+	(RelativeSign)(0),          // 9: attnbias.v1.RelativeSign
+	(KerpleKernel)(0),          // 10: attnbias.v1.KerpleKernel
+	(Activation)(0),            // 11: attnbias.v1.Activation
+	(Coordinates)(0),           // 12: attnbias.v1.Coordinates
+	(MlpOutput)(0),             // 13: attnbias.v1.MlpOutput
+	(DebertaTerm)(0),           // 14: attnbias.v1.DebertaTerm
+	(DebertaEdge)(0),           // 15: attnbias.v1.DebertaEdge
+	(*TensorSpec)(nil),         // 16: attnbias.v1.TensorSpec
+	(*Sinusoidal)(nil),         // 17: attnbias.v1.Sinusoidal
+	(*Axis)(nil),               // 18: attnbias.v1.Axis
+	(*Ladder)(nil),             // 19: attnbias.v1.Ladder
+	(*Timescales)(nil),         // 20: attnbias.v1.Timescales
+	(*T5)(nil),                 // 21: attnbias.v1.T5
+	(*Alibi)(nil),              // 22: attnbias.v1.Alibi
+	(*LearnedAbsolute)(nil),    // 23: attnbias.v1.LearnedAbsolute
+	(*Rotary)(nil),             // 24: attnbias.v1.Rotary
+	(*Decay)(nil),              // 25: attnbias.v1.Decay
+	(*LearnedRelative)(nil),    // 26: attnbias.v1.LearnedRelative
+	(*Kerple)(nil),             // 27: attnbias.v1.Kerple
+	(*Sandwich)(nil),           // 28: attnbias.v1.Sandwich
+	(*Fire)(nil),               // 29: attnbias.v1.Fire
+	(*MlpBias)(nil),            // 30: attnbias.v1.MlpBias
+	(*MlpLayer)(nil),           // 31: attnbias.v1.MlpLayer
+	(*Deberta)(nil),            // 32: attnbias.v1.Deberta
+	(*RelativeSinusoidal)(nil), // 33: attnbias.v1.RelativeSinusoidal
+	(*GridRelative)(nil),       // 34: attnbias.v1.GridRelative
+	(*Tupe)(nil),               // 35: attnbias.v1.Tupe
+	(*TableExtent)(nil),        // 36: attnbias.v1.TableExtent
+	(*PairExtent)(nil),         // 37: attnbias.v1.PairExtent
+	(*GridExtent)(nil),         // 38: attnbias.v1.GridExtent
+	(*Output)(nil),             // 39: attnbias.v1.Output
+	(*DoubleList)(nil),         // 40: attnbias.v1.DoubleList
+	(*TableRef)(nil),           // 41: attnbias.v1.TableRef
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	34, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	35, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	36, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
-	37, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
-	14, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
-	18, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
-	19, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
-	20, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
-	21, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
-	23, // 9: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
-	24, // 10: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
-	25, // 11: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
-	26, // 12: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
-	27, // 13: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
-	29, // 14: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
-	30, // 15: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
-	31, // 16: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
-	32, // 17: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
-	33, // 18: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
-	16, // 19: attnbias.v1.Sinusoidal.ladder:type_name -> attnbias.v1.Ladder
-	15, // 20: attnbias.v1.Sinusoidal.axes:type_name -> attnbias.v1.Axis
-	0,  // 21: attnbias.v1.Sinusoidal.columns:type_name -> attnbias.v1.Columns
-	1,  // 22: attnbias.v1.Sinusoidal.odd:type_name -> attnbias.v1.OddColumn
-	16, // 23: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
-	17, // 24: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
-	38, // 25: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
-	39, // 26: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
-	2,  // 27: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
-	3,  // 28: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	39, // 29: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
-	4,  // 30: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
-	5,  // 31: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
-	6,  // 32: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
-	15, // 33: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
-	7,  // 34: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	22, // 35: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
-	39, // 36: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
-	39, // 37: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
-	9,  // 38: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
-	8,  // 39: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	10, // 40: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	39, // 41: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	39, // 42: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	39, // 43: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	39, // 44: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
-	28, // 45: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
-	39, // 46: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
-	39, // 47: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
-	39, // 48: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	39, // 49: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	11, // 50: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	12, // 51: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
-	2,  // 52: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
-	16, // 53: attnbias.v1.RelativeSinusoidal.ladder:type_name -> attnbias.v1.Ladder
-	0,  // 54: attnbias.v1.RelativeSinusoidal.columns:type_name -> attnbias.v1.Columns
-	1,  // 55: attnbias.v1.RelativeSinusoidal.odd:type_name -> attnbias.v1.OddColumn
-	9,  // 56: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
-	39, // 57: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
-	9,  // 58: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
-	39, // 59: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
-	39, // 60: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
-	39, // 61: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
-	39, // 62: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	39, // 63: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	39, // 64: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	39, // 65: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	39, // 66: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	39, // 67: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	39, // 68: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	39, // 69: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	70, // [70:70] is the sub-list for method output_type
-	70, // [70:70] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	36, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	37, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	38, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
+	39, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	17, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
+	21, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
+	22, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
+	23, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
+	24, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
+	26, // 9: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
+	27, // 10: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
+	28, // 11: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
+	29, // 12: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
+	30, // 13: attnbias.v1.TensorSpec.mlp_bias:type_name -> attnbias.v1.MlpBias
+	32, // 14: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
+	33, // 15: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
+	34, // 16: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
+	35, // 17: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
+	19, // 18: attnbias.v1.Sinusoidal.ladder:type_name -> attnbias.v1.Ladder
+	18, // 19: attnbias.v1.Sinusoidal.axes:type_name -> attnbias.v1.Axis
+	0,  // 20: attnbias.v1.Sinusoidal.columns:type_name -> attnbias.v1.Columns
+	1,  // 21: attnbias.v1.Sinusoidal.odd:type_name -> attnbias.v1.OddColumn
+	19, // 22: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
+	20, // 23: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
+	40, // 24: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
+	41, // 25: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	2,  // 26: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
+	3,  // 27: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
+	41, // 28: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	4,  // 29: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
+	5,  // 30: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	6,  // 31: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
+	18, // 32: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
+	7,  // 33: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	25, // 34: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
+	41, // 35: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
+	41, // 36: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
+	9,  // 37: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
+	8,  // 38: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	10, // 39: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	41, // 40: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	41, // 41: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	41, // 42: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	41, // 43: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	31, // 44: attnbias.v1.MlpBias.layers:type_name -> attnbias.v1.MlpLayer
+	11, // 45: attnbias.v1.MlpBias.activation:type_name -> attnbias.v1.Activation
+	12, // 46: attnbias.v1.MlpBias.coordinates:type_name -> attnbias.v1.Coordinates
+	13, // 47: attnbias.v1.MlpBias.output:type_name -> attnbias.v1.MlpOutput
+	41, // 48: attnbias.v1.MlpLayer.weight:type_name -> attnbias.v1.TableRef
+	41, // 49: attnbias.v1.MlpLayer.bias:type_name -> attnbias.v1.TableRef
+	41, // 50: attnbias.v1.MlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	41, // 51: attnbias.v1.MlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	14, // 52: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	15, // 53: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	2,  // 54: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
+	19, // 55: attnbias.v1.RelativeSinusoidal.ladder:type_name -> attnbias.v1.Ladder
+	0,  // 56: attnbias.v1.RelativeSinusoidal.columns:type_name -> attnbias.v1.Columns
+	1,  // 57: attnbias.v1.RelativeSinusoidal.odd:type_name -> attnbias.v1.OddColumn
+	9,  // 58: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
+	41, // 59: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
+	9,  // 60: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
+	41, // 61: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	41, // 62: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	41, // 63: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	41, // 64: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	41, // 65: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	41, // 66: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	41, // 67: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	41, // 68: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	69, // [69:69] is the sub-list for method output_type
+	69, // [69:69] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }
@@ -3805,11 +3897,10 @@ func file_attnbias_v1_encodings_proto_init() {
 		(*TensorSpec_Kerple)(nil),
 		(*TensorSpec_Sandwich)(nil),
 		(*TensorSpec_Fire)(nil),
-		(*TensorSpec_DynamicPositionBias)(nil),
+		(*TensorSpec_MlpBias)(nil),
 		(*TensorSpec_Deberta)(nil),
 		(*TensorSpec_RelativeSinusoidal)(nil),
 		(*TensorSpec_GridRelative)(nil),
-		(*TensorSpec_SwinV2)(nil),
 		(*TensorSpec_Tupe)(nil),
 	}
 	file_attnbias_v1_encodings_proto_msgTypes[2].OneofWrappers = []any{}
@@ -3833,14 +3924,13 @@ func file_attnbias_v1_encodings_proto_init() {
 	file_attnbias_v1_encodings_proto_msgTypes[16].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[19].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
-			NumEnums:      13,
-			NumMessages:   21,
+			NumEnums:      16,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
