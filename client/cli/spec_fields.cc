@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/spec_fields.h"
 
+#include <array>
 #include <cctype>
+#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
@@ -195,6 +197,14 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field,
     return ShortName(*field.enum_type(),
                      reflection->GetEnum(message, &field)->name());
   }
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+    const double value =
+        index < 0 ? reflection->GetDouble(message, &field)
+                  : reflection->GetRepeatedDouble(message, &field, index);
+    std::array<char, 32> digits;
+    char* const end = digits.data() + digits.size();
+    return {digits.data(), std::to_chars(digits.data(), end, value).ptr};
+  }
   std::string text;
   google::protobuf::TextFormat::PrintFieldValueToString(message, &field, index,
                                                         &text);
@@ -376,6 +386,9 @@ absl::Status SetArgument(const NamedEncoding& encoding, const std::string& name,
         (!suffix.empty() && suffix != kLayoutSuffix && suffix[0] != '.')) {
       continue;
     }
+    const std::string path = FieldsOf(argument).front().name();
+    const bool is_whole = suffix.empty() && value != kEmpty;
+    if (is_whole && IsNested(*FieldAt(*message->GetDescriptor(), path))) break;
     for (const presets::Field& sets : FieldsOf(argument)) {
       const std::string field = absl::StrCat(sets.name(), suffix);
       const absl::Status status = SetField(field, value, message);
@@ -552,7 +565,9 @@ const FieldDescriptor* RivalOf(const FieldDescriptor& field,
 absl::Status SetField(absl::string_view name, absl::string_view value,
                       Message* message) {
   const Descriptor* type = message->GetDescriptor();
-  const std::string path = absl::StrCat(name, value == kEmpty ? "." : "");
+  const bool is_path = absl::EndsWith(name, ".");
+  const std::string path =
+      absl::StrCat(name, value == kEmpty && !is_path ? "." : "");
   if (const auto nested = ParseNested(*type, path)) {
     return SetNested(*nested, value, message);
   }

@@ -322,7 +322,7 @@ TEST_F(ToolTest, ListComesFromTheContract) {
         "double,...\n",
         "interleaved | sines_cosines | cosines_sines\n",
         "detr_sinusoidal\n",
-        "  height      required            double in [1e-06, 1e+12]\n",
+        "  height      required      double in [1e-06, 1000000000000]\n",
         "t5\n",
         "  bidirectional required               bool\n",
         "  table_layout  optional               buckets_heads | "
@@ -376,7 +376,7 @@ TEST_F(ToolTest, ListShowsWhatPresetsStandFor) {
   EXPECT_EQ(RunAlone({"list", "conformer", "--json"}), 0);
   const auto list = nlohmann::json::parse(out_.str())["encodings"];
   EXPECT_EQ(list[0]["name"], "conformer");
-  EXPECT_EQ(list[0]["preset_of"], "relative_sinusoidal layout=interleaved");
+  EXPECT_EQ(list[0]["preset_of"], "relative_sinusoidal columns=interleaved");
 }
 
 TEST_F(ToolTest, ListShowsTheEncodingsNamed) {

@@ -470,10 +470,10 @@ TEST_F(TinyBudget, WhatIsTooLargeToKeepIsComputedWhileItIsRead) {
 TEST_F(TinyBudget, ChunksCountAgainstTheBudget) {
   const PlanPtr plan = Plan(OverPositions(Sinusoidal(96), 0, 4000));
   const PayloadPtr payload = Get(plan);
-  const absl::StatusOr<Chunk> held = Read(*payload, 0, 600000);
+  const absl::StatusOr<Chunk> held = Read(*payload, 0, 400000);
   ASSERT_THAT(held, IsOk());
   EXPECT_THAT(
-      Read(*payload, 600000, 600000),
+      Read(*payload, 400000, 400000),
       StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
 }
 

@@ -301,7 +301,8 @@ TEST(Grids, RefuseTablesOfAnotherWindow) {
 }
 
 TEST(Grids, RefuseOtherNumbersOfSides) {
-  for (const char* window : {"num_heads: 3 window: 7", "num_heads: 3 window: [1, 2, 3]"}) {
+  for (const char* window :
+       {"num_heads: 3 window: 7", "num_heads: 3 window: [1, 2, 3]"}) {
     EXPECT_THAT(RefusalOf(Parse<v1::GridRelative>(window)),
                 IsInvalid("grid_relative.window: got "));
   }

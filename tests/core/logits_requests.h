@@ -66,7 +66,15 @@ inline void CopyTables(const google::protobuf::Message& message,
   message.GetReflection()->ListFields(message, &fields);
   for (const auto* field : fields) {
     if (field->message_type() == nullptr) continue;
-    CopyTables(message.GetReflection()->GetMessage(message, field), tables);
+    if (!field->is_repeated()) {
+      CopyTables(message.GetReflection()->GetMessage(message, field), tables);
+      continue;
+    }
+    for (int i = 0; i < message.GetReflection()->FieldSize(message, field);
+         ++i) {
+      CopyTables(message.GetReflection()->GetRepeatedMessage(message, field, i),
+                 tables);
+    }
   }
 }
 

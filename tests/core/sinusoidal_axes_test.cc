@@ -258,7 +258,8 @@ TEST(SinusoidalAxes, ReachTheirExtremes) {
 
 std::string ColumnsOf(const std::string& text) {
   std::string columns;
-  for (const AxisColumns& run : MakeWith(Parse<Spec>(text))->axis_columns) {
+  const auto encoding = MakeWith(Parse<Spec>(text));
+  for (const AxisColumns& run : encoding->axis_columns) {
     absl::StrAppend(&columns, " ", run.axis, ":", run.columns.begin, "-",
                     run.columns.end);
   }

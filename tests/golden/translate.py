@@ -102,7 +102,9 @@ def xpos(fields: Json) -> Json:
         for name, value in fields.items()
         if name not in ("scale_base", "gamma", "sequence_length")
     }
-    return renamed(others, {"dim": ("head_dim",)}, {"decay": decay})
+    if "dim" in others:
+        others["head_dim"] = others.pop("dim")
+    return others | {"decay": decay}
 
 
 def rotary(fields: Json) -> Json:

@@ -348,7 +348,7 @@ func (p Xpos) Encoding() *attnbiaspb.TensorSpec_Rotary {
 type SwinV2 struct {
 	// The hidden layer with its bias, and the output layer, which has none.
 	Layers []*attnbiaspb.MlpLayer
-	// Sides of the window in tokens: rows, then columns. Required.
+	// Sides of the window in tokens: rows, then columns.
 	Window []int32
 	// Sides of the window that the model was trained with; a side is 1 only where the window's is.
 	// Empty: window.
@@ -380,7 +380,7 @@ func (p SwinV2) Encoding() *attnbiaspb.TensorSpec_MlpBias {
 type RelPosMlp struct {
 	// The hidden layer and the output layer, each with its bias.
 	Layers []*attnbiaspb.MlpLayer
-	// Sides of the window in tokens: rows, then columns. Required.
+	// Sides of the window in tokens: rows, then columns.
 	Window []int32
 	// Heads of the bias.
 	NumHeads int32

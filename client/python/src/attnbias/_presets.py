@@ -460,7 +460,7 @@ def Xpos(  # noqa: N802
 def SwinV2(  # noqa: N802
     layers: Sequence[MlpLayer],
     *,
-    window: Sequence[int] | None = None,
+    window: Sequence[int],
     pretrained_window: Sequence[int] | None = None,
     num_heads: int | None = None,
     class_token: bool = False,
@@ -472,7 +472,7 @@ def SwinV2(  # noqa: N802
 
     Args:
         layers: The hidden layer with its bias, and the output layer, which has none. At most 64.
-        window: Sides of the window in tokens: rows, then columns. Required. Each in [1, 256].
+        window: Sides of the window in tokens: rows, then columns. Each in [1, 256].
         pretrained_window: Sides of the window that the model was trained with; a side is 1 only
             where the window's is. Empty: ``window``. Each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
@@ -495,7 +495,7 @@ def SwinV2(  # noqa: N802
 def RelPosMlp(  # noqa: N802
     layers: Sequence[MlpLayer],
     *,
-    window: Sequence[int] | None = None,
+    window: Sequence[int],
     num_heads: int | None = None,
     class_token: bool = False,
 ) -> MlpBias:
@@ -507,7 +507,7 @@ def RelPosMlp(  # noqa: N802
 
     Args:
         layers: The hidden layer and the output layer, each with its bias. At most 64.
-        window: Sides of the window in tokens: rows, then columns. Required. Each in [1, 256].
+        window: Sides of the window in tokens: rows, then columns. Each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
         class_token: Adds a class token as token 0, before the window, whose numbers are zero
             (timm's ``prefix_tokens`` of 1). Only with ``window``.
