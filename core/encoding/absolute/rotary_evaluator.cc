@@ -74,7 +74,7 @@ class RotaryEvaluator final : public Evaluator {
     std::vector<std::byte> piece(std::min(most, block.span.size()) *
                                  turning_bytes);
     std::vector<std::byte> all_pairs(pairs_ * SizeOf(type_));
-    // Of each source, the row that comes next.
+    // The next row of each source.
     std::vector<const std::byte*> rows(sources_.size());
     for (int64_t first = block.span.begin; first < block.span.end;) {
       const int64_t end = std::min(first + most, block.span.end);
