@@ -126,7 +126,7 @@ TEST_F(ToolTest, NobodyThereIsNotHealthy) {
 
 TEST_F(ToolTest, WaitingForAServerIsSaidOnce) {
   EXPECT_EQ(
-      RunAlone({"info", "--server", "127.0.0.1:1", "--connect-timeout", "1"}),
+      RunAlone({"info", "--server", "127.0.0.1:1", "--connect-timeout", "3"}),
       1);
   EXPECT_THAT(err_.str(),
               StartsWith("attnbias: nothing answers at 127.0.0.1:1: "));

@@ -564,8 +564,8 @@ run_step() {
   else
     printf 'FAILED  %4d s, the end of %s:\n' $((SECONDS - start)) "$log"
     tail -n 200 "$log"
-    # Go does not name what failed at its end, as the others do.
-    grep -C 20 -E '^ *--- FAIL|^WARNING: DATA RACE' "$log" || true
+    # Go, and programs that ctest runs, say in the middle of the log what failed.
+    grep -C 20 -E '^ *--- FAIL|: Failure$|runtime error: |Sanitizer: ' "$log" || true
   fi
 }
 
