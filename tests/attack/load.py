@@ -203,8 +203,8 @@ def slopes(n: int) -> bytes:
 
 
 def yarn(n: int) -> bytes:
-    fields = {"head_dim": 65536, "rope_theta": 10000.0 + n, "rope_type": "ROPE_TYPE_YARN"}
-    fields |= {"factor": 4.0, "original_max_position_embeddings": 4096}
+    extension = {"factor": 4.0, "original_max_position_embeddings": 4096}
+    fields = {"head_dim": 65536, "rope_theta": 10000.0 + n, "yarn": extension}
     return request(spec(rotary=fields, table={"positions": {"end": 1}}))
 
 

@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"rotary { head_dim: 10 layout: ROTARY_LAYOUT_COMPACT } table { "
              "positions { end: 4 } }",
              "cos F32 TABLE 4,5 | sin F32 TABLE 4,5"},
-        Case{"rotary { head_dim: 8 rope_type: ROPE_TYPE_PROPORTIONAL "
+        Case{"rotary { head_dim: 8 proportional {} "
              "partial_rotary_factor: 0.5 } table { positions { end: 4 } }",
              "cos F32 TABLE 4,8 | sin F32 TABLE 4,8"},
         Case{"rotary { head_dim: 4 decay {} } table { positions { end: 1 } }",

@@ -276,21 +276,8 @@ def conditions_of(field: Any) -> list[str]:
     sentences = [f"Only with `{rule.only_with}`."] if rule.only_with else []
     sentences += [f"Not with `{rule.not_with}`."] if rule.not_with else []
     needs_one = "; values `BIAS` require one of them" if rule.of_bias else ""
-    sentences += [f"Not with `{other.name}`{needs_one}." for other in rivals_of(field)]
-    for other in filter(lambda other: other.enum_type, field.containing_type.fields):
-        needed, taken = [], []
-        for word, value in words_of(other.enum_type).items():
-            if field.name in option("needs", value):
-                needed.append(f"`{word}`")
-            elif field.name in "|".join([*option("needs", value), *option("takes", value)]).split(
-                "|"
-            ):
-                taken.append(f"`{word}`")
-        if needed or taken:
-            required = f"; required with {', '.join(needed)}" if taken else "; required there"
-            sentences.append(
-                f"Only with `{other.name}` {', '.join(needed + taken)}{required if needed else ''}."
-            )
+    if rivals := [f"`{other.name}`" for other in rivals_of(field)]:
+        sentences.append(f"Not with {', '.join(rivals)}{needs_one}.")
     return sentences
 
 
@@ -915,10 +902,12 @@ def values_of(field: Any) -> str:
     return re.sub(", in", " in", ", ".join(filter(None, (kind, bounds_of(field)))), count=1)
 
 
-def field_row(field: Any, prefix: str = "") -> str:
+def field_row(field: Any, prefix: str = "", optional: str = "") -> str:
+    """Returns the row of a field, which may be that of an optional message."""
     default = default_of(field) or ("false" if attribute(field).endswith("False") else "")
     default = giver_of(field) or (f"`{default}`" if default else "")
-    default = "required" if is_required(field) else default
+    required = f"required with `{optional}`" if optional else "required"
+    default = required if is_required(field) else default
     meaning = " ".join([comment_of(field.containing_type, field), *conditions_of(field)])
     cells = (f"`{prefix}{field.name}`", values_of(field), default, meaning)
     return f"| {' | '.join(map(cell, cells))} |"
@@ -929,14 +918,14 @@ def field_table(name: str, message: Any) -> str:
     return "\n".join([*rows, *field_rows(message)])
 
 
-def field_rows(message: Any, prefix: str = "") -> list[str]:
+def field_rows(message: Any, prefix: str = "", optional: str = "") -> list[str]:
     rows = []
     for field in message.fields:
+        rows.append(field_row(field, prefix, optional))
         if is_nested(field):
             name = f"{prefix}{field.name}.{'N.' * field.is_repeated}"
-            rows += [field_row(field, prefix), *field_rows(field.message_type, name)]
-        else:
-            rows.append(field_row(field, prefix))
+            own = "" if is_required(field) else f"{prefix}{field.name}"
+            rows += field_rows(field.message_type, name, own)
     return rows
 
 

@@ -383,23 +383,17 @@ class Request {
 
   // The columns of a rotary table; of other tables, all of them.
   int64_t Rotated(int64_t columns) const {
-    if (const auto* factor = type_.FindFieldByName("partial_rotary_factor")) {
-      if (Value("rope_type") != v1::ROPE_TYPE_PROPORTIONAL &&
-          reflection().HasField(encoding_, factor)) {
-        const double part = static_cast<double>(columns) *
-                            reflection().GetDouble(encoding_, factor);
-        if (part >= 0 && part < static_cast<double>(columns)) {
-          columns = static_cast<int64_t>(part);
-        }
+    if (!spec_.has_rotary()) return columns;
+    const v1::Rotary& rotary = spec_.rotary();
+    if (rotary.has_partial_rotary_factor() && !rotary.has_proportional()) {
+      const double part =
+          static_cast<double>(columns) * rotary.partial_rotary_factor();
+      if (part >= 0 && part < static_cast<double>(columns)) {
+        columns = static_cast<int64_t>(part);
       }
-      columns -= columns % 2;
     }
-    const auto* layout = type_.FindFieldByName("layout");
-    const bool is_compact =
-        layout != nullptr &&
-        layout->enum_type() == v1::RotaryLayout_descriptor() &&
-        Value("layout") == v1::ROTARY_LAYOUT_COMPACT;
-    return is_compact ? columns / 2 : columns;
+    columns -= columns % 2;
+    return rotary.layout() == v1::ROTARY_LAYOUT_COMPACT ? columns / 2 : columns;
   }
 
   // The first axis of an answer that has heads.
@@ -496,10 +490,6 @@ class Request {
   int64_t Number(const std::string& name) const {
     const FieldDescriptor* field = type_.FindFieldByName(name);
     return field == nullptr ? 0 : reflection().GetInt32(encoding_, field);
-  }
-
-  int Value(const std::string& name) const {
-    return reflection().GetEnumValue(encoding_, type_.FindFieldByName(name));
   }
 
   const Reflection& reflection() const { return *encoding_.GetReflection(); }

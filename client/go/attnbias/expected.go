@@ -464,23 +464,18 @@ func (r *request) columns() []int64 {
 
 // rotated is the columns of a rotary table; of other tables all of them.
 func (r *request) rotated(columns int64) int64 {
-	if part := r.fields.ByName("partial_rotary_factor"); part != nil {
-		isWhole := r.enum("rope_type") == pb.RopeType_ROPE_TYPE_PROPORTIONAL.Number()
-		if !isWhole && r.encoding.Has(part) {
-			columns = int64(float64(columns) * r.encoding.Get(part).Float())
-		}
-		columns -= columns % 2
+	rotary := r.spec.GetRotary()
+	if rotary == nil {
+		return columns
 	}
-	layout := r.fields.ByName("layout")
-	if layout != nil && layout.Enum() == pb.RotaryLayout(0).Descriptor() &&
-		r.enum("layout") == pb.RotaryLayout_ROTARY_LAYOUT_COMPACT.Number() {
+	if rotary.PartialRotaryFactor != nil && rotary.GetProportional() == nil {
+		columns = int64(float64(columns) * rotary.GetPartialRotaryFactor())
+	}
+	columns -= columns % 2
+	if rotary.GetLayout() == pb.RotaryLayout_ROTARY_LAYOUT_COMPACT {
 		columns /= 2
 	}
 	return columns
-}
-
-func (r *request) enum(name protoreflect.Name) protoreflect.EnumNumber {
-	return r.encoding.Get(r.fields.ByName(name)).Enum()
 }
 
 // headWindow is nil for all heads.

@@ -351,7 +351,7 @@ type SwinV2 struct {
 	// Sides of the window in tokens: rows, then columns.
 	Window []int32
 	// Sides of the window that the model was trained with; a side is 1 only where the window's is.
-	// Empty: window.
+	// Only with coordinates LOG2_NORMALIZED. Empty: window.
 	PretrainedWindow []int32
 	// Heads of the bias.
 	NumHeads int32

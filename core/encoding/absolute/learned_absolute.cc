@@ -16,6 +16,7 @@
 #include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
@@ -179,6 +180,17 @@ absl::Status CheckTableAndPadding(const v1::LearnedAbsolute& spec,
   ATTNBIAS_RETURN_IF_ERROR(
       CheckShape("learned_absolute.table", table,
                  {{shape.front(), "positions"}, {shape.back(), "columns"}}));
+  const bool is_stretched = spec.interpolation() != v1::INTERPOLATION_NONE;
+  if (is_stretched != spec.has_interpolated_length()) {
+    return Invalid("learned_absolute.interpolated_length: ",
+                   is_stretched ? "not set, want it" : "got one, want none",
+                   " with interpolation ", ShortName(spec.interpolation()));
+  }
+  if (is_stretched && spec.has_padding_idx()) {
+    return Invalid("learned_absolute.padding_idx: got ", spec.padding_idx(),
+                   ", want none with interpolation ",
+                   ShortName(spec.interpolation()));
+  }
   const int64_t row = spec.padding_idx();  // 0 if unset
   if (row >= 0 && row < table.rows()) return absl::OkStatus();
   return Invalid("learned_absolute.padding_idx: got ", row,

@@ -37,13 +37,12 @@ constexpr int kDecayGuardBits = 16;
 
 // What a position further from the center multiplies by, to within 4 x 2^-p:
 // ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base).
-Real DecayOf(const v1::Rotary& spec, int64_t pair, int64_t steps,
+Real DecayOf(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
              int precision) {
-  const v1::Decay& decay = spec.decay();
   Real value(precision + kDecayGuardBits);
   Real other(precision + kDecayGuardBits);
   mpfr_set_si(value.get(), pair, MPFR_RNDN);
-  mpfr_div_si(value.get(), value.get(), RotaryPairs(spec), MPFR_RNDN);
+  mpfr_div_si(value.get(), value.get(), pairs, MPFR_RNDN);
   mpfr_add_d(value.get(), value.get(), decay.gamma(), MPFR_RNDN);
   mpfr_set_d(other.get(), decay.gamma(), MPFR_RNDN);
   mpfr_add_ui(other.get(), other.get(), 1, MPFR_RNDN);
@@ -67,19 +66,19 @@ int64_t ReachOf(const v1::Decay& decay) {
 class Powers {
  public:
   // Of one; what making it takes on the way is not among them.
-  static int64_t BytesOf(const v1::Rotary& spec) {
-    return RotaryPairs(spec) * CountOf(spec) * int64_t{sizeof(DoubleDouble)};
+  static int64_t BytesOf(const v1::Decay& decay, int64_t pairs) {
+    return pairs * CountOf(decay) * int64_t{sizeof(DoubleDouble)};
   }
 
-  Powers(const v1::Rotary& spec, int64_t step) : pairs_(RotaryPairs(spec)) {
+  Powers(const v1::Decay& decay, int64_t pairs, int64_t step) : pairs_(pairs) {
     std::vector<Real> powers;
     powers.reserve(pairs_);
-    values_.reserve(pairs_ * CountOf(spec));
+    values_.reserve(pairs_ * CountOf(decay));
     for (int64_t pair = 0; pair < pairs_; ++pair) {
       if (!MakingScope::Continues()) return;
-      powers.push_back(DecayOf(spec, pair, step, kSinusoidPrecision));
+      powers.push_back(DecayOf(decay, pairs, pair, step, kSinusoidPrecision));
     }
-    for (int64_t reach = ReachOf(spec.decay()); reach > 0; reach /= 2) {
+    for (int64_t reach = ReachOf(decay); reach > 0; reach /= 2) {
       for (Real& power : powers) {
         if (!MakingScope::Continues()) return;
         values_.push_back(ToDoubleDouble(power));
@@ -99,8 +98,8 @@ class Powers {
   }
 
  private:
-  static int64_t CountOf(const v1::Rotary& spec) {
-    return std::bit_width(static_cast<uint64_t>(ReachOf(spec.decay())));
+  static int64_t CountOf(const v1::Decay& decay) {
+    return std::bit_width(static_cast<uint64_t>(ReachOf(decay)));
   }
 
   const int64_t pairs_;
@@ -111,13 +110,14 @@ class DecayEvaluator final : public Evaluator {
  public:
   DecayEvaluator(const v1::Rotary& spec, const NumberFormat& format,
                  EvaluatorPtr rotary)
-      : spec_(spec),
+      : decay_(spec.decay()),
+        layout_(spec.layout()),
         format_(format),
         pairs_(RotaryPairs(spec)),
         rotary_(std::move(rotary)),
         rounding_(format.scale, format.type),
-        after_(spec, 1),
-        before_(spec, -1) {}
+        after_(decay_, pairs_, 1),
+        before_(decay_, pairs_, -1) {}
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
@@ -135,7 +135,7 @@ class DecayEvaluator final : public Evaluator {
     std::vector<DoubleDouble> decays(pairs_);
     std::vector<std::byte> row(pairs_ * SizeOf(format_.type));
     for (int64_t at = span.begin; at < span.end; ++at) {
-      const int64_t steps = at - spec_.decay().center();
+      const int64_t steps = at - decay_.center();
       const bool fresh = (at - span.begin) % kChainRows == 0;
       for (int64_t pair = 0; pair < pairs_; ++pair) {
         decays[pair] =
@@ -147,8 +147,8 @@ class DecayEvaluator final : public Evaluator {
           Resolve(pair, steps, element);
         }
       }
-      WriteRotaryRow(spec_.layout(), format_.type, row.data(), pairs_, out);
-      out += pairs_ * CopiesIn(spec_.layout()) * SizeOf(format_.type);
+      WriteRotaryRow(layout_, format_.type, row.data(), pairs_, out);
+      out += pairs_ * CopiesIn(layout_) * SizeOf(format_.type);
     }
   }
 
@@ -156,14 +156,16 @@ class DecayEvaluator final : public Evaluator {
     const RealCacheScope cache_scope;
     RoundByRefining(
         [&](Real& value, Real& bound) {
-          const Real decay = DecayOf(spec_, pair, steps, value.precision());
+          const Real decay =
+              DecayOf(decay_, pairs_, pair, steps, value.precision());
           mpfr_mul_d(value.get(), decay.get(), format_.scale, MPFR_RNDN);
           SetRoundingBound(value, 3, bound);
         },
         format_.type, out);
   }
 
-  const v1::Rotary spec_;
+  const v1::Decay decay_;
+  const v1::RotaryLayout layout_;
   const NumberFormat format_;
   const int64_t pairs_;
   const EvaluatorPtr rotary_;
@@ -185,7 +187,8 @@ int64_t DecayBytes(const v1::Rotary& spec) {
   // their rounded numbers.
   const int64_t pair = Real::BytesOf(kSinusoidPrecision + kDecayGuardBits) +
                        int64_t{sizeof(DoubleDouble) + sizeof(double)};
-  return 2 * Powers::BytesOf(spec) + RotaryPairs(spec) * pair;
+  const int64_t pairs = RotaryPairs(spec);
+  return 2 * Powers::BytesOf(spec.decay(), pairs) + pairs * pair;
 }
 
 EvaluatorPtr PrepareDecay(const v1::Rotary& spec, const NumberFormat& format,

@@ -25,6 +25,7 @@
 #include "core/numerics/elementary.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
+#include "core/request/rules.h"
 #include "core/tensor/element.h"
 
 namespace attnbias {
@@ -208,7 +209,10 @@ absl::Status CheckWindows(const v1::MlpBias& spec) {
                    " numbers, want 2, rows and columns, or none");
   }
   if (spec.coordinates() != v1::COORDINATES_LOG2_NORMALIZED) {
-    return absl::OkStatus();
+    if (spec.pretrained_window().empty()) return absl::OkStatus();
+    return Invalid(
+        "mlp_bias.pretrained_window: got ", spec.pretrained_window_size(),
+        " numbers, want none with coordinates ", ShortName(spec.coordinates()));
   }
   if (spec.window().empty()) {
     return Invalid(

@@ -26,25 +26,6 @@ constexpr double kLeastOffset = 1e-30;
 constexpr double kLeastRung = 1e-30;
 constexpr double kMostRung = 1e6;
 
-// Sets `factor` to scale / (length + eps), by two roundings.
-void SetStretch(const AxisStretch& stretch, Real& factor) {
-  mpfr_set_d(factor.get(), stretch.length, MPFR_RNDN);
-  mpfr_add_d(factor.get(), factor.get(), stretch.eps, MPFR_RNDN);
-  mpfr_d_div(factor.get(), stretch.scale, factor.get(), MPFR_RNDN);
-}
-
-// Sets `power` to ratio^(-steps numerator / denominator). With 2^-p for its
-// precision, the exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those
-// of ratio and power 2^-p each.
-void SetPower(const SinusoidLadder& ladder, int64_t steps, Real& power) {
-  Real exponent(power.precision());
-  mpfr_set_si(exponent.get(), -steps * ladder.numerator, MPFR_RNDN);
-  mpfr_div_si(exponent.get(), exponent.get(), ladder.denominator, MPFR_RNDN);
-  mpfr_set_d(power.get(), ladder.ratio_over, MPFR_RNDN);
-  mpfr_div_d(power.get(), power.get(), ladder.ratio_under, MPFR_RNDN);
-  mpfr_pow(power.get(), power.get(), exponent.get(), MPFR_RNDN);
-}
-
 // Sets `frequency` to the ladder's frequency k, within 60 x 2^-p of it.
 void SetFrequency(const SinusoidLadder& ladder, int64_t k, Real& frequency) {
   if (ladder.given != nullptr) {
@@ -210,6 +191,21 @@ void PlaceColumns(const v1::Sinusoidal& spec, std::vector<SinusoidAxis>& axes) {
 
 }  // namespace
 
+void SetStretch(const AxisStretch& stretch, Real& factor) {
+  mpfr_set_d(factor.get(), stretch.length, MPFR_RNDN);
+  mpfr_add_d(factor.get(), factor.get(), stretch.eps, MPFR_RNDN);
+  mpfr_d_div(factor.get(), stretch.scale, factor.get(), MPFR_RNDN);
+}
+
+void SetPower(const SinusoidLadder& ladder, int64_t steps, Real& power) {
+  Real exponent(power.precision());
+  mpfr_set_si(exponent.get(), -steps * ladder.numerator, MPFR_RNDN);
+  mpfr_div_si(exponent.get(), exponent.get(), ladder.denominator, MPFR_RNDN);
+  mpfr_set_d(power.get(), ladder.ratio_over, MPFR_RNDN);
+  mpfr_div_d(power.get(), power.get(), ladder.ratio_under, MPFR_RNDN);
+  mpfr_pow(power.get(), power.get(), exponent.get(), MPFR_RNDN);
+}
+
 SinusoidColumns::SinusoidColumns(int64_t dim, v1::Columns order,
                                  v1::OddColumn odd)
     : width(dim),
@@ -257,6 +253,11 @@ SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order) {
 
 absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
                                                  const v1::Sinusoidal& spec) {
+  if (spec.across_axes() && spec.columns() == v1::COLUMNS_INTERLEAVED) {
+    return Invalid(encoding,
+                   ".across_axes: got true, want columns SINES_COSINES or "
+                   "COSINES_SINES, not INTERLEAVED");
+  }
   ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<int64_t> dims,
                             DimsOf(encoding, spec));
   const auto has_own = [&](int64_t axis) {

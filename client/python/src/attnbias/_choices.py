@@ -17,9 +17,6 @@ BucketRule: TypeAlias = Literal["exact", "float32_log"]
 AlibiVariant: TypeAlias = Literal["symmetric", "causal", "key_from_start", "key_from_end"]
 Interpolation: TypeAlias = Literal["none", "linear", "linear_align_corners"]
 RotaryLayout: TypeAlias = Literal["half", "interleaved", "compact"]
-RopeType: TypeAlias = Literal[
-    "default", "linear", "dynamic", "ntk", "yarn", "longrope", "llama3", "proportional"
-]
 AnglePrecision: TypeAlias = Literal["exact", "float32"]
 BeyondReach: TypeAlias = Literal["clip", "refuse"]
 RelativeSign: TypeAlias = Literal["key_minus_query", "query_minus_key"]

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         MlpOutput,
         OddColumn,
         RelativeSign,
-        RopeType,
         RotaryLayout,
         TableLayout,
     )
@@ -45,14 +44,20 @@ __all__ = [
     "Deberta",
     "Decay",
     "DecomposedRelativePositions",
+    "Dynamic",
     "Fire",
     "GridRelative",
     "Kerple",
     "Ladder",
     "LearnedAbsolute",
     "LearnedRelative",
+    "Linear",
+    "Llama3",
+    "Longrope",
     "MlpBias",
     "MlpLayer",
+    "Ntk",
+    "Proportional",
     "RelativeSinusoidal",
     "Rotary",
     "Sandwich",
@@ -62,6 +67,7 @@ __all__ = [
     "SinusoidalDistances",
     "Timescales",
     "Tupe",
+    "Yarn",
 ]
 
 
@@ -89,12 +95,11 @@ class Ladder(Fields):
 
     Attributes:
         base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
-            counts as half a pair. In [1, 1e18]. Default: 10000. Not with ``timescales``. Not with
+            counts as half a pair. In [1, 1e18]. Default: 10000. Not with ``timescales``,
             ``frequencies``.
-        timescales: Both ends of a geometric progression. Not with ``base``. Not with
-            ``frequencies``.
+        timescales: Both ends of a geometric progression. Not with ``base``, ``frequencies``.
         frequencies: The n frequencies themselves: 0, or from 1e-30 to 1e6 with either sign. Not
-            with ``base``. Not with ``timescales``.
+            with ``base``, ``timescales``.
     """
 
     _: KW_ONLY
@@ -152,8 +157,7 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
               tensor2tensor, RT-DETR, MAE).
             - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
         across_axes: Takes all axes together: the sines of all axes, then the cosines of all, or the
-            other way round (timm). Only with ``axes``. Only with ``columns`` "sines_cosines",
-            "cosines_sines".
+            other way round (timm). Not with ``columns`` "interleaved". Only with ``axes``.
         odd: Last column of an axis with an odd number of them.
             - "sine" (default): The sine of one more frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
@@ -292,8 +296,8 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
         table: Learned vectors. Shape ``[num_positions, dim]``.
         offset: Added to every position: 2 for OPT and BART, ``padding_idx + 1`` for fairseq and
             RoBERTa. In [-2^40, 2^40]. Default: 0.
-        padding_idx: Row of the table that answers with zeros. Unset: none. Only with
-            ``interpolation`` "none".
+        padding_idx: Row of the table that answers with zeros; not with an interpolation. Unset:
+            none.
         interpolation: Stretching of the table to ``interpolated_length`` rows.
             - "none" (default): No resampling.
             - "linear": Linear between pixel centres: of m rows, row r reads the n original ones at
@@ -301,8 +305,7 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
               ``align_corners=False``).
             - "linear_align_corners": Linear between first and last row: row r reads at ``r (n - 1)
               / (m - 1)``, or at 0 if m is 1 (``align_corners=True``).
-        interpolated_length: Rows after interpolation. In [1, 2^20]. Only with ``interpolation``
-            "linear", "linear_align_corners"; required there.
+        interpolated_length: Rows after interpolation; required there. In [1, 2^20].
     """
 
     field: ClassVar[str] = "learned_absolute"
@@ -313,6 +316,155 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
     padding_idx: int | None = None
     interpolation: Interpolation | None = None
     interpolated_length: int | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Linear(Fields):
+    """Position interpolation (Chen et al. 2023).
+
+    Every frequency is ``inv_m / factor``.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+    """
+
+    factor: float
+    _: KW_ONLY
+
+
+@dataclass(frozen=True, repr=False)
+class Dynamic(Fields):
+    """Dynamic NTK: ``rope_theta`` grows with the length.
+
+    It is multiplied by ``(factor L/M - (factor - 1))^(dim / (dim - 2))``, where L is
+    ``sequence_length``, but at least M, ``max_position_embeddings``.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+        max_position_embeddings: Length that the model was trained for. In [1, 2^40].
+        sequence_length: Length that the table is for; a window of positions does not change it. In
+            [1, 2^40].
+    """
+
+    factor: float
+    _: KW_ONLY
+    max_position_embeddings: int
+    sequence_length: int
+
+
+@dataclass(frozen=True, repr=False)
+class Ntk(Fields):
+    """Static NTK.
+
+    ``rope_theta`` is multiplied by ``factor^(dim / (dim - 2))``.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+    """
+
+    factor: float
+    _: KW_ONLY
+
+
+@dataclass(frozen=True, repr=False)
+class Yarn(Fields):
+    """YaRN (Peng et al. 2023).
+
+    Pairs of high frequency are kept, those of low frequency have ``inv_m / factor``, those between
+    the two are blended. The attention factor is ``0.1 mscale ln(factor) + 1`` over the same of
+    ``mscale_all_dim``, or without them ``0.1 ln(factor) + 1``.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+        original_max_position_embeddings: Length before extension. In [1, 2^40].
+        beta_fast: Rotations from which a pair is kept; not less than ``beta_slow``. In [1e-6, 1e6].
+            Default: 32.
+        beta_slow: Rotations up to which a pair is stretched. In [1e-6, 1e6]. Default: 1.
+        mscale: Temperature; its ratio to that of ``mscale_all_dim`` is the attention factor. In
+            [1e-6, 1e6].
+        mscale_all_dim: The other temperature; both or neither. In [1e-6, 1e6].
+        attention_factor: Replaces the computed attention factor. In [1e-6, 1e6]. Not with
+            ``mscale``.
+        truncate: Rounds the correction range outwards to whole pairs. Default: True.
+    """
+
+    factor: float
+    _: KW_ONLY
+    original_max_position_embeddings: int
+    beta_fast: float | None = None
+    beta_slow: float | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    attention_factor: float | None = None
+    truncate: bool | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Longrope(Fields):
+    """LongRoPE (Ding et al. 2024; Phi-3).
+
+    Every frequency has a divisor of its own. The attention factor is ``sqrt(1 + ln(factor) /
+    ln(original_max_position_embeddings))``, where exactly one of ``factor``,
+    ``max_position_embeddings`` and ``attention_factor`` is given.
+
+    Attributes:
+        short_factor: Divisors of the n frequencies up to the original length. Each in [1e-6, 1e6].
+        long_factor: Divisors of the n frequencies beyond the original length. Each in [1e-6, 1e6].
+        original_max_position_embeddings: Length before extension. In [2, 2^40].
+        sequence_length: Length that the table is for. It selects the divisors; a window of
+            positions does not. In [1, 2^40].
+        factor: Stretch. In [1, 1e6]. Not with ``max_position_embeddings``, ``attention_factor``.
+        max_position_embeddings: Length after extension: its ratio to the original length is the
+            stretch. In [1, 2^40]. Not with ``factor``, ``attention_factor``.
+        attention_factor: The attention factor itself. In [1e-6, 1e6]. Not with ``factor``,
+            ``max_position_embeddings``.
+    """
+
+    short_factor: Sequence[float]
+    _: KW_ONLY
+    long_factor: Sequence[float]
+    original_max_position_embeddings: int
+    sequence_length: int
+    factor: float | None = None
+    max_position_embeddings: int | None = None
+    attention_factor: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Llama3(Fields):
+    """Llama 3.1.
+
+    With ``x = original_max_position_embeddings / wavelength``, frequencies with x above
+    ``high_freq_factor`` are kept, those with x below ``low_freq_factor`` are ``inv_m / factor``,
+    those between the two are blended.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+        original_max_position_embeddings: Length before extension. In [1, 2^40].
+        low_freq_factor: Rotations over that length below which a pair is stretched. In [1e-6, 1e6].
+        high_freq_factor: Rotations above which a pair is kept. Larger than ``low_freq_factor``. In
+            [1e-6, 1e6].
+    """
+
+    factor: float
+    _: KW_ONLY
+    original_max_position_embeddings: int
+    low_freq_factor: float
+    high_freq_factor: float
+
+
+@dataclass(frozen=True, repr=False)
+class Proportional(Fields):
+    """Frequencies of a whole head of which a part rotates (Gemma).
+
+    They are spaced by ``head_dim`` and zero beyond the rotating part: n is ``head_dim / 2``.
+
+    Attributes:
+        factor: Divisor of the frequencies. In [1, 1e6]. Default: 1.
+    """
+
+    _: KW_ONLY
+    factor: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -352,8 +504,8 @@ class Rotary(Encoding[Compact]):
     With ``axes``, p is the x of the pair's axis: its own position, shifted and scaled.
 
     The header's ``derived`` holds ``inverse_frequencies``, in radians per position,
-    ``attention_factor`` and, if it is used, ``rope_theta``. Fields that the ``rope_type`` does not
-    use are refused. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma, Phi-3 and torchscale.
+    ``attention_factor`` and, if it is used, ``rope_theta``. Found in Llama, GPT-NeoX, GPT-J, Qwen,
+    Gemma, Phi-3 and torchscale.
 
     RotaryTables of ``cos``, ``sin``, each ``[positions, columns]``; ask with ``positions`` or
     ``position_ids``. XposTables with ``decay``.
@@ -368,54 +520,24 @@ class Rotary(Encoding[Compact]):
             - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama; transformers' cat).
             - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
             - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
-        rope_type: Rescaling of frequencies.
-            - "default" (default): No rescaling.
-            - "linear": Position interpolation (Chen et al. 2023): ``inv_m / factor``.
-            - "dynamic": Dynamic NTK: ``rope_theta`` grows with ``sequence_length`` beyond
-              ``max_position_embeddings``.
-            - "ntk": Static NTK: ``rope_theta * factor^(dim / (dim - 2))``.
-            - "yarn": YaRN (Peng et al. 2023).
-            - "longrope": LongRoPE (Ding et al. 2024; Phi-3).
-            - "llama3": Llama 3.1.
-            - "proportional": Frequencies spaced by ``head_dim``, zero beyond the rotating part
-              (Gemma): columns are those of the whole head.
-        factor: Stretch. With "longrope", if it is not given, ``max_position_embeddings /
-            original_max_position_embeddings``. In [1, 1e6]. Only with ``rope_type`` "linear",
-            "dynamic", "ntk", "yarn", "llama3", "longrope", "proportional"; required with "linear",
-            "dynamic", "ntk", "yarn", "llama3".
-        max_position_embeddings: With "dynamic", the length that the model was trained for. With
-            "longrope", the length after extension. In [1, 2^40]. Only with ``rope_type`` "dynamic",
-            "longrope"; required with "dynamic".
-        original_max_position_embeddings: Length before extension. In [1, 2^40]. Only with
-            ``rope_type`` "yarn", "longrope", "llama3"; required there.
-        sequence_length: Length that the table is for. It selects the base or the factors; a window
-            of positions does not. In [1, 2^40]. Only with ``rope_type`` "dynamic", "longrope";
-            required there.
-        beta_fast: Rotations from which a pair is kept; not less than ``beta_slow``. In [1e-6, 1e6].
-            Default: 32. Only with ``rope_type`` "yarn".
-        beta_slow: Rotations up to which a pair is stretched. In [1e-6, 1e6]. Default: 1. Only with
-            ``rope_type`` "yarn".
-        mscale: Temperature; its ratio to that of ``mscale_all_dim`` is the attention factor. In
-            [1e-6, 1e6]. Only with ``rope_type`` "yarn".
-        mscale_all_dim: The other temperature; both or neither. In [1e-6, 1e6]. Only with
-            ``rope_type`` "yarn".
-        truncate: Rounds the correction range outwards to whole pairs. Default: True. Only with
-            ``rope_type`` "yarn".
-        attention_factor: Replaces the computed attention factor. In [1e-6, 1e6]. Only with
-            ``rope_type`` "yarn", "longrope".
-        short_factor: Divisors of the n frequencies up to the original length. Each in [1e-6, 1e6].
-            Only with ``rope_type`` "longrope"; required there.
-        long_factor: Divisors of the n frequencies beyond the original length. Each in [1e-6, 1e6].
-            Only with ``rope_type`` "longrope"; required there.
-        low_freq_factor: Wavelengths above original length / ``low_freq_factor`` are stretched. In
-            [1e-6, 1e6]. Only with ``rope_type`` "llama3"; required there.
-        high_freq_factor: Wavelengths below original length / ``high_freq_factor`` are kept; those
-            between the two are blended. Larger than ``low_freq_factor``. In [1e-6, 1e6]. Only with
-            ``rope_type`` "llama3"; required there.
+        linear: Position interpolation. Not with ``dynamic``, ``ntk``, ``yarn``, ``longrope``,
+            ``llama3``, ``proportional``.
+        dynamic: Dynamic NTK. Not with ``linear``, ``ntk``, ``yarn``, ``longrope``, ``llama3``,
+            ``proportional``.
+        ntk: Static NTK. Not with ``linear``, ``dynamic``, ``yarn``, ``longrope``, ``llama3``,
+            ``proportional``.
+        yarn: YaRN. Not with ``linear``, ``dynamic``, ``ntk``, ``longrope``, ``llama3``,
+            ``proportional``.
+        longrope: LongRoPE. Not with ``linear``, ``dynamic``, ``ntk``, ``yarn``, ``llama3``,
+            ``proportional``.
+        llama3: Llama 3.1. Not with ``linear``, ``dynamic``, ``ntk``, ``yarn``, ``longrope``,
+            ``proportional``.
+        proportional: Frequencies of a whole head of which a part rotates. Not with ``linear``,
+            ``dynamic``, ``ntk``, ``yarn``, ``longrope``, ``llama3``.
         axes: Axes of position, in the order of ``position_ids``; each has a pair at least. Unset:
             one. Pairs of an axis with a ladder have that ladder, from its first frequency on; all
-            others have theirs of the one progression over n pairs. A ladder goes with ``rope_type``
-            "default", without ``inverse_frequencies``. At most 4.
+            others have theirs of the one progression over n pairs. A ladder goes without
+            ``inverse_frequencies`` and without a length extension. At most 4.
         pair_axis: Axis of each of the n pairs, counted from 0. Unset: each axis has as many pairs,
             one axis after the other. Each in [0, 3]. Only with ``axes``.
         angle: Precision of the angle ``p inv_m``.
@@ -423,8 +545,8 @@ class Rotary(Encoding[Compact]):
             - "float32": The float32 product of position and float32 frequency: within 1 ulp of
               torch with transformers' own ``inverse_frequencies``.
         inverse_frequencies: A peer's own n frequencies in place of the computed ones, each 0 or in
-            [1e-30, 1e6]. An attention factor is then the request's scale. Only with ``rope_type``
-            "default".
+            [1e-30, 1e6], without a length extension. An attention factor is then the request's
+            scale.
         decay: Adds xPos's decay: a third table, ``scale``, which no attention factor multiplies.
             Not with ``axes``.
     """
@@ -436,21 +558,13 @@ class Rotary(Encoding[Compact]):
     rope_theta: float | None = None
     partial_rotary_factor: float | None = None
     layout: RotaryLayout | None = None
-    rope_type: RopeType | None = None
-    factor: float | None = None
-    max_position_embeddings: int | None = None
-    original_max_position_embeddings: int | None = None
-    sequence_length: int | None = None
-    beta_fast: float | None = None
-    beta_slow: float | None = None
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
-    truncate: bool | None = None
-    attention_factor: float | None = None
-    short_factor: Sequence[float] | None = None
-    long_factor: Sequence[float] | None = None
-    low_freq_factor: float | None = None
-    high_freq_factor: float | None = None
+    linear: Linear | None = None
+    dynamic: Dynamic | None = None
+    ntk: Ntk | None = None
+    yarn: Yarn | None = None
+    longrope: Longrope | None = None
+    llama3: Llama3 | None = None
+    proportional: Proportional | None = None
     axes: Sequence[Axis] | None = None
     pair_axis: Sequence[int] | None = None
     angle: AnglePrecision | None = None
@@ -467,21 +581,13 @@ class Rotary(Encoding[Compact]):
             rope_theta: float | None = None,
             partial_rotary_factor: float | None = None,
             layout: RotaryLayout | None = None,
-            rope_type: RopeType | None = None,
-            factor: float | None = None,
-            max_position_embeddings: int | None = None,
-            original_max_position_embeddings: int | None = None,
-            sequence_length: int | None = None,
-            beta_fast: float | None = None,
-            beta_slow: float | None = None,
-            mscale: float | None = None,
-            mscale_all_dim: float | None = None,
-            truncate: bool | None = None,
-            attention_factor: float | None = None,
-            short_factor: Sequence[float] | None = None,
-            long_factor: Sequence[float] | None = None,
-            low_freq_factor: float | None = None,
-            high_freq_factor: float | None = None,
+            linear: Linear | None = None,
+            dynamic: Dynamic | None = None,
+            ntk: Ntk | None = None,
+            yarn: Yarn | None = None,
+            longrope: Longrope | None = None,
+            llama3: Llama3 | None = None,
+            proportional: Proportional | None = None,
             axes: Sequence[Axis] | None = None,
             pair_axis: Sequence[int] | None = None,
             angle: AnglePrecision | None = None,
@@ -496,21 +602,13 @@ class Rotary(Encoding[Compact]):
             rope_theta: float | None = None,
             partial_rotary_factor: float | None = None,
             layout: RotaryLayout | None = None,
-            rope_type: RopeType | None = None,
-            factor: float | None = None,
-            max_position_embeddings: int | None = None,
-            original_max_position_embeddings: int | None = None,
-            sequence_length: int | None = None,
-            beta_fast: float | None = None,
-            beta_slow: float | None = None,
-            mscale: float | None = None,
-            mscale_all_dim: float | None = None,
-            truncate: bool | None = None,
-            attention_factor: float | None = None,
-            short_factor: Sequence[float] | None = None,
-            long_factor: Sequence[float] | None = None,
-            low_freq_factor: float | None = None,
-            high_freq_factor: float | None = None,
+            linear: Linear | None = None,
+            dynamic: Dynamic | None = None,
+            ntk: Ntk | None = None,
+            yarn: Yarn | None = None,
+            longrope: Longrope | None = None,
+            llama3: Llama3 | None = None,
+            proportional: Proportional | None = None,
             axes: Sequence[Axis] | None = None,
             pair_axis: Sequence[int] | None = None,
             angle: AnglePrecision | None = None,
@@ -525,21 +623,13 @@ class Rotary(Encoding[Compact]):
             rope_theta: float | None = None,
             partial_rotary_factor: float | None = None,
             layout: RotaryLayout | None = None,
-            rope_type: RopeType | None = None,
-            factor: float | None = None,
-            max_position_embeddings: int | None = None,
-            original_max_position_embeddings: int | None = None,
-            sequence_length: int | None = None,
-            beta_fast: float | None = None,
-            beta_slow: float | None = None,
-            mscale: float | None = None,
-            mscale_all_dim: float | None = None,
-            truncate: bool | None = None,
-            attention_factor: float | None = None,
-            short_factor: Sequence[float] | None = None,
-            long_factor: Sequence[float] | None = None,
-            low_freq_factor: float | None = None,
-            high_freq_factor: float | None = None,
+            linear: Linear | None = None,
+            dynamic: Dynamic | None = None,
+            ntk: Ntk | None = None,
+            yarn: Yarn | None = None,
+            longrope: Longrope | None = None,
+            llama3: Llama3 | None = None,
+            proportional: Proportional | None = None,
             axes: Sequence[Axis] | None = None,
             pair_axis: Sequence[int] | None = None,
             angle: AnglePrecision | None = None,
@@ -736,8 +826,8 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
             - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
               side is that of ``pretrained_window`` (Swin-V2).
         pretrained_window: Sides of the window that the model was trained with; a side is 1 only
-            where the window's is. Empty: ``window``. Each in [1, 256]. Only with ``coordinates``
-            "log2_normalized".
+            where the window's is. Only with ``coordinates`` "log2_normalized". Empty: ``window``.
+            Each in [1, 256].
         output: Function of the last layer's outputs.
             - "identity" (default): ``y``.
             - "sigmoid_16": ``16 sigmoid(y)`` (Swin-V2).

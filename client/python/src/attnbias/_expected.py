@@ -288,16 +288,14 @@ class _Request:
 
     def _rotated(self, columns: int) -> int:
         """The columns of a rotary table; of other tables, all of them."""
-        encoding = self._encoding
-        if "partial_rotary_factor" in self._fields:
-            is_whole = encoding.rope_type == encodings_pb2.ROPE_TYPE_PROPORTIONAL
-            if not is_whole and encoding.HasField("partial_rotary_factor"):
-                columns = int(columns * encoding.partial_rotary_factor)
-            columns -= columns % 2
-        layout = self._fields.get("layout")
-        if layout is None or layout.enum_type != encodings_pb2.RotaryLayout.DESCRIPTOR:
+        if not self._spec.HasField("rotary"):
             return columns
-        return columns // 2 if encoding.layout == encodings_pb2.ROTARY_LAYOUT_COMPACT else columns
+        rotary = self._spec.rotary
+        if rotary.HasField("partial_rotary_factor") and not rotary.HasField("proportional"):
+            columns = int(columns * rotary.partial_rotary_factor)
+        columns -= columns % 2
+        is_compact = rotary.layout == encodings_pb2.ROTARY_LAYOUT_COMPACT
+        return columns // 2 if is_compact else columns
 
     def _head_window(self) -> range | None:
         extent = getattr(self._spec, self._spec.WhichOneof("extent") or "grid")

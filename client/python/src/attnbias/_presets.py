@@ -474,7 +474,8 @@ def SwinV2(  # noqa: N802
         layers: The hidden layer with its bias, and the output layer, which has none. At most 64.
         window: Sides of the window in tokens: rows, then columns. Each in [1, 256].
         pretrained_window: Sides of the window that the model was trained with; a side is 1 only
-            where the window's is. Empty: ``window``. Each in [1, 256].
+            where the window's is. Only with ``coordinates`` "log2_normalized". Empty: ``window``.
+            Each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
         class_token: Adds a class token as token 0, before the window, whose numbers are zero
             (timm's ``prefix_tokens`` of 1). Only with ``window``.
