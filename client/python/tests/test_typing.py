@@ -64,8 +64,9 @@ if TYPE_CHECKING:
         assert_type(client.get(table.encoding, query_length=4, key_length=4), Any)
 
     def words_are_of_either_case(client: attnbias.Client) -> None:
-        attnbias.Rotary(head_dim=4, rope_type="yarn", layout="interleaved")
-        attnbias.Rotary(head_dim=4, rope_type="yearn")  # type: ignore[call-overload]
+        attnbias.Rotary(head_dim=4, layout="interleaved")
+        attnbias.Rotary(head_dim=4, layout="interleaving")  # type: ignore[call-overload]
+        attnbias.Rotary(head_dim=4, ntk=attnbias.Linear(2.0))  # type: ignore[call-overload]
         client.get(attnbias.ALiBi(num_heads=1), query_length=4, key_length=4, form="dens")  # type: ignore[call-overload]
 
     def a_file_holds_what_get_gave() -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from attnbias._cache import key_of
@@ -19,6 +18,7 @@ from attnbias._encodings import (
     Rotary,
     Sinusoidal,
 )
+from attnbias._models import with_length
 from attnbias._request import Request
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from attnbias._dtypes import DType
     from attnbias._fields import Encoding
 
-_OF_A_LENGTH: Final = ("dynamic", "longrope")  # the rope_types whose table a length decides
 _ATTACH_NEEDS: Final = ("torch", "transformers")
 
 
@@ -115,8 +114,8 @@ def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | N
         return Wish(place, None, "its learned table is in the checkpoint")
     if isinstance(encoding, Sinusoidal) and encoding.axes:
         return Wish(place, None, "the size of the feature map is not in the configuration")
-    if isinstance(encoding, Rotary) and encoding.rope_type in _OF_A_LENGTH:
-        encoding = replace(encoding, sequence_length=length)
+    if isinstance(encoding, Rotary):
+        encoding = with_length(encoding, length)
     if isinstance(encoding, T5):  # of its bias the rows; its numbers are in the checkpoint
         return Wish(
             place, Request(encoding, query_length=length, key_length=length, values="buckets")

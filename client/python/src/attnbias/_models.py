@@ -3,14 +3,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from attnbias._encodings import Axis, Ladder, Rotary
+from attnbias._encodings import (
+    Axis,
+    Dynamic,
+    Ladder,
+    Linear,
+    Llama3,
+    Longrope,
+    Ntk,
+    Proportional,
+    Rotary,
+    Yarn,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["Mrope"]
+
+_KINDS: Final = (Linear, Dynamic, Ntk, Yarn, Longrope, Llama3, Proportional)
+EXTENSIONS: Final[dict[str, Any]] = {kind.__name__.lower(): kind for kind in _KINDS}
+"""Length extensions of Rotary, by their fields and rope_types."""
 
 
 def Mrope(  # noqa: N802
@@ -20,9 +36,9 @@ def Mrope(  # noqa: N802
     mrope_interleaved: bool = False,
     rope_type: str | None = None,
     rope_theta: float | None = None,
-    **fields: Any,
+    **words: Any,
 ) -> Rotary:
-    """Rotary positions of several axes, by the words of transformers' rope_parameters.
+    """Rotary positions of one axis or several, by the words of transformers' rope_parameters.
 
     A Rotary with ``axes`` and ``pair_axis``. Ask with a list of ``position_ids`` for each axis.
 
@@ -32,25 +48,55 @@ def Mrope(  # noqa: N802
             two axes, each with half of the pairs.
         mrope_interleaved: Deals pairs out to each axis in turn while it has pairs left, the rest to
             axis 0 (Qwen3-VL). False: one axis after the other (Qwen2-VL).
-        rope_type: As in Rotary; or "axial": every axis has the whole progression, over its own
-            pairs (vision transformers).
+        rope_type: Name of a length extension of Rotary, or "default" for none; or "axial": every
+            axis has the whole progression, over its own pairs (vision transformers).
         rope_theta: Base of the progression. Default: 10000.
-        fields: Others of Rotary.
+        words: Those of the length extension, and other fields of Rotary.
 
     Raises:
-        ValueError: pairs cannot be dealt out in turn to these sections.
+        ValueError: pairs cannot be dealt out in turn to these sections, or there is no such
+            rope_type.
     """
+    axis, count, renamed = Axis(), 0, {}
     if rope_type is not None and rope_type.lower() == "axial":
         axis, rope_type, count = Axis(ladder=Ladder(base=rope_theta)), None, 2
         rope_theta, renamed = None, {"axes[0].ladder.base": "rope_theta"}
-    else:
-        axis, count, renamed = Axis(), 0, {}
     if mrope_section is not None:
         count = len(mrope_section)
-        fields["pair_axis"] = _dealt_out(mrope_section, in_turn=mrope_interleaved)
+        words["pair_axis"] = _dealt_out(mrope_section, in_turn=mrope_interleaved)
         renamed["pair_axis"] = "mrope_section"
-    fields |= {"rope_type": rope_type, "rope_theta": rope_theta, "axes": (axis,) * count or None}
-    return Rotary(head_dim, **fields)._with_names("Mrope", renamed)
+    words = extended(rope_type, words) | {"rope_theta": rope_theta, "axes": (axis,) * count or None}
+    for name in EXTENSIONS.keys() & words.keys():
+        renamed |= {f"{name}.{own.name}": own.name for own in fields(EXTENSIONS[name])}
+    return Rotary(head_dim, **words)._with_names("Mrope", renamed)
+
+
+def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
+    """The words as arguments of Rotary: those of a length extension are in its message.
+
+    Those that it lacks are None.
+
+    Raises:
+        ValueError: there is no such rope_type.
+    """
+    name = "default" if rope_type is None else rope_type.lower()
+    if name == "default":
+        return words
+    if name not in EXTENSIONS:
+        want = ", ".join(["default", *EXTENSIONS, "axial"])
+        raise ValueError(f"Mrope.rope_type: got {rope_type!r}, want one of {want}")
+    kind = EXTENSIONS[name]
+    own = {field.name: words.get(field.name) for field in fields(kind)}
+    return {word: value for word, value in words.items() if word not in own} | {name: kind(**own)}
+
+
+def with_length(encoding: Rotary, length: int) -> Rotary:
+    """The encoding for sequences of a length, which may decide its frequencies."""
+    if encoding.dynamic is not None:
+        return replace(encoding, dynamic=replace(encoding.dynamic, sequence_length=length))
+    if encoding.longrope is not None:
+        return replace(encoding, longrope=replace(encoding.longrope, sequence_length=length))
+    return encoding
 
 
 def _dealt_out(section: Sequence[int], *, in_turn: bool) -> list[int]:

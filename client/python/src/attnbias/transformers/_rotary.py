@@ -20,6 +20,7 @@ import torch
 
 from attnbias._config import from_config
 from attnbias._encodings import Rotary
+from attnbias._models import with_length
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers._bias import require_length
@@ -195,21 +196,21 @@ class _Tables:
     def sites(self) -> Iterator[Site]:
         """One for each table that ``max_length`` needs."""
         encoding, longest = self._encoding, self._wanted.max_length
-        if encoding.rope_type == "longrope":
-            length = _needed(encoding.original_max_position_embeddings)
-            short = replace(encoding, sequence_length=length)
+        if encoding.longrope is not None:
+            length = encoding.longrope.original_max_position_embeddings
+            short = with_length(encoding, length)
             yield self._site(short, min(length, longest), self._with_table)
             if longest > length:
-                long = replace(encoding, sequence_length=longest)
+                long = with_length(encoding, longest)
                 yield self._site(long, longest, self._with_long_table)
-        elif encoding.rope_type == "dynamic":
-            length = _needed(encoding.max_position_embeddings)
-            trained = replace(encoding, sequence_length=length)
+        elif encoding.dynamic is not None:
+            length = encoding.dynamic.max_position_embeddings
+            trained = with_length(encoding, length)
             if longest > length:
                 put = functools.partial(self._with_lengths, length)
                 yield self._site(trained, length, put)
                 # It is only compared: tables of greater lengths are asked for when they are needed.
-                last = replace(encoding, sequence_length=longest)
+                last = with_length(encoding, longest)
                 yield self._site(last, longest, _without_change, first=longest - 1)
             else:
                 yield self._site(trained, longest, self._with_table)
@@ -266,11 +267,11 @@ class _Tables:
         module, layer_type = self._module, self._layer_type
         frequencies = self._frequencies()
         require_readable(frequencies)
-        if encoding.rope_type == "dynamic":
+        if encoding.dynamic is not None:
             yield Pair(
                 "original_max_seq_len",
                 torch.tensor([getattr(module, _own("", "original_max_seq_len"))]),
-                torch.tensor([encoding.max_position_embeddings]),
+                torch.tensor([encoding.dynamic.max_position_embeddings]),
                 {"index": [0]},
             )
         positions = [first] if first else probes(length)
@@ -281,7 +282,7 @@ class _Tables:
         options = {"layer_type": layer_type} if layer_type else {}
         with probing(module):
             x = torch.zeros(1, dtype=torch.float32, device="cpu")
-            if encoding.rope_type == "dynamic":
+            if encoding.dynamic is not None:
                 # A short sequence undoes what longer ones have changed before.
                 module.forward(x, torch.zeros_like(ids[:, None, :1]), **options)
             made = module.forward(x, ids.t() if self._form.axis == -1 else ids[:, None], **options)
@@ -322,12 +323,6 @@ def _bound(
 
 def _without_change(changes: Changes, module: Any, answer: RotaryTables) -> None:
     """Replaces nothing."""
-
-
-def _needed(length: int | None) -> int:
-    """A length that the encoding's rope_type always has."""
-    assert length is not None
-    return length
 
 
 def bits_of(*parts: Any) -> torch.Tensor:
@@ -377,8 +372,7 @@ def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torc
 
     @functools.lru_cache(_LENGTHS_KEPT)
     def rows(length: int, first: int, end: int) -> torch.Tensor:
-        of_length = replace(encoding, sequence_length=length)
-        tables = client.get(of_length, positions=(first, end))
+        tables = client.get(with_length(encoding, length), positions=(first, end))
         return bits_of(tables.cos, tables.sin)
 
     return rows
