@@ -140,7 +140,7 @@ SCALED = {
 def llama_4_scaling_beta(client: attnbias.Client, rope: Rope, get_scale: Any) -> None:
     words = words_of(rope)
     with pytest.raises((TypeError, attnbias.InvalidArgumentError)):
-        client.get(attnbias.Rotary(**words), positions=1)
+        client.get(attnbias.Mrope(**words), positions=1)
     beta = words.pop("llama_4_scaling_beta")
     del words["max_position_embeddings"]
     check(client, rope, words, [ROWS], cos_and_sin(rope, module_of(rope), [ROWS]))
@@ -211,7 +211,7 @@ def hunyuan_vl(client: attnbias.Client) -> None:
         positions = torch.tensor(axes)[:, None]
         want = [to_array(part)[0] for part in module(torch.empty(0), positions)]
         encoding = attnbias.Rotary(
-            head_dim=128, rope_type="ntk", rope_theta=10000.0, factor=1000.0, layout="compact"
+            head_dim=128, ntk=attnbias.Ntk(1000.0), rope_theta=10000.0, layout="compact"
         )
         flat = [position for axis in axes for position in axis]
         tables = client.get(encoding, position_ids=flat, data_type="f64")

@@ -110,18 +110,11 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "Length extensions": {
         **{
-            f"`{rope_type}`": [rotary_test.test_parameters]
-            for rope_type in (
-                "DEFAULT",
-                "LINEAR",
-                "YARN",
-                "LONGROPE",
-                "LLAMA3",
-                "PROPORTIONAL",
-            )
+            f"`{extension}`": [rotary_test.test_parameters]
+            for extension in ("linear", "yarn", "longrope", "llama3", "proportional")
         },
-        "`NTK`": [rotary_test.test_x_transformers],
-        "`DYNAMIC`": [rotary_test.test_dynamic_lengths],
+        "`ntk`": [rotary_test.test_x_transformers],
+        "`dynamic`": [rotary_test.test_dynamic_lengths],
     },
     "Several axes": {
         "`mrope_section` (Qwen2-VL)": [rotary_test.test_multimodal_sections],

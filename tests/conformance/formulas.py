@@ -484,40 +484,42 @@ def rope_frequencies(e: Any) -> tuple[list[mpf], mpf]:
     """The angle of a position for each pair, and the attention factor."""
     theta, head = mpf(default(e, "rope_theta", 1e4)), e.head_dim
     dim = int(head * Fraction(default(e, "partial_rotary_factor", 1.0))) // 2 * 2
-    kind, factor = enum(e, "rope_type", "DEFAULT"), mpf(default(e, "factor", 1.0))
-    original, length = e.original_max_position_embeddings, e.sequence_length
     if e.inverse_frequencies:
         return [mpf(f) for f in e.inverse_frequencies], mpf(1)
-    if kind == "NTK":
+    kind = e.WhichOneof("extension")
+    own = getattr(e, kind) if kind else None
+    factor = mpf(own.factor or 1) if kind else mpf(1)
+    if kind == "ntk":
         theta *= factor ** (mpf(dim) / (dim - 2))
-    if kind == "DYNAMIC":
-        most = e.max_position_embeddings
-        stretch = factor * max(length, most) / most - (factor - 1)
+    if kind == "dynamic":
+        most = own.max_position_embeddings
+        stretch = factor * max(own.sequence_length, most) / most - (factor - 1)
         theta *= stretch ** (mpf(dim) / (dim - 2))
     n = dim // 2
     inverse = [theta ** (mpf(-2 * m) / dim) for m in range(n)]
     attention = mpf(1)
     match kind:
-        case "LINEAR":
+        case "linear":
             inverse = [f / factor for f in inverse]
-        case "YARN":
-            inverse, attention = yarn(e, inverse, theta, dim, factor)
-        case "LONGROPE":
-            divisors = e.long_factor if length > original else e.short_factor
+        case "yarn":
+            inverse, attention = yarn(own, inverse, theta, dim, factor)
+        case "longrope":
+            original = own.original_max_position_embeddings
+            divisors = own.long_factor if own.sequence_length > original else own.short_factor
             inverse = [f / mpf(d) for f, d in zip(inverse, divisors, strict=True)]
-            if not e.HasField("factor"):
-                factor = mpf(e.max_position_embeddings) / original
+            if own.HasField("max_position_embeddings"):
+                factor = mpf(own.max_position_embeddings) / original
             if factor > 1:
                 attention = mpmath.sqrt(1 + mpmath.log(factor) / mpmath.log(original))
-            if e.HasField("attention_factor"):
-                attention = mpf(e.attention_factor)
-        case "LLAMA3":
-            low, high = mpf(e.low_freq_factor), mpf(e.high_freq_factor)
+            if own.HasField("attention_factor"):
+                attention = mpf(own.attention_factor)
+        case "llama3":
+            low, high = mpf(own.low_freq_factor), mpf(own.high_freq_factor)
             for m, f in enumerate(inverse):
-                turns = original * f / (2 * mpmath.pi)
+                turns = own.original_max_position_embeddings * f / (2 * mpmath.pi)
                 kept = min(max((turns - low) / (high - low), 0), 1)
                 inverse[m] = kept * f + (1 - kept) * f / factor
-        case "PROPORTIONAL":
+        case "proportional":
             inverse = [theta ** (mpf(-2 * m) / head) / factor for m in range(n)]
             inverse += [mpf(0)] * (head // 2 - n)
     return inverse, attention

@@ -459,6 +459,10 @@ TEST(MlpBias, RefusesWindowsWithoutCoordinates) {
                         "columns, or none"));
   EXPECT_THAT(refusal([](Spec& spec) { spec.add_pretrained_window(3); }),
               IsInvalid("mlp_bias.pretrained_window: got 3 numbers, want 2"));
+  EXPECT_THAT(
+      refusal([](Spec& spec) { spec.set_coordinates(v1::COORDINATES_LINEAR); }),
+      IsInvalid("mlp_bias.pretrained_window: got 2 numbers, want none "
+                "with coordinates LINEAR"));
   EXPECT_THAT(refusal([](Spec& spec) { spec.set_pretrained_window(0, 1); }),
               IsInvalid("mlp_bias.pretrained_window[0]: got 1, want at least 2 "
                         "for a side of 3"));

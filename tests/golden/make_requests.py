@@ -13,6 +13,7 @@ import json
 import math
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, pairwise
 from typing import Any
@@ -471,6 +472,8 @@ class Maker:
         self._name = name
         self._draw = Random(name)
         self._owner = stored.owner_of(name)
+        choices = {field.message_type for field in self._owner.fields if field.containing_oneof}
+        self._own = {self._owner, *choices}
         self._done = done
         self._outcomes: set[tuple[str, str | None]] = set()
         self._requests: set[str] = set()
@@ -484,8 +487,7 @@ class Maker:
         missing = {field.name for field in self._owner.fields}
         wanted = SERVED + SERVED_FOR_FIELD * len(missing)
         for content in requests:
-            spec = content.get("tensor") or content["logits"][0]["spec"]
-            new = missing & spec[self._name].keys()
+            new = missing & self._fields_in(content).keys()
             if len(self.served) >= wanted and not new:
                 continue
             line = self._ask(content, MAX_BYTES if self.served else LARGE_BYTES)
@@ -514,15 +516,29 @@ class Maker:
 
     def _change_every_field(self) -> None:
         is_tried: dict[str, bool] = {}
-        bases = sorted(self._draw.sample(self.served, BASES), key=size)
-        for index, base in enumerate(bases):
+        tries: Counter[str] = Counter()
+        for base in sorted(self._bases(), key=size):
             content = {name: base[name] for name in ("tensor", "logits") if name in base}
             for path, field in changeable(content):
-                own = field.containing_type == self._owner
+                own = field.containing_type in self._own
                 tried = is_tried.setdefault(field.full_name, own or self._draw.random() < SHARED)
-                self._change(content, path, field, all_values=tried and index < TRIES)
-                if tried and index < TRIES:
+                tries[field.full_name] += 1
+                all_values = tried and tries[field.full_name] <= TRIES
+                self._change(content, path, field, all_values=all_values)
+                if all_values:
                     self._find_borders(content, path, field)
+
+    def _bases(self) -> list[Json]:
+        """Some of the served requests, in which every field is set."""
+        bases = self._draw.sample(self.served, BASES)
+        for field in self._owner.fields:
+            if not any(field.name in self._fields_in(line) for line in bases):
+                bases += [line for line in self.served if field.name in self._fields_in(line)][:1]
+        return bases
+
+    def _fields_in(self, line: Json) -> Json:
+        fields: Json = (line.get("tensor") or line["logits"][0]["spec"])[self._name]
+        return fields
 
     def _change(
         self, content: Json, path: tuple[Any, ...], field: Any, *, all_values: bool

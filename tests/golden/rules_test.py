@@ -206,44 +206,6 @@ def set_to_something(owner: Any, field: Any) -> None:
             setattr(owner, field.name, value)
 
 
-def choices(name: str) -> Iterator[tuple[str, Any, Any, list[int]]]:
-    """Each enum of a message, a field that its values need or take, and the values that do not
-    name it.
-    """
-    for path, enum in fields_in(name):
-        if enum.enum_type is None:
-            continue
-        by_name = enum.containing_type.fields_by_name
-        named = {
-            value.number: {
-                each
-                for kind in ("needs", "takes")
-                for names in value.GetOptions().Extensions[getattr(options_pb2, kind)]
-                for each in names.split("|")
-            }
-            for value in enum.enum_type.values
-        }
-        for other in set().union(*named.values()) & set(by_name):
-            without = [number for number in named if number and other not in named[number]]
-            yield path, enum, by_name[other], without
-
-
-@pytest.mark.parametrize("name", stored.names())
-def test_fields_that_an_enum_excludes_are_refused(stub: Stub, name: str) -> None:
-    for path, enum, field, values in choices(name):
-        for value in values:
-            for spec, owner in bases(
-                name, path, lambda owner, e=enum, v=value: getattr(owner, e.name) == v
-            ):
-                for other in fields_of(owner):
-                    if rule_of(other).not_with == field.name:
-                        owner.ClearField(other.name)
-                set_to_something(owner, field)
-                place = re.escape(f"spec.{path}{field.name}")
-                wanted = rf"{place}: got .*, want none: {enum.name} [A-Z0-9_]+ does "
-                assert re.match(wanted, refusal(stub, spec))
-
-
 @pytest.mark.parametrize("name", stored.names())
 def test_fields_without_an_effect_are_refused(stub: Stub, name: str) -> None:
     tried = 0

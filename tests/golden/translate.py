@@ -18,8 +18,14 @@ from pathlib import Path
 
 from tests.golden import stored
 from tests.golden.stored import Json
+from tests.integration.contract import message
 
 ROOT = Path(__file__).parents[2]
+EXTENSIONS = {
+    field.name: {own.name for own in field.message_type.fields}
+    for field in message("Rotary").DESCRIPTOR.oneofs_by_name["extension"].fields
+}
+"""Rotary's length extensions and their fields."""
 
 
 class InexpressibleError(Exception):
@@ -93,74 +99,19 @@ def sinusoidal_distances(fields: Json) -> Json:
     return fields | {"sinusoidal": sinusoidal(fields["sinusoidal"])}
 
 
-def xpos(fields: Json) -> Json:
-    decay = {name: fields[name] for name in ("scale_base", "gamma") if name in fields}
-    if length := int(fields.get("sequence_length", 0)):
-        decay["center"] = length // 2
-    others = {
-        name: value
-        for name, value in fields.items()
-        if name not in ("scale_base", "gamma", "sequence_length")
-    }
-    if "dim" in others:
-        others["head_dim"] = others.pop("dim")
-    return others | {"decay": decay}
-
-
 def rotary(fields: Json) -> Json:
-    made = dict(fields)
-    order = made.pop("mrope_order", "MROPE_ORDER_CHUNKED")
-    section = made.pop("mrope_section", None) or None
-    if made.get("rope_type") == "ROPE_TYPE_AXIAL":
-        del made["rope_type"]
-        order = "MROPE_ORDER_AXIAL"
-    elif section is None and "mrope_order" in fields:
+    """With a length extension in place of rope_type and its fields."""
+    fields = {name: value for name, value in fields.items() if value != []}
+    kind = str(fields.get("rope_type", "ROPE_TYPE_DEFAULT")).removeprefix("ROPE_TYPE_").lower()
+    own = EXTENSIONS.get(kind, set())
+    words = {word for words in EXTENSIONS.values() for word in words}
+    sources = {"factor", "max_position_embeddings", "attention_factor"} & fields.keys()
+    has_two = kind == "longrope" and len(sources) > 1
+    if kind not in ("default", *EXTENSIONS) or (words - own) & fields.keys() or has_two:
         raise InexpressibleError
-    if section is not None:
-        made["pair_axis"] = dealt_out(section, order)
-    if order == "MROPE_ORDER_AXIAL":
-        base = {"base": made.pop("rope_theta")} if "rope_theta" in made else {}
-        made["axes"] = [{"ladder": base}] * len(section or [0, 0])
-    elif section is not None:
-        made["axes"] = [{}] * len(section)
-    return made
-
-
-def dealt_out(section: list[int], order: str) -> list[int]:
-    """The axis of each pair."""
-    orders = {f"MROPE_ORDER_{name}" for name in ("CHUNKED", "INTERLEAVED", "AXIAL")}
-    if order not in orders or min(section) < 0 or sum(section) > 32768:
-        raise InexpressibleError
-    axes, pairs = range(len(section)), sum(section)
-    dealt = [axis for axis in axes for _ in range(section[axis])]
-    if order == "MROPE_ORDER_INTERLEAVED":
-        in_turn = [(m // len(axes), m % len(axes)) for m in range(pairs)]
-        dealt = [axis if turn < section[axis] else 0 for turn, axis in in_turn]
-    if [dealt.count(axis) for axis in axes] != section:
-        raise InexpressibleError
-    return dealt
-
-
-def swin_v2(fields: Json) -> Json:
-    made = swin(fields)
-    names = [f"pretrained_window_{side}" for side in ("height", "width")]
-    pretrained = [made.pop(name, None) for name in names]
-    tables = {"weight": made.pop("hidden_weight", None), "bias": made.pop("hidden_bias", None)}
-    hidden = {name: table for name, table in tables.items() if table is not None}
-    output = {"weight": made.pop("output_weight")} if "output_weight" in made else {}
-    made |= {"layers": [hidden, output], "activation": "ACTIVATION_RELU"}
-    made |= {"coordinates": "COORDINATES_LOG2_NORMALIZED", "output": "MLP_OUTPUT_SIGMOID_16"}
-    if any(side is not None for side in pretrained):
-        sides = zip(pretrained, made["window"], strict=True)
-        made["pretrained_window"] = [own if side is None else side for side, own in sides]
-    return made
-
-
-def dynamic_position_bias(fields: Json) -> Json:
-    made = {name: value for name, value in fields.items() if name != "log_distance"}
-    if fields.get("log_distance"):
-        made["coordinates"] = "COORDINATES_SIGNED_LOG"
-    return made | {"activation": "ACTIVATION_SILU"}
+    made = {name: value for name, value in fields.items() if name not in {"rope_type", *own}}
+    extension = {name: fields[name] for name in own & fields.keys()}
+    return made if kind == "default" else made | {kind: extension}
 
 
 TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
@@ -169,19 +120,12 @@ TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "relative_sinusoidal": ("relative_sinusoidal", sinusoidal),
     "translated/relative_sinusoidal": ("relative_sinusoidal", sinusoidal),
     "sinusoidal_distances": ("sinusoidal_distances", sinusoidal_distances),
-    "xpos": ("rotary", xpos),
     "rotary": ("rotary", rotary),
+    "translated/rotary": ("rotary", rotary),
 }
 """By the stored file, the encoding's or term's successor and the fields that it has there."""
 
 RENAMED = {
-    "rotary.mrope_section": "pair_axis",
-    "rotary.mrope_order": "axes",
-    "xpos.dim": "head_dim",
-    "xpos.scale_base": "decay.scale_base",
-    "xpos.gamma": "decay.gamma",
-    "xpos.sequence_length": "decay.center",
-} | {
     f"{name}.{field}": successor
     for name in ("sinusoidal", "multi_axis_sinusoidal", "relative_sinusoidal")
     for field, successor in {
@@ -197,6 +141,16 @@ RENAMED = {
     }.items()
 }
 """The field that a refusal names instead."""
+
+
+def path_of(owner: str, field: str, encoding: Json) -> str:
+    """What the successor calls a field."""
+    for kind in EXTENSIONS.keys() & encoding.keys():
+        if field == "rope_type":
+            return kind
+        if field in EXTENSIONS[kind]:
+            return f"{kind}.{field}"
+    return RENAMED.get(f"{owner}.{field}", field)
 
 
 def translated(line: Json, file: str) -> Json:
@@ -216,8 +170,9 @@ def translated(line: Json, file: str) -> Json:
     if "changed" in line:
         owner, *fields = line["changed"].split(".")
         if owner == name:
-            renamed = [RENAMED.get(f"{owner}.{field}", field) for field in fields]
-            made["changed"] = ".".join([successor, *renamed])
+            encoding = made.get("tensor", {}).get(successor, {})
+            paths = [path_of(owner, field, encoding) for field in fields]
+            made["changed"] = ".".join([successor, *paths])
     return made
 
 

@@ -224,8 +224,6 @@ class _Drawing:
         if field.name not in self._values:
             is_set = self._is_set(field)
             self._values[field.name] = self._value(field) if is_set else None
-            if field.enum_type is not None:
-                self._heed(field)
             if is_set and ", num_heads" in option(field, "rule").shape:
                 self._turn(field.name)
         return self._values[field.name]
@@ -248,17 +246,6 @@ class _Drawing:
         if value is None:
             value = float(option(field, "rule").default or 0)
         return isinstance(value, np.ndarray) or bool(value)
-
-    def _heed(self, field: Any) -> None:
-        """Notes which fields an enum's value needs, and which have no meaning beside it."""
-        word = self._values[field.name]
-        name = _enum_value(field, word) if word else option(field, "rule").default
-        value = field.enum_type.values_by_name[name]
-        needs = {_pick(self._random, *names.split("|")) for names in option(value, "needs")}
-        self._needed |= needs
-        for other in field.enum_type.values:
-            for names in (*option(other, "needs"), *option(other, "takes")):
-                self._idle |= {*names.split("|")} - needs - {*option(value, "takes")}
 
     def _turn(self, name: str) -> None:
         if self._random.random() < 0.5:
@@ -351,11 +338,14 @@ def _sinusoidal(random: Random) -> Fields:
     own = [_pick(random, False, True) for _ in range(count)]
     shared = [dim for dim, has_own in zip(dims, own or [False], strict=True) if not has_own]
     fields["ladder"] = _pick(random, None, _ladder(random, _waves(shared, odd))) if shared else None
+    columns = _pick(random, None, "INTERLEAVED", "SINES_COSINES", "COSINES_SINES")
+    if columns in (None, "INTERLEAVED"):
+        fields["across_axes"] = None
     axes = [
         {"ladder": _ladder(random, _waves([dim], odd)) if has_own else None}
         for dim, has_own in zip(dims, own, strict=False)
     ]
-    return fields | {"axes": axes or None}
+    return fields | {"axes": axes or None, "columns": columns}
 
 
 def _relative_sinusoidal(random: Random) -> Fields:
@@ -367,8 +357,11 @@ def _relative_sinusoidal(random: Random) -> Fields:
 def _learned_absolute(random: Random) -> Fields:
     rows = _int(random, 60, 90)
     fields = {"num_positions": rows, "offset": _int(random, -5, 5)}
-    fields |= {"padding_idx": _pick(random, None, _int(random, 0, rows - 1))}
-    return fields | {"interpolated_length": _int(random, 60, 150)}
+    how = _pick(random, None, "NONE", "LINEAR", "LINEAR_ALIGN_CORNERS")
+    fields |= {"interpolation": how, "interpolated_length": None}
+    if how in (None, "NONE"):
+        return fields | {"padding_idx": _pick(random, None, _int(random, 0, rows - 1))}
+    return fields | {"padding_idx": None, "interpolated_length": _int(random, 60, 150)}
 
 
 def _axis(random: Random, pairs: int) -> Fields:
@@ -382,15 +375,39 @@ def _axis(random: Random, pairs: int) -> Fields:
     return fields | {"length": _pick(random, None, ...), "eps": ..., "ladder": ladder}
 
 
+def _extension(random: Random, kind: str, pairs: int) -> Fields:
+    """The fields of one of rotary's length extensions."""
+    if kind == "yarn":
+        mscale = _pick(random, None, ...)
+        fields: Fields = {"mscale": mscale, "mscale_all_dim": mscale, "beta_slow": 1.25}
+        return fields | {"attention_factor": None if mscale else 0.75}
+    if kind == "llama3":
+        return {"low_freq_factor": 1.0, "high_freq_factor": 4.5}
+    if kind not in ("dynamic", "longrope"):
+        return {}
+    fields = {"max_position_embeddings": 4096, "sequence_length": _int(random, 1, 30000)}
+    if kind == "longrope":
+        divisors = (random.uniform(1, 50, pairs).tolist() for _ in range(2))
+        fields |= zip(("short_factor", "long_factor"), divisors, strict=True)
+        sources = ("factor", "attention_factor", "max_position_embeddings")
+        chosen = _pick(random, *sources)
+        fields = {"factor": ..., "attention_factor": ...} | fields
+        fields |= {source: None for source in sources if source != chosen}
+    return fields
+
+
+EXTENSIONS = ("linear", "dynamic", "ntk", "yarn", "longrope", "llama3", "proportional")
+
+
 def _rotary(random: Random) -> Fields:
     pairs = _int(random, 2, 24)
     fields: Fields = {"head_dim": 2 * pairs, "partial_rotary_factor": None}
-    fields |= {"decay": _pick(random, None, None, {"center": ...})}
-    kind = _pick(random, "own", "axes", "rope_type", "rope_type")
+    fields |= {"decay": _pick(random, None, None, {"center": ...}), "axes": None}
+    fields |= dict.fromkeys(EXTENSIONS)
+    kind = _pick(random, "own", "axes", "extension", "extension")
     if kind == "own":
         frequencies = (10.0 ** random.uniform(-6, 0, pairs)).tolist()
-        fields |= {"inverse_frequencies": frequencies, "angle": _pick(random, None, ...)}
-        return fields | {"rope_type": None, "axes": None}
+        return fields | {"inverse_frequencies": frequencies, "angle": _pick(random, None, ...)}
     fields |= {"inverse_frequencies": None, "angle": None}
     if kind == "axes":
         count = _int(random, 2, min(4, pairs))
@@ -400,20 +417,12 @@ def _rotary(random: Random) -> Fields:
             dealt, pair_axis = [m * count // pairs for m in range(pairs)], None
         axes = [_axis(random, dealt.count(axis)) for axis in range(count)]
         rope_theta = None if all(axis["ladder"] for axis in axes) else ...
-        how = {"rope_type": None, "rope_theta": rope_theta, "decay": None}
+        how = {"rope_theta": rope_theta, "decay": None}
         return fields | how | {"axes": axes, "pair_axis": pair_axis}
-    types = ("DEFAULT", "LINEAR", "DYNAMIC", "NTK", "YARN", "LONGROPE", "LLAMA3", "PROPORTIONAL")
-    fields |= {"rope_type": _pick(random, *types), "axes": None}
-    if fields["rope_type"] in ("DEFAULT", "PROPORTIONAL"):
+    extension = _pick(random, None, *EXTENSIONS)
+    if extension in (None, "proportional"):
         fields["partial_rotary_factor"] = _pick(random, None, 0.5)
-    if fields["rope_type"] == "YARN":
-        mscale = _pick(random, None, ...)
-        fields |= {"mscale": mscale, "mscale_all_dim": mscale, "beta_slow": 1.25}
-        fields |= {"attention_factor": None if mscale else 0.75}
-    fields |= {"max_position_embeddings": 4096, "sequence_length": _int(random, 1, 30000)}
-    divisors = (random.uniform(1, 50, pairs).tolist() for _ in range(2))
-    fields |= zip(("short_factor", "long_factor"), divisors, strict=True)
-    return fields | {"low_freq_factor": 1.0, "high_freq_factor": 4.5}
+    return fields | ({extension: _extension(random, extension, pairs)} if extension else {})
 
 
 def _t5(random: Random) -> Fields:
@@ -446,12 +455,13 @@ def _mlp_bias(random: Random) -> Fields:
         norm = _pick(random, None, ...)
         layers.append({"norm_weight": norm, "norm_bias": norm} | {"in": sizes[0], "out": sizes[1]})
     layers[-1] |= {"norm_weight": None, "norm_bias": None}
-    fields = {"num_heads": heads, "layers": layers, "window": window}
-    if window is None:
-        return fields | {"coordinates": _pick(random, None, "LINEAR", "SIGNED_LOG")}
-    pretrained = _pick(random, None, [_int(random, 2, 12), _int(random, 2, 12)])
-    fields |= {"coordinates": ..., "pretrained_window": pretrained}
-    return fields | {"class_token": _pick(random, None, True)}
+    fields = {"num_heads": heads, "layers": layers, "window": window, "pretrained_window": None}
+    coordinates = _pick(random, None, "LINEAR", "SIGNED_LOG", *["LOG2_NORMALIZED"] * bool(window))
+    fields |= {"coordinates": coordinates}
+    if coordinates == "LOG2_NORMALIZED":
+        pretrained = _pick(random, None, [_int(random, 2, 12), _int(random, 2, 12)])
+        fields |= {"pretrained_window": pretrained}
+    return fields | {"class_token": _pick(random, None, True) if window else None}
 
 
 def _deberta(random: Random) -> Fields:

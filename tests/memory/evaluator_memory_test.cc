@@ -122,8 +122,7 @@ std::vector<v1::TensorSpec> Rotations() {
       "rotary {head_dim: 65536}",
       "rotary {head_dim: 65536 layout: ROTARY_LAYOUT_INTERLEAVED}",
       "rotary {head_dim: 65536 angle: ANGLE_PRECISION_FLOAT32}",
-      "rotary {head_dim: 65536 rope_type: ROPE_TYPE_PROPORTIONAL "
-      "  partial_rotary_factor: 0.25}",
+      "rotary {head_dim: 65536 proportional {} partial_rotary_factor: 0.25}",
       "rotary {head_dim: 2}",
       "rotary {head_dim: 65536 axes {ladder {}} axes {ladder {}}}",
       "rotary {head_dim: 65536 axes {offset: 0.5} axes {offset: 0.1} "
@@ -131,10 +130,10 @@ std::vector<v1::TensorSpec> Rotations() {
       "rotary {head_dim: 65536 "
       "  decay {scale_base: 1e9 gamma: 1e6 center: 1099511627776}}",
       "rotary {head_dim: 64 decay {center: 2048}}",
-      "rotary {head_dim: 65536 rope_type: ROPE_TYPE_LONGROPE factor: 32 "
-      "  original_max_position_embeddings: 4096 sequence_length: 8192}",
+      "rotary {head_dim: 65536 longrope {factor: 32 "
+      "  original_max_position_embeddings: 4096 sequence_length: 8192}}",
   });
-  v1::Rotary& longrope = *specs.back().mutable_rotary();
+  v1::Longrope& longrope = *specs.back().mutable_rotary()->mutable_longrope();
   const v1::TensorSpec plain = specs.front();
   v1::TensorSpec alternating = plain;
   v1::TensorSpec nearly_none = plain;

@@ -42,7 +42,7 @@ TEST(Headers, DescribeEveryPartAndWhatIsDerived) {
       "total_bytes: 160 "
       "resolved_spec {"
       "  rotary {head_dim: 4 rope_theta: 4 partial_rotary_factor: 1"
-      "    layout: ROTARY_LAYOUT_HALF rope_type: ROPE_TYPE_DEFAULT"
+      "    layout: ROTARY_LAYOUT_HALF"
       "    angle: ANGLE_PRECISION_EXACT}"
       "  table {positions {begin: 0 end: 5}}"
       "  output {data_type: DATA_TYPE_F32 form: FORM_TABLE"
