@@ -104,7 +104,7 @@ def rotary(fields: Json) -> Json:
     fields = {name: value for name, value in fields.items() if value != []}
     kind = str(fields.get("rope_type", "ROPE_TYPE_DEFAULT")).removeprefix("ROPE_TYPE_").lower()
     own = EXTENSIONS.get(kind, set())
-    words = {word for words in EXTENSIONS.values() for word in words}
+    words = set().union(*EXTENSIONS.values())
     sources = {"factor", "max_position_embeddings", "attention_factor"} & fields.keys()
     has_two = kind == "longrope" and len(sources) > 1
     if kind not in ("default", *EXTENSIONS) or (words - own) & fields.keys() or has_two:
