@@ -263,6 +263,7 @@ TEST_P(AcceleratedSinusoids, InPiecesHaveTheCpusBytes) {
 // Positions whose elements two doubles round wrongly (docs/numerics.md).
 TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
   const SinusoidAxis axis = AxisOfBase(10000, 128, v1::COLUMNS_INTERLEAVED);
+  const SinusoidRows rows = RowsOf(axis, axis.columns, 1);
   for (const int64_t position : {4524508, 7086789}) {
     Accelerated accelerated(Open());
     const std::vector<double> numbers = accelerated.engine().Numbers(
@@ -270,9 +271,8 @@ TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
     EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
     for (int64_t i = 0; i < 5 * 128; ++i) {
       float exact;
-      ReferenceSinusoidal(axis, position - 2 + i / 128,
-                          axis.columns.WaveAt(i % 128), {DataType::kF32},
-                          reinterpret_cast<std::byte*>(&exact));
+      rows.reference(position - 2 + i / 128, i % 128, DataType::kF32,
+                     reinterpret_cast<std::byte*>(&exact));
       ASSERT_EQ(numbers[i], exact) << position << " " << i;
     }
   }

@@ -112,7 +112,7 @@ def test_mrope_deals_pairs_out() -> None:
 
 
 def test_mrope_takes_the_words_of_a_length_extension() -> None:
-    words = {"factor": 4.0, "original_max_position_embeddings": 512}
+    words: dict[str, Any] = {"factor": 4.0, "original_max_position_embeddings": 512}
     yarn = attnbias.Rotary(
         16, rope_theta=7.0, yarn=attnbias.Yarn(4.0, original_max_position_embeddings=512)
     )

@@ -2,7 +2,6 @@
 // Rotary positions (Su et al. 2021) as an encoding.
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -10,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/executor.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/absolute/rotary_decay.h"
@@ -290,33 +288,14 @@ EvaluatorPtr PrepareExact(const std::shared_ptr<const Rotation>& rotation,
                           const std::vector<int64_t>& pairs,
                           const RealToAnyPrecision& scale, DataType type,
                           const KernelSet& kernels) {
-  const double offset = OffsetOf(*rotation, pairs.front());
-  const int64_t whole = std::llround(offset);
-  const double rest = offset - static_cast<double>(whole);
-  const SinusoidColumns columns =
-      ColumnsOfPairs(static_cast<int64_t>(pairs.size()));
-  std::vector<SinusoidFrequency> frequencies;
-  frequencies.reserve(pairs.size());
-  for (const int64_t pair : pairs) {
-    (void)MakingScope::Continues();
-    frequencies.push_back(FrequencyOf(all[pair], rest));
-  }
-  auto reference = [=](int64_t position, int64_t column, DataType as,
-                       std::byte* out) {
-    const SinusoidColumns::Wave wave = columns.WaveAt(column);
-    const auto frequency = [&](int precision) {
-      return InverseFrequencies(*rotation, precision).Of(pairs[wave.frequency]);
-    };
-    RoundSinusoid({wave.kind, position + whole, frequency, scale, rest}, as,
-                  out);
+  const auto at = [&](int64_t i) -> const Real& { return all[pairs[i]]; };
+  auto exact = [rotation, pairs](int64_t i, int precision) {
+    return InverseFrequencies(*rotation, precision).Of(pairs[i]);
   };
-  return PrepareSinusoids(SinusoidRows{.columns = columns,
-                                       .frequencies = std::move(frequencies),
-                                       .scale = scale(kSinusoidPrecision),
-                                       .reference = std::move(reference),
-                                       .whole = whole,
-                                       .rest = rest},
-                          type, kernels);
+  return PrepareSinusoids(
+      RowsOf(ColumnsOfPairs(std::ssize(pairs)),
+             OffsetOf(*rotation, pairs.front()), at, std::move(exact), scale),
+      type, kernels);
 }
 
 EvaluatorPtr Prepare(const std::shared_ptr<const Rotation>& rotation,

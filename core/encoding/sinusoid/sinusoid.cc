@@ -56,14 +56,6 @@ void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
   mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
 }
 
-// Integer and rest of an offset. Their difference from it is 0.
-int64_t WholeOf(const AxisStretch& stretch) {
-  return std::llround(stretch.offset);
-}
-double RestOf(const AxisStretch& stretch) {
-  return stretch.offset - static_cast<double>(WholeOf(stretch));
-}
-
 absl::Status CheckGiven(absl::string_view path, const v1::DoubleList& list,
                         int64_t pairs) {
   if (list.values_size() != pairs) {
@@ -320,47 +312,74 @@ SinusoidFrequency FrequencyOf(const Real& radians_per_position, double rest) {
   return frequency;
 }
 
+SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
+                    absl::FunctionRef<const Real&(int64_t index)> at,
+                    RealsToAnyPrecision frequencies, RealToAnyPrecision scale) {
+  const int64_t whole = std::llround(offset);
+  const double rest = offset - static_cast<double>(whole);  // exactly
+  SinusoidRows rows = {.columns = columns,
+                       .frequencies = {},
+                       .scale = scale(kSinusoidPrecision),
+                       .reference = nullptr,
+                       .whole = whole,
+                       .rest = rest};
+  rows.frequencies.reserve(columns.sines);
+  for (int64_t i = 0; i < columns.sines; ++i) {
+    // Rows that are not wanted are not looked at.
+    (void)MakingScope::Continues();
+    rows.frequencies.push_back(FrequencyOf(at(i), rest));
+  }
+  rows.reference = [columns, whole, rest, frequencies = std::move(frequencies),
+                    scale = std::move(scale)](int64_t position, int64_t column,
+                                              DataType type, std::byte* out) {
+    const SinusoidColumns::Wave wave = columns.WaveAt(column);
+    const auto frequency = [&](int precision) {
+      return frequencies(wave.frequency, precision);
+    };
+    RoundSinusoid({wave.kind, position + whole, frequency, scale, rest}, type,
+                  out);
+  };
+  return rows;
+}
+
 SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
                     double scale) {
   const RealCacheScope cache_scope;
-  const double rest = RestOf(axis.stretch);
-  SinusoidRows rows = {.columns = columns,
-                       .frequencies = {},
-                       .scale = Real(scale, kSinusoidPrecision),
-                       .reference = nullptr,
-                       .whole = WholeOf(axis.stretch),
-                       .rest = rest};
-  rows.frequencies.reserve(columns.sines);
-  std::vector<int64_t> places;
-  Real factor(kSinusoidPrecision);
-  SetStretch(axis.stretch, factor);
-  Real ratio(kSinusoidPrecision);
-  SetPower(axis.ladder, 1, ratio);
-  Real frequency(kSinusoidPrecision);
-  for (const Range& run : axis.Turning()) {
-    for (int64_t i = run.begin; i < run.end; ++i) {
-      // Rows that are not wanted are not looked at.
-      (void)MakingScope::Continues();
-      if (axis.ladder.given != nullptr || i == run.begin) {
-        SetFrequency(axis.ladder, axis.first_frequency + i, frequency);
-        mpfr_mul(frequency.get(), frequency.get(), factor.get(), MPFR_RNDN);
-      } else {
-        mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
-      }
-      rows.frequencies.push_back(FrequencyOf(frequency, rest));
-      places.push_back(i);
-    }
+  SinusoidLadder ladder = axis.ladder;
+  int64_t first = axis.first_frequency;
+  if (ladder.given != nullptr) {
+    const auto begin = ladder.given->begin() + first;
+    auto turning = std::make_shared<std::vector<double>>(
+        begin, begin + axis.columns.sines);
+    std::erase(*turning, 0);
+    ladder.given = std::move(turning);
+    first = 0;
   }
-  rows.reference = [axis, columns, scale, places = std::move(places)](
-                       int64_t position, int64_t column, DataType type,
-                       std::byte* out) {
-    SinusoidColumns::Wave wave = columns.WaveAt(column);
-    if (wave.kind != SinusoidColumns::Kind::kZero) {
-      wave.frequency = places[wave.frequency];
+  const AxisStretch& stretch = axis.stretch;
+  Real factor(kSinusoidPrecision);
+  SetStretch(stretch, factor);
+  Real ratio(kSinusoidPrecision);
+  SetPower(ladder, 1, ratio);
+  Real frequency(kSinusoidPrecision);
+  const auto at = [&](int64_t i) -> const Real& {
+    if (ladder.given != nullptr || i == 0) {
+      SetFrequency(ladder, first + i, frequency);
+      mpfr_mul(frequency.get(), frequency.get(), factor.get(), MPFR_RNDN);
+    } else {
+      mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
     }
-    ReferenceSinusoidal(axis, position, wave, {type, scale}, out);
+    return frequency;
   };
-  return rows;
+  const auto exact = [ladder, first, stretch](int64_t i, int precision) {
+    Real value(precision);
+    Real times(precision);
+    SetFrequency(ladder, first + i, value);
+    SetStretch(stretch, times);
+    mpfr_mul(value.get(), value.get(), times.get(), MPFR_RNDN);
+    return value;
+  };
+  return RowsOf(columns, stretch.offset, at, exact,
+                [scale](int precision) { return Real(scale, precision); });
 }
 
 void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
@@ -385,31 +404,6 @@ void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
                  bound);
       },
       type, out);
-}
-
-void ReferenceSinusoidal(const SinusoidAxis& axis, int64_t position,
-                         SinusoidColumns::Wave wave, const NumberFormat& format,
-                         std::byte* out) {
-  const int64_t k = axis.first_frequency + wave.frequency;
-  const bool rests =
-      axis.ladder.given != nullptr && (*axis.ladder.given)[k] == 0;
-  const auto frequency = [&](int precision) {
-    Real value(precision);
-    Real factor(precision);
-    SetFrequency(axis.ladder, k, value);
-    SetStretch(axis.stretch, factor);
-    mpfr_mul(value.get(), value.get(), factor.get(), MPFR_RNDN);
-    return value;
-  };
-  const auto scale = [&](int precision) {
-    return Real(format.scale, precision);
-  };
-  RoundSinusoid({.kind = wave.kind,
-                 .position = rests ? 0 : position + WholeOf(axis.stretch),
-                 .frequency = frequency,
-                 .scale = scale,
-                 .rest = rests ? 0 : RestOf(axis.stretch)},
-                format.type, out);
 }
 
 }  // namespace attnbias

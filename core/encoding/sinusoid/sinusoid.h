@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/evaluator.h"
@@ -125,7 +126,8 @@ struct SinusoidRows {
   std::vector<SinusoidFrequency> frequencies;
   // A factor of every element, not 0, at kSinusoidPrecision.
   Real scale;
-  // Writes the element at a position and column as `type`, by its definition.
+  // Writes the element at a position and column as `type`, by its definition:
+  // slow; everything else answers to it.
   std::function<void(int64_t position, int64_t column, DataType type,
                      std::byte* out)>
       reference;
@@ -134,14 +136,24 @@ struct SinusoidRows {
   double rest = 0;
 };
 
+// A real number other than 0, to within a relative 2^(6 - precision_bits).
+using RealToAnyPrecision = std::function<Real(int precision_bits)>;
+// One for each frequency of a row.
+using RealsToAnyPrecision =
+    std::function<Real(int64_t index, int precision_bits)>;
+
+// Returns rows of frequencies, none of them 0, at positions and an offset.
+// `frequencies` are their definition; `at` gives them at kSinusoidPrecision and
+// is asked for one after the other.
+SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
+                    absl::FunctionRef<const Real&(int64_t index)> at,
+                    RealsToAnyPrecision frequencies, RealToAnyPrecision scale);
+
 // Returns the rows of those frequencies of an axis that turn, at `columns`. A
 // geometric progression is formed by one power and a product each, which keeps
 // it within a relative 2^-360.
 SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
                     double scale);
-
-// A real number other than 0, to within a relative 2^(6 - precision_bits).
-using RealToAnyPrecision = std::function<Real(int precision_bits)>;
 
 // scale x the sine or cosine of (position + rest) x frequency.
 struct ExactSinusoid {
@@ -155,12 +167,6 @@ struct ExactSinusoid {
 // Writes it as `type`: the definition of every such number.
 void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
                    std::byte* out);
-
-// Writes one element of a valid axis: the definition. Slow; everything else
-// answers to it.
-void ReferenceSinusoidal(const SinusoidAxis& axis, int64_t position,
-                         SinusoidColumns::Wave wave, const NumberFormat& format,
-                         std::byte* out);
 
 }  // namespace attnbias
 

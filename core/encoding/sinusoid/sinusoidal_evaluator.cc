@@ -618,8 +618,8 @@ EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
 }
 
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
-  // A frequency's place, its number in each copy of a given list, and its runs
-  // while their list grows.
+  // A frequency's number in the list of those that turn, and its runs while
+  // their list grows.
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
   const bool is_alone = IsAlone(axes);
   int64_t bytes = 0;
