@@ -6,27 +6,21 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from attnbias._encodings import (
-    Axis,
-    Dynamic,
-    Ladder,
-    Linear,
-    Llama3,
-    Longrope,
-    Ntk,
-    Proportional,
-    Rotary,
-    Yarn,
-)
+from attnbias import _encodings
+from attnbias._encodings import Axis, Ladder, Rotary
+from attnbias.v1 import encodings_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["Mrope"]
 
-_KINDS: Final = (Linear, Dynamic, Ntk, Yarn, Longrope, Llama3, Proportional)
-EXTENSIONS: Final[dict[str, Any]] = {kind.__name__.lower(): kind for kind in _KINDS}
-"""Length extensions of Rotary, by their fields and rope_types."""
+_ROTARY: Final[Any] = encodings_pb2.Rotary.DESCRIPTOR
+EXTENSIONS: Final[dict[str, Any]] = {
+    field.name: getattr(_encodings, field.message_type.name)
+    for field in _ROTARY.oneofs_by_name["extension"].fields
+}
+"""Classes of the length extensions of Rotary, by their fields and rope_types."""
 
 
 def Mrope(  # noqa: N802

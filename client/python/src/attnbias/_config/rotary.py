@@ -58,16 +58,7 @@ class RotaryModel:
     mrope_section: Sequence[int] | None = None
 
 
-_ROPE_TYPES: Final = (
-    "default",
-    "linear",
-    "dynamic",
-    "yarn",
-    "longrope",
-    "llama3",
-    "proportional",
-    "axial",
-)
+_ROPE_TYPES: Final = ("default", *(name for name in EXTENSIONS if name != "ntk"), "axial")
 # Fields of length extensions that have other sources than a word, or more.
 _LENGTHS: Final = ("original_max_position_embeddings", "max_position_embeddings", "sequence_length")
 # Words that transformers reads only for some rope_types and models, and those that no code of it
