@@ -2,6 +2,7 @@
 // Rotary positions (Su et al. 2021) as an encoding.
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/request/rules.h"
+#include "core/tensor/element.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -298,6 +300,32 @@ EvaluatorPtr PrepareExact(const std::shared_ptr<const Rotation>& rotation,
       type, kernels);
 }
 
+// Returns rows [sines | cosines] of some pairs as a part of those of all.
+RowPart PartOf(EvaluatorPtr rows, const std::vector<int64_t>& pairs,
+               int64_t all) {
+  const int64_t count = std::ssize(pairs);
+  RowPart part = {std::move(rows), 2 * count, {}};
+  for (int64_t i = 0, end = 0; i < count; i = end) {
+    while (end < count && pairs[end] - pairs[i] == end - i) ++end;
+    part.runs.push_back({i, pairs[i], end - i});
+    part.runs.push_back({count + i, all + pairs[i], end - i});
+  }
+  return part;
+}
+
+// Returns the rows of all pairs. Of those that do not turn the sine is 0 and
+// the cosine `scale`.
+EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs,
+                    const Real& scale, DataType type) {
+  if (parts.front().width == 2 * pairs) return std::move(parts.front().rows);
+  std::array<std::byte, sizeof(double)> cosine;
+  RoundReal(scale, type, cosine.data());
+  std::vector<std::byte> resting(2 * pairs * SizeOf(type));
+  RepeatElement(type, cosine.data(), pairs,
+                resting.data() + pairs * SizeOf(type));
+  return JoinRows(std::move(parts), std::move(resting), type);
+}
+
 EvaluatorPtr Prepare(const std::shared_ptr<const Rotation>& rotation,
                      const NumberFormat& format, const KernelSet& kernels) {
   const v1::Rotary& spec = rotation->spec;
@@ -310,29 +338,30 @@ EvaluatorPtr Prepare(const std::shared_ptr<const Rotation>& rotation,
     mpfr_mul_d(factor.get(), factor.get(), asked, MPFR_RNDN);
     return factor;
   };
+  const int64_t pairs = RotaryPairs(spec);
   std::map<double, std::vector<int64_t>> by_offset;
-  for (int64_t pair = 0; pair < RotaryPairs(spec); ++pair) {
+  for (int64_t pair = 0; pair < pairs; ++pair) {
     if (mpfr_zero_p(all[pair].get()) != 0) continue;
     by_offset[OffsetOf(*rotation, pair)].push_back(pair);
   }
-  std::vector<RotaryRows> rows;
-  for (auto& [offset, pairs] : by_offset) {
-    EvaluatorPtr made;
+  std::vector<RowPart> parts;
+  for (const auto& [offset, own] : by_offset) {
+    EvaluatorPtr rows;
     if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
       std::vector<float> frequencies;
-      frequencies.reserve(pairs.size());
-      for (const int64_t pair : pairs) {
+      frequencies.reserve(own.size());
+      for (const int64_t pair : own) {
         frequencies.push_back(NearestFloat(all[pair]));
       }
-      made = PrepareFloat32Angles(std::move(frequencies), scale, format.type);
+      rows = PrepareFloat32Angles(std::move(frequencies), scale, format.type);
     } else {
-      made = PrepareExact(rotation, all, pairs, scale, format.type, kernels);
+      rows = PrepareExact(rotation, all, own, scale, format.type, kernels);
     }
-    rows.push_back({std::move(made), std::move(pairs)});
+    parts.push_back(PartOf(std::move(rows), own, pairs));
   }
-  EvaluatorPtr rotary =
-      PrepareRotary(std::move(rows), RotaryPairs(spec),
-                    scale(kSinusoidPrecision), spec.layout(), format.type);
+  EvaluatorPtr rotary = PrepareRotary(
+      Joined(std::move(parts), pairs, scale(kSinusoidPrecision), format.type),
+      pairs, spec.layout(), format.type);
   return spec.has_decay() ? PrepareDecay(spec, format, std::move(rotary))
                           : std::move(rotary);
 }
@@ -341,8 +370,12 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   const v1::Rotary& spec = rotation.spec;
   const int64_t pairs = RotaryPairs(spec);
   const int64_t turning = TurningPairs(spec);
+  // Lists of pairs and runs while they grow.
+  constexpr int64_t kPairBytes =
+      int64_t{3 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
   int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) +
-                  RotaryBytes(pairs);
+                  RotaryBytes(pairs) + JoinedBytes(2 * pairs) +
+                  pairs * kPairBytes;
   if (spec.has_decay()) bytes += DecayBytes(spec);
   if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
     return bytes + pairs * int64_t{sizeof(float)};

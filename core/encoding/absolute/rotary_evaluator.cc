@@ -2,12 +2,10 @@
 #include "core/encoding/absolute/rotary_evaluator.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <memory>
 #include <utility>
-
-#include "core/tensor/element.h"
+#include <vector>
 
 namespace attnbias {
 namespace {
@@ -30,73 +28,32 @@ void RepeatEach(const std::byte* elements, int64_t count, std::byte* out) {
   }
 }
 
-// The source of pairs that do not turn.
-constexpr int kResting = -1;
-
-// Consecutive pairs of one source, which begin with its pair `first`.
-struct Run {
-  int source;
-  int64_t first;
-  int64_t pairs;
-};
-
 class RotaryEvaluator final : public Evaluator {
  public:
-  RotaryEvaluator(std::vector<RotaryRows> sources, int64_t pairs,
-                  const Real& scale, v1::RotaryLayout layout, DataType type)
-      : sources_(std::move(sources)),
-        layout_(layout),
-        type_(type),
-        pairs_(pairs) {
-    std::vector<size_t> next(sources_.size());
-    for (int64_t pair = 0; pair < pairs_; ++pair) {
-      Run run = {kResting, 0, 0};
-      for (size_t i = 0; i < sources_.size(); ++i) {
-        const std::vector<int64_t>& own = sources_[i].pairs;
-        if (next[i] == own.size() || own[next[i]] != pair) continue;
-        run = {static_cast<int>(i), static_cast<int64_t>(next[i]++), 0};
-        ++turning_;
-      }
-      if (runs_.empty() || runs_.back().source != run.source) {
-        runs_.push_back(run);
-      }
-      ++runs_.back().pairs;
-    }
-    RoundReal(scale, type, resting_cosine_.data());
-  }
+  RotaryEvaluator(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout layout,
+                  DataType type)
+      : rows_(std::move(rows)), pairs_(pairs), layout_(layout), type_(type) {}
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
-    const int64_t row_bytes = pairs_ * CopiesIn(layout_) * SizeOf(type_);
-    const int64_t turning_bytes = 2 * turning_ * SizeOf(type_);
-    const int64_t most =
-        std::clamp<int64_t>(kPairPieceBytes / turning_bytes, 1, kMostPieceRows);
-    std::vector<std::byte> piece(std::min(most, block.span.size()) *
-                                 turning_bytes);
-    std::vector<std::byte> all_pairs(pairs_ * SizeOf(type_));
-    // Of each source, the row that comes next.
-    std::vector<const std::byte*> rows(sources_.size());
+    const int64_t half_bytes = pairs_ * SizeOf(type_);
+    const int64_t row_bytes = CopiesIn(layout_) * half_bytes;
+    const int64_t most = std::clamp<int64_t>(kPairPieceBytes / (2 * half_bytes),
+                                             1, kMostPieceRows);
+    std::vector<std::byte> piece(std::min(most, block.span.size()) * 2 *
+                                 half_bytes);
     for (int64_t first = block.span.begin; first < block.span.end;) {
       const int64_t end = std::min(first + most, block.span.end);
-      std::byte* to = piece.data();
-      for (const RotaryRows& source : sources_) {
-        source.rows->Fill({{0, 1}, {first, end}}, to, 0);
-        to += (end - first) * 2 * LaneBytes(source);
-      }
+      rows_->Fill({{0, 1}, {first, end}}, piece.data(), 0);
       for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-        const std::byte* from = piece.data();
-        for (size_t i = 0; i < sources_.size(); ++i) {
-          rows[i] = from + (lane == kCosLane ? LaneBytes(sources_[i]) : 0);
-          from += (end - first) * 2 * LaneBytes(sources_[i]);
-        }
-        to = out + (lane - block.lanes.begin) * lane_stride_bytes +
-             (first - block.span.begin) * row_bytes;
-        for (int64_t row = first; row < end; ++row, to += row_bytes) {
-          WriteRotaryRow(layout_, type_, Joined(rows, lane, all_pairs.data()),
-                         pairs_, to);
-          for (size_t i = 0; i < sources_.size(); ++i) {
-            rows[i] += 2 * LaneBytes(sources_[i]);
-          }
+        const std::byte* from =
+            piece.data() + (lane == kCosLane ? half_bytes : 0);
+        std::byte* to = out + (lane - block.lanes.begin) * lane_stride_bytes +
+                        (first - block.span.begin) * row_bytes;
+        for (int64_t row = first; row < end; ++row) {
+          WriteRotaryRow(layout_, type_, from, pairs_, to);
+          from += 2 * half_bytes;
+          to += row_bytes;
         }
       }
       first = end;
@@ -104,47 +61,17 @@ class RotaryEvaluator final : public Evaluator {
   }
 
  private:
-  int64_t LaneBytes(const RotaryRows& source) const {
-    return static_cast<int64_t>(source.pairs.size()) * SizeOf(type_);
-  }
-
-  // Returns the numbers of all pairs, perhaps in `out`.
-  const std::byte* Joined(const std::vector<const std::byte*>& rows,
-                          int64_t lane, std::byte* out) const {
-    if (runs_.size() == 1) return rows[runs_.front().source];
-    constexpr std::byte kZero[sizeof(double)] = {};
-    const std::byte* resting =
-        lane == kCosLane ? resting_cosine_.data() : kZero;
-    std::byte* to = out;
-    for (const Run& run : runs_) {
-      const int64_t size = run.pairs * SizeOf(type_);
-      if (run.source != kResting) {
-        std::memcpy(to, rows[run.source] + run.first * SizeOf(type_), size);
-      } else {
-        RepeatElement(type_, resting, run.pairs, to);
-      }
-      to += size;
-    }
-    return out;
-  }
-
-  const std::vector<RotaryRows> sources_;
+  const EvaluatorPtr rows_;
+  const int64_t pairs_;
   const v1::RotaryLayout layout_;
   const DataType type_;
-  const int64_t pairs_;
-  int64_t turning_ = 0;
-  std::vector<Run> runs_;
-  std::array<std::byte, sizeof(double)> resting_cosine_;
 };
 
 }  // namespace
 
 int64_t RotaryBytes(int64_t pairs) {
-  // Runs and lists of pairs while they grow, a piece of a row at least, and all
-  // pairs.
-  return kPairPieceBytes +
-         pairs * int64_t{3 * sizeof(Run) + 3 * sizeof(int64_t) +
-                         3 * sizeof(double)};
+  // A piece of one row at least.
+  return kPairPieceBytes + 2 * pairs * int64_t{sizeof(double)};
 }
 
 int64_t CopiesIn(v1::RotaryLayout layout) {
@@ -168,11 +95,10 @@ void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
   if (layout == v1::ROTARY_LAYOUT_HALF) std::memcpy(out + size, pairs, size);
 }
 
-EvaluatorPtr PrepareRotary(std::vector<RotaryRows> rows, int64_t pairs,
-                           const Real& scale, v1::RotaryLayout layout,
-                           DataType type) {
-  return std::make_unique<RotaryEvaluator>(std::move(rows), pairs, scale,
-                                           layout, type);
+EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs,
+                           v1::RotaryLayout layout, DataType type) {
+  return std::make_unique<RotaryEvaluator>(std::move(rows), pairs, layout,
+                                           type);
 }
 
 }  // namespace attnbias

@@ -6,11 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/evaluator.h"
-#include "core/numerics/real.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {
@@ -22,21 +20,12 @@ int64_t CopiesIn(v1::RotaryLayout layout);
 void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
                     const std::byte* pairs, int64_t count, std::byte* out);
 
-// Bounds what PrepareRotary's result takes beside its rows, as an Encoding's
-// evaluator_bytes do.
+// Bounds what PrepareRotary's result takes beside its rows.
 int64_t RotaryBytes(int64_t pairs);
 
-// Rows [sines | cosines] of some pairs, which are in ascending order.
-struct RotaryRows {
-  EvaluatorPtr rows;
-  std::vector<int64_t> pairs;
-};
-
-// Fills rotary tables of `pairs` pairs from rows of different ones; at least
-// one pair has some. Of all others the sine is 0 and the cosine `scale`.
-EvaluatorPtr PrepareRotary(std::vector<RotaryRows> rows, int64_t pairs,
-                           const Real& scale, v1::RotaryLayout layout,
-                           DataType type);
+// Fills rotary tables from rows [sines | cosines] of `pairs` pairs.
+EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs,
+                           v1::RotaryLayout layout, DataType type);
 
 }  // namespace attnbias
 

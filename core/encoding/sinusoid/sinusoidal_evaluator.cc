@@ -484,33 +484,13 @@ bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
          a.columns.cosines == b.columns.cosines;
 }
 
-// Joins the rows of axes, and the numbers of frequencies that do not turn.
-class JoinedSinusoids final : public Evaluator {
+class JoinedRows final : public Evaluator {
  public:
-  JoinedSinusoids(const std::vector<SinusoidAxis>& axes,
-                  const NumberFormat& format, const KernelSet& kernels)
-      : element_bytes_(SizeOf(format.type)),
-        resting_(axes.front().columns.width * element_bytes_) {
-    std::vector<const SinusoidAxis*> made;
-    for (const SinusoidAxis& axis : axes) {
-      AddResting(axis, format);
-      const SinusoidColumns columns = ColumnsThatTurn(axis);
-      if (columns.width == 0) continue;
-      const auto same = std::ranges::find_if(
-          made, [&](const auto* other) { return HaveSameTable(axis, *other); });
-      if (same == made.end()) {
-        made.push_back(&axis);
-        tables_.push_back(
-            {.rows = PrepareSinusoids(RowsOf(axis, columns, format.scale),
-                                      format.type, kernels),
-             .row_bytes = columns.width * element_bytes_,
-             .runs = {}});
-        AddRuns(axis, columns, tables_.back());
-      } else {
-        AddRuns(axis, columns, tables_[same - made.begin()]);
-      }
-    }
-  }
+  JoinedRows(std::vector<RowPart> parts, std::vector<std::byte> resting,
+             DataType type)
+      : parts_(std::move(parts)),
+        resting_(std::move(resting)),
+        element_bytes_(SizeOf(type)) {}
 
   void Fill(const Block& block, std::byte* out,
             int64_t /*lane_stride_bytes*/) const override {
@@ -522,14 +502,18 @@ class JoinedSinusoids final : public Evaluator {
       for (int64_t row = 0; row < end - first; ++row) {
         std::memcpy(out + row * row_bytes, resting_.data(), row_bytes);
       }
-      for (const Table& table : tables_) {
-        table.rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
-        for (int64_t row = 0; row < end - first; ++row) {
-          for (const Run& run : table.runs) {
-            std::memcpy(out + row * row_bytes + run.to,
-                        piece.data() + row * table.row_bytes + run.from,
-                        run.size);
+      for (const RowPart& part : parts_) {
+        part.rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
+        const std::byte* from = piece.data();
+        std::byte* to = out;
+        for (int64_t row = first; row < end; ++row) {
+          for (const RowPart::Run& run : part.runs) {
+            std::memcpy(to + run.to * element_bytes_,
+                        from + run.from * element_bytes_,
+                        run.columns * element_bytes_);
           }
+          from += part.width * element_bytes_;
+          to += row_bytes;
         }
       }
       out += (end - first) * row_bytes;
@@ -538,66 +522,63 @@ class JoinedSinusoids final : public Evaluator {
   }
 
  private:
-  // Bytes of a table's row, and where they go.
-  struct Run {
-    int64_t from;
-    int64_t to;
-    int64_t size;
-  };
-  struct Table {
-    EvaluatorPtr rows;
-    int64_t row_bytes;
-    std::vector<Run> runs;
-  };
-
-  // Sets the cosines of frequencies that do not turn.
-  void AddResting(const SinusoidAxis& axis, const NumberFormat& format) {
-    int64_t next = 0;
-    const auto rest_until = [&](int64_t end) {
-      for (; next < std::min(end, axis.columns.cosines); ++next) {
-        const int64_t column =
-            axis.columns.cos_offset + next * axis.columns.pair_stride;
-        RoundDouble(format.scale, format.type,
-                    resting_.data() + column * element_bytes_);
-      }
-    };
-    for (const Range& run : axis.Turning()) {
-      rest_until(run.begin);
-      next = run.end;
-    }
-    rest_until(axis.columns.cosines);
-  }
-
-  void AddRun(int64_t from, int64_t to, int64_t count, Table& table) const {
-    if (count <= 0) return;
-    table.runs.push_back(
-        {from * element_bytes_, to * element_bytes_, count * element_bytes_});
-  }
-
-  // `columns` are the table's, of those of the axis that turn.
-  void AddRuns(const SinusoidAxis& axis, const SinusoidColumns& columns,
-               Table& table) const {
-    const SinusoidColumns& to = axis.columns;
-    int64_t turned = 0;
-    for (const Range& run : axis.Turning()) {
-      const int64_t cosines = std::min(run.end, to.cosines) - run.begin;
-      if (to.pair_stride == 2) {
-        AddRun(2 * turned, to.sin_offset + 2 * run.begin,
-               run.size() + std::max<int64_t>(cosines, 0), table);
-      } else {
-        AddRun(turned, to.sin_offset + run.begin, run.size(), table);
-        AddRun(columns.cos_offset + turned, to.cos_offset + run.begin, cosines,
-               table);
-      }
-      turned += run.size();
-    }
-  }
-
+  const std::vector<RowPart> parts_;
+  const std::vector<std::byte> resting_;
   const int64_t element_bytes_;
-  // A row in which nothing turns.
-  std::vector<std::byte> resting_;
-  std::vector<Table> tables_;
 };
+
+// `columns` are the part's, of those of the axis that turn.
+void AddRuns(const SinusoidAxis& axis, const SinusoidColumns& columns,
+             RowPart& part) {
+  const auto add = [&](int64_t from, int64_t to, int64_t count) {
+    if (count > 0) part.runs.push_back({from, to, count});
+  };
+  const SinusoidColumns& own = axis.columns;
+  int64_t turned = 0;
+  for (const Range& run : axis.Turning()) {
+    const int64_t cosines = std::min(run.end, own.cosines) - run.begin;
+    if (own.pair_stride == 2) {
+      add(2 * turned, own.sin_offset + 2 * run.begin,
+          run.size() + std::max<int64_t>(cosines, 0));
+    } else {
+      add(turned, own.sin_offset + run.begin, run.size());
+      add(columns.cos_offset + turned, own.cos_offset + run.begin, cosines);
+    }
+    turned += run.size();
+  }
+}
+
+// Joins the rows of axes, and the numbers of frequencies that do not turn.
+EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes,
+                      const NumberFormat& format, const KernelSet& kernels) {
+  std::vector<std::byte> resting(axes.front().columns.width *
+                                 SizeOf(format.type));
+  std::vector<const SinusoidAxis*> made;
+  std::vector<RowPart> parts;
+  for (const SinusoidAxis& axis : axes) {
+    // Those of frequencies that turn are written over.
+    const SinusoidColumns& own = axis.columns;
+    for (int64_t i = 0; i < own.cosines; ++i) {
+      const int64_t column = own.cos_offset + i * own.pair_stride;
+      RoundDouble(format.scale, format.type,
+                  resting.data() + column * SizeOf(format.type));
+    }
+    const SinusoidColumns columns = ColumnsThatTurn(axis);
+    if (columns.width == 0) continue;
+    const auto same = std::ranges::find_if(
+        made, [&](const auto* other) { return HaveSameTable(axis, *other); });
+    const auto part = static_cast<size_t>(same - made.begin());
+    if (same == made.end()) {
+      made.push_back(&axis);
+      parts.push_back({PrepareSinusoids(RowsOf(axis, columns, format.scale),
+                                        format.type, kernels),
+                       columns.width,
+                       {}});
+    }
+    AddRuns(axis, columns, parts[part]);
+  }
+  return JoinRows(std::move(parts), std::move(resting), format.type);
+}
 
 }  // namespace
 
@@ -628,20 +609,27 @@ int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
     if (!is_alone) columns.width = columns.sines + columns.cosines;
     bytes += SinusoidsBytes(columns) + columns.sines * kPairBytes;
   }
-  if (is_alone) return bytes;
-  return bytes + kJoinedPieceBytes +
-         2 * axes.front().columns.width * int64_t{sizeof(double)};
+  return bytes + (is_alone ? 0 : JoinedBytes(axes.front().columns.width));
 }
 
 EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes,
                               const NumberFormat& format,
                               const KernelSet& kernels) {
-  if (!IsAlone(axes)) {
-    return std::make_unique<JoinedSinusoids>(axes, format, kernels);
-  }
+  if (!IsAlone(axes)) return JoinAxes(axes, format, kernels);
   const SinusoidAxis& axis = axes.front();
   return PrepareSinusoids(RowsOf(axis, axis.columns, format.scale), format.type,
                           kernels);
+}
+
+int64_t JoinedBytes(int64_t width) {
+  // A row in which nothing turns, and a piece of one row at least.
+  return kJoinedPieceBytes + 2 * width * int64_t{sizeof(double)};
+}
+
+EvaluatorPtr JoinRows(std::vector<RowPart> parts,
+                      std::vector<std::byte> resting, DataType type) {
+  return std::make_unique<JoinedRows>(std::move(parts), std::move(resting),
+                                      type);
 }
 
 }  // namespace attnbias

@@ -13,6 +13,7 @@
 #ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOIDAL_EVALUATOR_H_
 #define ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOIDAL_EVALUATOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -35,6 +36,27 @@ int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes);
 EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes,
                               const NumberFormat& format,
                               const KernelSet& kernels);
+
+// Rows of numbers, and where their columns stand in wider rows.
+struct RowPart {
+  // Consecutive columns, the first of which is `from` here and `to` there.
+  struct Run {
+    int64_t from;
+    int64_t to;
+    int64_t columns;
+  };
+
+  EvaluatorPtr rows;
+  int64_t width;
+  std::vector<Run> runs;
+};
+
+// Bounds what JoinRows's result takes beside its parts and their runs.
+int64_t JoinedBytes(int64_t width);
+
+// Joins rows. Columns that no part has are those of `resting`, a row of `type`.
+EvaluatorPtr JoinRows(std::vector<RowPart> parts,
+                      std::vector<std::byte> resting, DataType type);
 
 }  // namespace attnbias
 
