@@ -114,8 +114,8 @@ absl::Status CheckPairAxis(const v1::Rotary& spec) {
   }
   for (int axis = 0; axis < axes; ++axis) {
     if (std::ranges::count(spec.pair_axis(), axis) > 0) continue;
-    return Invalid("rotary.pair_axis: got no ", axis,
-                   ", want a pair of each of the ", axes, " axes");
+    return Invalid("rotary.pair_axis: got no pair of axis ", axis,
+                   ", want one of each of the ", axes, " axes");
   }
   return absl::OkStatus();
 }
@@ -141,7 +141,7 @@ absl::Status CheckGivenFrequencies(const v1::Rotary& spec) {
   return absl::OkStatus();
 }
 
-// Returns the axes of pairs, which have the rules of Sinusoidal's.
+// Returns the axes by Sinusoidal's rules, two columns for each pair.
 absl::StatusOr<std::vector<SinusoidAxis>> PairAxesOf(const v1::Rotary& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckPairAxis(spec));
   const int64_t pairs = RotaryPairs(spec);
@@ -177,9 +177,10 @@ absl::Status CheckAxes(const Rotation& rotation) {
                    ", want none: every axis has a ladder");
   }
   if (TurningPairs(spec) > 0) return absl::OkStatus();
-  return Invalid("rotary.",
-                 spec.axes().empty() ? "inverse_frequencies" : "axes",
-                 ": got zeros alone, want at least one other frequency");
+  return Invalid(
+      "rotary.",
+      spec.inverse_frequencies().empty() ? "axes" : "inverse_frequencies",
+      ": got zeros alone, want at least one other frequency");
 }
 
 absl::Status CheckExtension(const v1::Rotary& spec) {
@@ -209,6 +210,12 @@ absl::StatusOr<std::shared_ptr<const Rotation>> RotationOf(
 // have them: a cache serves them all.
 std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
   auto spec = std::make_shared<v1::Rotary>(given);
+  spec->clear_pair_axis();
+  for (int pair = 0; pair < given.pair_axis_size(); ++pair) {
+    if (RotaryAxisOf(*spec, pair) == given.pair_axis(pair)) continue;
+    *spec->mutable_pair_axis() = given.pair_axis();
+    break;
+  }
   if (spec->has_longrope()) {
     v1::Longrope& own = *spec->mutable_longrope();
     if (UsesLongFactor(own)) {

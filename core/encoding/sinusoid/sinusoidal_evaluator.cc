@@ -538,8 +538,7 @@ void AddRuns(const SinusoidAxis& axis, const SinusoidColumns& columns,
   for (const Range& run : axis.Turning()) {
     const int64_t cosines = std::min(run.end, own.cosines) - run.begin;
     if (own.pair_stride == 2) {
-      add(2 * turned, own.sin_offset + 2 * run.begin,
-          run.size() + std::max<int64_t>(cosines, 0));
+      add(2 * turned, own.sin_offset + 2 * run.begin, run.size() + cosines);
     } else {
       add(turned, own.sin_offset + run.begin, run.size());
       add(columns.cos_offset + turned, own.cos_offset + run.begin, cosines);

@@ -55,14 +55,18 @@ def Mrope(  # noqa: N802
     if rope_type is not None and rope_type.lower() == "axial":
         axis, rope_type, count = Axis(ladder=Ladder(base=rope_theta)), None, 2
         rope_theta, renamed = None, {"axes[0].ladder.base": "rope_theta"}
+    dealt: dict[str, Any] = {}
     if mrope_section is not None:
         count = len(mrope_section)
-        words["pair_axis"] = _dealt_out(mrope_section, in_turn=mrope_interleaved)
+        dealt["pair_axis"] = _dealt_out(mrope_section, in_turn=mrope_interleaved)
         renamed["pair_axis"] = "mrope_section"
-    words = extended(rope_type, words) | {"rope_theta": rope_theta, "axes": (axis,) * count or None}
+    words = extended(rope_type, words)
     for name in EXTENSIONS.keys() & words.keys():
         renamed |= {f"{name}.{own.name}": own.name for own in fields(EXTENSIONS[name])}
-    return Rotary(head_dim, **words)._with_names("Mrope", renamed)
+    axes = (axis,) * count or None
+    return Rotary(head_dim, rope_theta=rope_theta, axes=axes, **dealt, **words)._with_names(
+        "Mrope", renamed
+    )
 
 
 def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
