@@ -157,8 +157,8 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
             - "sines_cosines": ``s0 s1 ... c0 c1 ...`` (Transformer-XL, XLNet, Marian, GPT-J,
               tensor2tensor, RT-DETR, MAE).
             - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
-        across_axes: Takes all axes together: the sines of all axes, then the cosines of all, or the
-            other way round (timm). Not with ``columns`` "interleaved". Only with ``axes``.
+        across_axes: Puts the sines of all axes before the cosines of all, or after them, as
+            ``columns`` states (timm). Not with ``columns`` "interleaved". Only with ``axes``.
         odd: Last column of an axis with an odd number of them.
             - "sine" (default): The sine of one more frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
@@ -539,8 +539,8 @@ class Rotary(Encoding[Compact]):
             one. Pairs of an axis with a ladder have that ladder, from its first frequency on; all
             others have theirs of the one progression over n pairs. A ladder goes without
             ``inverse_frequencies`` and without a length extension. At most 4.
-        pair_axis: Axis of each of the n pairs, counted from 0. Unset: each axis has as many pairs,
-            one axis after the other. Each in [0, 3]. Only with ``axes``.
+        pair_axis: Axis of each of the n pairs, counted from 0. Unset: every axis has the same
+            number of pairs, one axis after the other. Each in [0, 3]. Only with ``axes``.
         angle: Precision of the angle ``p inv_m``.
             - "exact" (default): The product over the real numbers.
             - "float32": The float32 product of position and float32 frequency: within 1 ulp of
