@@ -258,62 +258,56 @@ func (AlibiVariant) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
 }
 
-// Resampling of a table of n positions to m rows.
-type Interpolation int32
+// Filter of a resampling, by the distance d of two rows.
+type Filter int32
 
 const (
-	Interpolation_INTERPOLATION_UNSPECIFIED Interpolation = 0
-	// No resampling.
-	Interpolation_INTERPOLATION_NONE Interpolation = 1
-	// Linear between pixel centres: of m rows, row r reads the n original ones at
-	// `(r + 1/2) n / m - 1/2`, clamped (torch's mode "linear" with
-	// `align_corners=False`).
-	Interpolation_INTERPOLATION_LINEAR Interpolation = 2
-	// Linear between first and last row: row r reads at `r (n - 1) / (m - 1)`, or
-	// at 0 if m is 1 (`align_corners=True`).
-	Interpolation_INTERPOLATION_LINEAR_ALIGN_CORNERS Interpolation = 3
+	Filter_FILTER_UNSPECIFIED Filter = 0
+	// `max(1 - |d|, 0)` (torch's modes "linear" and "bilinear").
+	Filter_FILTER_LINEAR Filter = 1
+	// `(a + 2)|d|^3 - (a + 3)|d|^2 + 1` up to 1 and `a (|d| - 1)(|d| - 2)^2` up to
+	// 2 (torch's mode "bicubic"; Keys 1981).
+	Filter_FILTER_CUBIC Filter = 2
 )
 
-// Enum value maps for Interpolation.
+// Enum value maps for Filter.
 var (
-	Interpolation_name = map[int32]string{
-		0: "INTERPOLATION_UNSPECIFIED",
-		1: "INTERPOLATION_NONE",
-		2: "INTERPOLATION_LINEAR",
-		3: "INTERPOLATION_LINEAR_ALIGN_CORNERS",
+	Filter_name = map[int32]string{
+		0: "FILTER_UNSPECIFIED",
+		1: "FILTER_LINEAR",
+		2: "FILTER_CUBIC",
 	}
-	Interpolation_value = map[string]int32{
-		"INTERPOLATION_UNSPECIFIED":          0,
-		"INTERPOLATION_NONE":                 1,
-		"INTERPOLATION_LINEAR":               2,
-		"INTERPOLATION_LINEAR_ALIGN_CORNERS": 3,
+	Filter_value = map[string]int32{
+		"FILTER_UNSPECIFIED": 0,
+		"FILTER_LINEAR":      1,
+		"FILTER_CUBIC":       2,
 	}
 )
 
-func (x Interpolation) Enum() *Interpolation {
-	p := new(Interpolation)
+func (x Filter) Enum() *Filter {
+	p := new(Filter)
 	*p = x
 	return p
 }
 
-func (x Interpolation) String() string {
+func (x Filter) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (Interpolation) Descriptor() protoreflect.EnumDescriptor {
+func (Filter) Descriptor() protoreflect.EnumDescriptor {
 	return file_attnbias_v1_encodings_proto_enumTypes[4].Descriptor()
 }
 
-func (Interpolation) Type() protoreflect.EnumType {
+func (Filter) Type() protoreflect.EnumType {
 	return &file_attnbias_v1_encodings_proto_enumTypes[4]
 }
 
-func (x Interpolation) Number() protoreflect.EnumNumber {
+func (x Filter) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use Interpolation.Descriptor instead.
-func (Interpolation) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use Filter.Descriptor instead.
+func (Filter) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
 }
 
@@ -1831,12 +1825,10 @@ type LearnedAbsolute struct {
 	Offset *int64 `protobuf:"varint,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
 	// Row of the table that answers with zeros. Unset: none.
 	PaddingIdx *int64 `protobuf:"varint,3,opt,name=padding_idx,json=paddingIdx,proto3,oneof" json:"padding_idx,omitempty"`
-	// Stretching of the table to `interpolated_length` rows.
-	Interpolation Interpolation `protobuf:"varint,4,opt,name=interpolation,proto3,enum=attnbias.v1.Interpolation" json:"interpolation,omitempty"`
-	// Rows after interpolation.
-	InterpolatedLength *int64 `protobuf:"varint,5,opt,name=interpolated_length,json=interpolatedLength,proto3,oneof" json:"interpolated_length,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Resamples the table: position p is row p + offset of the result.
+	Resample      *Resample `protobuf:"bytes,4,opt,name=resample,proto3" json:"resample,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LearnedAbsolute) Reset() {
@@ -1890,18 +1882,135 @@ func (x *LearnedAbsolute) GetPaddingIdx() int64 {
 	return 0
 }
 
-func (x *LearnedAbsolute) GetInterpolation() Interpolation {
+func (x *LearnedAbsolute) GetResample() *Resample {
 	if x != nil {
-		return x.Interpolation
+		return x.Resample
 	}
-	return Interpolation_INTERPOLATION_UNSPECIFIED
+	return nil
 }
 
-func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
-	if x != nil && x.InterpolatedLength != nil {
-		return *x.InterpolatedLength
+// Resampling of a table whose rows are a line or, row by row, a grid.
+//
+// Along an axis of n rows, row r of m is at `x = (r + 1/2) step - 1/2`, where
+// step is n / m:
+//
+//	target[r] = sum_j filter(j - x) source[clamp(j, 0, n - 1)]
+//
+// Weights of two axes are multiplied. These are the numbers of torch's
+// `interpolate` over the rational numbers, rounded once.
+type Resample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sides of the table's grid: rows, then columns. Unset: the table is a line.
+	Source []int64 `protobuf:"varint,1,rep,packed,name=source,proto3" json:"source,omitempty"`
+	// As many sides of the result. GridRelative takes those of its window.
+	Target []int64 `protobuf:"varint,2,rep,packed,name=target,proto3" json:"target,omitempty"`
+	// First rows of the table, which stay as they are: a class token's. Not in
+	// GridRelative, whose class token has the last rows.
+	PrefixRows *int64 `protobuf:"varint,3,opt,name=prefix_rows,json=prefixRows,proto3,oneof" json:"prefix_rows,omitempty"`
+	// Filter along each axis.
+	Filter Filter `protobuf:"varint,4,opt,name=filter,proto3,enum=attnbias.v1.Filter" json:"filter,omitempty"`
+	// Parameter a of `CUBIC`: the slope at distance 1. Unset: -0.75, or -0.5 with
+	// `antialias`, as in torch.
+	CubicA *float64 `protobuf:"fixed64,5,opt,name=cubic_a,json=cubicA,proto3,oneof" json:"cubic_a,omitempty"`
+	// Places the first and the last rows of source and target alike: x is
+	// `r (n - 1) / (m - 1)`, or 0 if m is 1. With `antialias` x is as above, and
+	// step is `(n - 1) / (m - 1)`.
+	AlignCorners bool `protobuf:"varint,6,opt,name=align_corners,json=alignCorners,proto3" json:"align_corners,omitempty"`
+	// Stretches the filter by step, where that is above 1. Drops weights of rows
+	// beyond the table, and divides the others by their sum.
+	Antialias bool `protobuf:"varint,7,opt,name=antialias,proto3" json:"antialias,omitempty"`
+	// Step of each axis, in place of n / m: 1 / `scale_factor`. torch ignores
+	// `scale_factor` on an axis with n = m if the filter is `LINEAR` or
+	// `antialias` is set; there step is 1.
+	Step          []float64 `protobuf:"fixed64,8,rep,packed,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resample) Reset() {
+	*x = Resample{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resample) ProtoMessage() {}
+
+func (x *Resample) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resample.ProtoReflect.Descriptor instead.
+func (*Resample) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Resample) GetSource() []int64 {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *Resample) GetTarget() []int64 {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *Resample) GetPrefixRows() int64 {
+	if x != nil && x.PrefixRows != nil {
+		return *x.PrefixRows
 	}
 	return 0
+}
+
+func (x *Resample) GetFilter() Filter {
+	if x != nil {
+		return x.Filter
+	}
+	return Filter_FILTER_UNSPECIFIED
+}
+
+func (x *Resample) GetCubicA() float64 {
+	if x != nil && x.CubicA != nil {
+		return *x.CubicA
+	}
+	return 0
+}
+
+func (x *Resample) GetAlignCorners() bool {
+	if x != nil {
+		return x.AlignCorners
+	}
+	return false
+}
+
+func (x *Resample) GetAntialias() bool {
+	if x != nil {
+		return x.Antialias
+	}
+	return false
+}
+
+func (x *Resample) GetStep() []float64 {
+	if x != nil {
+		return x.Step
+	}
+	return nil
 }
 
 // Rotary position embedding (Su et al. 2021) and its length extensions.
@@ -1985,7 +2094,7 @@ type Rotary struct {
 
 func (x *Rotary) Reset() {
 	*x = Rotary{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2106,7 @@ func (x *Rotary) String() string {
 func (*Rotary) ProtoMessage() {}
 
 func (x *Rotary) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2119,7 @@ func (x *Rotary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rotary.ProtoReflect.Descriptor instead.
 func (*Rotary) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Rotary) GetHeadDim() int32 {
@@ -2205,7 +2314,7 @@ type Decay struct {
 
 func (x *Decay) Reset() {
 	*x = Decay{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2326,7 @@ func (x *Decay) String() string {
 func (*Decay) ProtoMessage() {}
 
 func (x *Decay) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2339,7 @@ func (x *Decay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decay.ProtoReflect.Descriptor instead.
 func (*Decay) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Decay) GetCenter() int64 {
@@ -2287,7 +2396,7 @@ type LearnedRelative struct {
 
 func (x *LearnedRelative) Reset() {
 	*x = LearnedRelative{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +2408,7 @@ func (x *LearnedRelative) String() string {
 func (*LearnedRelative) ProtoMessage() {}
 
 func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +2421,7 @@ func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearnedRelative.ProtoReflect.Descriptor instead.
 func (*LearnedRelative) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LearnedRelative) GetRows() isLearnedRelative_Rows {
@@ -2420,7 +2529,7 @@ type Kerple struct {
 
 func (x *Kerple) Reset() {
 	*x = Kerple{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +2541,7 @@ func (x *Kerple) String() string {
 func (*Kerple) ProtoMessage() {}
 
 func (x *Kerple) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +2554,7 @@ func (x *Kerple) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kerple.ProtoReflect.Descriptor instead.
 func (*Kerple) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Kerple) GetKernel() KerpleKernel {
@@ -2494,7 +2603,7 @@ type Sandwich struct {
 
 func (x *Sandwich) Reset() {
 	*x = Sandwich{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +2615,7 @@ func (x *Sandwich) String() string {
 func (*Sandwich) ProtoMessage() {}
 
 func (x *Sandwich) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +2628,7 @@ func (x *Sandwich) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sandwich.ProtoReflect.Descriptor instead.
 func (*Sandwich) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Sandwich) GetNumHeads() int32 {
@@ -2574,7 +2683,7 @@ type Fire struct {
 
 func (x *Fire) Reset() {
 	*x = Fire{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2695,7 @@ func (x *Fire) String() string {
 func (*Fire) ProtoMessage() {}
 
 func (x *Fire) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2708,7 @@ func (x *Fire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fire.ProtoReflect.Descriptor instead.
 func (*Fire) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Fire) GetNumHeads() int32 {
@@ -2696,7 +2805,7 @@ type MlpBias struct {
 
 func (x *MlpBias) Reset() {
 	*x = MlpBias{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2708,7 +2817,7 @@ func (x *MlpBias) String() string {
 func (*MlpBias) ProtoMessage() {}
 
 func (x *MlpBias) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2721,7 +2830,7 @@ func (x *MlpBias) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MlpBias.ProtoReflect.Descriptor instead.
 func (*MlpBias) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MlpBias) GetNumHeads() int32 {
@@ -2797,7 +2906,7 @@ type MlpLayer struct {
 
 func (x *MlpLayer) Reset() {
 	*x = MlpLayer{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +2918,7 @@ func (x *MlpLayer) String() string {
 func (*MlpLayer) ProtoMessage() {}
 
 func (x *MlpLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +2931,7 @@ func (x *MlpLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MlpLayer.ProtoReflect.Descriptor instead.
 func (*MlpLayer) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MlpLayer) GetWeight() *TableRef {
@@ -2876,7 +2985,7 @@ type Deberta struct {
 
 func (x *Deberta) Reset() {
 	*x = Deberta{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +2997,7 @@ func (x *Deberta) String() string {
 func (*Deberta) ProtoMessage() {}
 
 func (x *Deberta) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +3010,7 @@ func (x *Deberta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deberta.ProtoReflect.Descriptor instead.
 func (*Deberta) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Deberta) GetBucketSize() int32 {
@@ -2974,7 +3083,7 @@ type RelativeSinusoidal struct {
 
 func (x *RelativeSinusoidal) Reset() {
 	*x = RelativeSinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2986,7 +3095,7 @@ func (x *RelativeSinusoidal) String() string {
 func (*RelativeSinusoidal) ProtoMessage() {}
 
 func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2999,7 +3108,7 @@ func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelativeSinusoidal.ProtoReflect.Descriptor instead.
 func (*RelativeSinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RelativeSinusoidal) GetDim() int32 {
@@ -3091,14 +3200,17 @@ type GridRelative struct {
 	Symmetric bool `protobuf:"varint,5,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	// Adds a class token as token 0, before the window. The last rows of the table
 	// are class to token, token to class, class to class (BEiT).
-	ClassToken    bool `protobuf:"varint,6,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
+	ClassToken bool `protobuf:"varint,6,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
+	// Resamples the table of another window. `source` has the sides of its grid,
+	// `(2 Wh - 1)(2 Ww - 1)` or `Wh Ww` of that window; rows of a class token stay.
+	Resample      *Resample `protobuf:"bytes,7,opt,name=resample,proto3" json:"resample,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GridRelative) Reset() {
 	*x = GridRelative{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3110,7 +3222,7 @@ func (x *GridRelative) String() string {
 func (*GridRelative) ProtoMessage() {}
 
 func (x *GridRelative) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3123,7 +3235,7 @@ func (x *GridRelative) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GridRelative.ProtoReflect.Descriptor instead.
 func (*GridRelative) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GridRelative) GetWindow() []int32 {
@@ -3166,6 +3278,13 @@ func (x *GridRelative) GetClassToken() bool {
 		return x.ClassToken
 	}
 	return false
+}
+
+func (x *GridRelative) GetResample() *Resample {
+	if x != nil {
+		return x.Resample
+	}
+	return nil
 }
 
 // TUPE (Ke et al. 2020): untied absolute and relative position terms.
@@ -3213,7 +3332,7 @@ type Tupe struct {
 
 func (x *Tupe) Reset() {
 	*x = Tupe{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3344,7 @@ func (x *Tupe) String() string {
 func (*Tupe) ProtoMessage() {}
 
 func (x *Tupe) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3357,7 @@ func (x *Tupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tupe.ProtoReflect.Descriptor instead.
 func (*Tupe) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Tupe) GetNumHeads() int32 {
@@ -3435,21 +3554,33 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x06slopes\x18\x03 \x03(\x01B\x06\xa2\xbb\x18\x028\x01R\x06slopes\x12R\n" +
 	"\avariant\x18\x04 \x01(\x0e2\x19.attnbias.v1.AlibiVariantB\x1d\xa2\xbb\x18\x19\n" +
 	"\x17ALIBI_VARIANT_SYMMETRICR\avariant:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\x11\n" +
-	"\x0f_alibi_bias_max\"\xb0\x03\n" +
+	"\x0f_alibi_bias_max\"\xa9\x02\n" +
 	"\x0fLearnedAbsolute\x12I\n" +
 	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB\x1c\xa2\xbb\x18\x18\x10\x01J\x12num_positions, dimx\x01R\x05table\x126\n" +
 	"\x06offset\x18\x02 \x01(\x03B\x19\xa2\xbb\x18\x15\n" +
-	"\x010\x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pBH\x00R\x06offset\x88\x01\x01\x12,\n" +
-	"\vpadding_idx\x18\x03 \x01(\x03B\x06\xa2\xbb\x18\x02\n" +
-	"\x00H\x01R\n" +
-	"paddingIdx\x88\x01\x01\x12Z\n" +
-	"\rinterpolation\x18\x04 \x01(\x0e2\x1a.attnbias.v1.InterpolationB\x18\xa2\xbb\x18\x14\n" +
-	"\x12INTERPOLATION_NONER\rinterpolation\x12N\n" +
-	"\x13interpolated_length\x18\x05 \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x000AH\x02R\x12interpolatedLength\x88\x01\x01:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\t\n" +
+	"\x010\x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pBH\x00R\x06offset\x88\x01\x01\x126\n" +
+	"\vpadding_idx\x18\x03 \x01(\x03B\x10\xa2\xbb\x18\f\n" +
+	"\x00j\bresampleH\x01R\n" +
+	"paddingIdx\x88\x01\x01\x121\n" +
+	"\bresample\x18\x04 \x01(\v2\x15.attnbias.v1.ResampleR\bresample:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\t\n" +
 	"\a_offsetB\x0e\n" +
-	"\f_padding_idxB\x16\n" +
-	"\x14_interpolated_length\"\x89\x0f\n" +
+	"\f_padding_idx\"\xc5\x03\n" +
+	"\bResample\x120\n" +
+	"\x06source\x18\x01 \x03(\x03B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x000A@\x02R\x06source\x120\n" +
+	"\x06target\x18\x02 \x03(\x03B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x000A@\x02R\x06target\x12?\n" +
+	"\vprefix_rows\x18\x03 \x01(\x03B\x19\xa2\xbb\x18\x15\n" +
+	"\x010\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x00\x00\x00\x000AH\x00R\n" +
+	"prefixRows\x88\x01\x01\x12@\n" +
+	"\x06filter\x18\x04 \x01(\x0e2\x13.attnbias.v1.FilterB\x13\xa2\xbb\x18\x0f\n" +
+	"\rFILTER_LINEARR\x06filter\x126\n" +
+	"\acubic_a\x18\x05 \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
+	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0\xbf!\x00\x00\x00\x00\x00\x00\x00\x00H\x01R\x06cubicA\x88\x01\x01\x12#\n" +
+	"\ralign_corners\x18\x06 \x01(\bR\falignCorners\x12\x1c\n" +
+	"\tantialias\x18\a \x01(\bR\tantialias\x12;\n" +
+	"\x04step\x18\b \x03(\x01B'\xa2\xbb\x18#\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.A@\x02j\ralign_cornersR\x04stepB\x0e\n" +
+	"\f_prefix_rowsB\n" +
+	"\n" +
+	"\b_cubic_a\"\x89\x0f\n" +
 	"\x06Rotary\x125\n" +
 	"\bhead_dim\x18\x01 \x01(\x05B\x1a\xa2\xbb\x18\x16\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xf0@0\x01x\x01R\aheadDim\x12V\n" +
 	"\n" +
@@ -3621,7 +3752,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBj\x06causalH\x01R\x05right\x88\x01\x01\x12\x16\n" +
 	"\x06causal\x18\t \x01(\bR\x06causal:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
 	"\x05_leftB\b\n" +
-	"\x06_right\"\xf9\x02\n" +
+	"\x06_right\"\xb4\x03\n" +
 	"\fGridRelative\x120\n" +
 	"\x06window\x18\x01 \x03(\x05B\x18\xa2\xbb\x18\x14\x10\x01\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\x06window\x12<\n" +
 	"\tnum_heads\x18\x02 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12D\n" +
@@ -3630,7 +3761,8 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEYj\tsymmetricR\x04sign\x12\x1c\n" +
 	"\tsymmetric\x18\x05 \x01(\bR\tsymmetric\x12(\n" +
 	"\vclass_token\x18\x06 \x01(\bB\a\xa2\xbb\x18\x03\x88\x01\x01R\n" +
-	"classToken:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xd4\b\n" +
+	"classToken\x129\n" +
+	"\bresample\x18\a \x01(\v2\x15.attnbias.v1.ResampleB\x06\xa2\xbb\x18\x02p\x01R\bresample:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xd4\b\n" +
 	"\x04Tupe\x12E\n" +
 	"\tnum_heads\x18\x01 \x01(\x05B(\xa2\xbb\x18$\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x0erelative_tablep\x01R\bnumHeads\x12p\n" +
 	"\x0erelative_table\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB2\xa2\xbb\x18.J*num_buckets + reset_class_token, num_headsp\x01R\rrelativeTable\x12@\n" +
@@ -3678,12 +3810,11 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x17ALIBI_VARIANT_SYMMETRIC\x10\x01\x12\x18\n" +
 	"\x14ALIBI_VARIANT_CAUSAL\x10\x02\x12&\n" +
 	"\x1cALIBI_VARIANT_KEY_FROM_START\x10\x03\x1a\x04Ȼ\x18\x03\x12$\n" +
-	"\x1aALIBI_VARIANT_KEY_FROM_END\x10\x04\x1a\x04Ȼ\x18\x03*\xcb\x01\n" +
-	"\rInterpolation\x12\x1d\n" +
-	"\x19INTERPOLATION_UNSPECIFIED\x10\x00\x12'\n" +
-	"\x12INTERPOLATION_NONE\x10\x01\x1a\x0f\xba\xbb\x18\vpadding_idx\x121\n" +
-	"\x14INTERPOLATION_LINEAR\x10\x02\x1a\x17\xb2\xbb\x18\x13interpolated_length\x12?\n" +
-	"\"INTERPOLATION_LINEAR_ALIGN_CORNERS\x10\x03\x1a\x17\xb2\xbb\x18\x13interpolated_length*\x7f\n" +
+	"\x1aALIBI_VARIANT_KEY_FROM_END\x10\x04\x1a\x04Ȼ\x18\x03*R\n" +
+	"\x06Filter\x12\x16\n" +
+	"\x12FILTER_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rFILTER_LINEAR\x10\x01\x12\x1d\n" +
+	"\fFILTER_CUBIC\x10\x02\x1a\v\xba\xbb\x18\acubic_a*\x7f\n" +
 	"\fRotaryLayout\x12\x1d\n" +
 	"\x19ROTARY_LAYOUT_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ROTARY_LAYOUT_HALF\x10\x01\x12\x1d\n" +
@@ -3755,13 +3886,13 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 }
 
 var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
-var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(Columns)(0),               // 0: attnbias.v1.Columns
 	(OddColumn)(0),             // 1: attnbias.v1.OddColumn
 	(BucketRule)(0),            // 2: attnbias.v1.BucketRule
 	(AlibiVariant)(0),          // 3: attnbias.v1.AlibiVariant
-	(Interpolation)(0),         // 4: attnbias.v1.Interpolation
+	(Filter)(0),                // 4: attnbias.v1.Filter
 	(RotaryLayout)(0),          // 5: attnbias.v1.RotaryLayout
 	(RopeType)(0),              // 6: attnbias.v1.RopeType
 	(AnglePrecision)(0),        // 7: attnbias.v1.AnglePrecision
@@ -3781,100 +3912,103 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(*T5)(nil),                 // 21: attnbias.v1.T5
 	(*Alibi)(nil),              // 22: attnbias.v1.Alibi
 	(*LearnedAbsolute)(nil),    // 23: attnbias.v1.LearnedAbsolute
-	(*Rotary)(nil),             // 24: attnbias.v1.Rotary
-	(*Decay)(nil),              // 25: attnbias.v1.Decay
-	(*LearnedRelative)(nil),    // 26: attnbias.v1.LearnedRelative
-	(*Kerple)(nil),             // 27: attnbias.v1.Kerple
-	(*Sandwich)(nil),           // 28: attnbias.v1.Sandwich
-	(*Fire)(nil),               // 29: attnbias.v1.Fire
-	(*MlpBias)(nil),            // 30: attnbias.v1.MlpBias
-	(*MlpLayer)(nil),           // 31: attnbias.v1.MlpLayer
-	(*Deberta)(nil),            // 32: attnbias.v1.Deberta
-	(*RelativeSinusoidal)(nil), // 33: attnbias.v1.RelativeSinusoidal
-	(*GridRelative)(nil),       // 34: attnbias.v1.GridRelative
-	(*Tupe)(nil),               // 35: attnbias.v1.Tupe
-	(*TableExtent)(nil),        // 36: attnbias.v1.TableExtent
-	(*PairExtent)(nil),         // 37: attnbias.v1.PairExtent
-	(*GridExtent)(nil),         // 38: attnbias.v1.GridExtent
-	(*Output)(nil),             // 39: attnbias.v1.Output
-	(*DoubleList)(nil),         // 40: attnbias.v1.DoubleList
-	(*TableRef)(nil),           // 41: attnbias.v1.TableRef
+	(*Resample)(nil),           // 24: attnbias.v1.Resample
+	(*Rotary)(nil),             // 25: attnbias.v1.Rotary
+	(*Decay)(nil),              // 26: attnbias.v1.Decay
+	(*LearnedRelative)(nil),    // 27: attnbias.v1.LearnedRelative
+	(*Kerple)(nil),             // 28: attnbias.v1.Kerple
+	(*Sandwich)(nil),           // 29: attnbias.v1.Sandwich
+	(*Fire)(nil),               // 30: attnbias.v1.Fire
+	(*MlpBias)(nil),            // 31: attnbias.v1.MlpBias
+	(*MlpLayer)(nil),           // 32: attnbias.v1.MlpLayer
+	(*Deberta)(nil),            // 33: attnbias.v1.Deberta
+	(*RelativeSinusoidal)(nil), // 34: attnbias.v1.RelativeSinusoidal
+	(*GridRelative)(nil),       // 35: attnbias.v1.GridRelative
+	(*Tupe)(nil),               // 36: attnbias.v1.Tupe
+	(*TableExtent)(nil),        // 37: attnbias.v1.TableExtent
+	(*PairExtent)(nil),         // 38: attnbias.v1.PairExtent
+	(*GridExtent)(nil),         // 39: attnbias.v1.GridExtent
+	(*Output)(nil),             // 40: attnbias.v1.Output
+	(*DoubleList)(nil),         // 41: attnbias.v1.DoubleList
+	(*TableRef)(nil),           // 42: attnbias.v1.TableRef
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	36, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	37, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	38, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
-	39, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	37, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	38, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	39, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
+	40, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
 	17, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
 	21, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
 	22, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
 	23, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
-	24, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
-	26, // 9: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
-	27, // 10: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
-	28, // 11: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
-	29, // 12: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
-	30, // 13: attnbias.v1.TensorSpec.mlp_bias:type_name -> attnbias.v1.MlpBias
-	32, // 14: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
-	33, // 15: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
-	34, // 16: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
-	35, // 17: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
+	25, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
+	27, // 9: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
+	28, // 10: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
+	29, // 11: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
+	30, // 12: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
+	31, // 13: attnbias.v1.TensorSpec.mlp_bias:type_name -> attnbias.v1.MlpBias
+	33, // 14: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
+	34, // 15: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
+	35, // 16: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
+	36, // 17: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
 	19, // 18: attnbias.v1.Sinusoidal.ladder:type_name -> attnbias.v1.Ladder
 	18, // 19: attnbias.v1.Sinusoidal.axes:type_name -> attnbias.v1.Axis
 	0,  // 20: attnbias.v1.Sinusoidal.columns:type_name -> attnbias.v1.Columns
 	1,  // 21: attnbias.v1.Sinusoidal.odd:type_name -> attnbias.v1.OddColumn
 	19, // 22: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
 	20, // 23: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
-	40, // 24: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
-	41, // 25: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	41, // 24: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
+	42, // 25: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
 	2,  // 26: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
 	3,  // 27: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	41, // 28: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
-	4,  // 29: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
-	5,  // 30: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
-	6,  // 31: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
-	18, // 32: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
-	7,  // 33: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	25, // 34: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
-	41, // 35: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
-	41, // 36: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
-	9,  // 37: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
-	8,  // 38: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	10, // 39: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	41, // 40: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	41, // 41: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	41, // 42: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	41, // 43: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
-	31, // 44: attnbias.v1.MlpBias.layers:type_name -> attnbias.v1.MlpLayer
-	11, // 45: attnbias.v1.MlpBias.activation:type_name -> attnbias.v1.Activation
-	12, // 46: attnbias.v1.MlpBias.coordinates:type_name -> attnbias.v1.Coordinates
-	13, // 47: attnbias.v1.MlpBias.output:type_name -> attnbias.v1.MlpOutput
-	41, // 48: attnbias.v1.MlpLayer.weight:type_name -> attnbias.v1.TableRef
-	41, // 49: attnbias.v1.MlpLayer.bias:type_name -> attnbias.v1.TableRef
-	41, // 50: attnbias.v1.MlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	41, // 51: attnbias.v1.MlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	14, // 52: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	15, // 53: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
-	2,  // 54: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
-	19, // 55: attnbias.v1.RelativeSinusoidal.ladder:type_name -> attnbias.v1.Ladder
-	0,  // 56: attnbias.v1.RelativeSinusoidal.columns:type_name -> attnbias.v1.Columns
-	1,  // 57: attnbias.v1.RelativeSinusoidal.odd:type_name -> attnbias.v1.OddColumn
-	9,  // 58: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
-	41, // 59: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
-	9,  // 60: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
-	41, // 61: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	41, // 62: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	41, // 63: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	41, // 64: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	41, // 65: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	41, // 66: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	41, // 67: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	41, // 68: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	69, // [69:69] is the sub-list for method output_type
-	69, // [69:69] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	42, // 28: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	24, // 29: attnbias.v1.LearnedAbsolute.resample:type_name -> attnbias.v1.Resample
+	4,  // 30: attnbias.v1.Resample.filter:type_name -> attnbias.v1.Filter
+	5,  // 31: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	6,  // 32: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
+	18, // 33: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
+	7,  // 34: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	26, // 35: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
+	42, // 36: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
+	42, // 37: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
+	9,  // 38: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
+	8,  // 39: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	10, // 40: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	42, // 41: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	42, // 42: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	42, // 43: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	42, // 44: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	32, // 45: attnbias.v1.MlpBias.layers:type_name -> attnbias.v1.MlpLayer
+	11, // 46: attnbias.v1.MlpBias.activation:type_name -> attnbias.v1.Activation
+	12, // 47: attnbias.v1.MlpBias.coordinates:type_name -> attnbias.v1.Coordinates
+	13, // 48: attnbias.v1.MlpBias.output:type_name -> attnbias.v1.MlpOutput
+	42, // 49: attnbias.v1.MlpLayer.weight:type_name -> attnbias.v1.TableRef
+	42, // 50: attnbias.v1.MlpLayer.bias:type_name -> attnbias.v1.TableRef
+	42, // 51: attnbias.v1.MlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	42, // 52: attnbias.v1.MlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	14, // 53: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	15, // 54: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	2,  // 55: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
+	19, // 56: attnbias.v1.RelativeSinusoidal.ladder:type_name -> attnbias.v1.Ladder
+	0,  // 57: attnbias.v1.RelativeSinusoidal.columns:type_name -> attnbias.v1.Columns
+	1,  // 58: attnbias.v1.RelativeSinusoidal.odd:type_name -> attnbias.v1.OddColumn
+	9,  // 59: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
+	42, // 60: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
+	9,  // 61: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
+	24, // 62: attnbias.v1.GridRelative.resample:type_name -> attnbias.v1.Resample
+	42, // 63: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	42, // 64: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	42, // 65: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	42, // 66: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	42, // 67: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	42, // 68: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	42, // 69: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	42, // 70: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	71, // [71:71] is the sub-list for method output_type
+	71, // [71:71] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }
@@ -3915,22 +4049,23 @@ func file_attnbias_v1_encodings_proto_init() {
 	file_attnbias_v1_encodings_proto_msgTypes[7].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[8].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[9].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[10].OneofWrappers = []any{
+	file_attnbias_v1_encodings_proto_msgTypes[10].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[11].OneofWrappers = []any{
 		(*LearnedRelative_Scalars)(nil),
 		(*LearnedRelative_Vectors)(nil),
 	}
-	file_attnbias_v1_encodings_proto_msgTypes[12].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[13].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[16].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[14].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[19].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[18].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
 			NumEnums:      16,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

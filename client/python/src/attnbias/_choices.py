@@ -15,7 +15,7 @@ Columns: TypeAlias = Literal["interleaved", "sines_cosines", "cosines_sines"]
 OddColumn: TypeAlias = Literal["sine", "zero"]
 BucketRule: TypeAlias = Literal["exact", "float32_log"]
 AlibiVariant: TypeAlias = Literal["symmetric", "causal", "key_from_start", "key_from_end"]
-Interpolation: TypeAlias = Literal["none", "linear", "linear_align_corners"]
+Filter: TypeAlias = Literal["linear", "cubic"]
 RotaryLayout: TypeAlias = Literal["half", "interleaved", "compact"]
 RopeType: TypeAlias = Literal[
     "default", "linear", "dynamic", "ntk", "yarn", "longrope", "llama3", "proportional"
