@@ -174,9 +174,8 @@ def test_learned_positions_end_with_their_table(real_client: attnbias.Client) ->
     np.testing.assert_array_equal(real_client.get(encoding, positions=512), table[2:], strict=True)
     with pytest.raises(attnbias.OutOfRangeError, match=r"want them in \[-2, 512\)"):
         real_client.get(encoding, positions=1024)
-    stretched = attnbias.LearnedAbsolute(
-        table=table, interpolation="linear_align_corners", interpolated_length=1027
-    )
+    resample = attnbias.Resample(target=[1027], align_corners=True)
+    stretched = attnbias.LearnedAbsolute(table=table, resample=resample)
     got = real_client.get(stretched, positions=1027, data_type="f64")
     np.testing.assert_array_equal(got[::2], table.astype(np.float64), strict=True)
     doubles = table.astype(np.float64)

@@ -377,7 +377,7 @@ int64_t Resampling::bytes() const {
   const int64_t down = Window(axes_[0]);
   const int64_t across = Window(axes_[1]);
   return int64_t{sizeof(Tap<DoubleDouble>)} * down * across +
-         512 * (down + across);
+         256 * (down + across);
 }
 
 void TableRows::Write(int64_t row, Range columns, int64_t stride,
