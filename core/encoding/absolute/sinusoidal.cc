@@ -10,7 +10,8 @@
 namespace attnbias {
 namespace {
 
-// Columns that no axis has are as good as the last axis'.
+// Assigns each column to an axis. Columns without an axis, which are zero, go
+// to the last one.
 std::vector<AxisColumns> ColumnsOf(const std::vector<SinusoidAxis>& axes) {
   if (axes.size() == 1) return {};
   std::vector<AxisColumns> runs;
