@@ -141,6 +141,20 @@ def dealt_out(section: list[int], order: str) -> list[int]:
     return dealt
 
 
+def learned_absolute(fields: Json) -> Json:
+    own = ("interpolation", "interpolated_length")
+    made = {name: value for name, value in fields.items() if name not in own}
+    how = fields.get("interpolation", "INTERPOLATION_NONE")
+    if how == "INTERPOLATION_NONE" and "interpolated_length" not in fields:
+        return made
+    if how not in ("INTERPOLATION_LINEAR", "INTERPOLATION_LINEAR_ALIGN_CORNERS"):
+        raise InexpressibleError
+    resample: Json = {"align_corners": True} if how.endswith("CORNERS") else {}
+    if "interpolated_length" in fields:
+        resample["target"] = [fields["interpolated_length"]]
+    return made | {"resample": resample}
+
+
 TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "sinusoidal": ("sinusoidal", sinusoidal),
     "multi_axis_sinusoidal": ("sinusoidal", multi_axis_sinusoidal),
@@ -149,10 +163,13 @@ TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "sinusoidal_distances": ("sinusoidal_distances", sinusoidal_distances),
     "xpos": ("rotary", xpos),
     "rotary": ("rotary", rotary),
+    "learned_absolute": ("learned_absolute", learned_absolute),
 }
 """By the stored file, the encoding's or term's successor and the fields that it has there."""
 
 RENAMED = {
+    "learned_absolute.interpolation": "resample",
+    "learned_absolute.interpolated_length": "resample.target",
     "rotary.mrope_section": "pair_axis",
     "rotary.mrope_order": "axes",
     "xpos.dim": "head_dim",
