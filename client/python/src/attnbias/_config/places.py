@@ -20,6 +20,7 @@ from attnbias._encodings import (
     Deberta,
     LearnedAbsolute,
     MlpLayer,
+    Resample,
     Rotary,
     Sinusoidal,
 )
@@ -272,17 +273,29 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
         sites.append("encoder")
     if config.flag("use_relative_position_bias"):
         sites += _layers(config.count("num_hidden_layers"))
+    # transformers exchanges the sides of the table's grid, and resamples it.
+    exchanged = Resample(source=(2 * width - 1, 2 * height - 1)) if height != width else None
     places: Places = {
         place: Beit(
-            (height, width), num_heads=config.count("num_attention_heads"), table=table(place)
+            (height, width),
+            num_heads=config.count("num_attention_heads"),
+            table=table(place),
+            resample=exchanged,
         )
         for place in sites
     }
-    if config.flag("use_absolute_position_embeddings"):
-        places |= learned(config, table)
-    if places and height != width:
-        config.refuse("image_size", "a square of patches: transformers resamples any other grid")
-    return places
+    if not config.flag("use_absolute_position_embeddings"):
+        return places
+    side = math.isqrt(height * width)
+    if side**2 != height * width:
+        config.refuse("image_size", "one whose patches make a square: its code resamples one")
+    from_square = None
+    if height != width:
+        from_square = Resample(
+            source=(side, side), target=(height, width), prefix_rows=1, filter="cubic"
+        )
+    positions = LearnedAbsolute(table=table("positions"), offset=0, resample=from_square)
+    return places | {"positions": positions}
 
 
 def detr(config: ConfigFields, table: TableOf) -> Places:
