@@ -8,7 +8,7 @@ tables of a checkpoint.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +18,7 @@ from attnbias._encodings import (
     T5,
     ALiBi,
     Deberta,
+    GridRelative,
     LearnedAbsolute,
     MlpLayer,
     Resample,
@@ -266,6 +267,14 @@ def swin_v2(config: ConfigFields, table: TableOf) -> Places:
     return places
 
 
+def beit_bias(window: tuple[int, int], *, num_heads: int, table: Any) -> GridRelative:
+    """The bias of transformers, which exchanges sides that differ, and resamples the table."""
+    height, width = window
+    source = (2 * width - 1, 2 * height - 1)
+    resample = Resample(source=source) if height != width else None
+    return Beit(window, num_heads=num_heads, table=table, resample=resample)
+
+
 def beit(config: ConfigFields, table: TableOf) -> Places:
     height, width = _grid(config)
     sites: list[str] = []
@@ -273,14 +282,9 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
         sites.append("encoder")
     if config.flag("use_relative_position_bias"):
         sites += _layers(config.count("num_hidden_layers"))
-    # transformers exchanges the sides of the table's grid, and resamples it.
-    exchanged = Resample(source=(2 * width - 1, 2 * height - 1)) if height != width else None
     places: Places = {
-        place: Beit(
-            (height, width),
-            num_heads=config.count("num_attention_heads"),
-            table=table(place),
-            resample=exchanged,
+        place: beit_bias(
+            (height, width), num_heads=config.count("num_attention_heads"), table=table(place)
         )
         for place in sites
     }
