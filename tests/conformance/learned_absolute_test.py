@@ -19,6 +19,7 @@ from transformers.models.dinov2.modeling_dinov2 import Dinov2Embeddings
 from transformers.models.opt.modeling_opt import OPTLearnedPositionalEmbedding
 from transformers.models.siglip2.modeling_siglip2 import Siglip2VisionEmbeddings
 from transformers.models.vit.modeling_vit import ViTEmbeddings
+from transformers.vision_utils import get_vision_interpolation_indices_and_weights
 from x_transformers.x_transformers import AbsolutePositionalEmbedding
 
 import attnbias
@@ -220,3 +221,26 @@ def test_siglip2(client: attnbias.Client) -> None:
         got = client.get(encoding, positions=math.prod(sides))
         off = np.abs(got.astype("f8") - to_array(resized[0])).max()
         assert off <= np.finfo(np.float32).eps / 2 * loss_of(table, grid, how)
+
+
+@pytest.mark.parametrize("merge", [1, 2])
+@pytest.mark.parametrize("how", [how for how in FILTERS if not how.antialias])
+def test_weights_of_packed_images(client: attnbias.Client, how: Filter, merge: int) -> None:
+    """Qwen3-VL's and its kin's, where the tokens of a block of patches are neighbours."""
+    torch.manual_seed(5)
+    table = torch.randn(12 * 12, 6)
+    for sides in ([8, 20], [14, 6], [12, 12]):
+        indices, weights = get_vision_interpolation_indices_and_weights(
+            torch.tensor([[1, *sides]]),
+            num_grid_per_side=12,
+            mode="bicubic" if how.cubic else "bilinear",
+            align_corners=how.align_corners,
+            spatial_merge_size=merge,
+        )
+        want = to_array((table[indices] * weights[:, :, None]).sum(1))
+        order = np.arange(math.prod(sides)).reshape(sides[0] // merge, merge, -1, merge)
+        grid = Grid([12, 12], sides, [None, None])
+        encoding = attnbias.LearnedAbsolute(table, resample=resample_of(grid, how))
+        got = client.get(encoding, position_ids=order.swapaxes(1, 2).ravel().tolist())
+        off = np.abs(got.astype("f8") - want).max()
+        assert off <= np.finfo(np.float32).eps / 2 * loss_of(table.numpy(), grid, how)
