@@ -54,10 +54,11 @@ template <typename Number>
 Number ExactNumber(Wide integer) {
   const auto hi = static_cast<double>(integer);
   const auto lo = static_cast<double>(integer - static_cast<Wide>(hi));
-  if constexpr (std::is_same_v<Number, DoubleDouble>)
+  if constexpr (std::is_same_v<Number, DoubleDouble>) {
     return {hi, lo};
-  else
+  } else {
     return mpz_class(hi) + mpz_class(lo);
+  }
 }
 
 template <typename Number>
@@ -164,7 +165,7 @@ Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis,
   return found;
 }
 
-// RowWeights of one row of the target.
+// Holds the weights of one row of the target.
 class RowWeights {
  public:
   RowWeights(const Resampling& resampling, int64_t row)
