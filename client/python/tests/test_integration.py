@@ -182,6 +182,15 @@ def test_learned_positions_end_with_their_table(real_client: attnbias.Client) ->
     np.testing.assert_array_equal(got[1::2], (doubles[1:] + doubles[:-1]) / 2, strict=True)
 
 
+def test_learned_positions_of_a_grid_are_resampled(real_client: attnbias.Client) -> None:
+    resample = attnbias.Resample(source=[2, 2], target=[4, 4], prefix_rows=1)
+    table = np.array([[7.0], [0], [256], [0], [0]])
+    encoding = attnbias.LearnedAbsolute(table, resample=resample)
+    got = real_client.get(encoding, positions=17, data_type="f64")
+    grid = np.outer([1, 0.75, 0.25, 0], [0, 64, 192, 256])
+    np.testing.assert_array_equal(got.ravel(), [7, *grid.ravel()], strict=True)
+
+
 def test_t5_table_in_the_other_layout(
     real_client: attnbias.Client, t5: attnbias.T5, weight: Any
 ) -> None:

@@ -62,7 +62,7 @@ def _bound(module: Any) -> float:
         return 0.0
     table = module.relative_position_bias_table.detach()
     units = 24 * (height + width) + 96
-    return units * torch.finfo(table.dtype).eps / 2 * float(table.abs().max())
+    return float(units * torch.finfo(table.dtype).eps / 2 * table.abs().max())
 
 
 def _with_bias(changes: Changes, module: Any, answer: BlockToeplitz) -> None:
