@@ -101,7 +101,7 @@ template <typename Number>
 Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis,
                     int64_t row) {
   constexpr bool kIsExact = std::is_same_v<Number, mpz_class>;
-  const bool is_cubic = resampling.is_cubic();
+  const bool is_cubic = resampling.is_cubic;
   // The row is at place / unit of the source.
   const Wide step = axis.numerator;
   const Wide place =
@@ -112,19 +112,19 @@ Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis,
   const Wide reach = is_cubic ? 2 * end : end;
 
   Number scaled_end{1.0};
-  Number a{resampling.cubic_a()};
+  Number a{resampling.cubic_a};
   Number a_unit{1.0};
   if constexpr (kIsExact) {
     scaled_end = ExactNumber<Number>(end);
     int exponent = 0;
-    a = std::ldexp(std::frexp(resampling.cubic_a(), &exponent), 53);
+    a = std::ldexp(std::frexp(resampling.cubic_a, &exponent), 53);
     mpz_mul_2exp(a_unit.get_mpz_t(), a_unit.get_mpz_t(), 53 - exponent);
   }
 
   Taps<Number> found{.taps = {}, .total = Number{0.0}};
   auto first = static_cast<int64_t>(FloorOf(place - reach, unit) + 1);
   auto last = static_cast<int64_t>(-FloorOf(-place - reach, unit) - 1);
-  if (resampling.is_cut()) {
+  if (resampling.is_cut) {
     first = std::max<int64_t>(first, 0);
     last = std::min(last, axis.source - 1);
   }
@@ -151,7 +151,7 @@ Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis,
   }
   if constexpr (!kIsExact) {
     found.is_exact = found.is_exact && IsShort(a, 4);
-    if (resampling.is_cut()) {
+    if (resampling.is_cut) {
       int exponent = 0;
       found.is_exact = found.is_exact && found.total.lo == 0 &&
                        std::frexp(found.total.hi, &exponent) == 0.5;
@@ -176,7 +176,7 @@ class RowWeights {
     taps_.reserve(rows.taps.size() * columns.taps.size());
     for (const auto& down : rows.taps) {
       for (const auto& across : columns.taps) {
-        taps_.push_back({down.row * resampling.axes()[1].source + across.row,
+        taps_.push_back({down.row * resampling.axes[1].source + across.row,
                          down.weight * across.weight});
         is_exact_ = is_exact_ && taps_.back().weight.lo == 0;
       }
@@ -237,8 +237,7 @@ class RowWeights {
     for (const auto& down : down_.taps) {
       mpfr_set_zero(of_row.get(), 1);
       for (const auto& across : across_.taps) {
-        const int64_t row =
-            down.row * resampling_.axes()[1].source + across.row;
+        const int64_t row = down.row * resampling_.axes[1].source + across.row;
         mpfr_set_d(number.get(), table.At(first_row + row, column), MPFR_RNDN);
         mpfr_mul_z(number.get(), number.get(), across.weight.get_mpz_t(),
                    MPFR_RNDN);
@@ -257,8 +256,8 @@ class RowWeights {
  private:
   template <typename Number>
   Taps<Number> InAxis(int axis) const {
-    const int64_t width = resampling_.axes()[1].target;
-    return TapsOf<Number>(resampling_, resampling_.axes()[axis],
+    const int64_t width = resampling_.axes[1].target;
+    return TapsOf<Number>(resampling_, resampling_.axes[axis],
                           axis == 0 ? row_ / width : row_ % width);
   }
 
@@ -335,14 +334,14 @@ absl::StatusOr<Resampling> Resampling::Create(absl::string_view path,
   if (source.empty() && target.size() == 1) source = {rows};
   ATTNBIAS_RETURN_IF_ERROR(CheckSides(path, spec, source, target, rows));
   Resampling made;
-  made.is_cubic_ = spec.filter() == v1::FILTER_CUBIC;
-  made.is_cut_ = spec.antialias();
-  made.cubic_a_ = spec.has_cubic_a() ? spec.cubic_a()
-                  : spec.antialias() ? -0.5
-                                     : -0.75;
+  made.is_cubic = spec.filter() == v1::FILTER_CUBIC;
+  made.is_cut = spec.antialias();
+  made.cubic_a = spec.has_cubic_a() ? spec.cubic_a()
+                 : spec.antialias() ? -0.5
+                                    : -0.75;
   int64_t summands = columns;
   for (size_t i = 0; i < target.size(); ++i) {
-    Axis& axis = made.axes_[i + 2 - target.size()];
+    Axis& axis = made.axes[i + 2 - target.size()];
     axis = RowAxisOf(spec, source[i], target[i]);
     if (!spec.step().empty()) {
       const double step = spec.step(static_cast<int>(i));
@@ -368,15 +367,16 @@ absl::StatusOr<Resampling> Resampling::Create(absl::string_view path,
 }
 
 int64_t Resampling::Window(const Axis& axis) const {
-  const int64_t reach = is_cubic_ ? 2 : 1;
-  if (!axis.is_stretched) return 2 * reach;
-  const auto stretch = static_cast<int64_t>(axis.numerator / axis.denominator);
-  return std::min(axis.source, 2 * reach * (stretch + 1));
+  const int64_t stretch =
+      axis.is_stretched
+          ? static_cast<int64_t>(axis.numerator / axis.denominator)
+          : 0;
+  return std::min(axis.source, (is_cubic ? 4 : 2) * (stretch + 1));
 }
 
 int64_t Resampling::bytes() const {
-  const int64_t down = Window(axes_[0]);
-  const int64_t across = Window(axes_[1]);
+  const int64_t down = Window(axes[0]);
+  const int64_t across = Window(axes[1]);
   return int64_t{sizeof(Tap<DoubleDouble>)} * down * across +
          256 * (down + across);
 }

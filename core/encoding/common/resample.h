@@ -22,8 +22,7 @@
 namespace attnbias {
 
 // A checked v1::Resample.
-class Resampling {
- public:
+struct Resampling {
   struct Axis {
     int64_t source = 1;
     int64_t target = 1;
@@ -47,24 +46,18 @@ class Resampling {
                                            int64_t rows, int64_t columns);
 
   // Rows of the target.
-  int64_t rows() const { return axes_[0].target * axes_[1].target; }
-  // Bounds the memory for the weights of one row.
-  int64_t bytes() const;
-  const std::array<Axis, 2>& axes() const { return axes_; }
-  bool is_cubic() const { return is_cubic_; }
-  double cubic_a() const { return cubic_a_; }
-  bool is_cut() const { return is_cut_; }
-
- private:
+  int64_t rows() const { return axes[0].target * axes[1].target; }
   // Rows of the source that have a part of a row of the target, at most.
   int64_t Window(const Axis& axis) const;
+  // Bounds the memory for the weights of one row.
+  int64_t bytes() const;
 
   // A line is a grid of one row.
-  std::array<Axis, 2> axes_;
-  bool is_cubic_ = false;
-  double cubic_a_ = 0;
+  std::array<Axis, 2> axes;
+  bool is_cubic = false;
+  double cubic_a = 0;
   // Drops weights beyond the source, rather than giving them to its last row.
-  bool is_cut_ = false;
+  bool is_cut = false;
 };
 
 // Writes rows of a table, or of its resampled rows after `prefix_rows` rows of

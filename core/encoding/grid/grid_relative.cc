@@ -3,13 +3,13 @@
 // 2021), LeViT's of displacements without sign (Graham et al. 2021), and BEiT's
 // with a class token (Bao et al. 2021); perhaps resampled from another window.
 
+#include <array>
 #include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
@@ -64,7 +64,7 @@ class ResampledGridEvaluator final : public Evaluator {
 // Checks a resampling of all rows of the table but those of a class token.
 absl::StatusOr<Resampling> ResamplingOf(const v1::GridRelative& spec,
                                         const Tables& tables,
-                                        const std::vector<int64_t>& target) {
+                                        absl::Span<const int64_t> target) {
   const std::string path = "grid_relative.resample";
   v1::Resample resample = spec.resample();
   // Requests for values BUCKETS are not checked here, and ignore the status.
@@ -103,14 +103,39 @@ absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec,
   const std::string rows_name =
       absl::StrCat("rows ", symmetric ? "Wh Ww" : "(2 Wh - 1)(2 Ww - 1)",
                    spec.class_token() ? " + 3" : "");
+  std::optional<Resampling> resampling;
+  absl::Status status;
+  if (spec.has_resample() && table.has_value()) {
+    const auto made = ResamplingOf(
+        spec, tables,
+        symmetric ? std::array{grid.height, grid.width}
+                  : std::array{grid.block_height(), grid.block_width()});
+    status = made.status();
+    if (made.ok()) resampling = *made;
+  } else {
+    status =
+        CheckTable("grid_relative.table", table,
+                   {{rows + (spec.class_token() ? kClassRows : 0), rows_name},
+                    {spec.num_heads(), "heads (num_heads)"}});
+  }
+  // Rows of a class token follow those of the grid that the table has.
+  const int64_t class_row =
+      resampling.has_value() ? table->rows() - kClassRows : rows;
   Encoding encoding{
       .structure = Structure::kBlockToeplitz2D,
       .lanes = spec.num_heads(),
       .has_heads = true,
       .domain = grid.coordinates(),
       .has_buckets = true,
+      .bias_status = status,
       .grid = grid,
-      .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
+      .evaluator_bytes = resampling.has_value() ? resampling->bytes() : 0,
+      .prepare = [=](const NumberFormat& format,
+                     const KernelSet& /*kernels*/) -> EvaluatorPtr {
+        if (resampling.has_value() && format.type != DataType::kI32) {
+          return std::make_unique<ResampledGridEvaluator>(*table, *resampling,
+                                                          row_of, format);
+        }
         return std::make_unique<BiasTableEvaluator>(
             table,
             [=](int64_t at) {
@@ -118,37 +143,10 @@ absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec,
             },
             format);
       }};
-  // Rows of a class token follow those of the grid that the table has.
-  int64_t table_rows = rows;
-  if (spec.has_resample() && table.has_value()) {
-    const std::vector<int64_t> target =
-        symmetric
-            ? std::vector<int64_t>{grid.height, grid.width}
-            : std::vector<int64_t>{grid.block_height(), grid.block_width()};
-    const auto resampling = ResamplingOf(spec, tables, target);
-    encoding.bias_status = resampling.status();
-    if (resampling.ok()) {
-      table_rows = table->rows() - kClassRows;
-      encoding.evaluator_bytes = resampling->bytes();
-      encoding.prepare = [=, of_rows = encoding.prepare,
-                          resampling = *resampling](
-                             const NumberFormat& format,
-                             const KernelSet& kernels) -> EvaluatorPtr {
-        if (format.type == DataType::kI32) return of_rows(format, kernels);
-        return std::make_unique<ResampledGridEvaluator>(*table, resampling,
-                                                        row_of, format);
-      };
-    }
-  } else {
-    encoding.bias_status =
-        CheckTable("grid_relative.table", table,
-                   {{rows + (spec.class_token() ? kClassRows : 0), rows_name},
-                    {spec.num_heads(), "heads (num_heads)"}});
-  }
   if (spec.class_token()) {
     encoding.write_border = [=](const NumberFormat& format, Range lanes,
                                 std::byte* out) {
-      const int64_t row = format.type == DataType::kI32 ? rows : table_rows;
+      const int64_t row = format.type == DataType::kI32 ? rows : class_row;
       BorderIn(table, {row, row + 1, row + 2})(format, lanes, out);
     };
   }
