@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -271,21 +272,38 @@ FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
   return spec;
 }
 
-// The table of a grid that is not square is read with its sides exchanged and
-// resampled: no row of the answer is one of the table's.
+// The sides of a grid that is not square are exchanged, and the table is then
+// resampled.
 FoundSpec BeitBias(const Site& site, ModelConfig& config) {
   const auto [height, width] = GridOf(config);
-  if (height != width) return std::nullopt;
   v1::TensorSpec spec = WindowOf(site.table(), Field32(height), Field32(width));
-  spec.mutable_grid_relative()->set_class_token(true);
+  v1::GridRelative& bias = *spec.mutable_grid_relative();
+  bias.set_class_token(true);
+  if (height != width) {
+    bias.mutable_resample()->add_source(2 * width - 1);
+    bias.mutable_resample()->add_source(2 * height - 1);
+  }
   return spec;
 }
 
-// Those of a grid that is not square are resampled, too.
+// Positions of a grid that is not square are resampled from one that is, if as
+// many make a square.
 FoundSpec BeitPositions(const Site& site, ModelConfig& config) {
+  v1::TensorSpec spec = PositionsFrom(site.table(), 0);
   const auto [height, width] = GridOf(config);
-  if (height != width) return std::nullopt;
-  return PositionsFrom<0>(site, config);
+  if (height == width) return spec;
+  const int64_t patches = site.table().rows() - 1;
+  const auto side =
+      static_cast<int64_t>(std::sqrt(static_cast<double>(patches)));
+  if (side * side != patches) return std::nullopt;
+  v1::Resample& resample = *spec.mutable_learned_absolute()->mutable_resample();
+  for (const int64_t target : {height, width}) {
+    resample.add_source(side);
+    resample.add_target(target);
+  }
+  resample.set_prefix_rows(1);
+  resample.set_filter(v1::FILTER_CUBIC);
+  return spec;
 }
 
 constexpr std::string_view kAnyNumber = "*";

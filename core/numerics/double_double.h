@@ -71,6 +71,13 @@ inline DoubleDouble operator*(DoubleDouble a, DoubleDouble b) {
   return FastTwoSum(product.hi, product.lo + (a.hi * b.lo + a.lo * b.hi));
 }
 
+// Within 32 u^2; exactly if b is a power of two.
+inline DoubleDouble operator/(DoubleDouble a, DoubleDouble b) {
+  const double quotient = a.hi / b.hi;
+  const DoubleDouble rest = a + -(b * quotient);
+  return FastTwoSum(quotient, rest.hi / b.hi);
+}
+
 }  // namespace attnbias
 
 #endif  // ATTNBIAS_CORE_NUMERICS_DOUBLE_DOUBLE_H_

@@ -213,6 +213,16 @@ def xpos(n: int) -> bytes:
     return request(spec(rotary=fields, table={"positions": {"end": 1}}))
 
 
+def ties(n: int) -> bytes:
+    """Four rows of 256 numbers, each a sum of 512 that lies between two F32."""
+    numbers = struct.pack("<d", 1 + 2.0**-24) * (512 * 256)
+    table = {"data_type": "DATA_TYPE_F64", "shape": [512, 256], "data": numbers}
+    resample = {"source": [32, 16], "target": [2, 2], "filter": "FILTER_CUBIC", "antialias": True}
+    resample["cubic_a"] = -0.5 - n / (1 << 20)
+    fields = {"table": {"inline_table": table}, "resample": resample}
+    return request(spec(learned_absolute=fields, table={"positions": {"end": 4}}))
+
+
 @functools.cache
 def _kerple_ends() -> tuple[bytes, bytes]:
     """A request of 65536 heads, around the first number of its `a`."""
@@ -529,6 +539,9 @@ TIME: dict[str, Calls] = {
         yarn,
         at_once=8,
         connections=8,
+    ),
+    "ties": Calls(
+        "GetTensor of resampled rows of ties, 8 at once", GET, ties, at_once=8, connections=8
     ),
 }
 """What may take others' time."""

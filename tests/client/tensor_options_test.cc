@@ -42,6 +42,11 @@ TEST(BuildSpec, SetsFieldsOfEveryType) {
        .fields = {"num_heads=3", "slopes=1,-0.5,2e-3", "variant=KEY_FROM_end"}},
       "alibi { num_heads: 3 slopes: 1 slopes: -0.5 slopes: 2e-3 "
       "variant: ALIBI_VARIANT_KEY_FROM_END }");
+  ExpectSpec({.encoding = "learned_absolute",
+              .fields = {"table=name:w", "resample.source=2,3",
+                         "resample.target=4,5", "resample.filter=cubic"}},
+             "learned_absolute { table { name: 'w' } resample { source: [2, 3] "
+             "target: [4, 5] filter: FILTER_CUBIC } }");
 }
 
 // A default that is set is not the same message as one that is not.

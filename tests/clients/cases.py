@@ -417,8 +417,7 @@ STRETCHED = Asked(
         "learned_absolute",
         {
             "table": f"{TABLE_FILE}:{TABLE_TENSOR}",
-            "interpolation": "LINEAR",
-            "interpolated_length": 655360,
+            "resample": {"target": [655360]},
         },
     ),
     {"positions": (0, 655360)},

@@ -51,7 +51,13 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     "Configurations without `rope_parameters`": {None: [advice_test.test_every_row_has_a_case]},
     "Position modules": {None: [position_modules_test.test_every_row_has_a_case]},
     "Encodings of a checkpoint": {None: [checkpoint_test.test_specs_give_what_the_model_computes]},
-    "Another length": {None: [learned_absolute_test.test_interpolation_is_torch_s]},
+    "Another length or grid": {
+        None: [
+            learned_absolute_test.test_a_line_is_torch_s,
+            learned_absolute_test.test_a_grid_is_torch_s,
+            learned_absolute_test.test_scale_factors_are_torch_s,
+        ]
+    },
     "T5": {
         "UMT5": [t5_family_test.test_umt5],
         "MPNet": [t5_family_test.test_mpnet],

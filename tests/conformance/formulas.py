@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from mpmath import mpf
 from real import PRECISION, alibi_slopes, rounded
+from resampling import filter_of, grid_of
 from t5_rules import exact_starts, rounded_log, torch_buckets
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
@@ -376,6 +377,7 @@ def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, int, int], A
         outputs = mlp_outputs(e)
         return lambda h, down, right: outputs((-down, -right))[h]
     height, width = e.window
+    sides = [height, width] if e.symmetric else [2 * height - 1, 2 * width - 1]
     sign = 1 if enum(e, "sign", "QUERY_MINUS_KEY") == "KEY_MINUS_QUERY" else -1
     rows = None if buckets else table(e.table)
 
@@ -384,7 +386,12 @@ def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, int, int], A
             index = abs(down) * width + abs(right)
         else:
             index = (height - 1 + sign * down) * (2 * width - 1) + width - 1 + sign * right
-        return index if rows is None else mpf(rows[index, h])
+        if rows is None:
+            return index
+        if e.HasField("resample"):
+            own = rows[: len(rows) - 3 * e.class_token]
+            return resampled(own, e.resample, sides, index, h)
+        return mpf(rows[index, h])
 
     return number
 
@@ -395,7 +402,7 @@ def class_number(e: Any, name: str, buckets: bool, h: int, which: int) -> Any:
         return mpf(0)
     if name == "grid_relative":
         index = math.prod(side if e.symmetric else 2 * side - 1 for side in e.window) + which
-        return index if buckets else mpf(table(e.table)[index, h])
+        return index if buckets else mpf(table(e.table)[which - 3, h])
     index = (default(e, "num_buckets", 32) // 2, default(e, "num_buckets", 32))[which == 1]
     return index if buckets else mpf(table(e.relative_table)[index, h])
 
@@ -468,14 +475,13 @@ def learned_absolute(e: Any) -> Any:
 
     def number(_: str, at: Sequence[int], column: int) -> mpf:
         row = at[0] + default(e, "offset", 0)
-        how = enum(e, "interpolation", "NONE")
-        if how == "NONE":
-            rests = e.HasField("padding_idx") and row == e.padding_idx
-            return mpf(0) if rests else mpf(rows[row, column])
-        if how == "LINEAR":
-            return stretched_number(rows, e.interpolated_length, row, column)
-        place = Fraction(row * (len(rows) - 1), max(e.interpolated_length - 1, 1))
-        return between(rows, place, column)
+        if e.HasField("resample"):
+            prefix = default(e.resample, "prefix_rows", 0)
+            if row >= prefix:
+                target = list(e.resample.target)
+                return resampled(rows[prefix:], e.resample, target, row - prefix, column)
+        rests = e.HasField("padding_idx") and row == e.padding_idx
+        return mpf(0) if rests else mpf(rows[row, column])
 
     return number
 
@@ -617,17 +623,7 @@ PAIRS: dict[str, Any] = {
 }
 
 
-def stretched_number(rows: Any, length: int, row: int, column: int) -> mpf:
-    """The row of a table that is stretched linearly between pixel centres."""
-    if len(rows) == length:
-        return mpf(rows[row, column])
-    place = Fraction(2 * row + 1, 2) * len(rows) / length - Fraction(1, 2)
-    return between(rows, place, column)
-
-
-def between(rows: Any, place: Fraction, column: int) -> mpf:
-    place = min(max(place, Fraction(0)), Fraction(len(rows) - 1))
-    below = min(int(place), max(len(rows) - 2, 0))
-    low, high = (Fraction(float(rows[min(below + n, len(rows) - 1), column])) for n in (0, 1))
-    exact = low + (place - below) * (high - low)
+def resampled(rows: Any, resample: Any, target: Sequence[int], row: int, column: int) -> mpf:
+    grid = grid_of(resample, target, len(rows))
+    exact = grid.value(rows, filter_of(resample), row, column)
     return mpf(exact.numerator) / exact.denominator

@@ -23,8 +23,8 @@ from formulas import (
     default,
     enum,
     grid_number,
+    resampled,
     sinusoidal,
-    stretched_number,
     table,
     tupe,
 )
@@ -33,6 +33,7 @@ from real import NUMPY_TYPES, PRECISION, rounded
 
 from tests.golden import stored
 from tests.integration.cases import ENCODINGS, Case
+from tests.integration.contract import message
 from tests.integration.server import Stub
 from tests.integration.ways import Part, array_of
 
@@ -317,7 +318,7 @@ class Logits:
         length = 2 * max(q, k) - 1
         vector = []
         for column in range(self.spec.head_dim):
-            value = stretched_number(rows, length, int(place), column)
+            value = resampled(rows, message("Resample")(), [length], int(place), column)
             vector.append(mpf(rounded(mpf(rounded(value, "f64")), self.work)))
         return vector
 

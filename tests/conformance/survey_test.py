@@ -6,6 +6,7 @@ the formula to be compared.
 """
 
 import contextlib
+import math
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -50,6 +51,7 @@ from diffusers.models.transformers import (
     transformer_z_image,
 )
 from pages import DOCS, Row, rows_of, section_of
+from resampling import Filter, Grid, loss_of
 from swin_v2 import ROUNDINGS, in_float64
 from timm import layers as timm_layers
 from timm.layers import pos_embed_sincos
@@ -557,6 +559,76 @@ def of_shifted_windows(module: Any, num_heads: int, lengths: list[int]) -> Peer:
 def of_maxvit(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     attention = module(32 * num_heads, 32, lengths[0] * lengths[1])
     return looked_up(attention, attention.get_relative_positional_bias, lengths)
+
+
+CUBIC = Filter(cubic=True)
+SMOOTH = Filter(cubic=True, antialias=True)
+
+
+def resized(result: Any, table: Any, grid: Grid, how: Filter, **names: Any) -> Peer:
+    return Peer(result, names, loss_of(table.numpy(), grid, how) / 2)
+
+
+@case(
+    timm_layers.resample_abs_pos_embed,
+    sizes=[([5, 5], [7, 4], 1, SMOOTH), ([14, 14], [16, 24], 0, SMOOTH)],
+)
+@case(
+    (
+        'resample_abs_pos_embed with interpolation "bilinear" and antialias false',
+        timm_layers.resample_abs_pos_embed,
+    ),
+    sizes=[([5, 5], [7, 4], 2, Filter()), ([16, 16], [12, 20], 1, Filter())],
+)
+def of_resized_positions(
+    function: Any, old_size: list[int], new_size: list[int], prefix: int, how: Filter
+) -> Peer:
+    posemb = torch.randn(prefix + math.prod(old_size), 6)
+    fields = {} if how.cubic else {"interpolation": "bilinear", "antialias": False}
+    result = function(posemb[None], new_size, old_size, prefix, **fields)[0]
+    names = {"posemb": posemb, "old_size": old_size, "new_size": new_size}
+    names |= {"num_prefix_tokens": prefix}
+    return resized(result, posemb, Grid(old_size, new_size, [None, None]), how, **names)
+
+
+@case(timm_layers.resample_abs_pos_embed_nhwc, sizes=[([5, 6], [7, 4]), ([14, 14], [16, 9])])
+def of_resized_images(function: Any, old_size: list[int], new_size: list[int]) -> Peer:
+    posemb = torch.randn(1, *old_size, 6)
+    result = function(posemb, new_size).flatten(0, 2)
+    grid = Grid(old_size, new_size, [None, None])
+    return resized(result, posemb, grid, SMOOTH, posemb=posemb, new_size=new_size)
+
+
+@case(timm_layers.resize_rel_pos_bias_table_simple, sizes=[(4, 3, [2, 5], 0), (4, 7, [12, 12], 0)])
+@case(
+    (
+        "resize_rel_pos_bias_table_simple with extra tokens",
+        timm_layers.resize_rel_pos_bias_table_simple,
+    ),
+    sizes=[(4, 3, [2, 5], 1), (4, 7, [12, 12], 1)],
+)
+def of_resized_windows(
+    function: Any, num_heads: int, side: int, lengths: list[int], prefix_tokens: int
+) -> Peer:
+    source, target = [2 * side - 1] * 2, [2 * length - 1 for length in lengths]
+    table = torch.randn(math.prod(source) + 3 * prefix_tokens, num_heads)
+    shape = (math.prod(target) + 3 * prefix_tokens, num_heads)
+    bias = timm_layers.RelPosBias(lengths, num_heads, prefix_tokens)
+    bias.relative_position_bias_table = torch.nn.Parameter(function(table, lengths, shape))
+    names = {"rel_pos_bias": table, "src_size": source, **sized(lengths)}
+    grid = Grid(source, target, [None, None])
+    return resized(bias.get_bias()[0], table, grid, CUBIC, **names)
+
+
+@case(timm_layers.resize_rel_pos_bias_table_levit, sizes=[(4, 7, 3), (4, 7, 14), (4, 5, 6)])
+def of_resized_levit(function: Any, num_heads: int, old: int, new: int) -> Peer:
+    table = torch.randn(old**2, num_heads)
+    attention = tiny_vit.Attention(num_heads, 1, num_heads, resolution=(new, new))
+    biases = function(table, (new**2, num_heads))
+    attention.attention_biases = torch.nn.Parameter(biases.T.contiguous())
+    bias = attention.get_attention_biases(table.device)
+    names = {"position_bias_table": table, "S1": old, **sized([new, new])}
+    return resized(bias, table, Grid([old] * 2, [new] * 2, [None, None]), SMOOTH, **names)
 
 
 def layers_of(hidden: Any, output: Any) -> list[attnbias.MlpLayer]:

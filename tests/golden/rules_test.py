@@ -31,19 +31,28 @@ UNRULED = {"TableRef", "PositionList", "DoubleList", "Range"}
 """Messages of other kinds than fields that a request states."""
 
 
-def owners_in(owner: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def owners_in(
+    owner: Any, path: str = "", *, is_of_buckets: bool = False
+) -> Iterator[tuple[str, Any]]:
     """The messages of a request that have rules, and their paths with a "." after each.
 
-    Of a list of messages it is the first.
+    Of a list of messages it is the first. Values BUCKETS leave a message for biases unread.
     """
     yield path, owner
+    of_bias = {field.name for field in fields_of(owner) if rule_of(field).of_bias}
     for field, value in owner.ListFields():
         if field.message_type is None or field.message_type.name in UNRULED:
             continue
+        if field.name in of_bias and is_of_buckets:
+            continue
         if field.is_repeated:
-            yield from owners_in(value[0], f"{path}{field.name}[0].")
+            yield from owners_in(value[0], f"{path}{field.name}[0].", is_of_buckets=is_of_buckets)
         else:
-            yield from owners_in(value, f"{path}{field.name}.")
+            yield from owners_in(value, f"{path}{field.name}.", is_of_buckets=is_of_buckets)
+
+
+def is_of_buckets(spec: Any) -> bool:
+    return spec.DESCRIPTOR.name == "TensorSpec" and spec.output.values == tensor_pb2.VALUES_BUCKETS
 
 
 def fields_of(owner: Any) -> list[Any]:
@@ -74,7 +83,11 @@ def served(name: str) -> list[Any]:
 @cache
 def fields_in(name: str) -> list[tuple[str, Any]]:
     """Every field of every message in some served request, with the message's path."""
-    found = {path: owner for spec in served(name) for path, owner in owners_in(spec)}
+    found = {
+        path: owner
+        for spec in served(name)
+        for path, owner in owners_in(spec, is_of_buckets=is_of_buckets(spec))
+    }
     return [(path, field) for path, owner in found.items() for field in fields_of(owner)]
 
 
@@ -86,11 +99,12 @@ def bases(name: str, path: str, fits: Any, *, bias: bool = False) -> list[tuple[
     for spec in served(name):
         if len(found) == BASES:
             break
-        if bias and spec.output.values == tensor_pb2.VALUES_BUCKETS:
+        if bias and is_of_buckets(spec):
             continue
         copy = type(spec)()
         copy.CopyFrom(spec)
-        found += [(copy, owner) for at, owner in owners_in(copy) if at == path and fits(owner)]
+        owners = owners_in(copy, is_of_buckets=is_of_buckets(spec))
+        found += [(copy, owner) for at, owner in owners if at == path and fits(owner)]
     return found
 
 

@@ -114,6 +114,20 @@ def rotary(fields: Json) -> Json:
     return made if kind == "default" else made | {kind: extension}
 
 
+def learned_absolute(fields: Json) -> Json:
+    own = ("interpolation", "interpolated_length")
+    made = {name: value for name, value in fields.items() if name not in own}
+    how = fields.get("interpolation", "INTERPOLATION_NONE")
+    if how == "INTERPOLATION_NONE" and "interpolated_length" not in fields:
+        return made
+    if how not in ("INTERPOLATION_LINEAR", "INTERPOLATION_LINEAR_ALIGN_CORNERS"):
+        raise InexpressibleError
+    resample: Json = {"align_corners": True} if how.endswith("CORNERS") else {}
+    if "interpolated_length" in fields:
+        resample["target"] = [fields["interpolated_length"]]
+    return made | {"resample": resample}
+
+
 TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "sinusoidal": ("sinusoidal", sinusoidal),
     "multi_axis_sinusoidal": ("sinusoidal", multi_axis_sinusoidal),
@@ -122,10 +136,14 @@ TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "sinusoidal_distances": ("sinusoidal_distances", sinusoidal_distances),
     "rotary": ("rotary", rotary),
     "translated/rotary": ("rotary", rotary),
+    "learned_absolute": ("learned_absolute", learned_absolute),
 }
 """By the stored file, the encoding's or term's successor and the fields that it has there."""
 
 RENAMED = {
+    "learned_absolute.interpolation": "resample",
+    "learned_absolute.interpolated_length": "resample.target",
+} | {
     f"{name}.{field}": successor
     for name in ("sinusoidal", "multi_axis_sinusoidal", "relative_sinusoidal")
     for field, successor in {

@@ -354,14 +354,28 @@ def _relative_sinusoidal(random: Random) -> Fields:
     return {"dim": dim, "odd": odd, "ladder": ladder}
 
 
+def _resample(random: Random, source: list[int], target: list[int]) -> Fields:
+    """Steps lead to the table's end at most."""
+    steps = [n / m * _float(random, 0.6, 1) for n, m in zip(source, target, strict=True)]
+    kind = _pick(random, None, "LINEAR", "CUBIC")
+    fields = {"filter": kind, "cubic_a": _pick(random, None, ...) if kind == "CUBIC" else None}
+    return fields | {"source": source, "step": _pick(random, None, steps)}
+
+
 def _learned_absolute(random: Random) -> Fields:
-    rows = _int(random, 60, 90)
+    prefix = _pick(random, 0, _int(random, 1, 3))
+    source, target = (
+        [[_int(random, 60, 150)], [_int(random, 6, 12), _int(random, 10, 14)]] for _ in range(2)
+    )
+    axes = _pick(random, 0, 1)
+    resample = _resample(random, source[axes], target[axes])
+    resample |= {"target": target[axes], "prefix_rows": prefix or None}
+    if axes == 0:
+        resample["source"] = _pick(random, None, source[0])
+    rows = math.prod(source[axes]) + prefix
     fields = {"num_positions": rows, "offset": _int(random, -5, 5)}
-    how = _pick(random, None, "NONE", "LINEAR", "LINEAR_ALIGN_CORNERS")
-    fields |= {"interpolation": how, "interpolated_length": None}
-    if how in (None, "NONE"):
-        return fields | {"padding_idx": _pick(random, None, _int(random, 0, rows - 1))}
-    return fields | {"padding_idx": None, "interpolated_length": _int(random, 60, 150)}
+    fields |= {"padding_idx": _pick(random, None, _int(random, 0, rows - 1))}
+    return fields | {"resample": _pick(random, None, resample)}
 
 
 def _axis(random: Random, pairs: int) -> Fields:
@@ -470,11 +484,17 @@ def _deberta(random: Random) -> Fields:
 
 
 def _grid_relative(random: Random) -> Fields:
-    window = [_int(random, 1, 6), _int(random, 1, 6)]
+    window, other = ([_int(random, 1, 6), _int(random, 1, 6)] for _ in range(2))
     symmetric, class_token = _pick(random, None, None, True), _pick(random, None, True)
-    rows = math.prod(side if symmetric else 2 * side - 1 for side in window)
+    sides, source = (
+        [side if symmetric else 2 * side - 1 for side in sides] for sides in (window, other)
+    )
+    resample = _pick(random, None, _resample(random, source, sides))
+    rows = math.prod(source if resample else sides)
     fields = {"window": window, "symmetric": symmetric, "class_token": class_token}
-    return fields | {"rows": rows + 3 * bool(class_token)}
+    if resample:
+        resample |= {"target": None, "prefix_rows": None}
+    return fields | {"rows": rows + 3 * bool(class_token), "resample": resample}
 
 
 def _tupe(random: Random) -> Fields:
@@ -508,8 +528,10 @@ others is left out, None is not set, ... is drawn by its rule."""
 
 
 def _rows(fields: Fields) -> tuple[int, int]:
-    offset = fields.get("offset", 0)
-    return -offset, fields.get("interpolated_length", len(fields["table"])) - offset - 1
+    offset, rows, resample = fields.get("offset", 0), len(fields["table"]), fields.get("resample")
+    if resample:
+        rows = math.prod(resample["target"]) + resample.get("prefix_rows", 0)
+    return -offset, rows - offset - 1
 
 
 def _positions_of_rotary(fields: Fields) -> tuple[int, int] | None:

@@ -218,11 +218,12 @@ std::vector<v1::TensorSpec> Networks() {
 std::vector<v1::TensorSpec> Tables() {
   constexpr int64_t kDisplacements = 63 * 63;
   std::vector<v1::TensorSpec> specs =
-      Specs({"learned_absolute {interpolation: INTERPOLATION_LINEAR "
-             "  interpolated_length: 1048576}",
+      Specs({"learned_absolute {resample {target: 1048576}}",
              "learned_relative {left: 63 right: 63}",
              "grid_relative {window: [32, 32]}",
-             "grid_relative {window: [32, 32] class_token: true}"});
+             "grid_relative {window: [32, 32] class_token: true}",
+             "learned_absolute {resample {target: 1 antialias: true "
+             "  filter: FILTER_CUBIC}}"});
   *specs[0].mutable_learned_absolute()->mutable_table() = Small({512, 4096});
   *specs[1].mutable_learned_relative()->mutable_vectors() =
       Small({8, 127, 512});
@@ -230,6 +231,8 @@ std::vector<v1::TensorSpec> Tables() {
       Small({kDisplacements, 64});
   *specs[3].mutable_grid_relative()->mutable_table() =
       Small({kDisplacements + 3, 64});
+  // Every row has a weight.
+  *specs[4].mutable_learned_absolute()->mutable_table() = Small({16385, 63});
   return specs;
 }
 

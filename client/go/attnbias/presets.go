@@ -254,6 +254,9 @@ type Swin struct {
 	NumHeads int32
 	// Learned bias, with (2 Wh - 1)(2 Ww - 1) rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
+	// Resamples the table of another window. source has the sides of its grid, (2 Wh - 1)(2 Ww - 1)
+	// or Wh Ww of that window; rows of a class token stay.
+	Resample *attnbiaspb.Resample
 }
 
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
@@ -262,6 +265,7 @@ func (p Swin) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 		Window:   p.Window,
 		NumHeads: p.NumHeads,
 		Table:    p.Table,
+		Resample: p.Resample,
 	}
 	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}
 }
@@ -275,6 +279,9 @@ type Beit struct {
 	NumHeads int32
 	// Learned bias, with (2 Wh - 1)(2 Ww - 1) + 3 rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
+	// Resamples the table of another window. source has the sides of its grid, (2 Wh - 1)(2 Ww - 1)
+	// or Wh Ww of that window; rows of a class token stay.
+	Resample *attnbiaspb.Resample
 }
 
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
@@ -283,6 +290,7 @@ func (p Beit) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 		Window:     p.Window,
 		NumHeads:   p.NumHeads,
 		Table:      p.Table,
+		Resample:   p.Resample,
 		ClassToken: true,
 	}
 	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}
@@ -297,6 +305,9 @@ type LeViT struct {
 	NumHeads int32
 	// Learned bias, with Wh Ww rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
+	// Resamples the table of another window. source has the sides of its grid, (2 Wh - 1)(2 Ww - 1)
+	// or Wh Ww of that window; rows of a class token stay.
+	Resample *attnbiaspb.Resample
 }
 
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
@@ -305,6 +316,7 @@ func (p LeViT) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 		Window:    p.Window,
 		NumHeads:  p.NumHeads,
 		Table:     p.Table,
+		Resample:  p.Resample,
 		Symmetric: true,
 	}
 	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}

@@ -258,62 +258,56 @@ func (AlibiVariant) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
 }
 
-// Resampling of a table of n positions to m rows.
-type Interpolation int32
+// Filter of a resampling, by the distance d of two rows.
+type Filter int32
 
 const (
-	Interpolation_INTERPOLATION_UNSPECIFIED Interpolation = 0
-	// No resampling.
-	Interpolation_INTERPOLATION_NONE Interpolation = 1
-	// Linear between pixel centres: of m rows, row r reads the n original ones at
-	// `(r + 1/2) n / m - 1/2`, clamped (torch's mode "linear" with
-	// `align_corners=False`).
-	Interpolation_INTERPOLATION_LINEAR Interpolation = 2
-	// Linear between first and last row: row r reads at `r (n - 1) / (m - 1)`, or
-	// at 0 if m is 1 (`align_corners=True`).
-	Interpolation_INTERPOLATION_LINEAR_ALIGN_CORNERS Interpolation = 3
+	Filter_FILTER_UNSPECIFIED Filter = 0
+	// `max(1 - |d|, 0)` (torch's modes "linear" and "bilinear").
+	Filter_FILTER_LINEAR Filter = 1
+	// `(a + 2)|d|^3 - (a + 3)|d|^2 + 1` up to 1 and `a (|d| - 1)(|d| - 2)^2` up to
+	// 2 (torch's mode "bicubic"; Keys 1981).
+	Filter_FILTER_CUBIC Filter = 2
 )
 
-// Enum value maps for Interpolation.
+// Enum value maps for Filter.
 var (
-	Interpolation_name = map[int32]string{
-		0: "INTERPOLATION_UNSPECIFIED",
-		1: "INTERPOLATION_NONE",
-		2: "INTERPOLATION_LINEAR",
-		3: "INTERPOLATION_LINEAR_ALIGN_CORNERS",
+	Filter_name = map[int32]string{
+		0: "FILTER_UNSPECIFIED",
+		1: "FILTER_LINEAR",
+		2: "FILTER_CUBIC",
 	}
-	Interpolation_value = map[string]int32{
-		"INTERPOLATION_UNSPECIFIED":          0,
-		"INTERPOLATION_NONE":                 1,
-		"INTERPOLATION_LINEAR":               2,
-		"INTERPOLATION_LINEAR_ALIGN_CORNERS": 3,
+	Filter_value = map[string]int32{
+		"FILTER_UNSPECIFIED": 0,
+		"FILTER_LINEAR":      1,
+		"FILTER_CUBIC":       2,
 	}
 )
 
-func (x Interpolation) Enum() *Interpolation {
-	p := new(Interpolation)
+func (x Filter) Enum() *Filter {
+	p := new(Filter)
 	*p = x
 	return p
 }
 
-func (x Interpolation) String() string {
+func (x Filter) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (Interpolation) Descriptor() protoreflect.EnumDescriptor {
+func (Filter) Descriptor() protoreflect.EnumDescriptor {
 	return file_attnbias_v1_encodings_proto_enumTypes[4].Descriptor()
 }
 
-func (Interpolation) Type() protoreflect.EnumType {
+func (Filter) Type() protoreflect.EnumType {
 	return &file_attnbias_v1_encodings_proto_enumTypes[4]
 }
 
-func (x Interpolation) Number() protoreflect.EnumNumber {
+func (x Filter) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use Interpolation.Descriptor instead.
-func (Interpolation) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use Filter.Descriptor instead.
+func (Filter) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
 }
 
@@ -1813,18 +1807,135 @@ func (x *LearnedAbsolute) GetPaddingIdx() int64 {
 	return 0
 }
 
-func (x *LearnedAbsolute) GetInterpolation() Interpolation {
+func (x *LearnedAbsolute) GetResample() *Resample {
 	if x != nil {
-		return x.Interpolation
+		return x.Resample
 	}
-	return Interpolation_INTERPOLATION_UNSPECIFIED
+	return nil
 }
 
-func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
-	if x != nil && x.InterpolatedLength != nil {
-		return *x.InterpolatedLength
+// Resampling of a table whose rows are a line or, row by row, a grid.
+//
+// Along an axis of n rows, row r of m is at `x = (r + 1/2) step - 1/2`, where
+// step is n / m:
+//
+//	target[r] = sum_j filter(j - x) source[clamp(j, 0, n - 1)]
+//
+// Weights of two axes are multiplied. These are the numbers of torch's
+// `interpolate` over the rational numbers, rounded once.
+type Resample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sides of the table's grid: rows, then columns. Unset: the table is a line.
+	Source []int64 `protobuf:"varint,1,rep,packed,name=source,proto3" json:"source,omitempty"`
+	// As many sides of the result. GridRelative takes those of its window.
+	Target []int64 `protobuf:"varint,2,rep,packed,name=target,proto3" json:"target,omitempty"`
+	// First rows of the table, which stay as they are: a class token's. Not in
+	// GridRelative, whose class token has the last rows.
+	PrefixRows *int64 `protobuf:"varint,3,opt,name=prefix_rows,json=prefixRows,proto3,oneof" json:"prefix_rows,omitempty"`
+	// Filter along each axis.
+	Filter Filter `protobuf:"varint,4,opt,name=filter,proto3,enum=attnbias.v1.Filter" json:"filter,omitempty"`
+	// Parameter a of `CUBIC`: the slope at distance 1. Unset: -0.75, or -0.5 with
+	// `antialias`, as in torch.
+	CubicA *float64 `protobuf:"fixed64,5,opt,name=cubic_a,json=cubicA,proto3,oneof" json:"cubic_a,omitempty"`
+	// Places the first and the last rows of source and target alike: x is
+	// `r (n - 1) / (m - 1)`, or 0 if m is 1. With `antialias` x is as above, and
+	// step is `(n - 1) / (m - 1)`.
+	AlignCorners bool `protobuf:"varint,6,opt,name=align_corners,json=alignCorners,proto3" json:"align_corners,omitempty"`
+	// Stretches the filter by step, where that is above 1. Drops weights of rows
+	// beyond the table, and divides the others by their sum.
+	Antialias bool `protobuf:"varint,7,opt,name=antialias,proto3" json:"antialias,omitempty"`
+	// Step of each axis, in place of n / m: 1 / `scale_factor`. torch ignores
+	// `scale_factor` on an axis with n = m if the filter is `LINEAR` or
+	// `antialias` is set; there step is 1.
+	Step          []float64 `protobuf:"fixed64,8,rep,packed,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resample) Reset() {
+	*x = Resample{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resample) ProtoMessage() {}
+
+func (x *Resample) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resample.ProtoReflect.Descriptor instead.
+func (*Resample) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Resample) GetSource() []int64 {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *Resample) GetTarget() []int64 {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *Resample) GetPrefixRows() int64 {
+	if x != nil && x.PrefixRows != nil {
+		return *x.PrefixRows
 	}
 	return 0
+}
+
+func (x *Resample) GetFilter() Filter {
+	if x != nil {
+		return x.Filter
+	}
+	return Filter_FILTER_UNSPECIFIED
+}
+
+func (x *Resample) GetCubicA() float64 {
+	if x != nil && x.CubicA != nil {
+		return *x.CubicA
+	}
+	return 0
+}
+
+func (x *Resample) GetAlignCorners() bool {
+	if x != nil {
+		return x.AlignCorners
+	}
+	return false
+}
+
+func (x *Resample) GetAntialias() bool {
+	if x != nil {
+		return x.Antialias
+	}
+	return false
+}
+
+func (x *Resample) GetStep() []float64 {
+	if x != nil {
+		return x.Step
+	}
+	return nil
 }
 
 // Rotary position embedding (Su et al. 2021) and its length extensions.
@@ -1886,7 +1997,7 @@ type Rotary struct {
 
 func (x *Rotary) Reset() {
 	*x = Rotary{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +2009,7 @@ func (x *Rotary) String() string {
 func (*Rotary) ProtoMessage() {}
 
 func (x *Rotary) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +2022,7 @@ func (x *Rotary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rotary.ProtoReflect.Descriptor instead.
 func (*Rotary) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Rotary) GetHeadDim() int32 {
@@ -3556,7 +3667,10 @@ type GridRelative struct {
 	Symmetric bool `protobuf:"varint,5,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	// Adds a class token as token 0, before the window. The last rows of the table
 	// are class to token, token to class, class to class (BEiT).
-	ClassToken    bool `protobuf:"varint,6,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
+	ClassToken bool `protobuf:"varint,6,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
+	// Resamples the table of another window. `source` has the sides of its grid,
+	// `(2 Wh - 1)(2 Ww - 1)` or `Wh Ww` of that window; rows of a class token stay.
+	Resample      *Resample `protobuf:"bytes,7,opt,name=resample,proto3" json:"resample,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3631,6 +3745,13 @@ func (x *GridRelative) GetClassToken() bool {
 		return x.ClassToken
 	}
 	return false
+}
+
+func (x *GridRelative) GetResample() *Resample {
+	if x != nil {
+		return x.Resample
+	}
+	return nil
 }
 
 // TUPE (Ke et al. 2020): untied absolute and relative position terms.
@@ -3900,18 +4021,15 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x06slopes\x18\x03 \x03(\x01B\x06\xa2\xbb\x18\x028\x01R\x06slopes\x12R\n" +
 	"\avariant\x18\x04 \x01(\x0e2\x19.attnbias.v1.AlibiVariantB\x1d\xa2\xbb\x18\x19\n" +
 	"\x17ALIBI_VARIANT_SYMMETRICR\avariant:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\x11\n" +
-	"\x0f_alibi_bias_max\"\xb0\x03\n" +
+	"\x0f_alibi_bias_max\"\xa9\x02\n" +
 	"\x0fLearnedAbsolute\x12I\n" +
 	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB\x1c\xa2\xbb\x18\x18\x10\x01J\x12num_positions, dimx\x01R\x05table\x126\n" +
 	"\x06offset\x18\x02 \x01(\x03B\x19\xa2\xbb\x18\x15\n" +
-	"\x010\x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pBH\x00R\x06offset\x88\x01\x01\x12,\n" +
-	"\vpadding_idx\x18\x03 \x01(\x03B\x06\xa2\xbb\x18\x02\n" +
-	"\x00H\x01R\n" +
-	"paddingIdx\x88\x01\x01\x12Z\n" +
-	"\rinterpolation\x18\x04 \x01(\x0e2\x1a.attnbias.v1.InterpolationB\x18\xa2\xbb\x18\x14\n" +
-	"\x12INTERPOLATION_NONER\rinterpolation\x12N\n" +
-	"\x13interpolated_length\x18\x05 \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x000AH\x02R\x12interpolatedLength\x88\x01\x01:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\t\n" +
+	"\x010\x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pBH\x00R\x06offset\x88\x01\x01\x126\n" +
+	"\vpadding_idx\x18\x03 \x01(\x03B\x10\xa2\xbb\x18\f\n" +
+	"\x00j\bresampleH\x01R\n" +
+	"paddingIdx\x88\x01\x01\x121\n" +
+	"\bresample\x18\x04 \x01(\v2\x15.attnbias.v1.ResampleR\bresample:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\t\n" +
 	"\a_offsetB\x0e\n" +
 	"\f_padding_idxB\x16\n" +
 	"\x14_interpolated_length\"\x89\b\n" +
@@ -4103,7 +4221,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBj\x06causalH\x01R\x05right\x88\x01\x01\x12\x16\n" +
 	"\x06causal\x18\t \x01(\bR\x06causal:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
 	"\x05_leftB\b\n" +
-	"\x06_right\"\xf9\x02\n" +
+	"\x06_right\"\xb4\x03\n" +
 	"\fGridRelative\x120\n" +
 	"\x06window\x18\x01 \x03(\x05B\x18\xa2\xbb\x18\x14\x10\x01\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\x06window\x12<\n" +
 	"\tnum_heads\x18\x02 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12D\n" +
@@ -4112,7 +4230,8 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEYj\tsymmetricR\x04sign\x12\x1c\n" +
 	"\tsymmetric\x18\x05 \x01(\bR\tsymmetric\x12(\n" +
 	"\vclass_token\x18\x06 \x01(\bB\a\xa2\xbb\x18\x03\x88\x01\x01R\n" +
-	"classToken:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xd4\b\n" +
+	"classToken\x129\n" +
+	"\bresample\x18\a \x01(\v2\x15.attnbias.v1.ResampleB\x06\xa2\xbb\x18\x02p\x01R\bresample:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xd4\b\n" +
 	"\x04Tupe\x12E\n" +
 	"\tnum_heads\x18\x01 \x01(\x05B(\xa2\xbb\x18$\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x0erelative_tablep\x01R\bnumHeads\x12p\n" +
 	"\x0erelative_table\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB2\xa2\xbb\x18.J*num_buckets + reset_class_token, num_headsp\x01R\rrelativeTable\x12@\n" +
@@ -4230,7 +4349,7 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(OddColumn)(0),             // 1: attnbias.v1.OddColumn
 	(BucketRule)(0),            // 2: attnbias.v1.BucketRule
 	(AlibiVariant)(0),          // 3: attnbias.v1.AlibiVariant
-	(Interpolation)(0),         // 4: attnbias.v1.Interpolation
+	(Filter)(0),                // 4: attnbias.v1.Filter
 	(RotaryLayout)(0),          // 5: attnbias.v1.RotaryLayout
 	(AnglePrecision)(0),        // 6: attnbias.v1.AnglePrecision
 	(BeyondReach)(0),           // 7: attnbias.v1.BeyondReach

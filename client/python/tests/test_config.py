@@ -15,10 +15,12 @@ import attnbias
 from attnbias import (
     T5,
     Axis,
+    Beit,
     LearnedAbsolute,
     Linear,
     MlpLayer,
     Mrope,
+    Resample,
     Rotary,
     Shaw,
     Swin,
@@ -399,6 +401,16 @@ def test_tables_have_the_names_of_a_checkpoint() -> None:
         from_config(LLAMA, checkpoint="m")
 
 
+def test_beit_of_an_oblong_image_is_resampled() -> None:
+    beit = {"model_type": "beit", "image_size": [64, 144], "patch_size": 16}
+    beit |= {"use_shared_relative_position_bias": True, "use_absolute_position_embeddings": True}
+    from_square = Resample(source=(6, 6), target=(4, 9), prefix_rows=1, filter="cubic")
+    assert from_config(beit, checkpoint="m") == {
+        "encoder": Beit((4, 9), num_heads=12, table="m/encoder", resample=Resample(source=(17, 7))),
+        "positions": LearnedAbsolute("m/positions", offset=0, resample=from_square),
+    }
+
+
 def test_berts_distances() -> None:
     bert = {"model_type": "bert", "num_hidden_layers": 2, "max_position_embeddings": 40}
     assert from_config(bert) == {"positions": LearnedAbsolute(table=None, offset=0)}
@@ -452,6 +464,14 @@ def test_berts_distances() -> None:
         (
             {"model_type": "beit", "use_relative_position_bias": True, "image_size": [32, "wide"]},
             "image_size: got [32, 'wide'], want a positive integer, or two",
+        ),
+        (
+            {
+                "model_type": "beit",
+                "use_absolute_position_embeddings": True,
+                "image_size": [32, 64],
+            },
+            "image_size: got [32, 64], want one whose patches make a square",
         ),
         (
             {"model_type": "swinv2", "image_size": 8, "patch_size": 4},

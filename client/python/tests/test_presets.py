@@ -63,6 +63,7 @@ def test_presets_of_nested_messages_are_their_encodings() -> None:
 
 def test_presets_of_grids_are_their_encodings() -> None:
     given: dict[str, Any] = {"window": (2, 3), "table": "w", "table_layout": "heads_buckets"}
+    given["resample"] = attnbias.Resample(source=(5, 7), filter="cubic")
     assert attnbias.Swin(**given) == attnbias.GridRelative(**given)
     assert attnbias.Beit(**given) == attnbias.GridRelative(class_token=True, **given)
     assert attnbias.LeViT(**given) == attnbias.GridRelative(symmetric=True, **given)

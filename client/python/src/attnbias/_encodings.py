@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         Coordinates,
         DebertaEdge,
         DebertaTerm,
-        Interpolation,
+        Filter,
         KerpleKernel,
         MlpOutput,
         OddColumn,
@@ -59,6 +59,7 @@ __all__ = [
     "Ntk",
     "Proportional",
     "RelativeSinusoidal",
+    "Resample",
     "Rotary",
     "Sandwich",
     "ShawKeys",
@@ -284,6 +285,51 @@ class ALiBi(Encoding[Compact]):
         def __init__(self, *first: Any, **fields: Any) -> None: ...
 
 
+@dataclass(frozen=True, repr=False)
+class Resample(Fields):
+    """Resampling of a table whose rows are a line or, row by row, a grid.
+
+    Along an axis of n rows, row r of m is at ``x = (r + 1/2) step - 1/2``, where step is n / m:
+
+        target[r] = sum_j filter(j - x) source[clamp(j, 0, n - 1)]
+
+    Weights of two axes are multiplied. These are the numbers of torch's ``interpolate`` over the
+    rational numbers, rounded once.
+
+    Attributes:
+        source: Sides of the table's grid: rows, then columns. Unset: the table is a line. At most
+            2, each in [1, 2^20].
+        target: As many sides of the result. GridRelative takes those of its window. At most 2, each
+            in [1, 2^20].
+        prefix_rows: First rows of the table, which stay as they are: a class token's. Not in
+            GridRelative, whose class token has the last rows. In [0, 2^20]. Default: 0.
+        filter: Filter along each axis.
+            - "linear" (default): ``max(1 - |d|, 0)`` (torch's modes "linear" and "bilinear").
+            - "cubic": ``(a + 2)|d|^3 - (a + 3)|d|^2 + 1`` up to 1 and ``a (|d| - 1)(|d| - 2)^2`` up
+              to 2 (torch's mode "bicubic"; Keys 1981).
+        cubic_a: Parameter a of "cubic": the slope at distance 1. Only with ``filter`` "cubic".
+            Unset: -0.75, or -0.5 with ``antialias``, as in torch. In [-1, 0].
+        align_corners: Places the first and the last rows of source and target alike: x is ``r (n -
+            1) / (m - 1)``, or 0 if m is 1. With ``antialias`` x is as above, and step is ``(n - 1)
+            / (m - 1)``.
+        antialias: Stretches the filter by step, where that is above 1. Drops weights of rows beyond
+            the table, and divides the others by their sum.
+        step: Step of each axis, in place of n / m: 1 / ``scale_factor``. torch ignores
+            ``scale_factor`` on an axis with n = m if the filter is "linear" or ``antialias`` is
+            set; there step is 1. At most 2, each in [1e-6, 1e6]. Not with ``align_corners``.
+    """
+
+    _: KW_ONLY
+    source: Sequence[int] | None = None
+    target: Sequence[int] | None = None
+    prefix_rows: int | None = None
+    filter: Filter | None = None
+    cubic_a: float | None = None
+    align_corners: bool = False
+    antialias: bool = False
+    step: Sequence[float] | None = None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
     """Learned absolute positions (Gehring et al. 2017): row p + offset of a table.
@@ -297,16 +343,8 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
         table: Learned vectors. Shape ``[num_positions, dim]``.
         offset: Added to every position: 2 for OPT and BART, ``padding_idx + 1`` for fairseq and
             RoBERTa. In [-2^40, 2^40]. Default: 0.
-        padding_idx: Row of the table that answers with zeros; not with an interpolation. Unset:
-            none.
-        interpolation: Stretching of the table to ``interpolated_length`` rows.
-            - "none" (default): No resampling.
-            - "linear": Linear between pixel centres: of m rows, row r reads the n original ones at
-              ``(r + 1/2) n / m - 1/2``, clamped (torch's mode "linear" with
-              ``align_corners=False``).
-            - "linear_align_corners": Linear between first and last row: row r reads at ``r (n - 1)
-              / (m - 1)``, or at 0 if m is 1 (``align_corners=True``).
-        interpolated_length: Rows after interpolation; required there. In [1, 2^20].
+        padding_idx: Row of the table that answers with zeros. Unset: none. Not with ``resample``.
+        resample: Resamples the table: position p is row p + offset of the result.
     """
 
     field: ClassVar[str] = "learned_absolute"
@@ -315,8 +353,7 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
     _: KW_ONLY
     offset: int | None = None
     padding_idx: int | None = None
-    interpolation: Interpolation | None = None
-    interpolated_length: int | None = None
+    resample: Resample | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -951,7 +988,7 @@ class GridRelative(Encoding[BlockToeplitz]):
 
     A BlockToeplitz, with a border if ``class_token``; ask without lengths, or for windows with
     ``queries``, ``keys`` and ``heads``. With ``values="buckets"`` the answer is indices, i32
-    without heads. ``num_heads`` and ``table`` need not be set then.
+    without heads. ``num_heads`` and ``table`` and ``resample`` need not be set then.
 
     Attributes:
         window: Sides of the window in tokens: rows Wh, columns Ww. Each in [1, 256].
@@ -972,6 +1009,8 @@ class GridRelative(Encoding[BlockToeplitz]):
             EfficientFormer and TinyViT).
         class_token: Adds a class token as token 0, before the window. The last rows of the table
             are class to token, token to class, class to class (BEiT).
+        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay.
     """
 
     field: ClassVar[str] = "grid_relative"
@@ -984,6 +1023,7 @@ class GridRelative(Encoding[BlockToeplitz]):
     sign: RelativeSign | None = None
     symmetric: bool = False
     class_token: bool = False
+    resample: Resample | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -1170,8 +1210,8 @@ class DecomposedRelativePositions(LogitsTerm):
     have 2 max(q, k) - 1 rows.
 
     Attributes:
-        rel_pos_h: H, which all heads share. With another number of rows it is stretched as a
-            learned_absolute is with ``interpolation`` "linear". Shape ``[rows, head_dim]``.
+        rel_pos_h: H, which all heads share. With another number of rows it is resampled, as
+            learned_absolute is by ``filter`` "linear". Shape ``[rows, head_dim]``.
         rel_pos_w: The same for W. Shape ``[rows, head_dim]``.
         query_height: Rows of queries. query_length is query_height * query_width. In [1, 256].
         query_width: Columns of queries. In [1, 256].

@@ -15,6 +15,7 @@ from attnbias._encodings import (
     MlpBias,
     MlpLayer,
     RelativeSinusoidal,
+    Resample,
     Rotary,
     Sinusoidal,
     Timescales,
@@ -339,6 +340,7 @@ def Swin(  # noqa: N802
     num_heads: int | None = None,
     table: Any = None,
     table_layout: TableLayout | None = None,
+    resample: Resample | None = None,
 ) -> GridRelative:
     """Swin's relative position bias (Liu et al. 2021) inside a window.
 
@@ -353,9 +355,15 @@ def Swin(  # noqa: N802
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay.
     """
     encoding = GridRelative(
-        window=window, num_heads=num_heads, table=table, table_layout=table_layout
+        window=window,
+        num_heads=num_heads,
+        table=table,
+        resample=resample,
+        table_layout=table_layout,
     )
     return encoding._with_names("Swin", {})
 
@@ -366,6 +374,7 @@ def Beit(  # noqa: N802
     num_heads: int | None = None,
     table: Any = None,
     table_layout: TableLayout | None = None,
+    resample: Resample | None = None,
 ) -> GridRelative:
     """BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token.
 
@@ -380,9 +389,16 @@ def Beit(  # noqa: N802
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay.
     """
     encoding = GridRelative(
-        window=window, num_heads=num_heads, table=table, table_layout=table_layout, class_token=True
+        window=window,
+        num_heads=num_heads,
+        table=table,
+        resample=resample,
+        table_layout=table_layout,
+        class_token=True,
     )
     return encoding._with_names("Beit", {})
 
@@ -393,6 +409,7 @@ def LeViT(  # noqa: N802
     num_heads: int | None = None,
     table: Any = None,
     table_layout: TableLayout | None = None,
+    resample: Resample | None = None,
 ) -> GridRelative:
     """LeViT's attention bias (Graham et al. 2021): displacements without sign.
 
@@ -409,9 +426,16 @@ def LeViT(  # noqa: N802
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay.
     """
     encoding = GridRelative(
-        window=window, num_heads=num_heads, table=table, table_layout=table_layout, symmetric=True
+        window=window,
+        num_heads=num_heads,
+        table=table,
+        resample=resample,
+        table_layout=table_layout,
+        symmetric=True,
     )
     return encoding._with_names("LeViT", {})
 
