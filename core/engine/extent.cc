@@ -147,7 +147,8 @@ absl::Status ResolveTable(const Encoding& encoding, v1::TableExtent& extent,
                    " of positions, position_ids and grid, want one of them");
   }
   std::vector<Positions>& axes = window.axes;
-  if (!extent.grid().empty()) return ResolveGridOfAxes(encoding, extent, window);
+  if (!extent.grid().empty())
+    return ResolveGridOfAxes(encoding, extent, window);
   if (extent.has_positions()) {
     const Range positions = RangeOf(extent.positions());
     ATTNBIAS_RETURN_IF_ERROR(

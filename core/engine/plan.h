@@ -36,9 +36,9 @@ struct Part {
 // The window that is asked for, in the encoding's own terms.
 struct Window {
   Range heads;
-  // TABLE: the rows' positions on each axis, equally many on all unless the rows
-  // are the tokens of a grid. One entry where all axes have the same. Unused
-  // otherwise.
+  // TABLE: the rows' positions on each axis, equally many on all unless the
+  // rows are the tokens of a grid. One entry where all axes have the same.
+  // Unused otherwise.
   std::vector<Positions> axes;
   // Whether the rows are the tokens of a grid, the last axis moving fastest.
   bool is_grid = false;
@@ -129,9 +129,7 @@ class Plan {
   bool has_many_axes() const { return window_.axes.size() > 1; }
   // Whether each table is sent as one table per axis of a grid: that axis's
   // columns at that axis's positions.
-  bool is_by_axis() const {
-    return window_.is_grid && form_ == v1::FORM_TABLE;
-  }
+  bool is_by_axis() const { return window_.is_grid && form_ == v1::FORM_TABLE; }
   // Returns the axis of each column of an answer by axis; empty for others.
   std::vector<int32_t> ColumnAxes() const;
   // Whether a border follows the rows, or is part of them.

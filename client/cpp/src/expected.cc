@@ -311,8 +311,7 @@ class Request {
   }
 
   std::vector<ExpectedPart> Tables() const {
-    const bool is_dense =
-        !spec_.table().grid().empty() && AxesOfTable() == 0;
+    const bool is_dense = !spec_.table().grid().empty() && AxesOfTable() == 0;
     std::vector<int64_t> shape = {queries_.size};
     AddColumns(&shape);
     std::vector<ExpectedPart> parts;

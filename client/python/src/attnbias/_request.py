@@ -53,8 +53,10 @@ class CompactOptions(TypedDict, total=False):
 
 
 class ListOptions(CompactOptions, total=False):
-    """Those, and the lists of positions, of which most have no compact form."""
+    """Those, the lists of positions, of which most have no compact form, and grids."""
 
+    grid: Sequence[SupportsIndex] | None
+    grid_offset: Sequence[SupportsIndex] | None
     query_positions: Ids | None
     key_positions: Ids | None
 
@@ -76,6 +78,9 @@ class Request(Shown):
         positions: a window of consecutive positions, of an encoding of absolute positions.
         position_ids: explicit positions instead; for an encoding of several axes, one sequence for
             each.
+        grid: lengths of a grid instead, for an encoding of several axes one for each: all its
+            tokens, row-major. The result is a ``GridTable``, or with form "dense" an array.
+        grid_offset: position of the grid's first token on each axis; None is 0.
         query_length: how many queries the whole has.
         key_length: how many keys, the first at position 0.
         alignment: "start" where the first query meets the first key, "end" where the last meets the
@@ -105,6 +110,8 @@ class Request(Shown):
     _: KW_ONLY
     positions: Span | None = None
     position_ids: Ids | Sequence[Ids] | None = None
+    grid: Sequence[SupportsIndex] | None = None
+    grid_offset: Sequence[SupportsIndex] | None = None
     query_length: SupportsIndex | None = None
     key_length: SupportsIndex | None = None
     alignment: Literal["start", "end"] | None = None
