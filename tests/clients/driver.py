@@ -26,6 +26,8 @@ def encoding_of(asked: dict[str, Any]) -> attnbias.Encoding[Any]:
 
 
 def array_or(value: Any) -> Any:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [attnbias.Axis(**each) for each in value]
     if not isinstance(value, dict):
         return value
     raw = bytes.fromhex(value["hex"])

@@ -326,12 +326,12 @@ TEST_F(EngineTest, GridsThatCannotBeAreRefused) {
   EXPECT_EQ(refusal(OverGrid(encoding, {2, 3, 4}, {1})),
             "table.grid_offset: got 1 positions, want 3, one for each axis");
   EXPECT_EQ(refusal(OverGrid(encoding, {2, 3, 0})),
-            "table.grid[2]: got 0, want an integer in [1, 2^40]");
+            "table.grid[2]: got 0, want an integer in [1, 262144]");
   EXPECT_EQ(refusal(OverGrid(encoding, {}, {1})),
             "table.grid_offset: got 1 numbers, want none: there is no grid");
   EXPECT_THAT(refusal(OverGrid(encoding, {2, 2, 2}, {0, far, 0})),
               HasSubstr("table.grid[1]: got ["));
-  EXPECT_EQ(refusal(OverGrid(encoding, {far / 2, 2, 2})),
+  EXPECT_EQ(refusal(OverGrid(encoding, {1 << 18, 1 << 18, 32})),
             "table.grid: got a product of more than 2^40, want at most 2^40 "
             "tokens");
   EXPECT_EQ(refusal(OverGrid(OverPositions(encoding, 0, 1), {1, 1, 1})),
