@@ -4,8 +4,8 @@ package attnbias
 
 import "fmt"
 
-// GridTable is a table [tokens, columns] over the tokens of a grid, row-major, each of whose columns
-// depends on the position on one axis:
+// GridTable is a table [tokens, columns] over the tokens of a grid, row-major. Each column depends
+// on the position on one axis:
 //
 //	At(token, column) = Axes[a].At(index of the token on axis a, place of the column among a's)
 type GridTable[T Element] struct {
@@ -17,13 +17,14 @@ type GridTable[T Element] struct {
 // gridColumn is the axis of a column, and its place among that axis's columns.
 type gridColumn struct{ axis, place int }
 
-// AsGridTable reads the table of that name, as "positions", "cos" or "sin", of a tensor over a grid,
-// where it lies. It is ErrInvalidArgument where the tensor has no such table in form TABLE over a
-// grid, or its numbers are of another type.
+// AsGridTable reads the table of that name, as "positions", "cos" or "sin", of a tensor over a
+// grid, where it lies. It is ErrInvalidArgument where the tensor has no such table in form TABLE
+// over a grid, or its numbers are of another type.
 func AsGridTable[T Element](tensor *Tensor, name string) (*GridTable[T], error) {
 	axes := tensor.asked.axes
 	if axes == 0 {
-		return nil, invalid("tensor: got one without a part for each axis, want form TABLE over a grid")
+		return nil, invalid("tensor: got one without a part for each axis, want form TABLE over " +
+			"a grid")
 	}
 	t := &GridTable[T]{}
 	for axis := range axes {

@@ -223,7 +223,7 @@ func TestGridsAreTheirDenseTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Tokens() != 24 || got.Columns() != 8 || !slices.Equal(want.Shape, []int{24, 8}) {
-			t.Fatalf("got %d tokens of %d columns, want %v", got.Tokens(), got.Columns(), want.Shape)
+			t.Fatalf("got %d tokens, %d columns, want %v", got.Tokens(), got.Columns(), want.Shape)
 		}
 		for token := range 24 {
 			for column := range 8 {
