@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
     from attnbias._channel import Metadata
     from attnbias._fields import Compact, Encoding, LogitsTerm
-    from attnbias._request import CompactForm, CompactOptions, ListOptions
+    from attnbias._request import CompactForm, CompactOptions, GridOptions, ListOptions
     from attnbias._results import RotaryTables, XposTables
     from attnbias._sharded_request import Piece
     from attnbias._sharding import Sharding
@@ -420,6 +420,16 @@ class Client(BaseClient):
         timeout: float | None = None,
         **options: Unpack[CompactOptions],
     ) -> Compact: ...
+    @overload
+    def get(
+        self,
+        encoding: Encoding[Any],
+        *,
+        out: None = None,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[GridOptions],
+    ) -> Any: ...
     @overload
     def get(
         self,

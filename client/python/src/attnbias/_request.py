@@ -7,7 +7,7 @@ import itertools
 import reprlib
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, SupportsIndex, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -53,18 +53,26 @@ class CompactOptions(TypedDict, total=False):
 
 
 class ListOptions(CompactOptions, total=False):
-    """Those, the lists of positions, of which most have no compact form, and grids."""
+    """Those, and the lists of positions, of which most have no compact form."""
 
-    grid: Sequence[SupportsIndex] | None
-    grid_offset: Sequence[SupportsIndex] | None
     query_positions: Ids | None
     key_positions: Ids | None
+
+
+class GridOptions(CompactOptions, total=False):
+    """Those, and a grid of tokens: its form and the encoding determine the result."""
+
+    grid: Required[Sequence[SupportsIndex]]
+    grid_offset: Sequence[SupportsIndex] | None
+    form: Form | None
 
 
 class RequestOptions(ListOptions, total=False):
     """All keyword arguments of ``Client.get`` that describe the tensor; see ``Request``."""
 
     form: Form | None
+    grid: Sequence[SupportsIndex] | None
+    grid_offset: Sequence[SupportsIndex] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
