@@ -214,6 +214,15 @@ def test_files_of_both_clients_say_the_same(
         assert np.array_equal(again.dense(), got.dense())
 
 
+def test_the_tool_shows_an_axis_of_a_grid(served: Served) -> None:
+    rotary = ["rotary", "head_dim=8", "axes.0={}", "axes.1={}"]
+    grid = ["--grid=3,30", "--grid-offset=5,-7", "--part=cos.axis1"]
+    shown = ways.run_tool(served.address, "show", *rotary, *grid)
+    title = "rotary, cos.axis1, f32: positions down, columns across, 30 x 4\n"
+    assert shown.startswith(title)
+    assert shown.removeprefix(title).split()[0] == "-7"
+
+
 def fields_reached(owner: Any) -> set[str]:
     """Names of fields that are set, of all messages inside, and of enums' values."""
     reached = set()

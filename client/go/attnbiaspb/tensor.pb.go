@@ -94,7 +94,7 @@ type Form int32
 const (
 	// The encoding's compact form, or DENSE for position lists without one.
 	Form_FORM_UNSPECIFIED Form = 0
-	// [positions, dim]. Over a grid, a part for each axis: the rows of its columns.
+	// [positions, dim]. Over a grid, a part per axis: [length, its columns].
 	Form_FORM_TABLE Form = 1
 	// diagonals [heads, queries + keys - 1]:
 	// dense[h, i, j] = diagonals[h, j - i + queries - 1]. Where a number is a
@@ -641,8 +641,8 @@ type TableExtent struct {
 	Positions *Range `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`
 	// One list per axis of the encoding, all of one length; most have one axis.
 	PositionIds []*PositionList `protobuf:"bytes,2,rep,name=position_ids,json=positionIds,proto3" json:"position_ids,omitempty"`
-	// Lengths of a grid, one per axis of an encoding with several axes: all tokens
-	// of the grid, at most 2^40, row-major.
+	// Lengths of a grid, one per axis of an encoding with several axes: all of
+	// its tokens, at most 2^40, row-major.
 	Grid []int64 `protobuf:"varint,3,rep,packed,name=grid,proto3" json:"grid,omitempty"`
 	// Position of the grid's first token on each axis. Unset: 0.
 	GridOffset    []int64 `protobuf:"varint,4,rep,packed,name=grid_offset,json=gridOffset,proto3" json:"grid_offset,omitempty"`
@@ -1128,8 +1128,8 @@ type TensorPart struct {
 	// "diagonals", "row", "dense" or "block"; "positions", or what the encoding
 	// calls its tables. "border" [heads, 3] comes after the compact form of an
 	// encoding with a class token, which is token 0: what it gives every key, what
-	// every other query gives it, and what it gives itself. Over a grid, form TABLE
-	// has "NAME.axis0", "NAME.axis1" and so on for each table.
+	// every other query gives it, and what it gives itself. Over a grid, form
+	// TABLE has "NAME.axis0", "NAME.axis1" and so on for each table.
 	Name     string   `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	DataType DataType `protobuf:"varint,2,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	Form     Form     `protobuf:"varint,3,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
