@@ -222,16 +222,18 @@ std::string ValueOf(const v1::TableRef& table, const std::string& field) {
   return text;
 }
 
-std::string ValueOf(const Message& message, const FieldDescriptor& field) {
+// Returns the value of a field, of which `name` is the path.
+std::string ValueOf(const Message& message, const FieldDescriptor& field,
+                    const std::string& name) {
   const Reflection* reflection = message.GetReflection();
   if (field.message_type() == v1::TableRef::descriptor()) {
     return ValueOf(static_cast<const v1::TableRef&>(
                        reflection->GetMessage(message, &field)),
-                   std::string(field.name()));
+                   name);
   }
   if (field.message_type() == v1::DoubleList::descriptor()) {
     const Message& list = reflection->GetMessage(message, &field);
-    return ValueOf(list, *list.GetDescriptor()->field(0));
+    return ValueOf(list, *list.GetDescriptor()->field(0), name);
   }
   if (!field.is_repeated()) return ValueOf(message, field, -1);
   std::vector<std::string> values;
@@ -255,7 +257,7 @@ void AppendFields(const Message& message, const std::string& parent,
   for (const FieldDescriptor* field : fields) {
     const std::string name = absl::StrCat(parent, field->name());
     if (!IsNested(*field)) {
-      absl::StrAppend(text, " ", name, "=", ValueOf(message, *field));
+      absl::StrAppend(text, " ", name, "=", ValueOf(message, *field, name));
     } else if (!field->is_repeated()) {
       AppendNested(reflection->GetMessage(message, field), name, text);
     } else {

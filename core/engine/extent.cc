@@ -91,16 +91,15 @@ absl::Status ResolvePositionIds(const Encoding& encoding,
   return absl::OkStatus();
 }
 
-// Of a grid over the axes of a table. The answer by axis needs columns on each.
+// Sets the axes of a table to those of a grid. Each axis has columns.
 absl::Status ResolveGridOfAxes(const Encoding& encoding,
                                v1::TableExtent& extent, Window& window) {
-  const std::string name(encoding.name);
   const int64_t num_axes = encoding.NumAxes();
   const int given = extent.grid_size();
   if (num_axes == 1) {
     return Invalid("table.grid: got ", given,
-                   " lengths, want positions or position_ids: ", name,
-                   " has one axis here");
+                   " lengths, want positions or position_ids: ",
+                   std::string(encoding.name), " has one axis here");
   }
   if (given != num_axes) {
     return Invalid("table.grid: got ", given, " lengths, want ", num_axes,
@@ -117,9 +116,6 @@ absl::Status ResolveGridOfAxes(const Encoding& encoding,
     ATTNBIAS_RETURN_IF_ERROR(CheckWindow(absl::StrCat("table.grid[", axis, "]"),
                                          positions, kAllPositions));
     window.axes.emplace_back(positions);
-    if (encoding.ColumnsOf(axis) > 0) continue;
-    return Invalid("table.grid: got a grid, want position_ids: axis ", axis,
-                   " of ", name, " has no columns");
   }
   int64_t tokens = 1;
   for (const int64_t length : extent.grid()) {

@@ -85,7 +85,7 @@ void RowMaker::CopyNumbers(const Row& row, Range elements,
 void RowMaker::CopyColumns(const Row& row, Range elements,
                            std::byte* out) const {
   const int64_t number_bytes = SizeOf(plan_.data_type());
-  const std::vector<AxisColumns> columns = plan_.encoding().axis_columns;
+  const std::vector<AxisColumns>& columns = plan_.encoding().axis_columns;
   const Window& window = plan_.window();
   std::vector<std::vector<std::byte>> rows(window.axes.size());
   for (int64_t e = elements.begin; e < elements.end; ++e) {

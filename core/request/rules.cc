@@ -568,13 +568,12 @@ void MessageRules::WriteIdentity(const Message& message, bool buckets,
                        .sha256());
     } else if (IsMessage(field)) {
       std::string elements;
-      const CanonicalWriter empty("", 0);
+      static const auto& empty =
+          *new std::string(CanonicalWriter("", 0).bytes());
       for (const Message* element : MessagesIn(message, field)) {
-        CanonicalWriter inner("", 0);
-        Of(*field.message_type())
-            .WriteIdentity(*element, buckets, tables, inner);
-        if (IsEmptyByDefault(field) && inner.bytes() == empty.bytes()) continue;
-        absl::StrAppend(&elements, inner.bytes().size(), ":", inner.bytes());
+        const std::string inner = IdentityOf(*element, buckets, tables);
+        if (IsEmptyByDefault(field) && inner == empty) continue;
+        absl::StrAppend(&elements, inner.size(), ":", inner);
       }
       writer.Bytes(number, elements);
     } else if (field.is_repeated()) {

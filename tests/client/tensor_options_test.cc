@@ -78,6 +78,17 @@ TEST(BuildSpec, ReadsFieldsOfParts) {
              "layout: TABLE_LAYOUT_HEADS_BUCKETS } } }");
 }
 
+TEST(EncodingText, NamesTheLayoutOfATableInAMessage) {
+  const auto spec =
+      BuildSpec({.encoding = "mlp_bias",
+                 .fields = {"layers.0.weight=name:a",
+                            "layers.0.weight_layout=heads_buckets"}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(EncodingText(*spec),
+            "mlp_bias layers.0.weight=name:a "
+            "layers.0.weight_layout=heads_buckets");
+}
+
 TEST(BuildSpec, TakesAnEnumByItsFullName) {
   ExpectSpec({.encoding = "t5", .fields = {"bucket_rule=BUCKET_RULE_EXACT"}},
              "t5 { bucket_rule: BUCKET_RULE_EXACT }");

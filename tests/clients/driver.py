@@ -17,21 +17,30 @@ import safetensors
 import attnbias
 from attnbias import aio
 from attnbias._public.google.rpc import error_details_pb2
+from attnbias.v1 import encodings_pb2
 
 
 def encoding_of(asked: dict[str, Any]) -> attnbias.Encoding[Any]:
     classes = {each.field: each for each in attnbias.Encoding.__subclasses__()}
-    fields = {name: array_or(value) for name, value in asked["fields"].items()}
-    return classes[asked["encoding"]](**fields)
+    field = encodings_pb2.TensorSpec.DESCRIPTOR.fields_by_name[asked["encoding"]]
+    return classes[field.name](**in_classes(field.message_type, asked["fields"]))
 
 
-def array_or(value: Any) -> Any:
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return [attnbias.Axis(**each) for each in value]
+def in_classes(owner: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a message, with arrays for tables and objects for the messages inside."""
+    return {name: in_class(owner.fields_by_name.get(name), value) for name, value in fields.items()}
+
+
+def in_class(field: Any, value: Any) -> Any:
+    if isinstance(value, list):
+        return [in_class(field, each) for each in value]
     if not isinstance(value, dict):
         return value
-    raw = bytes.fromhex(value["hex"])
-    return np.frombuffer(raw, np.dtype(value["dtype"])).reshape(value["shape"])
+    if "hex" in value:
+        raw = bytes.fromhex(value["hex"])
+        return np.frombuffer(raw, np.dtype(value["dtype"])).reshape(value["shape"])
+    kind = field.message_type
+    return getattr(attnbias, kind.name)(**in_classes(kind, value))
 
 
 def options_of(asked: dict[str, Any]) -> dict[str, Any]:

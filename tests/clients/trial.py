@@ -92,7 +92,7 @@ def alibi(fields: Fields | None = None, **options: Any) -> Asked:
 
 
 def sinusoid(**options: Any) -> Asked:
-    return Asked(Case("sinusoidal", {"dim": 256, "layout": "INTERLEAVED"}), options)
+    return Asked(Case("sinusoidal", {"dim": 256, "columns": "INTERLEAVED"}), options)
 
 
 def t5(table: Any) -> Asked:

@@ -91,6 +91,14 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "LearnedRelative": {None: [learned_relative_test.test_gather]},
     "KERPLE": {None: [kerple_sandwich_test.test_kerple]},
+    "Networks of coordinates": {
+        "`SwinV2`": [swin_v2_test.test_swin_v2],
+        "`RelPosMlp` (timm's mode `cr`)": [survey_test.test_each_row_gives_its_functions_result],
+        "CrossFormer's `DynamicPosBias`": [
+            position_mlp_test.test_dynamic_position_bias_in_two_dimensions
+        ],
+        "`DynamicPositionBias` (x-transformers)": [position_mlp_test.test_dynamic_position_bias],
+    },
     "DeBERTa": {None: [deberta_test.test_indices]},
     "Sinusoids of the distance": {
         "TransformerXL": [relative_sinusoid_test.test_transformer_xl],

@@ -195,8 +195,14 @@ def test_signs_and_class_token(
 def test_refusals_name_the_arguments(client: attnbias.Client) -> None:
     table = np.zeros((9, 2), np.float32)
     for encoding, words in (
-        (attnbias.LeViT((2, 2, 2)), r"LeViT\.window: got 3 numbers, want 2, rows and columns"),
-        (attnbias.Swin((2, 0)), r"Swin\.window\[1\]: got 0, want an integer in \[1, 256\]"),
+        (
+            attnbias.LeViT((2, 2, 2), num_heads=2),
+            r"LeViT\.window: got 3 numbers, want 2, rows and columns",
+        ),
+        (
+            attnbias.Swin((2, 0), num_heads=2),
+            r"Swin\.window\[1\]: got 0, want an integer in \[1, 256\]",
+        ),
         (attnbias.LeViT((2, 2), table=table), r"LeViT\.table: got shape \[9, 2\], want \[4 rows "),
         (
             attnbias.GridRelative((2, 2), table=table, symmetric=True, sign="key_minus_query"),

@@ -3,7 +3,7 @@
 a sequence.
 
 Each is served, or stands in the table of docs/encodings.md, of which every row is run. Those of
-images are in multi_axis_sinusoidal_test.py, those of distances in relative_sinusoid_test.py, rotary
+images are in sinusoidal_axes_test.py, those of distances in relative_sinusoid_test.py, rotary
 ones in default_configs_test.py and advice_test.py.
 """
 

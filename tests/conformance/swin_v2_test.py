@@ -60,5 +60,8 @@ def test_a_pretrained_side_of_one_has_no_coordinates(client: attnbias.Client) ->
     module = swin_v2_module(2, (4, 4), (1, 1))
     assert not np.isfinite(to_array(module.relative_coords_table)).any()
     encoding = swin_v2_of(module, pretrained_window=(1, 1))
-    with pytest.raises(attnbias.InvalidArgumentError, match=r"SwinV2\.pretrained_window: got 1"):
+    with pytest.raises(
+        attnbias.InvalidArgumentError,
+        match=r"SwinV2\.pretrained_window\[0\]: got 1, want at least 2",
+    ):
         client.get(encoding)

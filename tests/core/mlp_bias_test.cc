@@ -436,7 +436,8 @@ TEST(MlpBias, RefusesLayersThatDoNotFitEachOther) {
               IsInvalid(path + "[0].bias: got shape [4], want [3 outputs]"));
   Layer layer = LayerOf(RandomRef({3, 1}, 1));
   *layer.mutable_norm_weight() = RandomRef({3}, 1);
-  EXPECT_THAT(refusal(layer), IsInvalid(path + "[0].norm_bias: got no table"));
+  EXPECT_THAT(refusal(layer),
+              IsInvalid(path + "[0].norm_bias: got no table, "));
   layer = LayerOf(RandomRef({2, 1}, 1));
   *layer.mutable_norm_weight() = *layer.mutable_norm_bias() = RandomRef({2}, 1);
   EXPECT_THAT(refusal(layer, true),

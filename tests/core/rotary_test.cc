@@ -559,6 +559,15 @@ std::string AxesOf(const std::string& fields) {
   return axes;
 }
 
+TEST(RotaryAxes, HaveOneIdentityForTheSamePairs) {
+  const auto identity = [](const std::string& pair_axis) {
+    return MakeWith(Rotary("head_dim: 8 axes {} axes {}" + pair_axis))
+        ->identity;
+  };
+  EXPECT_EQ(identity(" pair_axis: [0, 0, 1, 1]"), identity(""));
+  EXPECT_NE(identity(" pair_axis: [0, 1, 0, 1]"), identity(""));
+}
+
 TEST(RotaryAxes, HaveThePairsOfPairAxis) {
   const std::string dealt =
       "head_dim: 16 axes {} axes {} axes {} "
@@ -721,7 +730,8 @@ TEST(BadRotary, IsRefusedByName) {
       {Rotary("head_dim: 4 axes {} axes {} pair_axis: [0, 2]"),
        "rotary.pair_axis[1]: got 2, want an integer in [0, 1], one of the "},
       {Rotary("head_dim: 4 axes {} axes {} pair_axis: [1, 1]"),
-       "rotary.pair_axis: got no 0, want a pair of each of the 2 axes"},
+       "rotary.pair_axis: got no pair of axis 0, want one of each of the 2 "
+       "axes"},
       {Rotary("head_dim: 4 pair_axis: [0, 0]"),
        "rotary.pair_axis: got 2 numbers, want none: there is no axes"},
       {Rotary("head_dim: 8 rope_type: ROPE_TYPE_LINEAR factor: 2 "

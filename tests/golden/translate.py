@@ -141,28 +141,6 @@ def dealt_out(section: list[int], order: str) -> list[int]:
     return dealt
 
 
-def swin_v2(fields: Json) -> Json:
-    made = swin(fields)
-    names = [f"pretrained_window_{side}" for side in ("height", "width")]
-    pretrained = [made.pop(name, None) for name in names]
-    tables = {"weight": made.pop("hidden_weight", None), "bias": made.pop("hidden_bias", None)}
-    hidden = {name: table for name, table in tables.items() if table is not None}
-    output = {"weight": made.pop("output_weight")} if "output_weight" in made else {}
-    made |= {"layers": [hidden, output], "activation": "ACTIVATION_RELU"}
-    made |= {"coordinates": "COORDINATES_LOG2_NORMALIZED", "output": "MLP_OUTPUT_SIGMOID_16"}
-    if any(side is not None for side in pretrained):
-        sides = zip(pretrained, made["window"], strict=True)
-        made["pretrained_window"] = [own if side is None else side for side, own in sides]
-    return made
-
-
-def dynamic_position_bias(fields: Json) -> Json:
-    made = {name: value for name, value in fields.items() if name != "log_distance"}
-    if fields.get("log_distance"):
-        made["coordinates"] = "COORDINATES_SIGNED_LOG"
-    return made | {"activation": "ACTIVATION_SILU"}
-
-
 TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "sinusoidal": ("sinusoidal", sinusoidal),
     "multi_axis_sinusoidal": ("sinusoidal", multi_axis_sinusoidal),

@@ -70,7 +70,7 @@ def stub(shared_server: Server) -> Iterator[Stub]:
 @pytest.fixture(scope="module")
 def rope_types(shared_server: Server) -> dict[str, Needs]:
     found = listed(shared_server.address)
-    assert len(found) == 9
+    assert len(found) == 8
     assert set().union(*(needs.named() for needs in found.values())) == set(VALUES)
     return found
 

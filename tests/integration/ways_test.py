@@ -17,6 +17,7 @@ import safetensors
 from google.protobuf import json_format
 
 import attnbias
+from tests.clients.driver import in_classes
 from tests.integration import inference, ways
 from tests.integration.cases import (
     ENCODINGS,
@@ -131,20 +132,6 @@ def mask_of(random: Random) -> Options:
 def python_encoding(case: Case) -> attnbias.Encoding:
     classes = {encoding.field: encoding for encoding in attnbias.Encoding.__subclasses__()}
     return classes[case.encoding](**in_classes(case.owner, case.fields))
-
-
-def in_classes(owner: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a message, with objects for the messages inside."""
-    made = dict(fields)
-    for field in owner.fields:
-        value = fields.get(field.name)
-        name = field.message_type.name if field.message_type else ""
-        if isinstance(value, dict):
-            made[field.name] = getattr(attnbias, name)(**in_classes(field.message_type, value))
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            parts = (in_classes(field.message_type, part) for part in value)
-            made[field.name] = [getattr(attnbias, name)(**part) for part in parts]
-    return made
 
 
 @pytest.mark.parametrize("seed", SEEDS)

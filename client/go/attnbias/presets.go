@@ -12,7 +12,7 @@ type Tensor2Tensor struct {
 	Dim int32
 	// The first frequency.
 	MinTimescale *float64
-	// Longest timescale: a lowest frequency f is min^2 / f.
+	// Longest timescale, if min is 1. For a last frequency f it is min^2 / f.
 	MaxTimescale *float64
 }
 
@@ -355,8 +355,8 @@ type SwinV2 struct {
 	PretrainedWindow []int32
 	// Heads of the bias.
 	NumHeads int32
-	// Adds a class token as token 0, before the window, whose numbers are zero (timm's
-	// prefix_tokens of 1).
+	// Adds a class token as token 0, before the window. Its numbers are zero (timm's prefix_tokens
+	// of 1).
 	ClassToken bool
 }
 
@@ -384,8 +384,8 @@ type RelPosMlp struct {
 	Window []int32
 	// Heads of the bias.
 	NumHeads int32
-	// Adds a class token as token 0, before the window, whose numbers are zero (timm's
-	// prefix_tokens of 1).
+	// Adds a class token as token 0, before the window. Its numbers are zero (timm's prefix_tokens
+	// of 1).
 	ClassToken bool
 }
 

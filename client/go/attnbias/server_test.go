@@ -487,7 +487,8 @@ func TestResolvedRequestIsTheOneThatWasMade(t *testing.T) {
 func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 	const most = "9223372036854775807"
 	for _, text := range []string{
-		"", "alibi {}", "pair {}", "grid_relative {}", "deberta {} pair {}", "rotary { head_dim: -3 }",
+		"", "alibi {}", "pair {}", "grid_relative {}", "deberta {} pair {}",
+		"rotary { head_dim: -3 }",
 		"learned_absolute {}", "learned_relative {} pair { heads {} }", "sinusoidal {} table {}",
 		"learned_relative { vectors { inline_table { shape: 3 } } }",
 		"alibi {} output { form: FORM_TABLE }", "alibi {} output { form: FORM_BLOCK_TOEPLITZ_2D }",
@@ -506,7 +507,8 @@ func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 
 // A border with fewer heads than the numbers before it would be read beyond its end.
 func TestBorderHasTheHeadsOfThePartBeforeIt(t *testing.T) {
-	spec := specOf(t, "grid_relative { window: [2, 3] class_token: true table { name: 'w' } } grid {}")
+	spec := specOf(t,
+		"grid_relative { window: [2, 3] class_token: true table { name: 'w' } } grid {}")
 	part := func(name string, form pb.Form, shape ...int64) *pb.TensorPart {
 		return &pb.TensorPart{Name: name, DataType: pb.DataType_DATA_TYPE_F32, Form: form,
 			Shape: shape}

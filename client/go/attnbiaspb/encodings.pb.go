@@ -1298,13 +1298,13 @@ type Sinusoidal struct {
 	Ladder *Ladder `protobuf:"bytes,2,opt,name=ladder,proto3" json:"ladder,omitempty"`
 	// Axes of position. Unset: one, whose x is the position.
 	Axes []*Axis `protobuf:"bytes,3,rep,name=axes,proto3" json:"axes,omitempty"`
-	// Columns of each axis, `dim` in all. Unset: as many for each; with `odd`
-	// `ZERO`, the largest even number.
+	// Columns of each axis, `dim` in all. Unset: an equal number for each; with
+	// `odd` `ZERO`, the largest even one.
 	AxisDims []int32 `protobuf:"varint,4,rep,packed,name=axis_dims,json=axisDims,proto3" json:"axis_dims,omitempty"`
 	// Order of sines and cosines in the columns of an axis.
 	Columns Columns `protobuf:"varint,5,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
-	// Takes all axes together: the sines of all axes, then the cosines of all, or
-	// the other way round (timm).
+	// Puts the sines of all axes before the cosines of all, or after them, as
+	// `columns` states (timm).
 	AcrossAxes bool `protobuf:"varint,6,opt,name=across_axes,json=acrossAxes,proto3" json:"across_axes,omitempty"`
 	// Last column of an axis with an odd number of them.
 	Odd           OddColumn `protobuf:"varint,7,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
@@ -1397,16 +1397,16 @@ func (x *Sinusoidal) GetOdd() OddColumn {
 // over the real numbers.
 type Axis struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Factor of a position, whose magnitude is at least 1e-12.
+	// Factor of a position. Its magnitude is at least 1e-12.
 	Scale *float64 `protobuf:"fixed64,1,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
-	// Added to every position: 0, or at least 1e-30 in magnitude.
+	// Added to every position: 0, or a number of magnitude at least 1e-30.
 	Offset *float64 `protobuf:"fixed64,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
 	// Length of the axis, if positions are fractions of it.
 	Length *float64 `protobuf:"fixed64,3,opt,name=length,proto3,oneof" json:"length,omitempty"`
 	// Added to the length.
 	Eps *float64 `protobuf:"fixed64,4,opt,name=eps,proto3,oneof" json:"eps,omitempty"`
-	// Frequencies of this axis's own pairs. Unset: the encoding's, which go on from
-	// axis to axis.
+	// Frequencies of this axis's own pairs. Unset: those of the encoding's one
+	// progression. Sinusoidal counts only the pairs that use it, Rotary all n.
 	Ladder        *Ladder `protobuf:"bytes,5,opt,name=ladder,proto3" json:"ladder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1589,7 +1589,7 @@ type Timescales struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The first frequency.
 	Min *float64 `protobuf:"fixed64,1,opt,name=min,proto3,oneof" json:"min,omitempty"`
-	// Longest timescale: a lowest frequency f is `min^2 / f`.
+	// Longest timescale, if `min` is 1. For a last frequency f it is `min^2 / f`.
 	Max           *float64 `protobuf:"fixed64,2,opt,name=max,proto3,oneof" json:"max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1968,8 +1968,8 @@ type Rotary struct {
 	// frequency on; all others have theirs of the one progression over n pairs. A
 	// ladder goes with `rope_type` `DEFAULT`, without `inverse_frequencies`.
 	Axes []*Axis `protobuf:"bytes,20,rep,name=axes,proto3" json:"axes,omitempty"`
-	// Axis of each of the n pairs, counted from 0. Unset: each axis has as many
-	// pairs, one axis after the other.
+	// Axis of each of the n pairs, counted from 0. Unset: every axis has the same
+	// number of pairs, one axis after the other.
 	PairAxis []int32 `protobuf:"varint,21,rep,packed,name=pair_axis,json=pairAxis,proto3" json:"pair_axis,omitempty"`
 	// Precision of the angle `p inv_m`.
 	Angle AnglePrecision `protobuf:"varint,22,opt,name=angle,proto3,enum=attnbias.v1.AnglePrecision" json:"angle,omitempty"`
@@ -2256,9 +2256,9 @@ func (x *Decay) GetGamma() float64 {
 
 // A learned scalar or vector for every relative position (Shaw et al. 2018).
 //
-// `bias[h, i, j] = scalars[row, h]`, or `vector[i, j] = vectors[row]`. The row
-// clips j - i to [-left, right] and counts as `sign` has it. If symmetric, it is
-// |j - i| clipped to right. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with
+// `bias[h, i, j] = scalars[row, h]`, or `vector[i, j] = vectors[row]`. The row is
+// j - i, clipped to [-left, right] and counted in the direction of `sign`. If
+// symmetric, it is |j - i| clipped to right. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with
 // `relative_key`.
 type LearnedRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2687,8 +2687,8 @@ type MlpBias struct {
 	PretrainedWindow []int32 `protobuf:"varint,6,rep,packed,name=pretrained_window,json=pretrainedWindow,proto3" json:"pretrained_window,omitempty"`
 	// Function of the last layer's outputs.
 	Output MlpOutput `protobuf:"varint,7,opt,name=output,proto3,enum=attnbias.v1.MlpOutput" json:"output,omitempty"`
-	// Adds a class token as token 0, before the window, whose numbers are zero
-	// (timm's `prefix_tokens` of 1).
+	// Adds a class token as token 0, before the window. Its numbers are zero (timm's
+	// `prefix_tokens` of 1).
 	ClassToken    bool `protobuf:"varint,8,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3375,7 +3375,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x06ladder\x18\x02 \x01(\v2\x13.attnbias.v1.LadderB\b\xa2\xbb\x18\x04\n" +
 	"\x02{}R\x06ladder\x12-\n" +
 	"\x04axes\x18\x03 \x03(\v2\x11.attnbias.v1.AxisB\x06\xa2\xbb\x18\x02@\x04R\x04axes\x129\n" +
-	"\taxis_dims\x18\x04 \x03(\x05B\x1c\xa2\xbb\x18\x18\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@b\x04axesR\baxisDims\x12I\n" +
+	"\taxis_dims\x18\x04 \x03(\x05B\x1c\xa2\xbb\x18\x18\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xf0@b\x04axesR\baxisDims\x12I\n" +
 	"\acolumns\x18\x05 \x01(\x0e2\x14.attnbias.v1.ColumnsB\x19\xa2\xbb\x18\x15\n" +
 	"\x13COLUMNS_INTERLEAVEDR\acolumns\x12+\n" +
 	"\vacross_axes\x18\x06 \x01(\bB\n" +
@@ -3404,11 +3404,11 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"timescales\x18\x02 \x01(\v2\x17.attnbias.v1.TimescalesH\x00R\n" +
 	"timescales\x12;\n" +
 	"\vfrequencies\x18\x03 \x01(\v2\x17.attnbias.v1.DoubleListH\x00R\vfrequenciesB\x06\n" +
-	"\x04kind\"\xc6\x01\n" +
+	"\x04kind\"\xa5\x01\n" +
 	"\n" +
-	"Timescales\x12Q\n" +
-	"\x03min\x18\x01 \x01(\x01B:\xa2\xbb\x186\n" +
-	"\x011\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AR\x1fa timescale and not a frequencyH\x00R\x03min\x88\x01\x01\x12U\n" +
+	"Timescales\x120\n" +
+	"\x03min\x18\x01 \x01(\x01B\x19\xa2\xbb\x18\x15\n" +
+	"\x011\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\x00R\x03min\x88\x01\x01\x12U\n" +
 	"\x03max\x18\x02 \x01(\x01B>\xa2\xbb\x18:\n" +
 	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCR\x1fa timescale and not a frequencyH\x01R\x03max\x88\x01\x01B\x06\n" +
 	"\x04_minB\x06\n" +

@@ -412,7 +412,7 @@ func (x *PositionList) GetPositions() []int64 {
 	return nil
 }
 
-// Numbers, for a oneof, which cannot have a list itself.
+// A list of numbers inside a oneof, which cannot hold a repeated field.
 type DoubleList struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Values        []float64              `protobuf:"fixed64,1,rep,packed,name=values,proto3" json:"values,omitempty"`

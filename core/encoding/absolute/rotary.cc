@@ -127,8 +127,8 @@ absl::Status CheckPairAxis(const v1::Rotary& spec) {
   }
   for (int axis = 0; axis < axes; ++axis) {
     if (std::ranges::count(spec.pair_axis(), axis) > 0) continue;
-    return Invalid("rotary.pair_axis: got no ", axis,
-                   ", want a pair of each of the ", axes, " axes");
+    return Invalid("rotary.pair_axis: got no pair of axis ", axis,
+                   ", want one of each of the ", axes, " axes");
   }
   return absl::OkStatus();
 }
@@ -173,27 +173,27 @@ absl::Status CheckAxes(const v1::Rotary& spec) {
   for (int axis = 0; axis < spec.axes_size(); ++axis) {
     ATTNBIAS_RETURN_IF_ERROR(CheckAxis(spec, axis));
   }
-  // Axes of as many pairs have the rules of Sinusoidal's.
-  v1::Sinusoidal pairs;
-  pairs.set_dim(static_cast<int32_t>(2 * RotaryPairs(spec)));
-  *pairs.mutable_axes() = spec.axes();
-  pairs.mutable_axis_dims()->Resize(spec.axes_size(), 0);
-  for (int64_t pair = 0; pair < RotaryPairs(spec); ++pair) {
-    if (spec.axes().empty()) break;
-    int32_t& dim =
-        (*pairs
-              .mutable_axis_dims())[static_cast<int>(RotaryAxisOf(spec, pair))];
-    dim += 2;
+  // Checks the axes by Sinusoidal's rules, two columns for each pair.
+  if (!spec.axes().empty()) {
+    std::vector<int32_t> dims(spec.axes_size());
+    for (int64_t pair = 0; pair < RotaryPairs(spec); ++pair) {
+      dims[RotaryAxisOf(spec, pair)] += 2;
+    }
+    v1::Sinusoidal pairs;
+    pairs.set_dim(static_cast<int32_t>(2 * RotaryPairs(spec)));
+    *pairs.mutable_axes() = spec.axes();
+    pairs.mutable_axis_dims()->Add(dims.begin(), dims.end());
+    ATTNBIAS_RETURN_IF_ERROR(AxesOf("rotary", pairs).status());
   }
-  ATTNBIAS_RETURN_IF_ERROR(AxesOf("rotary", pairs).status());
   if (!HasCommonFrequencies(spec) && spec.rope_theta() != kRopeTheta) {
     return Invalid("rotary.rope_theta: got ", spec.rope_theta(),
                    ", want none: every axis has a ladder");
   }
   if (TurningPairs(spec) > 0) return absl::OkStatus();
-  return Invalid("rotary.",
-                 spec.axes().empty() ? "inverse_frequencies" : "axes",
-                 ": got zeros alone, want at least one other frequency");
+  return Invalid(
+      "rotary.",
+      spec.inverse_frequencies().empty() ? "axes" : "inverse_frequencies",
+      ": got zeros alone, want at least one other frequency");
 }
 
 // Returns a message of the same numbers, one for all sequence lengths that
@@ -201,6 +201,12 @@ absl::Status CheckAxes(const v1::Rotary& spec) {
 std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
   auto spec = std::make_shared<v1::Rotary>(given);
   if (spec->factor() == 1) spec->clear_factor();
+  spec->clear_pair_axis();
+  for (int pair = 0; pair < given.pair_axis_size(); ++pair) {
+    if (RotaryAxisOf(*spec, pair) == given.pair_axis(pair)) continue;
+    *spec->mutable_pair_axis() = given.pair_axis();
+    break;
+  }
   if (spec->rope_type() == v1::ROPE_TYPE_LONGROPE) {
     if (UsesLongFactor(given)) {
       spec->clear_short_factor();
@@ -281,7 +287,7 @@ std::vector<DerivedValue> Derive(const v1::Rotary& spec) {
   return derived;
 }
 
-// Of every element: the attention factor times what was asked for.
+// Returns the attention factor times the request's scale.
 RealToAnyPrecision ScaleOf(const v1::Rotary& spec, double scale) {
   return [spec, scale](int precision) {
     Real factor = EffectiveAttentionFactor(spec, precision);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoidal absolute positions (Vaswani et al. 2017) as an encoding.
 #include <algorithm>
-#include <iterator>
 
 #include "core/base/status_macros.h"
 #include "core/encoding/make_encoding.h"
@@ -11,15 +10,14 @@
 namespace attnbias {
 namespace {
 
-// Columns that no axis has, at the end, are as good as the last axis'.
+// Assigns each column to an axis. Columns without an axis, which are zero, go
+// to the last one.
 std::vector<AxisColumns> ColumnsOf(const std::vector<SinusoidAxis>& axes) {
   if (axes.size() == 1) return {};
   std::vector<AxisColumns> runs;
-  int64_t owned = 0;
   for (int64_t axis = 0; axis < std::ssize(axes); ++axis) {
     const SinusoidColumns& columns = axes[axis].columns;
     const int64_t first = columns.sin_offset;
-    owned += columns.sines + columns.cosines;
     if (columns.pair_stride == 2) {
       runs.push_back({axis, {first, first + columns.sines + columns.cosines}});
       continue;
@@ -28,10 +26,10 @@ std::vector<AxisColumns> ColumnsOf(const std::vector<SinusoidAxis>& axes) {
     runs.push_back(
         {axis, {columns.cos_offset, columns.cos_offset + columns.cosines}});
   }
-  runs.push_back({std::ssize(axes) - 1, {owned, axes.front().columns.width}});
   std::erase_if(runs, [](const auto& run) { return run.columns.size() == 0; });
   std::ranges::sort(runs, {},
                     [](const auto& run) { return run.columns.begin; });
+  runs.back().columns.end = axes.front().columns.width;
   std::vector<AxisColumns> joined;
   for (const AxisColumns& run : runs) {
     if (joined.empty() || joined.back().axis != run.axis) {

@@ -32,8 +32,8 @@ namespace {
 
 constexpr int kSides = 2;
 constexpr int64_t kBorderLength = 3;
-// Bounds the relative error of a sigmoid in F64, whoever's exp it is made of,
-// with room for one that errs by thousands of units in the last place.
+// Bounds the relative error of a sigmoid in F64. Leaves room for an exp that
+// errs by thousands of units in the last place.
 constexpr double kSigmoidBound = 0x1p-40;
 
 // Returns log2(8 distance / (side - 1) + 1) / 3, the nearest double.
@@ -75,7 +75,8 @@ double CoordinateOf(int64_t difference, v1::Coordinates kind, int64_t side) {
 void WriteReferenceSigmoid(double x, double scale, DataType type,
                            std::byte* out) {
   if (x == 0) return RoundProduct(8, scale, type, out);
-  // What is left of 16 scale or of 0 is less than any format resolves.
+  // The difference from 16 scale or from 0 is below the resolution of every
+  // format.
   if (x < -2000) return RoundDouble(std::copysign(0, scale), type, out);
   const double limit = 16 * scale;
   if (x > 1000 && std::isfinite(limit)) {
@@ -197,8 +198,8 @@ class MlpBiasEvaluator final : public NetworkEvaluator {
   std::array<std::vector<double>, kSides> of_axes_;
 };
 
-// Coordinates may be fractions of a side's length - 1, which must not be 0 if
-// there are any but 0.
+// LOG2_NORMALIZED divides by a side's length minus 1, which may be 0 only if
+// every difference is 0.
 absl::Status CheckWindows(const v1::MlpBias& spec) {
   for (const auto& [name, sides] :
        {std::pair("window", &spec.window()),
@@ -239,8 +240,8 @@ absl::Status CheckShapes(const std::string& path, const Layer& layer,
                   {inputs, "inputs"}}));
   if (layer.norm_weight.has_value() != layer.norm_bias.has_value()) {
     return Invalid(path, "norm_bias: got ",
-                   layer.norm_bias.has_value() ? "" : "no ",
-                   "table, want both or neither of norm_weight and "
+                   layer.norm_bias.has_value() ? "a" : "no",
+                   " table, want both or neither of norm_weight and "
                    "norm_bias");
   }
   if (is_last && layer.norm_weight.has_value()) {
@@ -300,9 +301,10 @@ absl::Status CheckLayers(const v1::MlpBias& spec, const Layers& layers) {
   return absl::OkStatus();
 }
 
-// A pretrained window that is given as the window's own is as good as none.
+// Drops a pretrained window equal to the window: the numbers are the same.
 std::shared_ptr<const v1::MlpBias> Canonical(const v1::MlpBias& spec) {
-  if (!std::ranges::equal(spec.window(), spec.pretrained_window())) {
+  if (spec.pretrained_window().empty() ||
+      !std::ranges::equal(spec.window(), spec.pretrained_window())) {
     return nullptr;
   }
   auto canonical = std::make_shared<v1::MlpBias>(spec);

@@ -12,7 +12,8 @@
 namespace attnbias {
 
 // Rows [sines | cosines], each element scale x sine or cosine of its angle,
-// rounded once. Frequencies are in [2^-126, 2^64].
+// rounded once. Frequencies have magnitudes in
+// [2^-126, 2^64].
 EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
                                   RealToAnyPrecision scale, DataType type);
 

@@ -107,7 +107,7 @@ SinusoidLadder LadderOfBase(double base, int64_t columns) {
           .denominator = std::max<int64_t>(columns, 1)};
 }
 
-// What a ladder spans.
+// Columns and pairs that share one ladder.
 struct LadderSpan {
   int64_t columns = 0;
   int64_t pairs = 0;

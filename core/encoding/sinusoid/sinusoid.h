@@ -30,7 +30,7 @@ namespace attnbias {
 //             COSINES_SINES  c0 c1 s0 s1 s2         c0 c1 s0 s1 0
 struct SinusoidColumns {
   enum class Kind : uint8_t { kSine, kCosine, kZero };
-  // What stands at a column.
+  // The element at a column.
   struct Wave {
     int64_t frequency;
     Kind kind;
@@ -95,7 +95,7 @@ SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order);
 absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
                                                  const v1::Sinusoidal& spec);
 
-// How fast a frequency turns.
+// A frequency, in turns and in radians.
 struct SinusoidFrequency {
   TurnFraction turns_per_position;
   // What it has turned at the origin, which is position 0 and a rest.
@@ -106,7 +106,7 @@ struct SinusoidFrequency {
 // Bits that frequencies and scales are formed at, all but the last few correct.
 inline constexpr int kSinusoidPrecision = 384;
 
-// From radians a position, whose magnitude is in [2^-400, 2^96], at
+// From radians a position, whose magnitude is in [2^-400, 2^104], at
 // kSinusoidPrecision. The rest is in [-1/2, 1/2].
 SinusoidFrequency FrequencyOf(const Real& radians_per_position,
                               double rest = 0);

@@ -569,7 +569,7 @@ class JoinedSinusoids final : public Evaluator {
   }
 
   void AddRun(int64_t from, int64_t to, int64_t count, Table& table) const {
-    if (count <= 0) return;
+    if (count == 0) return;
     table.runs.push_back(
         {from * element_bytes_, to * element_bytes_, count * element_bytes_});
   }
@@ -582,8 +582,8 @@ class JoinedSinusoids final : public Evaluator {
     for (const Range& run : axis.Turning()) {
       const int64_t cosines = std::min(run.end, to.cosines) - run.begin;
       if (to.pair_stride == 2) {
-        AddRun(2 * turned, to.sin_offset + 2 * run.begin,
-               run.size() + std::max<int64_t>(cosines, 0), table);
+        AddRun(2 * turned, to.sin_offset + 2 * run.begin, run.size() + cosines,
+               table);
       } else {
         AddRun(turned, to.sin_offset + run.begin, run.size(), table);
         AddRun(columns.cos_offset + turned, to.cos_offset + run.begin, cosines,

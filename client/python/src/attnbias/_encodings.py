@@ -73,7 +73,8 @@ class Timescales(Fields):
 
     Attributes:
         min: The first frequency. In [1e-6, 1e6]. Default: 1.
-        max: Longest timescale: a lowest frequency f is ``min^2 / f``. In [1, 1e18]. Default: 10000.
+        max: Longest timescale, if ``min`` is 1. For a last frequency f it is ``min^2 / f``. In [1,
+            1e18]. Default: 10000.
     """
 
     _: KW_ONLY
@@ -111,13 +112,13 @@ class Axis(Fields):
     numbers.
 
     Attributes:
-        scale: Factor of a position, whose magnitude is at least 1e-12. In [-1e6, 1e6]. Default: 1.
-        offset: Added to every position: 0, or at least 1e-30 in magnitude. In [-2^40, 2^40].
-            Default: 0.
+        scale: Factor of a position. Its magnitude is at least 1e-12. In [-1e6, 1e6]. Default: 1.
+        offset: Added to every position: 0, or a number of magnitude at least 1e-30. In [-2^40,
+            2^40]. Default: 0.
         length: Length of the axis, if positions are fractions of it. In [1e-6, 1e12]. Default: 1.
         eps: Added to the length. In [0, 1]. Default: 0.
-        ladder: Frequencies of this axis's own pairs. Unset: the encoding's, which go on from axis
-            to axis.
+        ladder: Frequencies of this axis's own pairs. Unset: those of the encoding's one
+            progression. Sinusoidal counts only the pairs that use it, Rotary all n.
     """
 
     _: KW_ONLY
@@ -144,16 +145,16 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
         dim: Columns of the table. In [1, 65536].
         ladder: Frequencies of the column pairs, of all axes that have none of their own.
         axes: Axes of position. Unset: one, whose x is the position. At most 4.
-        axis_dims: Columns of each axis, ``dim`` in all. Unset: as many for each; with ``odd``
-            "zero", the largest even number. Each in [1, 65536]. Only with ``axes``.
+        axis_dims: Columns of each axis, ``dim`` in all. Unset: an equal number for each; with
+            ``odd`` "zero", the largest even one. Each in [2, 65536]. Only with ``axes``.
         columns: Order of sines and cosines in the columns of an axis.
             - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
               keras-hub, DETR).
             - "sines_cosines": ``s0 s1 ... c0 c1 ...`` (Transformer-XL, XLNet, Marian, GPT-J,
               tensor2tensor, RT-DETR, MAE).
             - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
-        across_axes: Takes all axes together: the sines of all axes, then the cosines of all, or the
-            other way round (timm). Only with ``axes``. Only with ``columns`` "sines_cosines",
+        across_axes: Puts the sines of all axes before the cosines of all, or after them, as
+            ``columns`` states (timm). Only with ``axes``. Only with ``columns`` "sines_cosines",
             "cosines_sines".
         odd: Last column of an axis with an odd number of them.
             - "sine" (default): The sine of one more frequency.
@@ -418,8 +419,8 @@ class Rotary(Encoding[Compact]):
             one. Pairs of an axis with a ladder have that ladder, from its first frequency on; all
             others have theirs of the one progression over n pairs. A ladder goes with ``rope_type``
             "default", without ``inverse_frequencies``. At most 4.
-        pair_axis: Axis of each of the n pairs, counted from 0. Unset: each axis has as many pairs,
-            one axis after the other. Each in [0, 3]. Only with ``axes``.
+        pair_axis: Axis of each of the n pairs, counted from 0. Unset: every axis has the same
+            number of pairs, one axis after the other. Each in [0, 3]. Only with ``axes``.
         angle: Precision of the angle ``p inv_m``.
             - "exact" (default): The product over the real numbers.
             - "float32": The float32 product of position and float32 frequency: within 1 ulp of
@@ -555,9 +556,9 @@ class Rotary(Encoding[Compact]):
 class LearnedRelative(Encoding[Toeplitz]):
     """A learned scalar or vector for every relative position (Shaw et al. 2018).
 
-    ``bias[h, i, j] = scalars[row, h]``, or ``vector[i, j] = vectors[row]``. The row clips j - i to
-    [-left, right] and counts as ``sign`` has it. If symmetric, it is |j - i| clipped to right.
-    Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with ``relative_key``.
+    ``bias[h, i, j] = scalars[row, h]``, or ``vector[i, j] = vectors[row]``. The row is j - i,
+    clipped to [-left, right] and counted in the direction of ``sign``. If symmetric, it is |j - i|
+    clipped to right. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with ``relative_key``.
 
     A Toeplitz, over vectors with ``vectors``; ask with ``query_length`` and ``key_length``. With
     ``values="buckets"`` the answer is indices, i32 without heads. ``scalars`` and ``vectors`` and
@@ -743,8 +744,8 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
         output: Function of the last layer's outputs.
             - "identity" (default): ``y``.
             - "sigmoid_16": ``16 sigmoid(y)`` (Swin-V2).
-        class_token: Adds a class token as token 0, before the window, whose numbers are zero
-            (timm's ``prefix_tokens`` of 1). Only with ``window``.
+        class_token: Adds a class token as token 0, before the window. Its numbers are zero (timm's
+            ``prefix_tokens`` of 1). Only with ``window``.
     """
 
     field: ClassVar[str] = "mlp_bias"

@@ -45,12 +45,16 @@ def Mrope(  # noqa: N802
         rope_theta, renamed = None, {"axes[0].ladder.base": "rope_theta"}
     else:
         axis, count, renamed = Axis(), 0, {}
+    dealt: dict[str, Any] = {}
     if mrope_section is not None:
         count = len(mrope_section)
-        fields["pair_axis"] = _dealt_out(mrope_section, in_turn=mrope_interleaved)
+        dealt["pair_axis"] = _dealt_out(mrope_section, in_turn=mrope_interleaved)
         renamed["pair_axis"] = "mrope_section"
-    fields |= {"rope_type": rope_type, "rope_theta": rope_theta, "axes": (axis,) * count or None}
-    return Rotary(head_dim, **fields)._with_names("Mrope", renamed)
+    axes = (axis,) * count or None
+    rotary = Rotary(
+        head_dim, rope_type=rope_type, rope_theta=rope_theta, axes=axes, **dealt, **fields
+    )
+    return rotary._with_names("Mrope", renamed)
 
 
 def _dealt_out(section: Sequence[int], *, in_turn: bool) -> list[int]:

@@ -68,8 +68,8 @@ def Tensor2Tensor(  # noqa: N802
     Args:
         dim: Columns of the table. In [1, 65536].
         min_timescale: The first frequency. In [1e-6, 1e6]. Default: 1.
-        max_timescale: Longest timescale: a lowest frequency f is ``min^2 / f``. In [1, 1e18].
-            Default: 10000.
+        max_timescale: Longest timescale, if ``min`` is 1. For a last frequency f it is ``min^2 /
+            f``. In [1, 1e18]. Default: 10000.
     """
     encoding = Sinusoidal(
         dim=dim,
@@ -476,8 +476,8 @@ def SwinV2(  # noqa: N802
         pretrained_window: Sides of the window that the model was trained with; a side is 1 only
             where the window's is. Empty: ``window``. Each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        class_token: Adds a class token as token 0, before the window, whose numbers are zero
-            (timm's ``prefix_tokens`` of 1). Only with ``window``.
+        class_token: Adds a class token as token 0, before the window. Its numbers are zero (timm's
+            ``prefix_tokens`` of 1). Only with ``window``.
     """
     encoding = MlpBias(
         layers=layers,
@@ -509,8 +509,8 @@ def RelPosMlp(  # noqa: N802
         layers: The hidden layer and the output layer, each with its bias. At most 64.
         window: Sides of the window in tokens: rows, then columns. Each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        class_token: Adds a class token as token 0, before the window, whose numbers are zero
-            (timm's ``prefix_tokens`` of 1). Only with ``window``.
+        class_token: Adds a class token as token 0, before the window. Its numbers are zero (timm's
+            ``prefix_tokens`` of 1). Only with ``window``.
     """
     encoding = MlpBias(
         layers=layers,
