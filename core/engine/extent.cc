@@ -111,20 +111,15 @@ absl::Status ResolveGridOfAxes(const Encoding& encoding,
     return Invalid("table.grid_offset: got ", offsets.size(),
                    " positions, want ", given, ", one for each axis");
   }
+  int64_t tokens = 1;
   for (int axis = 0; axis < given; ++axis) {
     const Range positions = {offsets[axis], offsets[axis] + extent.grid(axis)};
     ATTNBIAS_RETURN_IF_ERROR(CheckWindow(absl::StrCat("table.grid[", axis, "]"),
                                          positions, kAllPositions));
     window.axes.emplace_back(positions);
-  }
-  int64_t tokens = 1;
-  for (const int64_t length : extent.grid()) {
-    if (!__builtin_mul_overflow(tokens, length, &tokens) &&
-        tokens <= kMaxPosition) {
-      continue;
-    }
-    return Invalid("table.grid: got a product of more than 2^40, want at most ",
-                   "2^40 tokens");
+    tokens *= positions.size();
+    if (tokens <= kMaxPosition) continue;
+    return Invalid("table.grid: got more than 2^40 tokens, want at most 2^40");
   }
   window.is_grid = true;
   return absl::OkStatus();
