@@ -295,6 +295,8 @@ class Tool {
 constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"positions", "Consecutive positions; N is 0:N"},
     {"position_ids", "Positions in the order wanted; once for each axis"},
+    {"grid", "Lengths of a grid, one for each axis; all its tokens"},
+    {"grid_offset", "Position of the first token on each axis; 0 if not given"},
     {"query_length", "Length of the whole"},
     {"key_length", "Length of the whole"},
     {"alignment", "start: query 0 meets key 0; end: the last ones meet"},
@@ -323,7 +325,7 @@ std::string PlaceholderOf(const FieldDescriptor& field) {
     return absl::StrJoin(ShortNames(*field.enum_type()), "|");
   }
   if (field.message_type() == v1::Range::descriptor()) return "A:B";
-  if (field.message_type() != nullptr) return "N,N,...";
+  if (field.is_repeated() || field.message_type() != nullptr) return "N,N,...";
   return field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE ? "X" : "N";
 }
 
@@ -349,7 +351,9 @@ void AddFlags(CLI::App* command, TensorOptions* tensor, bool is_whole) {
         flag = command->add_option(FlagOf(name), values, HelpOf(name))
                    ->type_name(PlaceholderOf(field))
                    ->allow_extra_args(false);
-        if (!field.is_repeated()) flag->expected(1);
+        if (field.message_type() == nullptr || !field.is_repeated()) {
+          flag->expected(1);
+        }
       }
       flag->group(group);
     }

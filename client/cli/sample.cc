@@ -101,6 +101,13 @@ Axes AxesOf(const v1::TensorHeader& header, const v1::TensorPart& part) {
     return {.rows = QueriesOf(spec.pair()), .columns = KeysOf(spec.pair())};
   }
   const v1::TableExtent& table = spec.table();
+  if (!table.grid().empty() && rank > 0 && !part.name().empty()) {
+    // Ends in the number of its axis.
+    const int axis = part.name().back() - '0';
+    const bool is_known = axis >= 0 && axis < table.grid_offset_size();
+    return {.rows = Axis(is_known ? table.grid_offset(axis) : 0, part.shape(0)),
+            .columns = Axis(0, columns)};
+  }
   return {.rows = table.position_ids_size() > 0 ? Axis(table.position_ids(0))
                                                 : Axis(table.positions(), 0),
           .columns = Axis(0, columns)};
@@ -222,7 +229,8 @@ std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec,
     return {request};
   }
   if (resolved.has_table()) {
-    if (shown.rows == matrix.size.rows) return {request};
+    const bool is_grid = !resolved.table().grid().empty();
+    if (is_grid || shown.rows == matrix.size.rows) return {request};
     v1::TensorSpec listed = request;
     listed.mutable_table()->Clear();
     list(axes.rows, shown.rows, listed.mutable_table()->add_position_ids());

@@ -15,6 +15,7 @@
 #ifndef ATTNBIAS_CORE_ENCODING_ENCODING_H_
 #define ATTNBIAS_CORE_ENCODING_ENCODING_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -133,6 +134,22 @@ struct Encoding {
   // Canonical bytes: equal ones name equal numbers, but for their element type.
   std::string identity = {};
 
+  // TABLE only.
+  int64_t NumAxes() const {
+    int64_t axes = 1;
+    for (const AxisColumns& run : axis_columns) {
+      axes = std::max(axes, run.axis + 1);
+    }
+    return axes;
+  }
+  // Columns of one of several axes.
+  int64_t ColumnsOf(int64_t axis) const {
+    int64_t columns = 0;
+    for (const AxisColumns& run : axis_columns) {
+      if (run.axis == axis) columns += run.columns.size();
+    }
+    return columns;
+  }
   bool has_border() const { return write_border != nullptr; }
   // Whether `derive` and `prepare` may take more than a moment.
   bool takes_long_to_prepare() const { return evaluator_bytes > 0; }

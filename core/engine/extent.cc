@@ -2,6 +2,7 @@
 #include "core/engine/extent.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,10 +71,7 @@ absl::Status ResolveHeads(absl::string_view field, const Encoding& encoding,
 
 absl::Status ResolvePositionIds(const Encoding& encoding,
                                 const v1::TableExtent& extent, Window& window) {
-  int64_t num_axes = 1;
-  for (const AxisColumns& each : encoding.axis_columns) {
-    num_axes = std::max(num_axes, each.axis + 1);
-  }
+  const int64_t num_axes = encoding.NumAxes();
   if (extent.position_ids_size() != num_axes) {
     return Invalid("table.position_ids: got ", extent.position_ids_size(),
                    " lists, want ", num_axes, ", one for each axis");
@@ -93,15 +91,55 @@ absl::Status ResolvePositionIds(const Encoding& encoding,
   return absl::OkStatus();
 }
 
+// Sets the axes of a table to those of a grid. Each axis has columns.
+absl::Status ResolveGridOfAxes(const Encoding& encoding,
+                               v1::TableExtent& extent, Window& window) {
+  const int64_t num_axes = encoding.NumAxes();
+  const int given = extent.grid_size();
+  if (num_axes == 1) {
+    return Invalid("table.grid: got ", given,
+                   " lengths, want positions or position_ids: ",
+                   std::string(encoding.name), " has one axis here");
+  }
+  if (given != num_axes) {
+    return Invalid("table.grid: got ", given, " lengths, want ", num_axes,
+                   ", one for each axis");
+  }
+  auto& offsets = *extent.mutable_grid_offset();
+  if (offsets.empty()) offsets.Resize(given, 0);
+  if (offsets.size() != given) {
+    return Invalid("table.grid_offset: got ", offsets.size(),
+                   " positions, want ", given, ", one for each axis");
+  }
+  int64_t tokens = 1;
+  for (int axis = 0; axis < given; ++axis) {
+    const Range positions = {offsets[axis], offsets[axis] + extent.grid(axis)};
+    ATTNBIAS_RETURN_IF_ERROR(CheckWindow(absl::StrCat("table.grid[", axis, "]"),
+                                         positions, kAllPositions));
+    window.axes.emplace_back(positions);
+    tokens *= positions.size();
+    if (tokens <= kMaxPosition) continue;
+    return Invalid("table.grid: got more than 2^40 tokens, want at most 2^40");
+  }
+  window.is_grid = true;
+  return absl::OkStatus();
+}
+
 absl::Status ResolveTable(const Encoding& encoding, v1::TableExtent& extent,
                           Window& window) {
   ATTNBIAS_RETURN_IF_ERROR(Complete("table", false, Tables(), extent));
   window.heads = {0, encoding.lanes};
-  if (extent.has_positions() == !extent.position_ids().empty()) {
-    return Invalid("table: got ", extent.has_positions() ? "both" : "neither",
-                   " of positions and position_ids, want one of them");
+  const auto given = std::ranges::count(
+      std::array{extent.has_positions(), !extent.position_ids().empty(),
+                 !extent.grid().empty()},
+      true);
+  if (given != 1) {
+    return Invalid("table: got ", given == 0 ? "none" : "several",
+                   " of positions, position_ids and grid, want one of them");
   }
   std::vector<Positions>& axes = window.axes;
+  if (!extent.grid().empty())
+    return ResolveGridOfAxes(encoding, extent, window);
   if (extent.has_positions()) {
     const Range positions = RangeOf(extent.positions());
     ATTNBIAS_RETURN_IF_ERROR(
@@ -208,6 +246,7 @@ absl::Status ResolvePair(const Encoding& encoding, v1::PairExtent& extent,
 absl::string_view FieldBeyond(Range domain, const Plan& plan,
                               const v1::TensorSpec& spec) {
   if (spec.has_table()) {
+    if (!spec.table().grid().empty()) return "table.grid";
     return spec.table().has_positions() ? "table.positions"
                                         : "table.position_ids";
   }

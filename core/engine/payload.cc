@@ -45,7 +45,8 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
       kernels_(kernels),
       cache_(*cache),
       executor_(*executor),
-      element_bytes_(plan_->element_bytes()),
+      element_bytes_(plan_->is_by_axis() ? SizeOf(plan_->data_type())
+                                         : plan_->element_bytes()),
       row_bytes_(plan_->key_coordinates().size() * element_bytes_),
       rows_in_band_(HasRowsInBand(*plan_, row_maker_.source())),
       sliceable_(rows_in_band_ &&
@@ -159,7 +160,9 @@ void Payload::Make(int64_t offset, int64_t size, Done done) const {
 int64_t Payload::ElementsAtOnce() const {
   const NumberSource& source = row_maker_.source();
   if (source.evaluator != nullptr) {
-    return source.evaluator->batch();
+    // Of an answer by axis, many elements are made of one coordinate.
+    return source.evaluator->batch() *
+           (plan_->element_bytes() / element_bytes_);
   }
   if (row_bytes_ > kBytesAtOnce) {
     return std::max<int64_t>(kBytesAtOnce / element_bytes_, 1);
@@ -168,6 +171,7 @@ int64_t Payload::ElementsAtOnce() const {
 }
 
 void Payload::MakeElements(Range elements, std::byte* out) const {
+  if (plan_->is_by_axis()) return row_maker_.MakeByAxis(elements, out);
   const int64_t in_rows = plan_->rows() * plan_->key_coordinates().size();
   const Range rows = {std::min(elements.begin, in_rows),
                       std::min(elements.end, in_rows)};

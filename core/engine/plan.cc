@@ -2,12 +2,15 @@
 #include "core/engine/plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/canonical_writer.h"
 #include "core/base/invalid.h"
@@ -95,6 +98,15 @@ void WritePositions(CanonicalWriter& writer, int field,
 
 }  // namespace
 
+std::vector<int32_t> Plan::ColumnAxes() const {
+  std::vector<int32_t> axes;
+  if (!is_by_axis()) return axes;
+  for (const AxisColumns& run : encoding_->axis_columns) {
+    axes.insert(axes.end(), run.columns.size(), static_cast<int32_t>(run.axis));
+  }
+  return axes;
+}
+
 // Makes one plan and is then done.
 class Planner {
  public:
@@ -164,7 +176,8 @@ class Planner {
     plan_.form_ = spec_.output().form() == v1::FORM_UNSPECIFIED
                       ? compact
                       : spec_.output().form();
-    const bool dense_too = structure != Structure::kTable;
+    const bool dense_too =
+        structure != Structure::kTable || plan_.window_.is_grid;
     if (plan_.form_ != compact &&
         !(plan_.form_ == v1::FORM_DENSE && dense_too)) {
       return Invalid("output.form: got ", ShortName(plan_.form_), ", want ",
@@ -188,7 +201,8 @@ class Planner {
     // The lines of the dense matrix.
     switch (plan_.encoding().structure) {
       case Structure::kTable:
-        keys = Line(window.axes[0]);
+        queries = Line::Zeros(1);
+        keys = TableRows();
         hull = window.axes[0].hull();
         for (const Positions& axis : window.axes)
           hull = Union(hull, axis.hull());
@@ -228,6 +242,15 @@ class Planner {
         plan_.form_ == v1::FORM_BLOCK_TOEPLITZ_2D) {
       keys = Line(hull);
     }
+  }
+
+  Line TableRows() const {
+    const Window& window = plan_.window_;
+    if (!window.is_grid) return Line(window.axes[0]);
+    if (!plan_.is_by_axis()) return Line(Range{0, window.rows()});
+    int64_t rows = 0;
+    for (const Positions& axis : window.axes) rows += axis.size();
+    return Line(Range{0, rows});
   }
 
   absl::Status ResolveMask() {
@@ -281,7 +304,8 @@ class Planner {
     part.form = plan_.form_;
     part.name = PartNameOf(plan_.form_);
     if (encoding.has_heads) part.shape.push_back(window.heads.size());
-    if (plan_.form_ == v1::FORM_DENSE)
+    const bool is_table = encoding.structure == Structure::kTable;
+    if (plan_.form_ == v1::FORM_DENSE && !is_table)
       part.shape.push_back(window.queries.size());
     if (plan_.form_ == v1::FORM_BLOCK_TOEPLITZ_2D) {
       part.shape.push_back(encoding.grid.block_height());
@@ -292,12 +316,13 @@ class Planner {
     if (encoding.has_columns) {
       part.shape.push_back(encoding.width);
     }
-    if (plan_.form_ != v1::FORM_TABLE) {
+    if (!is_table) {
       ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
     } else {
       for (const std::string_view name : encoding.part_names) {
         part.name = name;
-        ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
+        ATTNBIAS_RETURN_IF_ERROR(plan_.is_by_axis() ? AddAxes(part)
+                                                    : AddPart(part));
       }
     }
     if (!plan_.has_border_part()) return absl::OkStatus();
@@ -305,6 +330,18 @@ class Planner {
     if (encoding.has_heads) border.shape.push_back(window.heads.size());
     border.shape.push_back(3);
     return AddPart(border);
+  }
+
+  // Adds a table as one part per axis.
+  absl::Status AddAxes(const Part& table) {
+    const std::vector<Positions>& axes = plan_.window_.axes;
+    for (int64_t axis = 0; axis < std::ssize(axes); ++axis) {
+      Part part = table;
+      absl::StrAppend(&part.name, ".axis", axis);
+      part.shape = {axes[axis].size(), plan_.encoding().ColumnsOf(axis)};
+      ATTNBIAS_RETURN_IF_ERROR(AddPart(std::move(part)));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status AddPart(Part part) {
@@ -357,6 +394,7 @@ class Planner {
       const int field = axis == 0 ? 10 : 16 + 3 * static_cast<int>(axis);
       WritePositions(tensor, field, window.axes[axis]);
     }
+    tensor.Integer(28, window.is_grid ? 1 : 0, 0);
     plan_.fingerprint_ = Sha256Hex(tensor.bytes());
   }
 

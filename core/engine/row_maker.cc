@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace attnbias {
@@ -34,6 +35,37 @@ void RowMaker::Make(const Row& row, Range elements, std::byte* out) const {
   if (MasksRows(plan_)) HideMasked(row, elements, out);
 }
 
+void RowMaker::MakeByAxis(Range numbers, std::byte* out) const {
+  const int64_t number_bytes = SizeOf(plan_.data_type());
+  const std::vector<Positions>& axes = plan_.window().axes;
+  std::vector<std::byte> row(element_bytes_);
+  std::vector<std::byte> own(element_bytes_);
+  for (int64_t i = 0; i < std::ssize(plan_.parts()); ++i) {
+    const Part& part = plan_.parts()[i];
+    const int64_t axis = i % std::ssize(axes);
+    const int64_t lane = i / std::ssize(axes);
+    const int64_t columns = part.shape[1];
+    const int64_t begin = part.offset / number_bytes;
+    const int64_t end = begin + part.size_bytes / number_bytes;
+    while (numbers.begin < std::min(numbers.end, end)) {
+      const int64_t skip = (numbers.begin - begin) % columns;
+      const int64_t count = std::min(columns - skip, numbers.size());
+      const int64_t position = axes[axis].At((numbers.begin - begin) / columns);
+      source_.Copy(lane, {position, position + 1}, 0, row.data());
+      std::byte* to = own.data();
+      for (const AxisColumns& run : plan_.encoding().axis_columns) {
+        if (run.axis != axis) continue;
+        const int64_t size = run.columns.size() * number_bytes;
+        std::memcpy(to, row.data() + run.columns.begin * number_bytes, size);
+        to += size;
+      }
+      std::memcpy(out, own.data() + skip * number_bytes, count * number_bytes);
+      numbers.begin += count;
+      out += count * number_bytes;
+    }
+  }
+}
+
 void RowMaker::CopyNumbers(const Row& row, Range elements,
                            std::byte* out) const {
   const Line keys = plan_.key_coordinates();
@@ -54,12 +86,12 @@ void RowMaker::CopyColumns(const Row& row, Range elements,
                            std::byte* out) const {
   const int64_t number_bytes = SizeOf(plan_.data_type());
   const std::vector<AxisColumns>& columns = plan_.encoding().axis_columns;
-  const std::vector<Positions>& axes = plan_.window().axes;
-  std::vector<std::vector<std::byte>> rows(axes.size());
+  const Window& window = plan_.window();
+  std::vector<std::vector<std::byte>> rows(window.axes.size());
   for (int64_t e = elements.begin; e < elements.end; ++e) {
-    for (size_t axis = 0; axis < axes.size(); ++axis) {
+    for (size_t axis = 0; axis < rows.size(); ++axis) {
       rows[axis].resize(element_bytes_);
-      const int64_t position = axes[axis].At(e);
+      const int64_t position = window.PositionOf(e, axis);
       source_.Copy(row.lane, {position, position + 1}, 0, rows[axis].data());
     }
     for (const AxisColumns& each : columns) {

@@ -54,6 +54,8 @@ class RowMaker {
 
   // Writes elements `elements` of a row to `out`.
   void Make(const Row& row, Range elements, std::byte* out) const;
+  // Writes numbers of an answer by axis, counted over all its parts.
+  void MakeByAxis(Range numbers, std::byte* out) const;
 
  private:
   void CopyNumbers(const Row& row, Range elements, std::byte* out) const;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/codec/headers.h"
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace attnbias {
 namespace {
@@ -36,6 +38,8 @@ v1::TensorHeader HeaderOf(const Plan& plan) {
     masked.set_begin(rows.begin);
     masked.set_end(rows.end);
   }
+  const std::vector<int32_t> column_axes = plan.ColumnAxes();
+  header.mutable_column_axes()->Assign(column_axes.begin(), column_axes.end());
   if (plan.encoding().derive == nullptr) return header;
   for (const DerivedValue& value : plan.encoding().derive()) {
     v1::DerivedValue& derived = *header.add_derived();

@@ -30,8 +30,12 @@ Response Begin(const Model& model, const InferRequest& request,
   response.set_model_name(model.name());
   response.set_model_version(kModelVersion);
   response.set_id(request.id);
-  (*response.mutable_parameters())["fingerprint"].set_string_param(
-      plan.fingerprint());
+  auto& parameters = *response.mutable_parameters();
+  parameters["fingerprint"].set_string_param(plan.fingerprint());
+  if (plan.is_by_axis()) {
+    parameters["column_axes"].set_string_param(
+        absl::StrCat("[", absl::StrJoin(plan.ColumnAxes(), ", "), "]"));
+  }
   return response;
 }
 

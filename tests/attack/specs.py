@@ -27,6 +27,8 @@ def small_spec(encoding: str, seed: int, length: int = 16) -> Any:
         extent = {"pair": {"query_length": length, "key_length": length, "query_offset": first}}
     elif case.axes == 1:
         extent = {"table": {"positions": {"begin": first, "end": first + length}}}
+    elif seed % 2:
+        extent = {"table": {"grid": [length, *[1] * (case.axes - 1)]}}
     else:
         lists = [{"positions": range(first, first + length)}] * case.axes
         extent = {"table": {"position_ids": lists}}

@@ -144,6 +144,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"rotary { head_dim: 8 proportional {} "
              "partial_rotary_factor: 0.5 } table { positions { end: 4 } }",
              "cos F32 TABLE 4,8 | sin F32 TABLE 4,8"},
+        Case{"sinusoidal { dim: 6 axes {} axes {} axis_dims: [4, 2] } table { "
+             "grid: [2, 3] } output { form: FORM_DENSE }",
+             "positions F32 DENSE 6,6"},
         Case{"rotary { head_dim: 4 decay {} } table { positions { end: 1 } }",
              "cos F32 TABLE 1,4 | sin F32 TABLE 1,4 | scale F32 TABLE 1,4"},
         Case{"alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
@@ -316,6 +319,30 @@ TEST_F(Lie, IsAFingerprintOfOtherCharacters) {
   }
 }
 
+TEST(CheckAnswer, ComparesTheColumnsOfAGridWithItsParts) {
+  const Case the_case = {
+      "sinusoidal { dim: 6 axes {} axes {} axis_dims: [4, 2] } table { grid: "
+      "[2, 3] grid_offset: [0, 5] }",
+      "positions.axis0 F32 TABLE 2,4 | positions.axis1 F32 TABLE 3,2"};
+  const auto checked = [&](const std::vector<int32_t>& column_axes) {
+    v1::TensorHeader header = HeaderOf(the_case);
+    header.mutable_column_axes()->Add(column_axes.begin(), column_axes.end());
+    return CheckAnswer(header, Parsed(the_case.request));
+  };
+  EXPECT_EQ(checked({0, 1, 0, 0, 1, 0}), absl::OkStatus());
+  for (const auto& other :
+       std::vector<std::vector<int32_t>>{{},
+                                         {0, 0, 0, 0, 1},
+                                         {0, 0, 0, 1, 1, 1},
+                                         {0, 0, 0, 0, 1, 2},
+                                         {0, 0, 0, 0, 1, -1},
+                                         {0, 0, 0, 0, 1, 1, 1}}) {
+    EXPECT_EQ(checked(other),
+              absl::DataLossError("header.column_axes: got other columns, want "
+                                  "those of the parts"));
+  }
+}
+
 TEST(CheckAnswer, RefusesABorderOfFewerHeads) {
   const Case the_case = {
       "grid_relative { window: [2, 3] table { name: 'w' } class_token: true }",
@@ -407,6 +434,8 @@ TEST(CheckAnswer, SurvivesEveryRequest) {
             absl::StrCat("rotary { head_dim: -1 partial_rotary_factor: nan } "
                          "table { position_ids { positions: ",
                          low, " } }"),
+            absl::StrCat("sinusoidal { dim: -1 axes {} } table { grid: [", low,
+                         ", ", high, "] grid_offset: ", high, " }"),
             absl::StrCat("alibi { num_heads: -1 } pair { query_length: ", low,
                          " key_length: ", high, " alignment: ALIGNMENT_END }"),
             absl::StrCat("alibi { num_heads: -1 } pair { query_positions {} "

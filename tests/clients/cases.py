@@ -10,7 +10,7 @@ import grpc
 from crc32c import crc32c
 from google.rpc import status_pb2
 
-from tests.clients.claims import CLAIMS, TABLES, TEXTS, VECTORS
+from tests.clients.claims import CLAIMS, GRID_OF_AXES, TABLES, TEXTS, VECTORS
 from tests.clients.connections import CONNECTIONS
 from tests.clients.faults import (
     CUT,
@@ -84,6 +84,8 @@ ANSWERS = {
     "one number": Trial(alibi(query_length=1, key_length=1, heads=(7, 8), data_type="f64")),
     "table, positions listed": Trial(sinusoid(position_ids=[5, -3, 5, 1 << 40], data_type="f64")),
     "two parts": Trial(encoding("rotary", positions=(7, 40))),
+    "a grid, by axis": Trial(GRID_OF_AXES),
+    "a grid, dense": Trial(GRID_OF_AXES._replace(options=GRID_OF_AXES.options | {"form": "dense"})),
     "block and border": Trial(
         Asked(Case("grid_relative", {"window": [1, 15], "class_token": True, "table": TABLE}), {})
     ),

@@ -53,6 +53,7 @@ class Answer:
 
     def __init__(self, spec: Any, header: Any) -> None:
         self.spec = spec
+        self._column_axes = list(header.column_axes)
         self._form = stored.name_of(header.parts[0], "form")
         self.name = spec.WhichOneof("encoding")
         self.encoding = getattr(spec, self.name)
@@ -64,8 +65,8 @@ class Answer:
     def element(self, part: Any, index: tuple[int, ...]) -> Any:
         """The number at an index of a part; None where it is masked."""
         form = stored.name_of(part, "form")
-        if form == "TABLE" and part.name != "border":
-            return self._table(part.name, self._at(index[0]), index[1])
+        if self.case.extent == "table":
+            return self._in_table(part.name, *index)
         has_columns = self.case.vectors and not self.buckets
         *place, column = index if has_columns else (*index, 0)
         axes = 1 if part.name == "border" else AXES[form]
@@ -80,10 +81,26 @@ class Answer:
         extent = getattr(self.spec, self.spec.WhichOneof("extent") or "grid")
         return int(extent.heads.begin)
 
+    def _in_table(self, name: str, row: int, column: int) -> Any:
+        table, _, own = name.partition(".axis")
+        if not own:
+            return self._table(table, self._at(row), column)
+        axis, extent = int(own), self.spec.table
+        # Of any other axis the position is another.
+        position = (extent.grid_offset or [0] * len(extent.grid))[axis] + row
+        positions = [position + (other != axis) for other in range(len(extent.grid))]
+        columns = [n for n, each in enumerate(self._column_axes) if each == axis]
+        return self._table(table, positions, columns[column])
+
     def _at(self, row: int) -> list[int]:
         extent = self.spec.table
         if extent.HasField("positions"):
             return [extent.positions.begin + row] * 4
+        if extent.grid:
+            offset = extent.grid_offset or [0] * len(extent.grid)
+            return [
+                int(i) + o for i, o in zip(np.unravel_index(row, extent.grid), offset, strict=True)
+            ]
         return [axis.positions[row] for axis in extent.position_ids]
 
     def _in_grid(self, form: str, h: int, rest: list[int]) -> Any:

@@ -740,6 +740,31 @@ def code_of(cell: str) -> str:
     return found[1]
 
 
+def grid_of(positions: Any) -> dict[str, list[int]]:
+    """Returns the extent of the grid whose tokens these are; empty if they are those of none."""
+    axes = np.asarray(positions)
+    if axes.ndim != 2 or len(axes) == 1:
+        return {}
+    first = axes.min(axis=1)
+    lengths = axes.max(axis=1) - first + 1
+    if axes.shape[1] != np.prod(lengths) or np.any(axes != grid(*lengths) + first[:, None]):
+        return {}
+    return {"grid": lengths.tolist(), "grid_offset": first.tolist()}
+
+
+def assert_same_over_grid(
+    client: attnbias.Client, asked: attnbias.Encoding, extent: dict[str, Any], got: Any
+) -> None:
+    """Holds tables of listed positions against those of the grid."""
+    by_axis = client.get(asked, **extent)
+    dense = client.get(asked, form="dense", **extent)
+    tables = [each if isinstance(each, tuple) else (each,) for each in (got, by_axis, dense)]
+    for want, axes, whole in zip(*tables, strict=True):
+        assert isinstance(axes, attnbias.GridTable)
+        assert_same_bits(axes.dense(), want)
+        assert_same_bits(whole, want)
+
+
 def answer_of(client: attnbias.Client, row: Row, names: Names, data_type: str) -> list[Array]:
     """The result that a row of the page promises."""
     _, _, encoding, positions, result = row.cells
@@ -748,6 +773,8 @@ def answer_of(client: attnbias.Client, row: Row, names: Names, data_type: str) -
     if CODE.search(positions):
         extent["position_ids"] = eval(code_of(positions), FUNCTIONS | names)
     got = client.get(asked, data_type=data_type, **extent)
+    if tokens := grid_of(extent.get("position_ids", [])):
+        assert_same_over_grid(client, asked, tokens | {"data_type": data_type}, got)
     if isinstance(got, attnbias.BlockToeplitz):
         answer: Names = {"bias": got.dense()}
     elif isinstance(got, np.ndarray):
@@ -781,6 +808,19 @@ def test_each_row_gives_its_functions_result(
             assert got.shape == want.shape
             off = np.abs(got.astype(np.clongdouble) - want)
             assert (off <= torch.finfo(dtype).eps * loss).all()
+
+
+@pytest.mark.parametrize(
+    "function", ["WanRotaryPosEmbed", "HunyuanVideoRotaryPosEmbed", "FluxPosEmbed"]
+)
+def test_positions_of_videos_and_images_are_grids(function: str) -> None:
+    cases = [case for case in CASES if case.function == function]
+    assert cases
+    for case in cases:
+        with floats_of(torch.float32), torch.no_grad():
+            names = case.run().names
+        positions = eval(code_of(ROWS[function].cells[3]), FUNCTIONS | names)
+        assert grid_of(positions)["grid"]
 
 
 def test_every_row_has_a_case_and_every_case_a_row() -> None:

@@ -104,6 +104,8 @@ def extents_of(case: Case) -> Iterator[dict[str, Any]]:
     elif case.extent == "table":
         yield {"table": {"positions": {"begin": first, "end": first + 4}}}
         yield {"table": {"position_ids": [{"positions": [first, first + 2]}] * case.axes}}
+        if case.axes > 1:
+            yield {"table": {"grid": [1, 2, 3, 1][: case.axes], "grid_offset": [-1] * case.axes}}
     else:
         yield {"pair": {"query_length": 3, "key_length": 4, "alignment": "ALIGNMENT_END"}}
         yield {"pair": {"query_positions": {"positions": [2, 1]}, "key_length": 3}}

@@ -121,6 +121,13 @@ def table_extent(draw: Random, case: Case) -> Json:
     return {"positions": {"begin": begin, "end": begin + length}}
 
 
+def table_grid(draw: Random, case: Case) -> Json:
+    first, last = within(draw, case)
+    lengths = [draw.randint(1, 6) for _ in range(case.axes)]
+    offset = [draw.randint(first, last - length + 1) for length in lengths]
+    return {"grid": lengths} | draw.choice([{}, {"grid_offset": offset}])
+
+
 def pair_extent(draw: Random, case: Case) -> Json:
     first, last = within(draw, case)
     extent: Json = {}
@@ -224,6 +231,14 @@ def tensors(encoding: str, recipes: Recipes, digest: str) -> Iterator[Json]:
         if seed == 0:
             yield {"tensor": spec | large(case)}
         yield {"tensor": spec | ({case.extent: extent} if extent else {}) | made}
+        if case.axes > 1:
+            form = draw.choice([{}, {"form": "FORM_TABLE"}, {"form": "FORM_DENSE"}])
+            kept = {
+                name: value
+                for name, value in made.get("output", {}).items()
+                if name in ("data_type", "scale")
+            }
+            yield {"tensor": spec | {"table": table_grid(draw, case), "output": kept | form}}
 
 
 def relative_table(draw: Random, spec: Json) -> Json:

@@ -309,6 +309,19 @@ def test_a_value_by_its_short_name(channel: grpc.Channel) -> None:
     assert [output.name for output in short.outputs] == ["dense"]
 
 
+def test_a_grid_says_the_axes_of_its_columns(channel: grpc.Channel) -> None:
+    parameters = {"sinusoidal.dim": 6, "sinusoidal.axes": "[{}, {}]", "table.grid": "[2, 3]"}
+    parameters |= {"sinusoidal.axis_dims": "[4, 2]", "table.grid_offset": "[0, -5]"}
+    response = infer(channel, ask("sinusoidal", parameters))
+    names = [output.name for output in response.outputs]
+    assert names == ["positions.axis0", "positions.axis1"]
+    assert response.parameters["column_axes"].string_param == "[0, 0, 0, 0, 1, 1]"
+    parameters["output.form"] = "FORM_DENSE"
+    response = infer(channel, ask("sinusoidal", parameters))
+    assert [list(output.shape) for output in response.outputs] == [[6, 6]]
+    assert "column_axes" not in response.parameters
+
+
 def test_outputs_by_name(channel: grpc.Channel) -> None:
     parameters = {"rotary.head_dim": 8, "table.positions.end": 3}
     request = ask("rotary", parameters, outputs=[{"name": "sin"}], id="it")

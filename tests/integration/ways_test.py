@@ -59,6 +59,11 @@ def listed(case: Case, random: Random, length: int) -> list[int]:
 
 def table_extent(case: Case, random: Random) -> Options:
     length = int(random.integers(1, 50))
+    if case.axes > 1 and random.random() < 0.4:
+        lengths = random.integers(1, 9, case.axes).tolist()
+        offset = [within(case, random, length) for length in lengths]
+        extent = {"grid": lengths} | random.choice([{}, {"grid_offset": offset}])
+        return extent | random.choice([{}, {"form": "dense"}])
     if random.random() < 0.5:
         first = within(case, random, length)
         return {"positions": (first, first + length)}
@@ -194,6 +199,15 @@ def test_files_of_both_clients_say_the_same(
         assert again.fingerprint == got.fingerprint
         assert again.shape == got.shape
         assert np.array_equal(again.dense(), got.dense())
+
+
+def test_the_tool_shows_an_axis_of_a_grid(served: Served) -> None:
+    rotary = ["rotary", "head_dim=8", "axes.0={}", "axes.1={}"]
+    grid = ["--grid=3,30", "--grid-offset=5,-7", "--part=cos.axis1"]
+    shown = ways.run_tool(served.address, "show", *rotary, *grid)
+    title = "rotary, cos.axis1, f32: positions down, columns across, 30 x 4\n"
+    assert shown.startswith(title)
+    assert shown.removeprefix(title).split()[0] == "-7"
 
 
 def fields_reached(owner: Any) -> set[str]:

@@ -12,6 +12,9 @@
 namespace attnbias::headers_test {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
 template <typename Message>
 void ExpectEqual(const Message& message, const std::string& text) {
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(
@@ -71,6 +74,15 @@ TEST(Headers, TellWhereDiagonalsBeginAndWhichRowsAreMasked) {
       "    values: VALUES_BIAS scale: 1"
       "    mask {causal: true fill_value: -inf}}}"
       "fully_masked_rows {begin: 0 end: 3}");
+}
+
+TEST(Headers, TellTheAxesOfColumnsOverAGrid) {
+  const std::string request =
+      "rotary {head_dim: 6 axes {} axes {} pair_axis: [0, 1, 0]} "
+      "table {grid: [1, 2]} ";
+  EXPECT_THAT(Header(request).column_axes(), ElementsAre(0, 1, 0, 0, 1, 0));
+  EXPECT_THAT(Header(request + "output {form: FORM_DENSE}").column_axes(),
+              IsEmpty());
 }
 
 TEST(Headers, OfLogitsTellTypesAndRoundings) {

@@ -164,6 +164,15 @@ inline v1::TensorSpec AtPositions(
   return spec;
 }
 
+inline v1::TensorSpec OverGrid(v1::TensorSpec spec,
+                               const std::vector<int64_t>& lengths,
+                               const std::vector<int64_t>& offset = {}) {
+  v1::TableExtent& table = *spec.mutable_table();
+  table.mutable_grid()->Add(lengths.begin(), lengths.end());
+  table.mutable_grid_offset()->Add(offset.begin(), offset.end());
+  return spec;
+}
+
 }  // namespace attnbias
 
 #endif  // ATTNBIAS_TESTS_TESTING_SPECS_H_

@@ -436,6 +436,8 @@ def answer_of(message: Any) -> str:
         sentences.append(f"{' and '.join(of_bias)} need not be set then.")
     if option("buckets_only", message):
         sentences.append("The numbers are i32, without heads.")
+    if extents == ["table"] and any(field.name == "axes" for field in message.fields):
+        sentences.append("Ask with `grid` for a GridTable over several axes.")
     return " ".join(sentences)
 
 

@@ -236,6 +236,20 @@ class Request {
     return structure_ == v1::STRUCTURE_TABLE ? Tables() : Pairs();
   }
 
+  // Returns the columns of a table that is not the server's.
+  int64_t Columns() const {
+    std::vector<int64_t> shape;
+    AddColumns(&shape);
+    return shape.empty() ? 0 : shape.back();
+  }
+
+  // Returns how many parts each table has, one per axis of a grid; 0 if a table
+  // is one part.
+  int AxesOfTable() const {
+    return spec_.output().form() == v1::FORM_DENSE ? 0
+                                                   : spec_.table().grid_size();
+  }
+
  private:
   static const Message& EncodingOf(const v1::TensorSpec& spec) {
     const Reflection& reflection = *spec.GetReflection();
@@ -251,6 +265,7 @@ class Request {
   void SetAxes() {
     if (structure_ == v1::STRUCTURE_TABLE) {
       const v1::TableExtent& table = spec_.table();
+      if (!table.grid().empty()) return SetGridOfAxes(table);
       queries_ = table.position_ids().empty() ? RangeOf(table.positions())
                                               : ListOf(table.position_ids(0));
       for (const v1::PositionList& list : table.position_ids()) {
@@ -283,12 +298,34 @@ class Request {
                                      : RangeOf(0, pair.key_length());
   }
 
+  // Sets its tokens, too.
+  void SetGridOfAxes(const v1::TableExtent& table) {
+    uint64_t tokens = 1;
+    for (int axis = 0; axis < table.grid_size(); ++axis) {
+      const int64_t offset =
+          axis < table.grid_offset_size() ? table.grid_offset(axis) : 0;
+      axes_.push_back(Moved(RangeOf(0, table.grid(axis)), offset));
+      tokens *= static_cast<uint64_t>(table.grid(axis));
+    }
+    queries_ = RangeOf(0, static_cast<int64_t>(tokens));
+  }
+
   std::vector<ExpectedPart> Tables() const {
+    const bool is_dense = !spec_.table().grid().empty() && AxesOfTable() == 0;
     std::vector<int64_t> shape = {queries_.size};
     AddColumns(&shape);
     std::vector<ExpectedPart> parts;
     const auto add = [&](const std::string& name) {
-      parts.push_back({.name = name, .form = v1::FORM_TABLE, .shape = shape});
+      for (int axis = 0; axis < AxesOfTable(); ++axis) {
+        const int64_t length = axes_[static_cast<size_t>(axis)].size;
+        parts.push_back({.name = absl::StrCat(name, ".axis", axis),
+                         .form = v1::FORM_TABLE,
+                         .shape = {length, kAny}});
+      }
+      if (AxesOfTable() > 0) return;
+      parts.push_back({.name = name,
+                       .form = is_dense ? v1::FORM_DENSE : v1::FORM_TABLE,
+                       .shape = shape});
     };
     const auto& options = type_.options();
     for (int i = 0; i < options.ExtensionSize(v1::parts); ++i) {
@@ -503,7 +540,7 @@ class Request {
   std::vector<std::string> added_parts_;
   Axis queries_;  // of a table, its positions
   Axis keys_;
-  std::vector<Axis> axes_;  // of a table, if they differ
+  std::vector<Axis> axes_;  // of a table, if they differ; of a grid
 };
 
 bool HasShape(const v1::TensorPart& part, const ExpectedPart& want) {
@@ -610,6 +647,25 @@ absl::Status CheckParts(const v1::TensorHeader& header,
   return absl::OkStatus();
 }
 
+// Compares the axes of columns with the parts of a grid's axes.
+absl::Status CheckColumnAxes(const v1::TensorHeader& header,
+                             const Request& request) {
+  const auto axes = static_cast<size_t>(request.AxesOfTable());
+  std::vector<int64_t> columns(axes);
+  bool fits = true;
+  for (const int32_t axis : header.column_axes()) {
+    fits = fits && axis >= 0 && static_cast<size_t>(axis) < axes;
+    if (fits) ++columns[static_cast<size_t>(axis)];
+  }
+  for (size_t i = 0; fits && axes > 0 && i < request.Parts().size(); ++i) {
+    fits = header.parts(static_cast<int>(i)).shape(1) == columns[i % axes];
+  }
+  if (axes > 0) fits = fits && header.column_axes_size() == request.Columns();
+  if (fits) return absl::OkStatus();
+  return absl::DataLossError(
+      "header.column_axes: got other columns, want those of the parts");
+}
+
 absl::Status CheckMaskedRows(const v1::TensorHeader& header,
                              const std::vector<Span>& wanted) {
   std::vector<Span> rows;
@@ -664,6 +720,7 @@ absl::Status CheckAnswer(const v1::TensorHeader& header,
   if (spec.encoding_case() == v1::TensorSpec::ENCODING_NOT_SET) return status;
   const Request request(spec);
   status = CheckParts(header, request);
+  if (status.ok()) status = CheckColumnAxes(header, request);
   if (!status.ok()) return status;
   const v1::TensorSpec& resolved = header.resolved_spec();
   if (resolved.encoding_case() == spec.encoding_case()) {

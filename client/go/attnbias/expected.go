@@ -38,13 +38,15 @@ type expected struct {
 	window     extent
 	maskedRows [][2]int64 // half-open ranges of queries that see no key, counted inside the window
 	areVectors bool       // whether a vector stands at each pair
+	axes       int        // parts of a table, one for each axis of a grid; 0 if a table is one part
+	columns    int64      // of such a table
 }
 
 // extent is the queries and keys of pairs, and their first head; or the positions of a table, as
 // queries.
 type extent struct {
 	queries, keys axis
-	others        []axis // of a table whose axes differ: those after the first
+	others        []axis // of a table whose axes differ, or of a grid: those after the first
 	firstHead     int64
 }
 
@@ -102,6 +104,9 @@ func (e *expected) check(header *pb.TensorHeader) error {
 	if err := e.checkParts(header.Parts); err != nil {
 		return err
 	}
+	if !e.hasColumns(header) {
+		return corrupt("header.column_axes: got other columns, want those of the parts")
+	}
 	understood := expectedOf(header.ResolvedSpec)
 	if understood.encoding != e.encoding || !understood.window.equal(e.window) ||
 		len(understood.parts) != len(e.parts) || understood.checkParts(header.Parts) != nil {
@@ -130,6 +135,26 @@ func (e *expected) checkParts(parts []*pb.TensorPart) error {
 		}
 	}
 	return nil
+}
+
+// hasColumns is whether the axes of columns fit the parts of a grid's axes.
+func (e *expected) hasColumns(header *pb.TensorHeader) bool {
+	if e.axes == 0 {
+		return len(header.ColumnAxes) == 0
+	}
+	columns := make([]int64, e.axes)
+	for _, axis := range header.ColumnAxes {
+		if axis < 0 || int(axis) >= e.axes {
+			return false
+		}
+		columns[axis]++
+	}
+	for i, part := range header.Parts {
+		if part.Shape[1] != columns[i%e.axes] {
+			return false
+		}
+	}
+	return int64(len(header.ColumnAxes)) == e.columns
 }
 
 // check compares all but the name.
@@ -205,9 +230,25 @@ func expectedOf(spec *pb.TensorSpec) *expected {
 	columns := r.columns()
 	if r.structure == pb.Structure_STRUCTURE_TABLE {
 		e.window.queries, e.window.others = r.positions()
+		grid := spec.GetTable().GetGrid()
+		form, rows := pb.Form_FORM_TABLE, e.window.queries.length
+		if len(grid) > 0 && spec.GetOutput().GetForm() == pb.Form_FORM_DENSE {
+			form = pb.Form_FORM_DENSE
+			for _, other := range e.window.others {
+				rows *= other.length
+			}
+		} else if len(grid) > 0 && len(columns) > 0 {
+			e.axes, e.columns = len(grid), columns[0]
+		}
 		for _, name := range r.tableParts() {
-			e.parts = append(e.parts, expectedPart{name: name, form: pb.Form_FORM_TABLE,
-				shape: append([]int64{e.window.queries.length}, columns...)})
+			for i := range e.axes {
+				e.parts = append(e.parts, expectedPart{name: axisPart(name, i), form: form,
+					shape: []int64{grid[i], anyLength}})
+			}
+			if e.axes == 0 {
+				e.parts = append(e.parts, expectedPart{name: name, form: form,
+					shape: append([]int64{rows}, columns...)})
+			}
 		}
 		return e
 	}
@@ -344,9 +385,19 @@ func (r *request) number(name protoreflect.Name) int64 {
 	return r.encoding.Get(field).Int()
 }
 
-// positions are those of the first axis, and of the others unless all are alike.
+// positions are those of the first axis, and of the others unless all are alike in lists.
 func (r *request) positions() (first axis, others []axis) {
 	extent := r.spec.GetTable()
+	for i, length := range extent.GetGrid() {
+		along := rangeOf(&pb.Range{End: length})
+		if i < len(extent.GridOffset) {
+			along = along.moved(extent.GridOffset[i])
+		}
+		others = append(others, along)
+	}
+	if len(others) > 0 {
+		return others[0], others[1:]
+	}
 	if extent.GetPositions() != nil || len(extent.GetPositionIds()) == 0 {
 		return rangeOf(extent.GetPositions()), nil
 	}

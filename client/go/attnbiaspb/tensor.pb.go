@@ -94,7 +94,7 @@ type Form int32
 const (
 	// The encoding's compact form, or DENSE for position lists without one.
 	Form_FORM_UNSPECIFIED Form = 0
-	// [positions, dim].
+	// [positions, dim]. Over a grid, a part per axis: [length, its columns].
 	Form_FORM_TABLE Form = 1
 	// diagonals [heads, queries + keys - 1]:
 	// dense[h, i, j] = diagonals[h, j - i + queries - 1]. Where a number is a
@@ -102,7 +102,7 @@ const (
 	Form_FORM_TOEPLITZ Form = 2
 	// [heads, keys]: dense[h, i, j] = row[h, j].
 	Form_FORM_KEY_ROW Form = 3
-	// [heads, queries, keys].
+	// [heads, queries, keys]. Of a table over a grid, [tokens, dim].
 	Form_FORM_DENSE Form = 4
 	// block [heads, 2 Wh - 1, 2 Ww - 1] for tokens on a grid of Wh rows and Ww
 	// columns: dense[h, i, j] = block[h, r_j - r_i + Wh - 1, c_j - c_i + Ww - 1]
@@ -634,13 +634,18 @@ func (x *InlineTable) GetData() []byte {
 	return nil
 }
 
-// Positions of a table: exactly one of the two.
+// Positions of a table: exactly one of positions, position_ids and grid.
 type TableExtent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Consecutive positions, the same on every axis.
 	Positions *Range `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`
 	// One list per axis of the encoding, all of one length; most have one axis.
-	PositionIds   []*PositionList `protobuf:"bytes,2,rep,name=position_ids,json=positionIds,proto3" json:"position_ids,omitempty"`
+	PositionIds []*PositionList `protobuf:"bytes,2,rep,name=position_ids,json=positionIds,proto3" json:"position_ids,omitempty"`
+	// Lengths of a grid, one per axis of an encoding with several axes: all of
+	// its tokens, at most 2^40, row-major.
+	Grid []int64 `protobuf:"varint,3,rep,packed,name=grid,proto3" json:"grid,omitempty"`
+	// Position of the grid's first token on each axis. Unset: 0.
+	GridOffset    []int64 `protobuf:"varint,4,rep,packed,name=grid_offset,json=gridOffset,proto3" json:"grid_offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -685,6 +690,20 @@ func (x *TableExtent) GetPositions() *Range {
 func (x *TableExtent) GetPositionIds() []*PositionList {
 	if x != nil {
 		return x.PositionIds
+	}
+	return nil
+}
+
+func (x *TableExtent) GetGrid() []int64 {
+	if x != nil {
+		return x.Grid
+	}
+	return nil
+}
+
+func (x *TableExtent) GetGridOffset() []int64 {
+	if x != nil {
+		return x.GridOffset
 	}
 	return nil
 }
@@ -1109,7 +1128,8 @@ type TensorPart struct {
 	// "diagonals", "row", "dense" or "block"; "positions", or what the encoding
 	// calls its tables. "border" [heads, 3] comes after the compact form of an
 	// encoding with a class token, which is token 0: what it gives every key, what
-	// every other query gives it, and what it gives itself.
+	// every other query gives it, and what it gives itself. Over a grid, form
+	// TABLE has "NAME.axis0", "NAME.axis1" and so on for each table.
 	Name     string   `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	DataType DataType `protobuf:"varint,2,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	Form     Form     `protobuf:"varint,3,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
@@ -1227,10 +1247,13 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\vInlineTable\x122\n" +
 	"\tdata_type\x18\x01 \x01(\x0e2\x15.attnbias.v1.DataTypeR\bdataType\x12\x14\n" +
 	"\x05shape\x18\x02 \x03(\x03R\x05shape\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"\x85\x01\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\xf4\x01\n" +
 	"\vTableExtent\x120\n" +
 	"\tpositions\x18\x01 \x01(\v2\x12.attnbias.v1.RangeR\tpositions\x12D\n" +
-	"\fposition_ids\x18\x02 \x03(\v2\x19.attnbias.v1.PositionListB\x06\xa2\xbb\x18\x02@\x04R\vpositionIds\"\xf9\x04\n" +
+	"\fposition_ids\x18\x02 \x03(\v2\x19.attnbias.v1.PositionListB\x06\xa2\xbb\x18\x02@\x04R\vpositionIds\x12,\n" +
+	"\x04grid\x18\x03 \x03(\x03B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\x10A@\x04R\x04grid\x12?\n" +
+	"\vgrid_offset\x18\x04 \x03(\x03B\x1e\xa2\xbb\x18\x1a\x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pB@\x04b\x04gridR\n" +
+	"gridOffset\"\xf9\x04\n" +
 	"\n" +
 	"PairExtent\x12J\n" +
 	"\fquery_length\x18\x01 \x01(\x03B'\xa2\xbb\x18#\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBj\x0fquery_positionsR\vqueryLength\x12D\n" +

@@ -491,7 +491,7 @@ def test_wrong_fields_are_named_by_the_server(
         (
             attnbias.Sinusoidal(dim=4),
             {"positions": 4, "position_ids": [1]},
-            "spec.table: got both of positions and position_ids, want one of them",
+            "spec.table: got several of positions, position_ids and grid, want one of them",
         ),
         (
             attnbias.T5(num_heads=2, bidirectional=True, table="nobody's"),

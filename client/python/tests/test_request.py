@@ -84,6 +84,10 @@ def test_encoding_without_fields_set_is_still_named() -> None:
             {"position_ids": [[1], [2, 3]]},
             {"position_ids": [{"positions": ["1"]}, {"positions": ["2", "3"]}]},
         ),
+        (
+            {"grid": np.array([3, 1 << 40]), "grid_offset": (0, -2)},
+            {"grid": ["3", "1099511627776"], "grid_offset": ["0", "-2"]},
+        ),
     ],
 )
 def test_positions(options: dict[str, Any], want: dict[str, Any]) -> None:
@@ -226,6 +230,7 @@ def test_wrong_options_are_named(options: dict[str, Any], says: str) -> None:
         ({"positions": (0, 1 << 64)}, "positions: got"),
         ({"position_ids": [1.5]}, "position_ids: got float64"),
         ({"position_ids": [True]}, "position_ids: got bool"),
+        ({"grid": [2, 1.5]}, "grid: got"),
     ],
 )
 def test_wrong_positions_are_named(options: dict[str, Any], says: str) -> None:

@@ -55,6 +55,11 @@ if TYPE_CHECKING:
         dense = client.get(alibi, query_positions=[1], key_positions=[2], form="dense")
         assert_type(dense, Array)
 
+    def a_grid_may_be_any_table(client: attnbias.Client) -> None:
+        encoding = attnbias.Sinusoidal(dim=8, axes=[attnbias.Axis()] * 2)
+        assert_type(client.get(encoding, grid=[2, 3], grid_offset=[0, 1]), Any)
+        assert_type(client.get(encoding, grid=[2, 3], form="dense"), Any)
+
     def out_is_returned(client: attnbias.Client) -> None:
         raw = bytearray(96)
         assert_type(client.get(attnbias.Sinusoidal(dim=6), positions=4, out=raw), bytearray)

@@ -49,6 +49,9 @@ from attnbias._grid import (
     BlockToeplitz,
     BorderedToeplitz,
 )
+from attnbias._grid_table import (
+    GridTable,
+)
 from attnbias._info import (
     ServerInfo,
     ServerLimits,
@@ -131,6 +134,7 @@ __all__ = [
     "Error",
     "FailedPreconditionError",
     "FieldViolation",
+    "GridTable",
     "InternalError",
     "InvalidArgumentError",
     "KeyRow",

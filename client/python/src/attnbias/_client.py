@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
     from attnbias._channel import Metadata
     from attnbias._fields import Compact, Encoding, LogitsTerm
-    from attnbias._request import CompactForm, CompactOptions, ListOptions
+    from attnbias._request import CompactForm, CompactOptions, GridOptions, ListOptions
     from attnbias._results import RotaryTables, XposTables
     from attnbias._sharded_request import Piece
     from attnbias._sharding import Sharding
@@ -425,6 +425,16 @@ class Client(BaseClient):
         self,
         encoding: Encoding[Any],
         *,
+        out: None = None,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[GridOptions],
+    ) -> Any: ...
+    @overload
+    def get(
+        self,
+        encoding: Encoding[Any],
+        *,
         form: Literal["dense"],
         out: None = None,
         progress: bool | None = None,
@@ -526,14 +536,14 @@ class Client(BaseClient):
                 on a terminal, for a large payload that takes long.
             timeout: seconds for this call, instead of the client's.
             **options: the extent and the output, as described in ``Request``:
-                positions, position_ids; query_length, key_length, alignment,
+                positions, position_ids, grid, grid_offset; query_length, key_length, alignment,
                 query_offset, queries, keys, heads, query_positions, key_positions;
                 data_type, form, values, causal, window_left, window_right,
                 fill_value, fill_lowest, scale.
 
         Returns:
-            By form: "table" a numpy array ``[positions, dim]``, "dense" one of
-            ``[heads, queries, keys]``, "toeplitz" a ``Toeplitz`` (with a class
+            By form: "table" a numpy array ``[positions, dim]`` (over a grid a ``GridTable``),
+            "dense" one of ``[heads, queries, keys]``, "toeplitz" a ``Toeplitz`` (with a class
             token a ``BorderedToeplitz``), "key_row" a ``KeyRow``,
             "block_toeplitz_2d" a ``BlockToeplitz``. Rotary gives ``RotaryTables``,
             with a decay ``XposTables``. Without form it is the encoding's compact form, or

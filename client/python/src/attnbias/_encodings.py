@@ -144,7 +144,8 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     integers in [-2^40, 2^40]. Correctly rounded, and therefore not the framework's bits. Found in
     the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
 
-    A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
+    A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``. Ask with ``grid`` for
+    a GridTable over several axes.
 
     Attributes:
         dim: Columns of the table. In [1, 65536].
@@ -546,7 +547,8 @@ class Rotary(Encoding[Compact]):
     Gemma, Phi-3 and torchscale.
 
     RotaryTables of ``cos``, ``sin``, each ``[positions, columns]``; ask with ``positions`` or
-    ``position_ids``. XposTables with ``decay``.
+    ``position_ids``. XposTables with ``decay``. Ask with ``grid`` for a GridTable over several
+    axes.
 
     Attributes:
         head_dim: Dimension of a head. Even, in [2, 65536].

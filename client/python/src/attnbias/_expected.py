@@ -82,6 +82,7 @@ def check_answer(header: service_pb2.TensorHeader, spec: encodings_pb2.TensorSpe
     except _IMPOSSIBLE:
         raise DataLossError("header: got an answer to a request that can have none") from None
     _check_parts(header, wanted, request.data_type())
+    _check_column_axes(header, request)
     if not _describes(header, request):
         raise DataLossError("header.resolved_spec: got another request, want the one that was made")
     rows = [(each.begin, each.end) for each in header.fully_masked_rows]
@@ -130,6 +131,14 @@ def _check_parts(
         if part.first_relative_position != expected.first_relative_position:
             field = "first_relative_position"
             raise _other(part, field, getattr(part, field), expected.first_relative_position)
+
+
+def _check_column_axes(header: service_pb2.TensorHeader, request: _Request) -> None:
+    axes = request.axes_of_table()
+    columns = [list(header.column_axes).count(axis) for axis in range(axes)]
+    fits = all(part.shape[1] == columns[i % axes] for i, part in enumerate(header.parts) if axes)
+    if not fits or not len(header.column_axes) == sum(columns) == request.columns() * (axes > 0):
+        raise DataLossError("header.column_axes: got other columns, want those of the parts")
 
 
 def _other(part: tensor_pb2.TensorPart, field: str, got: object, want: object) -> DataLossError:
@@ -184,8 +193,16 @@ class _Request:
         """The parts in the order of the payload."""
         if self._structure == options_pb2.STRUCTURE_TABLE:
             names = [*(self._options[options_pb2.parts] or ["positions"]), *self._added_parts]
-            shape = (len(self.axes()[0]), *self._columns())
-            return [ExpectedPart(name, tensor_pb2.FORM_TABLE, shape) for name in names]
+            axes, grid = self.axes(), self._spec.table.grid
+            if self.axes_of_table():
+                return [
+                    ExpectedPart(f"{name}.axis{i}", tensor_pb2.FORM_TABLE, (len(axis), None))
+                    for name in names
+                    for i, axis in enumerate(axes)
+                ]
+            form = tensor_pb2.FORM_DENSE if grid else tensor_pb2.FORM_TABLE
+            shape = (math.prod(grid) if grid else len(axes[0]), *self._columns())
+            return [ExpectedPart(name, form, shape) for name in names]
         queries, keys = self.axes()
         form = self._spec.output.form or self._compact_form(queries, keys)
         heads, may_have_heads = self._heads()
@@ -196,12 +213,25 @@ class _Request:
             parts.append(ExpectedPart("border", tensor_pb2.FORM_TABLE, (*heads, _BORDER_LENGTH)))
         return parts
 
+    def axes_of_table(self) -> int:
+        """How many parts a table has, one per axis of a grid; 0 if a table is one part."""
+        is_dense = self._spec.output.form == tensor_pb2.FORM_DENSE
+        return 0 if is_dense else len(self._spec.table.grid)
+
+    def columns(self) -> int:
+        """The columns of a table that is not the server's."""
+        return next(iter(self._columns()), 0) or 0
+
     def axes(self) -> Sequence[Axis]:
         """The positions of queries and keys; of a table, those along each axis that differs."""
         if self._structure == options_pb2.STRUCTURE_TABLE:
             extent = self._spec.table
             if extent.HasField("positions"):
                 return [_range_of(extent.positions)]
+            if extent.grid:
+                offsets = extent.grid_offset or [0] * len(extent.grid)
+                lengths = zip(offsets, extent.grid, strict=True)
+                return [range(first, first + length) for first, length in lengths]
             axes = [_axis_of(ids) for ids in extent.position_ids]
             return axes if any(axis != axes[0] for axis in axes) else axes[:1]
         if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ_2D:

@@ -21,9 +21,10 @@ from safetensors.numpy import save_file
 from attnbias._checks import require_instance
 from attnbias._dtypes import BFLOAT16
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
+from attnbias._grid_table import GridTable
 from attnbias._info import TensorInfo
 from attnbias._mask import Mask
-from attnbias._results import RotaryTables, XposTables, to_tables
+from attnbias._results import RotaryTables, XposTables, to_grid_tables, to_tables
 from attnbias._ring import RingShard
 from attnbias._structure import Structure
 from attnbias._tensors import KeyRow, Toeplitz
@@ -46,7 +47,8 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     """Writes a structure into a file, which appears whole or not at all; ``load`` reads it.
 
     Args:
-        bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one.
+        bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one; or a
+            GridTable.
         path: a name that ends in .safetensors; or in .npy, which holds the numbers alone.
 
     Raises:
@@ -57,6 +59,8 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     require_instance(bias, Structure, "bias", "a Toeplitz or another structure")
     if isinstance(bias, RingShard):
         raise TypeError("bias: got a RingShard; want what it is a shard of, bias.whole")
+    if isinstance(bias, GridTable) and not bias.is_whole():
+        raise TypeError("bias: got a window of a GridTable; want the whole, or bias.dense()")
     write(Path(path), bias.parts(), metadata_of(bias, bias))
 
 
@@ -121,7 +125,10 @@ def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
         values["encoding_fingerprint"] = source.encoding_fingerprint
     if source.resolved_spec is not None:
         values["resolved_spec"] = _to_json(source.resolved_spec)
-    if isinstance(result, Structure) and not _is_whole_grid(result):
+    first = result[0] if isinstance(result, tuple) else result
+    if isinstance(first, GridTable):
+        values["column_axes"] = ",".join(map(str, first.column_axes))
+    elif isinstance(result, Structure) and not _is_whole_grid(result):
         values["query_length"], values["key_length"] = result._lengths()
     toeplitz = result.toeplitz if isinstance(result, BorderedToeplitz) else result
     if isinstance(toeplitz, Toeplitz):
@@ -168,6 +175,16 @@ def _load_safetensors(path: Path) -> Loaded:
     if not metadata:
         message = "it has no metadata of attnbias"
         raise ValueError(f"{message}; want what Client.save, attnbias.save or the tool wrote")
+    if column_axes := metadata.integers("column_axes"):
+        _require_one("dtype", {name: array.dtype for name, array in arrays.items()})
+        over_grid = to_grid_tables(
+            dict(sorted(arrays.items())),
+            column_axes,
+            fingerprint=metadata.text("fingerprint", ""),
+            resolved_spec=metadata.spec(),
+        )
+        if over_grid is not None:
+            return over_grid
     structure = _to_structure(arrays, metadata)
     if structure is not None:
         structure.fingerprint = metadata.text("fingerprint", "")
@@ -258,6 +275,10 @@ class _Metadata:
         if not -(1 << 63) <= value < 1 << 63:
             raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer of 64 bits")
         return value
+
+    def integers(self, name: str) -> list[int]:
+        """Numbers with commas between them; none if the file has none."""
+        return [int(number) for number in filter(None, self.text(name, "").split(","))]
 
     def length(self, name: str) -> int:
         value = self.integer(name)

@@ -205,6 +205,7 @@ def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
 
 def _of_structure(tensor: Structure, name: str) -> _HeatMap:
     from attnbias._grid import BlockToeplitz, BorderedToeplitz  # noqa: PLC0415
+    from attnbias._grid_table import GridTable  # noqa: PLC0415
     from attnbias._ring import RingShard  # noqa: PLC0415
     from attnbias._tensors import Toeplitz  # noqa: PLC0415
 
@@ -220,6 +221,8 @@ def _of_structure(tensor: Structure, name: str) -> _HeatMap:
     labels, first = _POSITIONS, (0, 0)
     if isinstance(tensor, BlockToeplitz):
         labels, first = _TOKENS, (tensor.queries[0], tensor.keys[0])
+    if isinstance(tensor, GridTable):
+        labels, first = ("token", "column"), (tensor.queries[0], tensor.keys[0])
     if isinstance(tensor, RingShard):
         labels = _OF_SHARD
     toeplitz = tensor.toeplitz if isinstance(tensor, BorderedToeplitz) else tensor

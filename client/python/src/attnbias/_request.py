@@ -7,7 +7,7 @@ import itertools
 import reprlib
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, SupportsIndex, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -59,10 +59,20 @@ class ListOptions(CompactOptions, total=False):
     key_positions: Ids | None
 
 
+class GridOptions(CompactOptions, total=False):
+    """Those, and a grid of tokens: its form and the encoding determine the result."""
+
+    grid: Required[Sequence[SupportsIndex]]
+    grid_offset: Sequence[SupportsIndex] | None
+    form: Form | None
+
+
 class RequestOptions(ListOptions, total=False):
     """All keyword arguments of ``Client.get`` that describe the tensor; see ``Request``."""
 
     form: Form | None
+    grid: Sequence[SupportsIndex] | None
+    grid_offset: Sequence[SupportsIndex] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,6 +86,9 @@ class Request(Shown):
         positions: a window of consecutive positions, of an encoding of absolute positions.
         position_ids: explicit positions instead; for an encoding of several axes, one sequence for
             each.
+        grid: lengths of a grid instead, for an encoding of several axes one for each: all its
+            tokens, row-major. The result is a ``GridTable``, or with form "dense" an array.
+        grid_offset: position of the grid's first token on each axis; None is 0.
         query_length: how many queries the whole has.
         key_length: how many keys, the first at position 0.
         alignment: "start" where the first query meets the first key, "end" where the last meets the
@@ -105,6 +118,8 @@ class Request(Shown):
     _: KW_ONLY
     positions: Span | None = None
     position_ids: Ids | Sequence[Ids] | None = None
+    grid: Sequence[SupportsIndex] | None = None
+    grid_offset: Sequence[SupportsIndex] | None = None
     query_length: SupportsIndex | None = None
     key_length: SupportsIndex | None = None
     alignment: Literal["start", "end"] | None = None

@@ -10,6 +10,7 @@ import numpy as np
 from attnbias._errors import DataLossError
 from attnbias._expected import axes_of
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
+from attnbias._grid_table import GridTable
 from attnbias._mask import Mask
 from attnbias._memory import part_of
 from attnbias._tensors import KeyRow, Toeplitz
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
 
 class RotaryTables(NamedTuple):
-    """What rotary positions multiply queries and keys by, ``[positions, columns]`` each."""
+    """What rotary positions multiply queries and keys by, ``[positions, columns]`` each.
+
+    Over a grid each is a ``GridTable``.
+    """
 
     cos: npt.NDArray[Any]
     sin: npt.NDArray[Any]
@@ -60,6 +64,25 @@ def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
     return None if kind is None else kind(**arrays)
 
 
+def to_grid_tables(
+    arrays: dict[str, npt.NDArray[Any]], column_axes: Sequence[int], **names: Any
+) -> GridTable | RotaryTables | XposTables | None:
+    """The tables over a grid of the parts "NAME.axis0", "NAME.axis1" and so on."""
+    parts: dict[str, list[npt.NDArray[Any]]] = {}
+    for name, array in arrays.items():
+        parts.setdefault(name.rpartition(".axis")[0], []).append(array)
+    tables = {
+        name: GridTable(
+            np.concatenate([axis.reshape(-1) for axis in axes]),
+            lengths=[len(axis) for axis in axes],
+            column_axes=column_axes,
+            **(names if len(parts) == 1 else {}),
+        )
+        for name, axes in parts.items()
+    }
+    return next(iter(tables.values())) if len(tables) == 1 else to_tables(tables)
+
+
 def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece) -> Any:
     """Gives each part its form; several become a named tuple."""
     arrays = [part_of(memory, info, index) for index in range(len(info.parts))]
@@ -76,10 +99,16 @@ def shape_of(info: TensorInfo, request: Request | Piece) -> tuple[int, ...]:
 def _to_result(info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Request | Piece) -> Any:
     if len(info.parts) == 2 and info.parts[1].name == "border":  # noqa: PLR2004
         return _to_bordered(info, arrays, request)
-    if len(info.parts) == 1:
-        return _to_part(info, arrays[0], request)
     names = [part.name for part in info.parts]
-    tables = to_tables(dict(zip(names, arrays, strict=True)))
+    parts = dict(zip(names, arrays, strict=True))
+    tables: Any
+    if info.column_axes:
+        whole = {"fingerprint": info.fingerprint, "resolved_spec": info.resolved_spec}
+        tables = to_grid_tables(parts, info.column_axes, **whole)
+    elif len(info.parts) == 1:
+        return _to_part(info, arrays[0], request)
+    else:
+        tables = to_tables(parts)
     if tables is None:
         raise DataLossError(f"header: parts {', '.join(names)} are not those of an encoding")
     return tables

@@ -84,6 +84,9 @@ class ShardedRequest:
         Raises:
             ValueError: such a tensor cannot be sharded so.
         """
+        if info.resolved_spec.table.grid:
+            message = "grid: got one with a sharding, want position_ids; or shard the GridTable"
+            raise ValueError(message)
         self._sharding = sharding
         self._request = request
         self._tensors = _shapes(info, request)

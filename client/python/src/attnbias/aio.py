@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from attnbias._request import (
         CompactForm,
         CompactOptions,
+        GridOptions,
         ListOptions,
         Request,
         RequestOptions,
@@ -79,6 +80,16 @@ class Client(BaseClient):
         timeout: float | None = None,
         **options: Unpack[CompactOptions],
     ) -> Compact: ...
+    @overload
+    async def get(
+        self,
+        encoding: Encoding[Any],
+        *,
+        out: None = None,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[GridOptions],
+    ) -> Any: ...
     @overload
     async def get(
         self,
