@@ -90,7 +90,7 @@ def small(n: int) -> bytes:
 
 def small_table(n: int) -> bytes:
     """The same of one that needs a table of rotations, which is made beforehand."""
-    fields = {"dim": 256, "base": 100.0 + n}
+    fields = {"dim": 256, "ladder": {"base": 100.0 + n}}
     return request(spec(sinusoidal=fields, table={"positions": {"end": 8}}))
 
 

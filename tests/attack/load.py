@@ -187,7 +187,7 @@ def sines(n: int) -> bytes:
 
 
 def row_of_sines(n: int) -> bytes:
-    fields = {"dim": 65536, "base": 10000.0 + n}
+    fields = {"dim": 65536, "ladder": {"base": 10000.0 + n}}
     return request(spec(sinusoidal=fields, table={"positions": {"end": 1}}))
 
 
