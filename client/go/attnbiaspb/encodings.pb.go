@@ -1219,8 +1219,8 @@ type Sinusoidal struct {
 	AxisDims []int32 `protobuf:"varint,4,rep,packed,name=axis_dims,json=axisDims,proto3" json:"axis_dims,omitempty"`
 	// Order of sines and cosines in the columns of an axis.
 	Columns Columns `protobuf:"varint,5,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
-	// Takes all axes together: the sines of all axes, then the cosines of all, or
-	// the other way round (timm). Not with `columns` `INTERLEAVED`.
+	// Puts the sines of all axes before the cosines of all, or after them, as
+	// `columns` states (timm). Not with `columns` `INTERLEAVED`.
 	AcrossAxes bool `protobuf:"varint,6,opt,name=across_axes,json=acrossAxes,proto3" json:"across_axes,omitempty"`
 	// Last column of an axis with an odd number of them.
 	Odd           OddColumn `protobuf:"varint,7,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
@@ -1745,15 +1745,12 @@ type LearnedAbsolute struct {
 	// Added to every position: 2 for OPT and BART, `padding_idx + 1` for fairseq
 	// and RoBERTa.
 	Offset *int64 `protobuf:"varint,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
-	// Row of the table that answers with zeros; not with an interpolation. Unset:
-	// none.
+	// Row of the table that answers with zeros. Unset: none.
 	PaddingIdx *int64 `protobuf:"varint,3,opt,name=padding_idx,json=paddingIdx,proto3,oneof" json:"padding_idx,omitempty"`
-	// Stretching of the table to `interpolated_length` rows.
-	Interpolation Interpolation `protobuf:"varint,4,opt,name=interpolation,proto3,enum=attnbias.v1.Interpolation" json:"interpolation,omitempty"`
-	// Rows after interpolation; required there.
-	InterpolatedLength *int64 `protobuf:"varint,5,opt,name=interpolated_length,json=interpolatedLength,proto3,oneof" json:"interpolated_length,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Resamples the table: position p is row p + offset of the result.
+	Resample      *Resample `protobuf:"bytes,4,opt,name=resample,proto3" json:"resample,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LearnedAbsolute) Reset() {
@@ -1834,8 +1831,8 @@ type Resample struct {
 	PrefixRows *int64 `protobuf:"varint,3,opt,name=prefix_rows,json=prefixRows,proto3,oneof" json:"prefix_rows,omitempty"`
 	// Filter along each axis.
 	Filter Filter `protobuf:"varint,4,opt,name=filter,proto3,enum=attnbias.v1.Filter" json:"filter,omitempty"`
-	// Parameter a of `CUBIC`: the slope at distance 1. Unset: -0.75, or -0.5 with
-	// `antialias`, as in torch.
+	// Parameter a of `CUBIC`: the slope at distance 1. Only with `filter` `CUBIC`.
+	// Unset: -0.75, or -0.5 with `antialias`, as in torch.
 	CubicA *float64 `protobuf:"fixed64,5,opt,name=cubic_a,json=cubicA,proto3,oneof" json:"cubic_a,omitempty"`
 	// Places the first and the last rows of source and target alike: x is
 	// `r (n - 1) / (m - 1)`, or 0 if m is 1. With `antialias` x is as above, and
@@ -1979,8 +1976,8 @@ type Rotary struct {
 	// frequency on; all others have theirs of the one progression over n pairs. A
 	// ladder goes without `inverse_frequencies` and without a length extension.
 	Axes []*Axis `protobuf:"bytes,12,rep,name=axes,proto3" json:"axes,omitempty"`
-	// Axis of each of the n pairs, counted from 0. Unset: each axis has as many
-	// pairs, one axis after the other.
+	// Axis of each of the n pairs, counted from 0. Unset: every axis has the same
+	// number of pairs, one axis after the other.
 	PairAxis []int32 `protobuf:"varint,13,rep,packed,name=pair_axis,json=pairAxis,proto3" json:"pair_axis,omitempty"`
 	// Precision of the angle `p inv_m`.
 	Angle AnglePrecision `protobuf:"varint,14,opt,name=angle,proto3,enum=attnbias.v1.AnglePrecision" json:"angle,omitempty"`
@@ -2224,7 +2221,7 @@ type Linear struct {
 
 func (x *Linear) Reset() {
 	*x = Linear{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2233,7 @@ func (x *Linear) String() string {
 func (*Linear) ProtoMessage() {}
 
 func (x *Linear) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2246,7 @@ func (x *Linear) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Linear.ProtoReflect.Descriptor instead.
 func (*Linear) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Linear) GetFactor() float64 {
@@ -2277,7 +2274,7 @@ type Dynamic struct {
 
 func (x *Dynamic) Reset() {
 	*x = Dynamic{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +2286,7 @@ func (x *Dynamic) String() string {
 func (*Dynamic) ProtoMessage() {}
 
 func (x *Dynamic) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +2299,7 @@ func (x *Dynamic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dynamic.ProtoReflect.Descriptor instead.
 func (*Dynamic) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Dynamic) GetFactor() float64 {
@@ -2339,7 +2336,7 @@ type Ntk struct {
 
 func (x *Ntk) Reset() {
 	*x = Ntk{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2348,7 @@ func (x *Ntk) String() string {
 func (*Ntk) ProtoMessage() {}
 
 func (x *Ntk) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2361,7 @@ func (x *Ntk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ntk.ProtoReflect.Descriptor instead.
 func (*Ntk) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Ntk) GetFactor() float64 {
@@ -2404,7 +2401,7 @@ type Yarn struct {
 
 func (x *Yarn) Reset() {
 	*x = Yarn{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2413,7 @@ func (x *Yarn) String() string {
 func (*Yarn) ProtoMessage() {}
 
 func (x *Yarn) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2426,7 @@ func (x *Yarn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Yarn.ProtoReflect.Descriptor instead.
 func (*Yarn) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Yarn) GetFactor() float64 {
@@ -2516,7 +2513,7 @@ type Longrope struct {
 
 func (x *Longrope) Reset() {
 	*x = Longrope{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2525,7 @@ func (x *Longrope) String() string {
 func (*Longrope) ProtoMessage() {}
 
 func (x *Longrope) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2538,7 @@ func (x *Longrope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Longrope.ProtoReflect.Descriptor instead.
 func (*Longrope) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Longrope) GetShortFactor() []float64 {
@@ -2652,7 +2649,7 @@ type Llama3 struct {
 
 func (x *Llama3) Reset() {
 	*x = Llama3{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2664,7 +2661,7 @@ func (x *Llama3) String() string {
 func (*Llama3) ProtoMessage() {}
 
 func (x *Llama3) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2677,7 +2674,7 @@ func (x *Llama3) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Llama3.ProtoReflect.Descriptor instead.
 func (*Llama3) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Llama3) GetFactor() float64 {
@@ -2722,7 +2719,7 @@ type Proportional struct {
 
 func (x *Proportional) Reset() {
 	*x = Proportional{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2734,7 +2731,7 @@ func (x *Proportional) String() string {
 func (*Proportional) ProtoMessage() {}
 
 func (x *Proportional) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2747,7 +2744,7 @@ func (x *Proportional) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proportional.ProtoReflect.Descriptor instead.
 func (*Proportional) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Proportional) GetFactor() float64 {
@@ -2781,7 +2778,7 @@ type Decay struct {
 
 func (x *Decay) Reset() {
 	*x = Decay{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2793,7 +2790,7 @@ func (x *Decay) String() string {
 func (*Decay) ProtoMessage() {}
 
 func (x *Decay) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2806,7 +2803,7 @@ func (x *Decay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decay.ProtoReflect.Descriptor instead.
 func (*Decay) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Decay) GetCenter() int64 {
@@ -2834,8 +2831,8 @@ func (x *Decay) GetGamma() float64 {
 //
 // `bias[h, i, j] = scalars[row, h]`, or `vector[i, j] = vectors[row]`. The row is
 // j - i, clipped to [-left, right] and counted in the direction of `sign`. If
-// symmetric, it is |j - i| clipped to right. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with
-// `relative_key`.
+// symmetric, it is |j - i| clipped to right. Found in wav2vec2-BERT,
+// SeamlessM4T-v2 and BERT with `relative_key`.
 type LearnedRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Rows:
@@ -2863,7 +2860,7 @@ type LearnedRelative struct {
 
 func (x *LearnedRelative) Reset() {
 	*x = LearnedRelative{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2875,7 +2872,7 @@ func (x *LearnedRelative) String() string {
 func (*LearnedRelative) ProtoMessage() {}
 
 func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2888,7 +2885,7 @@ func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearnedRelative.ProtoReflect.Descriptor instead.
 func (*LearnedRelative) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LearnedRelative) GetRows() isLearnedRelative_Rows {
@@ -2996,7 +2993,7 @@ type Kerple struct {
 
 func (x *Kerple) Reset() {
 	*x = Kerple{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3008,7 +3005,7 @@ func (x *Kerple) String() string {
 func (*Kerple) ProtoMessage() {}
 
 func (x *Kerple) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3021,7 +3018,7 @@ func (x *Kerple) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kerple.ProtoReflect.Descriptor instead.
 func (*Kerple) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Kerple) GetKernel() KerpleKernel {
@@ -3070,7 +3067,7 @@ type Sandwich struct {
 
 func (x *Sandwich) Reset() {
 	*x = Sandwich{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3082,7 +3079,7 @@ func (x *Sandwich) String() string {
 func (*Sandwich) ProtoMessage() {}
 
 func (x *Sandwich) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3095,7 +3092,7 @@ func (x *Sandwich) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sandwich.ProtoReflect.Descriptor instead.
 func (*Sandwich) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Sandwich) GetNumHeads() int32 {
@@ -3150,7 +3147,7 @@ type Fire struct {
 
 func (x *Fire) Reset() {
 	*x = Fire{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3159,7 @@ func (x *Fire) String() string {
 func (*Fire) ProtoMessage() {}
 
 func (x *Fire) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3172,7 @@ func (x *Fire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fire.ProtoReflect.Descriptor instead.
 func (*Fire) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Fire) GetNumHeads() int32 {
@@ -3272,7 +3269,7 @@ type MlpBias struct {
 
 func (x *MlpBias) Reset() {
 	*x = MlpBias{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3284,7 +3281,7 @@ func (x *MlpBias) String() string {
 func (*MlpBias) ProtoMessage() {}
 
 func (x *MlpBias) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3297,7 +3294,7 @@ func (x *MlpBias) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MlpBias.ProtoReflect.Descriptor instead.
 func (*MlpBias) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{21}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MlpBias) GetNumHeads() int32 {
@@ -3373,7 +3370,7 @@ type MlpLayer struct {
 
 func (x *MlpLayer) Reset() {
 	*x = MlpLayer{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3382,7 @@ func (x *MlpLayer) String() string {
 func (*MlpLayer) ProtoMessage() {}
 
 func (x *MlpLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3395,7 @@ func (x *MlpLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MlpLayer.ProtoReflect.Descriptor instead.
 func (*MlpLayer) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{22}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MlpLayer) GetWeight() *TableRef {
@@ -3452,7 +3449,7 @@ type Deberta struct {
 
 func (x *Deberta) Reset() {
 	*x = Deberta{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[23]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3464,7 +3461,7 @@ func (x *Deberta) String() string {
 func (*Deberta) ProtoMessage() {}
 
 func (x *Deberta) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[23]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3477,7 +3474,7 @@ func (x *Deberta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deberta.ProtoReflect.Descriptor instead.
 func (*Deberta) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{23}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Deberta) GetBucketSize() int32 {
@@ -3550,7 +3547,7 @@ type RelativeSinusoidal struct {
 
 func (x *RelativeSinusoidal) Reset() {
 	*x = RelativeSinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[24]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3562,7 +3559,7 @@ func (x *RelativeSinusoidal) String() string {
 func (*RelativeSinusoidal) ProtoMessage() {}
 
 func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[24]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3575,7 +3572,7 @@ func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelativeSinusoidal.ProtoReflect.Descriptor instead.
 func (*RelativeSinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{24}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RelativeSinusoidal) GetDim() int32 {
@@ -3677,7 +3674,7 @@ type GridRelative struct {
 
 func (x *GridRelative) Reset() {
 	*x = GridRelative{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[25]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3686,7 @@ func (x *GridRelative) String() string {
 func (*GridRelative) ProtoMessage() {}
 
 func (x *GridRelative) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[25]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3699,7 @@ func (x *GridRelative) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GridRelative.ProtoReflect.Descriptor instead.
 func (*GridRelative) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{25}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GridRelative) GetWindow() []int32 {
@@ -3799,7 +3796,7 @@ type Tupe struct {
 
 func (x *Tupe) Reset() {
 	*x = Tupe{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[26]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3811,7 +3808,7 @@ func (x *Tupe) String() string {
 func (*Tupe) ProtoMessage() {}
 
 func (x *Tupe) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[26]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3824,7 +3821,7 @@ func (x *Tupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tupe.ProtoReflect.Descriptor instead.
 func (*Tupe) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{26}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Tupe) GetNumHeads() int32 {
@@ -4031,8 +4028,23 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"paddingIdx\x88\x01\x01\x121\n" +
 	"\bresample\x18\x04 \x01(\v2\x15.attnbias.v1.ResampleR\bresample:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\t\n" +
 	"\a_offsetB\x0e\n" +
-	"\f_padding_idxB\x16\n" +
-	"\x14_interpolated_length\"\x89\b\n" +
+	"\f_padding_idx\"\xc5\x03\n" +
+	"\bResample\x120\n" +
+	"\x06source\x18\x01 \x03(\x03B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x000A@\x02R\x06source\x120\n" +
+	"\x06target\x18\x02 \x03(\x03B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x000A@\x02R\x06target\x12?\n" +
+	"\vprefix_rows\x18\x03 \x01(\x03B\x19\xa2\xbb\x18\x15\n" +
+	"\x010\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x00\x00\x00\x000AH\x00R\n" +
+	"prefixRows\x88\x01\x01\x12@\n" +
+	"\x06filter\x18\x04 \x01(\x0e2\x13.attnbias.v1.FilterB\x13\xa2\xbb\x18\x0f\n" +
+	"\rFILTER_LINEARR\x06filter\x126\n" +
+	"\acubic_a\x18\x05 \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
+	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0\xbf!\x00\x00\x00\x00\x00\x00\x00\x00H\x01R\x06cubicA\x88\x01\x01\x12#\n" +
+	"\ralign_corners\x18\x06 \x01(\bR\falignCorners\x12\x1c\n" +
+	"\tantialias\x18\a \x01(\bR\tantialias\x12;\n" +
+	"\x04step\x18\b \x03(\x01B'\xa2\xbb\x18#\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.A@\x02j\ralign_cornersR\x04stepB\x0e\n" +
+	"\f_prefix_rowsB\n" +
+	"\n" +
+	"\b_cubic_a\"\x89\b\n" +
 	"\x06Rotary\x125\n" +
 	"\bhead_dim\x18\x01 \x01(\x05B\x1a\xa2\xbb\x18\x16\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xf0@0\x01x\x01R\aheadDim\x12V\n" +
 	"\n" +
@@ -4279,12 +4291,11 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x17ALIBI_VARIANT_SYMMETRIC\x10\x01\x12\x18\n" +
 	"\x14ALIBI_VARIANT_CAUSAL\x10\x02\x12&\n" +
 	"\x1cALIBI_VARIANT_KEY_FROM_START\x10\x03\x1a\x04Ȼ\x18\x03\x12$\n" +
-	"\x1aALIBI_VARIANT_KEY_FROM_END\x10\x04\x1a\x04Ȼ\x18\x03*\x88\x01\n" +
-	"\rInterpolation\x12\x1d\n" +
-	"\x19INTERPOLATION_UNSPECIFIED\x10\x00\x12\x16\n" +
-	"\x12INTERPOLATION_NONE\x10\x01\x12\x18\n" +
-	"\x14INTERPOLATION_LINEAR\x10\x02\x12&\n" +
-	"\"INTERPOLATION_LINEAR_ALIGN_CORNERS\x10\x03*\x7f\n" +
+	"\x1aALIBI_VARIANT_KEY_FROM_END\x10\x04\x1a\x04Ȼ\x18\x03*E\n" +
+	"\x06Filter\x12\x16\n" +
+	"\x12FILTER_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rFILTER_LINEAR\x10\x01\x12\x10\n" +
+	"\fFILTER_CUBIC\x10\x02*\x7f\n" +
 	"\fRotaryLayout\x12\x1d\n" +
 	"\x19ROTARY_LAYOUT_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ROTARY_LAYOUT_HALF\x10\x01\x12\x1d\n" +
@@ -4343,7 +4354,7 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 }
 
 var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(Columns)(0),               // 0: attnbias.v1.Columns
 	(OddColumn)(0),             // 1: attnbias.v1.OddColumn
@@ -4368,113 +4379,116 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(*T5)(nil),                 // 20: attnbias.v1.T5
 	(*Alibi)(nil),              // 21: attnbias.v1.Alibi
 	(*LearnedAbsolute)(nil),    // 22: attnbias.v1.LearnedAbsolute
-	(*Rotary)(nil),             // 23: attnbias.v1.Rotary
-	(*Linear)(nil),             // 24: attnbias.v1.Linear
-	(*Dynamic)(nil),            // 25: attnbias.v1.Dynamic
-	(*Ntk)(nil),                // 26: attnbias.v1.Ntk
-	(*Yarn)(nil),               // 27: attnbias.v1.Yarn
-	(*Longrope)(nil),           // 28: attnbias.v1.Longrope
-	(*Llama3)(nil),             // 29: attnbias.v1.Llama3
-	(*Proportional)(nil),       // 30: attnbias.v1.Proportional
-	(*Decay)(nil),              // 31: attnbias.v1.Decay
-	(*LearnedRelative)(nil),    // 32: attnbias.v1.LearnedRelative
-	(*Kerple)(nil),             // 33: attnbias.v1.Kerple
-	(*Sandwich)(nil),           // 34: attnbias.v1.Sandwich
-	(*Fire)(nil),               // 35: attnbias.v1.Fire
-	(*MlpBias)(nil),            // 36: attnbias.v1.MlpBias
-	(*MlpLayer)(nil),           // 37: attnbias.v1.MlpLayer
-	(*Deberta)(nil),            // 38: attnbias.v1.Deberta
-	(*RelativeSinusoidal)(nil), // 39: attnbias.v1.RelativeSinusoidal
-	(*GridRelative)(nil),       // 40: attnbias.v1.GridRelative
-	(*Tupe)(nil),               // 41: attnbias.v1.Tupe
-	(*TableExtent)(nil),        // 42: attnbias.v1.TableExtent
-	(*PairExtent)(nil),         // 43: attnbias.v1.PairExtent
-	(*GridExtent)(nil),         // 44: attnbias.v1.GridExtent
-	(*Output)(nil),             // 45: attnbias.v1.Output
-	(*DoubleList)(nil),         // 46: attnbias.v1.DoubleList
-	(*TableRef)(nil),           // 47: attnbias.v1.TableRef
+	(*Resample)(nil),           // 23: attnbias.v1.Resample
+	(*Rotary)(nil),             // 24: attnbias.v1.Rotary
+	(*Linear)(nil),             // 25: attnbias.v1.Linear
+	(*Dynamic)(nil),            // 26: attnbias.v1.Dynamic
+	(*Ntk)(nil),                // 27: attnbias.v1.Ntk
+	(*Yarn)(nil),               // 28: attnbias.v1.Yarn
+	(*Longrope)(nil),           // 29: attnbias.v1.Longrope
+	(*Llama3)(nil),             // 30: attnbias.v1.Llama3
+	(*Proportional)(nil),       // 31: attnbias.v1.Proportional
+	(*Decay)(nil),              // 32: attnbias.v1.Decay
+	(*LearnedRelative)(nil),    // 33: attnbias.v1.LearnedRelative
+	(*Kerple)(nil),             // 34: attnbias.v1.Kerple
+	(*Sandwich)(nil),           // 35: attnbias.v1.Sandwich
+	(*Fire)(nil),               // 36: attnbias.v1.Fire
+	(*MlpBias)(nil),            // 37: attnbias.v1.MlpBias
+	(*MlpLayer)(nil),           // 38: attnbias.v1.MlpLayer
+	(*Deberta)(nil),            // 39: attnbias.v1.Deberta
+	(*RelativeSinusoidal)(nil), // 40: attnbias.v1.RelativeSinusoidal
+	(*GridRelative)(nil),       // 41: attnbias.v1.GridRelative
+	(*Tupe)(nil),               // 42: attnbias.v1.Tupe
+	(*TableExtent)(nil),        // 43: attnbias.v1.TableExtent
+	(*PairExtent)(nil),         // 44: attnbias.v1.PairExtent
+	(*GridExtent)(nil),         // 45: attnbias.v1.GridExtent
+	(*Output)(nil),             // 46: attnbias.v1.Output
+	(*DoubleList)(nil),         // 47: attnbias.v1.DoubleList
+	(*TableRef)(nil),           // 48: attnbias.v1.TableRef
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	42, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	43, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	44, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
-	45, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	43, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	44, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	45, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
+	46, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
 	16, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
 	20, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
 	21, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
 	22, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
-	23, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
-	32, // 9: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
-	33, // 10: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
-	34, // 11: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
-	35, // 12: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
-	36, // 13: attnbias.v1.TensorSpec.mlp_bias:type_name -> attnbias.v1.MlpBias
-	38, // 14: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
-	39, // 15: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
-	40, // 16: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
-	41, // 17: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
+	24, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
+	33, // 9: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
+	34, // 10: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
+	35, // 11: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
+	36, // 12: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
+	37, // 13: attnbias.v1.TensorSpec.mlp_bias:type_name -> attnbias.v1.MlpBias
+	39, // 14: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
+	40, // 15: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
+	41, // 16: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
+	42, // 17: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
 	18, // 18: attnbias.v1.Sinusoidal.ladder:type_name -> attnbias.v1.Ladder
 	17, // 19: attnbias.v1.Sinusoidal.axes:type_name -> attnbias.v1.Axis
 	0,  // 20: attnbias.v1.Sinusoidal.columns:type_name -> attnbias.v1.Columns
 	1,  // 21: attnbias.v1.Sinusoidal.odd:type_name -> attnbias.v1.OddColumn
 	18, // 22: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
 	19, // 23: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
-	46, // 24: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
-	47, // 25: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	47, // 24: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
+	48, // 25: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
 	2,  // 26: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
 	3,  // 27: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	47, // 28: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
-	4,  // 29: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
-	5,  // 30: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
-	24, // 31: attnbias.v1.Rotary.linear:type_name -> attnbias.v1.Linear
-	25, // 32: attnbias.v1.Rotary.dynamic:type_name -> attnbias.v1.Dynamic
-	26, // 33: attnbias.v1.Rotary.ntk:type_name -> attnbias.v1.Ntk
-	27, // 34: attnbias.v1.Rotary.yarn:type_name -> attnbias.v1.Yarn
-	28, // 35: attnbias.v1.Rotary.longrope:type_name -> attnbias.v1.Longrope
-	29, // 36: attnbias.v1.Rotary.llama3:type_name -> attnbias.v1.Llama3
-	30, // 37: attnbias.v1.Rotary.proportional:type_name -> attnbias.v1.Proportional
-	17, // 38: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
-	6,  // 39: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	31, // 40: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
-	47, // 41: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
-	47, // 42: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
-	8,  // 43: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
-	7,  // 44: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	9,  // 45: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	47, // 46: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	47, // 47: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	47, // 48: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	47, // 49: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
-	37, // 50: attnbias.v1.MlpBias.layers:type_name -> attnbias.v1.MlpLayer
-	10, // 51: attnbias.v1.MlpBias.activation:type_name -> attnbias.v1.Activation
-	11, // 52: attnbias.v1.MlpBias.coordinates:type_name -> attnbias.v1.Coordinates
-	12, // 53: attnbias.v1.MlpBias.output:type_name -> attnbias.v1.MlpOutput
-	47, // 54: attnbias.v1.MlpLayer.weight:type_name -> attnbias.v1.TableRef
-	47, // 55: attnbias.v1.MlpLayer.bias:type_name -> attnbias.v1.TableRef
-	47, // 56: attnbias.v1.MlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	47, // 57: attnbias.v1.MlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	13, // 58: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	14, // 59: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
-	2,  // 60: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
-	18, // 61: attnbias.v1.RelativeSinusoidal.ladder:type_name -> attnbias.v1.Ladder
-	0,  // 62: attnbias.v1.RelativeSinusoidal.columns:type_name -> attnbias.v1.Columns
-	1,  // 63: attnbias.v1.RelativeSinusoidal.odd:type_name -> attnbias.v1.OddColumn
-	8,  // 64: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
-	47, // 65: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
-	8,  // 66: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
-	47, // 67: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	47, // 68: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	47, // 69: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	47, // 70: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	47, // 71: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	47, // 72: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	47, // 73: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	47, // 74: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	75, // [75:75] is the sub-list for method output_type
-	75, // [75:75] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	48, // 28: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	23, // 29: attnbias.v1.LearnedAbsolute.resample:type_name -> attnbias.v1.Resample
+	4,  // 30: attnbias.v1.Resample.filter:type_name -> attnbias.v1.Filter
+	5,  // 31: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	25, // 32: attnbias.v1.Rotary.linear:type_name -> attnbias.v1.Linear
+	26, // 33: attnbias.v1.Rotary.dynamic:type_name -> attnbias.v1.Dynamic
+	27, // 34: attnbias.v1.Rotary.ntk:type_name -> attnbias.v1.Ntk
+	28, // 35: attnbias.v1.Rotary.yarn:type_name -> attnbias.v1.Yarn
+	29, // 36: attnbias.v1.Rotary.longrope:type_name -> attnbias.v1.Longrope
+	30, // 37: attnbias.v1.Rotary.llama3:type_name -> attnbias.v1.Llama3
+	31, // 38: attnbias.v1.Rotary.proportional:type_name -> attnbias.v1.Proportional
+	17, // 39: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
+	6,  // 40: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	32, // 41: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
+	48, // 42: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
+	48, // 43: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
+	8,  // 44: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
+	7,  // 45: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	9,  // 46: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	48, // 47: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	48, // 48: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	48, // 49: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	48, // 50: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	38, // 51: attnbias.v1.MlpBias.layers:type_name -> attnbias.v1.MlpLayer
+	10, // 52: attnbias.v1.MlpBias.activation:type_name -> attnbias.v1.Activation
+	11, // 53: attnbias.v1.MlpBias.coordinates:type_name -> attnbias.v1.Coordinates
+	12, // 54: attnbias.v1.MlpBias.output:type_name -> attnbias.v1.MlpOutput
+	48, // 55: attnbias.v1.MlpLayer.weight:type_name -> attnbias.v1.TableRef
+	48, // 56: attnbias.v1.MlpLayer.bias:type_name -> attnbias.v1.TableRef
+	48, // 57: attnbias.v1.MlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	48, // 58: attnbias.v1.MlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	13, // 59: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	14, // 60: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	2,  // 61: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
+	18, // 62: attnbias.v1.RelativeSinusoidal.ladder:type_name -> attnbias.v1.Ladder
+	0,  // 63: attnbias.v1.RelativeSinusoidal.columns:type_name -> attnbias.v1.Columns
+	1,  // 64: attnbias.v1.RelativeSinusoidal.odd:type_name -> attnbias.v1.OddColumn
+	8,  // 65: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
+	48, // 66: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
+	8,  // 67: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
+	23, // 68: attnbias.v1.GridRelative.resample:type_name -> attnbias.v1.Resample
+	48, // 69: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	48, // 70: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	48, // 71: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	48, // 72: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	48, // 73: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	48, // 74: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	48, // 75: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	48, // 76: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	77, // [77:77] is the sub-list for method output_type
+	77, // [77:77] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }
@@ -4513,7 +4527,8 @@ func file_attnbias_v1_encodings_proto_init() {
 	file_attnbias_v1_encodings_proto_msgTypes[5].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[6].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[7].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[8].OneofWrappers = []any{
+	file_attnbias_v1_encodings_proto_msgTypes[8].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[9].OneofWrappers = []any{
 		(*Rotary_Linear)(nil),
 		(*Rotary_Dynamic)(nil),
 		(*Rotary_Ntk)(nil),
@@ -4522,30 +4537,30 @@ func file_attnbias_v1_encodings_proto_init() {
 		(*Rotary_Llama3)(nil),
 		(*Rotary_Proportional)(nil),
 	}
-	file_attnbias_v1_encodings_proto_msgTypes[12].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[13].OneofWrappers = []any{
+	file_attnbias_v1_encodings_proto_msgTypes[13].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[14].OneofWrappers = []any{
 		(*Longrope_Factor)(nil),
 		(*Longrope_MaxPositionEmbeddings)(nil),
 		(*Longrope_AttentionFactor)(nil),
 	}
-	file_attnbias_v1_encodings_proto_msgTypes[15].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[16].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{
+	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[18].OneofWrappers = []any{
 		(*LearnedRelative_Scalars)(nil),
 		(*LearnedRelative_Vectors)(nil),
 	}
-	file_attnbias_v1_encodings_proto_msgTypes[19].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[20].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[23].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[21].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[24].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[26].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[25].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
 			NumEnums:      15,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
