@@ -339,7 +339,7 @@ EvaluatorPtr Prepare(const std::shared_ptr<const Rotation>& rotation,
   const RealCacheScope cache_scope;
   const std::vector<Real> all =
       InverseFrequencies(*rotation, kSinusoidPrecision).All();
-  // Of every element: the attention factor times what was asked for.
+  // Returns the attention factor times the request's scale.
   const RealToAnyPrecision scale = [rotation, asked = format.scale](int bits) {
     Real factor = EffectiveAttentionFactor(rotation->spec, bits);
     mpfr_mul_d(factor.get(), factor.get(), asked, MPFR_RNDN);
