@@ -333,8 +333,9 @@ EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs,
   return JoinRows(std::move(parts), std::move(resting), type);
 }
 
-EvaluatorPtr Prepare(const std::shared_ptr<const Rotation>& rotation,
-                     const NumberFormat& format, const KernelSet& kernels) {
+EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
+                           const NumberFormat& format,
+                           const KernelSet& kernels) {
   const v1::Rotary& spec = rotation->spec;
   const RealCacheScope cache_scope;
   const std::vector<Real> all =
@@ -413,7 +414,7 @@ absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
       .canonical = Canonical(spec),
       .derive = [rotation] { return Derive(*rotation); },
       .evaluator_bytes = EvaluatorBytes(*rotation),
-      .prepare = std::bind_front(&Prepare, rotation)};
+      .prepare = std::bind_front(&PrepareTables, rotation)};
 }
 
 const EncodingRegistration kRotary(v1::TensorSpec::kRotaryFieldNumber,
