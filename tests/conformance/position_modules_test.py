@@ -166,8 +166,9 @@ def check(
     client: attnbias.Client, layout: str, want: Array, positions: list[int], **fields: Any
 ) -> None:
     """Against rows for these positions."""
-    scale, columns = fields.pop("scale", 1.0), fields.pop("columns", "SINES_COSINES")
-    encoding = replace(encoding_of(layout, want.shape[1], **fields), columns=columns)
+    scale, columns = fields.pop("scale", 1.0), fields.pop("columns", None)
+    encoding = encoding_of(layout, want.shape[1], **fields)
+    encoding = replace(encoding, columns=columns or encoding.columns)
     got = client.get(encoding, position_ids=positions, scale=scale)
     assert_near(got, want, np.array(positions) * fields.get("min_timescale", 1))
 
@@ -479,7 +480,7 @@ ELSEWHERE = re.compile(
     r"(Rotary|Ro[Pp][Ee]).*Embedding|^(ClvpSelfAttention|LightGluePositionalEncoder"
     r"|MLCDVisionModel|rotate_queries_or_keys)$"  # default_configs_test.py, advice_test.py
     r"|SinePositionEmbedding|PositionEmbeddingSine|^build_2d_sinusoidal_position_embedding$"
-    r"|^OmDetTurboHybridEncoder$"  # multi_axis_sinusoidal_test.py
+    r"|^OmDetTurboHybridEncoder$"  # sinusoidal_axes_test.py
     r"|Conformer\w*RelPosition|EncoderRelPosition|^(Wav2Vec2BertRelPositionalEmbedding"
     r"|XLNetModel)$"  # relative_sinusoid_test.py
     r"|^sinusoids$"  # sinusoidal_peers_test.py
