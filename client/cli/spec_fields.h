@@ -40,7 +40,7 @@ struct NamedEncoding {
 struct Argument {
   std::string name;
   const google::protobuf::FieldDescriptor* field;
-  // Whether a preset requires it.
+  // True if a preset requires it.
   bool required = false;
 };
 

@@ -116,7 +116,7 @@ def test_dynamic_position_bias_in_two_dimensions(
     for parameter in paper.parameters():
         nn.init.normal_(parameter, std=0.5)
     sides = (torch.arange(1 - side, side, dtype=torch.float32) for side in window)
-    # Of query - key, whereas the block counts key - query.
+    # Flips the block, which counts key - query, to query - key.
     differences = torch.stack(torch.meshgrid(*sides, indexing="ij"), dim=-1).flip(0, 1)
     with torch.no_grad():
         single = to_array(paper(differences).movedim(-1, 0))

@@ -139,7 +139,7 @@ class Oracle {
 
   Spec spec_;
   std::vector<Wave> waves_;
-  // Of each axis.
+  // Each has one element for each axis.
   std::vector<int64_t> columns_;
   std::vector<int64_t> sines_;
 };
@@ -187,7 +187,7 @@ TEST(SinusoidalAxes, HaveTheirColumnsInEveryOrder) {
           {-50, 70}, -0.3);
     }
   }
-  // What is left over is zero.
+  // The remaining columns are zero.
   ExpectRounded("dim: 23 odd: ODD_COLUMN_ZERO axes {} axes {} axes {}",
                 {0, 100});
 }

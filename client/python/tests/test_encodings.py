@@ -40,7 +40,7 @@ def value_of(field: Any, member: int) -> Any:
 
 
 def fields_of(message: Any, member: int) -> list[Any]:
-    """All fields, but for one of each oneof."""
+    """All fields outside oneofs, and one of each oneof."""
     rivals = {oneof.name: oneof.fields for oneof in message.oneofs if len(oneof.fields) > 1}
     left_out = {
         field.name

@@ -183,8 +183,7 @@ Range DecayDomain(const v1::Decay& decay) {
 }
 
 int64_t DecayBytes(const v1::Rotary& spec) {
-  // Of each pair the power that is being formed, and of one row the decays and
-  // their rounded numbers.
+  // Per pair: the power being formed, a decay and its rounded number.
   const int64_t pair = Real::BytesOf(kSinusoidPrecision + kDecayGuardBits) +
                        int64_t{sizeof(DoubleDouble) + sizeof(double)};
   const int64_t pairs = RotaryPairs(spec);

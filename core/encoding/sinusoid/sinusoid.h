@@ -107,7 +107,7 @@ absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
 // A frequency, in turns and in radians.
 struct SinusoidFrequency {
   TurnFraction turns_per_position;
-  // What it has turned at the origin, which is position 0 and a rest.
+  // Turns at the origin: position 0 plus the offset's rest.
   TurnFraction turns_at_origin;
   double radians_per_position;  // nearest magnitude
 };
