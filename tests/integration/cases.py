@@ -132,6 +132,8 @@ def _set_option(owner: Any, name: str, value: Any) -> None:
     descriptor = owner.DESCRIPTOR.fields_by_name[name]
     if descriptor.enum_type is not None:
         setattr(owner, name, _enum_value(descriptor, value.upper()))
+    elif descriptor.message_type is None and descriptor.is_repeated:
+        getattr(owner, name).extend(value)
     elif descriptor.message_type is None:
         setattr(owner, name, value)
     elif descriptor.message_type.name == "Range":

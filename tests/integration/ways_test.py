@@ -234,10 +234,14 @@ def all_fields(descriptor: Any) -> set[str]:
     return every
 
 
+# Follow from the window and its class token.
+FOLLOW = {"grid_relative": {"attnbias.v1.Resample.target", "attnbias.v1.Resample.prefix_rows"}}
+
+
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_cases_reach_every_field(encoding: str) -> None:
     reached: set[str] = set()
     for seed in range(200):
         reached |= fields_reached(getattr(case_of(encoding, seed).spec(), encoding))
     descriptor = message("TensorSpec").DESCRIPTOR.fields_by_name[encoding].message_type
-    assert all_fields(descriptor) - reached == set()
+    assert all_fields(descriptor) - reached == FOLLOW.get(encoding, set())
