@@ -9,7 +9,6 @@
 #include "server/get_reactor.h"
 #include "server/list_tables.h"
 #include "server/logits_reactor.h"
-#include "server/one_step.h"
 #include "server/stream_reactor.h"
 
 namespace attnbias {
@@ -49,14 +48,6 @@ class Describe final : public CallReactor<grpc::ServerUnaryReactor> {
   grpc::ByteBuffer& response_;
 };
 
-absl::Status List(Call& call, const v1::ListTablesRequest& request,
-                  grpc::ByteBuffer* response) {
-  v1::ListTablesResponse answer;
-  ATTNBIAS_RETURN_IF_ERROR(ListTables(request, *call.tables(), &answer));
-  *response = Serialized(answer);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 TensorService::TensorService(CallEnvironment* environment,
@@ -83,9 +74,11 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* TensorService::StreamTensor(
 grpc::ServerUnaryReactor* TensorService::ListTables(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* response) {
-  auto* call = new OneStep(&environment_, Method::kListTables, context);
-  call->Answer<v1::ListTablesRequest>(*request, response, &List);
-  return call;
+  return OneStep::Start<v1::ListTablesRequest, v1::ListTablesResponse>(
+      &environment_, Method::kListTables, context, request, response,
+      [](Call& call, const auto& asked, v1::ListTablesResponse* answer) {
+        return attnbias::ListTables(asked, *call.tables(), answer);
+      });
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
@@ -96,14 +89,12 @@ TensorService::ComputeLogits(grpc::CallbackServerContext* context) {
 grpc::ServerUnaryReactor* TensorService::GetServerInfo(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* response) {
-  auto* call = new OneStep(&environment_, Method::kGetServerInfo, context);
-  call->Answer<v1::GetServerInfoRequest>(
-      *request, response,
-      [this](Call&, const v1::GetServerInfoRequest&, grpc::ByteBuffer* answer) {
-        *answer = Serialized(info_());
+  return OneStep::Start<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
+      &environment_, Method::kGetServerInfo, context, request, response,
+      [this](Call&, const auto&, v1::GetServerInfoResponse* answer) {
+        *answer = info_();
         return absl::OkStatus();
       });
-  return call;
 }
 
 }  // namespace attnbias

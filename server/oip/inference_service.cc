@@ -4,36 +4,16 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "server/frame.h"
+#include "server/call_reactor.h"
 #include "server/oip/infer_reactor.h"
 #include "server/oip/model.h"
 #include "server/oip/stream_infer_reactor.h"
-#include "server/one_step.h"
 
 namespace attnbias {
 namespace {
 
 constexpr const char* kExtensions[] = {"model_configuration", "parameters",
                                        "statistics"};
-
-// A call whose answer `make(request, answer)` fills in.
-template <typename Request, typename Answer, typename Make>
-grpc::ServerUnaryReactor* AnswerWith(CallEnvironment* environment,
-                                     Method method,
-                                     grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer* bytes,
-                                     grpc::ByteBuffer* response, Make make) {
-  auto* call = new OneStep(environment, method, context);
-  call->Answer<Request>(
-      *bytes, response,
-      [make](Call&, const Request& request, grpc::ByteBuffer* serialized) {
-        Answer answer;
-        ATTNBIAS_RETURN_IF_ERROR(make(request, &answer));
-        *serialized = Serialized(answer);
-        return absl::OkStatus();
-      });
-  return call;
-}
 
 grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* context) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -76,9 +56,9 @@ grpc::ServerUnaryReactor* InferenceService::ServerMetadata(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* response) {
   using Answer = inference::ServerMetadataResponse;
-  return AnswerWith<inference::ServerMetadataRequest, Answer>(
+  return OneStep::Start<inference::ServerMetadataRequest, Answer>(
       &environment_, Method::kServerMetadata, context, request, response,
-      [](const auto&, Answer* answer) {
+      [](Call&, const auto&, Answer* answer) {
         answer->set_name(kPlatform);
         answer->set_version(ATTNBIAS_VERSION);
         for (const char* const name : kExtensions) answer->add_extensions(name);
@@ -90,9 +70,9 @@ grpc::ServerUnaryReactor* InferenceService::ModelMetadata(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* response) {
   using Answer = inference::ModelMetadataResponse;
-  return AnswerWith<inference::ModelMetadataRequest, Answer>(
+  return OneStep::Start<inference::ModelMetadataRequest, Answer>(
       &environment_, Method::kModelMetadata, context, request, response,
-      [](const auto& asked, Answer* answer) {
+      [](Call&, const auto& asked, Answer* answer) {
         ATTNBIAS_ASSIGN_OR_RETURN(
             const Model* const model,
             Model::Find("", asked.name(), asked.version()));
@@ -105,9 +85,9 @@ grpc::ServerUnaryReactor* InferenceService::ModelConfig(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* response) {
   using Answer = inference::ModelConfigResponse;
-  return AnswerWith<inference::ModelConfigRequest, Answer>(
+  return OneStep::Start<inference::ModelConfigRequest, Answer>(
       &environment_, Method::kModelConfig, context, request, response,
-      [](const auto& asked, Answer* answer) {
+      [](Call&, const auto& asked, Answer* answer) {
         ATTNBIAS_ASSIGN_OR_RETURN(
             const Model* const model,
             Model::Find("", asked.name(), asked.version()));
@@ -120,9 +100,9 @@ grpc::ServerUnaryReactor* InferenceService::ModelStatistics(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* response) {
   using Answer = inference::ModelStatisticsResponse;
-  return AnswerWith<inference::ModelStatisticsRequest, Answer>(
+  return OneStep::Start<inference::ModelStatisticsRequest, Answer>(
       &environment_, Method::kModelStatistics, context, request, response,
-      [this](const auto& asked, Answer* answer) {
+      [this](Call&, const auto& asked, Answer* answer) {
         if (asked.name().empty()) {
           for (const Model& model : Model::All()) {
             *answer->add_model_stats() = statistics_.Of(model);
@@ -141,9 +121,9 @@ grpc::ServerUnaryReactor* InferenceService::RepositoryIndex(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* response) {
   using Answer = inference::RepositoryIndexResponse;
-  return AnswerWith<inference::RepositoryIndexRequest, Answer>(
+  return OneStep::Start<inference::RepositoryIndexRequest, Answer>(
       &environment_, Method::kRepositoryIndex, context, request, response,
-      [](const auto&, Answer* answer) {
+      [](Call&, const auto&, Answer* answer) {
         for (const Model& model : Model::All()) {
           Answer::ModelIndex& index = *answer->add_models();
           index.set_name(model.name());
