@@ -96,7 +96,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
       table_mounts_(config.tables, config.memory_budget_bytes / 2,
                     &environment_.tables,
                     [this](int64_t bytes) { return HoldTable(bytes); }),
-      service_(&environment_, [this] { return MakeInfo(); }),
+      service_(MakeTensorService(&environment_, [this] { return MakeInfo(); })),
       inference_service_(&environment_, [this] { return health_.ready(); }) {}
 
 absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
@@ -211,7 +211,7 @@ absl::Status Server::StartGrpc() {
     builder.SetOption(WithoutReflection());
   }
   ConfigureTransport(config_.transport, builder);
-  builder.RegisterService(&service_);
+  builder.RegisterService(service_.get());
   if (config_.oip) builder.RegisterService(&inference_service_);
   builder.RegisterService(&health_);
   credentials_ =

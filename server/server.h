@@ -104,7 +104,7 @@ class Server {
   std::atomic<bool> drains_{false};
   TableMounts table_mounts_;
   HealthService health_;
-  TensorService service_;
+  const std::unique_ptr<grpc::Service> service_;
   InferenceService inference_service_;
   std::vector<PlanPtr> precompute_;
   std::vector<ListenAddress> addresses_;

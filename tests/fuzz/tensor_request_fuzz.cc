@@ -13,7 +13,7 @@
 #include "grpcpp/support/slice.h"
 #include "server/call.h"
 #include "server/codec/headers.h"
-#include "server/stream_request.h"
+#include "server/tensor_service.h"
 #include "tests/fuzz/heap_growth.h"
 #include "tests/fuzz/message_mutator.h"
 #include "tests/fuzz/mounted_tables.h"
