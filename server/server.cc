@@ -97,7 +97,8 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                     &environment_.tables,
                     [this](int64_t bytes) { return HoldTable(bytes); }),
       service_(MakeTensorService(&environment_, [this] { return MakeInfo(); })),
-      inference_service_(&environment_, [this] { return health_.ready(); }) {}
+      inference_service_(MakeInferenceService(
+          &environment_, [this] { return health_.ready(); })) {}
 
 absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory,
@@ -212,7 +213,7 @@ absl::Status Server::StartGrpc() {
   }
   ConfigureTransport(config_.transport, builder);
   builder.RegisterService(service_.get());
-  if (config_.oip) builder.RegisterService(&inference_service_);
+  if (config_.oip) builder.RegisterService(inference_service_.get());
   builder.RegisterService(&health_);
   credentials_ =
       access_->certificates() == nullptr

@@ -105,7 +105,7 @@ class Server {
   TableMounts table_mounts_;
   HealthService health_;
   const std::unique_ptr<grpc::Service> service_;
-  InferenceService inference_service_;
+  const std::unique_ptr<grpc::Service> inference_service_;
   std::vector<PlanPtr> precompute_;
   std::vector<ListenAddress> addresses_;
   std::unique_ptr<MetricsPort> metrics_port_;
