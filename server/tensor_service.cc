@@ -305,7 +305,7 @@ class TensorService final : public RawTensorMethods {
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
       grpc::CallbackServerContext* context) override {
-    return new LogitsReactor(environment_, context);
+    return attnbias::ComputeLogits(environment_, context);
   }
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
