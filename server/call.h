@@ -175,6 +175,11 @@ class Call {
 // accept. Only two long lists of negative positions make one so large.
 absl::Status CheckHeaderSize(int64_t message_bytes);
 
+// What a call is called, in the log and to its client: `given`, if it is 1 to
+// 128 letters, digits and "-_.:/+=". Otherwise one that no other call has, of
+// this process or another.
+std::string RequestId(std::string_view given);
+
 // Refuses a call when the executor's queue is full.
 absl::Status QueueFull();
 
