@@ -21,7 +21,6 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/security/server_credentials.h"
 #include "proto/grpc_versions.h"
-#include "server/access/tls_credentials.h"
 #include "server/limits.h"
 #include "server/logging.h"
 #include "server/precompute.h"
