@@ -11,7 +11,6 @@
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "server/codec/known.h"
-#include "server/oip/data_types.h"
 #include "server/oip/spec_field.h"
 
 namespace attnbias {

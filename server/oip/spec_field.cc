@@ -19,7 +19,6 @@
 #include "core/base/status_macros.h"
 #include "core/request/rules.h"
 #include "google/protobuf/util/json_util.h"
-#include "server/oip/data_types.h"
 
 namespace attnbias {
 namespace {
