@@ -15,6 +15,7 @@
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "server/phases.h"
 #include "server/status_codes.h"
@@ -108,6 +109,10 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* const cuda_bytes_;
   prometheus::Counter* const cuda_fallbacks_;
 };
+
+// What the process takes of its machine now, under the names that Prometheus'
+// own clients have for it.
+std::vector<prometheus::MetricFamily> CollectProcessMetrics();
 
 }  // namespace attnbias
 
