@@ -105,9 +105,8 @@ double StartTime() {
   return SecondsOf(CLOCK_REALTIME) - age;
 }
 
-prometheus::MetricFamily ProcessFamily(std::string name, std::string help,
-                                       prometheus::MetricType type,
-                                       double value) {
+prometheus::MetricFamily FamilyOf(std::string name, std::string help,
+                                  prometheus::MetricType type, double value) {
   prometheus::ClientMetric metric;
   if (type == prometheus::MetricType::Counter) {
     metric.counter.value = value;
@@ -217,12 +216,8 @@ void Metrics::RegisterRejections() {
 std::string Metrics::Text() const {
   std::vector<prometheus::MetricFamily> families = registry_.Collect();
   for (const AskedGauge& gauge : asked_gauges_) {
-    prometheus::ClientMetric metric;
-    metric.gauge.value = gauge.value();
-    families.push_back({gauge.name,
-                        gauge.help,
-                        prometheus::MetricType::Gauge,
-                        {std::move(metric)}});
+    families.push_back(FamilyOf(gauge.name, gauge.help,
+                                prometheus::MetricType::Gauge, gauge.value()));
   }
   absl::c_move(CollectProcessMetrics(), std::back_inserter(families));
   return prometheus::TextSerializer().Serialize(families);
@@ -276,16 +271,16 @@ std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
   using prometheus::MetricType;
   static const double start_time = StartTime();
   return {
-      ProcessFamily("process_cpu_seconds_total", "Time of processors used",
-                    MetricType::Counter, SecondsOf(CLOCK_PROCESS_CPUTIME_ID)),
-      ProcessFamily("process_resident_memory_bytes", "Memory that is resident",
-                    MetricType::Gauge, ResidentBytes()),
-      ProcessFamily("process_open_fds", "File descriptors that are open",
-                    MetricType::Gauge, OpenDescriptors()),
-      ProcessFamily("process_max_fds", "How many of them may be open",
-                    MetricType::Gauge, MostDescriptors()),
-      ProcessFamily("process_start_time_seconds", "Start, in Unix time",
-                    MetricType::Gauge, start_time),
+      FamilyOf("process_cpu_seconds_total", "Time of processors used",
+               MetricType::Counter, SecondsOf(CLOCK_PROCESS_CPUTIME_ID)),
+      FamilyOf("process_resident_memory_bytes", "Memory that is resident",
+               MetricType::Gauge, ResidentBytes()),
+      FamilyOf("process_open_fds", "File descriptors that are open",
+               MetricType::Gauge, OpenDescriptors()),
+      FamilyOf("process_max_fds", "How many of them may be open",
+               MetricType::Gauge, MostDescriptors()),
+      FamilyOf("process_start_time_seconds", "Start, in Unix time",
+               MetricType::Gauge, start_time),
   };
 }
 

@@ -34,8 +34,7 @@ struct AccessFiles {
 };
 
 // Spreads what is sent over time: whoever sends asks when it may, and sends
-// then. What was not used is not
-// saved up. Safe for any number of threads.
+// then. What was not used is not saved up. Safe for any number of threads.
 class Pacer {
  public:
   using Clock = std::chrono::steady_clock;
