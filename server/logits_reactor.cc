@@ -92,10 +92,11 @@ class LogitsReactor final : public RequestPump {
     // The spec stays as long as the call, rows only until they are taken.
     using Request = v1::ComputeLogitsRequest;
     if (plan_ == nullptr) return call_.Parse<Request>(bytes);
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        memory, call_.environment().engine.Reserve(
-                    DecodedSize(bytes, *Request::descriptor()), *caller_));
-    return ParseRequest<Request>(bytes);
+    return ParseRequest<Request>(bytes, [&](int64_t size) -> absl::Status {
+      ATTNBIAS_ASSIGN_OR_RETURN(
+          memory, call_.environment().engine.Reserve(size, *caller_));
+      return absl::OkStatus();
+    });
   }
 
   absl::StatusOr<LogitsPlanPtr> MakePlan(

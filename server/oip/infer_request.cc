@@ -21,7 +21,7 @@
 #include "core/request/rules.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/json_util.h"
-#include "server/codec/known.h"
+#include "server/codec/requests.h"
 
 namespace attnbias {
 namespace {
