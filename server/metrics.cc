@@ -149,8 +149,11 @@ Metrics::Metrics()
                      "Times that the CPU took over because a CUDA "
                      "device was full, the first time, or broken")) {
   RegisterMethods();
-  RegisterPhases();
-  RegisterRejections();
+  auto& rejected = AddCounters("attnbias_rejected_total", "Calls turned away");
+  for (int i = 0; i < kNumRejections; ++i) {
+    rejections_[i] =
+        &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
+  }
   prometheus::BuildGauge()
       .Name("attnbias_build_info")
       .Help("Always 1; the version is in the label")
@@ -178,8 +181,19 @@ void Metrics::RegisterMethods() {
                       .Name("grpc_server_handling_seconds")
                       .Help("Time from the request to the end of its call")
                       .Register(registry_);
+  auto& phase_seconds = prometheus::BuildHistogram()
+                            .Name("attnbias_phase_seconds")
+                            .Help("Time that a call was in a phase, if it was")
+                            .Register(registry_);
   for (int i = 0; i < kNumMethods; ++i) {
-    prometheus::Labels labels = LabelsOf(DescriptorOf(static_cast<Method>(i)));
+    const auto method = static_cast<Method>(i);
+    for (size_t phase = 0; phase < kNumPhases; ++phase) {
+      methods_[i].phases[phase] =
+          &phase_seconds.Add({{"grpc_method", std::string(NameOf(method))},
+                              {"phase", std::string(kPhaseNames[phase])}},
+                             kSecondsBuckets);
+    }
+    prometheus::Labels labels = LabelsOf(DescriptorOf(method));
     methods_[i].started = &started.Add(labels);
     methods_[i].messages_sent = &sent.Add(labels);
     methods_[i].seconds = &seconds.Add(labels, kSecondsBuckets);
@@ -187,29 +201,6 @@ void Metrics::RegisterMethods() {
       labels["grpc_code"] = std::string(kStatusCodes[code].metrics_name);
       methods_[i].handled[code] = &handled.Add(labels);
     }
-  }
-}
-
-void Metrics::RegisterPhases() {
-  auto& seconds = prometheus::BuildHistogram()
-                      .Name("attnbias_phase_seconds")
-                      .Help("Time that a call was in a phase, if it was")
-                      .Register(registry_);
-  for (int i = 0; i < kNumMethods; ++i) {
-    for (size_t phase = 0; phase < kNumPhases; ++phase) {
-      methods_[i].phases[phase] = &seconds.Add(
-          {{"grpc_method", std::string(NameOf(static_cast<Method>(i)))},
-           {"phase", std::string(kPhaseNames[phase])}},
-          kSecondsBuckets);
-    }
-  }
-}
-
-void Metrics::RegisterRejections() {
-  auto& rejected = AddCounters("attnbias_rejected_total", "Calls turned away");
-  for (int i = 0; i < kNumRejections; ++i) {
-    rejections_[i] =
-        &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
   }
 }
 

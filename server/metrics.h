@@ -17,8 +17,8 @@
 #include "prometheus/histogram.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
+#include "server/grpc_status.h"
 #include "server/phases.h"
-#include "server/status_codes.h"
 
 namespace attnbias {
 
@@ -92,8 +92,6 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* AddCounter(const std::string& name,
                                   const std::string& help);
   void RegisterMethods();
-  void RegisterPhases();
-  void RegisterRejections();
 
   prometheus::Registry registry_;
   std::vector<AskedGauge> asked_gauges_;
