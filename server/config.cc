@@ -235,11 +235,11 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
               absl::Milliseconds(100),
               "A stream whose client sends nothing for so long, with all "
               "answers read, is closed");
-  Add(app, "--log-format", config.log_format, "text or json")
+  Add(app, "--log-format", config.log.format, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
-  Add(app, "--log-level", config.log_level, "Least level that is logged")
+  Add(app, "--log-level", config.log.level, "Least level that is logged")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
-  Add(app, "--access-log", config.access_log,
+  Add(app, "--access-log", config.log.access,
       "Calls that leave a line in the log, whatever its level")
       ->check(CLI::IsMember({"off", "errors", "all"}));
 }

@@ -89,9 +89,7 @@ int Run(int argc, char** argv) try {
   const auto parsed = ParseConfig(argc, argv);
   if (const auto* exit = std::get_if<ExitCode>(&parsed)) return exit->value;
   const auto& config = std::get<ServerConfig>(parsed);
-  InitLogging({.format = config.log_format,
-               .level = config.log_level,
-               .access = config.access_log});
+  InitLogging(config.log);
   return Serve(config);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "attnbias-server: %s\n", error.what());
