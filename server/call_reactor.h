@@ -15,6 +15,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "server/call.h"
 #include "server/codec/headers.h"
+#include "server/frame.h"
 
 namespace attnbias {
 
@@ -119,6 +120,35 @@ class CallReactor : public Reactor {
 
   Call call_;
   const CallerPtr caller_;
+};
+
+// The life of a call that is answered in one step.
+class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
+ public:
+  // `make(call, request, answer)` fills in the answer, or says why there is
+  // none.
+  template <typename Request, typename Answer, typename Make>
+  static OneStep* Start(CallEnvironment* environment, Method method,
+                        grpc::CallbackServerContext* context,
+                        const grpc::ByteBuffer* bytes,
+                        grpc::ByteBuffer* response, Make make) {
+    OneStep* const own = new OneStep(environment, method, context);
+    own->Begin(*bytes, [own, bytes, response, make] {
+      Answer answer;
+      const absl::StatusOr<Request> request = own->call_.Parse<Request>(*bytes);
+      absl::Status status = request.status();
+      if (status.ok()) status = make(own->call_, *request, &answer);
+      if (status.ok()) {
+        *response = Serialized(answer);
+        own->call_.AnswerSent();
+      }
+      own->End(status);
+    });
+    return own;
+  }
+
+ private:
+  using CallReactor::CallReactor;
 };
 
 }  // namespace attnbias

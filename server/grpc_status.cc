@@ -11,7 +11,6 @@
 #include "core/base/reason.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "server/status_codes.h"
 
 namespace attnbias {
 namespace {

@@ -15,9 +15,10 @@
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
+#include "server/grpc_status.h"
 #include "server/phases.h"
-#include "server/status_codes.h"
 
 namespace attnbias {
 
@@ -91,8 +92,6 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* AddCounter(const std::string& name,
                                   const std::string& help);
   void RegisterMethods();
-  void RegisterPhases();
-  void RegisterRejections();
 
   prometheus::Registry registry_;
   std::vector<AskedGauge> asked_gauges_;
@@ -108,6 +107,10 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* const cuda_bytes_;
   prometheus::Counter* const cuda_fallbacks_;
 };
+
+// What the process takes of its machine now, under the names that Prometheus'
+// own clients have for it.
+std::vector<prometheus::MetricFamily> CollectProcessMetrics();
 
 }  // namespace attnbias
 

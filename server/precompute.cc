@@ -11,7 +11,7 @@
 #include "core/mount/table_refs.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
-#include "server/codec/known.h"
+#include "server/codec/requests.h"
 
 namespace attnbias {
 namespace {

@@ -4,6 +4,9 @@
 #ifndef ATTNBIAS_SERVER_REQUEST_PUMP_H_
 #define ATTNBIAS_SERVER_REQUEST_PUMP_H_
 
+#include <cstdint>
+#include <utility>
+
 #include "absl/status/status.h"
 #include "core/cache/byte_budget.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -20,13 +23,31 @@ class RequestPump
     : public OutputPump<
           grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
-  void OnReadDone(bool ok) final;
+  void OnReadDone(bool ok) final {
+    if (ok) HoldIncoming();
+    mutex_.Lock();
+    if (ok) {
+      asked_ = waiting_ = true;
+    } else {
+      half_closed_ = true;
+      if (call_.context().IsCancelled()) status_.Update(call_.WhyCancelled());
+      if (!asked_) status_.Update(NoRequest());
+    }
+    ProceedAndUnlock();
+  }
 
  protected:
   using OutputPump::OutputPump;
 
   // The last thing that a constructor does.
-  void Start();
+  void Start() {
+    absl::Status status = call_.CheckWanted();
+    if (status.ok()) status = call_.Admit(0);
+    if (!status.ok()) return End(status);
+    StartRead(&incoming_.bytes);
+    mutex_.Lock();
+    ProceedAndUnlock();
+  }
 
   // Whether more is to be made of a request that was taken.
   virtual bool IsUnfinished() const = 0;
@@ -43,10 +64,27 @@ class RequestPump
 
   // The request that waits, in a Make with nothing unfinished. The next is read
   // meanwhile.
-  Incoming TakeRequest();
+  Incoming TakeRequest() {
+    Incoming taken = std::exchange(incoming_, Incoming());
+    mutex_.Lock();
+    waiting_ = false;
+    mutex_.Unlock();
+    // Make keeps the call from ending while gRPC is being told to.
+    StartRead(&incoming_.bytes);
+    return taken;
+  }
 
  private:
-  void HoldIncoming();
+  // What was read counts against the budget until it has been worked on.
+  void HoldIncoming() {
+    auto memory = call_.environment().engine.Reserve(
+        static_cast<int64_t>(incoming_.bytes.Length()), *caller_);
+    if (memory.ok()) {
+      incoming_.memory = *std::move(memory);
+    } else {
+      incoming_ = {.held = memory.status()};
+    }
+  }
   bool HasWork() final ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return IsUnfinished() || waiting_;
   }

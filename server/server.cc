@@ -21,7 +21,6 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/security/server_credentials.h"
 #include "proto/grpc_versions.h"
-#include "server/access/tls_credentials.h"
 #include "server/limits.h"
 #include "server/logging.h"
 #include "server/precompute.h"
@@ -96,8 +95,9 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
       table_mounts_(config.tables, config.memory_budget_bytes / 2,
                     &environment_.tables,
                     [this](int64_t bytes) { return HoldTable(bytes); }),
-      service_(&environment_, [this] { return MakeInfo(); }),
-      inference_service_(&environment_, [this] { return health_.ready(); }) {}
+      service_(MakeTensorService(&environment_, [this] { return MakeInfo(); })),
+      inference_service_(MakeInferenceService(
+          &environment_, [this] { return health_.ready(); })) {}
 
 absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory,
@@ -211,8 +211,8 @@ absl::Status Server::StartGrpc() {
     builder.SetOption(WithoutReflection());
   }
   ConfigureTransport(config_.transport, builder);
-  builder.RegisterService(&service_);
-  if (config_.oip) builder.RegisterService(&inference_service_);
+  builder.RegisterService(service_.get());
+  if (config_.oip) builder.RegisterService(inference_service_.get());
   builder.RegisterService(&health_);
   credentials_ =
       access_->certificates() == nullptr

@@ -104,8 +104,8 @@ class Server {
   std::atomic<bool> drains_{false};
   TableMounts table_mounts_;
   HealthService health_;
-  TensorService service_;
-  InferenceService inference_service_;
+  const std::unique_ptr<grpc::Service> service_;
+  const std::unique_ptr<grpc::Service> inference_service_;
   std::vector<PlanPtr> precompute_;
   std::vector<ListenAddress> addresses_;
   std::unique_ptr<MetricsPort> metrics_port_;

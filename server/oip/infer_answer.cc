@@ -17,7 +17,6 @@
 #include "server/frame.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"
-#include "server/oip/data_types.h"
 
 namespace attnbias {
 namespace {

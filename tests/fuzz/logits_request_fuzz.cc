@@ -9,8 +9,8 @@
 #include "core/mount/table_refs.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
-#include "server/call.h"
 #include "server/codec/headers.h"
+#include "server/codec/requests.h"
 #include "server/limits.h"
 #include "tests/fuzz/heap_growth.h"
 #include "tests/fuzz/message_mutator.h"
@@ -27,8 +27,9 @@ constexpr int64_t kBytesPerByte = 64;
 constexpr int64_t kFewKeys = 1000;
 
 absl::StatusOr<LogitsPlanPtr> PlanOf(const grpc::ByteBuffer& bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(auto request,
-                            ParseRequest<v1::ComputeLogitsRequest>(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      auto request, ParseRequest<v1::ComputeLogitsRequest>(
+                        bytes, [](int64_t) { return absl::OkStatus(); }));
   ATTNBIAS_ASSIGN_OR_RETURN(
       const Tables tables,
       TakeTables(MountedTables(), *request.mutable_spec()));

@@ -11,9 +11,9 @@
 #include "core/mount/table_refs.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
-#include "server/call.h"
 #include "server/codec/headers.h"
-#include "server/stream_request.h"
+#include "server/codec/requests.h"
+#include "server/tensor_service.h"
 #include "tests/fuzz/heap_growth.h"
 #include "tests/fuzz/message_mutator.h"
 #include "tests/fuzz/mounted_tables.h"
@@ -34,8 +34,9 @@ absl::StatusOr<PlanPtr> PlanOf(v1::TensorSpec spec) {
 }
 
 absl::StatusOr<v1::TensorHeader> Answer(const grpc::ByteBuffer& bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
-                            ParseRequest<v1::StreamTensorRequest>(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const auto request, ParseRequest<v1::StreamTensorRequest>(
+                              bytes, [](int64_t) { return absl::OkStatus(); }));
   ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, PlanOf(request.spec()));
   v1::TensorHeader header = HeaderOf(*plan);
   const absl::StatusOr<StreamWindow> window = ResolveStream(request, *plan);

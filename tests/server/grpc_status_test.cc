@@ -9,7 +9,6 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"
-#include "server/status_codes.h"
 
 namespace attnbias::grpc_status_test {
 namespace {

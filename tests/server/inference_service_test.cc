@@ -12,6 +12,7 @@
 #include "core/kernel/kernel_set.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "inference/inference.grpc.pb.h"
 #include "server/logging.h"
 #include "server/worker_pool.h"
 
@@ -42,9 +43,9 @@ class InferenceServiceTest : public testing::Test {
         stall_watch_(std::chrono::minutes(10), std::chrono::minutes(10),
                      &engine_.budget(), &timer_),
         environment_{engine_, pool_, metrics_, stall_watch_, *access_},
-        service_(&environment_, [] { return true; }) {
+        service_(MakeInferenceService(&environment_, [] { return true; })) {
     grpc::ServerBuilder builder;
-    builder.RegisterService(&service_);
+    builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
@@ -65,7 +66,7 @@ class InferenceServiceTest : public testing::Test {
   StallWatch stall_watch_;
   const std::unique_ptr<Access> access_ = *Access::Load({});
   CallEnvironment environment_;
-  InferenceService service_;
+  const std::unique_ptr<grpc::Service> service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
 };
