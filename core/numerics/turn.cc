@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/numerics/turn.h"
 
+#include <gmp.h>
+
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -54,35 +56,8 @@ const TurnConstants& GetTurnConstants() {
   return constants;
 }
 
-void Negate(Limbs& limbs) {
-  uint64_t carry = 1;
-  for (uint64_t& limb : limbs) {
-    limb = ~limb + carry;
-    carry = carry != 0 && limb == 0 ? 1 : 0;
-  }
-}
-
-// Adds `other` modulo 2^256.
-void Add(const Limbs& other, Limbs& limbs) {
-  unsigned __int128 carry = 0;
-  for (size_t i = 0; i < limbs.size(); ++i) {
-    carry += static_cast<unsigned __int128>(limbs[i]) + other[i];
-    limbs[i] = static_cast<uint64_t>(carry);
-    carry >>= 64;
-  }
-}
-
-// limbs * factor modulo 2^256.
-Limbs Multiply(const Limbs& limbs, uint64_t factor) {
-  Limbs product;
-  unsigned __int128 carry = 0;
-  for (size_t i = 0; i < limbs.size(); ++i) {
-    carry += static_cast<unsigned __int128>(limbs[i]) * factor;
-    product[i] = static_cast<uint64_t>(carry);
-    carry >>= 64;
-  }
-  return product;
-}
+// Modulo 2^256.
+void Negate(Limbs& limbs) { mpn_neg(limbs.data(), limbs.data(), limbs.size()); }
 
 // The 64 bits from `bit` (counted from the least significant) upwards; zeros
 // below bit 0.
@@ -163,9 +138,12 @@ ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position,
   const bool backwards = position < 0;
   const uint64_t distance =
       backwards ? -static_cast<uint64_t>(position) : position;
-  Limbs fraction = Multiply(turns_per_position.limbs, distance);
+  Limbs fraction;
+  mpn_mul_1(fraction.data(), turns_per_position.limbs.data(), fraction.size(),
+            distance);
   if (backwards) Negate(fraction);
-  Add(origin.limbs, fraction);
+  mpn_add_n(fraction.data(), fraction.data(), origin.limbs.data(),
+            fraction.size());
   ReducedAngle angle;
   if (turns_per_position.shift == 0) {
     // To the nearest quarter: add an eighth, cut, and take the eighth off
