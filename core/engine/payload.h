@@ -13,18 +13,21 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/base/caller.h"
 #include "core/base/executor.h"
 #include "core/cache/band.h"
 #include "core/cache/band_cache.h"
-#include "core/engine/expansion_reader.h"
+#include "core/checksum/crc32c.h"
 #include "core/engine/plan.h"
-#include "core/engine/row_checksums.h"
 #include "core/engine/row_maker.h"
+#include "core/kernel/cuda/accelerator.h"
 
 namespace attnbias {
 
@@ -37,6 +40,95 @@ struct Chunk {
   absl::InlinedVector<absl::Span<const std::byte>, 4> pieces;
   // CRC-32C over the pieces.
   uint32_t crc32c = 0;
+};
+
+// Checksums of the rows of a dense matrix, which overlap.
+//
+// Row i of a Toeplitz matrix is row i - 1 moved by one element, so hashing
+// every row would hash the same bytes again and again. From the checksums of a
+// lane's growing prefixes that of any row inside it follows in constant time:
+// crc(ab) = shift_b(crc(a)) ^ crc(b).
+class RowChecksums {
+ public:
+  // All rows are `row_bytes` long and begin a multiple of `element_bytes` after
+  // their lane does.
+  RowChecksums(int64_t row_bytes, int64_t element_bytes)
+      : element_bytes_(element_bytes),
+        row_elements_(row_bytes / element_bytes),
+        row_shift_(row_bytes) {}
+
+  // CRC-32C of the row at `row`, which lies inside `lane`. Cheap as long as the
+  // lane stays the same.
+  uint32_t Of(const std::byte* row, absl::Span<const std::byte> lane) {
+    if (lane.data() != lane_.data()) {
+      lane_ = lane;
+      prefixes_.assign(1, 0);
+      for (size_t at = 0; at < lane.size(); at += element_bytes_) {
+        prefixes_.push_back(
+            ExtendCrc32c(prefixes_.back(), lane.data() + at, element_bytes_));
+      }
+    }
+    const int64_t first = (row - lane.data()) / element_bytes_;
+    return prefixes_[first + row_elements_] ^ row_shift_(prefixes_[first]);
+  }
+
+  // CRC-32C of what `crc` stands for followed by a row of checksum `row_crc`.
+  uint32_t Append(uint32_t crc, uint32_t row_crc) const {
+    return row_shift_.Combine(crc, row_crc);
+  }
+
+ private:
+  const int64_t element_bytes_;
+  const int64_t row_elements_;
+  const Crc32cShift row_shift_;
+  absl::Span<const std::byte> lane_;
+  // prefixes_[n]: of the lane's first n elements.
+  std::vector<uint32_t> prefixes_;
+};
+
+// Reads a DENSE payload from an accelerator. While one piece is sent, the
+// accelerator makes the next. Not safe for concurrent use.
+class ExpansionReader {
+ public:
+  // Memory that a device has written to.
+  struct Piece {
+    ByteBudget::Reservation reservation;
+    std::shared_ptr<std::byte> memory;
+    Range elements;
+  };
+  using PiecePtr = std::shared_ptr<const Piece>;
+
+  // Null where the numbers do not come from a band, and where no accelerator
+  // expands them. The accelerator and the cache outlive the result.
+  static std::unique_ptr<ExpansionReader> Create(const Plan& plan,
+                                                 const NumberSource& source,
+                                                 bool cpu_writes_nothing,
+                                                 Accelerator* accelerator,
+                                                 BandCache* cache);
+
+  // Elements of the flat tensor. Null when the accelerator or the budget has
+  // given up: the reader is of no more use.
+  PiecePtr Read(Range elements);
+
+ private:
+  ExpansionReader(int64_t element_bytes, int64_t total_elements,
+                  CallerPtr caller, Accelerator* accelerator, BandCache* cache)
+      : element_bytes_(element_bytes),
+        total_elements_(total_elements),
+        caller_(std::move(caller)),
+        accelerator_(*accelerator),
+        cache_(*cache) {}
+
+  std::shared_ptr<Piece> Begin(Range elements);
+
+  const int64_t element_bytes_;
+  const int64_t total_elements_;
+  const CallerPtr caller_;
+  Accelerator& accelerator_;
+  BandCache& cache_;
+  // The piece that was begun before it was asked for, or null.
+  std::shared_ptr<Piece> next_;
+  std::unique_ptr<DenseExpander> expander_;  // goes first: it writes to next_
 };
 
 // Not safe for concurrent use; the band behind it is shared.
