@@ -13,10 +13,25 @@
 #include "core/cache/band.h"
 #include "core/cache/byte_budget.h"
 #include "core/kernel/kernel_set.h"
-#include "core/logits/blas.h"
 #include "core/logits/plan.h"
 
 namespace attnbias {
+
+// Row-major; row i begins at data + i * stride. Lengths and stride fit 31 bits.
+template <typename T>
+struct MatrixView {
+  const T* data;
+  int64_t rows;
+  int64_t columns;
+  int64_t stride;
+};
+
+// Writes a b, or a b^T where `b_transposed`, row-major without holes, to `out`,
+// whatever that held: by the system's BLAS, on the calling thread alone. T is
+// float or double.
+template <typename T>
+void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed,
+              T* out);
 
 // What computing takes from its surroundings. The referents outlive it.
 struct LogitsResources {
