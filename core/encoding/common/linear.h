@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "core/kernel/kernels.h"
+#include "core/kernel/kernel_set.h"
 #include "core/table/table.h"
 #include "core/tensor/range.h"
 

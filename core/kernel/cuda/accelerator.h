@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/mutex.h"
 #include "core/kernel/cuda/device.h"
-#include "core/kernel/kernels.h"
+#include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/line.h"
 
