@@ -24,10 +24,22 @@
 #include "core/base/mutex.h"
 #include "core/cache/band.h"
 #include "core/cache/byte_budget.h"
-#include "core/cache/cache_observer.h"
 #include "core/encoding/encoding.h"
 
 namespace attnbias {
+
+// Told of what a cache does, for whoever measures. Called from any thread,
+// possibly under the cache's lock: must be quick and never call back.
+class CacheObserver {
+ public:
+  virtual ~CacheObserver() = default;
+  virtual void OnHit() = 0;
+  virtual void OnMiss() = 0;
+  // A request that waits for a computation already under way.
+  virtual void OnJoin() = 0;
+  virtual void OnComputed(int64_t bytes) = 0;
+  virtual void OnEvicted() = 0;
+};
 
 // What a band is and how it comes to be.
 struct BandSpec {
