@@ -14,7 +14,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/element.h"
 
 namespace attnbias {
 

@@ -18,7 +18,7 @@
 #include "core/kernel/cuda/accelerator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/logits/positional_logits.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/logits_requests.h"

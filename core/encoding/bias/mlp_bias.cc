@@ -26,7 +26,7 @@
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 
 namespace attnbias {
 namespace {
