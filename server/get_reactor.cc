@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
-#include "core/base/reason.h"
 #include "core/base/status_macros.h"
 #include "server/frame.h"
 #include "server/limits.h"

@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
-#include "core/base/reason.h"
 #include "core/base/status_macros.h"
 
 namespace attnbias {
