@@ -14,7 +14,6 @@
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/limits.h"
-#include "core/encoding/common/linear.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"

@@ -16,7 +16,6 @@
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/limits.h"
-#include "core/encoding/common/linear.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/table_checks.h"

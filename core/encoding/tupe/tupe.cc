@@ -15,7 +15,7 @@
 #include "core/base/status_macros.h"
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/limits.h"
-#include "core/encoding/common/linear.h"
+#include "core/encoding/common/network.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/t5_buckets.h"
 #include "core/encoding/common/table_checks.h"
