@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/logits/vectors.h"
-
+// Makes the vectors that queries are multiplied with; never one for each pair.
 #include <cblas.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "core/base/status_macros.h"
+#include "core/logits/positional_logits.h"
 
 namespace attnbias {
 namespace {
