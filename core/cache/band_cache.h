@@ -148,12 +148,9 @@ class BandCache {
             std::shared_ptr<const Evaluator> evaluator);
   std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes,
                                                          const Holder& holder);
-  // What was kept and shall go; null where nothing can.
-  std::shared_ptr<const void> EvictOne();
-  // Likewise, of the bands that `holder` has made.
-  std::shared_ptr<const void> EvictOneOf(const Holder& holder);
-  std::shared_ptr<const void> EvictLocked(Entries::iterator entry)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What was kept and shall go, if there is a `maker` of the bands that this
+  // holder has made; null where nothing can.
+  std::shared_ptr<const void> EvictOne(const Holder* maker);
   void RemoveFlightLocked(const FlightPtr& flight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);
