@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -24,12 +25,65 @@
 #include "core/base/executor.h"
 #include "core/cache/band.h"
 #include "core/cache/band_cache.h"
+#include "core/cache/byte_budget.h"
 #include "core/checksum/crc32c.h"
 #include "core/engine/plan.h"
-#include "core/engine/row_maker.h"
 #include "core/kernel/cuda/accelerator.h"
 
 namespace attnbias {
+
+// Where a payload's numbers come from: a band that covers the plan's hull, or
+// an evaluator that has the plan's mask folded in.
+struct NumberSource {
+  BandPtr band;
+  // Outlives the evaluator, for whose memory it stands.
+  ByteBudget::Reservation evaluator_memory;
+  EvaluatorPtr evaluator;
+  // Bytes of one lane at one coordinate.
+  int64_t coordinate_bytes = 0;
+  CallerPtr caller;
+
+  // Writes one lane's numbers over `span` to `out`. For a DENSE encoding,
+  // `query` is the query's position.
+  void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const {
+    if (band == nullptr) {
+      evaluator->Fill({{lane, lane + 1}, span, query}, out, 0);
+    } else {
+      std::memcpy(out, band->At(lane, span.begin),
+                  span.size() * coordinate_bytes);
+    }
+  }
+};
+
+// One of Plan::rows(): a lane, and a query counted from the first.
+struct Row {
+  int64_t lane = 0;
+  int64_t query = 0;
+};
+
+// Makes pieces of a plan's rows from a band, or from an evaluator.
+class RowMaker {
+ public:
+  // `plan` outlives this.
+  RowMaker(const Plan* plan, NumberSource source);
+
+  const NumberSource& source() const { return source_; }
+
+  // Writes elements `elements` of a row to `out`.
+  void Make(const Row& row, Range elements, std::byte* out) const;
+  // Writes numbers of an answer by axis, counted over all its parts.
+  void MakeByAxis(Range numbers, std::byte* out) const;
+
+ private:
+  void CopyNumbers(const Row& row, Range elements, std::byte* out) const;
+  void CopyColumns(const Row& row, Range elements, std::byte* out) const;
+  void SetBorder(const Row& row, Range elements, std::byte* out) const;
+  void HideMasked(const Row& row, Range elements, std::byte* out) const;
+
+  const Plan& plan_;
+  const NumberSource source_;
+  const int64_t element_bytes_;
+};
 
 // Bytes of a payload, in order.
 struct Chunk {
