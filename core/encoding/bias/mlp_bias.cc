@@ -116,17 +116,15 @@ Layers LayersIn(const v1::MlpBias& spec, const Tables& tables) {
 
 std::vector<NetworkLayer> NetworkOf(const Layers& given,
                                     v1::Activation activation) {
-  const Activation between =
-      activation == v1::ACTIVATION_RELU ? Activation::kRelu : Activation::kSilu;
   std::vector<NetworkLayer> layers;
   layers.reserve(given.size());
   for (const Layer& layer : given) {
-    layers.push_back({Linear(*layer.weight, layer.bias), between});
+    layers.push_back({Linear(*layer.weight, layer.bias), activation});
     if (!layer.norm_weight.has_value()) continue;
     layers.back().norm_weight = NumbersOf(*layer.norm_weight);
     layers.back().norm_bias = NumbersOf(*layer.norm_bias);
   }
-  layers.back().activation = Activation::kNone;
+  layers.back().activation = v1::ACTIVATION_UNSPECIFIED;
   return layers;
 }
 

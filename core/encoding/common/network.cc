@@ -52,19 +52,19 @@ void Normalise(const NetworkLayer& layer, std::vector<double>& features) {
   }
 }
 
-void Activate(Activation activation, std::vector<double>& features) {
+void Activate(v1::Activation activation, std::vector<double>& features) {
   // From here on 1 + exp(-x) rounds to 1.
   constexpr double kSiluIsIdentity = 40;
   for (double& x : features) {
     switch (activation) {
-      case Activation::kNone:
-        return;
-      case Activation::kRelu:
+      case v1::ACTIVATION_RELU:
         x = std::max(x, 0.0);
         break;
-      case Activation::kSilu:
+      case v1::ACTIVATION_SILU:
         if (x < kSiluIsIdentity) x = x / (1 + RoundedExp(-x));
         break;
+      default:
+        return;
     }
   }
 }
@@ -163,15 +163,6 @@ int64_t NetworkBytes(absl::Span<const Table* const> weights) {
     features = std::max(features, weight->columns() + weight->rows());
   }
   return (kept + features * kBatch) * int64_t{sizeof(double)};
-}
-
-std::vector<NetworkLayer> OneHiddenLayer(
-    const Table& hidden_weight, const std::optional<Table>& hidden_bias,
-    const Table& output_weight, const std::optional<Table>& output_bias) {
-  std::vector<NetworkLayer> layers;
-  layers.push_back({Linear(hidden_weight, hidden_bias), Activation::kRelu});
-  layers.push_back({Linear(output_weight, output_bias)});
-  return layers;
 }
 
 }  // namespace attnbias

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/evaluator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/numerics/rounding.h"
@@ -65,22 +66,14 @@ double ReachOf(const Table& weight, const std::optional<Table>& bias,
 // Refuses numbers beyond F32's range, from which a layer could overflow.
 absl::Status CheckWithinF32(absl::string_view field, const Table& table);
 
-// What becomes of a layer's outputs.
-enum class Activation : uint8_t { kNone, kRelu, kSilu };
-
 struct NetworkLayer {
   Linear linear;
-  Activation activation = Activation::kNone;
+  // What becomes of the outputs; nothing where it is not specified.
+  v1::Activation activation = v1::ACTIVATION_UNSPECIFIED;
   // LayerNorm before the activation: [outputs] each, or neither.
   std::vector<double> norm_weight = {};
   std::vector<double> norm_bias = {};
 };
-
-// Layers with the ReLU between them. They are not listed in braces, which would
-// hold every weight twice.
-std::vector<NetworkLayer> OneHiddenLayer(
-    const Table& hidden_weight, const std::optional<Table>& hidden_bias,
-    const Table& output_weight, const std::optional<Table>& output_bias);
 
 // An Encoding's evaluator_bytes for layers of these weights.
 int64_t NetworkBytes(absl::Span<const Table* const> weights);
