@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/numerics/turn.h"
 
-#include <gmp.h>
+#include <gmpxx.h>
 
 #include <algorithm>
 #include <bit>
@@ -122,14 +122,12 @@ TurnFraction FractionOf(const Real& turns, int shift) {
   Real scaled(static_cast<int>(mpfr_get_prec(turns.get())));
   mpfr_frac(scaled.get(), turns.get(), MPFR_RNDZ);
   mpfr_mul_2ui(scaled.get(), scaled.get(), 256 + shift, MPFR_RNDZ);
-  mpz_t integer;
-  mpz_init(integer);
-  mpfr_get_z(integer, scaled.get(), MPFR_RNDZ);
+  mpz_class integer;
+  mpfr_get_z(integer.get_mpz_t(), scaled.get(), MPFR_RNDZ);
   TurnFraction fraction = {.limbs = {}, .shift = shift};
   mpz_export(fraction.limbs.data(), nullptr, /*order=*/-1, sizeof(uint64_t),
-             /*endian=*/0, /*nails=*/0, integer);
-  if (mpz_sgn(integer) < 0) Negate(fraction.limbs);
-  mpz_clear(integer);
+             /*endian=*/0, /*nails=*/0, integer.get_mpz_t());
+  if (sgn(integer) < 0) Negate(fraction.limbs);
   return fraction;
 }
 

@@ -152,8 +152,6 @@ std::vector<double> NetworkEvaluator::OutputsOf(std::vector<double> features,
   return features;
 }
 
-int64_t NetworkEvaluator::batch() const { return kBatch; }
-
 int64_t NetworkBytes(absl::Span<const Table* const> weights) {
   int64_t kept = 0;
   int64_t features = 0;

@@ -83,7 +83,7 @@ class NetworkEvaluator : public Evaluator {
  public:
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const final;
-  int64_t batch() const final;
+  int64_t batch() const final { return kBatch; }
 
  protected:
   NetworkEvaluator(std::vector<NetworkLayer> layers, const NumberFormat& format,
