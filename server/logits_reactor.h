@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/logits.pb.h"
-#include "core/cache/band.h"
 #include "core/cache/byte_budget.h"
 #include "core/logits/positional_logits.h"
 #include "grpcpp/support/byte_buffer.h"

@@ -23,7 +23,6 @@
 #include "absl/types/span.h"
 #include "core/base/caller.h"
 #include "core/base/executor.h"
-#include "core/cache/band.h"
 #include "core/cache/band_cache.h"
 #include "core/cache/byte_budget.h"
 #include "core/checksum/crc32c.h"

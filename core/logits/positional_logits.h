@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/caller.h"
 #include "core/base/executor.h"
-#include "core/cache/band.h"
+#include "core/cache/byte_budget.h"
 #include "core/kernel/cuda/accelerator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/logits/plan.h"

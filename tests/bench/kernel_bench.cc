@@ -9,7 +9,7 @@
 #include <string>
 
 #include "benchmark/benchmark.h"
-#include "core/cache/band.h"
+#include "core/cache/byte_budget.h"
 #include "core/encoding/make_encoding.h"
 
 namespace attnbias {
