@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/base/invalid.h"
-#include "core/base/reason.h"
 #include "core/base/status_macros.h"
 #include "core/mount/table_refs.h"
 #include "server/client_metadata.h"

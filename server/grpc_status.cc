@@ -8,7 +8,6 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
-#include "core/base/reason.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 

@@ -12,7 +12,6 @@
 #include "attnbias/v1/logits.pb.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
-#include "core/cache/band.h"
 #include "core/cache/byte_budget.h"
 #include "core/checksum/crc32c.h"
 #include "core/logits/positional_logits.h"

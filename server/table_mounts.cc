@@ -14,7 +14,7 @@
 #include "core/base/status_macros.h"
 #include "core/mount/checkpoint.h"
 #include "core/safetensors/safetensors.h"
-#include "core/table/read_table.h"
+#include "core/table/table.h"
 #include "server/logging.h"
 
 namespace attnbias {

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "attnbias/v1/service.grpc.pb.h"
 #include "core/base/invalid.h"
-#include "core/base/reason.h"
 #include "core/base/status_macros.h"
 #include "core/engine/engine.h"
 #include "grpcpp/support/byte_buffer.h"

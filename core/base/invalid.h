@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of errors.
+// The words of errors, and their reasons.
 #ifndef ATTNBIAS_CORE_BASE_INVALID_H_
 #define ATTNBIAS_CORE_BASE_INVALID_H_
 
@@ -7,8 +7,10 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 
 namespace attnbias {
 
@@ -32,6 +34,27 @@ inline std::string Shortened(absl::string_view text, size_t most = 128) {
   // Not in the middle of a character.
   while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
   return absl::StrCat(text.substr(0, end), "... (", text.size(), " bytes)");
+}
+
+// What tells errors of one code apart.
+inline constexpr char kReasonUrl[] = "attnbias/reason";
+
+inline absl::Status WithReason(absl::Status status, absl::string_view reason) {
+  status.SetPayload(kReasonUrl, absl::Cord(reason));
+  return status;
+}
+
+// Empty where its code says all.
+inline std::string ReasonOf(const absl::Status& status) {
+  const absl::optional<absl::Cord> reason = status.GetPayload(kReasonUrl);
+  return reason.has_value() ? std::string(*reason) : "";
+}
+
+// Of RESOURCE_EXHAUSTED where the limit is the caller's own.
+inline constexpr char kCallerLimit[] = "CALLER_LIMIT";
+
+inline absl::Status CallerLimit(absl::string_view message) {
+  return WithReason(absl::ResourceExhaustedError(message), kCallerLimit);
 }
 
 }  // namespace attnbias

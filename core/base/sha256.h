@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+struct evp_md_ctx_st;  // OpenSSL's
+
 namespace attnbias {
 
 // SHA-256 of `bytes` as 64 lowercase hex characters.
@@ -16,16 +18,13 @@ std::string Sha256Hex(std::string_view bytes);
 class Sha256 {
  public:
   Sha256();
-  ~Sha256();
 
   void Update(std::string_view bytes);
   // Once, at the end.
   std::string Hex();
 
  private:
-  struct State;
-
-  const std::unique_ptr<State> state_;
+  const std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
 
 }  // namespace attnbias

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 
 namespace attnbias {
 namespace {

@@ -8,8 +8,14 @@
 #include <bit>
 #include <cstdint>
 
-#include "core/kernel/host_device.h"
 #include "core/numerics/narrow.h"
+
+// Marks functions that run on the CPU and on a CUDA device from the same lines.
+#ifdef __CUDACC__
+#define ATTNBIAS_HOST_DEVICE __host__ __device__
+#else
+#define ATTNBIAS_HOST_DEVICE
+#endif
 
 namespace attnbias {
 

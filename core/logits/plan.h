@@ -72,7 +72,8 @@ class LogitsPlan {
 
   // F32 or F64: what products are formed in.
   DataType work_type() const { return work_type_; }
-  // The n of LogitsErrorBound.
+  // The n of the bound in docs/numerics.md: the roundings on the longest way
+  // from an input to a result, without the one to the output type.
   int64_t roundings() const { return roundings_; }
   // What masked elements become, in the output type.
   const std::byte* fill() const { return fill_.data(); }

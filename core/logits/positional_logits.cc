@@ -12,7 +12,7 @@
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/numerics/narrow.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 
 namespace attnbias {
 namespace {

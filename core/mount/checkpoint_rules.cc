@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -11,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "core/mount/model_register.h"
 #include "core/request/tables.h"
 
 namespace attnbias {
@@ -360,9 +360,15 @@ const Use* UseNamed(std::string_view name) {
   return found == std::end(kUses) ? nullptr : &found->second;
 }
 
-// The register of model types: client/python/src/attnbias/_config/models.json.
+// The register of model types, which the Python client reads too. CMake makes
+// the bytes of client/python/src/attnbias/_config/models.json, a JSON object.
+constexpr char kRegisterBytes[] = {
+#include "core/mount/model_register.inc"
+};
+
 const json& Register() {
-  static const auto* const kRegister = new json(json::parse(ModelRegister()));
+  static const auto* const kRegister = new json(
+      json::parse(std::begin(kRegisterBytes), std::end(kRegisterBytes)));
   return *kRegister;
 }
 

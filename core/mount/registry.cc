@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
-#include "core/table/read_table.h"
 
 namespace attnbias {
 namespace {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/numerics/turn.h"
 
+#include <gmpxx.h>
+
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -54,35 +56,8 @@ const TurnConstants& GetTurnConstants() {
   return constants;
 }
 
-void Negate(Limbs& limbs) {
-  uint64_t carry = 1;
-  for (uint64_t& limb : limbs) {
-    limb = ~limb + carry;
-    carry = carry != 0 && limb == 0 ? 1 : 0;
-  }
-}
-
-// Adds `other` modulo 2^256.
-void Add(const Limbs& other, Limbs& limbs) {
-  unsigned __int128 carry = 0;
-  for (size_t i = 0; i < limbs.size(); ++i) {
-    carry += static_cast<unsigned __int128>(limbs[i]) + other[i];
-    limbs[i] = static_cast<uint64_t>(carry);
-    carry >>= 64;
-  }
-}
-
-// limbs * factor modulo 2^256.
-Limbs Multiply(const Limbs& limbs, uint64_t factor) {
-  Limbs product;
-  unsigned __int128 carry = 0;
-  for (size_t i = 0; i < limbs.size(); ++i) {
-    carry += static_cast<unsigned __int128>(limbs[i]) * factor;
-    product[i] = static_cast<uint64_t>(carry);
-    carry >>= 64;
-  }
-  return product;
-}
+// Modulo 2^256.
+void Negate(Limbs& limbs) { mpn_neg(limbs.data(), limbs.data(), limbs.size()); }
 
 // The 64 bits from `bit` (counted from the least significant) upwards; zeros
 // below bit 0.
@@ -147,14 +122,12 @@ TurnFraction FractionOf(const Real& turns, int shift) {
   Real scaled(static_cast<int>(mpfr_get_prec(turns.get())));
   mpfr_frac(scaled.get(), turns.get(), MPFR_RNDZ);
   mpfr_mul_2ui(scaled.get(), scaled.get(), 256 + shift, MPFR_RNDZ);
-  mpz_t integer;
-  mpz_init(integer);
-  mpfr_get_z(integer, scaled.get(), MPFR_RNDZ);
+  mpz_class integer;
+  mpfr_get_z(integer.get_mpz_t(), scaled.get(), MPFR_RNDZ);
   TurnFraction fraction = {.limbs = {}, .shift = shift};
   mpz_export(fraction.limbs.data(), nullptr, /*order=*/-1, sizeof(uint64_t),
-             /*endian=*/0, /*nails=*/0, integer);
-  if (mpz_sgn(integer) < 0) Negate(fraction.limbs);
-  mpz_clear(integer);
+             /*endian=*/0, /*nails=*/0, integer.get_mpz_t());
+  if (sgn(integer) < 0) Negate(fraction.limbs);
   return fraction;
 }
 
@@ -163,9 +136,12 @@ ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position,
   const bool backwards = position < 0;
   const uint64_t distance =
       backwards ? -static_cast<uint64_t>(position) : position;
-  Limbs fraction = Multiply(turns_per_position.limbs, distance);
+  Limbs fraction;
+  mpn_mul_1(fraction.data(), turns_per_position.limbs.data(), fraction.size(),
+            distance);
   if (backwards) Negate(fraction);
-  Add(origin.limbs, fraction);
+  mpn_add_n(fraction.data(), fraction.data(), origin.limbs.data(),
+            fraction.size());
   ReducedAngle angle;
   if (turns_per_position.shift == 0) {
     // To the nearest quarter: add an eighth, cut, and take the eighth off

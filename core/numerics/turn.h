@@ -31,9 +31,6 @@ int ShiftOf(const Real& turns);
 // Returns the fractional part of `turns`, of either sign, within
 // 2^-(256 + shift).
 TurnFraction FractionOf(const Real& turns, int shift);
-inline TurnFraction FractionOf(const Real& turns) {
-  return FractionOf(turns, ShiftOf(turns));
-}
 
 // An angle as quarter turns plus a rest of at most an eighth.
 struct ReducedAngle {

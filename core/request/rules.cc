@@ -137,8 +137,6 @@ std::string ToText(int64_t number) {
   return absl::StrCat(number < 0 ? "-" : "", "2^", std::countr_zero(magnitude));
 }
 
-std::string ToText(double number) { return absl::StrCat(number); }
-
 std::string PathOf(absl::string_view parent, const FieldDescriptor& field) {
   return absl::StrCat(parent, parent.empty() ? "" : ".", field.name());
 }
@@ -193,7 +191,8 @@ class MessageRules {
   static void Compile(const Descriptor& type, Compiled& all);
   explicit MessageRules(const Descriptor& type);
 
-  double ValueOf(const Message& message, const FieldRules& field) const;
+  // Returns whether there is a message or a list, or a scalar, perhaps by
+  // default, is not 0.
   bool IsActive(const Message& message, const FieldDescriptor& field) const;
   // Returns why a field has no meaning next to others; "" if it has one.
   std::string WhyIdle(const Message& message, const FieldRules& field) const;
@@ -201,10 +200,6 @@ class MessageRules {
                   const Tables& tables) const;
   absl::Status Check(absl::string_view parent, const FieldRules& rules,
                      const Message& message) const;
-
-  const FieldRules& RulesOf(const FieldDescriptor& field) const {
-    return fields_[field.index()];
-  }
 
   // In the order of the contract.
   std::vector<FieldRules> fields_;
@@ -264,18 +259,12 @@ MessageRules::MessageRules(const Descriptor& type) {
   }
 }
 
-// Returns the value of a scalar, or its default if it is unset.
-double MessageRules::ValueOf(const Message& message,
-                             const FieldRules& field) const {
-  return IsSet(message, *field.field) ? ScalarIn(message, *field.field)
-                                      : field.default_value.value_or(0);
-}
-
 bool MessageRules::IsActive(const Message& message,
                             const FieldDescriptor& field) const {
-  return field.is_repeated() || IsMessage(field)
-             ? IsSet(message, field)
-             : ValueOf(message, RulesOf(field)) != 0;
+  const bool is_set = IsSet(message, field);
+  if (field.is_repeated() || IsMessage(field)) return is_set;
+  return (is_set ? ScalarIn(message, field)
+                 : fields_[field.index()].default_value.value_or(0)) != 0;
 }
 
 std::string MessageRules::WhyIdle(const Message& message,
@@ -329,7 +318,7 @@ std::string Given(const Message& message, const FieldDescriptor& field) {
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
     return value != 0 ? "true" : "false";
   }
-  return ToText(value);
+  return absl::StrCat(value);
 }
 
 // Returns what is allowed, as errors write it.

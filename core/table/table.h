@@ -14,9 +14,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/element.h"
 
 namespace attnbias {
+
+class SafetensorsFile;
+struct SafetensorsEntry;
 
 // Order of the axes that bytes come in. Only a table of two axes has a
 // kHeadsBuckets, which is the transpose of what the table then is.
@@ -96,6 +98,16 @@ class Table {
   std::shared_ptr<const Content> content_;
   const Face* face_;
 };
+
+// Whether `entry` is of a type and of axes that a Table may have.
+bool IsTable(const SafetensorsEntry& entry);
+
+// INVALID_ARGUMENT, its message beginning with path and name, unless `entry`,
+// one of the file's though perhaps with other axes for as many numbers, is a
+// table. The table keeps `held` as long as it has the numbers.
+absl::StatusOr<Table> ReadTable(SafetensorsFile& file,
+                                const SafetensorsEntry& entry,
+                                std::shared_ptr<const void> held = nullptr);
 
 }  // namespace attnbias
 

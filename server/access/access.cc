@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
-#include "core/base/reason.h"
 #include "core/base/status_macros.h"
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"

@@ -6,7 +6,6 @@
 #include "attnbias/v1/options.pb.h"
 #include "attnbias/v1/service.pb.h"
 #include "core/base/invalid.h"
-#include "core/base/reason.h"
 
 namespace attnbias {
 namespace {

@@ -179,7 +179,7 @@ class PlantedViolations(unittest.TestCase):
             ("core/request/a.cc", '#include "core/encoding/encoding.h"'),
             ("core/engine/a.cc", "#include <grpcpp/grpcpp.h>"),
             ("core/encoding/a.cc", '#include "core/mount/registry.h"'),
-            ("core/encoding/a.cc", '#include "core/encoding/common/linear.h"'),
+            ("core/encoding/a.cc", '#include "core/encoding/common/network.h"'),
             ("core/encoding/common/a.cc", '#include "core/encoding/sinusoid/sinusoid.h"'),
             ("core/encoding/bias/a.cc", '#include "core/encoding/grid/a.h"'),
             ("core/cache/a.cc", '#include "core/engine/plan.h"'),

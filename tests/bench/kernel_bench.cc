@@ -9,8 +9,8 @@
 #include <string>
 
 #include "benchmark/benchmark.h"
+#include "core/cache/byte_budget.h"
 #include "core/encoding/make_encoding.h"
-#include "core/tensor/aligned_buffer.h"
 
 namespace attnbias {
 namespace {

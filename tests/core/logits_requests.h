@@ -14,7 +14,7 @@
 #include "attnbias/v1/logits.pb.h"
 #include "core/logits/plan.h"
 #include "core/numerics/rounding.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 #include "tests/testing/specs.h"
 
 namespace attnbias {

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "core/cache/cache_observer.h"
+#include "core/cache/band_cache.h"
 
 namespace attnbias {
 

@@ -13,7 +13,7 @@
 #include "core/checksum/crc32c.h"
 #include "core/engine/engine.h"
 #include "core/kernel/kernel_set.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 #include "gtest/gtest.h"
 #include "tests/testing/await.h"
 #include "tests/testing/counting_observer.h"

@@ -9,7 +9,7 @@
 
 #include "core/encoding/make_encoding.h"
 #include "core/kernel/kernel_set.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 #include "gtest/gtest.h"
 #include "tests/testing/specs.h"
 #include "tests/testing/status_matchers.h"

@@ -21,7 +21,7 @@
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/request/rules.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {

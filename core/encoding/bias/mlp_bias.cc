@@ -16,7 +16,6 @@
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/limits.h"
-#include "core/encoding/common/linear.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/table_checks.h"
@@ -26,7 +25,7 @@
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 
 namespace attnbias {
 namespace {
@@ -117,17 +116,15 @@ Layers LayersIn(const v1::MlpBias& spec, const Tables& tables) {
 
 std::vector<NetworkLayer> NetworkOf(const Layers& given,
                                     v1::Activation activation) {
-  const Activation between =
-      activation == v1::ACTIVATION_RELU ? Activation::kRelu : Activation::kSilu;
   std::vector<NetworkLayer> layers;
   layers.reserve(given.size());
   for (const Layer& layer : given) {
-    layers.push_back({Linear(*layer.weight, layer.bias), between});
+    layers.push_back({Linear(*layer.weight, layer.bias), activation});
     if (!layer.norm_weight.has_value()) continue;
     layers.back().norm_weight = NumbersOf(*layer.norm_weight);
     layers.back().norm_bias = NumbersOf(*layer.norm_bias);
   }
-  layers.back().activation = Activation::kNone;
+  layers.back().activation = v1::ACTIVATION_UNSPECIFIED;
   return layers;
 }
 

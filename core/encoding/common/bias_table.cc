@@ -6,7 +6,7 @@
 
 #include "core/encoding/common/limits.h"
 #include "core/numerics/rounding.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 
 namespace attnbias {
 namespace {

@@ -17,7 +17,6 @@
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/element.h"
 
 namespace attnbias {
 

@@ -11,7 +11,7 @@
 
 #include "core/base/executor.h"
 #include "core/encoding/sinusoid/sinusoid.h"
-#include "core/kernel/kernels.h"
+#include "core/kernel/kernel_set.h"
 #include "core/numerics/turn.h"
 
 namespace attnbias {

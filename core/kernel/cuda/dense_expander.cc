@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/kernel/cuda/dense_expander.h"
-
+// Dense expansion on a device.
 #include <cstring>
 #include <utility>
 
 #include "core/base/status_macros.h"
+#include "core/kernel/cuda/accelerator.h"
 #include "core/kernel/cuda/device_memory.h"
 
 namespace attnbias {

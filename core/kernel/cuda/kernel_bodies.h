@@ -9,7 +9,6 @@
 
 #include "core/kernel/cuda/launches.h"
 #include "core/kernel/element_bits.h"
-#include "core/kernel/host_device.h"
 
 namespace attnbias {
 

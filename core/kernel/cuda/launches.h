@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/kernel/host_device.h"
+#include "core/kernel/element_bits.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {

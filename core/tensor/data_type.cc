@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 
 #include <algorithm>
 #include <bit>
