@@ -132,7 +132,7 @@ void RegisterFor(const KernelSet& kernels) {
                       [&kernels, type](auto& s) {
                         SinusoidFill(s, kernels, type, v1::COLUMNS_INTERLEAVED);
                       });
-    RegisterBenchmark(named("sinusoid_concatenated", type).c_str(),
+    RegisterBenchmark(named("sinusoid_sines_first", type).c_str(),
                       [&kernels, type](auto& s) {
                         SinusoidFill(s, kernels, type,
                                      v1::COLUMNS_SINES_COSINES);
