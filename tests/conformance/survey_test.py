@@ -22,6 +22,7 @@ from diffusers.models.autoencoders import autoencoder_kl_minimax_h3, ltx2_diffus
 from diffusers.models.condition_embedders import condition_embedder_anima
 from diffusers.models.transformers import (
     ace_step_transformer,
+    auraflow_transformer_2d,
     transformer_anyflow,
     transformer_anyflow_far,
     transformer_bria,
@@ -76,8 +77,18 @@ from resampling import Filter, Grid, loss_of
 from swin_v2 import ROUNDINGS, in_float64
 from timm import layers as timm_layers
 from timm.layers import pos_embed_sincos
-from timm.models import edgenext, efficientformer, gemma4_vit, levit, tiny_vit, xcit
-from torchvision.models import maxvit, swin_transformer
+from timm.models import (
+    beit,
+    edgenext,
+    efficientformer,
+    gemma4_vit,
+    levit,
+    swin_transformer_v2_cr,
+    tiny_vit,
+    xcit,
+)
+from timm.models.swin_transformer import WindowAttention
+from torchvision.models import maxvit, swin_transformer, vision_transformer
 
 import attnbias
 
@@ -813,6 +824,19 @@ def of_rel_pos_bias(module: Any, num_heads: int, lengths: list[int], prefix_toke
     return looked_up(bias, bias.get_bias, lengths)
 
 
+@case(WindowAttention, sizes=WINDOWS)
+@case(("beit.Attention", beit.Attention), sizes=WINDOWS)
+def of_attention(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    attention = module(num_heads, num_heads, window_size=tuple(lengths))
+    return looked_up(attention, attention._get_rel_pos_bias, lengths)
+
+
+@case(("beit.RelativePositionBias", beit.RelativePositionBias), sizes=WINDOWS)
+def of_shared_bias(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    bias = module(lengths, num_heads)
+    return looked_up(bias, lambda: bias()[None], lengths)
+
+
 @case(timm_layers.RelPosBiasTf, sizes=WINDOWS)
 def of_rel_pos_bias_tf(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     bias = module(lengths, num_heads)
@@ -843,6 +867,20 @@ def of_shifted_windows(module: Any, num_heads: int, lengths: list[int]) -> Peer:
 def of_maxvit(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     attention = module(32 * num_heads, 32, lengths[0] * lengths[1])
     return looked_up(attention, attention.get_relative_positional_bias, lengths)
+
+
+@case(
+    (
+        "AuraFlowPatchEmbed.pe_selection_index_based_on_dim",
+        auraflow_transformer_2d.AuraFlowPatchEmbed,
+    ),
+    sizes=[(9, [5, 7]), (96, [64, 30])],
+)
+def of_auraflow(module: Any, side: int, lengths: list[int]) -> Peer:
+    patches = module(2 * side, 2 * side, 2, 1, 6, side**2)
+    places = patches.pe_selection_index_based_on_dim(*(2 * length for length in lengths))
+    names = {"pos_embed": patches.pos_embed[0], "side": side}
+    return Peer(patches.pos_embed[0, places], names | sized(lengths), 0)
 
 
 CUBIC = Filter(cubic=True)
@@ -881,6 +919,19 @@ def of_resized_images(function: Any, old_size: list[int], new_size: list[int]) -
     result = function(posemb, new_size).flatten(0, 2)
     grid = Grid(old_size, new_size, [None, None])
     return resized(result, posemb, grid, SMOOTH, posemb=posemb, new_size=new_size)
+
+
+@case(
+    vision_transformer.interpolate_embeddings,
+    sizes=[(5, 7, "bicubic"), (14, 24, "bicubic"), (14, 6, "bilinear")],
+)
+def of_resized_weights(function: Any, old: int, new: int, mode: str) -> Peer:
+    table = torch.randn(1 + old**2, 6)
+    state = function(16 * new, 16, {"encoder.pos_embedding": table[None]}, mode)
+    how = Filter(cubic=mode == "bicubic", align_corners=True)
+    names = {"pos_embedding": table, "old": old, "new": new, "filter": mode.removeprefix("bi")}
+    grid = Grid([old] * 2, [new] * 2, [None, None])
+    return resized(state["encoder.pos_embedding"][0], table, grid, how, **names)
 
 
 @case(timm_layers.resize_rel_pos_bias_table_simple, sizes=[(4, 3, [2, 5], 0), (4, 7, [12, 12], 0)])
@@ -957,16 +1008,23 @@ def of_rel_pos_mlp(
 
 
 @case(
-    ("RelPosMlp of mode cr", timm_layers.RelPosMlp), sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])]
+    ("RelPosMlp of mode cr", timm_layers.RelPosMlp),
+    swin_transformer_v2_cr.WindowMultiHeadAttention,
+    sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])],
 )
 def of_rel_pos_mlp_without_sigmoid(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     """Sums of n terms err by n halves of an epsilon of the sum of their magnitudes.
 
     A coordinate errs by a few more.
     """
-    bias = module(lengths, num_heads, hidden_dim=512, mode="cr").eval()
-    hidden, output = bias.mlp.fc1, bias.mlp.fc2
-    for parameter in bias.mlp.parameters():
+    if module is timm_layers.RelPosMlp:
+        bias = module(lengths, num_heads, hidden_dim=512, mode="cr").eval()
+        network, result = bias.mlp, bias.get_bias
+    else:
+        attention = module(num_heads, num_heads, lengths).eval()
+        network, result = attention.meta_mlp, attention._relative_positional_encodings
+    hidden, output = network.fc1, network.fc2
+    for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     weight, first, out, last = (
         np.abs(p.detach().double().numpy())
@@ -977,7 +1035,7 @@ def of_rel_pos_mlp_without_sigmoid(module: Any, num_heads: int, lengths: list[in
     most = (x @ weight.T + first) @ out.T + last
     loss = ROUNDINGS / 2 * attnbias.BlockToeplitz(most.transpose(2, 0, 1).copy()).dense()
     names = {"layers": layers_of(hidden, output), **sized(lengths)}
-    return Peer(bias.get_bias()[0], names, loss)
+    return Peer(result()[0], names, loss)
 
 
 @case(swin_transformer.ShiftedWindowAttentionV2, sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])])
