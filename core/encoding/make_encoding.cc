@@ -36,7 +36,7 @@ absl::Status CheckValues(const Encoding& encoding, v1::Values values,
     return absl::OkStatus();
   }
   return Invalid("output.values: got BUCKETS, want BIAS: ", field.name(),
-                 " has no buckets with the fields given");
+                 " has no indices");
 }
 
 // All heads and columns share an index.

@@ -43,7 +43,7 @@ absl::Status ReadList(absl::string_view field, const v1::PositionList& list,
   const auto& given = list.positions();
   if (given.empty() || given.size() > kMaxPositionListLength) {
     return Invalid(field, ": got ", given.size(), " positions, want 1 to ",
-                   kMaxPositionListLength);
+                   kMaxPositionListLength, ", or a range or a grid");
   }
   for (int i = 0; i < given.size(); ++i) {
     if (given[i] < -kMaxPosition || given[i] > kMaxPosition) {

@@ -194,7 +194,8 @@ class MessageRules {
   // Returns whether there is a message or a list, or a scalar, perhaps by
   // default, is not 0.
   bool IsActive(const Message& message, const FieldDescriptor& field) const;
-  // Returns why a field has no meaning next to others; "" if it has one.
+  // Returns why a field has no meaning next to others, as errors end; "" if it
+  // has one.
   std::string WhyIdle(const Message& message, const FieldRules& field) const;
   int64_t Derived(const Message& message, const FieldRules& field,
                   const Tables& tables) const;
@@ -270,10 +271,10 @@ bool MessageRules::IsActive(const Message& message,
 std::string MessageRules::WhyIdle(const Message& message,
                                   const FieldRules& field) const {
   if (field.only_with != nullptr && !IsActive(message, *field.only_with)) {
-    return absl::StrCat("there is no ", field.only_with->name());
+    return absl::StrCat(" without ", field.only_with->name());
   }
   if (field.not_with != nullptr && IsActive(message, *field.not_with)) {
-    return absl::StrCat(field.not_with->name(), " is set");
+    return absl::StrCat(": ", field.not_with->name(), " is set");
   }
   return "";
 }
@@ -384,7 +385,7 @@ absl::Status MessageRules::Check(absl::string_view parent,
   const bool is_set = IsSet(message, field);
   if (const std::string why = WhyIdle(message, rules); !why.empty()) {
     if (!is_set) return absl::OkStatus();
-    return refuse("got ", Given(message, field), ", want none: ", why);
+    return refuse("got ", Given(message, field), ", want none", why);
   }
   if (!is_set) {
     const auto* choice = field.real_containing_oneof();

@@ -106,7 +106,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "`DynamicPositionBias` (x-transformers)": [position_mlp_test.test_dynamic_position_bias],
     },
     "DeBERTa": {None: [deberta_test.test_indices]},
-    "Sinusoids of the distance": {
+    "Distances": {
         "TransformerXL": [relative_sinusoid_test.test_transformer_xl],
         "XLNet": [relative_sinusoid_test.test_xlnet],
         "Conformer": [relative_sinusoid_test.test_conformer],
@@ -219,7 +219,7 @@ BITS: dict[str, list[Any]] = {
     ],
 }
 # Contents and shapes, not what to ask for.
-CONTENTS = {"Encodings", "Fields", "Presets", "Relative biases", "Vectors at relative positions"}
+CONTENTS = {"Encodings", "Fields", "Presets", "Relative biases", "Sinusoids of relative positions"}
 
 
 def rows() -> list[Row]:

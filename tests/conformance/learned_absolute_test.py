@@ -16,8 +16,11 @@ from resampling import Filter, Grid, loss_of
 from transformers.models.beit.modeling_beit import BeitEmbeddings
 from transformers.models.deit.modeling_deit import DeiTEmbeddings
 from transformers.models.dinov2.modeling_dinov2 import Dinov2Embeddings
+from transformers.models.ijepa.modeling_ijepa import IJepaEmbeddings
+from transformers.models.internvl.modeling_internvl import InternVLVisionEmbeddings
 from transformers.models.opt.modeling_opt import OPTLearnedPositionalEmbedding
 from transformers.models.siglip2.modeling_siglip2 import Siglip2VisionEmbeddings
+from transformers.models.tipsv2.modeling_tipsv2 import Tipsv2VisionEmbeddings
 from transformers.models.vit.modeling_vit import ViTEmbeddings
 from transformers.vision_utils import get_vision_interpolation_indices_and_weights
 from x_transformers.x_transformers import AbsolutePositionalEmbedding
@@ -177,21 +180,26 @@ def test_every_number_is_the_exact_one_rounded_once(
 
 
 CONFIG: Any = {"image_size": 224, "patch_size": 16, "hidden_size": 6, "num_attention_heads": 1}
+PAIRS = CONFIG | {"image_size": [224, 224], "patch_size": [16, 16]}
+CUBIC = Filter(cubic=True)
 
 
 @pytest.mark.parametrize("size", [(256, 384), (128, 96), (224, 240)])
 @pytest.mark.parametrize(
-    ("module", "prefix"),
+    ("module", "prefix", "how"),
     [
-        (ViTEmbeddings(hf.ViTConfig(**CONFIG)), 1),
-        (DeiTEmbeddings(hf.DeiTConfig(**CONFIG)), 2),
-        (Dinov2Embeddings(hf.Dinov2Config(**CONFIG)), 1),
-        (BeitEmbeddings(hf.BeitConfig(**CONFIG, use_absolute_position_embeddings=True)), 1),
+        (ViTEmbeddings(hf.ViTConfig(**CONFIG)), 1, CUBIC),
+        (DeiTEmbeddings(hf.DeiTConfig(**CONFIG)), 2, CUBIC),
+        (Dinov2Embeddings(hf.Dinov2Config(**CONFIG)), 1, CUBIC),
+        (BeitEmbeddings(hf.BeitConfig(**CONFIG, use_absolute_position_embeddings=True)), 1, CUBIC),
+        (IJepaEmbeddings(hf.IJepaConfig(**CONFIG)), 0, CUBIC),
+        (InternVLVisionEmbeddings(hf.InternVLVisionConfig(**PAIRS)), 1, CUBIC),
+        (Tipsv2VisionEmbeddings(hf.Tipsv2VisionConfig(**CONFIG)), 1, Filter(antialias=True)),
     ],
-    ids=["vit", "deit", "dinov2", "beit"],
+    ids=["vit", "deit", "dinov2", "beit", "ijepa", "internvl", "tipsv2"],
 )
 def test_interpolate_pos_encoding(
-    client: attnbias.Client, module: Any, prefix: int, size: tuple[int, int]
+    client: attnbias.Client, module: Any, prefix: int, how: Filter, size: tuple[int, int]
 ) -> None:
     torch.manual_seed(3)
     torch.nn.init.normal_(module.position_embeddings)
@@ -199,7 +207,7 @@ def test_interpolate_pos_encoding(
     tokens = torch.empty(1, prefix + math.prod(sides), 6)
     with torch.no_grad():
         want = to_array(module.interpolate_pos_encoding(tokens, *size)[0])
-    grid, how = Grid([14, 14], sides, [None, None]), Filter(cubic=True)
+    grid = Grid([14, 14], sides, [None, None])
     table = to_array(module.position_embeddings[0])
     encoding = attnbias.LearnedAbsolute(table, resample=resample_of(grid, how, prefix_rows=prefix))
     got = client.get(encoding, positions=len(want))

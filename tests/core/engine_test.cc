@@ -328,7 +328,7 @@ TEST_F(EngineTest, GridsThatCannotBeAreRefused) {
   EXPECT_EQ(refusal(OverGrid(encoding, {2, 3, 0})),
             "table.grid[2]: got 0, want an integer in [1, 262144]");
   EXPECT_EQ(refusal(OverGrid(encoding, {}, {1})),
-            "table.grid_offset: got 1 numbers, want none: there is no grid");
+            "table.grid_offset: got 1 numbers, want none without grid");
   EXPECT_THAT(refusal(OverGrid(encoding, {2, 2, 2}, {0, far, 0})),
               HasSubstr("table.grid[1]: got ["));
   EXPECT_EQ(refusal(OverGrid(encoding, {1 << 18, 1 << 18, 32})),

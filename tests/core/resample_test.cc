@@ -382,7 +382,7 @@ TEST(Resample, RefusesSidesThatDoNotFit) {
                                "target has"));
   EXPECT_THAT(refusal("source: [2, 2] target: [2, 3]"),
               IsInvalid(path + "source: got sides 2 x 2, want those of 6 rows, "
-                               "which the table has"));
+                               "which the table has without prefix_rows"));
   EXPECT_THAT(refusal("source: 6 target: 3 prefix_rows: 1"),
               IsInvalid(path + "source: got sides 6, want those of 5 rows, "
                                "which the table has after prefix_rows"));

@@ -740,9 +740,10 @@ TEST(BadRotary, IsRefusedByName) {
        "rotary.pair_axis: got no pair of axis 0, want one of each of the 2 "
        "axes"},
       {Rotary("head_dim: 4 pair_axis: [0, 0]"),
-       "rotary.pair_axis: got 2 numbers, want none: there is no axes"},
+       "rotary.pair_axis: got 2 numbers, want none without axes"},
       {Rotary("head_dim: 8 linear {factor: 2} axes {ladder {}}"),
-       "rotary.axes[0].ladder: got one, want none with linear"},
+       "rotary.axes[0].ladder: got one, want none with linear, or "
+       "ladder.frequencies alone"},
       {Rotary("head_dim: 4 inverse_frequencies: [1, 1] axes {} "
               "axes {ladder {}}"),
        "rotary.axes[1].ladder: got one, want none with inverse_frequencies"},
@@ -768,7 +769,8 @@ TEST(BadRotary, IsRefusedByName) {
       {Rotary("head_dim: 4 inverse_frequencies: [nan, 1]"),
        "rotary.inverse_frequencies[0]: got nan"},
       {Rotary("head_dim: 4 inverse_frequencies: [1e-31, 1]"),
-       "rotary.inverse_frequencies[0]: got 1e-31"},
+       "rotary.inverse_frequencies[0]: got 1e-31, want 0 or a number in "
+       "[1e-30, 1e+06], or axes with ladder.frequencies of either sign"},
       {Rotary("head_dim: 4 inverse_frequencies: [0, 0]"),
        "rotary.inverse_frequencies: got zeros alone"},
   };
@@ -777,7 +779,7 @@ TEST(BadRotary, IsRefusedByName) {
   }
   EXPECT_THAT(RefusalOf(Rotary("head_dim: 4"), kBuckets),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("rotary has no buckets")));
+                       HasSubstr("rotary has no indices")));
 }
 
 TEST(RotaryIdentity, IsThatOfTheNumbers) {

@@ -311,7 +311,8 @@ TEST(BadSinusoidalAxes, AreRefusedByName) {
        "sinusoidal.axis_dims: got 8 columns in all, want 9 (dim)"},
       {"dim: 9 axis_dims: 9", "sinusoidal.axis_dims: got 1 numbers, want none"},
       {"dim: 8 axes {} axes {} across_axes: true",
-       "sinusoidal.across_axes: got true, want none with columns INTERLEAVED"},
+       "sinusoidal.across_axes: got true, want false, or columns "
+       "SINES_COSINES or COSINES_SINES"},
       {"dim: 8 axes {scale: 0}",
        "sinusoidal.axes[0].scale: got 0, want a number of magnitude in"},
       {"dim: 8 axes {offset: 1e-40}",

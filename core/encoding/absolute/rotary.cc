@@ -135,7 +135,8 @@ absl::Status CheckGivenFrequencies(const v1::Rotary& spec) {
           frequencies[i] <= kMostFrequency)) {
       return Invalid("rotary.inverse_frequencies[", i, "]: got ",
                      frequencies[i], ", want 0 or a number in [",
-                     kLeastFrequency, ", ", kMostFrequency, "]");
+                     kLeastFrequency, ", ", kMostFrequency,
+                     "], or axes with ladder.frequencies of either sign");
     }
   }
   return absl::OkStatus();
@@ -169,7 +170,8 @@ absl::Status CheckAxes(const Rotation& rotation) {
     if (extension.ok() || !spec.inverse_frequencies().empty()) {
       return Invalid(
           "rotary.axes[", axis, "].ladder: got one, want none with ",
-          extension.ok() ? (*extension)->name() : "inverse_frequencies");
+          extension.ok() ? (*extension)->name() : "inverse_frequencies",
+          ", or ladder.frequencies alone");
     }
   }
   if (!HasCommonFrequencies(spec) && spec.rope_theta() != kRopeTheta) {

@@ -286,7 +286,8 @@ absl::Status CheckSides(absl::string_view path, const v1::Resample& spec,
   if (product != rows) {
     return Invalid(path, ".source: got sides ", absl::StrJoin(source, " x "),
                    ", want those of ", rows, " rows, which the table has",
-                   spec.prefix_rows() > 0 ? " after prefix_rows" : "");
+                   spec.prefix_rows() > 0 ? " after" : " without",
+                   " prefix_rows");
   }
   const int64_t longest = *std::ranges::max_element(source);
   if (longest > kMaxSide) {

@@ -102,7 +102,7 @@ absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec,
   const int64_t rows = symmetric ? grid.tokens() : grid.coordinates().size();
   const std::string rows_name =
       absl::StrCat("rows ", symmetric ? "Wh Ww" : "(2 Wh - 1)(2 Ww - 1)",
-                   spec.class_token() ? " + 3" : "");
+                   spec.class_token() ? " + 3" : "", " without resample");
   std::optional<Resampling> resampling;
   absl::Status status;
   if (spec.has_resample() && table.has_value()) {

@@ -246,8 +246,9 @@ SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order) {
 absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
                                                  const v1::Sinusoidal& spec) {
   if (spec.across_axes() && spec.columns() == v1::COLUMNS_INTERLEAVED) {
-    return Invalid(
-        encoding, ".across_axes: got true, want none with columns INTERLEAVED");
+    return Invalid(encoding,
+                   ".across_axes: got true, want false, or columns "
+                   "SINES_COSINES or COSINES_SINES");
   }
   ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<int64_t> dims,
                             DimsOf(encoding, spec));

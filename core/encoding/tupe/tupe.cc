@@ -161,7 +161,7 @@ absl::Status CheckNoBuckets(const v1::Tupe& spec) {
         std::tuple("max_distance", spec.max_distance(), 128)}) {
     if (got == unset) continue;
     return Invalid("tupe.", field, ": got ", got,
-                   ", want none: there is no relative_table");
+                   ", want none without relative_table");
   }
   return absl::OkStatus();
 }
