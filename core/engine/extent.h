@@ -5,6 +5,7 @@
 #define ATTNBIAS_CORE_ENGINE_EXTENT_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "attnbias/v1/encodings.pb.h"
@@ -32,8 +33,10 @@ absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec,
 // OUT_OF_RANGE  the message begins as above
 absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec);
 
-// Of a grid, with its class token.
-Range AllTokens(const Encoding& encoding);
+// The queries of a whole grid, or without `query_stride` its tokens; with its
+// class token.
+Range AllTokens(const Encoding& encoding,
+                const std::vector<int64_t>& query_stride = {});
 
 }  // namespace attnbias
 

@@ -243,12 +243,12 @@ CLAIMS = {
     "no border": names(
         "block",
         "block, border",
-        claimed("block", "F32", "BLOCK_TOEPLITZ_2D", 2, 3, 5),
+        claimed("block", "F32", "BLOCK_TOEPLITZ", 2, 3, 5),
         asked=BORDERED,
     ),
     "a border of fewer heads": mismatch(
         ": part border has shape [1, 3], want [2, 3]",
-        claimed("block", "F32", "BLOCK_TOEPLITZ_2D", 2, 1, 29),
+        claimed("block", "F32", "BLOCK_TOEPLITZ", 2, 1, 29),
         claimed("border", "F32", "TABLE", 1, 3),
         asked=NAMED_BORDERED,
     ),

@@ -39,7 +39,7 @@ from tests.integration.ways import Part, array_of
 
 SAMPLES = 8
 # Axes of a part beside those of heads and columns.
-AXES = {"TOEPLITZ": 1, "KEY_ROW": 1, "DENSE": 2, "BLOCK_TOEPLITZ_2D": 2}
+AXES = {"TOEPLITZ": 1, "KEY_ROW": 1, "DENSE": 2, "BLOCK_TOEPLITZ": 2}
 
 
 @pytest.fixture(scope="module")

@@ -276,7 +276,7 @@ TEST(Grids, AbsentExtentAndWindowsMeanAll) {
   EXPECT_EQ(none->fingerprint(),
             plan("grid {queries {end: 7} keys {end: 7} heads {end: 3}}")
                 ->fingerprint());
-  EXPECT_EQ(none->form(), v1::FORM_BLOCK_TOEPLITZ_2D);
+  EXPECT_EQ(none->form(), v1::FORM_BLOCK_TOEPLITZ);
   // Six of the seven tokens are not the whole grid.
   EXPECT_EQ(plan("grid {queries {end: 6}}")->form(), v1::FORM_DENSE);
 }
@@ -332,12 +332,12 @@ TEST(Grids, RefuseWhatDoesNotFitAGrid) {
   EXPECT_THAT(refusal("grid {heads {end: 1}} output {values: VALUES_BUCKETS}"),
               IsInvalid("grid.heads: got [0, 1), want none"));
   EXPECT_THAT(refusal("output {form: FORM_TOEPLITZ}"),
-              IsInvalid("output.form: got TOEPLITZ, want BLOCK_TOEPLITZ_2D or "
+              IsInvalid("output.form: got TOEPLITZ, want BLOCK_TOEPLITZ or "
                         "DENSE for grid_relative"));
   EXPECT_THAT(
-      refusal("grid {keys {end: 1}} output {form: FORM_BLOCK_TOEPLITZ_2D}"),
+      refusal("grid {keys {end: 1}} output {form: FORM_BLOCK_TOEPLITZ}"),
       IsInvalid(
-          "output.form: got BLOCK_TOEPLITZ_2D, want DENSE for grid_relative in "
+          "output.form: got BLOCK_TOEPLITZ, want DENSE for grid_relative in "
           "a part of the grid"));
   EXPECT_THAT(
       refusal("output {mask {causal: true}}"),

@@ -176,7 +176,7 @@ absl::string_view NameOf(v1::Form form) {
       return "diagonals";
     case v1::FORM_KEY_ROW:
       return "row";
-    case v1::FORM_BLOCK_TOEPLITZ_2D:
+    case v1::FORM_BLOCK_TOEPLITZ:
       return "block";
     default:
       return "dense";
@@ -277,7 +277,7 @@ class Request {
       }
       return;
     }
-    if (structure_ == v1::STRUCTURE_BLOCK_TOEPLITZ_2D) {
+    if (structure_ == v1::STRUCTURE_BLOCK_TOEPLITZ) {
       const v1::GridExtent& grid = spec_.grid();
       const Axis whole = RangeOf(0, Tokens());
       queries_ = grid.has_queries() ? RangeOf(grid.queries()) : whole;
@@ -364,9 +364,9 @@ class Request {
         return v1::FORM_DENSE;
       case v1::STRUCTURE_KEY_ROW:
         return v1::FORM_KEY_ROW;
-      case v1::STRUCTURE_BLOCK_TOEPLITZ_2D:
+      case v1::STRUCTURE_BLOCK_TOEPLITZ:
         if (queries_ == whole && keys_ == whole) {
-          return v1::FORM_BLOCK_TOEPLITZ_2D;
+          return v1::FORM_BLOCK_TOEPLITZ;
         }
         return v1::FORM_DENSE;
       default:
@@ -383,7 +383,7 @@ class Request {
       case v1::FORM_KEY_ROW:
         shape->push_back(keys_.size);
         break;
-      case v1::FORM_BLOCK_TOEPLITZ_2D:
+      case v1::FORM_BLOCK_TOEPLITZ:
         for (const int64_t side : Sides()) shape->push_back(2 * side - 1);
         break;
       default:

@@ -20,11 +20,11 @@ type BlockToeplitz[T Element] struct {
 	border               []T // [heads, 3]; nil: no class token
 }
 
-// AsBlockToeplitz reads a tensor of form BLOCK_TOEPLITZ_2D, with a border or without, where it
+// AsBlockToeplitz reads a tensor of form BLOCK_TOEPLITZ, with a border or without, where it
 // lies. It is ErrInvalidArgument where the tensor has another form, or its numbers are of another
 // type.
 func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
-	form := pb.Form_FORM_BLOCK_TOEPLITZ_2D
+	form := pb.Form_FORM_BLOCK_TOEPLITZ
 	if err := requireForm(tensor, form, min(max(len(tensor.header.Parts), 1), 2)); err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ var partNames = map[pb.Form]string{
 	pb.Form_FORM_TOEPLITZ:          "diagonals",
 	pb.Form_FORM_KEY_ROW:           "row",
 	pb.Form_FORM_DENSE:             "dense",
-	pb.Form_FORM_BLOCK_TOEPLITZ_2D: "block",
+	pb.Form_FORM_BLOCK_TOEPLITZ: "block",
 }
 
 var fingerprintForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -350,9 +350,9 @@ func (r *request) compactForm(queries, keys axis) pb.Form {
 		}
 	case pb.Structure_STRUCTURE_KEY_ROW:
 		return pb.Form_FORM_KEY_ROW
-	case pb.Structure_STRUCTURE_BLOCK_TOEPLITZ_2D:
+	case pb.Structure_STRUCTURE_BLOCK_TOEPLITZ:
 		if queries.equal(whole) && keys.equal(whole) {
-			return pb.Form_FORM_BLOCK_TOEPLITZ_2D
+			return pb.Form_FORM_BLOCK_TOEPLITZ
 		}
 	}
 	return pb.Form_FORM_DENSE
@@ -365,7 +365,7 @@ func (r *request) inner(form pb.Form, queries, keys axis) []int64 {
 		return []int64{max(queries.length+keys.length-1, 0)}
 	case pb.Form_FORM_KEY_ROW:
 		return []int64{keys.length}
-	case pb.Form_FORM_BLOCK_TOEPLITZ_2D:
+	case pb.Form_FORM_BLOCK_TOEPLITZ:
 		sides := r.sides()
 		for i, side := range sides {
 			sides[i] = max(2*side-1, 0)
@@ -438,7 +438,7 @@ func (r *request) tokens() int64 {
 }
 
 func (r *request) axes() (queries, keys axis) {
-	if r.structure == pb.Structure_STRUCTURE_BLOCK_TOEPLITZ_2D {
+	if r.structure == pb.Structure_STRUCTURE_BLOCK_TOEPLITZ {
 		extent := r.spec.GetGrid()
 		return rangeOr(extent.GetQueries(), r.tokens()), rangeOr(extent.GetKeys(), r.tokens())
 	}

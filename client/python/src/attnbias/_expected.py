@@ -24,7 +24,7 @@ _NAMES: Final = {
     tensor_pb2.FORM_TOEPLITZ: "diagonals",
     tensor_pb2.FORM_KEY_ROW: "row",
     tensor_pb2.FORM_DENSE: "dense",
-    tensor_pb2.FORM_BLOCK_TOEPLITZ_2D: "block",
+    tensor_pb2.FORM_BLOCK_TOEPLITZ: "block",
 }
 _BORDER_LENGTH: Final = 3
 _IMPOSSIBLE: Final = (ArithmeticError, LookupError, ValueError)
@@ -234,7 +234,7 @@ class _Request:
                 return [range(first, first + length) for first, length in lengths]
             axes = [_axis_of(ids) for ids in extent.position_ids]
             return axes if any(axis != axes[0] for axis in axes) else axes[:1]
-        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ_2D:
+        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ:
             return self._grid_axes()
         return self._pair_axes()
 
@@ -259,8 +259,8 @@ class _Request:
         if self._structure == options_pb2.STRUCTURE_KEY_ROW:
             return tensor_pb2.FORM_KEY_ROW
         whole = range(self._tokens())
-        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ_2D and queries == keys == whole:
-            return tensor_pb2.FORM_BLOCK_TOEPLITZ_2D
+        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ and queries == keys == whole:
+            return tensor_pb2.FORM_BLOCK_TOEPLITZ
         return tensor_pb2.FORM_DENSE
 
     def _inner_shape(self, form: tensor_pb2.Form, queries: Axis, keys: Axis) -> Iterable[int]:
@@ -269,7 +269,7 @@ class _Request:
             return (len(queries) + len(keys) - 1,)
         if form == tensor_pb2.FORM_KEY_ROW:
             return (len(keys),)
-        if form == tensor_pb2.FORM_BLOCK_TOEPLITZ_2D:
+        if form == tensor_pb2.FORM_BLOCK_TOEPLITZ:
             return [2 * side - 1 for side in self._sides()]
         return (len(queries), len(keys))
 

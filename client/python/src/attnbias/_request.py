@@ -26,7 +26,7 @@ Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
 """Explicit positions."""
 
 
-CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz_2d"]
+CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz"]
 Form: TypeAlias = Literal[CompactForm, "dense"]
 
 

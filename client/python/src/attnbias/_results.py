@@ -127,7 +127,7 @@ def _to_part(
     try:
         if part.form == "key_row":
             return KeyRow(array, query_length=len(axes_of(info.resolved_spec)[0]), **names)
-        if part.form == "block_toeplitz_2d":
+        if part.form == "block_toeplitz":
             return BlockToeplitz(array, **names)
         if part.form == "toeplitz":
             query_length, key_length = map(len, axes_of(info.resolved_spec))
