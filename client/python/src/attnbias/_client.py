@@ -537,7 +537,7 @@ class Client(BaseClient):
             timeout: seconds for this call, instead of the client's.
             **options: the extent and the output, as described in ``Request``:
                 positions, position_ids, grid, grid_offset; query_length, key_length, alignment,
-                query_offset, queries, keys, heads, query_positions, key_positions;
+                query_offset, queries, keys, heads, query_stride, query_positions, key_positions;
                 data_type, form, values, causal, window_left, window_right,
                 fill_value, fill_lowest, scale.
 

@@ -96,6 +96,11 @@ def axes_of(spec: encodings_pb2.TensorSpec) -> Sequence[Axis]:
     return _Request(spec).axes()
 
 
+def query_stride_of(spec: encodings_pb2.TensorSpec) -> tuple[int, ...]:
+    """How far apart the queries of a request for a grid stand on each axis."""
+    return _Request(spec).query_stride()
+
+
 def _describes(header: service_pb2.TensorHeader, request: _Request) -> bool:
     """Whether the resolved request is for the same encoding, positions, heads and parts."""
     resolved = header.resolved_spec
@@ -238,12 +243,12 @@ class _Request:
             return self._grid_axes()
         return self._pair_axes()
 
-    def window(self) -> tuple[Sequence[Axis], int]:
-        """The axes and the first head."""
+    def window(self) -> tuple[Sequence[Axis], int, tuple[int, ...]]:
+        """The axes, the first head, and how far apart the queries of a grid stand."""
         if self._structure == options_pb2.STRUCTURE_TABLE:
-            return self.axes(), 0
+            return self.axes(), 0, ()
         heads = self._head_window()
-        return self.axes(), heads.start if heads else 0
+        return self.axes(), heads.start if heads else 0, self.query_stride()
 
     def masked_rows(self) -> list[tuple[int, int]]:
         """Half-open ranges of queries, counted inside the window, that see no key."""
@@ -258,8 +263,8 @@ class _Request:
             return tensor_pb2.FORM_TOEPLITZ
         if self._structure == options_pb2.STRUCTURE_KEY_ROW:
             return tensor_pb2.FORM_KEY_ROW
-        whole = range(self._tokens())
-        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ and queries == keys == whole:
+        whole = self._whole_grid()
+        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ and (queries, keys) == whole:
             return tensor_pb2.FORM_BLOCK_TOEPLITZ
         return tensor_pb2.FORM_DENSE
 
@@ -273,19 +278,26 @@ class _Request:
             return [2 * side - 1 for side in self._sides()]
         return (len(queries), len(keys))
 
-    def _tokens(self) -> int:
-        """The tokens of a grid, and its class token."""
-        return math.prod(self._sides()) + self._has_border
+    def query_stride(self) -> tuple[int, ...]:
+        """How far apart the queries of a grid stand on each axis."""
+        return tuple(self._spec.grid.query_stride) or (1,) * len(self._sides())
+
+    def _whole_grid(self) -> tuple[range, range]:
+        """All queries and all keys of a grid, with its class token."""
+        strides = zip(self._sides(), self.query_stride(), strict=True)
+        queries = math.prod(-(-side // stride) for side, stride in strides)
+        keys = math.prod(self._sides())
+        return range(queries + self._has_border), range(keys + self._has_border)
 
     def _sides(self) -> Sequence[int]:
-        """The rows and columns of a grid."""
+        """The sides of a grid."""
         return tuple(getattr(self._encoding, "window", ()))
 
     def _grid_axes(self) -> tuple[Axis, Axis]:
-        extent, whole = self._spec.grid, range(self._tokens())
+        extent, (queries, keys) = self._spec.grid, self._whole_grid()
         return (
-            _range_of(extent.queries) if extent.HasField("queries") else whole,
-            _range_of(extent.keys) if extent.HasField("keys") else whole,
+            _range_of(extent.queries) if extent.HasField("queries") else queries,
+            _range_of(extent.keys) if extent.HasField("keys") else keys,
         )
 
     def _pair_axes(self) -> tuple[Axis, Axis]:
