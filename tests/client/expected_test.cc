@@ -229,6 +229,17 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"grid_relative { window: [2, 3] table { name: 'w' } class_token: "
              "true }",
              "block F32 BLOCK_TOEPLITZ ?,3,5 | border F32 TABLE ?,3"},
+        Case{"grid_relative { window: 3 num_heads: 4 } grid { }",
+             "block F32 BLOCK_TOEPLITZ 4,5"},
+        Case{"grid_relative { window: [4, 2, 3] num_heads: 4 } grid { "
+             "query_stride: [3, 2, 1] }",
+             "block F32 BLOCK_TOEPLITZ 4,7,3,5"},
+        Case{"grid_relative { window: [4, 2, 3] num_heads: 4 class_token: true "
+             "} grid { query_stride: [3, 2, 1] } output { form: FORM_DENSE }",
+             "dense F32 DENSE 4,7,25"},
+        Case{"grid_relative { window: [2, 3] num_heads: 4 } grid { "
+             "query_stride: [2, 2] queries { begin: 1 end: 2 } }",
+             "dense F32 DENSE 4,1,6"},
         Case{"tupe { num_heads: 4 reset_class_token: true } pair { "
              "query_length: 3 key_length: 3 }",
              "diagonals F32 TOEPLITZ 4,5 -2 | border F32 TABLE 4,3"},

@@ -304,7 +304,11 @@ func TestGridsAreTheirDenseTensor(t *testing.T) {
 	beit := &pb.TensorSpec{Encoding: Beit{Window: sides, Table: counting(24, 3)}.Encoding()}
 	some := proto.CloneOf(beit)
 	some.Extent = &pb.TensorSpec_Grid{Grid: &pb.GridExtent{Heads: &pb.Range{Begin: 1, End: 3}}}
-	for _, spec := range []*pb.TensorSpec{swin, beit, some} {
+	frames := &pb.TensorSpec{Encoding: Beit{
+		Window: []int32{2, 3, 2}, Table: counting(48, 3)}.Encoding()}
+	strided := proto.CloneOf(frames)
+	strided.Extent = &pb.TensorSpec_Grid{Grid: &pb.GridExtent{QueryStride: []int64{1, 2, 1}}}
+	for _, spec := range []*pb.TensorSpec{swin, beit, some, frames, strided} {
 		got, err := AsBlockToeplitz[float32](get(t, client, spec))
 		if err != nil {
 			t.Fatal(err)

@@ -79,8 +79,10 @@ def by_definition(bias: attnbias.Structure, head: tuple[int, ...], i: int, j: in
         if i == 0 or j == 0:
             return border_of(bias.border[head], is_query=i == 0, is_key=j == 0)
         i, j = i - 1, j - 1
-    row, column = (np.subtract(divmod(j, bias.width), divmod(i, bias.width))).tolist()
-    return bias.block[head][row + bias.height - 1, column + bias.width - 1]
+    (height, width), (down, across) = bias.grid, bias.query_stride
+    query = np.multiply(divmod(i, -(-width // across)), (down, across))
+    row, column = np.subtract(divmod(j, width), query).tolist()
+    return bias.block[head][row + height - 1, column + width - 1]
 
 
 def dense_of(bias: attnbias.Structure) -> Array:

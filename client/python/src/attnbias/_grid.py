@@ -85,7 +85,7 @@ class BlockToeplitz(LookedUp):
         self.border = border
         self.grid = tuple((side + 1) // 2 for side in sides)
         self.query_stride = tuple(query_stride)
-        (_, all_queries), (_, all_keys) = self._whole()
+        (_, all_queries), (_, all_keys) = self._all()
         self.queries = inside(queries, all_queries, "queries")
         self.keys = inside(keys, all_keys, "keys")
         self.fingerprint = fingerprint
@@ -104,7 +104,7 @@ class BlockToeplitz(LookedUp):
 
     def is_whole(self) -> bool:
         """Whether it has all queries and keys of the grid, and is not a window."""
-        return (self.queries, self.keys) == self._whole()
+        return (self.queries, self.keys) == self._all()
 
     def grid_view(self) -> npt.NDArray[Any]:
         """The grid's tokens as ``[H, height, width, height, width]``, read-only, not a copy.
@@ -178,7 +178,7 @@ class BlockToeplitz(LookedUp):
             return place
         return _with_border(place, step, query == 0, key == 0, where)
 
-    def _whole(self) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _all(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """All queries and all keys."""
         first = int(self.border is not None)
         queries, keys = math.prod(map(len, self._queried())), math.prod(self.grid)
