@@ -107,7 +107,7 @@ class Answer:
         e = self.encoding
         number = grid_number(e, self.name, self.buckets)
         if form != "DENSE":
-            return number(h, np.subtract(rest, e.window) + 1)
+            return number(h, (np.subtract(rest, e.window) + 1).tolist())
         i = rest[0] + self.spec.grid.queries.begin
         j = rest[1] + self.spec.grid.keys.begin
         if self._is_masked(i, j):
@@ -120,7 +120,7 @@ class Answer:
         strides = list(self.spec.grid.query_stride) or [1] * len(e.window)
         queried = [len(range(0, side, n)) for side, n in zip(e.window, strides, strict=True)]
         query = np.multiply(np.unravel_index(i, queried), strides)
-        return number(h, np.subtract(np.unravel_index(j, e.window), query))
+        return number(h, np.subtract(np.unravel_index(j, e.window), query).tolist())
 
     def _at_pair(self, part: Any, form: str, h: int, rest: list[int], column: int) -> Any:
         queries, keys = self._sides()

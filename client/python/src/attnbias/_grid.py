@@ -111,7 +111,8 @@ class BlockToeplitz(LookedUp):
 
         Queries by row and column, then keys; of the whole grid, without the class token.
         """
-        base = np.asarray(self.block)[(..., *(slice(side - 1, None) for side in self.grid))]
+        middle: tuple[Any, ...] = (..., *(slice(side - 1, None) for side in self.grid))
+        base = np.asarray(self.block)[middle]
         outer = len(self._outer())
         steps = base.strides[outer:]
         backward = (-step * each for step, each in zip(steps, self.query_stride, strict=True))
