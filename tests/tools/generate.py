@@ -137,7 +137,8 @@ RESULTS = {
 ASK = {
     "table": "ask with `positions` or `position_ids`",
     "pair": "ask with `query_length` and `key_length`",
-    "grid": "ask without lengths, or for windows with `queries`, `keys` and `heads`",
+    "grid": "ask without lengths, for windows with `queries`, `keys` and `heads`, or for every "
+    "n-th query with `query_stride`",
 }
 
 

@@ -847,8 +847,8 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
     CrossFormer, timm and x-transformers.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. A BlockToeplitz with ``window``, with
-    a border if ``class_token``; ask without lengths, or for windows with ``queries``, ``keys`` and
-    ``heads``.
+    a border if ``class_token``; ask without lengths, for windows with ``queries``, ``keys`` and
+    ``heads``, or for every n-th query with ``query_stride``.
 
     Attributes:
         layers: First to last. The first has an input for each coordinate, the last ``num_heads``
@@ -990,9 +990,10 @@ class GridRelative(Encoding[BlockToeplitz]):
     1)`` higher. The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT,
     EfficientFormer, TinyViT and Video Swin.
 
-    A BlockToeplitz, with a border if ``class_token``; ask without lengths, or for windows with
-    ``queries``, ``keys`` and ``heads``. With ``values="buckets"`` the answer is indices, i32
-    without heads. ``num_heads`` and ``table`` and ``resample`` need not be set then.
+    A BlockToeplitz, with a border if ``class_token``; ask without lengths, for windows with
+    ``queries``, ``keys`` and ``heads``, or for every n-th query with ``query_stride``. With
+    ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads`` and ``table`` and
+    ``resample`` need not be set then.
 
     Attributes:
         window: Sides of the window in tokens: rows Wh, columns Ww; frames Wt before them. One side
