@@ -159,6 +159,10 @@ absl::Status ResolveTable(const Encoding& encoding, v1::TableExtent& extent,
 absl::Status ResolveGrid(const Encoding& encoding, v1::GridExtent& extent,
                          Window& window) {
   ATTNBIAS_RETURN_IF_ERROR(Complete("grid", false, Tables(), extent));
+  if (const int64_t tokens = encoding.grid.tokens(); tokens > kMaxGridTokens) {
+    return Invalid(std::string(encoding.name), ".window: got ", tokens,
+                   " tokens, want at most 65536");
+  }
   auto& strides = *extent.mutable_query_stride();
   const auto axes = std::ssize(encoding.grid.sides);
   if (!strides.empty() && strides.size() != axes) {

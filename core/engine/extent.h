@@ -15,8 +15,9 @@
 
 namespace attnbias {
 
-// A bound of the contract.
+// Bounds of the contract.
 inline constexpr int64_t kMaxPositionListLength = 262144;
+inline constexpr int64_t kMaxGridTokens = 65536;
 
 // Sets the window that the extent of `spec` asks for. Writes what the extent
 // resolves to back into it: every default filled in, a list of consecutive

@@ -217,14 +217,13 @@ class Planner {
         hull = {key_hull.begin - window.key_anchor,
                 key_hull.end - window.key_anchor};
         break;
-      case Structure::kBlockToeplitz: {
-        // All windows of a grid share one band.
+      case Structure::kBlockToeplitz:
+        // All windows of a grid share one band. Token 0 sees itself in its
+        // middle.
         hull = plan_.encoding().domain;
-        // Token 0 sees itself in the middle.
         queries = Tokens(query_hull, window.query_stride) - hull.size() / 2;
         keys = Tokens(key_hull, {});
         break;
-      }
       case Structure::kDense:
         hull = Union(query_hull, key_hull);
         break;

@@ -432,6 +432,10 @@ TEST(Grids, RefuseWhatDoesNotFitAGrid) {
   EXPECT_THAT(refusal("grid {keys {begin: -1 end: 4}}"),
               IsInvalid("grid.keys: got [-1, 4), want a range that is not "
                         "empty inside [0, 4)"));
+  EXPECT_THAT(
+      EngineHarness().MakePlan(WithOutput(WindowOf({{17, 64, 64}}), kBuckets)),
+      IsInvalid("grid_relative.window: got 69632 tokens, want at most "
+                "65536"));
   EXPECT_THAT(refusal("grid {query_stride: 2}"),
               IsInvalid("grid.query_stride: got 1 numbers, want 2, one for "
                         "each axis of window"));

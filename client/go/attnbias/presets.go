@@ -248,8 +248,8 @@ func (p Shaw) Encoding() *attnbiaspb.TensorSpec_LearnedRelative {
 // Swin is a preset of [attnbiaspb.GridRelative]. Swin's relative position bias (Liu et al. 2021)
 // inside a window.
 type Swin struct {
-	// Sides of the window in tokens: rows Wh, columns Ww; frames Wt before them. One side is a
-	// sequence.
+	// Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before them. One
+	// side is a sequence.
 	Window []int32
 	// Heads of the table.
 	NumHeads int32
@@ -295,8 +295,8 @@ func (p Swin3D) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 // Beit is a preset of [attnbiaspb.GridRelative]. BEiT's relative position bias (Bao et al.
 // 2021): Swin's, and a class token.
 type Beit struct {
-	// Sides of the window in tokens: rows Wh, columns Ww; frames Wt before them. One side is a
-	// sequence.
+	// Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before them. One
+	// side is a sequence.
 	Window []int32
 	// Heads of the table.
 	NumHeads int32
@@ -322,8 +322,8 @@ func (p Beit) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 // LeViT is a preset of [attnbiaspb.GridRelative]. LeViT's attention bias (Graham et al. 2021):
 // displacements without sign.
 type LeViT struct {
-	// Sides of the window in tokens: rows Wh, columns Ww; frames Wt before them. One side is a
-	// sequence.
+	// Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before them. One
+	// side is a sequence.
 	Window []int32
 	// Heads of the table.
 	NumHeads int32

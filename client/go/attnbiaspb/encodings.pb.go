@@ -3250,8 +3250,9 @@ type MlpBias struct {
 	Layers []*MlpLayer `protobuf:"bytes,2,rep,name=layers,proto3" json:"layers,omitempty"`
 	// Function between layers, after the layer's LayerNorm if it has one.
 	Activation Activation `protobuf:"varint,3,opt,name=activation,proto3,enum=attnbias.v1.Activation" json:"activation,omitempty"`
-	// Sides of a window of tokens: rows, then columns; frames before them. Empty:
-	// tokens are in a sequence, and `coordinates` is not `LOG2_NORMALIZED`.
+	// Sides of a window of tokens, 65536 at most: rows, then columns; frames before
+	// them. Empty: tokens are in a sequence, and `coordinates` is not
+	// `LOG2_NORMALIZED`.
 	Window []int32 `protobuf:"varint,4,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Function of each d.
 	Coordinates Coordinates `protobuf:"varint,5,opt,name=coordinates,proto3,enum=attnbias.v1.Coordinates" json:"coordinates,omitempty"`
@@ -3651,8 +3652,8 @@ func (x *RelativeSinusoidal) GetCausal() bool {
 // Swin.
 type GridRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sides of the window in tokens: rows Wh, columns Ww; frames Wt before them.
-	// One side is a sequence.
+	// Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt
+	// before them. One side is a sequence.
 	Window []int32 `protobuf:"varint,1,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Heads of the table.
 	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`

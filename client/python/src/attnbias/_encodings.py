@@ -857,9 +857,9 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
             - "relu": ``max(x, 0)`` (Swin-V2, CrossFormer, timm).
             - "silu": ``x / (1 + exp(-x))`` (x-transformers).
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        window: Sides of a window of tokens: rows, then columns; frames before them. Empty: tokens
-            are in a sequence, and ``coordinates`` is not "log2_normalized". At most 3, each in [1,
-            256].
+        window: Sides of a window of tokens, 65536 at most: rows, then columns; frames before them.
+            Empty: tokens are in a sequence, and ``coordinates`` is not "log2_normalized". At most
+            3, each in [1, 256].
         coordinates: Function of each d.
             - "linear" (default): ``d`` (CrossFormer, x-transformers).
             - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp of mode "cr", x-transformers'
@@ -996,8 +996,8 @@ class GridRelative(Encoding[BlockToeplitz]):
     ``resample`` need not be set then.
 
     Attributes:
-        window: Sides of the window in tokens: rows Wh, columns Ww; frames Wt before them. One side
-            is a sequence. At most 3, each in [1, 256].
+        window: Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before
+            them. One side is a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows, or ``Wh Ww`` if symmetric, and 3
             more with a class token; of other axes likewise. Required with values "bias". Shape

@@ -348,8 +348,8 @@ def Swin(  # noqa: N802
     A GridRelative.
 
     Args:
-        window: Sides of the window in tokens: rows Wh, columns Ww; frames Wt before them. One side
-            is a sequence. At most 3, each in [1, 256].
+        window: Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before
+            them. One side is a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows. Required with values "bias". Shape
             ``[rows, num_heads]``.
@@ -414,8 +414,8 @@ def Beit(  # noqa: N802
     A GridRelative with ``class_token=True``.
 
     Args:
-        window: Sides of the window in tokens: rows Wh, columns Ww; frames Wt before them. One side
-            is a sequence. At most 3, each in [1, 256].
+        window: Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before
+            them. One side is a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1) + 3`` rows. Required with values "bias".
             Shape ``[rows, num_heads]``.
@@ -454,8 +454,8 @@ def LeViT(  # noqa: N802
     A GridRelative with ``symmetric=True``.
 
     Args:
-        window: Sides of the window in tokens: rows Wh, columns Ww; frames Wt before them. One side
-            is a sequence. At most 3, each in [1, 256].
+        window: Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before
+            them. One side is a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``Wh Ww`` rows. Required with values "bias". Shape ``[rows,
             num_heads]``.
