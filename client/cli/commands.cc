@@ -304,6 +304,8 @@ constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"queries", "Window inside the length, or of a grid's tokens; N is 0:N"},
     {"keys", "As --queries"},
     {"heads", "As --queries, of all heads"},
+    {"query_stride",
+     "Every n-th token of each axis is a query; 1 if not given"},
     {"query_positions", "Positions instead of --query-length"},
     {"key_positions", "Positions instead of --key-length"},
     {"scale", "Factor before the one rounding"},
@@ -329,12 +331,13 @@ std::string PlaceholderOf(const FieldDescriptor& field) {
   return field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE ? "X" : "N";
 }
 
-// Flags for the fields of extents, of the output and of its mask. A grid's are
-// among those of queries and keys.
+// Flags for the fields of extents, of the output and of its mask. A grid's
+// windows are among those of queries and keys.
 void AddFlags(CLI::App* command, TensorOptions* tensor, bool is_whole) {
   for (const auto& [group, type] :
        {std::pair("Extent of a table", v1::TableExtent::descriptor()),
         std::pair("Extent of queries and keys", v1::PairExtent::descriptor()),
+        std::pair("Extent of tokens in a grid", v1::GridExtent::descriptor()),
         std::pair("Output", v1::Output::descriptor()),
         std::pair("Mask", v1::Mask::descriptor())}) {
     for (int i = 0; i < type->field_count(); ++i) {
@@ -343,6 +346,7 @@ void AddFlags(CLI::App* command, TensorOptions* tensor, bool is_whole) {
       // A picture has one head and no form.
       const bool fits = is_whole || (name != "heads" && name != "form");
       if (!fits || field.message_type() == v1::Mask::descriptor()) continue;
+      if (command->get_option_no_throw(FlagOf(name)) != nullptr) continue;
       std::vector<std::string>& values = tensor->flags[name];
       CLI::Option* flag;
       if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {

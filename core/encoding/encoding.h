@@ -2,11 +2,11 @@
 // An encoding: the mathematics that says which number stands at a coordinate.
 //
 // A coordinate is a position (TABLE), a relative position key - query
-// (TOEPLITZ), an anchored key position (KEY_ROW), a pair of a relative row and
-// a relative column (BLOCK_TOEPLITZ_2D) or, beside the position of a query,
-// that of a key (DENSE). At each coordinate an encoding has `lanes` x `width`
-// numbers: heads or a table's parts, and columns. An encoding knows nothing of
-// windows, masks, chunks, caches or threads.
+// (TOEPLITZ), an anchored key position (KEY_ROW), a displacement in a grid
+// (BLOCK_TOEPLITZ) or, beside the position of a query, that of a key (DENSE).
+// At each coordinate an encoding has `lanes` x `width` numbers: heads or a
+// table's parts, and columns. An encoding knows nothing of windows, masks,
+// chunks, caches or threads.
 //
 //   spec.mutable_alibi()->set_num_heads(8);
 //   auto alibi = MakeEncoding(tables, spec);
@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -41,7 +42,7 @@ enum class Structure : uint8_t {
   kTable,
   kToeplitz,
   kKeyRow,
-  kBlockToeplitz2D,
+  kBlockToeplitz,
   kDense
 };
 
@@ -51,17 +52,33 @@ struct AxisColumns {
   Range columns;
 };
 
-// Tokens in rows and columns. Their coordinates are
-// (key row - query row + height - 1) * (2 width - 1)
-//     + key column - query column + width - 1.
+// Tokens on one to three axes, of which the last moves fastest. The coordinate
+// of a pair has the digit key - query + side - 1 for each axis, in the base of
+// that axis's side of the block.
 struct Grid {
-  int64_t height = 1;
-  int64_t width = 1;
+  std::vector<int64_t> sides = {};
 
-  int64_t tokens() const { return height * width; }
-  int64_t block_height() const { return 2 * height - 1; }
-  int64_t block_width() const { return 2 * width - 1; }
-  Range coordinates() const { return {0, block_height() * block_width()}; }
+  int64_t tokens() const { return ProductOf(sides); }
+  std::vector<int64_t> block() const {
+    std::vector<int64_t> block = sides;
+    for (int64_t& side : block) side = 2 * side - 1;
+    return block;
+  }
+  Range coordinates() const { return {0, ProductOf(block())}; }
+  // Every n-th token of each axis, from the first on. No `strides` are ones.
+  Grid EveryNth(const std::vector<int64_t>& strides) const {
+    Grid grid = *this;
+    for (size_t axis = 0; axis < strides.size(); ++axis) {
+      grid.sides[axis] = (sides[axis] - 1) / strides[axis] + 1;
+    }
+    return grid;
+  }
+
+ private:
+  static int64_t ProductOf(const std::vector<int64_t>& sides) {
+    return std::accumulate(sides.begin(), sides.end(), int64_t{1},
+                           std::multiplies<>());
+  }
 };
 
 // One of an encoding's own intermediate results.
@@ -99,7 +116,7 @@ struct Encoding {
   // one axis. Each column depends on the position on its own axis alone, and
   // Fill takes one for all.
   std::vector<AxisColumns> axis_columns = {};
-  // BLOCK_TOEPLITZ_2D only.
+  // BLOCK_TOEPLITZ only.
   Grid grid = {};
   // Where position 0 (of pairs) or token 0, before the grid, is a class token
   // whose numbers are not a part of the structure: writes, row-major

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -158,13 +159,26 @@ absl::Status ResolveTable(const Encoding& encoding, v1::TableExtent& extent,
 absl::Status ResolveGrid(const Encoding& encoding, v1::GridExtent& extent,
                          Window& window) {
   ATTNBIAS_RETURN_IF_ERROR(Complete("grid", false, Tables(), extent));
-  const Range whole = AllTokens(encoding);
-  if (!extent.has_queries()) Set(extent.mutable_queries(), whole);
-  if (!extent.has_keys()) Set(extent.mutable_keys(), whole);
+  if (const int64_t tokens = encoding.grid.tokens(); tokens > kMaxGridTokens) {
+    return Invalid(std::string(encoding.name), ".window: got ", tokens,
+                   " tokens, want at most 65536");
+  }
+  auto& strides = *extent.mutable_query_stride();
+  const auto axes = std::ssize(encoding.grid.sides);
+  if (!strides.empty() && strides.size() != axes) {
+    return Invalid("grid.query_stride: got ", strides.size(), " numbers, want ",
+                   axes, ", one for each axis of window");
+  }
+  if (std::ranges::count(strides, 1) == strides.size()) strides.Clear();
+  window.query_stride.assign(strides.begin(), strides.end());
+  const Range all_queries = AllTokens(encoding, window.query_stride);
+  const Range all_keys = AllTokens(encoding);
+  if (!extent.has_queries()) Set(extent.mutable_queries(), all_queries);
+  if (!extent.has_keys()) Set(extent.mutable_keys(), all_keys);
   const Range queries = RangeOf(extent.queries());
   const Range keys = RangeOf(extent.keys());
-  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.queries", queries, whole));
-  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.keys", keys, whole));
+  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.queries", queries, all_queries));
+  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.keys", keys, all_keys));
   window.queries = Positions(queries);
   window.keys = Positions(keys);
   return ResolveHeads("grid.heads", encoding, extent, window);
@@ -272,7 +286,7 @@ absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec,
       return ResolveTable(encoding, *spec.mutable_table(), window);
     }
     wanted = "table";
-  } else if (structure == Structure::kBlockToeplitz2D) {
+  } else if (structure == Structure::kBlockToeplitz) {
     if (spec.has_grid() || spec.extent_case() == spec.EXTENT_NOT_SET) {
       return ResolveGrid(encoding, *spec.mutable_grid(), window);
     }
@@ -288,8 +302,10 @@ absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec,
                  std::string(encoding.name), " takes");
 }
 
-Range AllTokens(const Encoding& encoding) {
-  return {0, encoding.grid.tokens() + (encoding.has_border() ? 1 : 0)};
+Range AllTokens(const Encoding& encoding,
+                const std::vector<int64_t>& query_stride) {
+  return {0, encoding.grid.EveryNth(query_stride).tokens() +
+                 (encoding.has_border() ? 1 : 0)};
 }
 
 absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec) {

@@ -5,6 +5,7 @@
 #define ATTNBIAS_CORE_ENGINE_EXTENT_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "attnbias/v1/encodings.pb.h"
@@ -14,8 +15,9 @@
 
 namespace attnbias {
 
-// A bound of the contract.
+// Bounds of the contract.
 inline constexpr int64_t kMaxPositionListLength = 262144;
+inline constexpr int64_t kMaxGridTokens = 65536;
 
 // Sets the window that the extent of `spec` asks for. Writes what the extent
 // resolves to back into it: every default filled in, a list of consecutive
@@ -32,8 +34,10 @@ absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec,
 // OUT_OF_RANGE  the message begins as above
 absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec);
 
-// Of a grid, with its class token.
-Range AllTokens(const Encoding& encoding);
+// The queries of a whole grid, or without `query_stride` its tokens; with its
+// class token.
+Range AllTokens(const Encoding& encoding,
+                const std::vector<int64_t>& query_stride = {});
 
 }  // namespace attnbias
 

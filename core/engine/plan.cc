@@ -32,7 +32,7 @@ std::string_view PartNameOf(v1::Form form) {
       return "row";
     case v1::FORM_DENSE:
       return "dense";
-    case v1::FORM_BLOCK_TOEPLITZ_2D:
+    case v1::FORM_BLOCK_TOEPLITZ:
       return "block";
     default:
       return "";  // Tables: the encoding names its parts.
@@ -42,7 +42,7 @@ std::string_view PartNameOf(v1::Form form) {
 absl::string_view WhyNotCompact(Structure structure, v1::Form compact) {
   if (compact != v1::FORM_DENSE) return "";
   if (structure == Structure::kToeplitz) return " at listed positions";
-  if (structure == Structure::kBlockToeplitz2D) return " in a part of the grid";
+  if (structure == Structure::kBlockToeplitz) return " in a part of the grid";
   return "";
 }
 
@@ -214,10 +214,11 @@ class Planner {
                    : v1::FORM_DENSE;
       case Structure::kKeyRow:
         return v1::FORM_KEY_ROW;
-      case Structure::kBlockToeplitz2D:
-        return window.queries.hull() == AllTokens(plan_.encoding()) &&
+      case Structure::kBlockToeplitz:
+        return window.queries.hull() ==
+                           AllTokens(plan_.encoding(), window.query_stride) &&
                        window.keys.hull() == AllTokens(plan_.encoding())
-                   ? v1::FORM_BLOCK_TOEPLITZ_2D
+                   ? v1::FORM_BLOCK_TOEPLITZ
                    : v1::FORM_DENSE;
       case Structure::kDense:
         return v1::FORM_DENSE;
@@ -271,22 +272,13 @@ class Planner {
         hull = {key_hull.begin - window.key_anchor,
                 key_hull.end - window.key_anchor};
         break;
-      case Structure::kBlockToeplitz2D: {
-        const Grid grid = plan_.encoding().grid;
-        const int64_t class_tokens = plan_.encoding().has_border() ? 1 : 0;
-        const auto line = [&](Range tokens) {
-          return Line::Tokens(tokens.begin - class_tokens, tokens.size(),
-                              grid.width, grid.block_width());
-        };
-        // The last token sees the first at coordinate 0.
-        const int64_t last =
-            (grid.height - 1) * grid.block_width() + grid.width - 1;
-        queries = line(query_hull) - last;
-        keys = line(key_hull);
-        // All windows of a grid share one band.
+      case Structure::kBlockToeplitz:
+        // All windows of a grid share one band. Token 0 sees itself in its
+        // middle.
         hull = plan_.encoding().domain;
+        queries = Tokens(query_hull, window.query_stride) - hull.size() / 2;
+        keys = Tokens(key_hull, {});
         break;
-      }
       case Structure::kDense:
         hull = Union(query_hull, key_hull);
         break;
@@ -294,9 +286,26 @@ class Planner {
     if (plan_.form_ == v1::FORM_DENSE) return;
     queries = Line::Zeros(1);
     if (plan_.form_ == v1::FORM_TOEPLITZ ||
-        plan_.form_ == v1::FORM_BLOCK_TOEPLITZ_2D) {
+        plan_.form_ == v1::FORM_BLOCK_TOEPLITZ) {
       keys = Line(hull);
     }
+  }
+
+  // The coordinates at which token 0 of a grid sees tokens, less that of
+  // itself.
+  Line Tokens(Range tokens, const std::vector<int64_t>& strides) const {
+    const Encoding& encoding = plan_.encoding();
+    const Grid seen = encoding.grid.EveryNth(strides);
+    const std::vector<int64_t> block = encoding.grid.block();
+    std::vector<Line::Axis> axes(block.size());
+    int64_t digit = 1;
+    for (size_t axis = axes.size(); axis-- > 0;) {
+      axes[axis] = {seen.sides[axis],
+                    strides.empty() ? digit : strides[axis] * digit};
+      digit *= block[axis];
+    }
+    return Line::Tokens(tokens.begin - (encoding.has_border() ? 1 : 0),
+                        tokens.size(), axes);
   }
 
   Line TableRows() const {
@@ -331,7 +340,7 @@ class Planner {
       return Invalid("output.mask: got a mask, want none: ", name,
                      " has no attention scores to mask here");
     }
-    if (encoding.structure == Structure::kBlockToeplitz2D) {
+    if (encoding.structure == Structure::kBlockToeplitz) {
       return Invalid("output.mask: got a mask, want none: the tokens of ", name,
                      " lie in a grid, and only a sequence can be masked");
     }
@@ -362,9 +371,9 @@ class Planner {
     const bool is_table = encoding.structure == Structure::kTable;
     if (plan_.form_ == v1::FORM_DENSE && !is_table)
       part.shape.push_back(window.queries.size());
-    if (plan_.form_ == v1::FORM_BLOCK_TOEPLITZ_2D) {
-      part.shape.push_back(encoding.grid.block_height());
-      part.shape.push_back(encoding.grid.block_width());
+    if (plan_.form_ == v1::FORM_BLOCK_TOEPLITZ) {
+      const std::vector<int64_t> block = encoding.grid.block();
+      part.shape.insert(part.shape.end(), block.begin(), block.end());
     } else {
       part.shape.push_back(plan_.key_coordinates_.size());
     }
@@ -450,6 +459,7 @@ class Planner {
       WritePositions(tensor, field, window.axes[axis]);
     }
     tensor.Integer(28, window.is_grid ? 1 : 0, 0);
+    if (!window.query_stride.empty()) tensor.Integers(29, window.query_stride);
     plan_.fingerprint_ = Sha256Hex(tensor.bytes());
   }
 

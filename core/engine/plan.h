@@ -45,6 +45,8 @@ struct Window {
   // Absolute positions, or tokens of a grid. Unused by TABLE.
   Positions queries;
   Positions keys;
+  // Of a grid: a query is every n-th token of each axis; empty for ones.
+  std::vector<int64_t> query_stride;
   // KEY_ROW: the position that is coordinate 0.
   int64_t key_anchor = 0;
 

@@ -194,9 +194,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"mlp_bias {} pair { query_length: 1 key_length: 1 }",
              "diagonals F32 TOEPLITZ ?,1 0"},
         Case{"mlp_bias { num_heads: 5 window: [2, 3] }",
-             "block F32 BLOCK_TOEPLITZ_2D 5,3,5"},
+             "block F32 BLOCK_TOEPLITZ 5,3,5"},
         Case{"mlp_bias { num_heads: 5 window: [2, 3] class_token: true }",
-             "block F32 BLOCK_TOEPLITZ_2D 5,3,5 | border F32 TABLE 5,3"},
+             "block F32 BLOCK_TOEPLITZ 5,3,5 | border F32 TABLE 5,3"},
         Case{"fire { num_heads: 2 } pair { query_length: 3 key_length: 4 }",
              "dense F32 DENSE 2,3,4"},
         Case{"deberta {} pair { query_length: 3 key_length: 4 } output { form: "
@@ -219,16 +219,27 @@ INSTANTIATE_TEST_SUITE_P(
              "key_length: 3 }",
              "diagonals F32 TOEPLITZ 5,16 -2"},
         Case{"grid_relative { window: [2, 3] num_heads: 4 }",
-             "block F32 BLOCK_TOEPLITZ_2D 4,3,5"},
+             "block F32 BLOCK_TOEPLITZ 4,3,5"},
         Case{"grid_relative { window: [2, 3] num_heads: 4 } grid { "
              "queries { begin: 1 end: 3 } }",
              "dense F32 DENSE 4,2,6"},
         Case{"grid_relative { window: [2, 3] num_heads: 4 class_token: true } "
              "grid { queries { end: 7 } }",
-             "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 4,3"},
+             "block F32 BLOCK_TOEPLITZ 4,3,5 | border F32 TABLE 4,3"},
         Case{"grid_relative { window: [2, 3] table { name: 'w' } class_token: "
              "true }",
-             "block F32 BLOCK_TOEPLITZ_2D ?,3,5 | border F32 TABLE ?,3"},
+             "block F32 BLOCK_TOEPLITZ ?,3,5 | border F32 TABLE ?,3"},
+        Case{"grid_relative { window: 3 num_heads: 4 } grid { }",
+             "block F32 BLOCK_TOEPLITZ 4,5"},
+        Case{"grid_relative { window: [4, 2, 3] num_heads: 4 } grid { "
+             "query_stride: [3, 2, 1] }",
+             "block F32 BLOCK_TOEPLITZ 4,7,3,5"},
+        Case{"grid_relative { window: [4, 2, 3] num_heads: 4 class_token: true "
+             "} grid { query_stride: [3, 2, 1] } output { form: FORM_DENSE }",
+             "dense F32 DENSE 4,7,25"},
+        Case{"grid_relative { window: [2, 3] num_heads: 4 } grid { "
+             "query_stride: [2, 2] queries { begin: 1 end: 2 } }",
+             "dense F32 DENSE 4,1,6"},
         Case{"tupe { num_heads: 4 reset_class_token: true } pair { "
              "query_length: 3 key_length: 3 }",
              "diagonals F32 TOEPLITZ 4,5 -2 | border F32 TABLE 4,3"},
@@ -346,7 +357,7 @@ TEST(CheckAnswer, ComparesTheColumnsOfAGridWithItsParts) {
 TEST(CheckAnswer, RefusesABorderOfFewerHeads) {
   const Case the_case = {
       "grid_relative { window: [2, 3] table { name: 'w' } class_token: true }",
-      "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 1,3"};
+      "block F32 BLOCK_TOEPLITZ 4,3,5 | border F32 TABLE 1,3"};
   const absl::Status status =
       CheckAnswer(HeaderOf(the_case), Parsed(the_case.request));
   EXPECT_EQ(status, absl::DataLossError(

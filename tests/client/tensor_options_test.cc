@@ -111,6 +111,11 @@ TEST(BuildSpec, ReadsPositions) {
   ExpectSpec({.encoding = "rotary",
               .flags = {{"grid", {"21,45,80"}}, {"grid_offset", {"0,-5,1"}}}},
              "rotary {} table { grid: [21, 45, 80] grid_offset: [0, -5, 1] }");
+  ExpectSpec({.encoding = "levit",
+              .fields = {"window=14,14"},
+              .flags = {{"query_stride", {"2,2"}}, {"heads", {"1"}}}},
+             "grid_relative { window: [14, 14] symmetric: true } "
+             "grid { query_stride: [2, 2] heads { begin: 0 end: 1 } }");
 }
 
 TEST(BuildSpec, ReadsQueriesAndKeys) {

@@ -7,6 +7,7 @@ from itertools import chain, repeat
 from typing import Any
 
 import grpc
+import numpy as np
 from crc32c import crc32c
 from google.rpc import status_pb2
 
@@ -88,6 +89,12 @@ ANSWERS = {
     "a grid, dense": Trial(GRID_OF_AXES._replace(options=GRID_OF_AXES.options | {"form": "dense"})),
     "block and border": Trial(
         Asked(Case("grid_relative", {"window": [1, 15], "class_token": True, "table": TABLE}), {})
+    ),
+    "block of three axes, every second query": Trial(
+        Asked(
+            Case("grid_relative", {"window": [2, 2, 3], "table": np.eye(45, 2, dtype=np.float32)}),
+            {"query_stride": [2, 1, 2]},
+        )
     ),
     "vectors": Trial(VECTORS),
     "indices": Trial(encoding("deberta", query_length=20, key_length=20, values="buckets")),

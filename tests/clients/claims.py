@@ -161,6 +161,11 @@ HEADS_OF_LIST = Asked(Case("alibi", {"slopes": [0.5, 0.25]}), PAIRS)
 LISTED = alibi(query_positions=[9, 0, 1, 4], key_positions=[7, 3])
 AXES = {"dim": 8, "axes": [{"scale": 2.0}, {"offset": 0.5}]}
 TWO_AXES = Asked(Case("sinusoidal", AXES), {"position_ids": [[1, 5, 2], [3, 4, 9]]})
+# Either axis may have the stride: queries and block are the same.
+STRIDED = Asked(
+    Case("grid_relative", {"window": [3, 3], "num_heads": 2, "table": np.zeros((25, 2), "f4")}),
+    {"query_stride": [2, 1]},
+)
 GRID_OF_AXES = Asked(Case("sinusoidal", AXES), {"grid": [2, 3], "grid_offset": [5, -1]})
 # The first two of 7 queries see no key.
 MASKED = alibi(query_length=7, queries=(0, 7), key_length=7, keys=(2, 7), causal=True)
@@ -243,12 +248,12 @@ CLAIMS = {
     "no border": names(
         "block",
         "block, border",
-        claimed("block", "F32", "BLOCK_TOEPLITZ_2D", 2, 3, 5),
+        claimed("block", "F32", "BLOCK_TOEPLITZ", 2, 3, 5),
         asked=BORDERED,
     ),
     "a border of fewer heads": mismatch(
         ": part border has shape [1, 3], want [2, 3]",
-        claimed("block", "F32", "BLOCK_TOEPLITZ_2D", 2, 1, 29),
+        claimed("block", "F32", "BLOCK_TOEPLITZ", 2, 1, 29),
         claimed("border", "F32", "TABLE", 1, 3),
         asked=NAMED_BORDERED,
     ),
@@ -297,6 +302,9 @@ CLAIMS = {
     ),
     "another offset of the grid in the resolved request": resolved(
         lambda spec: spec.table.grid_offset.__setitem__(1, 0), GRID_OF_AXES
+    ),
+    "another stride of queries in the resolved request": resolved(
+        lambda spec: spec.grid.query_stride.__setitem__(slice(None), [1, 2]), STRIDED
     ),
     "a part of a grid without columns": mismatch(
         ": part positions.axis1 has shape [3, 0], want [3, any]",

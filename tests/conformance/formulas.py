@@ -372,20 +372,21 @@ def tupe_products(e: Any, heads: int) -> Callable[[int, int, int], tuple[mpf, mp
     return product
 
 
-def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, int, int], Any]:
+def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, Sequence[int]], Any]:
+    """The number of a head at a displacement from query to key."""
     if name == "mlp_bias":
         outputs = mlp_outputs(e)
-        return lambda h, down, right: outputs((-down, -right))[h]
-    height, width = e.window
-    sides = [height, width] if e.symmetric else [2 * height - 1, 2 * width - 1]
+        return lambda h, to_key: outputs(tuple(-d for d in to_key))[h]
+    sides = [side if e.symmetric else 2 * side - 1 for side in e.window]
     sign = 1 if enum(e, "sign", "QUERY_MINUS_KEY") == "KEY_MINUS_QUERY" else -1
     rows = None if buckets else table(e.table)
 
-    def number(h: int, down: int, right: int) -> Any:
-        if e.symmetric:
-            index = abs(down) * width + abs(right)
-        else:
-            index = (height - 1 + sign * down) * (2 * width - 1) + width - 1 + sign * right
+    def number(h: int, to_key: Sequence[int]) -> Any:
+        places = (
+            abs(d) if e.symmetric else side - 1 + sign * d
+            for d, side in zip(to_key, e.window, strict=True)
+        )
+        index = int(np.ravel_multi_index(tuple(places), sides))
         if rows is None:
             return index
         if e.HasField("resample"):

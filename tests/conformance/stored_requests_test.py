@@ -39,7 +39,7 @@ from tests.integration.ways import Part, array_of
 
 SAMPLES = 8
 # Axes of a part beside those of heads and columns.
-AXES = {"TOEPLITZ": 1, "KEY_ROW": 1, "DENSE": 2, "BLOCK_TOEPLITZ_2D": 2}
+AXES = {"TOEPLITZ": 1, "KEY_ROW": 1, "DENSE": 2}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ class Answer:
             return self._in_table(part.name, *index)
         has_columns = self.case.vectors and not self.buckets
         *place, column = index if has_columns else (*index, 0)
-        axes = 1 if part.name == "border" else AXES[form]
+        axes = 1 if part.name == "border" else AXES.get(form) or len(self.encoding.window)
         h = place.pop(0) + self._first_head() if len(place) > axes else 0
         if part.name == "border":
             return class_number(self.encoding, self.name, self.buckets, h, place[0])
@@ -106,9 +106,8 @@ class Answer:
     def _in_grid(self, form: str, h: int, rest: list[int]) -> Any:
         e = self.encoding
         number = grid_number(e, self.name, self.buckets)
-        height, width = e.window
         if form != "DENSE":
-            return number(h, rest[0] - height + 1, rest[1] - width + 1)
+            return number(h, (np.subtract(rest, e.window) + 1).tolist())
         i = rest[0] + self.spec.grid.queries.begin
         j = rest[1] + self.spec.grid.keys.begin
         if self._is_masked(i, j):
@@ -118,8 +117,10 @@ class Answer:
                 which = 2 if i == j else 0 if i == 0 else 1
                 return class_number(e, self.name, self.buckets, h, which)
             i, j = i - 1, j - 1
-        (down, right) = (b - a for a, b in zip(divmod(i, width), divmod(j, width), strict=True))
-        return number(h, down, right)
+        strides = list(self.spec.grid.query_stride) or [1] * len(e.window)
+        queried = [len(range(0, side, n)) for side, n in zip(e.window, strides, strict=True)]
+        query = np.multiply(np.unravel_index(i, queried), strides)
+        return number(h, np.subtract(np.unravel_index(j, e.window), query).tolist())
 
     def _at_pair(self, part: Any, form: str, h: int, rest: list[int], column: int) -> Any:
         queries, keys = self._sides()

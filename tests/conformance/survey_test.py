@@ -81,6 +81,7 @@ from timm.models import (
     beit,
     edgenext,
     efficientformer,
+    efficientformer_v2,
     gemma4_vit,
     levit,
     swin_transformer_v2_cr,
@@ -89,6 +90,7 @@ from timm.models import (
 )
 from timm.models.swin_transformer import WindowAttention
 from torchvision.models import maxvit, swin_transformer, vision_transformer
+from torchvision.models.video import swin_transformer as video_swin_transformer
 
 import attnbias
 
@@ -847,20 +849,66 @@ def of_rel_pos_bias_tf(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     ("levit.Attention", levit.Attention),
     ("efficientformer.Attention", efficientformer.Attention),
     ("tiny_vit.Attention", tiny_vit.Attention),
+    ("efficientformer_v2.Attention2d", efficientformer_v2.Attention2d),
     sizes=WINDOWS,
 )
 def of_levit(module: Any, num_heads: int, lengths: list[int]) -> Peer:
-    attention = module(num_heads, 1, num_heads, resolution=tuple(lengths))
+    return of_magnitudes(module(num_heads, 1, num_heads, resolution=tuple(lengths)), lengths)
+
+
+def of_magnitudes(attention: Any, lengths: list[int], **names: Any) -> Peer:
     table = attention.attention_biases
     torch.nn.init.normal_(table)
     bias = attention.get_attention_biases(table.device)
-    return Peer(bias, {"table": table.detach().numpy(), **sized(lengths)}, 0)
+    return Peer(bias, {"table": table.detach().numpy(), **sized(lengths), **names}, 0)
+
+
+@case(
+    ("levit.AttentionDownsample", levit.AttentionDownsample),
+    sizes=[(*window, stride) for window in WINDOWS for stride in (2, 3)],
+)
+def of_levit_downsample(module: Any, num_heads: int, lengths: list[int], stride: int) -> Peer:
+    attention = module(4, 4, 1, num_heads, stride=stride, resolution=tuple(lengths))
+    return of_magnitudes(attention, lengths, stride=stride)
+
+
+@case(
+    ("efficientformer_v2.Attention2dDownsample", efficientformer_v2.Attention2dDownsample),
+    sizes=WINDOWS,
+)
+def of_efficientformer_downsample(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    attention = module(num_heads, 1, num_heads, resolution=tuple(lengths))
+    return of_magnitudes(attention, lengths, stride=2)
 
 
 @case(swin_transformer.ShiftedWindowAttention, sizes=WINDOWS)
 def of_shifted_windows(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     attention = module(num_heads, lengths, [0, 0], num_heads)
     return looked_up(attention, attention.get_relative_position_bias, lengths)
+
+
+@case(
+    video_swin_transformer.ShiftedWindowAttention3d,
+    sizes=[(3, [1, 1, 1]), (4, [2, 3, 4]), (24, [8, 7, 7])],
+)
+def of_shifted_windows_3d(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    attention = module(num_heads, lengths, [0, 0, 0], num_heads)
+    return looked_up(attention, lambda: attention.get_relative_position_bias(lengths), lengths)
+
+
+@case(
+    (
+        "ShiftedWindowAttention3d of clips smaller than its window",
+        video_swin_transformer.ShiftedWindowAttention3d,
+    ),
+    sizes=[(4, [3, 3, 4], [2, 3, 4]), (4, [3, 4, 5], [2, 4, 3])],
+)
+def of_smaller_clips(
+    module: Any, num_heads: int, window_size: list[int], lengths: list[int]
+) -> Peer:
+    attention = module(num_heads, window_size, [0, 0, 0], num_heads)
+    peer = looked_up(attention, lambda: attention.get_relative_position_bias(lengths), lengths)
+    return peer._replace(names=peer.names | {"window_size": window_size})
 
 
 @case(maxvit.RelativePositionalMultiHeadAttention, sizes=[(4, [2, 2]), (16, [7, 7])])
@@ -1112,16 +1160,18 @@ def answer_of(client: attnbias.Client, row: Row, names: Names, data_type: str) -
     """The result that a row of the page promises."""
     _, _, encoding, positions, result = row.cells
     asked = eval(code_of(encoding), FUNCTIONS | names)
-    extent = {}
+    extent: Names = {}
     if CODE.search(positions):
-        extent["position_ids"] = eval(code_of(positions), FUNCTIONS | names)
+        said = code_of(positions)
+        named = said if re.match(r"\w+=", said) else f"position_ids={said}"
+        extent = eval(f"dict({named})", FUNCTIONS | names)
     got = client.get(asked, data_type=data_type, **extent)
     if tokens := grid_of(extent.get("position_ids", [])):
         assert_same_over_grid(client, asked, tokens | {"data_type": data_type}, got)
     if isinstance(got, attnbias.BlockToeplitz):
         answer: Names = {"bias": got.dense()}
     elif isinstance(got, np.ndarray):
-        answer = {"table": got}
+        answer = {"table": got, "bias": got}
     else:
         answer = {"cos": got.cos, "sin": got.sin}
     arrays = eval(code_of(result), FUNCTIONS | names | answer)

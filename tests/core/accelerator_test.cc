@@ -193,7 +193,9 @@ TEST_P(AcceleratedExpansion, OfGridsHasTheCpusBytes) {
   *beit.mutable_grid_relative()->mutable_table() = RandomRef({48, 2}, 1);
   for (const v1::TensorSpec& encoding : {swin, beit}) {
     for (const char* extent :
-         {"", "queries {end: 1}", "queries {begin: 2 end: 11} keys {end: 9}"}) {
+         {"", "queries {end: 1}", "queries {begin: 2 end: 11} keys {end: 9}",
+          "query_stride: [2, 2]",
+          "query_stride: [1, 3] queries {begin: 1 end: 6}"}) {
       for (const DataType type : kFloats) {
         v1::TensorSpec spec = WithOutput(encoding, kDense + Typed(type));
         *spec.mutable_grid() = Parse<v1::GridExtent>(extent);

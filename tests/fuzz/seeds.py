@@ -101,6 +101,7 @@ def extents_of(case: Case) -> Iterator[dict[str, Any]]:
     if case.extent == "grid":
         yield {}
         yield {"grid": {"queries": {"begin": 0, "end": 1}}}
+        yield {"grid": {"query_stride": [2] * len(case.sides)}}
     elif case.extent == "table":
         yield {"table": {"positions": {"begin": first, "end": first + 4}}}
         yield {"table": {"position_ids": [{"positions": [first, first + 2]}] * case.axes}}

@@ -160,8 +160,13 @@ def pair_extent(draw: Random, case: Case) -> Json:
 
 
 def grid_extent(draw: Random, case: Case) -> Json:
-    lengths = {"queries": case.tokens, "keys": case.tokens, "heads": case.heads}
-    return {name: window(draw, n) for name, n in lengths.items() if draw.random() < 0.35}
+    extent: Json = {}
+    if draw.random() < 0.35:
+        extent["query_stride"] = [draw.randint(1, 3) for _ in case.sides]
+    queries = case.tokens(extent.get("query_stride", ()))
+    lengths = {"queries": queries, "keys": case.tokens(), "heads": case.heads}
+    windows = {name: window(draw, n) for name, n in lengths.items() if draw.random() < 0.35}
+    return extent | windows
 
 
 EXTENTS = {"table": table_extent, "pair": pair_extent, "grid": grid_extent}

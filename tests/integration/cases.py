@@ -8,7 +8,7 @@ the fields of an encoding depend on one another.
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -90,15 +90,15 @@ class Case:
         return self.extent == "pair" and not self.fields.keys().isdisjoint(columns)
 
     @property
-    def side(self) -> tuple[int, int]:
-        """Of a grid, its rows and columns."""
-        height, width = self.fields["window"]
-        return height, width
+    def sides(self) -> list[int]:
+        """Of a grid."""
+        return list(self.fields["window"])
 
-    @property
-    def tokens(self) -> int:
-        """Of a grid, with its class token."""
-        return math.prod(self.side) + bool(self.fields.get("class_token"))
+    def tokens(self, stride: Sequence[int] = ()) -> int:
+        """Of a grid, with its class token: all, or every n-th of each axis."""
+        strides = stride or [1] * len(self.sides)
+        places = (range(0, side, n) for side, n in zip(self.sides, strides, strict=True))
+        return math.prod(map(len, places)) + bool(self.fields.get("class_token"))
 
     @property
     def heads(self) -> int:
@@ -463,11 +463,16 @@ def _kerple(random: Random) -> Fields:
     return {"num_heads": heads, "p": random.uniform(0.01, 2, _pick(random, 1, heads)).tolist()}
 
 
+def _window(random: Random) -> list[int]:
+    axes = _pick(random, 1, 2, 2, 3)
+    return [_int(random, 1, 6 if axes < 3 else 3) for _ in range(axes)]
+
+
 def _mlp_bias(random: Random) -> Fields:
     heads, width = _int(random, 1, 5), _int(random, 1, 12)
-    window = _pick(random, None, [_int(random, 1, 6), _int(random, 1, 6)])
+    window = _pick(random, None, _window(random))
     layers: list[Fields] = []
-    for sizes in pairwise([2 if window else 1, *[width] * _int(random, 0, 3), heads]):
+    for sizes in pairwise([len(window or "1"), *[width] * _int(random, 0, 3), heads]):
         norm = _pick(random, None, ...)
         layers.append({"norm_weight": norm, "norm_bias": norm} | {"in": sizes[0], "out": sizes[1]})
     layers[-1] |= {"norm_weight": None, "norm_bias": None}
@@ -475,7 +480,7 @@ def _mlp_bias(random: Random) -> Fields:
     coordinates = _pick(random, None, "LINEAR", "SIGNED_LOG", *["LOG2_NORMALIZED"] * bool(window))
     fields |= {"coordinates": coordinates}
     if coordinates == "LOG2_NORMALIZED":
-        pretrained = _pick(random, None, [_int(random, 2, 12), _int(random, 2, 12)])
+        pretrained = _pick(random, None, [_int(random, 2, 12) for _ in window])
         fields |= {"pretrained_window": pretrained}
     return fields | {"class_token": _pick(random, None, True) if window else None}
 
@@ -486,12 +491,13 @@ def _deberta(random: Random) -> Fields:
 
 
 def _grid_relative(random: Random) -> Fields:
-    window, other = ([_int(random, 1, 6), _int(random, 1, 6)] for _ in range(2))
+    window = _window(random)
+    other = [_int(random, 1, 6) for _ in window]
     symmetric, class_token = _pick(random, None, None, True), _pick(random, None, True)
     sides, source = (
         [side if symmetric else 2 * side - 1 for side in sides] for sides in (window, other)
     )
-    resample = _pick(random, None, _resample(random, source, sides))
+    resample = _pick(random, None, _resample(random, source, sides) if len(sides) < 3 else None)
     rows = math.prod(source if resample else sides)
     fields = {"window": window, "symmetric": symmetric, "class_token": class_token}
     if resample:

@@ -93,10 +93,13 @@ def pair_extent(case: Case, random: Random) -> Options:
 
 def grid_extent(case: Case, random: Random) -> Options:
     extent: Options = {}
-    for side in ("queries", "keys"):
+    if random.random() < 0.3:
+        extent["query_stride"] = random.integers(1, 4, len(case.sides)).tolist()
+    lengths = {"queries": case.tokens(extent.get("query_stride", ())), "keys": case.tokens()}
+    for side, length in lengths.items():
         if random.random() < 0.3:
-            begin = int(random.integers(case.tokens))
-            extent[side] = (begin, int(random.integers(begin, case.tokens)) + 1)
+            begin = int(random.integers(length))
+            extent[side] = (begin, int(random.integers(begin, length)) + 1)
     return extent
 
 

@@ -128,7 +128,7 @@ ARRAY = "npt.NDArray[Any]"
 RESULTS = {
     "TOEPLITZ": "Toeplitz",
     "KEY_ROW": "KeyRow",
-    "BLOCK_TOEPLITZ_2D": "BlockToeplitz",
+    "BLOCK_TOEPLITZ": "BlockToeplitz",
     "DENSE": ARRAY,
     (): ARRAY,
     ("cos", "sin"): "RotaryTables",
@@ -137,7 +137,8 @@ RESULTS = {
 ASK = {
     "table": "ask with `positions` or `position_ids`",
     "pair": "ask with `query_length` and `key_length`",
-    "grid": "ask without lengths, or for windows with `queries`, `keys` and `heads`",
+    "grid": "ask without lengths, for windows with `queries`, `keys` and `heads`, or for every "
+    "n-th query with `query_stride`",
 }
 
 
@@ -955,10 +956,10 @@ def structures_of(message: Any) -> str:
     structures = [own + " of vectors" * (kind == "vectors") for kind in kinds_of(message)]
     border = " + border" * any(rule.border_if_set for _, rule in fields)
     has_grid = option("extent", message)[-1] == "grid"
-    structures[0] += border * (own == "BLOCK_TOEPLITZ_2D" or not has_grid)
+    structures[0] += border * (own == "BLOCK_TOEPLITZ" or not has_grid)
     for field, rule in fields:
         other = structure_of(rule.structure_if_set)
-        structures += [other + border * (other == "BLOCK_TOEPLITZ_2D")]
+        structures += [other + border * (other == "BLOCK_TOEPLITZ")]
         structures += structures_of_values(field).values()
     return ", ".join(dict.fromkeys(filter(None, structures)))
 

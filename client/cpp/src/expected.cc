@@ -176,7 +176,7 @@ absl::string_view NameOf(v1::Form form) {
       return "diagonals";
     case v1::FORM_KEY_ROW:
       return "row";
-    case v1::FORM_BLOCK_TOEPLITZ_2D:
+    case v1::FORM_BLOCK_TOEPLITZ:
       return "block";
     default:
       return "dense";
@@ -220,7 +220,8 @@ class Request {
   // Whether both ask for the same window, by queries, keys or positions.
   bool HasWindowOf(const Request& other) const {
     return queries_ == other.queries_ && keys_ == other.keys_ &&
-           axes_ == other.axes_ && FirstHead() == other.FirstHead();
+           axes_ == other.axes_ && FirstHead() == other.FirstHead() &&
+           Strides() == other.Strides();
   }
 
   // Queries, counted inside the window, that see no key.
@@ -277,11 +278,11 @@ class Request {
       }
       return;
     }
-    if (structure_ == v1::STRUCTURE_BLOCK_TOEPLITZ_2D) {
+    if (structure_ == v1::STRUCTURE_BLOCK_TOEPLITZ) {
       const v1::GridExtent& grid = spec_.grid();
-      const Axis whole = RangeOf(0, Tokens());
-      queries_ = grid.has_queries() ? RangeOf(grid.queries()) : whole;
-      keys_ = grid.has_keys() ? RangeOf(grid.keys()) : whole;
+      queries_ = grid.has_queries() ? RangeOf(grid.queries())
+                                    : RangeOf(0, Tokens(Strides()));
+      keys_ = grid.has_keys() ? RangeOf(grid.keys()) : RangeOf(0, Tokens({}));
       return;
     }
     const v1::PairExtent& pair = spec_.pair();
@@ -357,16 +358,16 @@ class Request {
   }
 
   v1::Form CompactForm() const {
-    const Axis whole = RangeOf(0, Tokens());
     switch (structure_) {
       case v1::STRUCTURE_TOEPLITZ:
         if (queries_.is_range() && keys_.is_range()) return v1::FORM_TOEPLITZ;
         return v1::FORM_DENSE;
       case v1::STRUCTURE_KEY_ROW:
         return v1::FORM_KEY_ROW;
-      case v1::STRUCTURE_BLOCK_TOEPLITZ_2D:
-        if (queries_ == whole && keys_ == whole) {
-          return v1::FORM_BLOCK_TOEPLITZ_2D;
+      case v1::STRUCTURE_BLOCK_TOEPLITZ:
+        if (queries_ == RangeOf(0, Tokens(Strides())) &&
+            keys_ == RangeOf(0, Tokens({}))) {
+          return v1::FORM_BLOCK_TOEPLITZ;
         }
         return v1::FORM_DENSE;
       default:
@@ -383,7 +384,7 @@ class Request {
       case v1::FORM_KEY_ROW:
         shape->push_back(keys_.size);
         break;
-      case v1::FORM_BLOCK_TOEPLITZ_2D:
+      case v1::FORM_BLOCK_TOEPLITZ:
         for (const int64_t side : Sides()) shape->push_back(2 * side - 1);
         break;
       default:
@@ -462,7 +463,7 @@ class Request {
                             : spec_.pair().heads().begin();
   }
 
-  // Rows and columns of a grid.
+  // Sides of a grid.
   std::vector<int64_t> Sides() const {
     const FieldDescriptor* window = type_.FindFieldByName("window");
     if (window == nullptr) return {};
@@ -471,10 +472,22 @@ class Request {
     return {sides.begin(), sides.end()};
   }
 
-  // The tokens of a grid, and its class token.
-  int64_t Tokens() const {
+  // How far apart the queries of a grid stand on each axis; empty for ones.
+  std::vector<int64_t> Strides() const {
+    const auto& strides = spec_.grid().query_stride();
+    if (absl::c_count(strides, 1) == strides.size()) return {};
+    return {strides.begin(), strides.end()};
+  }
+
+  // Every n-th token of each axis of a grid, and its class token.
+  int64_t Tokens(const std::vector<int64_t>& strides) const {
     uint64_t tokens = 1;
-    for (const int64_t side : Sides()) tokens *= static_cast<uint64_t>(side);
+    size_t axis = 0;
+    for (const int64_t side : Sides()) {
+      const int64_t stride = axis < strides.size() ? strides[axis] : 1;
+      tokens *= static_cast<uint64_t>(stride > 0 ? (side - 1) / stride + 1 : 0);
+      ++axis;
+    }
     return Sum(static_cast<int64_t>(tokens), has_border_ ? 1 : 0);
   }
 

@@ -21,10 +21,10 @@ const anyLength = -1
 const borderLength = 3
 
 var partNames = map[pb.Form]string{
-	pb.Form_FORM_TOEPLITZ:          "diagonals",
-	pb.Form_FORM_KEY_ROW:           "row",
-	pb.Form_FORM_DENSE:             "dense",
-	pb.Form_FORM_BLOCK_TOEPLITZ_2D: "block",
+	pb.Form_FORM_TOEPLITZ:       "diagonals",
+	pb.Form_FORM_KEY_ROW:        "row",
+	pb.Form_FORM_DENSE:          "dense",
+	pb.Form_FORM_BLOCK_TOEPLITZ: "block",
 }
 
 var fingerprintForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -46,7 +46,8 @@ type expected struct {
 // queries.
 type extent struct {
 	queries, keys axis
-	others        []axis // of a table whose axes differ, or of a grid: those after the first
+	others        []axis  // of a table whose axes differ, or of a grid: those after the first
+	strides       []int64 // of the queries of a grid, one for each axis
 	firstHead     int64
 }
 
@@ -60,7 +61,8 @@ type expectedPart struct {
 
 func (e extent) equal(other extent) bool {
 	return e.queries.equal(other.queries) && e.keys.equal(other.keys) &&
-		slices.EqualFunc(e.others, other.others, axis.equal) && e.firstHead == other.firstHead
+		slices.EqualFunc(e.others, other.others, axis.equal) &&
+		slices.Equal(e.strides, other.strides) && e.firstHead == other.firstHead
 }
 
 // axis is the positions of queries or keys.
@@ -254,7 +256,8 @@ func expectedOf(spec *pb.TensorSpec) *expected {
 	}
 	e.areVectors = len(columns) > 0
 	queries, keys := r.axes()
-	e.window = extent{queries: queries, keys: keys, firstHead: r.headWindow().GetBegin()}
+	e.window = extent{queries: queries, keys: keys, strides: r.strides(),
+		firstHead: r.headWindow().GetBegin()}
 	if mask := spec.GetOutput().GetMask(); mask != nil {
 		e.maskedRows = rowsWithoutKeys(mask, queries, keys)
 	}
@@ -342,7 +345,6 @@ func (r *request) tableParts() []string {
 }
 
 func (r *request) compactForm(queries, keys axis) pb.Form {
-	whole := rangeOf(&pb.Range{End: r.tokens()})
 	switch r.structure {
 	case pb.Structure_STRUCTURE_TOEPLITZ:
 		if queries.list == nil && keys.list == nil {
@@ -350,9 +352,10 @@ func (r *request) compactForm(queries, keys axis) pb.Form {
 		}
 	case pb.Structure_STRUCTURE_KEY_ROW:
 		return pb.Form_FORM_KEY_ROW
-	case pb.Structure_STRUCTURE_BLOCK_TOEPLITZ_2D:
-		if queries.equal(whole) && keys.equal(whole) {
-			return pb.Form_FORM_BLOCK_TOEPLITZ_2D
+	case pb.Structure_STRUCTURE_BLOCK_TOEPLITZ:
+		if queries.equal(rangeOr(nil, r.tokens(r.strides()))) &&
+			keys.equal(rangeOr(nil, r.tokens(nil))) {
+			return pb.Form_FORM_BLOCK_TOEPLITZ
 		}
 	}
 	return pb.Form_FORM_DENSE
@@ -365,7 +368,7 @@ func (r *request) inner(form pb.Form, queries, keys axis) []int64 {
 		return []int64{max(queries.length+keys.length-1, 0)}
 	case pb.Form_FORM_KEY_ROW:
 		return []int64{keys.length}
-	case pb.Form_FORM_BLOCK_TOEPLITZ_2D:
+	case pb.Form_FORM_BLOCK_TOEPLITZ:
 		sides := r.sides()
 		for i, side := range sides {
 			sides[i] = max(2*side-1, 0)
@@ -411,7 +414,7 @@ func (r *request) positions() (first axis, others []axis) {
 	return first, others
 }
 
-// sides are the rows and columns of a grid.
+// sides are those of a grid.
 func (r *request) sides() []int64 {
 	window := r.fields.ByName("window")
 	if window == nil {
@@ -425,10 +428,21 @@ func (r *request) sides() []int64 {
 	return sides
 }
 
-// tokens are those of a grid, its class token among them.
-func (r *request) tokens() int64 {
+// strides are how far apart the queries of a grid stand on each axis.
+func (r *request) strides() []int64 {
+	if strides := r.spec.GetGrid().GetQueryStride(); len(strides) > 0 {
+		return strides
+	}
+	return slices.Repeat([]int64{1}, len(r.sides()))
+}
+
+// tokens is how many every n-th of each axis of a grid are, its class token among them.
+func (r *request) tokens(strides []int64) int64 {
 	tokens := int64(1)
-	for _, side := range r.sides() {
+	for axis, side := range r.sides() {
+		if axis < len(strides) {
+			side = (side-1)/max(strides[axis], 1) + 1
+		}
 		tokens *= side
 	}
 	if r.hasBorder {
@@ -438,9 +452,10 @@ func (r *request) tokens() int64 {
 }
 
 func (r *request) axes() (queries, keys axis) {
-	if r.structure == pb.Structure_STRUCTURE_BLOCK_TOEPLITZ_2D {
+	if r.structure == pb.Structure_STRUCTURE_BLOCK_TOEPLITZ {
 		extent := r.spec.GetGrid()
-		return rangeOr(extent.GetQueries(), r.tokens()), rangeOr(extent.GetKeys(), r.tokens())
+		return rangeOr(extent.GetQueries(), r.tokens(r.strides())),
+			rangeOr(extent.GetKeys(), r.tokens(nil))
 	}
 	extent := r.spec.GetPair()
 	offset := extent.GetQueryOffset()

@@ -304,7 +304,11 @@ func TestGridsAreTheirDenseTensor(t *testing.T) {
 	beit := &pb.TensorSpec{Encoding: Beit{Window: sides, Table: counting(24, 3)}.Encoding()}
 	some := proto.CloneOf(beit)
 	some.Extent = &pb.TensorSpec_Grid{Grid: &pb.GridExtent{Heads: &pb.Range{Begin: 1, End: 3}}}
-	for _, spec := range []*pb.TensorSpec{swin, beit, some} {
+	frames := &pb.TensorSpec{Encoding: Beit{
+		Window: []int32{2, 3, 2}, Table: counting(48, 3)}.Encoding()}
+	strided := proto.CloneOf(frames)
+	strided.Extent = &pb.TensorSpec_Grid{Grid: &pb.GridExtent{QueryStride: []int64{1, 2, 1}}}
+	for _, spec := range []*pb.TensorSpec{swin, beit, some, frames, strided} {
 		got, err := AsBlockToeplitz[float32](get(t, client, spec))
 		if err != nil {
 			t.Fatal(err)
@@ -445,7 +449,7 @@ func TestWrongIndicesAreNamed(t *testing.T) {
 	_, err = AsBorderedToeplitz[float32](tensor)
 	expectError(t, err, ErrInvalidArgument, got+"TOEPLITZ with a border")
 	_, err = AsBlockToeplitz[float32](tensor)
-	expectError(t, err, ErrInvalidArgument, got+"BLOCK_TOEPLITZ_2D")
+	expectError(t, err, ErrInvalidArgument, got+"BLOCK_TOEPLITZ")
 }
 
 func expectPanic(t *testing.T, want string, call func()) {
@@ -491,7 +495,7 @@ func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 		"rotary { head_dim: -3 }",
 		"learned_absolute {}", "learned_relative {} pair { heads {} }", "sinusoidal {} table {}",
 		"learned_relative { vectors { inline_table { shape: 3 } } }",
-		"alibi {} output { form: FORM_TABLE }", "alibi {} output { form: FORM_BLOCK_TOEPLITZ_2D }",
+		"alibi {} output { form: FORM_TABLE }", "alibi {} output { form: FORM_BLOCK_TOEPLITZ }",
 		"sinusoidal { dim: 1 } table { position_ids {} }",
 		"sinusoidal { dim: 1 } table { grid: [-1, " + most + "] grid_offset: " + most + " }",
 		"rotary {} table { grid: [3, " + most + "] } output { form: FORM_DENSE }",
@@ -516,7 +520,7 @@ func TestBorderHasTheHeadsOfThePartBeforeIt(t *testing.T) {
 	header := payloadHeader()
 	header.ResolvedSpec = spec
 	header.Parts = []*pb.TensorPart{
-		part("block", pb.Form_FORM_BLOCK_TOEPLITZ_2D, 4, 3, 5),
+		part("block", pb.Form_FORM_BLOCK_TOEPLITZ, 4, 3, 5),
 		part("border", pb.Form_FORM_TABLE, 4, 3),
 	}
 	if err := expectedOf(spec).check(header); err != nil {

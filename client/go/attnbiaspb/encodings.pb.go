@@ -3233,12 +3233,12 @@ func (x *Fire) GetOutputBias() *TableRef {
 
 // An MLP of relative coordinates (Liu et al. 2022; Wang et al. 2021).
 //
-// A coordinate x is a function of d, the query's position, row or column minus
-// the key's:
+// A coordinate x is a function of d, the query's position minus the key's, along
+// one axis:
 //
 //	bias[h, i, j] = output(MLP(x_1, ...))_h
 //
-// Without `window` it has one input, of i - j; with it two, of rows and columns.
+// Without `window` it has one input, of i - j; with it one for each axis.
 // Found in Swin-V2, CrossFormer, timm and x-transformers.
 type MlpBias struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3250,8 +3250,9 @@ type MlpBias struct {
 	Layers []*MlpLayer `protobuf:"bytes,2,rep,name=layers,proto3" json:"layers,omitempty"`
 	// Function between layers, after the layer's LayerNorm if it has one.
 	Activation Activation `protobuf:"varint,3,opt,name=activation,proto3,enum=attnbias.v1.Activation" json:"activation,omitempty"`
-	// Sides of a window of tokens: rows, then columns. Empty: tokens are in a
-	// sequence, and `coordinates` is not `LOG2_NORMALIZED`.
+	// Sides of a window of tokens, 65536 at most: rows, then columns; frames before
+	// them. Empty: tokens are in a sequence, and `coordinates` is not
+	// `LOG2_NORMALIZED`.
 	Window []int32 `protobuf:"varint,4,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Function of each d.
 	Coordinates Coordinates `protobuf:"varint,5,opt,name=coordinates,proto3,enum=attnbias.v1.Coordinates" json:"coordinates,omitempty"`
@@ -3645,18 +3646,22 @@ func (x *RelativeSinusoidal) GetCausal() bool {
 //	bias[h, i, j] = table[index(i, j), h]
 //	index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 //
-// The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT,
-// EfficientFormer and TinyViT.
+// With frames, a window of Wt by Wh by Ww, the index is
+// `(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww - 1)` higher. The framework's bits. Found
+// in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT, EfficientFormer, TinyViT and Video
+// Swin.
 type GridRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sides of the window in tokens: rows Wh, columns Ww.
+	// Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt
+	// before them. One side is a sequence.
 	Window []int32 `protobuf:"varint,1,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Heads of the table.
 	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Learned bias, with `(2 Wh - 1)(2 Ww - 1)` rows, or `Wh Ww` if symmetric, and
-	// 3 more with a class token. Required with values `BIAS`.
+	// 3 more with a class token; of other axes likewise. Required with values
+	// `BIAS`.
 	Table *TableRef `protobuf:"bytes,3,opt,name=table,proto3" json:"table,omitempty"`
-	// Sign of both differences. With `KEY_MINUS_QUERY` the index has r_j - r_i and
+	// Sign of all differences. With `KEY_MINUS_QUERY` the index has r_j - r_i and
 	// c_j - c_i (MaxViT and CoAtNet in TensorFlow).
 	Sign RelativeSign `protobuf:"varint,4,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Drops the signs: the index is `|r_i - r_j| Ww + |c_i - c_j|` (LeViT,
@@ -3667,6 +3672,7 @@ type GridRelative struct {
 	ClassToken bool `protobuf:"varint,6,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
 	// Resamples the table of another window. `source` has the sides of its grid,
 	// `(2 Wh - 1)(2 Ww - 1)` or `Wh Ww` of that window; rows of a class token stay.
+	// Windows have at most two axes then.
 	Resample      *Resample `protobuf:"bytes,7,opt,name=resample,proto3" json:"resample,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4180,17 +4186,17 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x02_cB\f\n" +
 	"\n" +
 	"_thresholdB\x06\n" +
-	"\x04_eps\"\x99\x04\n" +
+	"\x04_eps\"\x9d\x04\n" +
 	"\aMlpBias\x12;\n" +
 	"\tnum_heads\x18\x01 \x01(\x05B\x1e\xa2\xbb\x18\x1a\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x06layersR\bnumHeads\x127\n" +
 	"\x06layers\x18\x02 \x03(\v2\x15.attnbias.v1.MlpLayerB\b\xa2\xbb\x18\x04\x10\x01@@R\x06layers\x127\n" +
 	"\n" +
 	"activation\x18\x03 \x01(\x0e2\x17.attnbias.v1.ActivationR\n" +
-	"activation\x121\n" +
-	"\x06window\x18\x04 \x03(\x05B\x19\xa2\xbb\x18\x15\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@\x80\x01\x04R\x06window\x12T\n" +
+	"activation\x123\n" +
+	"\x06window\x18\x04 \x03(\x05B\x1b\xa2\xbb\x18\x17\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@@\x03\x80\x01\x04R\x06window\x12T\n" +
 	"\vcoordinates\x18\x05 \x01(\x0e2\x18.attnbias.v1.CoordinatesB\x18\xa2\xbb\x18\x14\n" +
-	"\x12COORDINATES_LINEARR\vcoordinates\x12C\n" +
-	"\x11pretrained_window\x18\x06 \x03(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\x10pretrainedWindow\x12I\n" +
+	"\x12COORDINATES_LINEARR\vcoordinates\x12E\n" +
+	"\x11pretrained_window\x18\x06 \x03(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@@\x03R\x10pretrainedWindow\x12I\n" +
 	"\x06output\x18\a \x01(\x0e2\x16.attnbias.v1.MlpOutputB\x19\xa2\xbb\x18\x15\n" +
 	"\x13MLP_OUTPUT_IDENTITYR\x06output\x120\n" +
 	"\vclass_token\x18\b \x01(\bB\x0f\xa2\xbb\x18\vb\x06window\x88\x01\x01R\n" +
@@ -4233,9 +4239,9 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBj\x06causalH\x01R\x05right\x88\x01\x01\x12\x16\n" +
 	"\x06causal\x18\t \x01(\bR\x06causal:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
 	"\x05_leftB\b\n" +
-	"\x06_right\"\xb4\x03\n" +
-	"\fGridRelative\x120\n" +
-	"\x06window\x18\x01 \x03(\x05B\x18\xa2\xbb\x18\x14\x10\x01\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\x06window\x12<\n" +
+	"\x06_right\"\xb6\x03\n" +
+	"\fGridRelative\x122\n" +
+	"\x06window\x18\x01 \x03(\x05B\x1a\xa2\xbb\x18\x16\x10\x01\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@@\x03R\x06window\x12<\n" +
 	"\tnum_heads\x18\x02 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12D\n" +
 	"\x05table\x18\x03 \x01(\v2\x15.attnbias.v1.TableRefB\x17\xa2\xbb\x18\x13J\x0frows, num_headsp\x01R\x05table\x12]\n" +
 	"\x04sign\x18\x04 \x01(\x0e2\x19.attnbias.v1.RelativeSignB.\xa2\xbb\x18*\n" +

@@ -31,12 +31,12 @@ const (
 type Structure int32
 
 const (
-	Structure_STRUCTURE_UNSPECIFIED       Structure = 0
-	Structure_STRUCTURE_TABLE             Structure = 1
-	Structure_STRUCTURE_TOEPLITZ          Structure = 2
-	Structure_STRUCTURE_KEY_ROW           Structure = 3
-	Structure_STRUCTURE_BLOCK_TOEPLITZ_2D Structure = 4
-	Structure_STRUCTURE_DENSE             Structure = 5
+	Structure_STRUCTURE_UNSPECIFIED    Structure = 0
+	Structure_STRUCTURE_TABLE          Structure = 1
+	Structure_STRUCTURE_TOEPLITZ       Structure = 2
+	Structure_STRUCTURE_KEY_ROW        Structure = 3
+	Structure_STRUCTURE_BLOCK_TOEPLITZ Structure = 4
+	Structure_STRUCTURE_DENSE          Structure = 5
 )
 
 // Enum value maps for Structure.
@@ -46,16 +46,16 @@ var (
 		1: "STRUCTURE_TABLE",
 		2: "STRUCTURE_TOEPLITZ",
 		3: "STRUCTURE_KEY_ROW",
-		4: "STRUCTURE_BLOCK_TOEPLITZ_2D",
+		4: "STRUCTURE_BLOCK_TOEPLITZ",
 		5: "STRUCTURE_DENSE",
 	}
 	Structure_value = map[string]int32{
-		"STRUCTURE_UNSPECIFIED":       0,
-		"STRUCTURE_TABLE":             1,
-		"STRUCTURE_TOEPLITZ":          2,
-		"STRUCTURE_KEY_ROW":           3,
-		"STRUCTURE_BLOCK_TOEPLITZ_2D": 4,
-		"STRUCTURE_DENSE":             5,
+		"STRUCTURE_UNSPECIFIED":    0,
+		"STRUCTURE_TABLE":          1,
+		"STRUCTURE_TOEPLITZ":       2,
+		"STRUCTURE_KEY_ROW":        3,
+		"STRUCTURE_BLOCK_TOEPLITZ": 4,
+		"STRUCTURE_DENSE":          5,
 	}
 )
 
@@ -411,13 +411,13 @@ const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\b_defaultB\x06\n" +
 	"\x04_minB\x06\n" +
 	"\x04_maxB\b\n" +
-	"\x06_above*\xa0\x01\n" +
+	"\x06_above*\x9d\x01\n" +
 	"\tStructure\x12\x19\n" +
 	"\x15STRUCTURE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTRUCTURE_TABLE\x10\x01\x12\x16\n" +
 	"\x12STRUCTURE_TOEPLITZ\x10\x02\x12\x15\n" +
-	"\x11STRUCTURE_KEY_ROW\x10\x03\x12\x1f\n" +
-	"\x1bSTRUCTURE_BLOCK_TOEPLITZ_2D\x10\x04\x12\x13\n" +
+	"\x11STRUCTURE_KEY_ROW\x10\x03\x12\x1c\n" +
+	"\x18STRUCTURE_BLOCK_TOEPLITZ\x10\x04\x12\x13\n" +
 	"\x0fSTRUCTURE_DENSE\x10\x05:K\n" +
 	"\x04rule\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\v2\x16.attnbias.v1.FieldRuleR\x04rule:i\n" +
 	"\x12structure_of_value\x12!.google.protobuf.EnumValueOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\x10structureOfValue:9\n" +

@@ -106,8 +106,8 @@ const (
 	Form_FORM_DENSE Form = 4
 	// block [heads, 2 Wh - 1, 2 Ww - 1] for tokens on a grid of Wh rows and Ww
 	// columns: dense[h, i, j] = block[h, r_j - r_i + Wh - 1, c_j - c_i + Ww - 1]
-	// for token i in row r_i, column c_i.
-	Form_FORM_BLOCK_TOEPLITZ_2D Form = 5
+	// for token i in row r_i, column c_i. So it is for one to three axes.
+	Form_FORM_BLOCK_TOEPLITZ Form = 5
 )
 
 // Enum value maps for Form.
@@ -118,15 +118,15 @@ var (
 		2: "FORM_TOEPLITZ",
 		3: "FORM_KEY_ROW",
 		4: "FORM_DENSE",
-		5: "FORM_BLOCK_TOEPLITZ_2D",
+		5: "FORM_BLOCK_TOEPLITZ",
 	}
 	Form_value = map[string]int32{
-		"FORM_UNSPECIFIED":       0,
-		"FORM_TABLE":             1,
-		"FORM_TOEPLITZ":          2,
-		"FORM_KEY_ROW":           3,
-		"FORM_DENSE":             4,
-		"FORM_BLOCK_TOEPLITZ_2D": 5,
+		"FORM_UNSPECIFIED":    0,
+		"FORM_TABLE":          1,
+		"FORM_TOEPLITZ":       2,
+		"FORM_KEY_ROW":        3,
+		"FORM_DENSE":          4,
+		"FORM_BLOCK_TOEPLITZ": 5,
 	}
 )
 
@@ -860,10 +860,13 @@ func (*PairExtent_QueryOffset) isPairExtent_Origin() {}
 // after a class token if the encoding has one. The ranges cut a window out of
 // it. An absent range means all, and so does an absent extent.
 type GridExtent struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queries       *Range                 `protobuf:"bytes,1,opt,name=queries,proto3" json:"queries,omitempty"`
-	Keys          *Range                 `protobuf:"bytes,2,opt,name=keys,proto3" json:"keys,omitempty"`
-	Heads         *Range                 `protobuf:"bytes,3,opt,name=heads,proto3" json:"heads,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Queries *Range                 `protobuf:"bytes,1,opt,name=queries,proto3" json:"queries,omitempty"`
+	Keys    *Range                 `protobuf:"bytes,2,opt,name=keys,proto3" json:"keys,omitempty"`
+	Heads   *Range                 `protobuf:"bytes,3,opt,name=heads,proto3" json:"heads,omitempty"`
+	// Takes every n-th token of each axis as a query, from the first on; a class
+	// token stays. `queries` counts what remains. Unset: 1 for each axis.
+	QueryStride   []int64 `protobuf:"varint,4,rep,packed,name=query_stride,json=queryStride,proto3" json:"query_stride,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -915,6 +918,13 @@ func (x *GridExtent) GetKeys() *Range {
 func (x *GridExtent) GetHeads() *Range {
 	if x != nil {
 		return x.Heads
+	}
+	return nil
+}
+
+func (x *GridExtent) GetQueryStride() []int64 {
+	if x != nil {
+		return x.QueryStride
 	}
 	return nil
 }
@@ -1268,12 +1278,13 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\x05heads\x18\a \x01(\v2\x12.attnbias.v1.RangeR\x05heads\x12B\n" +
 	"\x0fquery_positions\x18\b \x01(\v2\x19.attnbias.v1.PositionListR\x0equeryPositions\x12>\n" +
 	"\rkey_positions\x18\t \x01(\v2\x19.attnbias.v1.PositionListR\fkeyPositionsB\b\n" +
-	"\x06origin\"\x8c\x01\n" +
+	"\x06origin\"\xc9\x01\n" +
 	"\n" +
 	"GridExtent\x12,\n" +
 	"\aqueries\x18\x01 \x01(\v2\x12.attnbias.v1.RangeR\aqueries\x12&\n" +
 	"\x04keys\x18\x02 \x01(\v2\x12.attnbias.v1.RangeR\x04keys\x12(\n" +
-	"\x05heads\x18\x03 \x01(\v2\x12.attnbias.v1.RangeR\x05heads\"\x9d\x02\n" +
+	"\x05heads\x18\x03 \x01(\v2\x12.attnbias.v1.RangeR\x05heads\x12;\n" +
+	"\fquery_stride\x18\x04 \x03(\x03B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@@\x03R\vqueryStride\"\x9d\x02\n" +
 	"\x04Mask\x12\x16\n" +
 	"\x06causal\x18\x01 \x01(\bR\x06causal\x12>\n" +
 	"\vwindow_left\x18\x02 \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
@@ -1317,7 +1328,7 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\rDATA_TYPE_F32\x10\x02\x12\x11\n" +
 	"\rDATA_TYPE_F16\x10\x03\x12\x12\n" +
 	"\x0eDATA_TYPE_BF16\x10\x04\x12\x11\n" +
-	"\rDATA_TYPE_I32\x10\x05*}\n" +
+	"\rDATA_TYPE_I32\x10\x05*z\n" +
 	"\x04Form\x12\x14\n" +
 	"\x10FORM_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1325,8 +1336,8 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\rFORM_TOEPLITZ\x10\x02\x12\x10\n" +
 	"\fFORM_KEY_ROW\x10\x03\x12\x0e\n" +
 	"\n" +
-	"FORM_DENSE\x10\x04\x12\x1a\n" +
-	"\x16FORM_BLOCK_TOEPLITZ_2D\x10\x05*E\n" +
+	"FORM_DENSE\x10\x04\x12\x17\n" +
+	"\x13FORM_BLOCK_TOEPLITZ\x10\x05*E\n" +
 	"\x06Values\x12\x16\n" +
 	"\x12VALUES_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vVALUES_BIAS\x10\x01\x12\x12\n" +

@@ -70,6 +70,22 @@ def test_a_structure_comes_back(kind: str, heads: int | None, dtype: Any, tmp_pa
             assert again.first_relative_position == structure.first_relative_position  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("stride", [(1, 1, 1), (2, 1, 3)])
+def test_a_grid_of_three_axes_comes_back(stride: tuple[int, ...], tmp_path: Path) -> None:
+    block = np.arange(45, dtype=np.float32).reshape(3, 3, 5)
+    spec = attnbias.GridRelative((2, 2, 3)).to_spec()
+    spec.grid.query_stride.extend(stride)
+    bias = attnbias.BlockToeplitz(block, query_stride=stride)
+    served = attnbias.BlockToeplitz(
+        block, query_stride=stride, fingerprint=FINGERPRINT, resolved_spec=spec
+    )
+    for structure in (bias, bias.window(queries=1, keys=(2, 9)), served):
+        attnbias.save(structure, tmp_path / "bias.safetensors")
+        again: Any = attnbias.load(tmp_path / "bias.safetensors")
+        assert_same(again, structure)
+        assert again.query_stride == stride
+
+
 def test_a_mask_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "bias.safetensors"
     mask = attnbias.Mask(window_left=0, window_right=3)

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Relative position bias of a grid, from a learned table: Swin's (Liu et al.
-// 2021), LeViT's of displacements without sign (Graham et al. 2021), and BEiT's
-// with a class token (Bao et al. 2021); perhaps resampled from another window.
+// 2021), LeViT's of displacements without sign (Graham et al. 2021), BEiT's
+// with a class token (Bao et al. 2021), and Video Swin's with frames (Liu et
+// al. 2022); perhaps resampled from another window.
 
-#include <array>
 #include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_join.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/bias_table.h"
@@ -26,14 +29,16 @@ namespace {
 // At the table's end: class to tokens, tokens to class, class to itself.
 constexpr int64_t kClassRows = 3;
 
-// Returns the row of the table at a coordinate, which counts key - query.
-int64_t RowAt(int64_t at, const Grid& grid, bool symmetric, bool from_query) {
-  if (symmetric) {
-    const int64_t down = at / grid.block_width() - (grid.height - 1);
-    const int64_t right = at % grid.block_width() - (grid.width - 1);
-    return std::abs(down) * grid.width + std::abs(right);
+// Returns the row of a symmetric table at a coordinate.
+int64_t RowOfMagnitudes(int64_t at, const Grid& grid) {
+  int64_t row = 0;
+  int64_t digit = 1;
+  for (const int64_t side : std::views::reverse(grid.sides)) {
+    row += std::abs(at % (2 * side - 1) - (side - 1)) * digit;
+    at /= 2 * side - 1;
+    digit *= side;
   }
-  return from_query ? grid.coordinates().end - 1 - at : at;
+  return row;
 }
 
 using RowOf = std::function<int64_t(int64_t at)>;
@@ -66,6 +71,11 @@ absl::StatusOr<Resampling> ResamplingOf(const v1::GridRelative& spec,
                                         const Tables& tables,
                                         absl::Span<const int64_t> target) {
   const std::string path = "grid_relative.resample";
+  if (target.size() > 2) {
+    return Invalid(path, ": got a window of ", target.size(),
+                   " axes, want at most 2: resample the table before you send "
+                   "it");
+  }
   v1::Resample resample = spec.resample();
   // Requests for values BUCKETS are not checked here, and ignore the status.
   ATTNBIAS_RETURN_IF_ERROR(Complete(path, /*buckets=*/false, tables, resample));
@@ -88,28 +98,24 @@ absl::StatusOr<Resampling> ResamplingOf(const v1::GridRelative& spec,
 
 absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec,
                                               const Tables& tables) {
-  if (spec.window_size() != 2) {
-    return Invalid("grid_relative.window: got ", spec.window_size(),
-                   " numbers, want 2, rows and columns");
-  }
-  const Grid grid = {spec.window(0), spec.window(1)};
+  const Grid grid = {{spec.window().begin(), spec.window().end()}};
   const std::optional<Table> table = tables.Get(spec.table());
   const bool symmetric = spec.symmetric();
+  // Coordinates count key - query.
   const bool from_query = spec.sign() == v1::RELATIVE_SIGN_QUERY_MINUS_KEY;
-  const RowOf row_of = [=](int64_t at) {
-    return RowAt(at, grid, symmetric, from_query);
-  };
   const int64_t rows = symmetric ? grid.tokens() : grid.coordinates().size();
+  const RowOf row_of = [=](int64_t at) {
+    if (symmetric) return RowOfMagnitudes(at, grid);
+    return from_query ? rows - 1 - at : at;
+  };
+  const std::vector<int64_t> sides = symmetric ? grid.sides : grid.block();
   const std::string rows_name =
-      absl::StrCat("rows ", symmetric ? "Wh Ww" : "(2 Wh - 1)(2 Ww - 1)",
+      absl::StrCat("rows ", absl::StrJoin(sides, " x "),
                    spec.class_token() ? " + 3" : "", " without resample");
   std::optional<Resampling> resampling;
   absl::Status status;
   if (spec.has_resample() && table.has_value()) {
-    const auto made = ResamplingOf(
-        spec, tables,
-        symmetric ? std::array{grid.height, grid.width}
-                  : std::array{grid.block_height(), grid.block_width()});
+    const auto made = ResamplingOf(spec, tables, sides);
     status = made.status();
     if (made.ok()) resampling = *made;
   } else {
@@ -122,7 +128,7 @@ absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec,
   const int64_t class_row =
       resampling.has_value() ? table->rows() - kClassRows : rows;
   Encoding encoding{
-      .structure = Structure::kBlockToeplitz2D,
+      .structure = Structure::kBlockToeplitz,
       .lanes = spec.num_heads(),
       .has_heads = true,
       .domain = grid.coordinates(),

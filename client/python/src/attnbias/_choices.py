@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 DataType: TypeAlias = Literal["f64", "f32", "f16", "bf16", "i32"]
-Form: TypeAlias = Literal["table", "toeplitz", "key_row", "dense", "block_toeplitz_2d"]
+Form: TypeAlias = Literal["table", "toeplitz", "key_row", "dense", "block_toeplitz"]
 Values: TypeAlias = Literal["bias", "buckets"]
 TableLayout: TypeAlias = Literal["buckets_heads", "heads_buckets"]
 Alignment: TypeAlias = Literal["start", "end"]

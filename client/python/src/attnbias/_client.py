@@ -537,7 +537,7 @@ class Client(BaseClient):
             timeout: seconds for this call, instead of the client's.
             **options: the extent and the output, as described in ``Request``:
                 positions, position_ids, grid, grid_offset; query_length, key_length, alignment,
-                query_offset, queries, keys, heads, query_positions, key_positions;
+                query_offset, queries, keys, heads, query_stride, query_positions, key_positions;
                 data_type, form, values, causal, window_left, window_right,
                 fill_value, fill_lowest, scale.
 
@@ -545,7 +545,7 @@ class Client(BaseClient):
             By form: "table" a numpy array ``[positions, dim]`` (over a grid a ``GridTable``),
             "dense" one of ``[heads, queries, keys]``, "toeplitz" a ``Toeplitz`` (with a class
             token a ``BorderedToeplitz``), "key_row" a ``KeyRow``,
-            "block_toeplitz_2d" a ``BlockToeplitz``. Rotary gives ``RotaryTables``,
+            "block_toeplitz" a ``BlockToeplitz``. Rotary gives ``RotaryTables``,
             with a decay ``XposTables``. Without form it is the encoding's compact form, or
             "dense" for what has none: most lists of positions, windows of a grid,
             masks of a key row. With ``out`` it is ``out``. With ``device_mesh`` or ``sharding``

@@ -839,16 +839,16 @@ class MlpLayer(Fields):
 class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
     """An MLP of relative coordinates (Liu et al. 2022; Wang et al. 2021).
 
-    A coordinate x is a function of d, the query's position, row or column minus the key's:
+    A coordinate x is a function of d, the query's position minus the key's, along one axis:
 
         bias[h, i, j] = output(MLP(x_1, ...))_h
 
-    Without ``window`` it has one input, of i - j; with it two, of rows and columns. Found in
-    Swin-V2, CrossFormer, timm and x-transformers.
+    Without ``window`` it has one input, of i - j; with it one for each axis. Found in Swin-V2,
+    CrossFormer, timm and x-transformers.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. A BlockToeplitz with ``window``, with
-    a border if ``class_token``; ask without lengths, or for windows with ``queries``, ``keys`` and
-    ``heads``.
+    a border if ``class_token``; ask without lengths, for windows with ``queries``, ``keys`` and
+    ``heads``, or for every n-th query with ``query_stride``.
 
     Attributes:
         layers: First to last. The first has an input for each coordinate, the last ``num_heads``
@@ -857,8 +857,9 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
             - "relu": ``max(x, 0)`` (Swin-V2, CrossFormer, timm).
             - "silu": ``x / (1 + exp(-x))`` (x-transformers).
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        window: Sides of a window of tokens: rows, then columns. Empty: tokens are in a sequence,
-            and ``coordinates`` is not "log2_normalized". Each in [1, 256].
+        window: Sides of a window of tokens, 65536 at most: rows, then columns; frames before them.
+            Empty: tokens are in a sequence, and ``coordinates`` is not "log2_normalized". At most
+            3, each in [1, 256].
         coordinates: Function of each d.
             - "linear" (default): ``d`` (CrossFormer, x-transformers).
             - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp of mode "cr", x-transformers'
@@ -867,7 +868,7 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
               side is that of ``pretrained_window`` (Swin-V2).
         pretrained_window: Sides of the window that the model was trained with; a side is 1 only
             where the window's is. Only with ``coordinates`` "log2_normalized". Empty: ``window``.
-            Each in [1, 256].
+            At most 3, each in [1, 256].
         output: Function of the last layer's outputs.
             - "identity" (default): ``y``.
             - "sigmoid_16": ``16 sigmoid(y)`` (Swin-V2).
@@ -985,23 +986,27 @@ class GridRelative(Encoding[BlockToeplitz]):
         bias[h, i, j] = table[index(i, j), h]
         index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 
-    The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT, EfficientFormer and
-    TinyViT.
+    With frames, a window of Wt by Wh by Ww, the index is ``(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww -
+    1)`` higher. The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT,
+    EfficientFormer, TinyViT and Video Swin.
 
-    A BlockToeplitz, with a border if ``class_token``; ask without lengths, or for windows with
-    ``queries``, ``keys`` and ``heads``. With ``values="buckets"`` the answer is indices, i32
-    without heads. ``num_heads`` and ``table`` and ``resample`` need not be set then.
+    A BlockToeplitz, with a border if ``class_token``; ask without lengths, for windows with
+    ``queries``, ``keys`` and ``heads``, or for every n-th query with ``query_stride``. With
+    ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads`` and ``table`` and
+    ``resample`` need not be set then.
 
     Attributes:
-        window: Sides of the window in tokens: rows Wh, columns Ww. Each in [1, 256].
+        window: Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before
+            them. One side is a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows, or ``Wh Ww`` if symmetric, and 3
-            more with a class token. Required with values "bias". Shape ``[rows, num_heads]``.
+            more with a class token; of other axes likewise. Required with values "bias". Shape
+            ``[rows, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        sign: Sign of both differences. With "key_minus_query" the index has r_j - r_i and c_j - c_i
+        sign: Sign of all differences. With "key_minus_query" the index has r_j - r_i and c_j - c_i
             (MaxViT and CoAtNet in TensorFlow). Not with ``symmetric``.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
@@ -1012,7 +1017,8 @@ class GridRelative(Encoding[BlockToeplitz]):
         class_token: Adds a class token as token 0, before the window. The last rows of the table
             are class to token, token to class, class to class (BEiT).
         resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
-            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay.
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
+            have at most two axes then.
     """
 
     field: ClassVar[str] = "grid_relative"

@@ -24,7 +24,7 @@ _NAMES: Final = {
     tensor_pb2.FORM_TOEPLITZ: "diagonals",
     tensor_pb2.FORM_KEY_ROW: "row",
     tensor_pb2.FORM_DENSE: "dense",
-    tensor_pb2.FORM_BLOCK_TOEPLITZ_2D: "block",
+    tensor_pb2.FORM_BLOCK_TOEPLITZ: "block",
 }
 _BORDER_LENGTH: Final = 3
 _IMPOSSIBLE: Final = (ArithmeticError, LookupError, ValueError)
@@ -94,6 +94,11 @@ def check_answer(header: service_pb2.TensorHeader, spec: encodings_pb2.TensorSpe
 def axes_of(spec: encodings_pb2.TensorSpec) -> Sequence[Axis]:
     """The positions of the queries and keys that a request is for."""
     return _Request(spec).axes()
+
+
+def query_stride_of(spec: encodings_pb2.TensorSpec) -> tuple[int, ...]:
+    """How far apart the queries of a request for a grid stand on each axis."""
+    return _Request(spec).query_stride()
 
 
 def _describes(header: service_pb2.TensorHeader, request: _Request) -> bool:
@@ -234,16 +239,16 @@ class _Request:
                 return [range(first, first + length) for first, length in lengths]
             axes = [_axis_of(ids) for ids in extent.position_ids]
             return axes if any(axis != axes[0] for axis in axes) else axes[:1]
-        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ_2D:
+        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ:
             return self._grid_axes()
         return self._pair_axes()
 
-    def window(self) -> tuple[Sequence[Axis], int]:
-        """The axes and the first head."""
+    def window(self) -> tuple[Sequence[Axis], int, tuple[int, ...]]:
+        """The axes, the first head, and how far apart the queries of a grid stand."""
         if self._structure == options_pb2.STRUCTURE_TABLE:
-            return self.axes(), 0
+            return self.axes(), 0, ()
         heads = self._head_window()
-        return self.axes(), heads.start if heads else 0
+        return self.axes(), heads.start if heads else 0, self.query_stride()
 
     def masked_rows(self) -> list[tuple[int, int]]:
         """Half-open ranges of queries, counted inside the window, that see no key."""
@@ -258,9 +263,9 @@ class _Request:
             return tensor_pb2.FORM_TOEPLITZ
         if self._structure == options_pb2.STRUCTURE_KEY_ROW:
             return tensor_pb2.FORM_KEY_ROW
-        whole = range(self._tokens())
-        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ_2D and queries == keys == whole:
-            return tensor_pb2.FORM_BLOCK_TOEPLITZ_2D
+        whole = self._whole_grid()
+        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ and (queries, keys) == whole:
+            return tensor_pb2.FORM_BLOCK_TOEPLITZ
         return tensor_pb2.FORM_DENSE
 
     def _inner_shape(self, form: tensor_pb2.Form, queries: Axis, keys: Axis) -> Iterable[int]:
@@ -269,23 +274,30 @@ class _Request:
             return (len(queries) + len(keys) - 1,)
         if form == tensor_pb2.FORM_KEY_ROW:
             return (len(keys),)
-        if form == tensor_pb2.FORM_BLOCK_TOEPLITZ_2D:
+        if form == tensor_pb2.FORM_BLOCK_TOEPLITZ:
             return [2 * side - 1 for side in self._sides()]
         return (len(queries), len(keys))
 
-    def _tokens(self) -> int:
-        """The tokens of a grid, and its class token."""
-        return math.prod(self._sides()) + self._has_border
+    def query_stride(self) -> tuple[int, ...]:
+        """How far apart the queries of a grid stand on each axis."""
+        return tuple(self._spec.grid.query_stride) or (1,) * len(self._sides())
+
+    def _whole_grid(self) -> tuple[range, range]:
+        """All queries and all keys of a grid, with its class token."""
+        strides = zip(self._sides(), self.query_stride(), strict=True)
+        queries = math.prod(-(-side // stride) for side, stride in strides)
+        keys = math.prod(self._sides())
+        return range(queries + self._has_border), range(keys + self._has_border)
 
     def _sides(self) -> Sequence[int]:
-        """The rows and columns of a grid."""
+        """The sides of a grid."""
         return tuple(getattr(self._encoding, "window", ()))
 
     def _grid_axes(self) -> tuple[Axis, Axis]:
-        extent, whole = self._spec.grid, range(self._tokens())
+        extent, (queries, keys) = self._spec.grid, self._whole_grid()
         return (
-            _range_of(extent.queries) if extent.HasField("queries") else whole,
-            _range_of(extent.keys) if extent.HasField("keys") else whole,
+            _range_of(extent.queries) if extent.HasField("queries") else queries,
+            _range_of(extent.keys) if extent.HasField("keys") else keys,
         )
 
     def _pair_axes(self) -> tuple[Axis, Axis]:

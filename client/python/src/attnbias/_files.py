@@ -20,6 +20,7 @@ from safetensors.numpy import save_file
 
 from attnbias._checks import require_instance
 from attnbias._dtypes import BFLOAT16
+from attnbias._expected import query_stride_of
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._grid_table import GridTable
 from attnbias._info import TensorInfo
@@ -139,6 +140,7 @@ def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
     if isinstance(result, BlockToeplitz) and not _is_whole_grid(result):
         values["block.first_query"] = result.queries[0]
         values["block.first_key"] = result.keys[0]
+        values["block.query_stride"] = ",".join(map(str, result.query_stride))
     if isinstance(result, BorderedToeplitz):
         for name in ("class_query", "class_key"):
             index = getattr(result, name)
@@ -152,10 +154,7 @@ def _to_json(message: Message) -> str:
 
 def _is_whole_grid(result: Structure) -> bool:
     """Whether it is all that a server sent, which then says all by itself."""
-    if not isinstance(result, BlockToeplitz) or not result.fingerprint:
-        return False
-    tokens = result.height * result.width + (result.border is not None)
-    return result.queries == result.keys == (0, tokens)
+    return isinstance(result, BlockToeplitz) and bool(result.fingerprint) and result.is_whole()
 
 
 def _load_npy(path: Path) -> npt.NDArray[Any]:
@@ -221,9 +220,12 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
         )
         return bias
     if names in ({"block"}, {"block", "border"}):
+        spec = metadata.spec()
+        strides = metadata.integers("block.query_stride") or (spec and query_stride_of(spec))
         return BlockToeplitz(
             arrays["block"],
             border=arrays.get("border"),
+            query_stride=strides or (1, 1),
             queries=metadata.span("block.first_query", "query_length"),
             keys=metadata.span("block.first_key", "key_length"),
         )

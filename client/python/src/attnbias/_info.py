@@ -35,7 +35,7 @@ class TensorPart:
     Attributes:
         name: "positions", "diagonals", "row", "block", "border" or "dense"; over a grid
             "positions.axis0" and so on.
-        form: "table", "toeplitz", "key_row", "block_toeplitz_2d" or "dense".
+        form: "table", "toeplitz", "key_row", "block_toeplitz" or "dense".
         offset: its first byte inside the payload.
         first_relative_position: only for a Toeplitz: key position minus query position of diagonal
             0.

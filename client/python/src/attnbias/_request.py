@@ -26,7 +26,7 @@ Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
 """Explicit positions."""
 
 
-CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz_2d"]
+CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz"]
 Form: TypeAlias = Literal[CompactForm, "dense"]
 
 
@@ -42,6 +42,7 @@ class CompactOptions(TypedDict, total=False):
     queries: Span | None
     keys: Span | None
     heads: Span | None
+    query_stride: Sequence[SupportsIndex] | None
     data_type: DType | None
     values: Literal["bias", "buckets"] | None
     causal: bool
@@ -98,6 +99,7 @@ class Request(Shown):
             whose tokens lie in a grid, of these.
         keys: a window of the keys.
         heads: a window of the heads.
+        query_stride: of tokens in a grid, for each axis: every n-th token is a query; None is 1.
         query_positions: explicit positions instead of query_length, alignment and queries.
         key_positions: explicit positions instead of key_length and keys; queries then need a
             query_offset, or explicit positions too.
@@ -127,6 +129,7 @@ class Request(Shown):
     queries: Span | None = None
     keys: Span | None = None
     heads: Span | None = None
+    query_stride: Sequence[SupportsIndex] | None = None
     query_positions: Ids | None = None
     key_positions: Ids | None = None
     data_type: DType | None = None

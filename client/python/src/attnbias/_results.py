@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from attnbias._errors import DataLossError
-from attnbias._expected import axes_of
+from attnbias._expected import axes_of, query_stride_of
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._grid_table import GridTable
 from attnbias._mask import Mask
@@ -127,8 +127,8 @@ def _to_part(
     try:
         if part.form == "key_row":
             return KeyRow(array, query_length=len(axes_of(info.resolved_spec)[0]), **names)
-        if part.form == "block_toeplitz_2d":
-            return BlockToeplitz(array, **names)
+        if part.form == "block_toeplitz":
+            return BlockToeplitz(array, query_stride=query_stride_of(info.resolved_spec), **names)
         if part.form == "toeplitz":
             query_length, key_length = map(len, axes_of(info.resolved_spec))
             return Toeplitz(
@@ -153,7 +153,8 @@ def _to_bordered(
     names: Any = {"fingerprint": info.fingerprint, "resolved_spec": info.resolved_spec}
     try:
         if isinstance(inside, BlockToeplitz):
-            return BlockToeplitz(inside.block, border=border, **names)
+            strides = inside.query_stride
+            return BlockToeplitz(inside.block, border=border, query_stride=strides, **names)
         if isinstance(inside, Toeplitz):
             queries, keys = axes_of(info.resolved_spec)
             return BorderedToeplitz(
