@@ -21,7 +21,6 @@ from attnbias._sharding import to_sharding
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
-    from types import TracebackType
 
     import jax
     import numpy.typing as npt
@@ -57,12 +56,7 @@ class Client(BaseClient):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
