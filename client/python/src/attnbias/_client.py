@@ -68,7 +68,14 @@ if TYPE_CHECKING:
 
     from attnbias._channel import Metadata
     from attnbias._fields import Compact, Encoding, LogitsTerm
-    from attnbias._request import CompactForm, CompactOptions, GridOptions, ListOptions
+    from attnbias._request import (
+        AnyCall,
+        CompactCall,
+        DenseCall,
+        GridCall,
+        JaxCall,
+        MeshCall,
+    )
     from attnbias._results import RotaryTables, XposTables
     from attnbias._sharded_request import Piece
     from attnbias._sharding import Sharding
@@ -404,99 +411,29 @@ class Client(BaseClient):
         self._connection.close()
 
     @overload
-    def get(
-        self,
-        encoding: Encoding[Compact],
-        *,
-        form: CompactForm | None = None,
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[CompactOptions],
-    ) -> Compact: ...
+    def get(self, encoding: Encoding[Compact], **options: Unpack[CompactCall]) -> Compact: ...
+    @overload
+    def get(self, encoding: Encoding[Any], **options: Unpack[GridCall]) -> Any: ...
+    @overload
+    def get(self, encoding: Encoding[Any], **options: Unpack[DenseCall]) -> npt.NDArray[Any]: ...
     @overload
     def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[GridOptions],
-    ) -> Any: ...
-    @overload
-    def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        form: Literal["dense"],
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[ListOptions],
-    ) -> npt.NDArray[Any]: ...
-    @overload
-    def get(
-        self,
-        encoding: Encoding[Compact],
-        *,
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
+        self, encoding: Encoding[Compact], *, out: None = None, **options: Unpack[AnyCall]
     ) -> Compact | npt.NDArray[Any]: ...
     @overload
-    def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        out: Out,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> Out: ...
+    def get(self, encoding: Encoding[Any], *, out: Out, **options: Unpack[AnyCall]) -> Out: ...
     @overload
     def get(
-        self,
-        encoding: Encoding[RotaryTables] | Encoding[XposTables],
-        *,
-        device_mesh: DeviceMesh,
-        placements: Sequence[Placement],
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
+        self, encoding: Encoding[RotaryTables] | Encoding[XposTables], **options: Unpack[MeshCall]
     ) -> Any: ...
     @overload
-    def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        device_mesh: DeviceMesh,
-        placements: Sequence[Placement],
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> DTensor: ...
+    def get(self, encoding: Encoding[Any], **options: Unpack[MeshCall]) -> DTensor: ...
     @overload
     def get(
-        self,
-        encoding: Encoding[RotaryTables] | Encoding[XposTables],
-        *,
-        sharding: jax.sharding.Sharding,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
+        self, encoding: Encoding[RotaryTables] | Encoding[XposTables], **options: Unpack[JaxCall]
     ) -> Any: ...
     @overload
-    def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        sharding: jax.sharding.Sharding,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> jax.Array: ...
+    def get(self, encoding: Encoding[Any], **options: Unpack[JaxCall]) -> jax.Array: ...
     def get(
         self,
         encoding: Encoding[Any],

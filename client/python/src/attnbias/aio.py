@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from attnbias._fields import Compact, Encoding, LogitsTerm
     from attnbias._info import ServerInfo, TensorInfo
     from attnbias._request import (
-        CompactForm,
-        CompactOptions,
-        GridOptions,
-        ListOptions,
+        AnyCall,
+        CompactCall,
+        DenseCall,
+        GridCall,
+        JaxCall,
+        MeshCall,
         Request,
         RequestOptions,
     )
@@ -64,99 +66,33 @@ class Client(BaseClient):
         await self._connection.close()
 
     @overload
-    async def get(
-        self,
-        encoding: Encoding[Compact],
-        *,
-        form: CompactForm | None = None,
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[CompactOptions],
-    ) -> Compact: ...
+    async def get(self, encoding: Encoding[Compact], **options: Unpack[CompactCall]) -> Compact: ...
+    @overload
+    async def get(self, encoding: Encoding[Any], **options: Unpack[GridCall]) -> Any: ...
     @overload
     async def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[GridOptions],
-    ) -> Any: ...
-    @overload
-    async def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        form: Literal["dense"],
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[ListOptions],
+        self, encoding: Encoding[Any], **options: Unpack[DenseCall]
     ) -> npt.NDArray[Any]: ...
     @overload
     async def get(
-        self,
-        encoding: Encoding[Compact],
-        *,
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
+        self, encoding: Encoding[Compact], *, out: None = None, **options: Unpack[AnyCall]
     ) -> Compact | npt.NDArray[Any]: ...
     @overload
     async def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        out: Out,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
+        self, encoding: Encoding[Any], *, out: Out, **options: Unpack[AnyCall]
     ) -> Out: ...
     @overload
     async def get(
-        self,
-        encoding: Encoding[RotaryTables] | Encoding[XposTables],
-        *,
-        device_mesh: DeviceMesh,
-        placements: Sequence[Placement],
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
+        self, encoding: Encoding[RotaryTables] | Encoding[XposTables], **options: Unpack[MeshCall]
     ) -> Any: ...
     @overload
-    async def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        device_mesh: DeviceMesh,
-        placements: Sequence[Placement],
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> DTensor: ...
+    async def get(self, encoding: Encoding[Any], **options: Unpack[MeshCall]) -> DTensor: ...
     @overload
     async def get(
-        self,
-        encoding: Encoding[RotaryTables] | Encoding[XposTables],
-        *,
-        sharding: jax.sharding.Sharding,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
+        self, encoding: Encoding[RotaryTables] | Encoding[XposTables], **options: Unpack[JaxCall]
     ) -> Any: ...
     @overload
-    async def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        sharding: jax.sharding.Sharding,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> jax.Array: ...
+    async def get(self, encoding: Encoding[Any], **options: Unpack[JaxCall]) -> jax.Array: ...
     async def get(
         self,
         encoding: Encoding[Any],
