@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -228,34 +229,62 @@ class BaseClient:
         return Cached(request, options, deadline, cache, offline=self._endpoint.offline)
 
     async def _logits(
-        self, request: LogitsRequest, out: Any, timeout: float | None
+        self,
+        term: LogitsTerm,
+        rows: Any,
+        *,
+        key_length: SupportsIndex | None = None,
+        direction: Literal["left_to_right", "right_to_left", "bidirectional"],
+        query_length: SupportsIndex | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+        **options: Unpack[LogitsOptions],
     ) -> npt.NDArray[Any]:
+        """See ``attnbias.Client.logits``."""
+        refuse_unknown(options, LogitsOptions, "logits")
+        request = LogitsRequest(
+            term=term,
+            rows=rows,
+            key_length=key_length,
+            direction=direction,
+            query_length=query_length,
+            **options,
+        )
         return await LogitsStream(request, self._options(out, False, timeout)).run()
 
-    async def _for_file(
+    async def _save(
         self,
-        path: Path,
+        path: str | os.PathLike[str],
         encoding: Encoding[Any],
-        progress: bool | None,
-        timeout: float | None,
-        extent: Any,
-    ) -> tuple[TensorInfo, dict[str, npt.NDArray[Any]], dict[str, str]]:
-        """What a file holds, beside what the caller is told of it."""
+        *,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> TensorInfo:
+        """See ``attnbias.Client.save``; the file is written in a thread."""
+        path = Path(path)
         check_suffix(path)
-        refuse_unknown(extent, RequestOptions, "save")
-        request = Request(encoding, **extent)
-        options = self._options(None, progress, timeout)
-        info, memory, _ = await self._payload(request, options, Deadline(options.timeout))
+        refuse_unknown(options, RequestOptions, "save")
+        request = Request(encoding, **options)
+        call = self._options(None, progress, timeout)
+        info, memory, _ = await self._payload(request, call, Deadline(call.timeout))
         arrays = {part.name: part_of(memory, info, i) for i, part in enumerate(info.parts)}
-        return info, arrays, metadata_of(to_result(info, memory, request), info)
+        metadata = metadata_of(to_result(info, memory, request), info)
+        await call.calls.do(partial(write, path, arrays, metadata))
+        return info
 
     async def _describe(
-        self, encoding: Encoding[Any], timeout: float | None, extent: Any
+        self,
+        encoding: Encoding[Any],
+        *,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> TensorInfo:
-        refuse_unknown(extent, RequestOptions, "describe")
-        request = Request(encoding, **extent)
-        options = self._options(None, False, timeout)
-        return await self._describe_request(request, options, Deadline(options.timeout))
+        """See ``attnbias.Client.describe``."""
+        refuse_unknown(options, RequestOptions, "describe")
+        request = Request(encoding, **options)
+        call = self._options(None, False, timeout)
+        return await self._describe_request(request, call, Deadline(call.timeout))
 
     async def _describe_request(
         self, request: Request, options: CallOptions, deadline: Deadline
@@ -266,11 +295,13 @@ class BaseClient:
             info, _ = await ask_for_description(request.to_spec(), options, deadline)
             return info
 
-    async def _info(self, timeout: float | None) -> ServerInfo:
+    async def _info(self, *, timeout: float | None = None) -> ServerInfo:
+        """See ``attnbias.Client.info``."""
         message = service_pb2.GetServerInfoRequest()
         return to_server_info(await self._ask(GET_SERVER_INFO, message, timeout))
 
-    async def _list_tables(self, timeout: float | None) -> list[TableInfo]:
+    async def _list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
+        """See ``attnbias.Client.list_tables``."""
         options = self._options(None, False, timeout)
         deadline = Deadline(options.timeout)
         tables: list[TableInfo] = []
@@ -293,7 +324,8 @@ class BaseClient:
             f"tables: got more than {_MOST_PAGES} pages, want at most {_MOST_PAGES}"
         )
 
-    async def _health(self, service: str, timeout: float | None) -> bool:
+    async def _health(self, service: str = "", *, timeout: float | None = None) -> bool:
+        """See ``attnbias.Client.health``."""
         message = health_pb2.HealthCheckRequest(service=service)
         deadline = Deadline(self._time_for(timeout))
         calls = self._new_calls()
@@ -541,16 +573,18 @@ class Client(BaseClient):
             TypeError: an argument is of the wrong type.
             ValueError: an argument cannot be sent, or ``out`` does not fit.
         """
-        refuse_unknown(options, LogitsOptions, "logits")
-        request = LogitsRequest(
-            term=term,
-            rows=rows,
-            key_length=key_length,
-            direction=direction,
-            query_length=query_length,
-            **options,
+        return run(
+            self._logits(
+                term,
+                rows,
+                key_length=key_length,
+                direction=direction,
+                query_length=query_length,
+                out=out,
+                timeout=timeout,
+                **options,
+            )
         )
-        return run(self._logits(request, out, timeout))
 
     def get_many(self, requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:
         """Fetches several tensors, a few at a time over the one connection.
@@ -610,10 +644,7 @@ class Client(BaseClient):
             OSError: the file cannot be written.
             ValueError: the name ends otherwise, or a .npy would hold several parts.
         """
-        path = Path(path)
-        info, arrays, metadata = run(self._for_file(path, encoding, progress, timeout, options))
-        write(path, arrays, metadata)
-        return info
+        return run(self._save(path, encoding, progress=progress, timeout=timeout, **options))
 
     def describe(
         self,
@@ -629,11 +660,11 @@ class Client(BaseClient):
             timeout: as for ``get``.
             **options: as for ``get``.
         """
-        return run(self._describe(encoding, timeout, options))
+        return run(self._describe(encoding, timeout=timeout, **options))
 
     def info(self, *, timeout: float | None = None) -> ServerInfo:
         """What the server is: version, encodings, dtypes, limits."""
-        return run(self._info(timeout))
+        return run(self._info(timeout=timeout))
 
     def list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
         """The learned tables that the server has mounted, by name.
@@ -641,7 +672,7 @@ class Client(BaseClient):
         Args:
             timeout: seconds for the whole list, instead of the client's.
         """
-        return run(self._list_tables(timeout))
+        return run(self._list_tables(timeout=timeout))
 
     def health(self, service: str = "", *, timeout: float | None = None) -> bool:
         """Whether the server, or one service of it, says that it is serving. Asks once.
@@ -654,7 +685,7 @@ class Client(BaseClient):
             NotFoundError: the server has no such service.
             UnavailableError: no server answers.
         """
-        return run(self._health(service, timeout))
+        return run(self._health(service, timeout=timeout))
 
     def _open(self) -> None:
         self._connection = Connection(self._endpoint)
