@@ -67,11 +67,10 @@ class BlockToeplitz(LookedUp):
         """
         sides = block.shape[-2:]
         if block.ndim not in (2, 3) or not all(side % 2 for side in sides):
-            message = (
+            raise ValueError(
                 f"block: got shape {block.shape}, want two odd lengths at its end, "
                 "and at most heads before them"
             )
-            raise ValueError(message)
         _check_border(border, block.shape[:-2])
         self.block = block
         self.border = border
@@ -269,8 +268,7 @@ class BorderedToeplitz(LookedUp):
 
 def _check_border(border: npt.NDArray[Any] | None, heads: tuple[int, ...]) -> None:
     if border is not None and border.shape != (*heads, 3):
-        message = f"border: got shape {border.shape}, want {(*heads, 3)}"
-        raise ValueError(message)
+        raise ValueError(f"border: got shape {border.shape}, want {(*heads, 3)}")
 
 
 def _with_border(place: Any, first: int, is_query: Any, is_key: Any, where: Any) -> Any:

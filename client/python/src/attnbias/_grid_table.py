@@ -61,11 +61,10 @@ class GridTable(LookedUp):
         wanted = sum(map(operator.mul, self.lengths, counts))
         is_whole = min((*self.lengths, *counts), default=0) > 0
         if not is_whole or sum(counts) != len(column_axes) or numbers.shape != (wanted,):
-            message = (
+            raise ValueError(
                 f"numbers: got shape {numbers.shape}, want ({wanted},): for each axis of lengths "
                 f"{self.lengths} the rows of its columns, {counts} of {len(column_axes)}"
             )
-            raise ValueError(message)
         self.numbers = numbers
         self.queries = inside(queries, math.prod(self.lengths), "queries")
         self.keys = inside(keys, len(self.column_axes), "keys")

@@ -136,9 +136,8 @@ def _inside(given: npt.ArrayLike | None, length: int, name: str) -> Indices | sl
         raise TypeError(f"{name}: got an array of {indices.dtype}, want integers")
     fits = indices.ndim == 1 and len(indices) > 0
     if not fits or indices.min() < 0 or indices.max() >= length:
-        message = (
+        raise IndexError(
             f"{name}: got an array of shape {indices.shape}, want one axis of at least one index "
             f"in [0, {length})"
         )
-        raise IndexError(message)
     return indices

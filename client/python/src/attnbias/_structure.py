@@ -244,11 +244,10 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         rank, world_size = group_of(rank, world_size)
         begin, end = chunk(length, rank, world_size)
         if begin == end:
-            message = (
+            raise IndexError(
                 f"rank: got {rank} of {world_size}, which holds none of {length} {axis} in chunks "
                 f"of {chunk(length, 0, world_size)[1]}; want fewer ranks"
             )
-            raise IndexError(message)
         return self.window(**{axis: (begin, end)})
 
     # ---- its dense array
@@ -427,12 +426,11 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
 
     def _require_mask(self) -> None:
         if self.mask is None:
-            message = (
+            raise ValueError(
                 f"mask: this {type(self).__name__} has none, want a Toeplitz that was asked for "
                 "with causal, window_left or window_right; score_mod() goes with a mask_mod of "
                 "your own"
             )
-            raise ValueError(message)
 
     def _seen_on(self, device: Device) -> Mod:
         """``is_seen(query, key)`` of a tensor with a mask, of torch's indices."""
@@ -477,15 +475,13 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         import torch  # noqa: PLC0415
 
         if offset.shape or offset.dtype not in (torch.int32, torch.int64):
-            message = (
+            raise ValueError(
                 f"{name}: got a tensor of {offset.dtype} and shape {tuple(offset.shape)}, "
                 "want int32 or int64 without axes"
             )
-            raise ValueError(message)
         there = torch.empty(0, device="cpu" if device is None else device).device
         if offset.device != there:
-            message = f"{name}: got a tensor on {offset.device}, want it on device, {there}"
-            raise ValueError(message)
+            raise ValueError(f"{name}: got a tensor on {offset.device}, want it on device, {there}")
         on_device: torch.Tensor = offset
         return on_device
 
@@ -518,11 +514,10 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
 
     def __bool__(self) -> bool:
         if self.size != 1:
-            message = (
+            raise ValueError(
                 f"the truth value of a {type(self).__name__} of shape {self.shape} is ambiguous: "
                 "use numpy.any(...) or numpy.all(...)"
             )
-            raise ValueError(message)
         return bool(self.view().item())
 
     # ---- numpy's protocols
@@ -533,11 +528,10 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         if copy is False:
             if dtype != self.dtype or not self._is_strided:
-                message = (
+                raise ValueError(
                     f"copy: got False, but a {type(self).__name__} of {self.dtype} is no array of "
                     f"{dtype} without a copy"
                 )
-                raise ValueError(message)
             return self.view()
         self._check_implicit(dtype)
         tensor = self if dtype == self.dtype else self._mapped(lambda part: part.astype(dtype))
@@ -547,11 +541,10 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         out = options.get("out") or ()
         for value in (*inputs, *out):
             if is_torch_tensor(value):
-                message = (
+                raise TypeError(
                     f"{ufunc.__name__}: got a torch.Tensor beside a {type(self).__name__}; "
                     "want both in torch (bias.to_torch(device)) or both in numpy"
                 )
-                raise TypeError(message)
             if _has_rules_of_its_own(value):
                 return NotImplemented
         if any(isinstance(array, Structure) for array in out):
@@ -685,12 +678,11 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         nbytes = self.size * dtype.itemsize
         if nbytes > MAX_IMPLICIT_BYTES:
             copies = ".view() copies nothing" if self._is_strided else ".window() cuts a part"
-            message = (
+            raise ValueError(
                 f"{type(self).__name__}: the dense array of shape {self.shape} has {nbytes} bytes, "
                 f"want at most {MAX_IMPLICIT_BYTES} unless asked for by name: "
                 f".dense() makes it, {copies}"
             )
-            raise ValueError(message)
 
 
 class LookedUp(Structure):
@@ -727,11 +719,10 @@ def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple
     ]
     if len(named) != 1:
         got = " and ".join(axis for axis, _ in named) or "none"
-        message = (
+        raise ValueError(
             f"shard: got {got} of heads, queries and keys, want one in a call: "
             "bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries='zigzag')"
         )
-        raise ValueError(message)
     return named[0]
 
 
@@ -751,11 +742,10 @@ def _require_basic(entries: tuple[Any, ...]) -> None:
         if entry is None or entry is Ellipsis or isinstance(entry, slice):
             continue
         if isinstance(entry, (bool, np.bool_)) or not _is_integer(entry):
-            message = (
+            raise IndexError(
                 f"index: got {entry!r}, want integers, slices, Ellipsis and None; "
                 "arrays of indices go with .view()[...]"
             )
-            raise IndexError(message)
 
 
 def _is_integer(entry: Any) -> bool:
@@ -837,8 +827,7 @@ def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> np
 def require_heads(shape: tuple[int, ...], has_heads: bool) -> None:
     """Refuses a shape without a head axis with a ValueError."""
     if not has_heads:
-        message = f"heads: got a tensor of shape {shape}, want one with a head axis"
-        raise ValueError(message)
+        raise ValueError(f"heads: got a tensor of shape {shape}, want one with a head axis")
 
 
 def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:

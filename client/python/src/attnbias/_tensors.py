@@ -73,12 +73,11 @@ class Toeplitz(Structure):
         axis = diagonals.ndim - 1 - vectors
         fits = axis in (0, 1) and diagonals.shape[axis] == wanted
         if query_length < 1 or key_length < 1 or not fits:
-            message = (
+            raise ValueError(
                 f"diagonals: got shape {diagonals.shape}, want {wanted} as the last axis"
                 f"{' but one' if vectors else ''}, and at most heads before it, for "
                 f"{query_length} queries and {key_length} keys, at least one of each"
             )
-            raise ValueError(message)
         self.diagonals = diagonals
         self.query_length = query_length
         self.key_length = key_length
@@ -264,11 +263,10 @@ class KeyRow(Structure):
             ValueError: there are no queries or no keys, or the row has other axes.
         """
         if row.ndim not in (1, 2) or row.shape[-1] < 1 or query_length < 1:
-            message = (
+            raise ValueError(
                 f"row: got shape {row.shape} for {query_length} queries, want keys as the last "
                 "axis, and at most heads before it, at least one query and key"
             )
-            raise ValueError(message)
         self.row = row
         self.query_length = query_length
         self.fingerprint = fingerprint

@@ -89,8 +89,7 @@ def _attached(
     with _errors_of_the_models_code(f"a {type(model).__name__}", "read"):
         sites = list(family.sites(Wanted(model, max_length, chosen, client)))
     if not sites:
-        message = f"model: got a {type(model).__name__} without positions that a server has"
-        raise ValueError(message)
+        raise ValueError(f"model: got a {type(model).__name__} without positions that a server has")
     requests = {
         id(site.request): site.request
         for site in sites
@@ -117,8 +116,7 @@ def _attached(
 def _refuse_attached(model: PreTrainedModel) -> None:
     for path, module in model.named_modules():
         if _MARK in vars(module):
-            message = f"model: got one that is attached already ({path}): detach() it first"
-            raise ValueError(message)
+            raise ValueError(f"model: got one that is attached already ({path}): detach() it first")
 
 
 def _compared(site: Site, answer: Any) -> str:

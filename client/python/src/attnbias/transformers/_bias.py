@@ -113,8 +113,7 @@ def near(numbers: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def require_length(length: int, max_length: int) -> None:
     """Refuses more positions than the model was attached with."""
     if length > max_length:
-        message = (
+        raise ValueError(
             f"max_length: the model was attached with {max_length}, and got {length} positions; "
             "detach() it and attach it with more"
         )
-        raise ValueError(message)
