@@ -122,7 +122,9 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     _is_strided: ClassVar[bool]
     """Whether strides over what is held make the dense array: ``view`` copies nothing."""
     _leaves: ClassVar[tuple[str, ...]]
-    """The attributes that are the leaves of a pytree of JAX."""
+    """What its constructor takes, under these names: arrays, the leaves of a pytree of JAX."""
+    _others: ClassVar[tuple[str, ...]] = ()
+    """What else its constructor takes."""
     _whole: Shipped | None = None
     """The numbers of what this is a window of, for ``score_mod``; made when first needed."""
     _begin: int = 0
@@ -149,18 +151,12 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         """The dense tensor ``[H, queries, keys]``, read-only."""
 
     @abstractmethod
-    def window(
-        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
-    ) -> Self:
-        """A part of this tensor, over the same memory."""
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
+        """See ``window``; bounds of queries and keys are inside it."""
 
     @abstractmethod
     def _bias_on(self, device: Device) -> Mod:
         """``bias(head, query, key)`` of a tensor with heads, of torch's indices."""
-
-    @abstractmethod
-    def _arguments(self) -> dict[str, Any]:
-        """What its constructor takes to make it again, but its names."""
 
     @abstractmethod
     def _numbers(self) -> npt.NDArray[Any]:
@@ -169,6 +165,22 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     @abstractmethod
     def _place(self, query: Any, key: Any, where: Any) -> Any:
         """Where the number of a pair stands among them; of ints, or of any library's arrays."""
+
+    def window(
+        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
+    ) -> Self:
+        """A part of this tensor, over the same memory.
+
+        Args:
+            queries: rows, a length n or (begin, end), inside the tensor.
+            keys: columns, likewise.
+            heads: heads, likewise.
+
+        Raises:
+            IndexError: a window is empty or not inside the tensor.
+        """
+        rows, columns = self._lengths()
+        return self._window(inside(queries, rows, "queries"), inside(keys, columns, "keys"), heads)
 
     # ---- what a rank holds
 
@@ -596,9 +608,18 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
 
     # ---- copies of itself
 
+    def _arguments(self) -> dict[str, Any]:
+        """What its constructor takes to make it again."""
+        return {name: getattr(self, name) for name in (*self._leaves, *self._others)}
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Without what was sent to devices.
         return _remade, (type(self), self._arguments(), self.fingerprint, self.resolved_spec)
+
+    def _named(self, fingerprint: str, resolved_spec: encodings_pb2.TensorSpec | None) -> Self:
+        """Itself, under the names of what a server sent."""
+        self.fingerprint, self.resolved_spec = fingerprint, resolved_spec
+        return self
 
     def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
         """The same structure of other numbers."""
@@ -732,9 +753,7 @@ def _remade(
     fingerprint: str,
     resolved_spec: encodings_pb2.TensorSpec | None,
 ) -> Structure:
-    structure = kind(**arguments)
-    structure.fingerprint, structure.resolved_spec = fingerprint, resolved_spec
-    return structure
+    return kind(**arguments)._named(fingerprint, resolved_spec)
 
 
 def _require_basic(entries: tuple[Any, ...]) -> None:
