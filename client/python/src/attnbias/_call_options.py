@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,7 +24,3 @@ class CallOptions:
     streams: int | None
     """How many connections a large payload comes over; None is as many as are worth it."""
     sizes: Sizes
-
-    def over(self, calls: Calls) -> CallOptions:
-        """The same, with other calls."""
-        return replace(self, calls=calls)

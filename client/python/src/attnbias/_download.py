@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -133,19 +134,22 @@ class Download:
 
     async def _range(self, calls: Calls, begin: int = 0, end: int | None = None) -> float:
         """Gets a range, and says at how many bytes a second."""
-        one = Range(
-            self._spec, self, self._options.over(calls), self._deadline, begin=begin, end=end
-        )
+        options = replace(self._options, calls=calls)
+        one = Range(self._spec, self, options, self._deadline, begin=begin, end=end)
         await one.run()
         return one.bytes_per_second
 
     @property
     def fingerprint(self) -> str:
-        """See Target."""
+        """Of the payload that was begun."""
         return self._begun().info.fingerprint
 
     def accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
-        """See Target."""
+        """The payload's memory, by the header that comes before its byte ``at``.
+
+        Raises:
+            DataLossError: the header is of another payload than the one begun.
+        """
         info = to_tensor_info(header)
         check_answer(header, self._spec)
         if at == 0:
@@ -156,7 +160,7 @@ class Download:
         return self._begun().memory
 
     def advance(self, count: int) -> None:
-        """See Target."""
+        """Hears that count more bytes are in their place."""
         with self._lock:  # ranges have threads
             self._progress.advance(count)
 

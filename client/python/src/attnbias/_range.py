@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from attnbias._assembler import Assembler
 from attnbias._calls import STREAM_TENSOR
@@ -22,10 +22,8 @@ from attnbias._retry import Retry
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from attnbias._call_options import CallOptions
+    from attnbias._download import Download
     from attnbias._retry import Deadline
 
 
@@ -37,33 +35,13 @@ class PayloadChangedError(Exception):
         self.error = error
 
 
-class Target(Protocol):
-    """Where the ranges of a payload go."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the payload that was begun."""
-        ...
-
-    def accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
-        """The payload's memory, by the header that comes before its byte ``at``.
-
-        Raises:
-            DataLossError: the header is of another payload than the one begun.
-        """
-        ...
-
-    def advance(self, count: int) -> None:
-        """Hears that count more bytes are in their place."""
-
-
 class Range:
     """Gets the bytes of a payload from begin to end, or to its last. Good for one run()."""
 
     def __init__(
         self,
         spec: encodings_pb2.TensorSpec,
-        target: Target,
+        target: Download,
         options: CallOptions,
         deadline: Deadline,
         *,
