@@ -74,18 +74,6 @@ CHECK_HEALTH: Final = _method(_HEALTH, "Check")
 WATCH_HEALTH: Final = replace(_method(_HEALTH, "Watch"), kind="stream_stream")
 
 
-class Stream(Protocol):
-    """A call in flight whose answer is a stream."""
-
-    async def read(self) -> Any:
-        """The next message; None at the end, if that is OK.
-
-        Raises:
-            CallFailed: it is not.
-            CallInterrupted: see there.
-        """
-
-
 class Calls(Protocol):
     """The calls of one request to this package, which end together."""
 
@@ -106,7 +94,7 @@ class Calls(Protocol):
 
     def stream(
         self, method: Method, messages: Message | Iterator[Message], timeout: float | None
-    ) -> AbstractAsyncContextManager[Stream]:
+    ) -> AbstractAsyncContextManager[Read]:
         """Makes a call whose answer is a stream. It is over when the block is left, however."""
         ...
 
@@ -141,6 +129,11 @@ class Calls(Protocol):
 
 
 Part: TypeAlias = "Callable[[Calls], Coroutine[Any, Any, Any]]"
+Read: TypeAlias = "Callable[[], Coroutine[Any, Any, Any]]"
+"""Reads the next message of a stream; None at the end, if that is OK.
+
+Otherwise it raises CallFailed, or CallInterrupted: see there.
+"""
 
 
 def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:

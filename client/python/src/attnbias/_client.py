@@ -347,8 +347,8 @@ class BaseClient:
             requests = iter([health_pb2.HealthCheckRequest()])
             calls, left = self._new_calls(), deadline.remaining()
             try:
-                async with calls.stream(WATCH_HEALTH, requests, left) as stream:
-                    while (response := await stream.read()) is not None:
+                async with calls.stream(WATCH_HEALTH, requests, left) as read:
+                    while (response := await read()) is not None:
                         if response.status == health_pb2.HealthCheckResponse.SERVING:
                             return
             except CallInterrupted:

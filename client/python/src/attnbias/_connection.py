@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from attnbias._calls import Part
+    from attnbias._calls import Part, Read
     from attnbias._channel import Endpoint
 
 CLOSED: Final = "the client is closed"
@@ -142,12 +141,19 @@ class CallGroup:
     @contextlib.asynccontextmanager
     async def stream(
         self, method: Method, messages: Message | Iterator[Message], timeout: float | None
-    ) -> AsyncIterator[_Stream]:
+    ) -> AsyncIterator[Read]:
         """See Calls."""
         with self._beginning(method) as (begin, channel):
             call = begin(messages, timeout=timeout, metadata=self.endpoint.call_metadata())
         with self._running(call):
-            yield _Stream(call, partial(self._translated, channel), self._connection)
+
+            async def read() -> Any:
+                with self._translated(channel):
+                    message = next(call, None)
+                self._connection.has_reached = True
+                return message
+
+            yield read
 
     async def wait(self, seconds: float) -> None:
         """See Calls."""
@@ -296,24 +302,3 @@ def _join(threads: list[threading.Thread], cancel: Callable[[], None]) -> None:
 def _cancel(call: grpc.Call) -> None:
     with _forks.in_grpc():
         call.cancel()
-
-
-class _Stream:
-    """See ``Stream``."""
-
-    def __init__(
-        self,
-        call: Any,
-        translated: Callable[[], contextlib.AbstractContextManager[None]],
-        connection: Connection,
-    ) -> None:
-        self._call = call
-        self._translated = translated
-        self._connection = connection
-
-    async def read(self) -> Any:
-        """See Stream."""
-        with self._translated():
-            message = next(self._call, None)
-        self._connection.has_reached = True
-        return message

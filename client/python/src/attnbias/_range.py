@@ -91,12 +91,12 @@ class Range:
         if self._at > 0:
             request.expected_fingerprint = self._target.fingerprint
         timeout = self._deadline.remaining()
-        async with self._calls.stream(STREAM_TENSOR, request, timeout) as stream:
-            header = read_header(await stream.read(), service_pb2.TensorHeader)
+        async with self._calls.stream(STREAM_TENSOR, request, timeout) as read:
+            header = read_header(await read(), service_pb2.TensorHeader)
             memory = self._target.accept(header, self._at)
             assembler = Assembler(memory, self._at, self._end)
             self._complete = assembler.complete
-            while (message := await stream.read()) is not None:
+            while (message := await read()) is not None:
                 count = assembler.add(message)
                 if count > 0:
                     self._at = assembler.at
