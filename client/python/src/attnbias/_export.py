@@ -63,10 +63,18 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
     Raises:
         ValueError: transformers does not make a model of it.
     """
-    from attnbias.transformers._empty import empty_model  # noqa: PLC0415  # imports torch
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
     from attnbias.transformers._family import Wanted, family_of  # noqa: PLC0415
 
-    model = empty_model(config)
+    try:
+        read = transformers.AutoConfig.from_pretrained(config)
+        with torch.device("meta"):
+            # Whatever attention runs with, positions are the same.
+            model = transformers.AutoModel.from_config(read, attn_implementation="eager")
+    except Exception as error:  # of transformers and what it checks by, which raise many kinds
+        raise ValueError(f"{config}: transformers does not take it: {error}") from error
     try:
         family = family_of(model)
         sites = list(family.sites(Wanted(model, max_length, family.attentions[0], client)))

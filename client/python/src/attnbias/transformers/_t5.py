@@ -24,7 +24,7 @@ from attnbias.transformers._family import Family, Site, Wanted
 from attnbias.transformers._flex import LEAST_QUERIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from attnbias._tensors import Toeplitz
     from attnbias.transformers._changes import Changes
@@ -53,7 +53,7 @@ def sites(wanted: Wanted, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator
             "compute_bias",
             module,
             requests.setdefault(key, request),
-            _with_compact_bias if flex else _with_dense_bias,
+            functools.partial(_with_bias, compact_bias if flex else dense_bias),
             INDEX_BYTES * pairs + (bias_bytes if flex else 0),
             functools.partial(_pairs, module),
         )
@@ -99,14 +99,9 @@ def bucket_pair(own: torch.Tensor, served: torch.Tensor) -> Pair:
     return Pair("bucket", own, served.expand(len(own), -1), axes)
 
 
-def _with_compact_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
+def _with_bias(bias: Callable[..., Any], changes: Changes, module: Any, answer: Toeplitz) -> None:
     add_buckets(changes, module, answer)
-    changes.set_method(module, "compute_bias", compact_bias)
-
-
-def _with_dense_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
-    add_buckets(changes, module, answer)
-    changes.set_method(module, "compute_bias", dense_bias)
+    changes.set_method(module, "compute_bias", bias)
 
 
 def add_buckets(
