@@ -108,7 +108,6 @@ class AsyncConnection:
         return False
 
     def leave(self) -> bool:
-        """See Forkable."""
         inherited, self._channels = self._channels, {}
         if inherited:
             # Ending it would wait for threads that are not there: it is never to be freed.
@@ -132,11 +131,9 @@ class AsyncCalls:
 
     @property
     def has_reached(self) -> bool:
-        """See Calls."""
         return self._connection.has_reached
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
-        """See Calls."""
         call = self._begin(method, message, timeout)
         with self._translated():
             answer = await call
@@ -147,7 +144,6 @@ class AsyncCalls:
     async def stream(
         self, method: Method, messages: Message | Iterator[Message], timeout: float | None
     ) -> AsyncIterator[Read]:
-        """See Calls."""
         call = self._begin(method, messages, timeout)
 
         async def read() -> Any:
@@ -191,7 +187,6 @@ class AsyncCalls:
             raise
 
     async def pause(self, seconds: float) -> None:
-        """See Calls."""
         await self._connection.pause(seconds)
 
     def _begin(self, method: Method, message: Any, timeout: float | None) -> Any:

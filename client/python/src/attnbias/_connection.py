@@ -92,7 +92,6 @@ class Connection:
             return channel not in self._channels.values() and not self._closed
 
     def rest(self) -> bool:
-        """See Forkable."""
         channels, self._channels = self._channels, {}
         self._methods = {}
         for channel in channels.values():
@@ -100,7 +99,6 @@ class Connection:
         return bool(channels)
 
     def leave(self) -> bool:
-        """See Forkable."""
         self._groups = weakref.WeakSet()
         return False
 
@@ -125,11 +123,9 @@ class CallGroup:
 
     @property
     def has_reached(self) -> bool:
-        """See Calls."""
         return self._connection.has_reached
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
-        """See Calls."""
         deadline = Deadline(timeout)
         while True:
             with contextlib.suppress(CallInterrupted), self._beginning(method) as (begin, _):
@@ -142,7 +138,6 @@ class CallGroup:
     async def stream(
         self, method: Method, messages: Message | Iterator[Message], timeout: float | None
     ) -> AsyncIterator[Read]:
-        """See Calls."""
         with self._beginning(method) as (begin, channel):
             call = begin(messages, timeout=timeout, metadata=self.endpoint.call_metadata())
         with self._running(call):
@@ -156,7 +151,6 @@ class CallGroup:
             yield read
 
     async def wait(self, seconds: float) -> None:
-        """See Calls."""
         with self._reconnecting():
             await self.pause(seconds)
 
@@ -189,12 +183,10 @@ class CallGroup:
             raise failure
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
-        """See Calls."""
         self._require_wanted()
         return work()
 
     async def pause(self, seconds: float) -> None:
-        """See Calls."""
         self._cancelled.wait(seconds)
         self._require_wanted()
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from attnbias._calls import DESCRIBE_TENSOR
 from attnbias._expected import check_answer
-from attnbias._header import read_header
 from attnbias._info import TensorInfo, to_tensor_info
 from attnbias._retry import ask
+from attnbias._wire import read_header
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:

@@ -16,13 +16,12 @@ from attnbias._calls import GET_TENSOR
 from attnbias._channel import WINDOW_BYTES
 from attnbias._errors import DataLossError, Error
 from attnbias._expected import check_answer
-from attnbias._header import header_of
 from attnbias._info import to_tensor_info
 from attnbias._memory import Payload, allocate, borrow, keep_freed_memory, require_within
 from attnbias._progress import Progress
 from attnbias._range import PayloadChangedError, Range
 from attnbias._retry import ask
-from attnbias._wire import parse_chunk
+from attnbias._wire import header_of, parse_chunk
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from attnbias._assembler import Assembler
 from attnbias._calls import COMPUTE_LOGITS
 from attnbias._dtypes import from_data_type
 from attnbias._errors import CallFailed, CallInterrupted, DataLossError, ResourceExhaustedError
-from attnbias._header import read_header
 from attnbias._retry import Deadline, Retry
+from attnbias._wire import read_header
 from attnbias.v1 import logits_pb2, tensor_pb2
 
 if TYPE_CHECKING:

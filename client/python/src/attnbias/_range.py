@@ -17,8 +17,8 @@ from attnbias._errors import (
     FailedPreconditionError,
     NotFoundError,
 )
-from attnbias._header import read_header
 from attnbias._retry import Retry
+from attnbias._wire import read_header
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
