@@ -39,12 +39,7 @@ from attnbias._download import Download
 from attnbias._errors import CallFailed, CallInterrupted, DataLossError, UnavailableError
 from attnbias._escape import escaped
 from attnbias._files import check_suffix, metadata_of, write
-from attnbias._info import (
-    ServerInfo,
-    TensorInfo,
-    to_server_info,
-    to_table_info,
-)
+from attnbias._info import ServerInfo, TensorInfo, to_server_info, to_table_info
 from attnbias._logits import LogitsOptions, LogitsRequest
 from attnbias._logits_stream import LogitsStream
 from attnbias._memory import Payload, part_of
@@ -69,14 +64,7 @@ if TYPE_CHECKING:
 
     from attnbias._channel import Metadata
     from attnbias._fields import Compact, Encoding, LogitsTerm
-    from attnbias._request import (
-        AnyCall,
-        CompactCall,
-        DenseCall,
-        GridCall,
-        JaxCall,
-        MeshCall,
-    )
+    from attnbias._request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
     from attnbias._results import RotaryTables, XposTables
     from attnbias._sharded_request import Piece
     from attnbias._sharding import Sharding

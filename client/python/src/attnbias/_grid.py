@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._structure import (
-    LookedUp,
-    heads_of,
-    inside,
-    joined,
-    place_on,
-)
+from attnbias._structure import LookedUp, heads_of, inside, joined, place_on
 from attnbias._torch import to_torch
 
 if TYPE_CHECKING:

@@ -13,13 +13,7 @@ import numpy.typing as npt
 
 from attnbias._checks import require_instance
 from attnbias._mask import Mask
-from attnbias._structure import (
-    Structure,
-    block_sizes,
-    heads_of,
-    padding,
-    place_on,
-)
+from attnbias._structure import Structure, block_sizes, heads_of, padding, place_on
 
 if TYPE_CHECKING:
     import torch

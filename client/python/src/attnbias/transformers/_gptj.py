@@ -13,13 +13,7 @@ from attnbias._encodings import Rotary
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers import _rotary
-from attnbias.transformers._compare import (
-    ULP,
-    Pair,
-    angle_bound,
-    probing,
-    require_readable,
-)
+from attnbias.transformers._compare import ULP, Pair, angle_bound, probing, require_readable
 from attnbias.transformers._family import Family, Site, Wanted
 
 if TYPE_CHECKING:
