@@ -508,16 +508,8 @@ class Client(BaseClient):
             ValueError: an argument cannot be sent, ``out`` does not fit, or the tensor cannot be
                 sharded so.
         """
-        return run(
-            self._get(
-                encoding,
-                out,
-                progress,
-                timeout,
-                options,
-                sharding=to_sharding(device_mesh, placements, sharding, out),
-            )
-        )
+        shards = to_sharding(device_mesh, placements, sharding, out)
+        return run(self._get(encoding, out, progress, timeout, options, sharding=shards))
 
     def logits(
         self,

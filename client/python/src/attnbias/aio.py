@@ -99,14 +99,8 @@ class Client(BaseClient):
         **options: Unpack[RequestOptions],
     ) -> Any:
         """See ``attnbias.Client.get``."""
-        return await self._get(
-            encoding,
-            out,
-            progress,
-            timeout,
-            options,
-            sharding=to_sharding(device_mesh, placements, sharding, out),
-        )
+        shards = to_sharding(device_mesh, placements, sharding, out)
+        return await self._get(encoding, out, progress, timeout, options, sharding=shards)
 
     async def get_many(
         self, requests: Iterable[Request], *, timeout: float | None = None
