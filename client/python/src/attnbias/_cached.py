@@ -21,7 +21,7 @@ from attnbias._results import to_result
 
 if TYPE_CHECKING:
     from attnbias._cache import Cache, Draft
-    from attnbias._call_options import CallOptions
+    from attnbias._calls import CallOptions
     from attnbias._info import TensorInfo
     from attnbias._request import Request
     from attnbias._retry import Deadline

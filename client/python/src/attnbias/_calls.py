@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from attnbias._channel import Endpoint
+    from attnbias._sizes import Sizes
 
 _SERVICE: Final = service_pb2.DESCRIPTOR.services_by_name["AttentionBiasService"]
 _HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"]
@@ -134,6 +135,21 @@ Read: TypeAlias = "Callable[[], Coroutine[Any, Any, Any]]"
 
 Otherwise it raises CallFailed, or CallInterrupted: see there.
 """
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """What a caller decides about a call, and what makes the calls."""
+
+    calls: Calls
+    max_tensor_bytes: int
+    max_attempts: int | None
+    timeout: float | None
+    out: Any
+    progress: bool | None
+    streams: int | None
+    """How many connections a large payload comes over; None is as many as are worth it."""
+    sizes: Sizes
 
 
 def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:

@@ -21,12 +21,12 @@ from typing import (
 
 from attnbias._cache import Cache, require_bytes, require_folder
 from attnbias._cached import Cached
-from attnbias._call_options import CallOptions
 from attnbias._calls import (
     CHECK_HEALTH,
     GET_SERVER_INFO,
     LIST_TABLES,
     WATCH_HEALTH,
+    CallOptions,
     Calls,
     Method,
     run,

@@ -13,7 +13,7 @@ from attnbias._wire import read_header
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
-    from attnbias._call_options import CallOptions
+    from attnbias._calls import CallOptions
     from attnbias._retry import Deadline
 
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from attnbias._call_options import CallOptions
-    from attnbias._calls import Calls
+    from attnbias._calls import CallOptions, Calls
     from attnbias._info import TensorInfo
     from attnbias._retry import Deadline
 

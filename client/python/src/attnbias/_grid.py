@@ -15,7 +15,7 @@ from attnbias._structure import LookedUp, heads_of, inside, joined, place_on
 from attnbias._torch import to_torch
 
 if TYPE_CHECKING:
-    from attnbias._span import Span
+    from attnbias._checks import Span
     from attnbias._structure import Device, Mod
     from attnbias._tensors import Toeplitz
 

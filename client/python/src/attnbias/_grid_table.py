@@ -15,7 +15,7 @@ from attnbias._structure import LookedUp, heads_of, inside
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from attnbias._span import Span
+    from attnbias._checks import Span
     from attnbias._structure import Device, Mod
 
 

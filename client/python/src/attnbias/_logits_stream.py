@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attnbias._call_options import CallOptions
-    from attnbias._calls import Read
+    from attnbias._calls import CallOptions, Read
     from attnbias._logits import LogitsRequest
 
 _MAX_REQUEST_BYTES: Final = (8 << 20) - 4096

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import Placement
 
+    from attnbias._checks import Span
     from attnbias._dtypes import DType
-    from attnbias._span import Span
 
 Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
 """Explicit positions."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from attnbias._span import Span
+    from attnbias._checks import Span
     from attnbias._structure import Device, Mod
 
 Indices = npt.NDArray[np.integer[Any]]

@@ -28,12 +28,11 @@ from typing import (
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._checks import require_instance
+from attnbias._checks import Span, bounds, require_instance
 from attnbias._dtypes import BFLOAT16
 from attnbias._jax import register_with_jax
 from attnbias._plot import Pictured
 from attnbias._shards import Layout, chunk, group_of, indices_of
-from attnbias._span import Span, bounds
 from attnbias._torch import is_torch_tensor, to_torch
 
 if TYPE_CHECKING:

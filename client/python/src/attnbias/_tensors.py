@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from torch.nn.attention.flex_attention import BlockMask
 
-    from attnbias._span import Span
+    from attnbias._checks import Span
     from attnbias._structure import BlockSize, Device, Mod
 
 
