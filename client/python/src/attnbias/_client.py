@@ -28,7 +28,6 @@ from attnbias._calls import (
     WATCH_HEALTH,
     CallOptions,
     Calls,
-    Method,
     run,
 )
 from attnbias._channel import endpoint_to
@@ -230,14 +229,7 @@ class BaseClient:
     ) -> npt.NDArray[Any]:
         """See ``attnbias.Client.logits``."""
         refuse_unknown(options, LogitsOptions, "logits")
-        request = LogitsRequest(
-            term=term,
-            rows=rows,
-            key_length=key_length,
-            direction=direction,
-            query_length=query_length,
-            **options,
-        )
+        request = LogitsRequest(term, rows, key_length, direction, query_length, **options)
         return await LogitsStream(request, self._options(out, False, timeout)).run()
 
     async def _save(
@@ -285,8 +277,9 @@ class BaseClient:
 
     async def _info(self, *, timeout: float | None = None) -> ServerInfo:
         """See ``attnbias.Client.info``."""
-        message = service_pb2.GetServerInfoRequest()
-        return to_server_info(await self._ask(GET_SERVER_INFO, message, timeout))
+        message, options = service_pb2.GetServerInfoRequest(), self._options(None, False, timeout)
+        answer = await ask(GET_SERVER_INFO, message, options, Deadline(options.timeout))
+        return to_server_info(answer)
 
     async def _list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
         """See ``attnbias.Client.list_tables``."""
@@ -344,10 +337,6 @@ class BaseClient:
             except CallFailed as failed:
                 raise failed.error from None
             raise UnavailableError("the server no longer says whether it is serving")
-
-    async def _ask(self, method: Method, message: Any, timeout: float | None) -> Any:
-        options = self._options(None, False, timeout)
-        return await ask(method, message, options, Deadline(options.timeout))
 
     def _options(
         self, out: Any, progress: bool | None, timeout: float | None, calls: Calls | None = None

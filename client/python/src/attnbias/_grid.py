@@ -71,7 +71,6 @@ class BlockToeplitz(LookedUp):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor."""
         rows, columns = (end - begin for begin, end in (self.queries, self.keys))
         return (*self.block.shape[:-2], rows, columns)
 
@@ -182,7 +181,6 @@ class BorderedToeplitz(LookedUp):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor."""
         return self.toeplitz.shape
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:

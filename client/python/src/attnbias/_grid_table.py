@@ -69,7 +69,6 @@ class GridTable(LookedUp):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense table."""
         return tuple(end - begin for begin, end in (self.queries, self.keys))
 
     @property

@@ -63,7 +63,6 @@ class RingShard(LookedUp):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor."""
         before, after = self.whole._has_heads(), self.whole.ndim - self.vectors
         lengths = (len(self.query_indices), len(self.key_indices))
         return (*self.whole.shape[:before], *lengths, *self.whole.shape[after:])

@@ -717,7 +717,6 @@ class LookedUp(Structure):
         return dense
 
     def dense(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, queries, keys]`` as an ordinary array."""
         queries, keys = self._indices()
         places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
         axis = -2 if self.vectors else -1

@@ -83,7 +83,6 @@ class Toeplitz(Structure):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor."""
         outer, columns = self._around(self.diagonals.shape)
         return (*outer, self.query_length, self.key_length, *columns)
 
@@ -244,7 +243,6 @@ class KeyRow(Structure):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor."""
         return (*self.row.shape[:-1], self.query_length, self.key_length)
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
