@@ -213,7 +213,7 @@ class BaseClient:
     def _cached(
         self, request: Request | Piece, options: CallOptions, deadline: Deadline, cache: Cache
     ) -> Cached:
-        return Cached(request, options, deadline, cache, offline=self._endpoint.offline)
+        return Cached(request, options, deadline, cache, self._endpoint.offline)
 
     async def _logits(
         self,

@@ -133,7 +133,7 @@ class Download:
     async def _range(self, calls: Calls, begin: int = 0, end: int | None = None) -> float:
         """Gets a range, and says at how many bytes a second."""
         options = replace(self._options, calls=calls)
-        one = Range(self._spec, self, options, self._deadline, begin=begin, end=end)
+        one = Range(self._spec, self, options, self._deadline, begin, end)
         await one.run()
         return one.bytes_per_second
 

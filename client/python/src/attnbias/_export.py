@@ -124,14 +124,10 @@ def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | N
         return Wish(place, None, "the size of the feature map is not in the configuration")
     if isinstance(encoding, Rotary):
         encoding = with_length(encoding, length)
-    if isinstance(encoding, T5):  # of its bias the rows; its numbers are in the checkpoint
-        return Wish(
-            place, Request(encoding, query_length=length, key_length=length, values="buckets")
-        )
-    if isinstance(encoding, Deberta):
-        return Wish(place, Request(encoding, query_length=length, key_length=length))
     if encoding.extent == "table":
         return Wish(place, Request(encoding, positions=length, data_type=data_type))
-    return Wish(
-        place, Request(encoding, query_length=length, key_length=length, data_type=data_type)
-    )
+    # Of T5's bias the rows; its numbers are in the checkpoint.
+    values: Any = "buckets" if isinstance(encoding, T5) else None
+    number = None if isinstance(encoding, (T5, Deberta)) else data_type
+    lengths: Any = {"query_length": length, "key_length": length}
+    return Wish(place, Request(encoding, **lengths, values=values, data_type=number))
