@@ -132,14 +132,8 @@ def compact_bias(
     """``compute_bias`` for attention that reads diagonals."""
     del device  # that of the table, as in transformers
     # FlexAttention is compiled anew for each number of diagonals, so it gets all that there are.
-    return embedded(
-        module.attnbias_buckets,
-        module.relative_attention_bias,
-        queries=query_length,
-        keys=key_length,
-        past=past_seen_tokens,
-        whole=query_length >= LEAST_QUERIES,
-    )
+    whole = query_length >= LEAST_QUERIES
+    return embedded(module, query_length, key_length, past_seen_tokens, whole=whole)
 
 
 def dense_bias(
@@ -151,13 +145,7 @@ def dense_bias(
 ) -> torch.Tensor:
     """``compute_bias`` for other attention."""
     del device
-    bias = embedded(
-        module.attnbias_buckets,
-        module.relative_attention_bias,
-        queries=query_length,
-        keys=key_length,
-        past=past_seen_tokens,
-    )
+    bias = embedded(module, query_length, key_length, past_seen_tokens)
     return dense(bias, query_length, key_length)
 
 
