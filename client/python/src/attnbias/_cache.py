@@ -30,7 +30,7 @@ from google.protobuf.message import DecodeError, Message
 
 from attnbias import _forks
 from attnbias._checks import require_instance
-from attnbias._description import read_description
+from attnbias._download import read_description
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, Error
 from attnbias._escape import escaped

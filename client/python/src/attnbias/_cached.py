@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from attnbias._cache import key_of, names_a_table
-from attnbias._description import ask_for_description
-from attnbias._download import Download
+from attnbias._download import Download, ask_for_description
 from attnbias._errors import NotFoundError
 from attnbias._expected import check_answer
 from attnbias._files import metadata_of

@@ -33,8 +33,7 @@ from attnbias._calls import (
 from attnbias._channel import endpoint_to
 from attnbias._checks import refuse_unknown, require_instance
 from attnbias._connection import CallGroup, Connection
-from attnbias._description import ask_for_description
-from attnbias._download import Download
+from attnbias._download import Download, ask_for_description
 from attnbias._errors import CallFailed, CallInterrupted, DataLossError, UnavailableError
 from attnbias._escape import escaped
 from attnbias._files import check_suffix, metadata_of, write

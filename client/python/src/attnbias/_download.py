@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One payload: in one message where it is known to fit, else by one stream or by several."""
+"""One payload: in one message where it is known to fit, else by one stream or by several.
+
+And what a request's payload would be, as the server says it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from attnbias._assembler import Assembler
-from attnbias._calls import GET_TENSOR
+from attnbias._calls import DESCRIBE_TENSOR, GET_TENSOR
 from attnbias._channel import WINDOW_BYTES
 from attnbias._errors import DataLossError, Error
 from attnbias._expected import check_answer
@@ -21,7 +24,7 @@ from attnbias._memory import Payload, allocate, borrow, keep_freed_memory, requi
 from attnbias._progress import Progress
 from attnbias._range import PayloadChangedError, Range
 from attnbias._retry import ask
-from attnbias._wire import header_of, parse_chunk
+from attnbias._wire import header_of, parse_chunk, read_header
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
@@ -183,3 +186,27 @@ def _require_same(got: TensorInfo, want: TensorInfo) -> None:
     ):
         if value != wanted:
             raise DataLossError(f"stream: resumed with {name} {value}, want {wanted}")
+
+
+async def ask_for_description(
+    spec: encodings_pb2.TensorSpec, options: CallOptions, deadline: Deadline
+) -> tuple[TensorInfo, bytes]:
+    """What the server says, and its answer as it came."""
+    message = service_pb2.DescribeTensorRequest(spec=spec)
+    answer: bytes = await ask(DESCRIBE_TENSOR, message, options, deadline)
+    info = read_description(answer, spec)
+    options.sizes.learn(spec, info.nbytes)
+    return info, answer
+
+
+def read_description(answer: bytes, spec: encodings_pb2.TensorSpec) -> TensorInfo:
+    """What such an answer to a request says.
+
+    Raises:
+        DataLossError: it is damaged, or describes another tensor than the one that was requested.
+        UnimplementedError: it has an element type that this package does not know.
+    """
+    header = read_header(answer, service_pb2.TensorHeader)
+    info = to_tensor_info(header)
+    check_answer(header, spec)
+    return info
