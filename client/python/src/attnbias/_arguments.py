@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnbias._checks import require_instance, set_number
+from attnbias._checks import bounds, require_instance, set_number
 from attnbias._dtypes import to_data_type
 from attnbias._enums import set_enum
 from attnbias._generated import is_repeated
 from attnbias._shown import Shown
-from attnbias._span import bounds
 from attnbias._tables import to_table_ref
 from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import FieldDescriptor
 
-    from attnbias._span import Span
+    from attnbias._checks import Span
 
 
 def set_fields(message: Any, arguments: object, path: str = "") -> None:

@@ -30,7 +30,7 @@ from google.protobuf.message import DecodeError, Message
 
 from attnbias import _forks
 from attnbias._checks import require_instance
-from attnbias._description import read_description
+from attnbias._download import read_description
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, Error
 from attnbias._escape import escaped
@@ -42,7 +42,6 @@ from attnbias.v1 import encodings_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     import numpy.typing as npt
 
@@ -438,12 +437,7 @@ class Draft:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def write(self, head: bytes, memory: Any) -> _Stamp:

@@ -176,19 +176,13 @@ def _load_safetensors(path: Path) -> Loaded:
         raise ValueError(f"{message}; want what Client.save, attnbias.save or the tool wrote")
     if column_axes := metadata.integers("column_axes"):
         _require_one("dtype", {name: array.dtype for name, array in arrays.items()})
-        over_grid = to_grid_tables(
-            dict(sorted(arrays.items())),
-            column_axes,
-            fingerprint=metadata.text("fingerprint", ""),
-            resolved_spec=metadata.spec(),
-        )
-        if over_grid is not None:
-            return over_grid
-    structure = _to_structure(arrays, metadata)
-    if structure is not None:
-        structure.fingerprint = metadata.text("fingerprint", "")
-        structure.resolved_spec = metadata.spec()
-        return structure
+        found: Loaded | None = to_grid_tables(dict(sorted(arrays.items())), column_axes)
+    else:
+        found = _to_structure(arrays, metadata)
+    if isinstance(found, Structure):
+        return found._named(metadata.text("fingerprint", ""), metadata.spec())
+    if found is not None:
+        return found
     tables = to_tables({name: arrays[name] for name in XposTables._fields if name in arrays})
     if tables is not None and len(tables) == len(arrays):
         _require_one("dtype", {name: array.dtype for name, array in arrays.items()})

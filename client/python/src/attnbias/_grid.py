@@ -12,22 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._structure import (
-    LookedUp,
-    heads_of,
-    inside,
-    joined,
-    place_on,
-)
+from attnbias._structure import LookedUp, heads_of, inside, joined, place_on
 from attnbias._torch import to_torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnbias._span import Span
+    from attnbias._checks import Span
     from attnbias._structure import Device, Mod
     from attnbias._tensors import Toeplitz
-    from attnbias.v1 import encodings_pb2
 
 
 class BlockToeplitz(LookedUp):
@@ -46,11 +39,10 @@ class BlockToeplitz(LookedUp):
         query_stride: for each axis n, where every n-th token is a query.
         queries: the queries (begin, end) that are its rows; all, but for a window.
         keys: the tokens (begin, end) that are its columns.
-        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
-        resolved_spec: what was asked for; None for what was made here.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("block", "border")
+    _others: ClassVar[tuple[str, ...]] = ("query_stride", "queries", "keys")
 
     def __init__(
         self,
@@ -60,8 +52,6 @@ class BlockToeplitz(LookedUp):
         query_stride: Sequence[int] = (1, 1),
         queries: Span | None = None,
         keys: Span | None = None,
-        fingerprint: str = "",
-        resolved_spec: encodings_pb2.TensorSpec | None = None,
     ) -> None:
         """Wraps a block of as many axes as strides; copies nothing.
 
@@ -75,11 +65,10 @@ class BlockToeplitz(LookedUp):
             raise ValueError(f"query_stride: got {query_stride}, want positive integers")
         sides = block.shape[-axes:]
         if block.ndim not in (axes, axes + 1) or not all(side % 2 for side in sides):
-            message = (
+            raise ValueError(
                 f"block: got shape {block.shape}, want {axes} odd lengths at its end, as many as "
                 "query_stride has, and at most heads before them"
             )
-            raise ValueError(message)
         _check_border(border, block.shape[:-axes])
         self.block = block
         self.border = border
@@ -88,12 +77,9 @@ class BlockToeplitz(LookedUp):
         (_, all_queries), (_, all_keys) = self._all()
         self.queries = inside(queries, all_queries, "queries")
         self.keys = inside(keys, all_keys, "keys")
-        self.fingerprint = fingerprint
-        self.resolved_spec = resolved_spec
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor."""
         rows, columns = (end - begin for begin, end in (self.queries, self.keys))
         return (*self._outer(), rows, columns)
 
@@ -123,19 +109,14 @@ class BlockToeplitz(LookedUp):
             writeable=False,
         )
 
-    def window(
-        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
-    ) -> Self:
-        """A part of this tensor, over the same memory; see ``Toeplitz.window``."""
-        first_query, last_query = inside(queries, self.shape[-2], "queries")
-        first_key, last_key = inside(keys, self.shape[-1], "keys")
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
         border = self.border
         part = type(self)(
             heads_of(self.block, heads, self._has_heads()),
             border=None if border is None else heads_of(border, heads, self._has_heads()),
             query_stride=self.query_stride,
-            queries=(self.queries[0] + first_query, self.queries[0] + last_query),
-            keys=(self.keys[0] + first_key, self.keys[0] + last_key),
+            queries=(self.queries[0] + queries[0], self.queries[0] + queries[1]),
+            keys=(self.keys[0] + keys[0], self.keys[0] + keys[1]),
         )
         part._whole = self._shipped().heads(heads, self._has_heads())
         return part
@@ -151,15 +132,6 @@ class BlockToeplitz(LookedUp):
             return numbers[head, place]
 
         return bias
-
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "block": self.block,
-            "border": self.border,
-            "query_stride": self.query_stride,
-            "queries": self.queries,
-            "keys": self.keys,
-        }
 
     def _numbers(self) -> npt.NDArray[Any]:
         flat = self.block.reshape(*self._outer(), -1)
@@ -206,11 +178,10 @@ class BorderedToeplitz(LookedUp):
             other query gives it, and what it gives itself.
         class_query: the query that is the class token; None where it is outside.
         class_key: the key that is the class token; None where it is outside.
-        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
-        resolved_spec: what was asked for, with positions; None for what was made here.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("toeplitz", "border")
+    _others: ClassVar[tuple[str, ...]] = ("class_query", "class_key")
 
     def __init__(
         self,
@@ -219,8 +190,6 @@ class BorderedToeplitz(LookedUp):
         *,
         class_query: int | None = 0,
         class_key: int | None = 0,
-        fingerprint: str = "",
-        resolved_spec: encodings_pb2.TensorSpec | None = None,
     ) -> None:
         """Wraps a Toeplitz and its border; copies nothing.
 
@@ -241,27 +210,21 @@ class BorderedToeplitz(LookedUp):
         self.border = border
         self.class_query = class_query
         self.class_key = class_key
-        self.fingerprint = fingerprint
-        self.resolved_spec = resolved_spec
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor."""
         return self.toeplitz.shape
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
         """The diagonals and the border, under these names."""
         return {**self.toeplitz.parts(), "border": self.border}
 
-    def window(
-        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
-    ) -> Self:
-        """A part of this tensor, over the same memory; see ``Toeplitz.window``."""
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
         return type(self)(
             self.toeplitz.window(queries=queries, keys=keys, heads=heads),
             heads_of(self.border, heads, self._has_heads()),
-            class_query=_moved(self.class_query, queries, self.toeplitz.query_length),
-            class_key=_moved(self.class_key, keys, self.toeplitz.key_length),
+            class_query=_moved(self.class_query, queries),
+            class_key=_moved(self.class_key, keys),
         )
 
     def _bias_on(self, device: Device) -> Mod:
@@ -275,14 +238,6 @@ class BorderedToeplitz(LookedUp):
             return outside.where(is_query | is_key, inner(head, query, key))
 
         return bias
-
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "toeplitz": self.toeplitz,
-            "border": self.border,
-            "class_query": self.class_query,
-            "class_key": self.class_key,
-        }
 
     def _numbers(self) -> npt.NDArray[Any]:
         numbers: npt.NDArray[Any] = joined(self.toeplitz.diagonals, self.border)
@@ -302,8 +257,7 @@ class BorderedToeplitz(LookedUp):
 
 def _check_border(border: npt.NDArray[Any] | None, heads: tuple[int, ...]) -> None:
     if border is not None and border.shape != (*heads, 3):
-        message = f"border: got shape {border.shape}, want {(*heads, 3)}"
-        raise ValueError(message)
+        raise ValueError(f"border: got shape {border.shape}, want {(*heads, 3)}")
 
 
 def _with_border(place: Any, first: int, is_query: Any, is_key: Any, where: Any) -> Any:
@@ -316,7 +270,7 @@ def _border_place(is_query: Any, is_key: Any) -> Any:
     return is_key * (1 + is_query * 1)
 
 
-def _moved(index: int | None, span: Span | None, length: int) -> int | None:
+def _moved(index: int | None, window: tuple[int, int]) -> int | None:
     """An index as seen from a window; None outside it."""
-    begin, end = inside(span, length, "window")
+    begin, end = window
     return None if index is None or not begin <= index < end else index - begin

@@ -15,9 +15,8 @@ from attnbias._structure import LookedUp, heads_of, inside
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from attnbias._span import Span
+    from attnbias._checks import Span
     from attnbias._structure import Device, Mod
-    from attnbias.v1 import encodings_pb2
 
 
 class GridTable(LookedUp):
@@ -37,6 +36,7 @@ class GridTable(LookedUp):
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("numbers",)
+    _others: ClassVar[tuple[str, ...]] = ("lengths", "column_axes", "queries", "keys")
 
     def __init__(
         self,
@@ -46,8 +46,6 @@ class GridTable(LookedUp):
         column_axes: Sequence[int],
         queries: Span | None = None,
         keys: Span | None = None,
-        fingerprint: str = "",
-        resolved_spec: encodings_pb2.TensorSpec | None = None,
     ) -> None:
         """Wraps the numbers; copies nothing.
 
@@ -61,20 +59,16 @@ class GridTable(LookedUp):
         wanted = sum(map(operator.mul, self.lengths, counts))
         is_whole = min((*self.lengths, *counts), default=0) > 0
         if not is_whole or sum(counts) != len(column_axes) or numbers.shape != (wanted,):
-            message = (
+            raise ValueError(
                 f"numbers: got shape {numbers.shape}, want ({wanted},): for each axis of lengths "
                 f"{self.lengths} the rows of its columns, {counts} of {len(column_axes)}"
             )
-            raise ValueError(message)
         self.numbers = numbers
         self.queries = inside(queries, math.prod(self.lengths), "queries")
         self.keys = inside(keys, len(self.column_axes), "keys")
-        self.fingerprint = fingerprint
-        self.resolved_spec = resolved_spec
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense table."""
         return tuple(end - begin for begin, end in (self.queries, self.keys))
 
     @property
@@ -102,18 +96,13 @@ class GridTable(LookedUp):
         """Whether it has all tokens and columns, and is not a window."""
         return self.shape == (math.prod(self.lengths), len(self.column_axes))
 
-    def window(
-        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
-    ) -> Self:
-        """A part of this table, over the same memory; see ``Toeplitz.window``."""
-        first_query, last_query = inside(queries, self.shape[0], "queries")
-        first_key, last_key = inside(keys, self.shape[1], "keys")
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
         return type(self)(
             heads_of(self.numbers, heads, has_heads=False),
             lengths=self.lengths,
             column_axes=self.column_axes,
-            queries=(self.queries[0] + first_query, self.queries[0] + last_query),
-            keys=(self.keys[0] + first_key, self.keys[0] + last_key),
+            queries=(self.queries[0] + queries[0], self.queries[0] + queries[1]),
+            keys=(self.keys[0] + keys[0], self.keys[0] + keys[1]),
         )
 
     def _counts(self) -> list[int]:
@@ -136,10 +125,6 @@ class GridTable(LookedUp):
         del indices
         message = f"{axis}: got a layout of a GridTable, want 'contiguous', or indices of .dense()"
         raise ValueError(message)
-
-    def _arguments(self) -> dict[str, Any]:
-        names = ("numbers", "lengths", "column_axes", "queries", "keys")
-        return {name: getattr(self, name) for name in names}
 
     def _numbers(self) -> npt.NDArray[Any]:
         return self.numbers

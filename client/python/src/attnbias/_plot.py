@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._span import Span, bounds
+from attnbias._checks import Span, bounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,8 +19,12 @@ from attnbias._shown import Shown
 from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
+    import jax
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import Placement
+
+    from attnbias._checks import Span
     from attnbias._dtypes import DType
-    from attnbias._span import Span
 
 Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
 """Explicit positions."""
@@ -74,6 +78,50 @@ class RequestOptions(ListOptions, total=False):
     form: Form | None
     grid: Sequence[SupportsIndex] | None
     grid_offset: Sequence[SupportsIndex] | None
+
+
+class AnyCall(RequestOptions, total=False):
+    """All keyword arguments of ``Client.get`` but where its answer lies."""
+
+    progress: bool | None
+    timeout: float | None
+
+
+class NewCall(TypedDict, total=False):
+    """Those of a call whose answer lies in new memory, but for the tensor's."""
+
+    out: None
+    progress: bool | None
+    timeout: float | None
+
+
+class CompactCall(CompactOptions, NewCall, total=False):
+    """Those that give an encoding's compact form."""
+
+    form: CompactForm | None
+
+
+class GridCall(GridOptions, NewCall):
+    """Those over a grid."""
+
+
+class DenseCall(ListOptions, NewCall, total=False):
+    """Those that give an array."""
+
+    form: Required[Literal["dense"]]
+
+
+class MeshCall(AnyCall):
+    """Those that give a DTensor."""
+
+    device_mesh: DeviceMesh
+    placements: Sequence[Placement]
+
+
+class JaxCall(AnyCall):
+    """Those that give a jax.Array."""
+
+    sharding: jax.sharding.Sharding
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -60,11 +60,10 @@ def indices_of(
         raise ValueError(f"{names[1]}: got {layout!r}, want one of {wanted}")
     chunks = _CHUNKS[layout] * world_size
     if length % chunks:
-        message = (
+        raise ValueError(
             f"{names[0]}: got {length}, want a multiple of {chunks} for {layout!r} over "
             f"{world_size} ranks"
         )
-        raise ValueError(message)
     tokens = np.arange(length, dtype=np.int64)
     if layout == "striped":
         return tokens[rank::world_size]

@@ -38,6 +38,10 @@ Places: TypeAlias = "dict[str, Encoding]"
 TableOf: TypeAlias = "Callable[[str], str | None]"
 
 
+def none(_config: ConfigFields, _table: TableOf) -> Places:
+    return {}
+
+
 # Relative biases.
 
 
@@ -313,6 +317,10 @@ def detr(config: ConfigFields, table: TableOf) -> Places:
 
 
 # Rotary positions.
+
+
+def rotary(config: ConfigFields, _: TableOf, **arguments: Any) -> Places:
+    return rotary_places(config, RotaryModel(**arguments))
 
 
 def granitemoehybrid(config: ConfigFields, _: TableOf) -> Places:

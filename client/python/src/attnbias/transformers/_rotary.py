@@ -12,7 +12,7 @@ import functools
 import inspect
 import sys
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -51,7 +51,7 @@ def sites(wanted: Wanted) -> Iterator[Site]:
     """Each module, once for each table that it has."""
     for path, module in wanted.modules(_classes_of(wanted.model)):
         for layer_type, encoding, scale in _encodings_of(module):
-            tables = _Tables(wanted, path, module, layer_type, encoding=encoding, scale=scale)
+            tables = _Tables(wanted, path, module, layer_type, encoding, scale)
             yield from tables.sites()
 
 
@@ -172,30 +172,23 @@ def _name(layer_type: str, what: str = "table") -> str:
     return "_".join(filter(None, ("attnbias", layer_type, what)))
 
 
+@dataclass(eq=False)
 class _Tables:
     """The tables of a module for one type of layers."""
 
-    def __init__(
-        self,
-        wanted: Wanted,
-        path: str,
-        module: Any,
-        layer_type: str,
-        *,
-        encoding: Rotary,
-        scale: float | None,
-    ) -> None:
-        self._wanted = wanted
-        self._path = path
-        self._module = module
-        self._layer_type = layer_type
-        self._encoding = encoding
-        self._scale = scale
-        self._form, self._columns = _form_of(module, layer_type)
+    wanted: Wanted
+    path: str
+    module: Any
+    layer_type: str
+    encoding: Rotary
+    scale: float | None
+
+    def __post_init__(self) -> None:
+        self._form, self._columns = _form_of(self.module, self.layer_type)
 
     def sites(self) -> Iterator[Site]:
         """One for each table that ``max_length`` needs."""
-        encoding, longest = self._encoding, self._wanted.max_length
+        encoding, longest = self.encoding, self.wanted.max_length
         if encoding.longrope is not None:
             length = encoding.longrope.original_max_position_embeddings
             short = with_length(encoding, length)
@@ -224,25 +217,25 @@ class _Tables:
         put: Callable[[Changes, Any, RotaryTables], None],
         first: int = 0,
     ) -> Site:
-        request = Request(encoding, positions=(first, length), scale=self._scale)
+        request = Request(encoding, positions=(first, length), scale=self.scale)
         compare = functools.partial(self._pairs, encoding, first, length)
-        return Site(self._path, "forward", self._module, request, put, 0, compare)
+        return Site(self.path, "forward", self.module, request, put, 0, compare)
 
     def _with_table(self, changes: Changes, module: Any, answer: RotaryTables) -> None:
-        self._add(changes, module, _name(self._layer_type), answer)
-        changes.set(module, _name(self._layer_type, "form"), self._form)
-        columns = _name(self._layer_type, "columns")
+        self._add(changes, module, _name(self.layer_type), answer)
+        changes.set(module, _name(self.layer_type, "form"), self._form)
+        columns = _name(self.layer_type, "columns")
         changes.add_buffer(module, columns, self._columns, self._frequencies())
         changes.set_method(module, "forward", _forward)
 
     def _with_long_table(self, changes: Changes, module: Any, answer: RotaryTables) -> None:
-        self._add(changes, module, _name(self._layer_type, "long"), answer)
+        self._add(changes, module, _name(self.layer_type, "long"), answer)
 
     def _add(self, changes: Changes, module: Any, name: str, answer: RotaryTables) -> None:
         changes.add_buffer(module, name, bits_of(answer.cos, answer.sin), self._frequencies())
 
     def _frequencies(self) -> torch.Tensor:
-        frequencies: torch.Tensor = getattr(self._module, _own(self._layer_type, "inv_freq"))
+        frequencies: torch.Tensor = getattr(self.module, _own(self.layer_type, "inv_freq"))
         return frequencies
 
     def _with_lengths(
@@ -250,21 +243,21 @@ class _Tables:
     ) -> None:
         self._with_table(changes, module, answer)
         seen = max(trained, int(getattr(module, self._own_length())))
-        changes.set(module, _name(self._layer_type, "length"), seen)
-        changes.set(module, _name(self._layer_type, "max_length"), self._wanted.max_length)
-        fetcher = _fetcher(self._wanted.client, self._encoding)
-        changes.set(module, _name(self._layer_type, "at"), fetcher)
+        changes.set(module, _name(self.layer_type, "length"), seen)
+        changes.set(module, _name(self.layer_type, "max_length"), self.wanted.max_length)
+        fetcher = _fetcher(self.wanted.client, self.encoding)
+        changes.set(module, _name(self.layer_type, "at"), fetcher)
 
     def _own_length(self) -> str:
         """Name of transformers' attribute for the longest sequence seen, of "dynamic"."""
-        name = _own(self._layer_type, "max_seq_len_cached")
-        return name if hasattr(self._module, name) else "max_seq_len_cached"
+        name = _own(self.layer_type, "max_seq_len_cached")
+        return name if hasattr(self.module, name) else "max_seq_len_cached"
 
     def _pairs(
         self, encoding: Rotary, first: int, length: int, answer: RotaryTables
     ) -> Iterator[Pair]:
         """What the module makes of some positions beside the rows that were fetched."""
-        module, layer_type = self._module, self._layer_type
+        module, layer_type = self.module, self.layer_type
         frequencies = self._frequencies()
         require_readable(frequencies)
         if encoding.dynamic is not None:

@@ -69,14 +69,7 @@ def _with_bias(changes: Changes, module: Any, answer: BlockToeplitz) -> None:
     table = module.relative_position_bias_table
     bias = to_torch(answer, table.device)[None].contiguous()
     _frozen.hold(changes, module, bias.to(table.dtype))
-    changes.set_method(module, "forward", _of_patches if _is_beit(module) else _of_window)
-
-
-def _of_window(module: Any) -> torch.Tensor:
-    bias = _frozen.held(module)
-    if bias is None:
-        bias = type(module).forward(module)
-    return bias
+    changes.set_method(module, "forward", _of_patches if _is_beit(module) else _frozen.forward)
 
 
 def _of_patches(
@@ -86,9 +79,8 @@ def _of_patches(
     dim_size: int | None = None,
 ) -> torch.Tensor:
     trained = tuple(window_size) == tuple(module.window_size)
-    bias = _frozen.held(module) if trained else None
-    if bias is None:
-        bias = type(module).forward(module, window_size, interpolate_pos_encoding, dim_size)
+    forward = _frozen.forward if trained else type(module).forward
+    bias: torch.Tensor = forward(module, window_size, interpolate_pos_encoding, dim_size)
     return bias
 
 
