@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "core/encoding/evaluator.h"
 #include "core/kernel/kernel_set.h"
+#include "core/tensor/positions.h"
 #include "core/tensor/range.h"
 
 namespace google::protobuf {
@@ -124,6 +125,14 @@ struct Encoding {
   std::function<EvaluatorPtr(const NumberFormat& format,
                              const KernelSet& kernels)>
       prepare = nullptr;
+  // TABLE only: prepares rows at positions that are doubles. Coordinate n of
+  // the result stands for the n-th position of every axis. Null where positions
+  // are integers.
+  std::function<EvaluatorPtr(const NumberFormat& format,
+                             const RealPositionsPtr& positions)>
+      prepare_reals = nullptr;
+  // What each axis adds to such a position.
+  std::vector<double> axis_offsets = {};
 
   // What follows is MakeEncoding's to set.
 

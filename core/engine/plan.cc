@@ -395,6 +395,10 @@ class Planner {
       WritePositions(tensor, field, window.axes[axis]);
     }
     tensor.Integer(28, window.is_grid ? 1 : 0, 0);
+    for (size_t axis = 0;
+         window.reals != nullptr && axis < window.reals->size(); ++axis) {
+      tensor.Reals(29 + static_cast<int>(axis), (*window.reals)[axis]);
+    }
     plan_.fingerprint_ = Sha256Hex(tensor.bytes());
   }
 

@@ -5,12 +5,14 @@
 // position, to 256 bits. Multiplied by an integer position it gives the
 // position's angle modulo one turn: no argument reduction, no loss at large
 // positions. Turns too small for any position to complete one are held times a
-// power of two, so that their bits are not lost.
+// power of two, so that their bits are not lost. For positions that are not
+// integers the turns are a floating-point number of 256 bits.
 #ifndef ATTNBIAS_CORE_NUMERICS_TURN_H_
 #define ATTNBIAS_CORE_NUMERICS_TURN_H_
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
@@ -35,6 +37,25 @@ inline TurnFraction FractionOf(const Real& turns) {
   return FractionOf(turns, ShiftOf(turns));
 }
 
+// limbs x 2^exponent, within a relative 2^-254. The highest bit is set.
+struct FloatingTurn {
+  std::array<uint64_t, 4> limbs{};
+  int exponent = 0;
+  bool is_negative = false;
+};
+
+// Rounds `turns`, which is not 0 and within a relative 2^-256.
+FloatingTurn FloatingOf(const Real& turns);
+
+// The number count x 2^exponent, |count| <= 2^62.
+struct BinaryPosition {
+  int64_t count = 0;
+  int exponent = 0;
+};
+
+// Returns a + b, if there is such a number. Magnitudes are at most 2^60.
+std::optional<BinaryPosition> BinarySum(double a, double b);
+
 // An angle as quarter turns plus a rest of at most an eighth.
 struct ReducedAngle {
   int quarter = 0;     // in [0, 4)
@@ -47,6 +68,10 @@ struct ReducedAngle {
 // whose own angle has the same shift.
 ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position,
                      const TurnFraction& origin = {});
+
+// Returns the angle at a position that is not 0.
+ReducedAngle AngleAt(const FloatingTurn& turns_per_position,
+                     const BinaryPosition& position);
 
 struct SinCos {
   DoubleDouble sin;

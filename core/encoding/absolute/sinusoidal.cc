@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoidal absolute positions (Vaswani et al. 2017) as an encoding.
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "core/base/status_macros.h"
 #include "core/encoding/make_encoding.h"
@@ -45,15 +47,24 @@ absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec,
                                             const Tables& /*tables*/) {
   ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<SinusoidAxis> axes,
                             AxesOf("sinusoidal", spec));
+  std::vector<double> offsets;
+  for (const SinusoidAxis& axis : axes) offsets.push_back(axis.stretch.offset);
   return Encoding{
       .width = spec.dim(),
       .has_columns = true,
       .domain = kAllPositions,
       .axis_columns = ColumnsOf(axes),
       .evaluator_bytes = SinusoidsBytes(axes),
-      .prepare = [axes](const NumberFormat& format, const KernelSet& kernels) {
-        return PrepareSinusoids(axes, format, kernels);
-      }};
+      .prepare =
+          [axes](const NumberFormat& format, const KernelSet& kernels) {
+            return PrepareSinusoids(axes, format, kernels);
+          },
+      .prepare_reals =
+          [axes](const NumberFormat& format,
+                 const RealPositionsPtr& positions) {
+            return PrepareSinusoidsAt(positions, axes, format);
+          },
+      .axis_offsets = std::move(offsets)};
 }
 
 const EncodingRegistration kSinusoidal(v1::TensorSpec::kSinusoidalFieldNumber,
