@@ -250,6 +250,11 @@ def listed_positions() -> bytes:
     return request(of, "StreamTensor", max_chunk_bytes=4096)
 
 
+def at_a_fraction(n: int) -> bytes:
+    lists = [{"doubles": [n + 0.1]}]
+    return request(spec(sinusoidal={"dim": 65536}, table={"position_ids": lists}))
+
+
 @functools.cache
 def long_name() -> bytes:
     return http2.framed(nested([1], b"x" * LARGE))
@@ -449,6 +454,9 @@ MEMORY: dict[str, Calls | Flood] = {
         at_once=1000,  # more than may wait to be computed: the others are planned and refused
         count=1000,
         connections=5,
+    ),
+    "reals": Calls(
+        "1000 GetTensor of 65536 columns at a fraction", GET, at_a_fraction, at_once=16, count=1000
     ),
     "describe_rotary": Calls(
         "1000 DescribeTensor of the same", DESCRIBE, rotary, at_once=16, count=1000, connections=4

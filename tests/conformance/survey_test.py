@@ -400,15 +400,19 @@ def timesteps_in(*functions: str, kind: str) -> list[Any]:
 
 @case(
     *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 0"),
-    sizes=[(STEPS, 6, False, 0), (STEPS, 257, True, 0), (STEPS, 320, True, 0)],
+    ("SkyReelsV2Timesteps", EMBEDDED["SkyReelsV2Timesteps"]),
+    sizes=[
+        *((STEPS, dim, flip, 0) for dim, flip in ((6, False), (320, True))),
+        *((FRACTIONS, dim, flip, 0) for dim, flip in ((6, False), (256, True))),
+    ],
+)
+@case(
+    *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 0"),
+    sizes=[(STEPS, 257, True, 0)],
 )
 @case(
     *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 1"),
-    sizes=[(STEPS, 7, False, 1), (STEPS, 128, False, 1)],
-)
-@case(
-    *timesteps_in("get_timestep_embedding", "SkyReelsV2Timesteps", kind="of fractions"),
-    sizes=[(FRACTIONS, 6, False, 0), (FRACTIONS, 256, True, 0)],
+    sizes=[(STEPS, 7, False, 1), (FRACTIONS, 128, False, 1)],
 )
 def of_timesteps(function: Any, timesteps: Array, dim: int, flip: bool, shift: int) -> Peer:
     given = torch.tensor(timesteps, dtype=torch.get_default_dtype())
@@ -442,11 +446,15 @@ def of_video_patches(
 
 @case(
     ("GaussianFourierProjection without log", embeddings.GaussianFourierProjection),
-    sizes=[(4, 1.0, False), (128, 16.0, True)],
+    sizes=[(4, 1.0, False, False), (128, 16.0, True, False)],
 )
-def of_gaussian(module: Any, size: int, scale: float, flip: bool) -> Peer:
+@case(
+    ("GaussianFourierProjection with log", embeddings.GaussianFourierProjection),
+    sizes=[(4, 1.0, False, True), (128, 16.0, True, True)],
+)
+def of_gaussian(module: Any, size: int, scale: float, flip: bool, log: bool) -> Peer:
     torch.manual_seed(0)
-    projection = module(size, scale, log=False, flip_sin_to_cos=flip)
+    projection = module(size, scale, log=log, flip_sin_to_cos=flip)
     weight = projection.weight.detach().numpy().astype(np.float64)
     x = np.arange(1, 30)
     table = projection(torch.tensor(x, dtype=torch.get_default_dtype()))

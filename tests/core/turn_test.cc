@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/numerics/turn.h"
 
+#include <optional>
 #include <random>
 
 #include "gtest/gtest.h"
@@ -77,6 +78,60 @@ TEST(SinCosOf, CoversEveryOctant) {
     const SinCos mirrored = SinCosOf(AngleAt(FractionOf(turns), -1));
     ASSERT_LE(WorstError(mirrored, angle), std::log2(mirrored.error)) << step;
   }
+}
+
+// Frequencies of either sign from the least to the greatest, at positions from
+// the finest to the farthest.
+TEST(SinCosOf, KeepsItsBoundAtAPositionThatIsNoInteger) {
+  std::mt19937_64 random(4);
+  Number two_pi;
+  mpfr_const_pi(two_pi, MPFR_RNDN);
+  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  Number angle;
+  for (int i = 0; i < 20000; ++i) {
+    const BinaryPosition position = {
+        .count = static_cast<int64_t>(random() >> (2 + random() % 60)) *
+                 (i % 2 == 0 ? 1 : -1),
+        .exponent = static_cast<int>(random() % 240) - 200};
+    if (position.count == 0) continue;
+    mpfr_set_d(angle,
+               std::exp2(static_cast<double>(random() % 40000) / 100 - 320),
+               MPFR_RNDN);
+    mpfr_sqrt(angle, angle, MPFR_RNDN);
+    if (i % 3 == 0) mpfr_neg(angle, angle, MPFR_RNDN);
+    Real turns(400);
+    mpfr_div(turns.get(), angle, two_pi, MPFR_RNDN);
+    mpfr_mul_si(angle, angle, position.count, MPFR_RNDN);
+    mpfr_mul_2si(angle, angle, position.exponent, MPFR_RNDN);
+    const SinCos value = SinCosOf(AngleAt(FloatingOf(turns), position));
+    ASSERT_LE(WorstError(value, angle), std::log2(value.error))
+        << position.count << " 2^" << position.exponent;
+    // Only an angle near a multiple of a quarter turn needs more digits.
+    if (mpfr_cmpabs_ui(angle, 1 << 20) < 0) {
+      ASSERT_LT(value.error, 0x1p-80) << position.count;
+    }
+  }
+}
+
+TEST(BinarySum, IsExactOrNone) {
+  const auto expect = [](double a, double b, int64_t count, int exponent) {
+    const std::optional<BinaryPosition> sum = BinarySum(a, b);
+    ASSERT_TRUE(sum.has_value()) << a << " " << b;
+    EXPECT_EQ(sum->count, count);
+    EXPECT_EQ(sum->exponent, exponent);
+  };
+  expect(0, -0.0, 0, 0);
+  expect(0.5, -0.5, 0, 0);
+  expect(-6, 0, -3, 1);
+  expect(0x1p40, 0, 1, 40);
+  expect(0x1p-149, 0, 1, -149);
+  expect(5e-324, 0, 1, -1074);
+  expect(0.1, 0, 3602879701896397, -55);
+  expect(0x1p40, 0x1p-21, (int64_t{1} << 61) + 1, -21);
+  expect(0x1p40, -0x1p-22, (int64_t{1} << 62) - 1, -22);
+  EXPECT_FALSE(BinarySum(0x1p40, 0x1p-22).has_value());
+  EXPECT_FALSE(BinarySum(0x1p40, 0.1).has_value());
+  EXPECT_FALSE(BinarySum(1, 5e-324).has_value());
 }
 
 TEST(AngleAt, SaysThatItCannotTellAnExactQuarter) {

@@ -104,6 +104,8 @@ def extents_of(case: Case) -> Iterator[dict[str, Any]]:
     elif case.extent == "table":
         yield {"table": {"positions": {"begin": first, "end": first + 4}}}
         yield {"table": {"position_ids": [{"positions": [first, first + 2]}] * case.axes}}
+        if case.encoding in ("sinusoidal", "rotary"):
+            yield {"table": {"position_ids": [{"doubles": [first, 0.5]}] * case.axes}}
         if case.axes > 1:
             yield {"table": {"grid": [1, 2, 3, 1][: case.axes], "grid_offset": [-1] * case.axes}}
     else:

@@ -1203,9 +1203,10 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 //
 // A column pair is the sine and the cosine of `x w`, where w is the frequency of
 // the pair and x the position on its axis. With several axes each has a list of
-// position_ids. Positions are integers in [-2^40, 2^40]. Correctly rounded, and
-// therefore not the framework's bits. Found in the first Transformer, Marian,
-// fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
+// position_ids. Positions are in [-2^40, 2^40]; in position_ids they may be
+// fractions. Correctly rounded, and therefore not the framework's bits. Found in
+// the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former, SAM 2,
+// RT-DETR, MAE and DiT.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of the table.
@@ -1943,7 +1944,8 @@ func (x *Resample) GetStep() []float64 {
 // factor. Correctly rounded, and therefore not the framework's bits.
 //
 // With `axes`, p is the x of the pair's axis: its own position, shifted and
-// scaled.
+// scaled. In position_ids it may be a fraction, if `angle` is `EXACT` and there
+// is no `decay`.
 //
 // The header's `derived` holds `inverse_frequencies`, in radians per position,
 // `attention_factor` and, if it is used, `rope_theta`. Found in Llama, GPT-NeoX,

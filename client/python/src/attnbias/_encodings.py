@@ -140,9 +140,10 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 
     A column pair is the sine and the cosine of ``x w``, where w is the frequency of the pair and x
-    the position on its axis. With several axes each has a list of position_ids. Positions are
-    integers in [-2^40, 2^40]. Correctly rounded, and therefore not the framework's bits. Found in
-    the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
+    the position on its axis. With several axes each has a list of position_ids. Positions are in
+    [-2^40, 2^40]; in position_ids they may be fractions. Correctly rounded, and therefore not the
+    framework's bits. Found in the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former,
+    SAM 2, RT-DETR, MAE and DiT.
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``. Ask with ``grid`` for
     a GridTable over several axes.
@@ -540,7 +541,8 @@ class Rotary(Encoding[Compact]):
     Cosines and sines are multiplied by the attention factor. Correctly rounded, and therefore not
     the framework's bits.
 
-    With ``axes``, p is the x of the pair's axis: its own position, shifted and scaled.
+    With ``axes``, p is the x of the pair's axis: its own position, shifted and scaled. In
+    position_ids it may be a fraction, if ``angle`` is "exact" and there is no ``decay``.
 
     The header's ``derived`` holds ``inverse_frequencies``, in radians per position,
     ``attention_factor`` and, if it is used, ``rope_theta``. Found in Llama, GPT-NeoX, GPT-J, Qwen,
