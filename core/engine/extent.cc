@@ -151,6 +151,25 @@ absl::Status ResolveReals(const Encoding& encoding,
   return absl::OkStatus();
 }
 
+// Sets rows at the same consecutive positions on every axis.
+absl::Status ResolveListed(const Encoding& encoding, Range positions,
+                           Window& window) {
+  if (positions.size() > kMaxPositionListLength) {
+    return Invalid("table.positions: got ", positions.size(),
+                   " positions, want at most ", kMaxPositionListLength,
+                   " with frequency_matrix");
+  }
+  v1::TableExtent listed;
+  v1::PositionList& list = *listed.add_position_ids();
+  for (int64_t p = positions.begin; p < positions.end; ++p) {
+    list.add_positions(p);
+  }
+  for (int64_t axis = 1; axis < encoding.NumAxes(); ++axis) {
+    *listed.add_position_ids() = listed.position_ids(0);
+  }
+  return ResolveReals(encoding, listed, window);
+}
+
 absl::Status ResolvePositionIds(const Encoding& encoding,
                                 v1::TableExtent& extent, Window& window) {
   const int64_t num_axes = encoding.NumAxes();
@@ -173,7 +192,9 @@ absl::Status ResolvePositionIds(const Encoding& encoding,
                      count_at(0), ", as many as on the first axis");
     }
   }
-  if (has_reals) return ResolveReals(encoding, extent, window);
+  if (has_reals || encoding.prepare == nullptr) {
+    return ResolveReals(encoding, extent, window);
+  }
   std::vector<Positions>& axes = window.axes;
   for (int axis = 0; axis < num_axes; ++axis) {
     ATTNBIAS_RETURN_IF_ERROR(
@@ -190,6 +211,11 @@ absl::Status ResolveGridOfAxes(const Encoding& encoding,
                                v1::TableExtent& extent, Window& window) {
   const int64_t num_axes = encoding.NumAxes();
   const int given = extent.grid_size();
+  if (encoding.prepare == nullptr) {
+    return Invalid("table.grid: got ", given,
+                   " lengths, want the tokens' position_ids: with "
+                   "frequency_matrix each column depends on all axes");
+  }
   if (num_axes == 1) {
     return Invalid("table.grid: got ", given,
                    " lengths, want positions or position_ids: ",
@@ -238,6 +264,9 @@ absl::Status ResolveTable(const Encoding& encoding, v1::TableExtent& extent,
     const Range positions = RangeOf(extent.positions());
     ATTNBIAS_RETURN_IF_ERROR(
         CheckWindow("table.positions", positions, kAllPositions));
+    if (encoding.prepare == nullptr) {
+      return ResolveListed(encoding, positions, window);
+    }
     axes.emplace_back(positions);
   } else {
     ATTNBIAS_RETURN_IF_ERROR(ResolvePositionIds(encoding, extent, window));

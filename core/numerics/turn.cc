@@ -236,25 +236,42 @@ ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position,
                    static_cast<double>(distance) + 1);
 }
 
-ReducedAngle AngleAt(const FloatingTurn& turns_per_position,
-                     const BinaryPosition& position) {
-  const bool is_negative =
-      (position.count < 0) != turns_per_position.is_negative;
-  const auto distance = static_cast<uint64_t>(std::abs(position.count));
-  const auto product = Multiply<5>(turns_per_position.limbs, distance);
-  // The bit that stands for one turn.
-  const int point = -(turns_per_position.exponent + position.exponent);
-  const int highest_bit = HighestBit(product);
-  // An angle below a sixteenth of a turn is held as one in [1/16, 1/8).
-  const int shift = std::max(point - highest_bit - 4, 0);
-  Limbs fraction;
-  for (int i = 0; i < 4; ++i) {
-    fraction[i] = BitsFrom(product, point - shift - 256 + 64 * i);
+ReducedAngle AngleOf(absl::Span<const TurnTerm> terms) {
+  struct Product {
+    std::array<uint64_t, 5> limbs;
+    // The bit that stands for one turn.
+    int point;
+    int highest_bit;
+  };
+  std::array<Product, kMostTurnTerms> products = {};
+  // Angles below 1/64 of a turn are held times a power of two, so that their
+  // sum is below an eighth.
+  int shift = std::numeric_limits<int>::max();
+  for (size_t i = 0; i < terms.size(); ++i) {
+    const auto& [turns, position] = terms[i];
+    Product& product = products[i];
+    product.limbs = Multiply<5>(
+        turns.limbs, static_cast<uint64_t>(std::abs(position.count)));
+    product.point = -(turns.exponent + position.exponent);
+    product.highest_bit = HighestBit(product.limbs);
+    shift =
+        std::min(shift, std::max(product.point - product.highest_bit - 6, 0));
   }
-  if (is_negative) Negate(fraction);
-  // What is cut off, and the turns' own error.
-  return ReducedOf(fraction, shift,
-                   1 + std::ldexp(1.0, highest_bit + 3 - point + shift));
+  Limbs sum{};
+  double units = 0;
+  for (size_t i = 0; i < terms.size(); ++i) {
+    const auto& [limbs, point, highest_bit] = products[i];
+    Limbs fraction;
+    for (int limb = 0; limb < 4; ++limb) {
+      fraction[limb] = BitsFrom(limbs, point - shift - 256 + 64 * limb);
+    }
+    const auto& [turns, position] = terms[i];
+    if ((position.count < 0) != turns.is_negative) Negate(fraction);
+    Add(fraction, sum);
+    // What is cut off, and the turns' own error.
+    units += 1 + std::ldexp(1.0, highest_bit + 3 - point + shift);
+  }
+  return ReducedOf(sum, shift, units);
 }
 
 SinCos SinCosOf(const ReducedAngle& angle) {

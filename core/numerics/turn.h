@@ -11,9 +11,11 @@
 #define ATTNBIAS_CORE_NUMERICS_TURN_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
+#include "absl/types/span.h"
 #include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
 #include "core/tensor/positions.h"
@@ -69,9 +71,15 @@ struct ReducedAngle {
 ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position,
                      const TurnFraction& origin = {});
 
-// Returns the angle at a position that is not 0.
-ReducedAngle AngleAt(const FloatingTurn& turns_per_position,
-                     const BinaryPosition& position);
+// A position, and the turns of each of its units. Neither is 0.
+struct TurnTerm {
+  FloatingTurn turns_per_position;
+  BinaryPosition position;
+};
+
+// Returns the sum of the angles of 1 to kMostTurnTerms positions.
+inline constexpr size_t kMostTurnTerms = 4;
+ReducedAngle AngleOf(absl::Span<const TurnTerm> terms);
 
 struct SinCos {
   DoubleDouble sin;

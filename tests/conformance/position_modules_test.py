@@ -449,8 +449,9 @@ def learned_angles(family: str, name: str) -> Any:
     "EdgeTamPositionalEmbedding",
     "EdgeTamVideoPositionalEmbedding",
 )
-def sam(_: attnbias.Client) -> None:
-    """Other weights give other angles at the same coordinates."""
+def sam(client: attnbias.Client) -> None:
+    coordinates = torch.rand(30, 2, generator=torch.Generator().manual_seed(0))
+    axis = attnbias.Axis(scale=4 * np.pi, offset=-0.5)
     for family, name in (
         ("sam", "SamPositionalEmbedding"),
         ("sam2", "Sam2PositionalEmbedding"),
@@ -461,10 +462,15 @@ def sam(_: attnbias.Client) -> None:
         ("edgetam", "EdgeTamPositionalEmbedding"),
         ("edgetam_video", "EdgeTamVideoPositionalEmbedding"),
     ):
-        coordinates = torch.full((1, 1, 1, 2), 0.25)
+        module = learned_angles(family, name)
+        matrix = to_array(module.positional_embedding.detach())
         with torch.no_grad():
-            one, another = (learned_angles(family, name)(coordinates) for _ in range(2))
-        assert not torch.equal(one, another)
+            want = to_array(module(coordinates[None, None])[0, 0])
+        encoding = attnbias.Sinusoidal(
+            16, columns="SINES_COSINES", axes=[axis, axis], frequency_matrix=matrix
+        )
+        got = client.get(encoding, position_ids=[*to_array(coordinates.T)])
+        assert_near(got, want, np.full(30, 2 * np.pi * np.abs(matrix).sum(axis=0).max()))
 
 
 @case("PPDocLayoutV2PositionRelationEmbedding")

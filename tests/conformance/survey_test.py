@@ -8,6 +8,7 @@ the formula to be compared.
 import contextlib
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -40,6 +41,7 @@ from diffusers.models.transformers import (
     transformer_ltx2,
     transformer_lumina2,
     transformer_minimax_h3,
+    transformer_mochi,
     transformer_motif_video,
     transformer_omnigen,
     transformer_ovis_image,
@@ -476,6 +478,34 @@ def of_cropped_patches(
     return sines(table, base_size, pos_embed_max_size=max_size, **names, **sized(lengths))
 
 
+@case(transformer_mochi.MochiRoPE, sizes=[(4, 3, [2, 5, 7]), (24, 64, [3, 30, 53])])
+def of_mochi(module: Any, heads: int, pairs: int, lengths: list[int]) -> Peer:
+    rope, dtype = module(), torch.get_default_dtype()
+    torch.manual_seed(0)
+    frequencies = torch.randn(3, heads, pairs)
+    positions = rope._get_positions(*lengths, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CPUs have no autocast to these types
+        tables = rope(frequencies, *lengths, dtype=dtype)
+    reach = 3 * float(positions.abs().max() * frequencies.abs().max())
+    names = {"pos_frequencies": frequencies.numpy(), "positions": positions.numpy()}
+    return sines(tables, reach, **names)
+
+
+@case(
+    pos_embed_sincos.RotaryEmbeddingMixed,
+    sizes=[(64, 2, 4, [5, 7]), (384, 12, 6, [14, 14])],
+)
+def of_mixed(module: Any, dim: int, depth: int, heads: int, lengths: list[int]) -> Peer:
+    torch.manual_seed(0)
+    rope = module(dim, depth, heads)
+    axes = pos_embed_sincos.get_mixed_grid(lengths, grid_indexing=rope.grid_indexing)
+    freqs = rope.freqs.detach().numpy()
+    reach = 2 * max(lengths) * float(np.abs(freqs).max())
+    coordinates = [axis.numpy() for axis in axes]
+    return sines(rope.get_embed(lengths), reach, freqs=freqs, coordinates=coordinates)
+
+
 @case(timm_layers.RotaryEmbeddingDinoV3, sizes=[(16, [5, 7]), (64, [32, 48])])
 def of_dinov3(module: Any, dim: int, lengths: list[int]) -> Peer:
     table = module(dim).get_embed(lengths)
@@ -751,7 +781,7 @@ def code_of(cell: str) -> str:
 def grid_of(positions: Any) -> dict[str, list[int]]:
     """Returns the extent of the grid whose tokens these are; empty if they are those of none."""
     axes = np.asarray(positions)
-    if axes.ndim != 2 or len(axes) == 1:
+    if axes.ndim != 2 or len(axes) == 1 or axes.dtype.kind == "f":
         return {}
     first = axes.min(axis=1)
     lengths = axes.max(axis=1) - first + 1

@@ -404,8 +404,50 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   return bytes + turning * int64_t{sizeof(int64_t)};
 }
 
+// Describes tables whose columns depend on all axes.
+absl::StatusOr<Encoding> DescribeSumsOfAxes(const v1::Rotary& spec,
+                                            const Tables& tables) {
+  const auto refuse = [](absl::string_view field, const auto& got) {
+    return Invalid("rotary.", field, ": got ", got,
+                   ", want none with frequency_matrix");
+  };
+  ATTNBIAS_RETURN_IF_ERROR(CheckColumns(spec));
+  if (const auto extension = FieldIn("extension", spec); extension.ok()) {
+    return refuse((*extension)->name(), "one");
+  }
+  if (spec.rope_theta() != kRopeTheta) {
+    return refuse("rope_theta", spec.rope_theta());
+  }
+  if (!spec.pair_axis().empty()) return refuse("pair_axis", "a list");
+  if (spec.has_decay()) return refuse("decay", "one");
+  if (spec.angle() != v1::ANGLE_PRECISION_EXACT) {
+    return refuse("angle", ShortName(spec.angle()));
+  }
+  const int64_t pairs = RotaryPairs(spec);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const FrequencyMatrixPtr matrix,
+      FrequencyMatrixOf("rotary", spec.axes(), spec.frequency_matrix(), pairs,
+                        tables));
+  return Encoding{
+      .lanes = 2,
+      .part_names = {"cos", "sin"},
+      .width = WidthOf(spec),
+      .has_columns = true,
+      .domain = kAllPositions,
+      .evaluator_bytes = SummedBytes(*matrix) + RotaryBytes(pairs),
+      .prepare_reals =
+          [matrix, pairs, layout = spec.layout()](
+              const NumberFormat& format, const RealPositionsPtr& positions) {
+            return PrepareRotary(
+                PrepareSummed(matrix, ColumnsOfPairs(pairs), positions, format),
+                pairs, layout, format.type);
+          },
+      .axis_offsets = matrix->Offsets()};
+}
+
 absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
-                                        const Tables& /*tables*/) {
+                                        const Tables& tables) {
+  if (spec.has_frequency_matrix()) return DescribeSumsOfAxes(spec, tables);
   ATTNBIAS_ASSIGN_OR_RETURN(const std::shared_ptr<const Rotation> rotation,
                             RotationOf(spec));
   std::vector<std::string_view> parts = {"cos", "sin"};

@@ -165,6 +165,10 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
         odd: Last column of an axis with an odd number of them.
             - "sine" (default): The sine of one more frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
+        frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
+            ``x_a W[a, m]`` over the axes a, and ``dim`` is 2 pairs. A number is 0, or from 1e-30 to
+            1e6 with either sign. Without ladders, ``axis_dims``, ``across_axes`` and ``odd``; for
+            at most 262144 positions, and not for a ``grid``. Shape ``[num_axes, pairs]``.
     """
 
     field: ClassVar[str] = "sinusoidal"
@@ -177,6 +181,7 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     columns: Columns | None = None
     across_axes: bool = False
     odd: OddColumn | None = None
+    frequency_matrix: Any = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -591,6 +596,12 @@ class Rotary(Encoding[Compact]):
             scale.
         decay: Adds xPos's decay: a third table, ``scale``, which no attention factor multiplies.
             Not with ``axes``.
+        frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
+            ``x_a W[a, m]`` over the axes a, with a column for each of the n pairs. A number is 0,
+            or from 1e-30 to 1e6 with either sign. Without ladders, ``pair_axis``, other
+            frequencies, a length extension, ``decay`` and ``angle`` "float32"; for at most 262144
+            positions, and not for a ``grid``. Shape ``[num_axes, pairs]``. Not with
+            ``inverse_frequencies``.
     """
 
     field: ClassVar[str] = "rotary"
@@ -612,6 +623,7 @@ class Rotary(Encoding[Compact]):
     angle: AnglePrecision | None = None
     inverse_frequencies: Sequence[float] | None = None
     decay: Decay | None = None
+    frequency_matrix: Any = None
 
     if TYPE_CHECKING:  # decay determines the result
 
@@ -635,6 +647,7 @@ class Rotary(Encoding[Compact]):
             angle: AnglePrecision | None = None,
             inverse_frequencies: Sequence[float] | None = None,
             decay: None = None,
+            frequency_matrix: Any = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -656,6 +669,7 @@ class Rotary(Encoding[Compact]):
             angle: AnglePrecision | None = None,
             inverse_frequencies: Sequence[float] | None = None,
             decay: Decay,
+            frequency_matrix: Any = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -677,6 +691,7 @@ class Rotary(Encoding[Compact]):
             angle: AnglePrecision | None = None,
             inverse_frequencies: Sequence[float] | None = None,
             decay: Decay | None = None,
+            frequency_matrix: Any = None,
         ) -> None: ...
         def __init__(self, *first: Any, **fields: Any) -> None: ...
 
