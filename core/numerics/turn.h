@@ -55,7 +55,7 @@ struct BinaryPosition {
   int exponent = 0;
 };
 
-// Returns a + b, if there is such a number. Magnitudes are at most 2^60.
+// Returns a + b, if there is such a number. Neither is above 2^1000.
 std::optional<BinaryPosition> BinarySum(double a, double b);
 
 // An angle as quarter turns plus a rest of at most an eighth.
