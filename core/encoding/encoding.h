@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -29,6 +30,7 @@
 #include "absl/status/status.h"
 #include "core/encoding/evaluator.h"
 #include "core/kernel/kernel_set.h"
+#include "core/tensor/positions.h"
 #include "core/tensor/range.h"
 
 namespace google::protobuf {
@@ -137,10 +139,18 @@ struct Encoding {
   int64_t evaluator_bytes = 0;
   // `kernels` outlives the result, which is independent of this object's
   // lifetime. May end early in a MakingScope whose caller wants no more; what
-  // others share may not.
+  // others share may not. Null of a TABLE whose columns depend on several axes.
   std::function<EvaluatorPtr(const NumberFormat& format,
                              const KernelSet& kernels)>
       prepare = nullptr;
+  // TABLE only: prepares rows at lists of positions, which may be doubles.
+  // Coordinate n of the result stands for the n-th position of every axis. Null
+  // where positions are integers.
+  std::function<EvaluatorPtr(const NumberFormat& format,
+                             const RealPositionsPtr& positions)>
+      prepare_reals = nullptr;
+  // What each axis adds to such a position.
+  std::vector<double> axis_offsets = {};
 
   // What follows is MakeEncoding's to set.
 
@@ -153,7 +163,7 @@ struct Encoding {
 
   // TABLE only.
   int64_t NumAxes() const {
-    int64_t axes = 1;
+    auto axes = std::max<int64_t>(std::ssize(axis_offsets), 1);
     for (const AxisColumns& run : axis_columns) {
       axes = std::max(axes, run.axis + 1);
     }

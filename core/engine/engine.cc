@@ -54,7 +54,17 @@ class MaskedEvaluator final : public Evaluator {
   const DataType type_;
 };
 
+// Returns whether the numbers depend on one coordinate, and that is an integer.
+bool HasBand(const Plan& plan) {
+  return plan.encoding().structure != Structure::kDense &&
+         plan.window().reals == nullptr;
+}
+
 EvaluatorPtr Prepare(const Plan& plan, const KernelSet& kernels) {
+  if (plan.window().reals != nullptr) {
+    return plan.encoding().prepare_reals(plan.number_format(),
+                                         plan.window().reals);
+  }
   EvaluatorPtr evaluator =
       plan.encoding().prepare(plan.number_format(), kernels);
   if (plan.band_mask().masks_nothing()) return evaluator;
@@ -78,6 +88,7 @@ absl::StatusOr<PlanPtr> Engine::MakePlan(v1::TensorSpec spec,
 }
 
 PayloadPtr Engine::Find(const PlanPtr& plan, CallerPtr caller) {
+  if (!HasBand(*plan)) return nullptr;
   BandPtr band = cache_.Find(plan->band_key(), plan->hull());
   if (band == nullptr) return nullptr;
   return MakePayload(plan,
@@ -107,8 +118,7 @@ absl::StatusOr<ByteBudget::Reservation> Engine::SetAside(int64_t bytes) {
 
 std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan,
                                         const Holder& holder) const {
-  // Bands have one coordinate, and these numbers depend on two.
-  if (plan->encoding().structure == Structure::kDense) return std::nullopt;
+  if (!HasBand(*plan)) return std::nullopt;
   const Range hull = plan->hull();
   const int64_t lanes = plan->encoding().lanes;
   const int64_t wanted =

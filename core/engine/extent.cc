@@ -3,15 +3,19 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/pair_checks.h"
+#include "core/numerics/turn.h"
 #include "core/request/rules.h"
 #include "core/tensor/positions.h"
 
@@ -38,14 +42,46 @@ absl::Status CheckWindow(absl::string_view field, Range window, Range whole) {
                  ", want a range that is not empty inside ", ToString(whole));
 }
 
-// Reads a list of positions.
-absl::Status ReadList(absl::string_view field, const v1::PositionList& list,
-                      Positions& positions) {
-  const auto& given = list.positions();
-  if (given.empty() || given.size() > kMaxPositionListLength) {
-    return Invalid(field, ": got ", given.size(), " positions, want 1 to ",
+bool IsIntegerPosition(double position) {
+  return std::fabs(position) <= static_cast<double>(kMaxPosition) &&
+         position == std::trunc(position);
+}
+
+// Checks the length of a list. Turns doubles that are all integers into these.
+absl::Status NormalizeList(absl::string_view field, v1::PositionList& list) {
+  const int count = list.positions_size() + list.doubles_size();
+  if (count < 1 || count > kMaxPositionListLength) {
+    return Invalid(field, ": got ", count, " positions, want 1 to ",
                    kMaxPositionListLength, ", or a range or a grid");
   }
+  if (!std::ranges::all_of(list.doubles(), IsIntegerPosition)) {
+    return absl::OkStatus();
+  }
+  for (const double position : list.doubles()) {
+    list.add_positions(static_cast<int64_t>(position));
+  }
+  list.clear_doubles();
+  return absl::OkStatus();
+}
+
+// Refuses a list whose doubles are not all integers.
+absl::Status RefuseReals(absl::string_view field, const Encoding& encoding,
+                         const v1::PositionList& list) {
+  const auto first =
+      std::ranges::find_if_not(list.doubles(), IsIntegerPosition);
+  return Invalid(
+      field, ".doubles[", first - list.doubles().begin(), "]: got ", *first,
+      ", want an integer in [-2^40, 2^40]: ", std::string(encoding.name),
+      " has no numbers between positions here; tables of sinusoidal "
+      "have, and of rotary with angle EXACT and without decay");
+}
+
+// Reads a list of integers.
+absl::Status ReadList(absl::string_view field, const Encoding& encoding,
+                      v1::PositionList& list, Positions& positions) {
+  ATTNBIAS_RETURN_IF_ERROR(NormalizeList(field, list));
+  if (!list.doubles().empty()) return RefuseReals(field, encoding, list);
+  const auto& given = list.positions();
   for (int i = 0; i < given.size(); ++i) {
     if (given[i] < -kMaxPosition || given[i] > kMaxPosition) {
       return Invalid(field, ".positions[", i, "]: got ", given[i],
@@ -70,22 +106,101 @@ absl::Status ResolveHeads(absl::string_view field, const Encoding& encoding,
   return CheckWindow(field, window.heads, all);
 }
 
+// Returns "[3]: got 1e300, want ..." for the first of these positions that
+// cannot be had on an axis with that offset; "" if all can.
+std::string WhyNoReals(absl::Span<const double> positions, double offset) {
+  constexpr double kLeastMagnitude = 0x1p-149;  // a float's
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const double position = positions[i];
+    const bool is_near =
+        std::fabs(position) <= static_cast<double>(kMaxPosition);
+    if (is_near && BinarySum(position, offset).has_value() &&
+        (position + offset == 0 ||
+         std::fabs(position + offset) >= kLeastMagnitude)) {
+      continue;
+    }
+    return absl::StrCat(
+        "[", i, "]: got ", position, ", want a number p in [-2^40, 2^40], ",
+        offset == 0 ? "p" : absl::StrCat("p + ", offset, " (the offset)"),
+        " being 0 or k 2^e of magnitude at least 2^-149, with |k| at most 2^62",
+        is_near && offset != 0 ? "; add the offset to positions yourself" : "");
+  }
+  return "";
+}
+
+// Sets rows of a table at positions of which some are not integers.
+absl::Status ResolveReals(const Encoding& encoding,
+                          const v1::TableExtent& extent, Window& window) {
+  RealPositions axes;
+  for (int axis = 0; axis < extent.position_ids_size(); ++axis) {
+    const v1::PositionList& list = extent.position_ids(axis);
+    const std::string field = absl::StrCat("table.position_ids[", axis, "]");
+    const bool has_doubles = !list.doubles().empty();
+    if (encoding.prepare_reals == nullptr) {
+      if (has_doubles) return RefuseReals(field, encoding, list);
+      continue;
+    }
+    std::vector<double>& own =
+        axes.emplace_back(list.doubles().begin(), list.doubles().end());
+    own.insert(own.end(), list.positions().begin(), list.positions().end());
+    const std::string why = WhyNoReals(own, encoding.axis_offsets[axis]);
+    if (why.empty()) continue;
+    return Invalid(field, has_doubles ? ".doubles" : ".positions", why);
+  }
+  window.axes.emplace_back(Range{0, std::ssize(axes[0])});
+  window.reals = std::make_shared<const RealPositions>(std::move(axes));
+  return absl::OkStatus();
+}
+
+// Sets rows at the same consecutive positions on every axis.
+absl::Status ResolveListed(const Encoding& encoding, Range positions,
+                           Window& window) {
+  if (positions.size() > kMaxPositionListLength) {
+    return Invalid("table.positions: got ", positions.size(),
+                   " positions, want at most ", kMaxPositionListLength,
+                   " with frequency_matrix");
+  }
+  v1::TableExtent listed;
+  v1::PositionList& list = *listed.add_position_ids();
+  for (int64_t p = positions.begin; p < positions.end; ++p) {
+    list.add_positions(p);
+  }
+  for (int64_t axis = 1; axis < encoding.NumAxes(); ++axis) {
+    *listed.add_position_ids() = listed.position_ids(0);
+  }
+  return ResolveReals(encoding, listed, window);
+}
+
 absl::Status ResolvePositionIds(const Encoding& encoding,
-                                const v1::TableExtent& extent, Window& window) {
+                                v1::TableExtent& extent, Window& window) {
   const int64_t num_axes = encoding.NumAxes();
   if (extent.position_ids_size() != num_axes) {
     return Invalid("table.position_ids: got ", extent.position_ids_size(),
                    " lists, want ", num_axes, ", one for each axis");
   }
-  std::vector<Positions>& axes = window.axes;
+  const auto count_at = [&extent](int axis) {
+    const v1::PositionList& list = extent.position_ids(axis);
+    return list.positions_size() + list.doubles_size();
+  };
+  bool has_reals = false;
   for (int axis = 0; axis < num_axes; ++axis) {
     const std::string field = absl::StrCat("table.position_ids[", axis, "]");
-    ATTNBIAS_RETURN_IF_ERROR(
-        ReadList(field, extent.position_ids(axis), axes.emplace_back()));
-    if (axes[axis].size() != axes[0].size()) {
-      return Invalid(field, ": got ", axes[axis].size(), " positions, want ",
-                     axes[0].size(), ", as many as on the first axis");
+    v1::PositionList& list = *extent.mutable_position_ids(axis);
+    ATTNBIAS_RETURN_IF_ERROR(NormalizeList(field, list));
+    has_reals = has_reals || !list.doubles().empty();
+    if (count_at(axis) != count_at(0)) {
+      return Invalid(field, ": got ", count_at(axis), " positions, want ",
+                     count_at(0), ", as many as on the first axis");
     }
+  }
+  if (has_reals || encoding.prepare == nullptr) {
+    return ResolveReals(encoding, extent, window);
+  }
+  std::vector<Positions>& axes = window.axes;
+  for (int axis = 0; axis < num_axes; ++axis) {
+    ATTNBIAS_RETURN_IF_ERROR(
+        ReadList(absl::StrCat("table.position_ids[", axis, "]"), encoding,
+                 *extent.mutable_position_ids(axis), axes.emplace_back()));
   }
   const auto same = [&axes](const Positions& each) { return each == axes[0]; };
   if (std::ranges::all_of(axes, same)) axes.resize(1);
@@ -97,6 +212,11 @@ absl::Status ResolveGridOfAxes(const Encoding& encoding,
                                v1::TableExtent& extent, Window& window) {
   const int64_t num_axes = encoding.NumAxes();
   const int given = extent.grid_size();
+  if (encoding.prepare == nullptr) {
+    return Invalid("table.grid: got ", given,
+                   " lengths, want the tokens' position_ids: with "
+                   "frequency_matrix each column depends on all axes");
+  }
   if (num_axes == 1) {
     return Invalid("table.grid: got ", given,
                    " lengths, want positions or position_ids: ",
@@ -145,11 +265,14 @@ absl::Status ResolveTable(const Encoding& encoding, v1::TableExtent& extent,
     const Range positions = RangeOf(extent.positions());
     ATTNBIAS_RETURN_IF_ERROR(
         CheckWindow("table.positions", positions, kAllPositions));
+    if (encoding.prepare == nullptr) {
+      return ResolveListed(encoding, positions, window);
+    }
     axes.emplace_back(positions);
   } else {
     ATTNBIAS_RETURN_IF_ERROR(ResolvePositionIds(encoding, extent, window));
   }
-  if (axes.size() == 1 && axes[0].is_range()) {
+  if (window.reals == nullptr && axes.size() == 1 && axes[0].is_range()) {
     Set(extent.mutable_positions(), axes[0].hull());
     extent.clear_position_ids();
   }
@@ -184,9 +307,11 @@ absl::Status ResolveGrid(const Encoding& encoding, v1::GridExtent& extent,
   return ResolveHeads("grid.heads", encoding, extent, window);
 }
 
-absl::Status ResolveQueryList(v1::PairExtent& extent, Window& window) {
-  ATTNBIAS_RETURN_IF_ERROR(ReadList("pair.query_positions",
-                                    extent.query_positions(), window.queries));
+absl::Status ResolveQueryList(const Encoding& encoding, v1::PairExtent& extent,
+                              Window& window) {
+  ATTNBIAS_RETURN_IF_ERROR(ReadList("pair.query_positions", encoding,
+                                    *extent.mutable_query_positions(),
+                                    window.queries));
   if (window.queries.is_range()) {
     extent.clear_query_positions();
     extent.set_query_length(window.queries.size());
@@ -217,8 +342,9 @@ absl::Status ResolveQueryRange(v1::PairExtent& extent, Window& window) {
 
 absl::Status ResolveKeyList(const Encoding& encoding, v1::PairExtent& extent,
                             Window& window) {
-  ATTNBIAS_RETURN_IF_ERROR(
-      ReadList("pair.key_positions", extent.key_positions(), window.keys));
+  ATTNBIAS_RETURN_IF_ERROR(ReadList("pair.key_positions", encoding,
+                                    *extent.mutable_key_positions(),
+                                    window.keys));
   if (encoding.anchored_at_last_key) {
     return Invalid("pair.key_positions: got a list, want key_length: ",
                    std::string(encoding.name), " counts from the last key");
@@ -248,7 +374,7 @@ absl::Status ResolvePair(const Encoding& encoding, v1::PairExtent& extent,
                          Window& window) {
   ATTNBIAS_RETURN_IF_ERROR(Complete("pair", false, Tables(), extent));
   ATTNBIAS_RETURN_IF_ERROR(extent.has_query_positions()
-                               ? ResolveQueryList(extent, window)
+                               ? ResolveQueryList(encoding, extent, window)
                                : ResolveQueryRange(extent, window));
   ATTNBIAS_RETURN_IF_ERROR(extent.has_key_positions()
                                ? ResolveKeyList(encoding, extent, window)

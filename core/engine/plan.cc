@@ -460,6 +460,10 @@ class Planner {
     }
     tensor.Integer(28, window.is_grid ? 1 : 0, 0);
     if (!window.query_stride.empty()) tensor.Integers(29, window.query_stride);
+    for (size_t axis = 0;
+         window.reals != nullptr && axis < window.reals->size(); ++axis) {
+      tensor.Reals(30 + static_cast<int>(axis), (*window.reals)[axis]);
+    }
     plan_.fingerprint_ = Sha256Hex(tensor.bytes());
   }
 

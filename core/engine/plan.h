@@ -40,6 +40,8 @@ struct Window {
   // rows are the tokens of a grid. One entry where all axes have the same.
   // Unused otherwise.
   std::vector<Positions> axes;
+  // Where positions are doubles, these; `axes` are then one, the rows' indices.
+  RealPositionsPtr reals = nullptr;
   // Whether the rows are the tokens of a grid, the last axis moving fastest.
   bool is_grid = false;
   // Absolute positions, or tokens of a grid. Unused by TABLE.

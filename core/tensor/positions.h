@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,10 @@ class Positions {
   Range hull_;
   std::vector<int64_t> list_;
 };
+
+// Positions that are doubles: a list for each axis, all of one length.
+using RealPositions = std::vector<std::vector<double>>;
+using RealPositionsPtr = std::shared_ptr<const RealPositions>;
 
 }  // namespace attnbias
 

@@ -248,9 +248,10 @@ class SpecField {
   absl::Status SetPositions(const InputTensor& tensor,
                             const std::string& data) const {
     ATTNBIAS_RETURN_IF_ERROR(CheckUnset(path_, *message_, *field_));
-    if (tensor.datatype() != kOipPositions) {
+    const bool are_doubles = tensor.datatype() == OipNameOf(DataType::kF64);
+    if (!are_doubles && tensor.datatype() != kOipPositions) {
       return Invalid(path_, ".datatype: got '", Shortened(tensor.datatype()),
-                     "', want ", std::string(kOipPositions));
+                     "', want ", std::string(kOipPositions), " or FP64");
     }
     const int rank = tensor.shape_size();
     if (rank != 1 && !(rank == 2 && field_->is_repeated())) {
@@ -262,17 +263,24 @@ class SpecField {
       return Invalid(path_, ".shape: got ", lists, " lists, want at most ",
                      kMaxIndex + 1);
     }
-    const int64_t list_bytes =
-        tensor.shape(rank - 1) * static_cast<int64_t>(sizeof(int64_t));
+    const auto length = static_cast<int>(tensor.shape(rank - 1));
+    const char* from = data.data();
+    const auto copy_list = [length, &from](auto& numbers) {
+      static_assert(sizeof(*numbers.data()) == sizeof(int64_t));
+      numbers.Resize(length, 0);
+      std::memcpy(numbers.mutable_data(), from, length * sizeof(int64_t));
+      from += length * sizeof(int64_t);
+    };
     const Reflection& reflection = *message_->GetReflection();
     for (int64_t i = 0; i < lists; ++i) {
       auto& list = static_cast<v1::PositionList&>(
           field_->is_repeated() ? *reflection.AddMessage(message_, field_)
                                 : *reflection.MutableMessage(message_, field_));
-      auto& positions = *list.mutable_positions();
-      positions.Resize(static_cast<int>(tensor.shape(rank - 1)), 0);
-      std::memcpy(positions.mutable_data(), data.data() + i * list_bytes,
-                  list_bytes);
+      if (are_doubles) {
+        copy_list(*list.mutable_doubles());
+      } else {
+        copy_list(*list.mutable_positions());
+      }
     }
     return absl::OkStatus();
   }

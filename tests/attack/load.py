@@ -250,6 +250,21 @@ def listed_positions() -> bytes:
     return request(of, "StreamTensor", max_chunk_bytes=4096)
 
 
+def at_a_fraction(n: int) -> bytes:
+    lists = [{"doubles": [n + 0.1]}]
+    return request(spec(sinusoidal={"dim": 65536}, table={"position_ids": lists}))
+
+
+@functools.cache
+def zero_sums() -> bytes:
+    """65536 columns whose angles are differences of equals."""
+    numbers = b"".join(struct.pack("<f", sign) * 32768 for sign in (1.0, -1.0))
+    inline = {"data_type": "DATA_TYPE_F32", "shape": [2, 32768], "data": numbers}
+    fields = {"dim": 65536, "axes": [{}, {}], "frequency_matrix": {"inline_table": inline}}
+    lists = [{"positions": [7]}] * 2
+    return request(spec(sinusoidal=fields, table={"position_ids": lists}))
+
+
 @functools.cache
 def long_name() -> bytes:
     return http2.framed(nested([1], b"x" * LARGE))
@@ -449,6 +464,16 @@ MEMORY: dict[str, Calls | Flood] = {
         at_once=1000,  # more than may wait to be computed: the others are planned and refused
         count=1000,
         connections=5,
+    ),
+    "reals": Calls(
+        "1000 GetTensor of 65536 columns at a fraction", GET, at_a_fraction, at_once=16, count=1000
+    ),
+    "zero_sums": Calls(
+        "100 GetTensor of 65536 columns whose angles are sums that are 0",
+        GET,
+        lambda n: zero_sums(),
+        at_once=16,
+        count=100,
     ),
     "describe_rotary": Calls(
         "1000 DescribeTensor of the same", DESCRIBE, rotary, at_once=16, count=1000, connections=4

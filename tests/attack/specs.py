@@ -27,7 +27,7 @@ def small_spec(encoding: str, seed: int, length: int = 16) -> Any:
         extent = {"pair": {"query_length": length, "key_length": length, "query_offset": first}}
     elif case.axes == 1:
         extent = {"table": {"positions": {"begin": first, "end": first + length}}}
-    elif seed % 2:
+    elif seed % 2 and case.has_grid:
         extent = {"table": {"grid": [length, *[1] * (case.axes - 1)]}}
     else:
         lists = [{"positions": range(first, first + length)}] * case.axes

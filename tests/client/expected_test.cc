@@ -128,6 +128,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"sinusoidal { dim: 6 } table { position_ids { positions: [9, 1] } "
              "} output { data_type: DATA_TYPE_BF16 }",
              "positions BF16 TABLE 2,6"},
+        Case{"sinusoidal { dim: 6 } table { position_ids { doubles: [0.5, 1] } "
+             "}",
+             "positions F32 TABLE 2,6"},
         Case{"learned_absolute { table { name: 'w' } } table { positions { "
              "end: 4 } }",
              "positions F32 TABLE 4,?"},

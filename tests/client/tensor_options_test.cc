@@ -109,6 +109,10 @@ TEST(BuildSpec, ReadsPositions) {
       "rotary {} table { position_ids { positions: [0, 1, 0] } "
       "position_ids { positions: [-7, 5, 3] } }");
   ExpectSpec({.encoding = "rotary",
+              .flags = {{"position_ids", {"0.5,1,-1e3", "-7,5,3"}}}},
+             "rotary {} table { position_ids { doubles: [0.5, 1, -1000] } "
+             "position_ids { positions: [-7, 5, 3] } }");
+  ExpectSpec({.encoding = "rotary",
               .flags = {{"grid", {"21,45,80"}}, {"grid_offset", {"0,-5,1"}}}},
              "rotary {} table { grid: [21, 45, 80] grid_offset: [0, -5, 1] }");
   ExpectSpec({.encoding = "levit",

@@ -84,6 +84,8 @@ ANSWERS = {
     ),
     "one number": Trial(alibi(query_length=1, key_length=1, heads=(7, 8), data_type="f64")),
     "table, positions listed": Trial(sinusoid(position_ids=[5, -3, 5, 1 << 40], data_type="f64")),
+    "table, fractions listed": Trial(sinusoid(position_ids=[0.5, -3.0, 999.7], data_type="f64")),
+    "table, integers as doubles": Trial(sinusoid(position_ids=[5.0, 6.0, 7.0])),
     "two parts": Trial(encoding("rotary", positions=(7, 40))),
     "a grid, by axis": Trial(GRID_OF_AXES),
     "a grid, dense": Trial(GRID_OF_AXES._replace(options=GRID_OF_AXES.options | {"form": "dense"})),

@@ -595,13 +595,27 @@ def vjepa_2(client: attnbias.Client) -> None:
 
 @case("EsmFold2AtomEncoderConfig")
 def esm_fold_2(client: attnbias.Client) -> None:
-    """A coordinate between two integers has angles of its own, and the client refuses it."""
-    module = EsmFold2RotaryEmbedding(EsmFold2AtomEncoderConfig())
-    coordinates = torch.tensor([[0.0, 0.0, 0.0], [0.5, 0.0, 0.0], [1.0, 0.0, 0.0]])
-    cos, _ = module(coordinates[None], torch.zeros(1, 3), torch.float32)
-    assert len(np.unique(to_array(cos[0]), axis=0)) == 3
-    with pytest.raises((TypeError, ValueError), match="position_ids"):
-        client.get(attnbias.Rotary(head_dim=8), position_ids=[0, 0.5, 1])
+    config = EsmFold2AtomEncoderConfig()
+    coordinates = torch.randn(1, 40, 3, generator=torch.Generator().manual_seed(0)) * 10
+    uids = torch.arange(40)[None] // 3
+    want = EsmFold2RotaryEmbedding(config)(coordinates, uids, torch.float32)
+    pairs, uid_pairs = config.num_spatial_rope_pairs_per_axis, config.num_uid_rope_pairs
+    rest = config.head_dim // 2 - 3 * pairs
+    uid_frequencies = np.zeros(rest)
+    uid_frequencies[:uid_pairs] = config.uid_rope_base_frequency ** (
+        -np.arange(uid_pairs) / uid_pairs
+    )
+    spatial = attnbias.Axis(ladder=attnbias.Ladder(base=config.spatial_rope_base_frequency))
+    uid = attnbias.Axis(ladder=attnbias.Ladder(frequencies=uid_frequencies))
+    encoding = attnbias.Rotary(
+        config.head_dim,
+        axes=[spatial, spatial, spatial, uid],
+        pair_axis=[*np.repeat([0, 1, 2], pairs).tolist(), *[3] * rest],
+    )
+    got = client.get(encoding, position_ids=[*to_array(coordinates[0].T), to_array(uids[0])])
+    largest = float(coordinates.abs().max()) + 40
+    for ours, theirs in zip((got.cos, got.sin), want, strict=True):
+        assert np.abs(ours - to_array(theirs[0])).max() <= 2.0**-20 * largest
 
 
 @case("LightGlueConfig")

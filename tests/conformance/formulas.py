@@ -441,7 +441,40 @@ def ladder(message: Any, k: int, dims: list[int]) -> mpf:
     return mpf(message.base if kind else 1e4) ** (mpf(-2 * k) / sum(dims))
 
 
+def sum_of_axes(e: Any) -> Callable[[Sequence[float], int], Fraction]:
+    """The exact angle of a pair, for a frequency matrix."""
+    matrix = table(e.frequency_matrix)
+
+    def x(axis: int, position: float) -> Fraction:
+        if not e.axes:
+            return Fraction(position)
+        given = e.axes[axis]
+        moved = Fraction(position) + Fraction(default(given, "offset", 0.0))
+        length = Fraction(default(given, "length", 1.0)) + Fraction(default(given, "eps", 0.0))
+        return moved * Fraction(default(given, "scale", 1.0)) / length
+
+    def angle(at: Sequence[float], pair: int) -> Fraction:
+        rows = range(len(matrix))
+        return sum((x(row, at[row]) * Fraction(matrix[row, pair]) for row in rows), Fraction())
+
+    return angle
+
+
+def has_matrix(e: Any) -> bool:
+    return "frequency_matrix" in e.DESCRIPTOR.fields_by_name and e.HasField("frequency_matrix")
+
+
 def sinusoidal(e: Any) -> Any:
+    if has_matrix(e):
+        columns, angle = waves_of(e, [e.dim]), sum_of_axes(e)
+
+        def of_sum(_: str, at: Sequence[float], column: int) -> mpf:
+            _axis, pair, function = columns[column]
+            exact = angle(at, pair)
+            with mpmath.workprec(PRECISION):
+                return function(mpf(exact.numerator) / exact.denominator)
+
+        return of_sum
     axes = list(getattr(e, "axes", ())) or [None]
     dims = list(getattr(e, "axis_dims", ())) or [e.dim // len(axes)] * len(axes)
     if enum(e, "odd", "SINE") == "ZERO":
@@ -580,6 +613,16 @@ def columns_of(layout: str, column: int, pairs: int) -> int:
 
 
 def rotary(e: Any) -> Any:
+    if has_matrix(e):
+        angle_of, pairs = sum_of_axes(e), e.head_dim // 2
+
+        def of_sum(part: str, at: Sequence[float], column: int) -> mpf:
+            exact = angle_of(at, columns_of(enum(e, "layout", "HALF"), column, pairs))
+            with mpmath.workprec(PRECISION):
+                angle = mpf(exact.numerator) / exact.denominator
+                return mpmath.cos(angle) if part == "cos" else mpmath.sin(angle)
+
+        return of_sum
     with mpmath.workprec(PRECISION):
         inverse, attention = rope_frequencies(e)
         n = len(inverse)

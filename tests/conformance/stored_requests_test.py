@@ -101,7 +101,7 @@ class Answer:
             return [
                 int(i) + o for i, o in zip(np.unravel_index(row, extent.grid), offset, strict=True)
             ]
-        return [axis.positions[row] for axis in extent.position_ids]
+        return [[*axis.positions, *axis.doubles][row] for axis in extent.position_ids]
 
     def _in_grid(self, form: str, h: int, rest: list[int]) -> Any:
         e = self.encoding

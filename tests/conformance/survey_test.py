@@ -8,6 +8,7 @@ the formula to be compared.
 import contextlib
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -55,6 +56,7 @@ from diffusers.models.transformers import (
     transformer_lumina2,
     transformer_minimax_h3,
     transformer_minimax_music3,
+    transformer_mochi,
     transformer_motif_video,
     transformer_nucleusmoe_image,
     transformer_omnigen,
@@ -622,15 +624,19 @@ def timesteps_in(*functions: str, kind: str) -> list[Any]:
 
 @case(
     *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 0"),
-    sizes=[(STEPS, 6, False, 0), (STEPS, 257, True, 0), (STEPS, 320, True, 0)],
+    ("SkyReelsV2Timesteps", EMBEDDED["SkyReelsV2Timesteps"]),
+    sizes=[
+        *((STEPS, dim, flip, 0) for dim, flip in ((6, False), (320, True))),
+        *((FRACTIONS, dim, flip, 0) for dim, flip in ((6, False), (256, True))),
+    ],
+)
+@case(
+    *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 0"),
+    sizes=[(STEPS, 257, True, 0)],
 )
 @case(
     *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 1"),
-    sizes=[(STEPS, 7, False, 1), (STEPS, 128, False, 1)],
-)
-@case(
-    *timesteps_in("get_timestep_embedding", "SkyReelsV2Timesteps", kind="of fractions"),
-    sizes=[(FRACTIONS, 6, False, 0), (FRACTIONS, 256, True, 0)],
+    sizes=[(STEPS, 7, False, 1), (FRACTIONS, 128, False, 1)],
 )
 def of_timesteps(function: Any, timesteps: Array, dim: int, flip: bool, shift: int) -> Peer:
     given = torch.tensor(timesteps, dtype=torch.get_default_dtype())
@@ -694,11 +700,15 @@ def of_video_patches(
 
 @case(
     ("GaussianFourierProjection without log", embeddings.GaussianFourierProjection),
-    sizes=[(4, 1.0, False), (128, 16.0, True)],
+    sizes=[(4, 1.0, False, False), (128, 16.0, True, False)],
 )
-def of_gaussian(module: Any, size: int, scale: float, flip: bool) -> Peer:
+@case(
+    ("GaussianFourierProjection with log", embeddings.GaussianFourierProjection),
+    sizes=[(4, 1.0, False, True), (128, 16.0, True, True)],
+)
+def of_gaussian(module: Any, size: int, scale: float, flip: bool, log: bool) -> Peer:
     torch.manual_seed(0)
-    projection = module(size, scale, log=False, flip_sin_to_cos=flip)
+    projection = module(size, scale, log=log, flip_sin_to_cos=flip)
     weight = projection.weight.detach().numpy().astype(np.float64)
     x = np.arange(1, 30)
     table = projection(torch.tensor(x, dtype=torch.get_default_dtype()))
@@ -718,6 +728,34 @@ def of_cropped_patches(
     table = patches.cropped_pos_embed(2 * lengths[0], 2 * lengths[1])[0]
     names = {"embed_dim": dim, "interpolation_scale": 1, "base_size": base_size}
     return sines(table, base_size, pos_embed_max_size=max_size, **names, **sized(lengths))
+
+
+@case(transformer_mochi.MochiRoPE, sizes=[(4, 3, [2, 5, 7]), (24, 64, [3, 30, 53])])
+def of_mochi(module: Any, heads: int, pairs: int, lengths: list[int]) -> Peer:
+    rope, dtype = module(), torch.get_default_dtype()
+    torch.manual_seed(0)
+    frequencies = torch.randn(3, heads, pairs)
+    positions = rope._get_positions(*lengths, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CPUs have no autocast to these types
+        tables = rope(frequencies, *lengths, dtype=dtype)
+    reach = 3 * float(positions.abs().max() * frequencies.abs().max())
+    names = {"pos_frequencies": frequencies.numpy(), "positions": positions.numpy()}
+    return sines(tables, reach, **names)
+
+
+@case(
+    pos_embed_sincos.RotaryEmbeddingMixed,
+    sizes=[(64, 2, 4, [5, 7]), (384, 12, 6, [14, 14])],
+)
+def of_mixed(module: Any, dim: int, depth: int, heads: int, lengths: list[int]) -> Peer:
+    torch.manual_seed(0)
+    rope = module(dim, depth, heads)
+    axes = pos_embed_sincos.get_mixed_grid(lengths, grid_indexing=rope.grid_indexing)
+    freqs = rope.freqs.detach().numpy()
+    reach = 2 * max(lengths) * float(np.abs(freqs).max())
+    coordinates = [axis.numpy() for axis in axes]
+    return sines(rope.get_embed(lengths), reach, freqs=freqs, coordinates=coordinates)
 
 
 @case(timm_layers.RotaryEmbeddingDinoV3, sizes=[(16, [5, 7]), (64, [32, 48])])
@@ -1134,7 +1172,7 @@ def code_of(cell: str) -> str:
 def grid_of(positions: Any) -> dict[str, list[int]]:
     """Returns the extent of the grid whose tokens these are; empty if they are those of none."""
     axes = np.asarray(positions)
-    if axes.ndim != 2 or len(axes) == 1:
+    if axes.ndim != 2 or len(axes) == 1 or axes.dtype.kind == "f":
         return {}
     first = axes.min(axis=1)
     lengths = axes.max(axis=1) - first + 1

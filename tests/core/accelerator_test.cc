@@ -273,7 +273,7 @@ TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
     EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
     for (int64_t i = 0; i < 5 * 128; ++i) {
       float exact;
-      rows.reference(position - 2 + i / 128, i % 128, DataType::kF32,
+      rows.reference({position - 2 + i / 128}, i % 128, DataType::kF32,
                      reinterpret_cast<std::byte*>(&exact));
       ASSERT_EQ(numbers[i], exact) << position << " " << i;
     }

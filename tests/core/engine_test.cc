@@ -338,6 +338,104 @@ TEST_F(EngineTest, GridsThatCannotBeAreRefused) {
             "of them");
 }
 
+v1::TensorSpec AtReals(v1::TensorSpec spec,
+                       const std::vector<std::vector<double>>& lists) {
+  for (const std::vector<double>& list : lists) {
+    spec.mutable_table()->add_position_ids()->mutable_doubles()->Add(
+        list.begin(), list.end());
+  }
+  return spec;
+}
+
+TEST_F(EngineTest, DoublesThatAreIntegersAreIntegers) {
+  for (const v1::TensorSpec& encoding :
+       {Sinusoidal(8), Parse<v1::TensorSpec>("rotary {head_dim: 8}")}) {
+    EXPECT_EQ(Plan(AtReals(encoding, {{-2, -1, 0, -0.0 + 1}}))->fingerprint(),
+              Plan(OverPositions(encoding, -2, 2))->fingerprint());
+    const PlanPtr plan = Plan(AtReals(encoding, {{5, -0.0, 77}}));
+    EXPECT_EQ(plan->fingerprint(),
+              Plan(AtPositions(encoding, {{5, 0, 77}}))->fingerprint());
+    EXPECT_EQ(plan->resolved_spec().table().position_ids(0).positions_size(),
+              3);
+  }
+  v1::TensorSpec pairs = Alibi(v1::ALIBI_VARIANT_SYMMETRIC);
+  for (const double p : {3.0, 1.0}) {
+    pairs.mutable_pair()->mutable_query_positions()->add_doubles(p);
+    pairs.mutable_pair()->mutable_key_positions()->add_doubles(p);
+  }
+  EXPECT_EQ(Plan(pairs)->fingerprint(),
+            Plan(AtPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), {3, 1}, {3, 1}))
+                ->fingerprint());
+}
+
+// A position's row is the same, whatever the others are, and no band of rows at
+// integers is taken for one of rows at doubles.
+TEST_F(EngineTest, RowsAtDoublesStandByThemselves) {
+  const auto two_axes = Parse<v1::TensorSpec>(
+      "sinusoidal {dim: 12 axes {} axes {offset: 0.5 ladder {}}}");
+  const std::vector<double> integers =
+      Numbers(AtPositions(two_axes, {{0, 1, 2}, {0, 1, 2}}));
+  const v1::TensorSpec listed = AtReals(two_axes, {{0, 0.5, 2}, {0, 1.25, 2}});
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<double> numbers = Numbers(listed);
+    for (int column = 0; column < 12; ++column) {
+      EXPECT_EQ(numbers[column], integers[column]);
+      EXPECT_NE(numbers[12 + column], integers[12 + column]);
+      EXPECT_EQ(numbers[24 + column], integers[24 + column]);
+    }
+  }
+  const PlanPtr plan = Plan(listed);
+  EXPECT_EQ(Plan(plan->resolved_spec())->fingerprint(), plan->fingerprint());
+  v1::TensorSpec mixed = AtReals(two_axes, {{0, 0.5, 2}});
+  for (const int64_t p : {0, 1, 2}) {
+    if (p == 0) mixed.mutable_table()->add_position_ids();
+    mixed.mutable_table()->mutable_position_ids(1)->add_positions(p);
+  }
+  EXPECT_EQ(
+      Plan(mixed)->fingerprint(),
+      Plan(AtReals(two_axes, {{-0.0, 0.5, 2}, {0, 1, 2}}))->fingerprint());
+  EXPECT_NE(Plan(mixed)->fingerprint(), plan->fingerprint());
+}
+
+TEST_F(EngineTest, DoublesThatCannotBeAreRefused) {
+  const auto refusal = [&](const std::string& encoding,
+                           const std::vector<std::vector<double>>& lists) {
+    const auto spec = Parse<v1::TensorSpec>(encoding);
+    return std::string(MakePlan(AtReals(spec, lists)).status().message());
+  };
+  const std::string plain = "sinusoidal {dim: 4}";
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(refusal(plain, {{0.5, nan}}),
+            "table.position_ids[0].doubles[1]: got nan, want a number p in "
+            "[-2^40, 2^40], p being 0 or k 2^e of magnitude at least 2^-149, "
+            "with |k| at most 2^62");
+  EXPECT_THAT(refusal(plain, {{1e300}}),
+              HasSubstr("table.position_ids[0].doubles[0]: got 1e+300, want "));
+  EXPECT_THAT(refusal(plain, {{0.5, -std::numeric_limits<double>::infinity()}}),
+              HasSubstr("table.position_ids[0].doubles[1]: got -inf, want "));
+  EXPECT_THAT(refusal(plain, {{0x1p-150}}), HasSubstr("got 7.00649e-46"));
+  EXPECT_THAT(refusal("sinusoidal {dim: 4 axes {offset: 0.1}}", {{1000.5}}),
+              HasSubstr("p + 0.1 (the offset) being 0 or k 2^e"));
+  EXPECT_THAT(refusal("sinusoidal {dim: 4 axes {} axes {}}", {{0.5}, {1, 2}}),
+              HasSubstr("table.position_ids[1]: got 2 positions, want 1"));
+  EXPECT_EQ(refusal("rotary {head_dim: 4 decay {}}", {{3, 0.5}}),
+            "table.position_ids[0].doubles[1]: got 0.5, want an integer in "
+            "[-2^40, 2^40]: rotary has no numbers between positions here; "
+            "tables of sinusoidal have, and of rotary with angle EXACT and "
+            "without decay");
+  v1::TensorSpec both = AtReals(Parse<v1::TensorSpec>(plain), {{0.5}});
+  both.mutable_table()->mutable_position_ids(0)->add_positions(1);
+  EXPECT_THAT(MakePlan(both).status().message(),
+              HasSubstr("table.position_ids[0].doubles: got 1 numbers, want "
+                        "none: positions is set"));
+  v1::TensorSpec pairs = Alibi(v1::ALIBI_VARIANT_SYMMETRIC);
+  pairs.mutable_pair()->set_key_length(3);
+  pairs.mutable_pair()->mutable_query_positions()->add_doubles(0.5);
+  EXPECT_THAT(MakePlan(pairs).status().message(),
+              HasSubstr("pair.query_positions.doubles[0]: got 0.5, want an "
+                        "integer in [-2^40, 2^40]: alibi has no numbers"));
+}
+
 TEST_F(EngineTest, AWindowIsASliceOfTheWhole) {
   for (const v1::TensorSpec& spec : PairSpecs()) {
     const int64_t queries = spec.pair().query_length();

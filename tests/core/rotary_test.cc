@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -683,6 +686,62 @@ TEST(RotaryAxes, MayHaveDifferentOffsets) {
     EXPECT_THAT(row,
                 testing::ElementsAre(second[0], first[1], first[2], second[3]));
     EXPECT_NE(first[0], second[0]);
+  }
+}
+
+// The list has the rows of consecutive positions, whatever the frequencies.
+TEST(RotaryAtReals, HasTheNumbersOfIntegers) {
+  std::vector<double> list;
+  for (int64_t p = -30; p < 100; ++p) list.push_back(static_cast<double>(p));
+  for (const v1::Rotary& spec :
+       {Dynamic(5000), QuadrupleYarn(), DeepseekV3(), GptOss(),
+        Rotary("head_dim: 16 proportional {} partial_rotary_factor: 0.25"),
+        Rotary("head_dim: 6 inverse_frequencies: [1, 0, 0.25]"),
+        Rotary("head_dim: 24 layout: ROTARY_LAYOUT_INTERLEAVED pair_axis: "
+               "[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1] axes {offset: 0.5} "
+               "axes {offset: 0.5 ladder {}}")}) {
+    const auto encoding = MakeWith(spec);
+    const auto positions = std::make_shared<const RealPositions>(
+        std::max(spec.axes_size(), 1), list);
+    for (const DataType type : kFloatTypes) {
+      const int64_t stride = 130 * encoding->width * SizeOf(type);
+      Bytes got(2 * stride);
+      encoding->prepare_reals({type}, positions)
+          ->Fill({{0, 2}, {0, 130}}, got.data(), stride);
+      EXPECT_EQ(got, Parts(spec, type).Rows({-30, 100}));
+    }
+  }
+}
+
+// A scale makes integers of fractions.
+TEST(RotaryAtReals, HasThePositionOfEachAxis) {
+  const std::string frequencies =
+      " ladder {frequencies {values: [1, 0.375, -0.01]}}";
+  const auto spec = Rotary("head_dim: 12 axes {scale: 4" + frequencies +
+                           "} axes {offset: -0.5 scale: 2" + frequencies + "}");
+  const auto positions = std::make_shared<const RealPositions>(
+      RealPositions{{0.25, -1.75, 3.5}, {0, 0.5, 7.25}});
+  Bytes got(2 * 3 * 12 * sizeof(double));
+  MakeWith(spec)
+      ->prepare_reals({DataType::kF64}, positions)
+      ->Fill({{0, 2}, {0, 3}}, got.data(), 3 * 12 * sizeof(double));
+  const Parts plain(Rotary("head_dim: 6 axes {" + frequencies + "}"),
+                    DataType::kF64);
+  // Of the second axis these are twice x.
+  const Parts half(Rotary("head_dim: 6 axes {scale: 0.5" + frequencies + "}"),
+                   DataType::kF64);
+  for (const int64_t lane : {kCos, kSin}) {
+    for (int64_t row = 0; row < 3; ++row) {
+      const std::vector<double> first =
+          plain.Row(std::array{1, -7, 14}[row], lane);
+      const std::vector<double> second =
+          half.Row(std::array{-2, 0, 27}[row], lane);
+      for (int64_t pair = 0; pair < 3; ++pair) {
+        const int64_t at = (lane * 3 + row) * 12 + pair;
+        EXPECT_EQ(ElementAt(DataType::kF64, got.data(), at), first[pair]);
+        EXPECT_EQ(ElementAt(DataType::kF64, got.data(), at + 3), second[pair]);
+      }
+    }
   }
 }
 

@@ -374,7 +374,7 @@ TEST(SinusoidReference, AgreesWithTheFormula) {
       const auto column = static_cast<int64_t>(random() % 37);
       const DataType type = kFloatTypes[i % 4];
       std::byte out[8];
-      rows[i % 2].reference(position, column, type, out);
+      rows[i % 2].reference({position}, column, type, out);
       ASSERT_TRUE(Same(ElementAt(type, out),
                        oracle.Rounded(position, column, type, scales[i % 2])))
           << position << ", " << column;

@@ -105,6 +105,30 @@ def position_list(draw: Random, first: int, last: int, count: int) -> Json:
     return {"positions": [draw.randint(first, last) for _ in range(count)]}
 
 
+# Encodings whose positions may be doubles.
+REAL = ("sinusoidal", "rotary")
+
+
+def real_list(draw: Random, count: int) -> Json:
+    """Doubles from a fraction of 1 to 2^40, and few integers."""
+    numbers = [draw.uniform(-1, 1) * 2.0 ** draw.randint(-9, 40) for _ in range(count)]
+    numbers[0] = draw.choice([0.5, -0.0, 0.1, 2.0**-149, 999.75, float(draw.randint(-9, 9))])
+    return {"doubles": numbers}
+
+
+def zero_sums(draw: Random, encoding: str) -> Json:
+    """Tokens on small grids and a matrix of integers, for which some angles are 0."""
+    axes, pairs, count = draw.randint(2, 4), draw.randint(1, 8), draw.randint(2, 12)
+    stretch = draw.choice([{}, {"scale": -1.7, "length": 7.0}, {"offset": -1.0, "eps": 0.1}])
+    fields = {
+        "dim" if encoding == "sinusoidal" else "head_dim": 2 * pairs,
+        "axes": [stretch] * axes,
+        "frequency_matrix": inline(draw, [axes, pairs]),
+    }
+    lists = [{"positions": [draw.randint(-2, 2) for _ in range(count)]} for _ in range(axes)]
+    return {encoding: fields, "table": {"position_ids": lists}}
+
+
 def within(draw: Random, case: Case) -> tuple[int, int]:
     """Positions that a request keeps to: near 0, or as far out as a power of two."""
     reach = 2 ** draw.randint(5, 40) if draw.random() < 0.5 else 100
@@ -236,7 +260,13 @@ def tensors(encoding: str, recipes: Recipes, digest: str) -> Iterator[Json]:
         if seed == 0:
             yield {"tensor": spec | large(case)}
         yield {"tensor": spec | ({case.extent: extent} if extent else {}) | made}
-        if case.axes > 1:
+        if encoding in REAL and draw.random() < 0.2:
+            yield {"tensor": recipes.in_tables(zero_sums(draw, encoding), "integers") | made}
+        if encoding in REAL and draw.random() < 0.5:
+            count = draw.randint(2, 12)
+            lists = [real_list(draw, count) for _ in range(case.axes)]
+            yield {"tensor": spec | {"table": {"position_ids": lists}} | made}
+        if case.has_grid:
             form = draw.choice([{}, {"form": "FORM_TABLE"}, {"form": "FORM_DENSE"}])
             kept = {
                 name: value

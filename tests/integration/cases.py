@@ -60,6 +60,11 @@ class Case:
         return len(self.fields.get("axes") or "1")
 
     @property
+    def has_grid(self) -> bool:
+        """Whether a table is asked for over a grid: each column depends on one of several axes."""
+        return self.axes > 1 and "frequency_matrix" not in self.fields
+
+    @property
     def positions(self) -> tuple[int, int]:
         """The first and last that it has."""
         return POSITIONS.get(self.encoding, lambda _: None)(self.fields) or (-FAR, FAR)
@@ -140,7 +145,8 @@ def _set_option(owner: Any, name: str, value: Any) -> None:
         getattr(owner, name).CopyFrom(message("Range")(begin=value[0], end=value[1]))
     elif descriptor.is_repeated:
         for positions in value if isinstance(value[0], list) else [value]:
-            getattr(owner, name).add(positions=positions)
+            are_doubles = any(isinstance(position, float) for position in positions)
+            getattr(owner, name).add(**{"doubles" if are_doubles else "positions": positions})
     else:
         getattr(owner, name).positions.extend(value)
 
@@ -326,11 +332,24 @@ def _waves(dims: list[int], odd: Any) -> int:
     return sum(dim // 2 if odd == "ZERO" else (dim + 1) // 2 for dim in dims)
 
 
+def _sums(random: Random, pairs: int) -> Fields:
+    """A frequency matrix and its axes."""
+    count = _int(random, 1, 4)
+    offsets = [_pick(random, None, -0.5, 3.25) for _ in range(count)]
+    axes = [{"offset": offset, "ladder": None} for offset in offsets]
+    matrix = _table(random, count, pairs)
+    return {"frequency_matrix": matrix, "axes": None if count == 1 else axes}
+
+
 def _sinusoidal(random: Random) -> Fields:
+    if random.random() < 0.15:
+        pairs = _int(random, 1, 9)
+        idle = dict.fromkeys(("ladder", "axis_dims", "odd", "across_axes"))
+        return {"dim": 2 * pairs} | idle | _sums(random, pairs)
     odd = _pick(random, None, "SINE", "ZERO")
     count = _pick(random, 0, 0, 1, 2, 3, 4)
     dims = [_int(random, 2, 19) for _ in range(max(count, 1))]
-    fields: Fields = {"odd": odd, "axis_dims": dims}
+    fields: Fields = {"odd": odd, "axis_dims": dims, "frequency_matrix": None}
     if count == 0 or _pick(random, False, True):
         more = _int(random, 0, count - 1) if count and odd == "ZERO" else 0
         dims = [dims[0]] * len(dims)
@@ -419,7 +438,10 @@ def _rotary(random: Random) -> Fields:
     pairs = _int(random, 2, 24)
     fields: Fields = {"head_dim": 2 * pairs, "partial_rotary_factor": None}
     fields |= {"decay": _pick(random, None, None, {"center": ...}), "axes": None}
-    fields |= dict.fromkeys(EXTENSIONS)
+    fields |= dict.fromkeys((*EXTENSIONS, "frequency_matrix"))
+    if random.random() < 0.1:
+        idle = dict.fromkeys(("inverse_frequencies", "angle", "rope_theta", "decay", "pair_axis"))
+        return fields | idle | _sums(random, pairs)
     kind = _pick(random, "own", "axes", "extension", "extension")
     if kind == "own":
         frequencies = (10.0 ** random.uniform(-6, 0, pairs)).tolist()

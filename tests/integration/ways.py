@@ -206,4 +206,4 @@ def _flags(owner: Any) -> Iterator[str]:
             yield f"{flag}={value.begin}:{value.end}"
         else:
             for positions in value if field.is_repeated else [value]:
-                yield f"{flag}={','.join(map(str, positions.positions))}"
+                yield f"{flag}={','.join(map(str, [*positions.positions, *positions.doubles]))}"

@@ -59,7 +59,7 @@ def listed(case: Case, random: Random, length: int) -> list[int]:
 
 def table_extent(case: Case, random: Random) -> Options:
     length = int(random.integers(1, 50))
-    if case.axes > 1 and random.random() < 0.4:
+    if case.has_grid and random.random() < 0.4:
         lengths = random.integers(1, 9, case.axes).tolist()
         offset = [within(case, random, length) for length in lengths]
         extent = {"grid": lengths} | random.choice([{}, {"grid_offset": offset}])

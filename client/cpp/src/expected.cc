@@ -6,6 +6,7 @@
 #include <google/protobuf/reflection.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -44,6 +45,8 @@ struct Axis {
   int64_t size = 0;
   // Empty if the positions are consecutive.
   std::vector<int64_t> list = {};
+  // These instead, if not all are integers.
+  std::vector<double> doubles = {};
 
   bool is_range() const { return list.empty(); }
   bool operator==(const Axis&) const = default;
@@ -87,7 +90,18 @@ Axis RangeOf(const v1::Range& range) {
   return RangeOf(range.begin(), range.end());
 }
 
-Axis ListOf(const v1::PositionList& list) {
+Axis ListOf(v1::PositionList list) {
+  // A server answers doubles that are all integers as these.
+  const auto is_integer = [](double position) {
+    return std::fabs(position) <= 0x1p40 && position == std::trunc(position);
+  };
+  if (!absl::c_all_of(list.doubles(), is_integer)) {
+    return {.size = list.doubles_size(),
+            .doubles = {list.doubles().begin(), list.doubles().end()}};
+  }
+  for (const double position : list.doubles()) {
+    list.add_positions(static_cast<int64_t>(position));
+  }
   if (list.positions().empty()) return {};
   Axis axis = {.first = list.positions(0),
                .last = *list.positions().rbegin(),

@@ -4,6 +4,7 @@ package attnbias
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -68,11 +69,13 @@ func (e extent) equal(other extent) bool {
 // axis is the positions of queries or keys.
 type axis struct {
 	first, last, length int64
-	list                []int64 // nil if they are consecutive
+	list                []int64   // nil if they are consecutive
+	doubles             []float64 // these instead, if not all are integers
 }
 
 func (a axis) equal(b axis) bool {
-	return a.first == b.first && a.length == b.length && slices.Equal(a.list, b.list)
+	return a.first == b.first && a.length == b.length && slices.Equal(a.list, b.list) &&
+		slices.Equal(a.doubles, b.doubles)
 }
 
 func (a axis) moved(by int64) axis {
@@ -474,7 +477,7 @@ func (r *request) axes() (queries, keys axis) {
 
 func rangeOf(span *pb.Range) axis {
 	length := max(span.GetEnd()-span.GetBegin(), 0)
-	return axis{span.GetBegin(), span.GetEnd() - 1, length, nil}
+	return axis{first: span.GetBegin(), last: span.GetEnd() - 1, length: length}
 }
 
 // rangeOr is a window, or all.
@@ -487,11 +490,18 @@ func rangeOr(span *pb.Range, length int64) axis {
 
 func listOf(list *pb.PositionList) axis {
 	positions := list.GetPositions()
+	// A server answers doubles that are all integers as these.
+	for _, position := range list.GetDoubles() {
+		if position != math.Trunc(position) || math.Abs(position) > 1<<40 {
+			return axis{length: int64(len(list.Doubles)), doubles: list.Doubles}
+		}
+		positions = append(positions, int64(position))
+	}
 	if len(positions) == 0 {
 		return axis{}
 	}
 	last := len(positions) - 1
-	a := axis{positions[0], positions[last], int64(len(positions)), nil}
+	a := axis{first: positions[0], last: positions[last], length: int64(len(positions))}
 	for i, position := range positions {
 		if position != a.first+int64(i) {
 			a.list = positions

@@ -1203,9 +1203,10 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 //
 // A column pair is the sine and the cosine of `x w`, where w is the frequency of
 // the pair and x the position on its axis. With several axes each has a list of
-// position_ids. Positions are integers in [-2^40, 2^40]. Correctly rounded, and
-// therefore not the framework's bits. Found in the first Transformer, Marian,
-// fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
+// position_ids. Positions are in [-2^40, 2^40]; in position_ids they may be
+// fractions. Correctly rounded, and therefore not the framework's bits. Found in
+// the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former, SAM 2,
+// RT-DETR, MAE and DiT.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of the table.
@@ -1223,9 +1224,14 @@ type Sinusoidal struct {
 	// `columns` states (timm). Not with `columns` `INTERLEAVED`.
 	AcrossAxes bool `protobuf:"varint,6,opt,name=across_axes,json=acrossAxes,proto3" json:"across_axes,omitempty"`
 	// Last column of an axis with an odd number of them.
-	Odd           OddColumn `protobuf:"varint,7,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Odd OddColumn `protobuf:"varint,7,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
+	// Frequencies W of sums over all axes: the angle of pair m is the sum of
+	// `x_a W[a, m]` over the axes a, and `dim` is 2 pairs. A number is 0, or from
+	// 1e-30 to 1e6 with either sign. Without ladders, `axis_dims`, `across_axes`
+	// and `odd`; for at most 262144 positions, and not for a `grid`.
+	FrequencyMatrix *TableRef `protobuf:"bytes,8,opt,name=frequency_matrix,json=frequencyMatrix,proto3" json:"frequency_matrix,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Sinusoidal) Reset() {
@@ -1305,6 +1311,13 @@ func (x *Sinusoidal) GetOdd() OddColumn {
 		return x.Odd
 	}
 	return OddColumn_ODD_COLUMN_UNSPECIFIED
+}
+
+func (x *Sinusoidal) GetFrequencyMatrix() *TableRef {
+	if x != nil {
+		return x.FrequencyMatrix
+	}
+	return nil
 }
 
 // One axis of position.
@@ -1943,7 +1956,8 @@ func (x *Resample) GetStep() []float64 {
 // factor. Correctly rounded, and therefore not the framework's bits.
 //
 // With `axes`, p is the x of the pair's axis: its own position, shifted and
-// scaled.
+// scaled. In position_ids it may be a fraction, if `angle` is `EXACT` and there
+// is no `decay`.
 //
 // The header's `derived` holds `inverse_frequencies`, in radians per position,
 // `attention_factor` and, if it is used, `rope_theta`. Found in Llama, GPT-NeoX,
@@ -1987,9 +2001,15 @@ type Rotary struct {
 	InverseFrequencies []float64 `protobuf:"fixed64,15,rep,packed,name=inverse_frequencies,json=inverseFrequencies,proto3" json:"inverse_frequencies,omitempty"`
 	// Adds xPos's decay: a third table, `scale`, which no attention factor
 	// multiplies.
-	Decay         *Decay `protobuf:"bytes,16,opt,name=decay,proto3" json:"decay,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Decay *Decay `protobuf:"bytes,16,opt,name=decay,proto3" json:"decay,omitempty"`
+	// Frequencies W of sums over all axes: the angle of pair m is the sum of
+	// `x_a W[a, m]` over the axes a, with a column for each of the n pairs. A
+	// number is 0, or from 1e-30 to 1e6 with either sign. Without ladders,
+	// `pair_axis`, other frequencies, a length extension, `decay` and `angle`
+	// `FLOAT32`; for at most 262144 positions, and not for a `grid`.
+	FrequencyMatrix *TableRef `protobuf:"bytes,17,opt,name=frequency_matrix,json=frequencyMatrix,proto3" json:"frequency_matrix,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Rotary) Reset() {
@@ -2151,6 +2171,13 @@ func (x *Rotary) GetInverseFrequencies() []float64 {
 func (x *Rotary) GetDecay() *Decay {
 	if x != nil {
 		return x.Decay
+	}
+	return nil
+}
+
+func (x *Rotary) GetFrequencyMatrix() *TableRef {
+	if x != nil {
+		return x.FrequencyMatrix
 	}
 	return nil
 }
@@ -3957,7 +3984,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x04tupe\x18% \x01(\v2\x11.attnbias.v1.TupeH\x01R\x04tupeB\b\n" +
 	"\x06extentB\n" +
 	"\n" +
-	"\bencoding\"\xa1\x03\n" +
+	"\bencoding\"\xfa\x03\n" +
 	"\n" +
 	"Sinusoidal\x12*\n" +
 	"\x03dim\x18\x01 \x01(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@x\x01R\x03dim\x125\n" +
@@ -3971,7 +3998,8 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\xa2\xbb\x18\x06b\x04axesR\n" +
 	"acrossAxes\x12?\n" +
 	"\x03odd\x18\a \x01(\x0e2\x16.attnbias.v1.OddColumnB\x15\xa2\xbb\x18\x11\n" +
-	"\x0fODD_COLUMN_SINER\x03odd:\r\xaa\xbb\x18\x05tableȻ\x18\x01\"\xb3\x02\n" +
+	"\x0fODD_COLUMN_SINER\x03odd\x12W\n" +
+	"\x10frequency_matrix\x18\b \x01(\v2\x15.attnbias.v1.TableRefB\x15\xa2\xbb\x18\x11J\x0fnum_axes, pairsR\x0ffrequencyMatrix:\r\xaa\xbb\x18\x05tableȻ\x18\x01\"\xb3\x02\n" +
 	"\x04Axis\x124\n" +
 	"\x05scale\x18\x01 \x01(\x01B\x19\xa2\xbb\x18\x15\n" +
 	"\x011\x19\x00\x00\x00\x00\x80\x84.\xc1!\x00\x00\x00\x00\x80\x84.AH\x00R\x05scale\x88\x01\x01\x126\n" +
@@ -4050,7 +4078,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x04step\x18\b \x03(\x01B'\xa2\xbb\x18#\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.A@\x02j\ralign_cornersR\x04stepB\x0e\n" +
 	"\f_prefix_rowsB\n" +
 	"\n" +
-	"\b_cubic_a\"\x89\b\n" +
+	"\b_cubic_a\"\xf7\b\n" +
 	"\x06Rotary\x125\n" +
 	"\bhead_dim\x18\x01 \x01(\x05B\x1a\xa2\xbb\x18\x16\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xf0@0\x01x\x01R\aheadDim\x12V\n" +
 	"\n" +
@@ -4073,7 +4101,8 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x05angle\x18\x0e \x01(\x0e2\x1b.attnbias.v1.AnglePrecisionB\x1b\xa2\xbb\x18\x17\n" +
 	"\x15ANGLE_PRECISION_EXACTR\x05angle\x12/\n" +
 	"\x13inverse_frequencies\x18\x0f \x03(\x01R\x12inverseFrequencies\x12<\n" +
-	"\x05decay\x18\x10 \x01(\v2\x12.attnbias.v1.DecayB\x12\xa2\xbb\x18\x0ej\x04axes\x92\x01\x05scaleR\x05decay:\x1b\xaa\xbb\x18\x05tableȻ\x18\x01\xe2\xbb\x18\x03cos\xe2\xbb\x18\x03sinB\v\n" +
+	"\x05decay\x18\x10 \x01(\v2\x12.attnbias.v1.DecayB\x12\xa2\xbb\x18\x0ej\x04axes\x92\x01\x05scaleR\x05decay\x12l\n" +
+	"\x10frequency_matrix\x18\x11 \x01(\v2\x15.attnbias.v1.TableRefB*\xa2\xbb\x18&J\x0fnum_axes, pairsj\x13inverse_frequenciesR\x0ffrequencyMatrix:\x1b\xaa\xbb\x18\x05tableȻ\x18\x01\xe2\xbb\x18\x03cos\xe2\xbb\x18\x03sinB\v\n" +
 	"\textensionB\r\n" +
 	"\v_rope_thetaB\x18\n" +
 	"\x16_partial_rotary_factor\"8\n" +
@@ -4409,8 +4438,8 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(*PairExtent)(nil),         // 44: attnbias.v1.PairExtent
 	(*GridExtent)(nil),         // 45: attnbias.v1.GridExtent
 	(*Output)(nil),             // 46: attnbias.v1.Output
-	(*DoubleList)(nil),         // 47: attnbias.v1.DoubleList
-	(*TableRef)(nil),           // 48: attnbias.v1.TableRef
+	(*TableRef)(nil),           // 47: attnbias.v1.TableRef
+	(*DoubleList)(nil),         // 48: attnbias.v1.DoubleList
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
 	43, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
@@ -4435,66 +4464,68 @@ var file_attnbias_v1_encodings_proto_depIdxs = []int32{
 	17, // 19: attnbias.v1.Sinusoidal.axes:type_name -> attnbias.v1.Axis
 	0,  // 20: attnbias.v1.Sinusoidal.columns:type_name -> attnbias.v1.Columns
 	1,  // 21: attnbias.v1.Sinusoidal.odd:type_name -> attnbias.v1.OddColumn
-	18, // 22: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
-	19, // 23: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
-	47, // 24: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
-	48, // 25: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
-	2,  // 26: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
-	3,  // 27: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	48, // 28: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
-	23, // 29: attnbias.v1.LearnedAbsolute.resample:type_name -> attnbias.v1.Resample
-	4,  // 30: attnbias.v1.Resample.filter:type_name -> attnbias.v1.Filter
-	5,  // 31: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
-	25, // 32: attnbias.v1.Rotary.linear:type_name -> attnbias.v1.Linear
-	26, // 33: attnbias.v1.Rotary.dynamic:type_name -> attnbias.v1.Dynamic
-	27, // 34: attnbias.v1.Rotary.ntk:type_name -> attnbias.v1.Ntk
-	28, // 35: attnbias.v1.Rotary.yarn:type_name -> attnbias.v1.Yarn
-	29, // 36: attnbias.v1.Rotary.longrope:type_name -> attnbias.v1.Longrope
-	30, // 37: attnbias.v1.Rotary.llama3:type_name -> attnbias.v1.Llama3
-	31, // 38: attnbias.v1.Rotary.proportional:type_name -> attnbias.v1.Proportional
-	17, // 39: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
-	6,  // 40: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	32, // 41: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
-	48, // 42: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
-	48, // 43: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
-	8,  // 44: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
-	7,  // 45: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	9,  // 46: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	48, // 47: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	48, // 48: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	48, // 49: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	48, // 50: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
-	38, // 51: attnbias.v1.MlpBias.layers:type_name -> attnbias.v1.MlpLayer
-	10, // 52: attnbias.v1.MlpBias.activation:type_name -> attnbias.v1.Activation
-	11, // 53: attnbias.v1.MlpBias.coordinates:type_name -> attnbias.v1.Coordinates
-	12, // 54: attnbias.v1.MlpBias.output:type_name -> attnbias.v1.MlpOutput
-	48, // 55: attnbias.v1.MlpLayer.weight:type_name -> attnbias.v1.TableRef
-	48, // 56: attnbias.v1.MlpLayer.bias:type_name -> attnbias.v1.TableRef
-	48, // 57: attnbias.v1.MlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	48, // 58: attnbias.v1.MlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	13, // 59: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	14, // 60: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
-	2,  // 61: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
-	18, // 62: attnbias.v1.RelativeSinusoidal.ladder:type_name -> attnbias.v1.Ladder
-	0,  // 63: attnbias.v1.RelativeSinusoidal.columns:type_name -> attnbias.v1.Columns
-	1,  // 64: attnbias.v1.RelativeSinusoidal.odd:type_name -> attnbias.v1.OddColumn
-	8,  // 65: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
-	48, // 66: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
-	8,  // 67: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
-	23, // 68: attnbias.v1.GridRelative.resample:type_name -> attnbias.v1.Resample
-	48, // 69: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	48, // 70: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	48, // 71: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	48, // 72: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	48, // 73: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	48, // 74: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	48, // 75: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	48, // 76: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	77, // [77:77] is the sub-list for method output_type
-	77, // [77:77] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	47, // 22: attnbias.v1.Sinusoidal.frequency_matrix:type_name -> attnbias.v1.TableRef
+	18, // 23: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
+	19, // 24: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
+	48, // 25: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
+	47, // 26: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	2,  // 27: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
+	3,  // 28: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
+	47, // 29: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	23, // 30: attnbias.v1.LearnedAbsolute.resample:type_name -> attnbias.v1.Resample
+	4,  // 31: attnbias.v1.Resample.filter:type_name -> attnbias.v1.Filter
+	5,  // 32: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	25, // 33: attnbias.v1.Rotary.linear:type_name -> attnbias.v1.Linear
+	26, // 34: attnbias.v1.Rotary.dynamic:type_name -> attnbias.v1.Dynamic
+	27, // 35: attnbias.v1.Rotary.ntk:type_name -> attnbias.v1.Ntk
+	28, // 36: attnbias.v1.Rotary.yarn:type_name -> attnbias.v1.Yarn
+	29, // 37: attnbias.v1.Rotary.longrope:type_name -> attnbias.v1.Longrope
+	30, // 38: attnbias.v1.Rotary.llama3:type_name -> attnbias.v1.Llama3
+	31, // 39: attnbias.v1.Rotary.proportional:type_name -> attnbias.v1.Proportional
+	17, // 40: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
+	6,  // 41: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	32, // 42: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
+	47, // 43: attnbias.v1.Rotary.frequency_matrix:type_name -> attnbias.v1.TableRef
+	47, // 44: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
+	47, // 45: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
+	8,  // 46: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
+	7,  // 47: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	9,  // 48: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	47, // 49: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	47, // 50: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	47, // 51: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	47, // 52: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	38, // 53: attnbias.v1.MlpBias.layers:type_name -> attnbias.v1.MlpLayer
+	10, // 54: attnbias.v1.MlpBias.activation:type_name -> attnbias.v1.Activation
+	11, // 55: attnbias.v1.MlpBias.coordinates:type_name -> attnbias.v1.Coordinates
+	12, // 56: attnbias.v1.MlpBias.output:type_name -> attnbias.v1.MlpOutput
+	47, // 57: attnbias.v1.MlpLayer.weight:type_name -> attnbias.v1.TableRef
+	47, // 58: attnbias.v1.MlpLayer.bias:type_name -> attnbias.v1.TableRef
+	47, // 59: attnbias.v1.MlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	47, // 60: attnbias.v1.MlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	13, // 61: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	14, // 62: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	2,  // 63: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
+	18, // 64: attnbias.v1.RelativeSinusoidal.ladder:type_name -> attnbias.v1.Ladder
+	0,  // 65: attnbias.v1.RelativeSinusoidal.columns:type_name -> attnbias.v1.Columns
+	1,  // 66: attnbias.v1.RelativeSinusoidal.odd:type_name -> attnbias.v1.OddColumn
+	8,  // 67: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
+	47, // 68: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
+	8,  // 69: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
+	23, // 70: attnbias.v1.GridRelative.resample:type_name -> attnbias.v1.Resample
+	47, // 71: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	47, // 72: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	47, // 73: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	47, // 74: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	47, // 75: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	47, // 76: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	47, // 77: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	47, // 78: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	79, // [79:79] is the sub-list for method output_type
+	79, // [79:79] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }

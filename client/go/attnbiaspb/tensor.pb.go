@@ -367,10 +367,16 @@ func (x *Range) GetEnd() int64 {
 	return 0
 }
 
-// Explicit positions in the order wanted, at most 262144 of them.
+// Explicit positions in the order wanted, 1 to 262144 of them: integers in
+// `positions`, or `doubles`.
 type PositionList struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Positions     []int64                `protobuf:"varint,1,rep,packed,name=positions,proto3" json:"positions,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Positions []int64                `protobuf:"varint,1,rep,packed,name=positions,proto3" json:"positions,omitempty"`
+	// Positions p that are not integers, of a table of Sinusoidal or Rotary. With
+	// an axis's offset, 0 without axes, p + offset is k 2^e over the real numbers,
+	// with |k| at most 2^62, and 0 or of magnitude at least 2^-149. A list of
+	// integers is the same in either field.
+	Doubles       []float64 `protobuf:"fixed64,2,rep,packed,name=doubles,proto3" json:"doubles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -408,6 +414,13 @@ func (*PositionList) Descriptor() ([]byte, []int) {
 func (x *PositionList) GetPositions() []int64 {
 	if x != nil {
 		return x.Positions
+	}
+	return nil
+}
+
+func (x *PositionList) GetDoubles() []float64 {
+	if x != nil {
+		return x.Doubles
 	}
 	return nil
 }
@@ -1242,9 +1255,10 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\x05begin\x18\x01 \x01(\x03B\a\xa2\xbb\x18\x03\n" +
 	"\x010R\x05begin\x12\x19\n" +
 	"\x03end\x18\x02 \x01(\x03B\a\xa2\xbb\x18\x03\n" +
-	"\x010R\x03end\",\n" +
+	"\x010R\x03end\"W\n" +
 	"\fPositionList\x12\x1c\n" +
-	"\tpositions\x18\x01 \x03(\x03R\tpositions\"$\n" +
+	"\tpositions\x18\x01 \x03(\x03R\tpositions\x12)\n" +
+	"\adoubles\x18\x02 \x03(\x01B\x0f\xa2\xbb\x18\vj\tpositionsR\adoubles\"$\n" +
 	"\n" +
 	"DoubleList\x12\x16\n" +
 	"\x06values\x18\x01 \x03(\x01R\x06values\"\xb5\x01\n" +

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -18,6 +17,7 @@
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/float32_angles.h"
+#include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/request/rules.h"
@@ -293,20 +293,17 @@ double OffsetOf(const Rotation& rotation, int64_t pair) {
   return rotation.axes[RotaryAxisOf(rotation.spec, pair)].stretch.offset;
 }
 
-// Fills rows of pairs of one offset, of which `all` has the frequencies.
-EvaluatorPtr PrepareExact(const std::shared_ptr<const Rotation>& rotation,
-                          const std::vector<Real>& all,
-                          const std::vector<int64_t>& pairs,
-                          const RealToAnyPrecision& scale, DataType type,
-                          const KernelSet& kernels) {
+// Describes rows of pairs, of which `all` has the frequencies.
+SinusoidRows RowsOfPairs(const std::shared_ptr<const Rotation>& rotation,
+                         const std::vector<Real>& all,
+                         const std::vector<int64_t>& pairs, double offset,
+                         const RealToAnyPrecision& scale) {
   const auto at = [&](int64_t i) -> const Real& { return all[pairs[i]]; };
   auto exact = [rotation, pairs](int64_t i, int precision) {
     return InverseFrequencies(*rotation, precision).Of(pairs[i]);
   };
-  return PrepareSinusoids(
-      RowsOf(ColumnsOfPairs(std::ssize(pairs)),
-             OffsetOf(*rotation, pairs.front()), at, std::move(exact), scale),
-      type, kernels);
+  return RowsOf(ColumnsOfPairs(std::ssize(pairs)), offset, at, std::move(exact),
+                scale);
 }
 
 // Returns rows [sines | cosines] of some pairs as a part of those of all.
@@ -335,9 +332,10 @@ EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs,
   return JoinRows(std::move(parts), std::move(resting), type);
 }
 
+// `kernels` may be null where there are `positions`.
 EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
-                           const NumberFormat& format,
-                           const KernelSet& kernels) {
+                           const NumberFormat& format, const KernelSet* kernels,
+                           const RealPositionsPtr& positions) {
   const v1::Rotary& spec = rotation->spec;
   const RealCacheScope cache_scope;
   const std::vector<Real> all =
@@ -349,13 +347,16 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
     return factor;
   };
   const int64_t pairs = RotaryPairs(spec);
-  std::map<double, std::vector<int64_t>> by_offset;
+  // By their offset and, where positions are doubles, their axis.
+  std::map<std::pair<double, int64_t>, std::vector<int64_t>> sets;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     if (mpfr_zero_p(all[pair].get()) != 0) continue;
-    by_offset[OffsetOf(*rotation, pair)].push_back(pair);
+    const int64_t axis = positions == nullptr ? 0 : RotaryAxisOf(spec, pair);
+    sets[{OffsetOf(*rotation, pair), axis}].push_back(pair);
   }
   std::vector<RowPart> parts;
-  for (const auto& [offset, own] : by_offset) {
+  for (const auto& [place, own] : sets) {
+    const auto& [offset, axis] = place;
     EvaluatorPtr rows;
     if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
       std::vector<float> frequencies;
@@ -364,8 +365,13 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
         frequencies.push_back(NearestFloat(all[pair]));
       }
       rows = PrepareFloat32Angles(std::move(frequencies), scale, format.type);
+    } else if (positions != nullptr) {
+      rows = PrepareListed(RowsOfPairs(rotation, all, own, 0, scale),
+                           {positions, static_cast<size_t>(axis), offset},
+                           format.type);
     } else {
-      rows = PrepareExact(rotation, all, own, scale, format.type, kernels);
+      rows = PrepareSinusoids(RowsOfPairs(rotation, all, own, offset, scale),
+                              format.type, *kernels);
     }
     parts.push_back(PartOf(std::move(rows), own, pairs));
   }
@@ -400,13 +406,55 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   return bytes + turning * int64_t{sizeof(int64_t)};
 }
 
+// Describes tables whose columns depend on all axes.
+absl::StatusOr<Encoding> DescribeSumsOfAxes(const v1::Rotary& spec,
+                                            const Tables& tables) {
+  const auto refuse = [](absl::string_view field, const auto& got) {
+    return Invalid("rotary.", field, ": got ", got,
+                   ", want none with frequency_matrix");
+  };
+  ATTNBIAS_RETURN_IF_ERROR(CheckColumns(spec));
+  if (const auto extension = FieldIn("extension", spec); extension.ok()) {
+    return refuse((*extension)->name(), "one");
+  }
+  if (spec.rope_theta() != kRopeTheta) {
+    return refuse("rope_theta", spec.rope_theta());
+  }
+  if (!spec.pair_axis().empty()) return refuse("pair_axis", "a list");
+  if (spec.has_decay()) return refuse("decay", "one");
+  if (spec.angle() != v1::ANGLE_PRECISION_EXACT) {
+    return refuse("angle", ShortName(spec.angle()));
+  }
+  const int64_t pairs = RotaryPairs(spec);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const FrequencyMatrixPtr matrix,
+      FrequencyMatrixOf("rotary", spec.axes(), spec.frequency_matrix(), pairs,
+                        tables));
+  return Encoding{
+      .lanes = 2,
+      .part_names = {"cos", "sin"},
+      .width = WidthOf(spec),
+      .has_columns = true,
+      .domain = kAllPositions,
+      .evaluator_bytes = SummedBytes(*matrix) + RotaryBytes(pairs),
+      .prepare_reals =
+          [matrix, pairs, layout = spec.layout()](
+              const NumberFormat& format, const RealPositionsPtr& positions) {
+            return PrepareRotary(
+                PrepareSummed(matrix, ColumnsOfPairs(pairs), positions, format),
+                pairs, layout, format.type);
+          },
+      .axis_offsets = matrix->Offsets()};
+}
+
 absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
-                                        const Tables& /*tables*/) {
+                                        const Tables& tables) {
+  if (spec.has_frequency_matrix()) return DescribeSumsOfAxes(spec, tables);
   ATTNBIAS_ASSIGN_OR_RETURN(const std::shared_ptr<const Rotation> rotation,
                             RotationOf(spec));
   std::vector<std::string_view> parts = {"cos", "sin"};
   if (spec.has_decay()) parts.push_back("scale");
-  return Encoding{
+  Encoding encoding = {
       .lanes = static_cast<int64_t>(parts.size()),
       .part_names = std::move(parts),
       .width = WidthOf(spec),
@@ -416,7 +464,21 @@ absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
       .canonical = Canonical(spec),
       .derive = [rotation] { return Derive(*rotation); },
       .evaluator_bytes = EvaluatorBytes(*rotation),
-      .prepare = std::bind_front(&PrepareTables, rotation)};
+      .prepare =
+          [rotation](const NumberFormat& format, const KernelSet& kernels) {
+            return PrepareTables(rotation, format, &kernels, nullptr);
+          }};
+  if (spec.has_decay() || spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
+    return encoding;
+  }
+  encoding.prepare_reals = [rotation](const NumberFormat& format,
+                                      const RealPositionsPtr& positions) {
+    return PrepareTables(rotation, format, nullptr, positions);
+  };
+  for (const SinusoidAxis& axis : rotation->axes) {
+    encoding.axis_offsets.push_back(axis.stretch.offset);
+  }
+  return encoding;
 }
 
 const EncodingRegistration kRotary(v1::TensorSpec::kRotaryFieldNumber,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/encoding/sinusoid/float32_angles.h"
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -12,37 +11,15 @@
 namespace attnbias {
 namespace {
 
-// An F32 is an integer of 24 bits times 2^exponent.
-constexpr int kMantissaBits = 24;
-constexpr int kLeastBinaryExponent = -149;
-constexpr int kMostBinaryExponent = 104;
-
-// Turns of an angle of 2^exponent radians, from kLeastBinaryExponent on: an F32
-// is so many of them, reduced without loss.
-std::vector<TurnFraction> MakeTurnsOfPowers() {
-  const RealCacheScope cache_scope;
-  std::vector<TurnFraction> turns;
-  Real power(kSinusoidPrecision);
-  for (int exponent = kLeastBinaryExponent; exponent <= kMostBinaryExponent;
-       ++exponent) {
-    mpfr_set_ui_2exp(power.get(), 1, exponent, MPFR_RNDN);
-    turns.push_back(FrequencyOf(power).turns_per_position);
-  }
-  return turns;
-}
-
+// Reduces so many radians, which are as exact as a position is.
 ReducedAngle Reduced(float angle) {
-  static const std::vector<TurnFraction>& turns_of_powers =
-      *new std::vector<TurnFraction>(MakeTurnsOfPowers());
-  int exponent;
-  const double mantissa = std::frexp(static_cast<double>(angle), &exponent);
-  exponent = std::max(exponent - kMantissaBits, kLeastBinaryExponent);
-  const double count =
-      exponent == kLeastBinaryExponent
-          ? std::ldexp(static_cast<double>(angle), -kLeastBinaryExponent)
-          : mantissa * (1 << kMantissaBits);
-  return AngleAt(turns_of_powers[exponent - kLeastBinaryExponent],
-                 static_cast<int64_t>(count));
+  static const FloatingTurn radian = [] {
+    const RealCacheScope cache_scope;
+    return FrequencyOf(Real(1, kSinusoidPrecision)).floating_turns;
+  }();
+  const TurnTerm term[] = {
+      {radian, BinarySum(angle, 0).value_or(BinaryPosition())}};
+  return AngleOf(term);
 }
 
 class Float32AngleEvaluator final : public Evaluator {

@@ -80,9 +80,9 @@ inline void SetAngles(const std::vector<SinusoidFrequency>& frequencies,
     if (!MakingScope::Continues()) return;
     SinCos value = {{0, 0}, {1, 0}, 0};
     if (i < used && (steps != 0 || of_origin)) {
-      const auto& [turns, origin, radians] = frequencies[i];
-      value =
-          SinCosOf(AngleAt(turns, steps, of_origin ? origin : TurnFraction{}));
+      value = SinCosOf(
+          AngleAt(frequencies[i].turns_per_position, steps,
+                  of_origin ? frequencies[i].turns_at_origin : TurnFraction{}));
     }
     out.sin_hi[i] = value.sin.hi;
     out.sin_lo[i] = value.sin.lo;

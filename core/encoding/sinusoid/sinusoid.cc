@@ -305,7 +305,8 @@ SinusoidFrequency FrequencyOf(const Real& radians_per_position, double rest) {
   SinusoidFrequency frequency = {.turns_per_position = FractionOf(turns, shift),
                                  .turns_at_origin = {},
                                  .radians_per_position = std::fabs(mpfr_get_d(
-                                     radians_per_position.get(), MPFR_RNDN))};
+                                     radians_per_position.get(), MPFR_RNDN)),
+                                 .floating_turns = FloatingOf(turns)};
   if (rest != 0) {
     mpfr_mul_d(turns.get(), turns.get(), rest, MPFR_RNDN);
     frequency.turns_at_origin = FractionOf(turns, shift);
@@ -331,14 +332,17 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
     rows.frequencies.push_back(FrequencyOf(at(i), rest));
   }
   rows.reference = [columns, whole, rest, frequencies = std::move(frequencies),
-                    scale = std::move(scale)](int64_t position, int64_t column,
-                                              DataType type, std::byte* out) {
+                    scale = std::move(scale)](BinaryPosition position,
+                                              int64_t column, DataType type,
+                                              std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const auto frequency = [&](int precision) {
-      return frequencies(wave.frequency, precision);
+      Real value = frequencies(wave.frequency, precision);
+      mpfr_mul_2si(value.get(), value.get(), position.exponent, MPFR_RNDN);
+      return value;
     };
-    RoundSinusoid({wave.kind, position + whole, frequency, scale, rest}, type,
-                  out);
+    RoundSinusoid({wave.kind, position.count + whole, frequency, scale, rest},
+                  type, out);
   };
   return rows;
 }

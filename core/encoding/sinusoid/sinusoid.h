@@ -110,6 +110,7 @@ struct SinusoidFrequency {
   // Turns at the origin: position 0 plus the offset's rest.
   TurnFraction turns_at_origin;
   double radians_per_position;  // nearest magnitude
+  FloatingTurn floating_turns;  // per position
 };
 
 // Bits that frequencies and scales are formed at, all but the last few correct.
@@ -127,8 +128,9 @@ struct SinusoidRows {
   // A factor of every element, not 0, at kSinusoidPrecision.
   Real scale;
   // Writes the element at a position and column as `type`, by its definition:
-  // slow; everything else answers to it.
-  std::function<void(int64_t position, int64_t column, DataType type,
+  // slow; everything else answers to it. Where the rest is not 0, positions are
+  // integers.
+  std::function<void(BinaryPosition position, int64_t column, DataType type,
                      std::byte* out)>
       reference;
   // The offset of positions, as an integer and the rest.

@@ -11,6 +11,7 @@
 
 #include "core/base/executor.h"
 #include "core/encoding/common/scaled_rounding.h"
+#include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/kernel/cuda/accelerator.h"
 #include "core/numerics/rounding.h"
@@ -427,13 +428,14 @@ class SinusoidalEvaluator final : public Evaluator {
     using Kind = SinusoidColumns::Kind;
     const SinusoidColumns::Wave wave = columns_.WaveAt(column);
     if (position != 0 || described_.rest != 0) {
-      const auto& [turns, origin, radians] = frequencies_[wave.frequency];
-      const SinCos both = SinCosOf(AngleAt(turns, position, origin));
+      const SinusoidFrequency& frequency = frequencies_[wave.frequency];
+      const SinCos both = SinCosOf(AngleAt(
+          frequency.turns_per_position, position, frequency.turns_at_origin));
       const DoubleDouble value = wave.kind == Kind::kSine ? both.sin : both.cos;
       const double error = both.error * std::fabs(value.hi);
       if (both.error < 1 && rounding_.TryRound(value, error, out)) return;
     }
-    described_.reference(position - described_.whole, column, type_, out);
+    described_.reference({position - described_.whole}, column, type_, out);
   }
 
   const SinusoidRows described_;
@@ -547,9 +549,14 @@ void AddRuns(const SinusoidAxis& axis, const SinusoidColumns& columns,
   }
 }
 
+// Returns the rows of one of the axes, which other axes may share.
+using MakeRows = absl::FunctionRef<EvaluatorPtr(
+    const SinusoidAxis& axis, const SinusoidColumns& columns)>;
+
 // Joins the rows of axes, and the numbers of frequencies that do not turn.
 EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes,
-                      const NumberFormat& format, const KernelSet& kernels) {
+                      const NumberFormat& format, bool may_share,
+                      MakeRows make_rows) {
   std::vector<std::byte> resting(axes.front().columns.width *
                                  SizeOf(format.type));
   std::vector<const SinusoidAxis*> made;
@@ -564,15 +571,13 @@ EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes,
     }
     const SinusoidColumns columns = ColumnsThatTurn(axis);
     if (columns.width == 0) continue;
-    const auto same = std::ranges::find_if(
-        made, [&](const auto* other) { return HaveSameTable(axis, *other); });
+    const auto same = std::ranges::find_if(made, [&](const auto* other) {
+      return may_share && HaveSameTable(axis, *other);
+    });
     const auto part = static_cast<size_t>(same - made.begin());
     if (same == made.end()) {
       made.push_back(&axis);
-      parts.push_back({PrepareSinusoids(RowsOf(axis, columns, format.scale),
-                                        format.type, kernels),
-                       columns.width,
-                       {}});
+      parts.push_back({make_rows(axis, columns), columns.width, {}});
     }
     AddRuns(axis, columns, parts[part]);
   }
@@ -614,10 +619,28 @@ int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
 EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes,
                               const NumberFormat& format,
                               const KernelSet& kernels) {
-  if (!IsAlone(axes)) return JoinAxes(axes, format, kernels);
-  const SinusoidAxis& axis = axes.front();
-  return PrepareSinusoids(RowsOf(axis, axis.columns, format.scale), format.type,
-                          kernels);
+  const auto rows_of = [&](const SinusoidAxis& axis,
+                           const SinusoidColumns& columns) {
+    return PrepareSinusoids(RowsOf(axis, columns, format.scale), format.type,
+                            kernels);
+  };
+  if (IsAlone(axes)) return rows_of(axes.front(), axes.front().columns);
+  return JoinAxes(axes, format, /*may_share=*/true, rows_of);
+}
+
+EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
+                                const std::vector<SinusoidAxis>& axes,
+                                const NumberFormat& format) {
+  const auto rows_of = [&](const SinusoidAxis& axis,
+                           const SinusoidColumns& columns) {
+    SinusoidAxis without_offset = axis;
+    without_offset.stretch.offset = 0;
+    return PrepareListed(RowsOf(without_offset, columns, format.scale),
+                         {positions, static_cast<size_t>(&axis - axes.data()),
+                          axis.stretch.offset},
+                         format.type);
+  };
+  return JoinAxes(axes, format, /*may_share=*/false, rows_of);
 }
 
 int64_t JoinedBytes(int64_t width) {

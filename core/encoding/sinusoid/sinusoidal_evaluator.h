@@ -21,6 +21,7 @@
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 
@@ -36,6 +37,10 @@ int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes);
 EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes,
                               const NumberFormat& format,
                               const KernelSet& kernels);
+// An Encoding's prepare_reals for them.
+EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
+                                const std::vector<SinusoidAxis>& axes,
+                                const NumberFormat& format);
 
 // Rows of numbers, and where their columns stand in wider rows.
 struct RowPart {

@@ -33,6 +33,11 @@ absl::Status CheckSinusoid(const v1::SinusoidalDistances& term,
                    term.sinusoidal().axes_size(),
                    " elements, want none: a distance has one axis");
   }
+  if (term.sinusoidal().has_frequency_matrix()) {
+    return Invalid(
+        "sinusoidal_distances.sinusoidal.frequency_matrix: got a "
+        "table, want none: give ladder.frequencies");
+  }
   if (term.has_projection() || term.sinusoidal().dim() == request.head_dim()) {
     return absl::OkStatus();
   }

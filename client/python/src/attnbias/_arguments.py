@@ -116,7 +116,10 @@ def _to_range(span: Span, name: str) -> tensor_pb2.Range:
 
 def _to_list(ids: Any, name: str) -> tensor_pb2.PositionList:
     array = np.asarray(ids)
-    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size > 0):
-        message = f"{name}: got {array.dtype} of shape {array.shape}, want a sequence of integers"
+    if array.ndim != 1 or (array.dtype.kind not in "iuf" and array.size > 0):
+        message = f"{name}: got {array.dtype} of shape {array.shape}, want a sequence of numbers"
         raise TypeError(message)
-    return tensor_pb2.PositionList(positions=array.tolist())
+    numbers = array.tolist()
+    if numbers and array.dtype.kind == "f":
+        return tensor_pb2.PositionList(doubles=numbers)
+    return tensor_pb2.PositionList(positions=numbers)

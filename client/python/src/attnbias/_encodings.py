@@ -140,9 +140,10 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 
     A column pair is the sine and the cosine of ``x w``, where w is the frequency of the pair and x
-    the position on its axis. With several axes each has a list of position_ids. Positions are
-    integers in [-2^40, 2^40]. Correctly rounded, and therefore not the framework's bits. Found in
-    the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
+    the position on its axis. With several axes each has a list of position_ids. Positions are in
+    [-2^40, 2^40]; in position_ids they may be fractions. Correctly rounded, and therefore not the
+    framework's bits. Found in the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former,
+    SAM 2, RT-DETR, MAE and DiT.
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``. Ask with ``grid`` for
     a GridTable over several axes.
@@ -164,6 +165,10 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
         odd: Last column of an axis with an odd number of them.
             - "sine" (default): The sine of one more frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
+        frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
+            ``x_a W[a, m]`` over the axes a, and ``dim`` is 2 pairs. A number is 0, or from 1e-30 to
+            1e6 with either sign. Without ladders, ``axis_dims``, ``across_axes`` and ``odd``; for
+            at most 262144 positions, and not for a ``grid``. Shape ``[num_axes, pairs]``.
     """
 
     field: ClassVar[str] = "sinusoidal"
@@ -176,6 +181,7 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     columns: Columns | None = None
     across_axes: bool = False
     odd: OddColumn | None = None
+    frequency_matrix: Any = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -540,7 +546,8 @@ class Rotary(Encoding[Compact]):
     Cosines and sines are multiplied by the attention factor. Correctly rounded, and therefore not
     the framework's bits.
 
-    With ``axes``, p is the x of the pair's axis: its own position, shifted and scaled.
+    With ``axes``, p is the x of the pair's axis: its own position, shifted and scaled. In
+    position_ids it may be a fraction, if ``angle`` is "exact" and there is no ``decay``.
 
     The header's ``derived`` holds ``inverse_frequencies``, in radians per position,
     ``attention_factor`` and, if it is used, ``rope_theta``. Found in Llama, GPT-NeoX, GPT-J, Qwen,
@@ -589,6 +596,12 @@ class Rotary(Encoding[Compact]):
             scale.
         decay: Adds xPos's decay: a third table, ``scale``, which no attention factor multiplies.
             Not with ``axes``.
+        frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
+            ``x_a W[a, m]`` over the axes a, with a column for each of the n pairs. A number is 0,
+            or from 1e-30 to 1e6 with either sign. Without ladders, ``pair_axis``, other
+            frequencies, a length extension, ``decay`` and ``angle`` "float32"; for at most 262144
+            positions, and not for a ``grid``. Shape ``[num_axes, pairs]``. Not with
+            ``inverse_frequencies``.
     """
 
     field: ClassVar[str] = "rotary"
@@ -610,6 +623,7 @@ class Rotary(Encoding[Compact]):
     angle: AnglePrecision | None = None
     inverse_frequencies: Sequence[float] | None = None
     decay: Decay | None = None
+    frequency_matrix: Any = None
 
     if TYPE_CHECKING:  # decay determines the result
 
@@ -633,6 +647,7 @@ class Rotary(Encoding[Compact]):
             angle: AnglePrecision | None = None,
             inverse_frequencies: Sequence[float] | None = None,
             decay: None = None,
+            frequency_matrix: Any = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -654,6 +669,7 @@ class Rotary(Encoding[Compact]):
             angle: AnglePrecision | None = None,
             inverse_frequencies: Sequence[float] | None = None,
             decay: Decay,
+            frequency_matrix: Any = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -675,6 +691,7 @@ class Rotary(Encoding[Compact]):
             angle: AnglePrecision | None = None,
             inverse_frequencies: Sequence[float] | None = None,
             decay: Decay | None = None,
+            frequency_matrix: Any = None,
         ) -> None: ...
         def __init__(self, *first: Any, **fields: Any) -> None: ...
 

@@ -390,8 +390,10 @@ def _range_of(span: tensor_pb2.Range) -> range:
 
 
 def _axis_of(ids: tensor_pb2.PositionList) -> Axis:
-    positions = list(ids.positions)
-    whole = range(positions[0], positions[0] + len(positions))
+    positions: list[Any] = [*ids.positions, *ids.doubles]
+    if positions[0] != positions[0] // 1:  # a fraction, infinite, or not a number
+        return positions
+    whole = range(int(positions[0]), int(positions[0]) + len(positions))
     return whole if positions == list(whole) else positions
 
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
 """Explicit positions."""
 
+Reals = Sequence[float] | npt.NDArray[np.integer[Any] | np.floating[Any]]
+"""Those that may be fractions."""
+
 
 CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz"]
 Form: TypeAlias = Literal[CompactForm, "dense"]
@@ -38,7 +41,7 @@ class CompactOptions(TypedDict, total=False):
     """The keyword arguments of ``Client.get`` that leave an encoding its compact form."""
 
     positions: Span | None
-    position_ids: Ids | Sequence[Ids] | None
+    position_ids: Reals | Sequence[Reals] | None
     query_length: SupportsIndex | None
     key_length: SupportsIndex | None
     alignment: Literal["start", "end"] | None
@@ -134,7 +137,7 @@ class Request(Shown):
         encoding: what to compute, as ``attnbias.ALiBi(num_heads=8)``.
         positions: a window of consecutive positions, of an encoding of absolute positions.
         position_ids: explicit positions instead; for an encoding of several axes, one sequence for
-            each.
+            each. Of sinusoidal and rotary tables they may be fractions.
         grid: lengths of a grid instead, for an encoding of several axes one for each: all its
             tokens, row-major. The result is a ``GridTable``, or with form "dense" an array.
         grid_offset: position of the grid's first token on each axis; None is 0.
@@ -167,7 +170,7 @@ class Request(Shown):
     encoding: Encoding[Any]
     _: KW_ONLY
     positions: Span | None = None
-    position_ids: Ids | Sequence[Ids] | None = None
+    position_ids: Reals | Sequence[Reals] | None = None
     grid: Sequence[SupportsIndex] | None = None
     grid_offset: Sequence[SupportsIndex] | None = None
     query_length: SupportsIndex | None = None

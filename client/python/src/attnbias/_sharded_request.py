@@ -64,6 +64,7 @@ class Piece:
             lists = list(_lists(extent, axis))
             for ids in lists:
                 ids.positions[:] = ids.positions[begin:end]
+                ids.doubles[:] = ids.doubles[begin:end]
             if not lists:
                 window = getattr(extent, axis)
                 window.begin, window.end = window.begin + begin, window.begin + end

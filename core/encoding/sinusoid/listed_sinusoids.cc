@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/sinusoid/listed_sinusoids.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "core/base/executor.h"
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+#include "core/encoding/common/scaled_rounding.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/numerics/turn.h"
+
+namespace attnbias {
+namespace {
+
+constexpr double kLeastWeight = 1e-30;
+constexpr double kMostWeight = 1e6;
+
+// What an evaluator of listed rows needs to know of them.
+struct ListedRows {
+  SinusoidColumns columns;
+  std::vector<ListedAxis> axes;
+  // [sines, axes]; a turn whose limbs are 0 is 0.
+  std::vector<FloatingTurn> turns;
+  Real scale;
+  // Writes the element at a column and the positions on all axes, not all 0.
+  std::function<void(absl::Span<const BinaryPosition> at, int64_t column,
+                     DataType type, std::byte* out)>
+      reference;
+};
+
+class ListedSinusoids final : public Evaluator {
+ public:
+  ListedSinusoids(ListedRows rows, DataType type)
+      : rows_(std::move(rows)), rounding_(rows_.scale, type), type_(type) {
+    RoundReal(rows_.scale, type, scale_);
+  }
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t /*lane_stride_bytes*/) const override {
+    std::vector<BinaryPosition> at(rows_.axes.size());
+    for (int64_t row = block.span.begin; row < block.span.end; ++row) {
+      for (size_t i = 0; i < at.size(); ++i) {
+        const auto& [positions, axis, offset] = rows_.axes[i];
+        at[i] = BinarySum((*positions)[axis][row], offset)
+                    .value_or(BinaryPosition());
+      }
+      FillRow(at, out);
+      out += rows_.columns.width * SizeOf(type_);
+    }
+  }
+
+ private:
+  void FillRow(absl::Span<const BinaryPosition> at, std::byte* row) const {
+    const SinusoidColumns& columns = rows_.columns;
+    std::array<TurnTerm, kMostTurnTerms> terms;
+    for (int64_t i = 0; i < columns.sines; ++i) {
+      size_t count = 0;
+      for (size_t axis = 0; axis < at.size(); ++axis) {
+        const FloatingTurn& turns = rows_.turns[i * at.size() + axis];
+        if (at[axis].count == 0 || turns.limbs.back() == 0) continue;
+        terms[count++] = {turns, at[axis]};
+      }
+      const int64_t first = i * columns.pair_stride;
+      std::byte* sine = row + (columns.sin_offset + first) * SizeOf(type_);
+      std::byte* cosine =
+          i < columns.cosines
+              ? row + (columns.cos_offset + first) * SizeOf(type_)
+              : nullptr;
+      if (count == 0) {
+        std::memcpy(sine, zero_, SizeOf(type_));
+        if (cosine != nullptr) std::memcpy(cosine, scale_, SizeOf(type_));
+        continue;
+      }
+      const SinCos both =
+          SinCosOf(AngleOf(absl::MakeConstSpan(terms.data(), count)));
+      if (!TryWrite(both.sin, both.error, sine)) {
+        rows_.reference(at, columns.sin_offset + first, type_, sine);
+      }
+      if (cosine == nullptr || TryWrite(both.cos, both.error, cosine)) continue;
+      rows_.reference(at, columns.cos_offset + first, type_, cosine);
+    }
+  }
+
+  bool TryWrite(DoubleDouble value, double error, std::byte* out) const {
+    return error < 1 &&
+           rounding_.TryRound(value, error * std::fabs(value.hi), out);
+  }
+
+  const ListedRows rows_;
+  const ScaledRounding rounding_;
+  const DataType type_;
+  // The elements of an angle that is 0.
+  const std::byte zero_[sizeof(double)] = {};
+  std::byte scale_[sizeof(double)] = {};
+};
+
+// A rational number, as GMP has it.
+class Rational {
+ public:
+  Rational() { mpq_init(value_); }
+  explicit Rational(double value) : Rational() { mpq_set_d(value_, value); }
+  Rational(const Rational&) = delete;
+  Rational& operator=(const Rational&) = delete;
+  ~Rational() { mpq_clear(value_); }
+
+  mpq_ptr get() { return value_; }
+
+ private:
+  mpq_t value_;
+};
+
+// Adds the angle of a position on an axis, exactly.
+void AddAngle(const BinaryPosition& position, const AxisStretch& stretch,
+              double weight, Rational& sum) {
+  Rational term;
+  mpq_set_si(term.get(), position.count, 1);
+  if (position.exponent < 0) {
+    mpq_div_2exp(term.get(), term.get(), -position.exponent);
+  } else {
+    mpq_mul_2exp(term.get(), term.get(), position.exponent);
+  }
+  mpq_mul(term.get(), term.get(), Rational(weight).get());
+  mpq_mul(term.get(), term.get(), Rational(stretch.scale).get());
+  Rational length(stretch.length);
+  mpq_add(length.get(), length.get(), Rational(stretch.eps).get());
+  mpq_div(term.get(), term.get(), length.get());
+  mpq_add(sum.get(), sum.get(), term.get());
+}
+
+// Returns [pairs, axes], by position.
+std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
+  std::vector<FloatingTurn> turns;
+  turns.reserve(matrix.weights.size());
+  Real frequency(kSinusoidPrecision);
+  for (int64_t pair = 0; pair < matrix.weights.columns(); ++pair) {
+    // Rows that are not wanted are not looked at.
+    (void)MakingScope::Continues();
+    for (int64_t axis = 0; axis < matrix.weights.rows(); ++axis) {
+      FloatingTurn& own = turns.emplace_back();
+      const double weight = matrix.weights.At(axis, pair);
+      if (weight == 0) continue;
+      SetStretch(matrix.axes[axis], frequency);
+      mpfr_mul_d(frequency.get(), frequency.get(), weight, MPFR_RNDN);
+      own = FrequencyOf(frequency).floating_turns;
+    }
+  }
+  return turns;
+}
+
+}  // namespace
+
+EvaluatorPtr PrepareListed(const SinusoidRows& rows, ListedAxis axis,
+                           DataType type) {
+  ListedRows listed = {.columns = rows.columns,
+                       .axes = {std::move(axis)},
+                       .turns = {},
+                       .scale = Real(rows.scale.precision()),
+                       .reference = nullptr};
+  mpfr_set(listed.scale.get(), rows.scale.get(), MPFR_RNDN);
+  for (const SinusoidFrequency& each : rows.frequencies) {
+    listed.turns.push_back(each.floating_turns);
+  }
+  listed.reference = [one = rows.reference](absl::Span<const BinaryPosition> at,
+                                            int64_t column, DataType to,
+                                            std::byte* out) {
+    one(at.front(), column, to, out);
+  };
+  return std::make_unique<ListedSinusoids>(std::move(listed), type);
+}
+
+absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
+    absl::string_view encoding,
+    const google::protobuf::RepeatedPtrField<v1::Axis>& axes,
+    const v1::TableRef& matrix, int64_t pairs, const Tables& tables) {
+  v1::Sinusoidal plain;
+  const int count = std::max(axes.size(), 1);
+  plain.set_dim(2 * count);
+  *plain.mutable_axes() = axes;
+  for (int axis = 0; axis < axes.size(); ++axis) {
+    if (!axes[axis].has_ladder()) continue;
+    return Invalid(encoding, ".axes[", axis,
+                   "].ladder: got one, want none with frequency_matrix");
+  }
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<SinusoidAxis> described,
+                            AxesOf(encoding, plain));
+  std::vector<AxisStretch> stretches;
+  for (const SinusoidAxis& axis : described) stretches.push_back(axis.stretch);
+  const std::string field = absl::StrCat(encoding, ".frequency_matrix");
+  const Table table = *tables.Get(matrix);
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckShape(field, table, {{count, "axes"}, {pairs, "pairs"}}));
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    for (int64_t axis = 0; axis < count; ++axis) {
+      const double weight = table.At(axis, pair);
+      const double magnitude = std::fabs(weight);
+      if (magnitude == 0) continue;
+      if (magnitude >= kLeastWeight && magnitude <= kMostWeight) continue;
+      return Invalid(field, "[", axis, ", ", pair, "]: got ", weight,
+                     ", want 0 or a number of magnitude in [", kLeastWeight,
+                     ", ", kMostWeight, "]");
+    }
+  }
+  return std::make_shared<const FrequencyMatrix>(
+      FrequencyMatrix{.axes = std::move(stretches), .weights = table});
+}
+
+std::vector<double> FrequencyMatrix::Offsets() const {
+  std::vector<double> offsets;
+  for (const AxisStretch& axis : axes) offsets.push_back(axis.offset);
+  return offsets;
+}
+
+int64_t SummedBytes(const FrequencyMatrix& matrix) {
+  return matrix.weights.size() * int64_t{sizeof(FloatingTurn)};
+}
+
+EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
+                           const SinusoidColumns& columns,
+                           const RealPositionsPtr& positions,
+                           const NumberFormat& format) {
+  const RealCacheScope cache_scope;
+  ListedRows rows = {.columns = columns,
+                     .axes = {},
+                     .turns = TurnsOf(*matrix),
+                     .scale = Real(format.scale, kSinusoidPrecision),
+                     .reference = nullptr};
+  for (size_t axis = 0; axis < matrix->axes.size(); ++axis) {
+    rows.axes.push_back({positions, axis, matrix->axes[axis].offset});
+  }
+  rows.reference = [matrix, columns, scale = format.scale](
+                       absl::Span<const BinaryPosition> at, int64_t column,
+                       DataType type, std::byte* out) {
+    const SinusoidColumns::Wave wave = columns.WaveAt(column);
+    Rational sum;
+    for (size_t axis = 0; axis < at.size(); ++axis) {
+      AddAngle(at[axis], matrix->axes[axis],
+               matrix->weights.At(static_cast<int64_t>(axis), wave.frequency),
+               sum);
+    }
+    // A sum that is 0 is told from others here, and none loses digits below.
+    const RealToAnyPrecision angle = [&sum](int precision) {
+      Real value(precision);
+      mpfr_set_q(value.get(), sum.get(), MPFR_RNDN);
+      return value;
+    };
+    const RealToAnyPrecision to_scale = [scale](int precision) {
+      return Real(scale, precision);
+    };
+    const int64_t units = mpq_sgn(sum.get()) == 0 ? 0 : 1;
+    RoundSinusoid({wave.kind, units, angle, to_scale}, type, out);
+  };
+  return std::make_unique<ListedSinusoids>(std::move(rows), format.type);
+}
+
+}  // namespace attnbias

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sinusoids at lists of positions, each element by itself: of positions that
+// are doubles, and of sums over axes.
+#ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_LISTED_SINUSOIDS_H_
+#define ATTNBIAS_CORE_ENCODING_SINUSOID_LISTED_SINUSOIDS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "attnbias/v1/encodings.pb.h"
+#include "core/encoding/evaluator.h"
+#include "core/encoding/sinusoid/sinusoid.h"
+#include "core/request/tables.h"
+#include "core/table/table.h"
+#include "core/tensor/data_type.h"
+#include "core/tensor/positions.h"
+
+namespace attnbias {
+
+// The positions of one axis. Each has a BinarySum with the offset.
+struct ListedAxis {
+  RealPositionsPtr positions;
+  size_t axis;
+  double offset;
+};
+
+// Coordinate n stands for the n-th position. The rows have no offset.
+EvaluatorPtr PrepareListed(const SinusoidRows& rows, ListedAxis axis,
+                           DataType type);
+
+// Frequencies of sums over axes.
+struct FrequencyMatrix {
+  std::vector<AxisStretch> axes;
+  // [axes, pairs], in radians per unit of x.
+  Table weights;
+
+  // Returns an Encoding's axis_offsets.
+  std::vector<double> Offsets() const;
+};
+using FrequencyMatrixPtr = std::shared_ptr<const FrequencyMatrix>;
+
+// Returns the matrix of a complete message and its axes, which are one if it
+// has none. INVALID_ARGUMENT names a field of `encoding`.
+absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
+    absl::string_view encoding,
+    const google::protobuf::RepeatedPtrField<v1::Axis>& axes,
+    const v1::TableRef& matrix, int64_t pairs, const Tables& tables);
+
+// Bounds what PrepareSummed's result takes.
+int64_t SummedBytes(const FrequencyMatrix& matrix);
+
+// Coordinate n stands for the n-th position of every axis. There are as many
+// cosines as sines, at `columns`.
+EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
+                           const SinusoidColumns& columns,
+                           const RealPositionsPtr& positions,
+                           const NumberFormat& format);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_SINUSOID_LISTED_SINUSOIDS_H_
