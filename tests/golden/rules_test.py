@@ -209,7 +209,7 @@ def set_to_something(owner: Any, field: Any) -> None:
         setattr(owner, field.name, field.enum_type.values[1].number)
     elif field.message_type is not None and field.message_type.name == "TableRef":
         table = getattr(owner, field.name).inline_table
-        table.data_type, table.data = 1, bytes(4)  # one number of F32
+        table.data_type, table.data = 2, bytes(4)  # one number of F32
         table.shape.extend([1, 1])
     elif field.message_type is not None:
         getattr(owner, field.name).SetInParent()

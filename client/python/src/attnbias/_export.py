@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -64,9 +65,10 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
         ValueError: transformers does not make a model of it.
     """
     import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
 
     from attnbias.transformers._family import Wanted, family_of  # noqa: PLC0415
+
+    transformers: Any = importlib.import_module("transformers")
 
     try:
         read = transformers.AutoConfig.from_pretrained(config)
