@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "google/protobuf/message.h"
 
 namespace attnbias {

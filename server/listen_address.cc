@@ -11,7 +11,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 
 namespace attnbias {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "server/listen_address.h"
 
 namespace attnbias {

@@ -11,8 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/engine/extent.h"
 #include "core/mount/table_refs.h"
 #include "grpc/health/v1/health.grpc.pb.h"

@@ -8,8 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attnbias/v1/service.grpc.pb.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/engine/engine.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"

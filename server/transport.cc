@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/support/server_interceptor.h"

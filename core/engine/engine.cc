@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {

@@ -12,8 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/pair_checks.h"
 #include "core/numerics/turn.h"
 #include "core/request/rules.h"

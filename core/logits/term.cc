@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_join.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/limits.h"
 #include "core/encoding/make_encoding.h"
 

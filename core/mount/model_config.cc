@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/mount/json_file.h"
 
 namespace attnbias {

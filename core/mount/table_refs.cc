@@ -8,8 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attnbias/v1/encodings.pb.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 
 namespace attnbias {
 namespace {

@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/mutex.h"
-#include "core/base/status_macros.h"
 #include "core/file/regular_file.h"
 #include "server/logging.h"
 

@@ -9,9 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/base/sha256.h"
-#include "core/base/status_macros.h"
 
 namespace attnbias {
 namespace {

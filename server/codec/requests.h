@@ -8,8 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/proto_buffer_reader.h"

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/errors.h"
 #include "core/base/mutex.h"
-#include "core/base/status_macros.h"
 #include "core/engine/engine.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"

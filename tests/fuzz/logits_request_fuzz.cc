@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "attnbias/v1/logits.pb.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/logits/plan.h"
 #include "core/mount/table_refs.h"
 #include "grpcpp/support/byte_buffer.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "attnbias/v1/service.pb.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/engine/plan.h"
 #include "core/mount/table_refs.h"
 #include "grpcpp/support/byte_buffer.h"

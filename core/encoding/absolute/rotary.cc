@@ -9,8 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/absolute/rotary_decay.h"
 #include "core/encoding/absolute/rotary_evaluator.h"
 #include "core/encoding/absolute/rotary_frequencies.h"

@@ -4,8 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"

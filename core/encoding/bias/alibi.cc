@@ -5,8 +5,8 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/errors.h"
 #include "core/base/executor.h"
-#include "core/base/invalid.h"
 #include "core/encoding/bias/alibi_reference.h"
 #include "core/encoding/common/limits.h"
 #include "core/encoding/common/scaled_rounding.h"

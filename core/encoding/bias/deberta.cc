@@ -7,7 +7,7 @@
 #include <numeric>
 #include <optional>
 
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/common/limits.h"
 #include "core/encoding/common/powers.h"

@@ -4,8 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/bias/kerple_reference.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/common/limits.h"

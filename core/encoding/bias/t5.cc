@@ -3,7 +3,7 @@
 // and head.
 #include <memory>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/limits.h"
 #include "core/encoding/common/t5_buckets.h"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/powers.h"
 #include "core/numerics/elementary.h"
 

@@ -12,9 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "core/base/errors.h"
 #include "core/base/executor.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/numerics/turn.h"

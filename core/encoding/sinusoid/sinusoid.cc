@@ -10,9 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/executor.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
 #include "core/request/tables.h"

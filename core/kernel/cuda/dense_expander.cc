@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/kernel/cuda/accelerator.h"
 #include "core/kernel/cuda/device_memory.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/kernel/cuda/device.h"
 
 namespace attnbias {

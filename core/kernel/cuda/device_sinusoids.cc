@@ -5,7 +5,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/kernel/cuda/accelerator.h"
 #include "core/kernel/cuda/device_memory.h"
 

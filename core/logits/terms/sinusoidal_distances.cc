@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/common/limits.h"
 #include "core/encoding/make_encoding.h"
