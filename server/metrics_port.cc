@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
-#include "server/listen_address.h"
+#include "server/transport.h"
 
 namespace attnbias {
 namespace {
