@@ -15,7 +15,7 @@
 #include "core/checksum/crc32c.h"
 #include "core/logits/positional_logits.h"
 #include "core/mount/table_refs.h"
-#include "server/codec/headers.h"
+#include "server/codec/messages.h"
 #include "server/frame.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"

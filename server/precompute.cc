@@ -10,7 +10,7 @@
 #include "core/mount/table_refs.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
-#include "server/codec/requests.h"
+#include "server/codec/messages.h"
 
 namespace attnbias {
 namespace {

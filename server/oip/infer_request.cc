@@ -20,7 +20,7 @@
 #include "core/request/rules.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/json_util.h"
-#include "server/codec/requests.h"
+#include "server/codec/messages.h"
 
 namespace attnbias {
 namespace {

@@ -12,7 +12,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "inference/inference.pb.h"
-#include "server/codec/requests.h"
+#include "server/codec/messages.h"
 #include "server/limits.h"
 #include "server/oip/infer_answer.h"
 #include "server/oip/infer_request.h"
