@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/logits_reactor.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -19,7 +17,8 @@
 #include "server/frame.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"
-#include "server/request_pump.h"
+#include "server/output_pump.h"
+#include "server/tensor_service.h"
 
 namespace attnbias {
 namespace {

@@ -16,7 +16,7 @@
 #include "server/oip/infer_answer.h"
 #include "server/oip/infer_request.h"
 #include "server/oip/model.h"
-#include "server/request_pump.h"
+#include "server/output_pump.h"
 
 namespace attnbias {
 namespace {
