@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/base/errors.h"
-#include "core/mount/table_refs.h"
+#include "core/mount/registry.h"
 #include "server/client_metadata.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"

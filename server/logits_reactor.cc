@@ -12,7 +12,7 @@
 #include "core/cache/byte_budget.h"
 #include "core/checksum/crc32c.h"
 #include "core/logits/positional_logits.h"
-#include "core/mount/table_refs.h"
+#include "core/mount/registry.h"
 #include "server/codec/messages.h"
 #include "server/frame.h"
 #include "server/grpc_status.h"

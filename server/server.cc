@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/engine/extent.h"
-#include "core/mount/table_refs.h"
+#include "core/mount/registry.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"

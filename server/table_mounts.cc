@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
-#include "core/mount/checkpoint.h"
+#include "core/mount/registry.h"
 #include "core/safetensors/safetensors.h"
 #include "core/table/table.h"
 #include "server/logging.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/mount/checkpoint.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -19,7 +17,7 @@
 #include "core/encoding/make_encoding.h"
 #include "core/mount/checkpoint_rules.h"
 #include "core/mount/json_file.h"
-#include "core/mount/model_config.h"
+#include "core/mount/registry.h"
 
 namespace attnbias {
 namespace {

@@ -6,7 +6,7 @@
 #include "attnbias/v1/logits.pb.h"
 #include "core/base/errors.h"
 #include "core/logits/plan.h"
-#include "core/mount/table_refs.h"
+#include "core/mount/registry.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "server/codec/messages.h"

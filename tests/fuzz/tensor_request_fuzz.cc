@@ -8,7 +8,7 @@
 #include "attnbias/v1/service.pb.h"
 #include "core/base/errors.h"
 #include "core/engine/plan.h"
-#include "core/mount/table_refs.h"
+#include "core/mount/registry.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "server/codec/messages.h"

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "core/mount/checkpoint.h"
+#include "core/mount/registry.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
