@@ -10,12 +10,10 @@
 #include <vector>
 
 #include "core/base/errors.h"
-#include "core/encoding/absolute/rotary_decay.h"
 #include "core/encoding/absolute/rotary_evaluator.h"
 #include "core/encoding/absolute/rotary_frequencies.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/sinusoid/float32_angles.h"
 #include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"

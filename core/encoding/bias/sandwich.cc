@@ -12,7 +12,6 @@
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/encoding/sinusoid/sinusoid.h"
-#include "core/numerics/rounding.h"
 
 namespace attnbias {
 namespace {

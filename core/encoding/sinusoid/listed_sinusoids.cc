@@ -69,30 +69,25 @@ class ListedSinusoids final : public Evaluator {
         if (at[axis].count == 0 || turns.limbs.back() == 0) continue;
         terms[count++] = {turns, at[axis]};
       }
+      SinCos both;
+      if (count > 0) {
+        both = SinCosOf(AngleOf(absl::MakeConstSpan(terms.data(), count)));
+      }
+      const auto write = [&](int64_t column, DoubleDouble value,
+                             const std::byte* at_zero) {
+        std::byte* out = row + column * SizeOf(type_);
+        if (count == 0) {
+          std::memcpy(out, at_zero, SizeOf(type_));
+        } else if (!rounding_.TryRoundRelative(value, both.error, out)) {
+          rows_.reference(at, column, type_, out);
+        }
+      };
       const int64_t first = i * columns.pair_stride;
-      std::byte* sine = row + (columns.sin_offset + first) * SizeOf(type_);
-      std::byte* cosine =
-          i < columns.cosines
-              ? row + (columns.cos_offset + first) * SizeOf(type_)
-              : nullptr;
-      if (count == 0) {
-        std::memcpy(sine, zero_, SizeOf(type_));
-        if (cosine != nullptr) std::memcpy(cosine, scale_, SizeOf(type_));
-        continue;
+      write(columns.sin_offset + first, both.sin, zero_);
+      if (i < columns.cosines) {
+        write(columns.cos_offset + first, both.cos, scale_);
       }
-      const SinCos both =
-          SinCosOf(AngleOf(absl::MakeConstSpan(terms.data(), count)));
-      if (!TryWrite(both.sin, both.error, sine)) {
-        rows_.reference(at, columns.sin_offset + first, type_, sine);
-      }
-      if (cosine == nullptr || TryWrite(both.cos, both.error, cosine)) continue;
-      rows_.reference(at, columns.cos_offset + first, type_, cosine);
     }
-  }
-
-  bool TryWrite(DoubleDouble value, double error, std::byte* out) const {
-    return error < 1 &&
-           rounding_.TryRound(value, error * std::fabs(value.hi), out);
   }
 
   const ListedRows rows_;
@@ -155,6 +150,68 @@ std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
   }
   return turns;
 }
+
+// Reduces so many radians, which are as exact as a position is.
+ReducedAngle Reduced(float angle) {
+  static const FloatingTurn radian = [] {
+    const RealCacheScope cache_scope;
+    return FrequencyOf(Real(1, kSinusoidPrecision)).floating_turns;
+  }();
+  const TurnTerm term[] = {
+      {radian, BinarySum(angle, 0).value_or(BinaryPosition())}};
+  return AngleOf(term);
+}
+
+class Float32AngleEvaluator final : public Evaluator {
+ public:
+  Float32AngleEvaluator(std::vector<float> inverse_frequencies,
+                        RealToAnyPrecision scale, DataType type)
+      : inverse_frequencies_(std::move(inverse_frequencies)),
+        scale_(std::move(scale)),
+        rounding_(scale_(kSinusoidPrecision), type),
+        type_(type) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t /*lane_stride_bytes*/) const override {
+    const int64_t half =
+        static_cast<int64_t>(inverse_frequencies_.size()) * SizeOf(type_);
+    for (int64_t at = block.span.begin; at < block.span.end; ++at) {
+      const auto position = static_cast<float>(at);
+      for (const float inverse_frequency : inverse_frequencies_) {
+        Write(position * inverse_frequency, out, out + half);
+        out += SizeOf(type_);
+      }
+      out += half;
+    }
+  }
+
+ private:
+  void Write(float angle, std::byte* sine, std::byte* cosine) const {
+    using Kind = SinusoidColumns::Kind;
+    SinCos both = {{}, {}, 1};
+    if (angle != 0) both = SinCosOf(Reduced(angle));
+    const auto write = [&](Kind kind, DoubleDouble value, std::byte* out) {
+      if (rounding_.TryRoundRelative(value, both.error, out)) return;
+      Resolve(kind, angle, out);
+    };
+    write(Kind::kSine, both.sin, sine);
+    write(Kind::kCosine, both.cos, cosine);
+  }
+
+  void Resolve(SinusoidColumns::Kind kind, float angle, std::byte* out) const {
+    const auto exact = [angle](int precision) {
+      Real value(precision);
+      mpfr_set_flt(value.get(), angle, MPFR_RNDN);
+      return value;
+    };
+    RoundSinusoid({kind, angle == 0 ? 0 : 1, exact, scale_}, type_, out);
+  }
+
+  const std::vector<float> inverse_frequencies_;
+  const RealToAnyPrecision scale_;
+  const ScaledRounding rounding_;
+  const DataType type_;
+};
 
 }  // namespace
 
@@ -259,6 +316,12 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
     RoundSinusoid({wave.kind, units, angle, to_scale}, type, out);
   };
   return std::make_unique<ListedSinusoids>(std::move(rows), format.type);
+}
+
+EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
+                                  RealToAnyPrecision scale, DataType type) {
+  return std::make_unique<Float32AngleEvaluator>(std::move(inverse_frequencies),
+                                                 std::move(scale), type);
 }
 
 }  // namespace attnbias

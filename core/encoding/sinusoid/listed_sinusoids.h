@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids at lists of positions, each element by itself: of positions that
-// are doubles, and of sums over axes.
+// Sinusoids of which each angle is reduced by itself: at positions that are
+// doubles, of sums over axes, and of angles that frameworks round to F32.
 #ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_LISTED_SINUSOIDS_H_
 #define ATTNBIAS_CORE_ENCODING_SINUSOID_LISTED_SINUSOIDS_H_
 
@@ -60,6 +60,12 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
                            const SinusoidColumns& columns,
                            const RealPositionsPtr& positions,
                            const NumberFormat& format);
+
+// Rows [sines | cosines], each element scale x sine or cosine of its angle,
+// fl32(position x inverse frequency), rounded once. Frequencies have magnitudes
+// in [2^-126, 2^64].
+EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
+                                  RealToAnyPrecision scale, DataType type);
 
 }  // namespace attnbias
 

@@ -432,8 +432,7 @@ class SinusoidalEvaluator final : public Evaluator {
       const SinCos both = SinCosOf(AngleAt(
           frequency.turns_per_position, position, frequency.turns_at_origin));
       const DoubleDouble value = wave.kind == Kind::kSine ? both.sin : both.cos;
-      const double error = both.error * std::fabs(value.hi);
-      if (both.error < 1 && rounding_.TryRound(value, error, out)) return;
+      if (rounding_.TryRoundRelative(value, both.error, out)) return;
     }
     described_.reference({position - described_.whole}, column, type_, out);
   }
