@@ -441,7 +441,7 @@ absl::StatusOr<Encoding> DescribeSumsOfAxes(const v1::Rotary& spec,
                 PrepareSummed(matrix, ColumnsOfPairs(pairs), positions, format),
                 pairs, layout, format.type);
           },
-      .axis_offsets = matrix->Offsets()};
+      .axis_offsets = OffsetsOf(matrix->axes)};
 }
 
 absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
@@ -472,9 +472,7 @@ absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
                                       const RealPositionsPtr& positions) {
     return PrepareTables(rotation, format, nullptr, positions);
   };
-  for (const SinusoidAxis& axis : rotation->axes) {
-    encoding.axis_offsets.push_back(axis.stretch.offset);
-  }
+  encoding.axis_offsets = OffsetsOf(rotation->axes);
   return encoding;
 }
 

@@ -30,17 +30,13 @@ struct ListedAxis {
 };
 
 // Coordinate n stands for the n-th position. The rows have no offset.
-EvaluatorPtr PrepareListed(const SinusoidRows& rows, ListedAxis axis,
-                           DataType type);
+EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type);
 
 // Frequencies of sums over axes.
 struct FrequencyMatrix {
-  std::vector<AxisStretch> axes;
+  std::vector<SinusoidAxis> axes;
   // [axes, pairs], in radians per unit of x.
   Table weights;
-
-  // Returns an Encoding's axis_offsets.
-  std::vector<double> Offsets() const;
 };
 using FrequencyMatrixPtr = std::shared_ptr<const FrequencyMatrix>;
 

@@ -295,6 +295,12 @@ absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
   return axes;
 }
 
+std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes) {
+  std::vector<double> offsets;
+  for (const SinusoidAxis& axis : axes) offsets.push_back(axis.stretch.offset);
+  return offsets;
+}
+
 SinusoidFrequency FrequencyOf(const Real& radians_per_position, double rest) {
   Real turns(kSinusoidPrecision);
   mpfr_const_pi(turns.get(), MPFR_RNDN);

@@ -104,6 +104,9 @@ SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order);
 absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
                                                  const v1::Sinusoidal& spec);
 
+// Returns an Encoding's axis_offsets.
+std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes);
+
 // A frequency, in turns and in radians.
 struct SinusoidFrequency {
   TurnFraction turns_per_position;
