@@ -56,7 +56,7 @@ ENCODING = {
         ("absolute/", "bias/", "vector/", "grid/", "tupe/"), ("", "common/", "sinusoid/")
     ),
 }
-ENCODING_HEADERS = ("encoding.h", "evaluator.h", "make_encoding.h")
+ENCODING_HEADERS = ("encoding.h", "make_encoding.h")
 
 
 def encoding_room(room: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "attnbias/v1/encodings.pb.h"
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/range.h"
 

@@ -11,7 +11,6 @@
 #include "core/base/errors.h"
 #include "core/base/executor.h"
 #include "core/encoding/bias/references.h"
-#include "core/encoding/common/limits.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"

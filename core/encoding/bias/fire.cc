@@ -12,7 +12,6 @@
 
 #include "core/base/errors.h"
 #include "core/base/mutex.h"
-#include "core/encoding/common/limits.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"

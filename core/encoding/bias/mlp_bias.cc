@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/base/errors.h"
-#include "core/encoding/common/limits.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/table_checks.h"

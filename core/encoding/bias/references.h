@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "attnbias/v1/encodings.pb.h"
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 
 namespace attnbias {
 

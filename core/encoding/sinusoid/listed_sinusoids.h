@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "attnbias/v1/encodings.pb.h"
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/request/tables.h"
 #include "core/table/table.h"

@@ -13,7 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/encodings.pb.h"
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 #include "core/numerics/real.h"
 #include "core/numerics/turn.h"
 #include "core/tensor/data_type.h"

@@ -13,7 +13,6 @@
 #include "core/base/errors.h"
 #include "core/base/mutex.h"
 #include "core/encoding/common/bias_table.h"
-#include "core/encoding/common/limits.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/t5_buckets.h"

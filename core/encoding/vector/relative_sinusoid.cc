@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/errors.h"
-#include "core/encoding/common/limits.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
