@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/engine/extent.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,6 +12,7 @@
 #include "absl/types/span.h"
 #include "core/base/errors.h"
 #include "core/encoding/common/pair_checks.h"
+#include "core/engine/plan.h"
 #include "core/numerics/turn.h"
 #include "core/request/rules.h"
 #include "core/tensor/positions.h"

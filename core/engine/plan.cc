@@ -17,7 +17,6 @@
 #include "core/base/sha256.h"
 #include "core/encoding/common/pair_checks.h"
 #include "core/encoding/make_encoding.h"
-#include "core/engine/extent.h"
 #include "core/request/rules.h"
 
 namespace attnbias {

@@ -24,7 +24,6 @@
 #include "grpcpp/server_context.h"
 #include "server/access/certificates.h"
 #include "server/access/policy.h"
-#include "server/access/tokens.h"
 #include "server/logging.h"
 
 namespace attnbias {

@@ -5,7 +5,7 @@
 
 #include "core/base/errors.h"
 #include "core/kernel/cuda/accelerator.h"
-#include "core/kernel/cuda/device_memory.h"
+#include "core/kernel/cuda/device.h"
 
 namespace attnbias {
 
