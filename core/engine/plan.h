@@ -189,7 +189,7 @@ class Plan {
 using PlanPtr = std::shared_ptr<const Plan>;
 
 // Turns a request into a Plan, and decides what is allowed about outputs.
-// Encodings decide about their own hyperparameters, extent.h about extents.
+// Encodings decide about their own hyperparameters, extent.cc about extents.
 // `spec` contains only TableRefs that `tables` holds. Errors begin with the
 // field's path inside TensorSpec and ": ".
 //
