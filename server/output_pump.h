@@ -236,7 +236,7 @@ class RequestPump
  private:
   // What was read counts against the budget until it has been worked on.
   void HoldIncoming() {
-    auto memory = call_.environment().engine.Reserve(
+    auto memory = call_.environment().engine.cache().Reserve(
         static_cast<int64_t>(incoming_.bytes.Length()), *caller_);
     if (memory.ok()) {
       incoming_.memory = *std::move(memory);

@@ -86,7 +86,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                    &timer_),
       cancelled_task_(&timer_, kCancelledPeriod,
                       [this] {
-                        engine_.DropCancelled();
+                        engine_.cache().DropCancelled();
                         pool_.ExpediteCancelled();
                       }),
       environment_{engine_, pool_, *metrics_, stall_watch_, *access_},
