@@ -91,11 +91,6 @@ constexpr double kAdditionBound = 0x1p-103;
 
 constexpr int kCosineFactorPrecision = 192;
 
-int64_t PairsOf(const std::vector<SinusoidFrequency>& frequencies) {
-  return (std::ssize(frequencies) + kPairMultiple - 1) / kPairMultiple *
-         kPairMultiple;
-}
-
 // The sums of cosines at ascending distances, each term of which turns with
 // every step by its own frequency.
 class CosineSums {
@@ -150,7 +145,7 @@ class SandwichEvaluator final : public Evaluator {
         kernels_(kernels),
         frequencies_(FrequenciesOf(
             AxisOfBase(spec.base(), spec.dim(), v1::COLUMNS_INTERLEAVED))),
-        step_(1, PairsOf(frequencies_)) {
+        step_(1, PaddedPairs(std::ssize(frequencies_))) {
     SetAngles(frequencies_, 1, step_.pairs(), step_.Row(0));
     roundings_.reserve(spec.num_heads());
     for (int64_t head = 0; head < spec.num_heads(); ++head) {
