@@ -13,9 +13,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
-#include "core/mount/table_refs.h"
+#include "core/base/errors.h"
+#include "core/mount/registry.h"
 #include "server/client_metadata.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"
@@ -194,15 +193,16 @@ std::chrono::steady_clock::time_point Call::TakeTurnToSend(int64_t bytes) {
 
 absl::Status Call::Admit(int64_t received_bytes) {
   ATTNBIAS_RETURN_IF_ERROR(CheckAllowed());
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      received_memory_,
-      environment_.engine.Reserve(kCallBytes + received_bytes, *caller_));
+  ATTNBIAS_ASSIGN_OR_RETURN(received_memory_,
+                            environment_.engine.cache().Reserve(
+                                kCallBytes + received_bytes, *caller_));
   return absl::OkStatus();
 }
 
 absl::Status Call::HoldDecoded(int64_t bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(
-      decoded_memory_, environment_.engine.Reserve(kCopies * bytes, *caller_));
+      decoded_memory_,
+      environment_.engine.cache().Reserve(kCopies * bytes, *caller_));
   return absl::OkStatus();
 }
 

@@ -21,7 +21,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/access/access.h"
-#include "server/codec/requests.h"
+#include "server/codec/messages.h"
 #include "server/metrics.h"
 #include "server/phases.h"
 #include "server/plan_memo.h"

@@ -14,7 +14,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/call.h"
-#include "server/codec/headers.h"
+#include "server/codec/messages.h"
 #include "server/frame.h"
 
 namespace attnbias {

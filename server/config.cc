@@ -15,8 +15,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "server/listen_address.h"
 #include "server/machine_limits.h"
+#include "server/transport.h"
 
 namespace attnbias {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attnbias/v1/service.grpc.pb.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 
 namespace attnbias {
 

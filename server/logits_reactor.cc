@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/logits_reactor.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -10,17 +8,17 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "attnbias/v1/logits.pb.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/cache/byte_budget.h"
 #include "core/checksum/crc32c.h"
 #include "core/logits/positional_logits.h"
-#include "core/mount/table_refs.h"
-#include "server/codec/headers.h"
+#include "core/mount/registry.h"
+#include "server/codec/messages.h"
 #include "server/frame.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"
-#include "server/request_pump.h"
+#include "server/output_pump.h"
+#include "server/tensor_service.h"
 
 namespace attnbias {
 namespace {
@@ -41,7 +39,7 @@ class LogitsReactor final : public RequestPump {
   }
 
   ~LogitsReactor() override {
-    call_.environment().engine.Unpark(parked_.lock().get());
+    call_.environment().engine.cache().Unpark(parked_.lock().get());
   }
 
  private:
@@ -81,7 +79,7 @@ class LogitsReactor final : public RequestPump {
     }
     logits_ = parked_.lock();
     if (logits_ == nullptr) return Prepare([this] { Compute(); });
-    call_.environment().engine.Unpark(logits_.get());
+    call_.environment().engine.cache().Unpark(logits_.get());
     Compute();
   }
 
@@ -93,7 +91,7 @@ class LogitsReactor final : public RequestPump {
     if (plan_ == nullptr) return call_.Parse<Request>(bytes);
     return ParseRequest<Request>(bytes, [&](int64_t size) -> absl::Status {
       ATTNBIAS_ASSIGN_OR_RETURN(
-          memory, call_.environment().engine.Reserve(size, *caller_));
+          memory, call_.environment().engine.cache().Reserve(size, *caller_));
       return absl::OkStatus();
     });
   }
@@ -133,11 +131,11 @@ class LogitsReactor final : public RequestPump {
          .kernels = environment.engine.kernels(),
          .allocate =
              [&engine = environment.engine, caller = caller_](int64_t bytes) {
-               return engine.Allocate(bytes, *caller);
+               return engine.cache().Allocate(bytes, *caller);
              },
          .reserve =
              [&engine = environment.engine, caller = caller_](int64_t bytes) {
-               return engine.Reserve(bytes, *caller);
+               return engine.cache().Reserve(bytes, *caller);
              }},
         caller_, [this, done](absl::StatusOr<PositionalLogitsPtr> logits) {
           if (!logits.ok()) return Made(logits.status());
@@ -149,7 +147,7 @@ class LogitsReactor final : public RequestPump {
   void Park() {
     parked_ = logits_;
     const int64_t bytes = logits_->memory_bytes();
-    call_.environment().engine.Park(std::move(logits_), bytes);
+    call_.environment().engine.cache().Park(std::move(logits_), bytes);
   }
 
   // The data moves to memory of the budget: it counts until its answer is made.
@@ -170,7 +168,7 @@ class LogitsReactor final : public RequestPump {
       }
     }
     ATTNBIAS_ASSIGN_OR_RETURN(work_.memory,
-                              call_.environment().engine.Allocate(
+                              call_.environment().engine.cache().Allocate(
                                   std::max<int64_t>(size, 1), *caller_));
     std::memcpy(work_.memory.bytes.data(), data.data(), data.size());
     work_.block = {request.first_row(), request.num_rows(),
@@ -185,7 +183,8 @@ class LogitsReactor final : public RequestPump {
     const int64_t most = std::max<int64_t>(kDefaultChunkBytes / row_bytes, 1);
     const Range lines = {work_.made, std::min(work_.made + most, work_.lines)};
     absl::StatusOr<BudgetedBuffer> memory =
-        call_.environment().engine.Allocate(lines.size() * row_bytes, *caller_);
+        call_.environment().engine.cache().Allocate(lines.size() * row_bytes,
+                                                    *caller_);
     if (!memory.ok()) return Made(memory.status());
     const auto owner = std::make_shared<BudgetedBuffer>(*std::move(memory));
     logits_->Compute(work_.block, lines, owner->bytes.data(), caller_,

@@ -11,10 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
-#include "core/engine/extent.h"
-#include "core/mount/table_refs.h"
+#include "core/base/errors.h"
+#include "core/engine/plan.h"
+#include "core/mount/registry.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -87,7 +86,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                    &timer_),
       cancelled_task_(&timer_, kCancelledPeriod,
                       [this] {
-                        engine_.DropCancelled();
+                        engine_.cache().DropCancelled();
                         pool_.ExpediteCancelled();
                       }),
       environment_{engine_, pool_, *metrics_, stall_watch_, *access_},

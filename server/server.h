@@ -22,7 +22,6 @@
 #include "server/call.h"
 #include "server/config.h"
 #include "server/health_service.h"
-#include "server/listen_address.h"
 #include "server/metrics.h"
 #include "server/metrics_port.h"
 #include "server/oip/inference_service.h"

@@ -7,11 +7,15 @@
 #include <functional>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
 #include "core/engine/plan.h"
+#include "core/mount/registry.h"
 #include "core/tensor/range.h"
 #include "grpcpp/impl/service_type.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
 #include "server/call.h"
 
 namespace attnbias {
@@ -33,6 +37,16 @@ struct StreamWindow {
 // OUT_OF_RANGE         read_offset lies past the payload's end
 absl::StatusOr<StreamWindow> ResolveStream(
     const v1::StreamTensorRequest& request, const Plan& plan);
+
+// One page of the mounted tables. INVALID_ARGUMENT, naming the field, for a
+// size that is not allowed or a token that no answer held.
+absl::Status ListTables(const v1::ListTablesRequest& request,
+                        const TableSet& tables,
+                        v1::ListTablesResponse* response);
+
+// Begins one ComputeLogits.
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
+    CallEnvironment* environment, grpc::CallbackServerContext* context);
 
 }  // namespace attnbias
 

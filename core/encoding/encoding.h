@@ -28,8 +28,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/encoding/evaluator.h"
 #include "core/kernel/kernel_set.h"
+#include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"
 #include "core/tensor/range.h"
 
@@ -38,6 +38,53 @@ class Message;
 }  // namespace google::protobuf
 
 namespace attnbias {
+
+// Bounds of the contract that several encodings share.
+inline constexpr int64_t kMaxNumHeads = 65536;
+// Numbers in a table whose values are computed with as doubles.
+inline constexpr int64_t kMaxNetworkNumbers = int64_t{1} << 22;
+// Units of a network's hidden layer.
+inline constexpr int64_t kMaxHidden = 65536;
+// Every difference of two positions that the contract allows.
+inline constexpr Range kRelativePositions = {-(int64_t{1} << 42),
+                                             int64_t{1} << 42};
+
+// What is made of real numbers: each is multiplied by the scale and rounded
+// once. As I32, which has no scale, indices stand in place of numbers.
+struct NumberFormat {
+  DataType type = DataType::kF32;
+  double scale = 1;
+};
+
+// Some lanes at some coordinates.
+struct Block {
+  Range lanes;
+  Range span;
+  // DENSE only: the query's position.
+  int64_t query = 0;
+};
+
+// Computes an encoding's numbers in one format. Immutable; any number of
+// threads may use it at once.
+class Evaluator {
+ public:
+  virtual ~Evaluator() = default;
+
+  // Writes the numbers of `block`, each rounded once to nearest even.
+  //
+  //   Shape    the block's n-th lane is row-major [span.size(), width] at
+  //            out + n * lane_stride_bytes
+  //   Range    the span lies in the encoding's domain, the lanes in its lanes,
+  //            and neither is empty
+  //   Result   does not depend on how a range is cut into blocks
+  virtual void Fill(const Block& block, std::byte* out,
+                    int64_t lane_stride_bytes) const = 0;
+
+  // So many coordinates take no longer than one.
+  virtual int64_t batch() const { return 1; }
+};
+
+using EvaluatorPtr = std::unique_ptr<const Evaluator>;
 
 // How an encoding's numbers repeat.
 enum class Structure : uint8_t {

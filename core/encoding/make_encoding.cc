@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "core/base/canonical_writer.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/request/rules.h"
 
 namespace attnbias {

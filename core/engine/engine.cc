@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {
@@ -111,7 +111,7 @@ void Engine::Get(const PlanPtr& plan, CallerPtr caller, Done done) {
 
 absl::StatusOr<ByteBudget::Reservation> Engine::SetAside(int64_t bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory,
-                            Reserve(bytes, Caller("set aside")));
+                            cache_.Reserve(bytes, Caller("set aside")));
   memory.SetAside();
   return memory;
 }
@@ -145,7 +145,7 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan,
 
 void Engine::Compute(const PlanPtr& plan, CallerPtr caller, Done done) {
   absl::StatusOr<ByteBudget::Reservation> memory =
-      Reserve(plan->encoding().evaluator_bytes, *caller);
+      cache_.Reserve(plan->encoding().evaluator_bytes, *caller);
   if (!memory.ok()) return done(memory.status());
   MakeUncut(
       executor_, caller, plan->encoding().takes_long_to_prepare(),

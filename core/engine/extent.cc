@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/engine/extent.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/pair_checks.h"
+#include "core/engine/plan.h"
 #include "core/numerics/turn.h"
 #include "core/request/rules.h"
 #include "core/tensor/positions.h"

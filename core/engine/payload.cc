@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 
 namespace attnbias {
 namespace {

@@ -13,12 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/canonical_writer.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/base/sha256.h"
-#include "core/base/status_macros.h"
 #include "core/encoding/common/pair_checks.h"
 #include "core/encoding/make_encoding.h"
-#include "core/engine/extent.h"
 #include "core/request/rules.h"
 
 namespace attnbias {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/encoding.h"
@@ -188,7 +189,7 @@ class Plan {
 using PlanPtr = std::shared_ptr<const Plan>;
 
 // Turns a request into a Plan, and decides what is allowed about outputs.
-// Encodings decide about their own hyperparameters, extent.h about extents.
+// Encodings decide about their own hyperparameters, extent.cc about extents.
 // `spec` contains only TableRefs that `tables` holds. Errors begin with the
 // field's path inside TensorSpec and ": ".
 //
@@ -196,6 +197,30 @@ using PlanPtr = std::shared_ptr<const Plan>;
 // OUT_OF_RANGE      positions that the encoding has no numbers for
 absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables,
                                  int64_t max_tensor_bytes);
+
+// Bounds of the contract.
+inline constexpr int64_t kMaxPositionListLength = 262144;
+inline constexpr int64_t kMaxGridTokens = 65536;
+
+// Sets the window that the extent of `spec` asks for. Writes what the extent
+// resolves to back into it: every default filled in, a list of consecutive
+// positions as their range.
+//
+// INVALID_ARGUMENT  what is not allowed; the message begins with the field's
+//                   path inside TensorSpec and ": "
+absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec,
+                           Window& window);
+
+// Refuses positions that the encoding has no numbers for, though the contract
+// allows them. `spec` is what was asked for.
+//
+// OUT_OF_RANGE  the message begins as above
+absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec);
+
+// The queries of a whole grid, or without `query_stride` its tokens; with its
+// class token.
+Range AllTokens(const Encoding& encoding,
+                const std::vector<int64_t>& query_stride = {});
 
 }  // namespace attnbias
 

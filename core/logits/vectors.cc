@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/logits/positional_logits.h"
 
 namespace attnbias {

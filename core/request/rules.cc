@@ -21,8 +21,7 @@
 #include "attnbias/v1/encodings.pb.h"
 #include "attnbias/v1/logits.pb.h"
 #include "core/base/canonical_writer.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "google/protobuf/reflection.h"
 
 namespace attnbias {

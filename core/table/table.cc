@@ -10,9 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/canonical_writer.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/base/sha256.h"
-#include "core/base/status_macros.h"
 #include "core/safetensors/safetensors.h"
 
 namespace attnbias {

@@ -11,8 +11,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "grpc/grpc_security.h"
 #include "proto/grpc_versions.h"
 

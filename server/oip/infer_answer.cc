@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "attnbias/v1/tensor.pb.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/tensor/data_type.h"
 #include "grpcpp/support/slice.h"
 #include "server/frame.h"

@@ -16,12 +16,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/request/rules.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/json_util.h"
-#include "server/codec/requests.h"
+#include "server/codec/messages.h"
 
 namespace attnbias {
 namespace {

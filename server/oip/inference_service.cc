@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/errors.h"
 #include "core/base/mutex.h"
-#include "core/base/status_macros.h"
 #include "core/engine/engine.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
@@ -16,7 +16,7 @@
 #include "server/oip/infer_answer.h"
 #include "server/oip/infer_request.h"
 #include "server/oip/model.h"
-#include "server/request_pump.h"
+#include "server/output_pump.h"
 
 namespace attnbias {
 namespace {

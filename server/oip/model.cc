@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "attnbias/v1/options.pb.h"
 #include "attnbias/v1/service.pb.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 
 namespace attnbias {
 namespace {

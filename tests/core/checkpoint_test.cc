@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/mount/checkpoint.h"
-
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -14,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/mount/checkpoint_rules.h"
-#include "core/mount/model_config.h"
+#include "core/mount/registry.h"
 #include "gmock/gmock.h"
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"

@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/engine/plan.h"
-#include "core/mount/table_refs.h"
+#include "core/mount/registry.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "inference/inference.pb.h"
-#include "server/codec/requests.h"
+#include "server/codec/messages.h"
 #include "server/limits.h"
 #include "server/oip/infer_answer.h"
 #include "server/oip/infer_request.h"

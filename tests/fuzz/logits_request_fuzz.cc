@@ -4,13 +4,12 @@
 #include <cstdlib>
 
 #include "attnbias/v1/logits.pb.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/logits/plan.h"
-#include "core/mount/table_refs.h"
+#include "core/mount/registry.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
-#include "server/codec/headers.h"
-#include "server/codec/requests.h"
+#include "server/codec/messages.h"
 #include "server/limits.h"
 #include "tests/fuzz/heap_growth.h"
 #include "tests/fuzz/message_mutator.h"

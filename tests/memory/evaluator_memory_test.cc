@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/base/caller.h"
-#include "core/encoding/common/limits.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/codec/headers.h"
-
 #include <string>
 
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
+#include "server/codec/messages.h"
 #include "tests/core/logits_requests.h"
 #include "tests/testing/engine_harness.h"
 

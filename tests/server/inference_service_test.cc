@@ -110,7 +110,7 @@ TEST_F(InferenceServiceTest, ARequestWithoutMemoryDoesNotEndItsStream) {
   (*masked.mutable_parameters())["alibi.variant"].set_string_param(
       "ALIBI_VARIANT_KEY_FROM_START");
   const ByteBudget::Reservation all =
-      *engine_.Reserve(int64_t{63} << 20, Caller("another"));
+      *engine_.cache().Reserve(int64_t{63} << 20, Caller("another"));
   grpc::ClientContext context;
   const auto call = stub_->ModelStreamInfer(&context);
   ASSERT_TRUE(call->Write(masked));
@@ -132,7 +132,7 @@ TEST_F(InferenceServiceTest, ARequestThatCannotBeHeldDoesNotEndItsStream) {
   auto large = DenseAlibi("large", 1, 2);
   large.add_raw_input_contents(std::string(2 << 20, '\0'));
   const ByteBudget::Reservation all =
-      *engine_.Reserve(int64_t{63} << 20, Caller("another"));
+      *engine_.cache().Reserve(int64_t{63} << 20, Caller("another"));
   grpc::ClientContext context;
   const auto call = stub_->ModelStreamInfer(&context);
   inference::ModelStreamInferResponse response;

@@ -5,8 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/resample.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"

@@ -9,14 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
-#include "core/encoding/absolute/rotary_decay.h"
+#include "core/base/errors.h"
 #include "core/encoding/absolute/rotary_evaluator.h"
 #include "core/encoding/absolute/rotary_frequencies.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/sinusoid/float32_angles.h"
 #include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
@@ -444,7 +441,7 @@ absl::StatusOr<Encoding> DescribeSumsOfAxes(const v1::Rotary& spec,
                 PrepareSummed(matrix, ColumnsOfPairs(pairs), positions, format),
                 pairs, layout, format.type);
           },
-      .axis_offsets = matrix->Offsets()};
+      .axis_offsets = OffsetsOf(matrix->axes)};
 }
 
 absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
@@ -475,9 +472,7 @@ absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
                                       const RealPositionsPtr& positions) {
     return PrepareTables(rotation, format, nullptr, positions);
   };
-  for (const SinusoidAxis& axis : rotation->axes) {
-    encoding.axis_offsets.push_back(axis.stretch.offset);
-  }
+  encoding.axis_offsets = OffsetsOf(rotation->axes);
   return encoding;
 }
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoidal absolute positions (Vaswani et al. 2017) as an encoding.
 #include <algorithm>
-#include <utility>
 #include <vector>
 
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
@@ -79,7 +77,7 @@ absl::StatusOr<Encoding> DescribeSums(const v1::Sinusoidal& spec,
                         return PrepareSummed(matrix, columns, positions,
                                              format);
                       },
-                  .axis_offsets = matrix->Offsets()};
+                  .axis_offsets = OffsetsOf(matrix->axes)};
 }
 
 absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec,
@@ -87,8 +85,6 @@ absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec,
   if (spec.has_frequency_matrix()) return DescribeSums(spec, tables);
   ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<SinusoidAxis> axes,
                             AxesOf("sinusoidal", spec));
-  std::vector<double> offsets;
-  for (const SinusoidAxis& axis : axes) offsets.push_back(axis.stretch.offset);
   return Encoding{
       .width = spec.dim(),
       .has_columns = true,
@@ -104,7 +100,7 @@ absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec,
                  const RealPositionsPtr& positions) {
             return PrepareSinusoidsAt(positions, axes, format);
           },
-      .axis_offsets = std::move(offsets)};
+      .axis_offsets = OffsetsOf(axes)};
 }
 
 const EncodingRegistration kSinusoidal(v1::TensorSpec::kSinusoidalFieldNumber,

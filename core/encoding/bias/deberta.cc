@@ -7,10 +7,9 @@
 #include <numeric>
 #include <optional>
 
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/by_distance.h"
-#include "core/encoding/common/limits.h"
-#include "core/encoding/common/powers.h"
+#include "core/encoding/common/t5_buckets.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/elementary.h"

@@ -10,10 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/base/mutex.h"
-#include "core/base/status_macros.h"
-#include "core/encoding/common/limits.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"

@@ -12,9 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
-#include "core/encoding/common/limits.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/table_checks.h"

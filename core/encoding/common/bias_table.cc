@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/encoding/common/limits.h"
+#include "core/encoding/encoding.h"
 #include "core/numerics/rounding.h"
 #include "core/tensor/data_type.h"
 

@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 #include "core/table/table.h"
 #include "core/tensor/range.h"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/numerics/elementary.h"
 
 namespace attnbias {

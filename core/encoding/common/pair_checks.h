@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "attnbias/v1/tensor.pb.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
 #include "core/tensor/data_type.h"

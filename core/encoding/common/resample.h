@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/common/scaled_rounding.h"
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 #include "core/table/table.h"
 #include "core/tensor/range.h"
 

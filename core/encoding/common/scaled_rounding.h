@@ -3,6 +3,7 @@
 #ifndef ATTNBIAS_CORE_ENCODING_COMMON_SCALED_ROUNDING_H_
 #define ATTNBIAS_CORE_ENCODING_COMMON_SCALED_ROUNDING_H_
 
+#include <cmath>
 #include <cstddef>
 
 #include "core/numerics/double_double.h"
@@ -30,6 +31,11 @@ class ScaledRounding {
   // error at least kLeastError of it.
   [[nodiscard]] bool TryRound(DoubleDouble value, double error,
                               std::byte* out) const;
+  // The same of an error relative to `value`; false from 1 on.
+  [[nodiscard]] bool TryRoundRelative(DoubleDouble value, double error,
+                                      std::byte* out) const {
+    return error < 1 && TryRound(value, error * std::fabs(value.hi), out);
+  }
 
  private:
   Real scale_;

@@ -34,6 +34,10 @@ struct T5BucketRule {
 // own ranges, fit each other.
 absl::Status CheckBuckets(absl::string_view encoding, const T5BucketRule& rule);
 
+// The sign of (a / m)^s - (b / m)^k; none is negative, m not 0. Borders of
+// logarithmic buckets are where it changes.
+int ComparePowers(int64_t a, int64_t s, int64_t b, int64_t k, int64_t m);
+
 class T5Buckets {
  public:
   // `rule` is one that CheckBuckets accepts.

@@ -9,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "core/encoding/common/limits.h"
 #include "core/table/table.h"
 
 namespace attnbias {

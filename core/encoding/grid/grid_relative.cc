@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/resample.h"
 #include "core/encoding/common/table_checks.h"

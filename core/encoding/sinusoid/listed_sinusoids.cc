@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/encoding/sinusoid/listed_sinusoids.h"
 
+#include <gmpxx.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,9 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "core/base/errors.h"
 #include "core/base/executor.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/numerics/turn.h"
@@ -70,30 +71,25 @@ class ListedSinusoids final : public Evaluator {
         if (at[axis].count == 0 || turns.limbs.back() == 0) continue;
         terms[count++] = {turns, at[axis]};
       }
+      SinCos both;
+      if (count > 0) {
+        both = SinCosOf(AngleOf(absl::MakeConstSpan(terms.data(), count)));
+      }
+      const auto write = [&](int64_t column, DoubleDouble value,
+                             const std::byte* at_zero) {
+        std::byte* out = row + column * SizeOf(type_);
+        if (count == 0) {
+          std::memcpy(out, at_zero, SizeOf(type_));
+        } else if (!rounding_.TryRoundRelative(value, both.error, out)) {
+          rows_.reference(at, column, type_, out);
+        }
+      };
       const int64_t first = i * columns.pair_stride;
-      std::byte* sine = row + (columns.sin_offset + first) * SizeOf(type_);
-      std::byte* cosine =
-          i < columns.cosines
-              ? row + (columns.cos_offset + first) * SizeOf(type_)
-              : nullptr;
-      if (count == 0) {
-        std::memcpy(sine, zero_, SizeOf(type_));
-        if (cosine != nullptr) std::memcpy(cosine, scale_, SizeOf(type_));
-        continue;
+      write(columns.sin_offset + first, both.sin, zero_);
+      if (i < columns.cosines) {
+        write(columns.cos_offset + first, both.cos, scale_);
       }
-      const SinCos both =
-          SinCosOf(AngleOf(absl::MakeConstSpan(terms.data(), count)));
-      if (!TryWrite(both.sin, both.error, sine)) {
-        rows_.reference(at, columns.sin_offset + first, type_, sine);
-      }
-      if (cosine == nullptr || TryWrite(both.cos, both.error, cosine)) continue;
-      rows_.reference(at, columns.cos_offset + first, type_, cosine);
     }
-  }
-
-  bool TryWrite(DoubleDouble value, double error, std::byte* out) const {
-    return error < 1 &&
-           rounding_.TryRound(value, error * std::fabs(value.hi), out);
   }
 
   const ListedRows rows_;
@@ -104,37 +100,19 @@ class ListedSinusoids final : public Evaluator {
   std::byte scale_[sizeof(double)] = {};
 };
 
-// A rational number, as GMP has it.
-class Rational {
- public:
-  Rational() { mpq_init(value_); }
-  explicit Rational(double value) : Rational() { mpq_set_d(value_, value); }
-  Rational(const Rational&) = delete;
-  Rational& operator=(const Rational&) = delete;
-  ~Rational() { mpq_clear(value_); }
-
-  mpq_ptr get() { return value_; }
-
- private:
-  mpq_t value_;
-};
-
 // Adds the angle of a position on an axis, exactly.
 void AddAngle(const BinaryPosition& position, const AxisStretch& stretch,
-              double weight, Rational& sum) {
-  Rational term;
-  mpq_set_si(term.get(), position.count, 1);
+              double weight, mpq_class& sum) {
+  mpq_class term(position.count);
   if (position.exponent < 0) {
-    mpq_div_2exp(term.get(), term.get(), -position.exponent);
+    term >>= -position.exponent;
   } else {
-    mpq_mul_2exp(term.get(), term.get(), position.exponent);
+    term <<= position.exponent;
   }
-  mpq_mul(term.get(), term.get(), Rational(weight).get());
-  mpq_mul(term.get(), term.get(), Rational(stretch.scale).get());
-  Rational length(stretch.length);
-  mpq_add(length.get(), length.get(), Rational(stretch.eps).get());
-  mpq_div(term.get(), term.get(), length.get());
-  mpq_add(sum.get(), sum.get(), term.get());
+  term *= mpq_class(weight);
+  term *= mpq_class(stretch.scale);
+  term /= mpq_class(stretch.length) + mpq_class(stretch.eps);
+  sum += term;
 }
 
 // Returns [pairs, axes], by position.
@@ -149,7 +127,7 @@ std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
       FloatingTurn& own = turns.emplace_back();
       const double weight = matrix.weights.At(axis, pair);
       if (weight == 0) continue;
-      SetStretch(matrix.axes[axis], frequency);
+      SetStretch(matrix.axes[axis].stretch, frequency);
       mpfr_mul_d(frequency.get(), frequency.get(), weight, MPFR_RNDN);
       own = FrequencyOf(frequency).floating_turns;
     }
@@ -157,24 +135,83 @@ std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
   return turns;
 }
 
+// Reduces so many radians, which are as exact as a position is.
+ReducedAngle Reduced(float angle) {
+  static const FloatingTurn radian = [] {
+    const RealCacheScope cache_scope;
+    return FrequencyOf(Real(1, kSinusoidPrecision)).floating_turns;
+  }();
+  const TurnTerm term[] = {
+      {radian, BinarySum(angle, 0).value_or(BinaryPosition())}};
+  return AngleOf(term);
+}
+
+class Float32AngleEvaluator final : public Evaluator {
+ public:
+  Float32AngleEvaluator(std::vector<float> inverse_frequencies,
+                        RealToAnyPrecision scale, DataType type)
+      : inverse_frequencies_(std::move(inverse_frequencies)),
+        scale_(std::move(scale)),
+        rounding_(scale_(kSinusoidPrecision), type),
+        type_(type) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t /*lane_stride_bytes*/) const override {
+    const int64_t half =
+        static_cast<int64_t>(inverse_frequencies_.size()) * SizeOf(type_);
+    for (int64_t at = block.span.begin; at < block.span.end; ++at) {
+      const auto position = static_cast<float>(at);
+      for (const float inverse_frequency : inverse_frequencies_) {
+        Write(position * inverse_frequency, out, out + half);
+        out += SizeOf(type_);
+      }
+      out += half;
+    }
+  }
+
+ private:
+  void Write(float angle, std::byte* sine, std::byte* cosine) const {
+    using Kind = SinusoidColumns::Kind;
+    SinCos both = {{}, {}, 1};
+    if (angle != 0) both = SinCosOf(Reduced(angle));
+    const auto write = [&](Kind kind, DoubleDouble value, std::byte* out) {
+      if (rounding_.TryRoundRelative(value, both.error, out)) return;
+      Resolve(kind, angle, out);
+    };
+    write(Kind::kSine, both.sin, sine);
+    write(Kind::kCosine, both.cos, cosine);
+  }
+
+  void Resolve(SinusoidColumns::Kind kind, float angle, std::byte* out) const {
+    const auto exact = [angle](int precision) {
+      Real value(precision);
+      mpfr_set_flt(value.get(), angle, MPFR_RNDN);
+      return value;
+    };
+    RoundSinusoid({kind, angle == 0 ? 0 : 1, exact, scale_}, type_, out);
+  }
+
+  const std::vector<float> inverse_frequencies_;
+  const RealToAnyPrecision scale_;
+  const ScaledRounding rounding_;
+  const DataType type_;
+};
+
 }  // namespace
 
-EvaluatorPtr PrepareListed(const SinusoidRows& rows, ListedAxis axis,
-                           DataType type) {
-  ListedRows listed = {.columns = rows.columns,
-                       .axes = {std::move(axis)},
-                       .turns = {},
-                       .scale = Real(rows.scale.precision()),
-                       .reference = nullptr};
-  mpfr_set(listed.scale.get(), rows.scale.get(), MPFR_RNDN);
+EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type) {
+  ListedRows listed = {
+      .columns = rows.columns,
+      .axes = {std::move(axis)},
+      .turns = {},
+      .scale = std::move(rows.scale),
+      .reference = [one = std::move(rows.reference)](
+                       absl::Span<const BinaryPosition> at, int64_t column,
+                       DataType to,
+                       std::byte* out) { one(at.front(), column, to, out); }};
   for (const SinusoidFrequency& each : rows.frequencies) {
     listed.turns.push_back(each.floating_turns);
   }
-  listed.reference = [one = rows.reference](absl::Span<const BinaryPosition> at,
-                                            int64_t column, DataType to,
-                                            std::byte* out) {
-    one(at.front(), column, to, out);
-  };
   return std::make_unique<ListedSinusoids>(std::move(listed), type);
 }
 
@@ -191,10 +228,8 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
     return Invalid(encoding, ".axes[", axis,
                    "].ladder: got one, want none with frequency_matrix");
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<SinusoidAxis> described,
+  ATTNBIAS_ASSIGN_OR_RETURN(std::vector<SinusoidAxis> described,
                             AxesOf(encoding, plain));
-  std::vector<AxisStretch> stretches;
-  for (const SinusoidAxis& axis : described) stretches.push_back(axis.stretch);
   const std::string field = absl::StrCat(encoding, ".frequency_matrix");
   const Table table = *tables.Get(matrix);
   ATTNBIAS_RETURN_IF_ERROR(
@@ -211,13 +246,7 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
     }
   }
   return std::make_shared<const FrequencyMatrix>(
-      FrequencyMatrix{.axes = std::move(stretches), .weights = table});
-}
-
-std::vector<double> FrequencyMatrix::Offsets() const {
-  std::vector<double> offsets;
-  for (const AxisStretch& axis : axes) offsets.push_back(axis.offset);
-  return offsets;
+      FrequencyMatrix{.axes = std::move(described), .weights = table});
 }
 
 int64_t SummedBytes(const FrequencyMatrix& matrix) {
@@ -235,31 +264,37 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
                      .scale = Real(format.scale, kSinusoidPrecision),
                      .reference = nullptr};
   for (size_t axis = 0; axis < matrix->axes.size(); ++axis) {
-    rows.axes.push_back({positions, axis, matrix->axes[axis].offset});
+    rows.axes.push_back({positions, axis, matrix->axes[axis].stretch.offset});
   }
   rows.reference = [matrix, columns, scale = format.scale](
                        absl::Span<const BinaryPosition> at, int64_t column,
                        DataType type, std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
-    Rational sum;
+    mpq_class sum;
     for (size_t axis = 0; axis < at.size(); ++axis) {
-      AddAngle(at[axis], matrix->axes[axis],
+      AddAngle(at[axis], matrix->axes[axis].stretch,
                matrix->weights.At(static_cast<int64_t>(axis), wave.frequency),
                sum);
     }
     // A sum that is 0 is told from others here, and none loses digits below.
     const RealToAnyPrecision angle = [&sum](int precision) {
       Real value(precision);
-      mpfr_set_q(value.get(), sum.get(), MPFR_RNDN);
+      mpfr_set_q(value.get(), sum.get_mpq_t(), MPFR_RNDN);
       return value;
     };
     const RealToAnyPrecision to_scale = [scale](int precision) {
       return Real(scale, precision);
     };
-    const int64_t units = mpq_sgn(sum.get()) == 0 ? 0 : 1;
+    const int64_t units = sgn(sum) == 0 ? 0 : 1;
     RoundSinusoid({wave.kind, units, angle, to_scale}, type, out);
   };
   return std::make_unique<ListedSinusoids>(std::move(rows), format.type);
+}
+
+EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
+                                  RealToAnyPrecision scale, DataType type) {
+  return std::make_unique<Float32AngleEvaluator>(std::move(inverse_frequencies),
+                                                 std::move(scale), type);
 }
 
 }  // namespace attnbias

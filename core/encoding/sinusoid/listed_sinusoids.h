@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids at lists of positions, each element by itself: of positions that
-// are doubles, and of sums over axes.
+// Sinusoids of which each angle is reduced by itself: at positions that are
+// doubles, of sums over axes, and of angles that frameworks round to F32.
 #ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_LISTED_SINUSOIDS_H_
 #define ATTNBIAS_CORE_ENCODING_SINUSOID_LISTED_SINUSOIDS_H_
 
@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "attnbias/v1/encodings.pb.h"
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/request/tables.h"
 #include "core/table/table.h"
@@ -30,17 +30,13 @@ struct ListedAxis {
 };
 
 // Coordinate n stands for the n-th position. The rows have no offset.
-EvaluatorPtr PrepareListed(const SinusoidRows& rows, ListedAxis axis,
-                           DataType type);
+EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type);
 
 // Frequencies of sums over axes.
 struct FrequencyMatrix {
-  std::vector<AxisStretch> axes;
+  std::vector<SinusoidAxis> axes;
   // [axes, pairs], in radians per unit of x.
   Table weights;
-
-  // Returns an Encoding's axis_offsets.
-  std::vector<double> Offsets() const;
 };
 using FrequencyMatrixPtr = std::shared_ptr<const FrequencyMatrix>;
 
@@ -60,6 +56,12 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
                            const SinusoidColumns& columns,
                            const RealPositionsPtr& positions,
                            const NumberFormat& format);
+
+// Rows [sines | cosines], each element scale x sine or cosine of its angle,
+// fl32(position x inverse frequency), rounded once. Frequencies have magnitudes
+// in [2^-126, 2^64].
+EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
+                                  RealToAnyPrecision scale, DataType type);
 
 }  // namespace attnbias
 

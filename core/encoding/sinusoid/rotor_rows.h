@@ -35,6 +35,11 @@ struct CacheLineAllocator {
 
 using AlignedDoubles = std::vector<double, CacheLineAllocator<double>>;
 
+// Returns the pairs of a row of so many frequencies, padding among them.
+constexpr int64_t PaddedPairs(int64_t frequencies) {
+  return (frequencies + kPairMultiple - 1) / kPairMultiple * kPairMultiple;
+}
+
 class RotorRows {
  public:
   static constexpr int64_t BytesOf(int64_t rows, int64_t pairs) {

@@ -10,9 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/executor.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
 #include "core/request/tables.h"
@@ -294,6 +293,12 @@ absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
   }
   PlaceColumns(spec, axes);
   return axes;
+}
+
+std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes) {
+  std::vector<double> offsets;
+  for (const SinusoidAxis& axis : axes) offsets.push_back(axis.stretch.offset);
+  return offsets;
 }
 
 SinusoidFrequency FrequencyOf(const Real& radians_per_position, double rest) {

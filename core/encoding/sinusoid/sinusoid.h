@@ -13,7 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/encodings.pb.h"
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 #include "core/numerics/real.h"
 #include "core/numerics/turn.h"
 #include "core/tensor/data_type.h"
@@ -103,6 +103,9 @@ SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order);
 // `encoding`.
 absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
                                                  const v1::Sinusoidal& spec);
+
+// Returns an Encoding's axis_offsets.
+std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes);
 
 // A frequency, in turns and in radians.
 struct SinusoidFrequency {

@@ -49,14 +49,6 @@ constexpr double kChainBound = 0x1p-85;
 constexpr double kMinKernelScale = 0x1p-4;
 constexpr double kMaxKernelScale = 0x1p4;
 
-int64_t RoundUpToMultiple(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-int64_t PairsOf(const SinusoidColumns& columns) {
-  return RoundUpToMultiple(columns.sines, kPairMultiple);
-}
-
 // Rows an anchor serves.
 int64_t BlockRowsOf(int64_t pairs) {
   return std::clamp(kRotationCount / std::max<int64_t>(pairs, 1), kMinBlockRows,
@@ -131,7 +123,7 @@ class SinusoidalEvaluator final : public Evaluator {
         type_(type),
         row_bytes_(columns_.width * SizeOf(type)),
         kernels_(kernels),
-        pairs_(PairsOf(columns_)),
+        pairs_(PaddedPairs(columns_.sines)),
         block_rows_(BlockRowsOf(pairs_)) {
     for (int64_t step = 1; step < kComposedPositions; step *= block_rows_) {
       if (!MakingScope::Continues()) return;
@@ -432,8 +424,7 @@ class SinusoidalEvaluator final : public Evaluator {
       const SinCos both = SinCosOf(AngleAt(
           frequency.turns_per_position, position, frequency.turns_at_origin));
       const DoubleDouble value = wave.kind == Kind::kSine ? both.sin : both.cos;
-      const double error = both.error * std::fabs(value.hi);
-      if (both.error < 1 && rounding_.TryRound(value, error, out)) return;
+      if (rounding_.TryRoundRelative(value, both.error, out)) return;
     }
     described_.reference({position - described_.whole}, column, type_, out);
   }
@@ -445,7 +436,6 @@ class SinusoidalEvaluator final : public Evaluator {
   const DataType type_;
   const int64_t row_bytes_;
   const KernelSet& kernels_;
-  // frequencies_.size() rounded up to a multiple of kPairMultiple.
   const int64_t pairs_;
   const int64_t block_rows_;
   // Table n has the rotations by 0, 1, ..., block_rows_ - 1 times block_rows_^n
@@ -587,7 +577,7 @@ EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes,
 }  // namespace
 
 int64_t SinusoidsBytes(const SinusoidColumns& columns) {
-  const int64_t pairs = PairsOf(columns);
+  const int64_t pairs = PaddedPairs(columns.sines);
   const int64_t block_rows = BlockRowsOf(pairs);
   int64_t tables = 0;
   for (int64_t step = 1; step < kComposedPositions; step *= block_rows) {

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"

@@ -10,11 +10,9 @@
 #include <tuple>
 #include <vector>
 
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/base/mutex.h"
-#include "core/base/status_macros.h"
 #include "core/encoding/common/bias_table.h"
-#include "core/encoding/common/limits.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/t5_buckets.h"

@@ -5,7 +5,7 @@
 #include <bit>
 #include <utility>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 
 namespace attnbias {
 namespace {

@@ -6,6 +6,7 @@
 #ifndef ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_
 #define ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/base/errors.h"
 #include "core/kernel/cuda/launches.h"
 
 namespace attnbias {
@@ -134,6 +137,28 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice();
 // How the backend, a library of its own, is entered.
 inline constexpr char kOpenCudaDevice[] = "attnbias_open_cuda_device";
 using OpenDeviceFunction = void(absl::StatusOr<std::unique_ptr<Device>>*);
+
+constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+template <typename T>
+DeviceArray<T> ArrayOf(const SharedMemory& memory, int64_t count) {
+  return {reinterpret_cast<T*>(memory.get()), count};
+}
+
+// Has the stream copy `data`, which it reads until it has been waited for.
+template <typename T>
+absl::Status Upload(Device& device, Stream& stream, absl::Span<const T> data,
+                    SharedMemory* memory, DeviceArray<const T>* array) {
+  const auto count = static_cast<int64_t>(data.size());
+  const auto bytes = count * static_cast<int64_t>(sizeof(T));
+  ATTNBIAS_ASSIGN_OR_RETURN(*memory,
+                            device.Allocate(std::max<int64_t>(bytes, 1)));
+  *array = ArrayOf<const T>(*memory, count);
+  return stream.CopyIn(memory->get(),
+                       reinterpret_cast<const std::byte*>(data.data()), bytes);
+}
 
 }  // namespace attnbias
 

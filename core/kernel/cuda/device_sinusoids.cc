@@ -5,9 +5,9 @@
 #include <cstring>
 #include <tuple>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/kernel/cuda/accelerator.h"
-#include "core/kernel/cuda/device_memory.h"
+#include "core/kernel/cuda/device.h"
 
 namespace attnbias {
 namespace {

@@ -7,8 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/make_encoding.h"
 #include "core/logits/term.h"
 #include "core/request/rules.h"

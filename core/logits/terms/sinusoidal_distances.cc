@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/by_distance.h"
-#include "core/encoding/common/limits.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/logits/term.h"
 #include "core/tensor/positions.h"

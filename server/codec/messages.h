@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests from their bytes: what they take in memory, and whether this server
-// knows all that is in them.
-#ifndef ATTNBIAS_SERVER_CODEC_REQUESTS_H_
-#define ATTNBIAS_SERVER_CODEC_REQUESTS_H_
+// knows all that is in them. The headers of answers.
+#ifndef ATTNBIAS_SERVER_CODEC_MESSAGES_H_
+#define ATTNBIAS_SERVER_CODEC_MESSAGES_H_
 
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "attnbias/v1/service.pb.h"
+#include "core/base/errors.h"
+#include "core/engine/plan.h"
+#include "core/logits/plan.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/proto_buffer_reader.h"
@@ -57,6 +59,9 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   return message;
 }
 
+v1::TensorHeader HeaderOf(const Plan& plan);
+v1::LogitsHeader HeaderOf(const LogitsPlan& plan);
+
 }  // namespace attnbias
 
-#endif  // ATTNBIAS_SERVER_CODEC_REQUESTS_H_
+#endif  // ATTNBIAS_SERVER_CODEC_MESSAGES_H_
