@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What calls have in common, whatever their method: what they work with, why
 // they are refused, how they are counted and logged.
-#ifndef ATTNBIAS_SERVER_CALL_H_
-#define ATTNBIAS_SERVER_CALL_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -166,5 +165,3 @@ absl::Status Draining();
 absl::Status GraceOver();
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_CALL_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the reactors of all methods share.
-#ifndef ATTNBIAS_SERVER_CALL_REACTOR_H_
-#define ATTNBIAS_SERVER_CALL_REACTOR_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -152,5 +151,3 @@ class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_CALL_REACTOR_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an operator may set. Precedence: flag, environment, default.
-#ifndef ATTNBIAS_SERVER_CONFIG_H_
-#define ATTNBIAS_SERVER_CONFIG_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -68,5 +67,3 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
                                                  const char* const* argv);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_CONFIG_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each status code is called, and what an error that has it means; errors
 // to gRPC statuses with google.rpc details.
-#ifndef ATTNBIAS_SERVER_GRPC_STATUS_H_
-#define ATTNBIAS_SERVER_GRPC_STATUS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -90,5 +89,3 @@ grpc::Status ToGrpcStatus(const absl::Status& status,
                           const std::string& request_id = "");
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_GRPC_STATUS_H_

@@ -3,8 +3,7 @@
 //
 // gRPC's own leaves Watch streams open, and Server::Shutdown then lasts until
 // its deadline.
-#ifndef ATTNBIAS_SERVER_HEALTH_SERVICE_H_
-#define ATTNBIAS_SERVER_HEALTH_SERVICE_H_
+#pragma once
 
 #include <optional>
 #include <set>
@@ -55,5 +54,3 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_HEALTH_SERVICE_H_

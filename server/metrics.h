@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is counted, and its Prometheus names. Every label has a fixed set of
 // values, all of which exist from the start.
-#ifndef ATTNBIAS_SERVER_METRICS_H_
-#define ATTNBIAS_SERVER_METRICS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -113,5 +112,3 @@ class Metrics final : public CacheObserver {
 std::vector<prometheus::MetricFamily> CollectProcessMetrics();
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_METRICS_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What methods whose answer is a stream of messages have in common.
-#ifndef ATTNBIAS_SERVER_OUTPUT_PUMP_H_
-#define ATTNBIAS_SERVER_OUTPUT_PUMP_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -261,5 +260,3 @@ class RequestPump
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_OUTPUT_PUMP_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds and owns everything that serves.
-#ifndef ATTNBIAS_SERVER_SERVER_H_
-#define ATTNBIAS_SERVER_SERVER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -119,5 +118,3 @@ class Server {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_SERVER_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // attnbias.v1.AttentionBiasService.
-#ifndef ATTNBIAS_SERVER_TENSOR_SERVICE_H_
-#define ATTNBIAS_SERVER_TENSOR_SERVICE_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -49,5 +48,3 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
     CallEnvironment* environment, grpc::CallbackServerContext* context);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_TENSOR_SERVICE_H_

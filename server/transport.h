@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Settings and ports of the gRPC servers of this process.
-#ifndef ATTNBIAS_SERVER_TRANSPORT_H_
-#define ATTNBIAS_SERVER_TRANSPORT_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -78,5 +77,3 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
     grpc::ServerBuilder& builder, mode_t socket_mode = 0600);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_TRANSPORT_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The words of errors, their reasons, and how functions return them early.
-#ifndef ATTNBIAS_CORE_BASE_ERRORS_H_
-#define ATTNBIAS_CORE_BASE_ERRORS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -84,5 +83,3 @@ inline absl::Status CallerLimit(absl::string_view message) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_BASE_ERRORS_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SHA-256 of bytes, at once or piece by piece.
-#ifndef ATTNBIAS_CORE_BASE_SHA256_H_
-#define ATTNBIAS_CORE_BASE_SHA256_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -28,5 +27,3 @@ class Sha256 {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_BASE_SHA256_H_

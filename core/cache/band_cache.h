@@ -5,8 +5,7 @@
 // entry holds all lanes over a span at least as wide as asked for, so that it
 // serves every shorter length, window and offset; a request inside a span that
 // is being computed waits for that flight instead of starting another.
-#ifndef ATTNBIAS_CORE_CACHE_BAND_CACHE_H_
-#define ATTNBIAS_CORE_CACHE_BAND_CACHE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -205,5 +204,3 @@ class BandCache {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_CACHE_BAND_CACHE_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One count of bytes over everything computed, cached or in flight.
-#ifndef ATTNBIAS_CORE_CACHE_BYTE_BUDGET_H_
-#define ATTNBIAS_CORE_CACHE_BYTE_BUDGET_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -153,5 +152,3 @@ struct BudgetedBuffer {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_CACHE_BYTE_BUDGET_H_

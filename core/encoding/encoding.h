@@ -12,8 +12,7 @@
 //   auto alibi = MakeEncoding(tables, spec);
 //   auto evaluator = (*alibi)->prepare({DataType::kF32}, kernels);
 //   evaluator->Fill({.lanes = {0, 8}, .span = {-4, 5}}, out, 9 * 4);
-#ifndef ATTNBIAS_CORE_ENCODING_ENCODING_H_
-#define ATTNBIAS_CORE_ENCODING_ENCODING_H_
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -248,5 +247,3 @@ auto PrepareFrom(const Spec& spec) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_ENCODING_H_

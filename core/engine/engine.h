@@ -3,8 +3,7 @@
 //
 //   absl::StatusOr<PlanPtr> plan = engine.MakePlan(spec);
 //   engine.Get(*plan, caller, [](absl::StatusOr<PayloadPtr> payload) {});
-#ifndef ATTNBIAS_CORE_ENGINE_ENGINE_H_
-#define ATTNBIAS_CORE_ENGINE_ENGINE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -86,5 +85,3 @@ class Engine {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENGINE_ENGINE_H_

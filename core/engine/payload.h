@@ -6,8 +6,7 @@
 // Other chunks are made in memory of their own: rows that are short, picked by
 // position lists, partly masked, or of a band too large to keep. An accelerator
 // makes them where it is worth it.
-#ifndef ATTNBIAS_CORE_ENGINE_PAYLOAD_H_
-#define ATTNBIAS_CORE_ENGINE_PAYLOAD_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -240,5 +239,3 @@ class Payload {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENGINE_PAYLOAD_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A validated request: what will be sent, to the byte, before anything is
 // computed. Only MakePlan makes one, and Engine executes nothing else.
-#ifndef ATTNBIAS_CORE_ENGINE_PLAN_H_
-#define ATTNBIAS_CORE_ENGINE_PLAN_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -223,5 +222,3 @@ Range AllTokens(const Encoding& encoding,
                 const std::vector<int64_t>& query_stride = {});
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENGINE_PLAN_H_

@@ -2,8 +2,7 @@
 // The bits of the element nearest to a double, and whether all of an interval
 // has the same. These lines decide every element on a CUDA device, and those
 // that a CPU's vectors leave in doubt.
-#ifndef ATTNBIAS_CORE_KERNEL_ELEMENT_BITS_H_
-#define ATTNBIAS_CORE_KERNEL_ELEMENT_BITS_H_
+#pragma once
 
 #include <bit>
 #include <cstdint>
@@ -46,5 +45,3 @@ ATTNBIAS_HOST_DEVICE bool RoundInterval(double high, double width,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_KERNEL_ELEMENT_BITS_H_

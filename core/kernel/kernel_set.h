@@ -5,8 +5,7 @@
 //
 // Kernels allocate, validate and dispatch nothing, and this header names
 // nothing but std, so that they can be compiled alone for another machine.
-#ifndef ATTNBIAS_CORE_KERNEL_KERNEL_SET_H_
-#define ATTNBIAS_CORE_KERNEL_KERNEL_SET_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -148,5 +147,3 @@ std::span<const KernelSet* const> SupportedKernelSets();
 const KernelSet* FindKernelSet(std::string_view name);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_KERNEL_KERNEL_SET_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A validated request for positional logits: which vectors its keys use, in
 // which type it is computed, how long its rows are.
-#ifndef ATTNBIAS_CORE_LOGITS_PLAN_H_
-#define ATTNBIAS_CORE_LOGITS_PLAN_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -105,5 +104,3 @@ class LogitsPlan {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_LOGITS_PLAN_H_

@@ -2,8 +2,7 @@
 // Positional logits, row by row: queries are multiplied with each distinct
 // vector once, and the products spread over the keys that use it. Nothing of
 // shape [queries, keys, head_dim] ever exists.
-#ifndef ATTNBIAS_CORE_LOGITS_POSITIONAL_LOGITS_H_
-#define ATTNBIAS_CORE_LOGITS_POSITIONAL_LOGITS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -136,5 +135,3 @@ class PositionalLogits {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_LOGITS_POSITIONAL_LOGITS_H_

@@ -7,8 +7,7 @@
 //
 // Facts are those of transformers 5.23, or of the last version that had them;
 // its own computation is what a spec's answer equals.
-#ifndef ATTNBIAS_CORE_MOUNT_CHECKPOINT_RULES_H_
-#define ATTNBIAS_CORE_MOUNT_CHECKPOINT_RULES_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -122,5 +121,3 @@ absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config);
 std::optional<Match> MatchTensor(const Rule& rule, std::string_view tensor);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_MOUNT_CHECKPOINT_RULES_H_

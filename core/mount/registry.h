@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The learned tables that are at hand, under names: where they come from, and
 // how a request refers to them.
-#ifndef ATTNBIAS_CORE_MOUNT_REGISTRY_H_
-#define ATTNBIAS_CORE_MOUNT_REGISTRY_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -152,5 +151,3 @@ absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
                            TableSetBuilder& builder);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_MOUNT_REGISTRY_H_

@@ -4,8 +4,7 @@
 // Error bounds are relative to the exact result unless said otherwise, with
 // u = 2^-53, and hold while nothing overflows or underflows. Needs
 // round-to-nearest and no contraction of a * b + c.
-#ifndef ATTNBIAS_CORE_NUMERICS_DOUBLE_DOUBLE_H_
-#define ATTNBIAS_CORE_NUMERICS_DOUBLE_DOUBLE_H_
+#pragma once
 
 #include <cmath>
 
@@ -79,5 +78,3 @@ inline DoubleDouble operator/(DoubleDouble a, DoubleDouble b) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_NUMERICS_DOUBLE_DOUBLE_H_

@@ -7,8 +7,7 @@
 // positions. Turns too small for any position to complete one are held times a
 // power of two, so that their bits are not lost. For positions that are not
 // integers the turns are a floating-point number of 256 bits.
-#ifndef ATTNBIAS_CORE_NUMERICS_TURN_H_
-#define ATTNBIAS_CORE_NUMERICS_TURN_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -92,5 +91,3 @@ inline constexpr double kSinCosBound = 0x1p-97;
 SinCos SinCosOf(const ReducedAngle& angle);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_NUMERICS_TURN_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A learned table: an immutable tensor of numbers and its digest.
-#ifndef ATTNBIAS_CORE_TABLE_TABLE_H_
-#define ATTNBIAS_CORE_TABLE_TABLE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -110,5 +109,3 @@ absl::StatusOr<Table> ReadTable(SafetensorsFile& file,
                                 std::shared_ptr<const void> held = nullptr);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_TABLE_TABLE_H_

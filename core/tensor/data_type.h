@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element types of the tensors we serve, their names, and single elements as
 // numbers.
-#ifndef ATTNBIAS_CORE_TENSOR_DATA_TYPE_H_
-#define ATTNBIAS_CORE_TENSOR_DATA_TYPE_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -48,5 +47,3 @@ void RepeatElement(DataType type, const std::byte* value, int64_t count,
                    std::byte* out);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_TENSOR_DATA_TYPE_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coordinates of a dense matrix's rows or of its columns.
-#ifndef ATTNBIAS_CORE_TENSOR_LINE_H_
-#define ATTNBIAS_CORE_TENSOR_LINE_H_
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -105,5 +104,3 @@ class Line {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_TENSOR_LINE_H_

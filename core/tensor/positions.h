@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Positions along one axis: consecutive, or an explicit list.
-#ifndef ATTNBIAS_CORE_TENSOR_POSITIONS_H_
-#define ATTNBIAS_CORE_TENSOR_POSITIONS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -55,5 +54,3 @@ using RealPositions = std::vector<std::vector<double>>;
 using RealPositionsPtr = std::shared_ptr<const RealPositions>;
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_TENSOR_POSITIONS_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who calls, and what they may do.
-#ifndef ATTNBIAS_SERVER_ACCESS_ACCESS_H_
-#define ATTNBIAS_SERVER_ACCESS_ACCESS_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -210,5 +209,3 @@ class Access {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_ACCESS_ACCESS_H_

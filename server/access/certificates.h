@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The certificates of TLS: what makes a set of PEM files usable, and gRPC's
 // credentials for certificates that change.
-#ifndef ATTNBIAS_SERVER_ACCESS_CERTIFICATES_H_
-#define ATTNBIAS_SERVER_ACCESS_CERTIFICATES_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -53,5 +52,3 @@ std::shared_ptr<grpc::ServerCredentials> TlsCredentials(
     ClientCertificate client_certificate);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_ACCESS_CERTIFICATES_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whose a bearer token is, and what callers may do, by name.
-#ifndef ATTNBIAS_SERVER_ACCESS_POLICY_H_
-#define ATTNBIAS_SERVER_ACCESS_POLICY_H_
+#pragma once
 
 #include <bitset>
 #include <cstdint>
@@ -81,5 +80,3 @@ class Policy {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_ACCESS_POLICY_H_

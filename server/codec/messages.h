@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests from their bytes: what they take in memory, and whether this server
 // knows all that is in them. The headers of answers.
-#ifndef ATTNBIAS_SERVER_CODEC_MESSAGES_H_
-#define ATTNBIAS_SERVER_CODEC_MESSAGES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -63,5 +62,3 @@ v1::TensorHeader HeaderOf(const Plan& plan);
 v1::LogitsHeader HeaderOf(const LogitsPlan& plan);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_CODEC_MESSAGES_H_

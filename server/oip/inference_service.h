@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // inference.GRPCInferenceService: the Open Inference Protocol, in which every
 // encoding is a model.
-#ifndef ATTNBIAS_SERVER_OIP_INFERENCE_SERVICE_H_
-#define ATTNBIAS_SERVER_OIP_INFERENCE_SERVICE_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -18,5 +17,3 @@ std::unique_ptr<grpc::Service> MakeInferenceService(
     CallEnvironment* environment, std::function<bool()> ready);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_OIP_INFERENCE_SERVICE_H_

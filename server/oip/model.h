@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Encodings as models of the Open Inference Protocol. All that is told of them
 // follows from the contract's descriptors.
-#ifndef ATTNBIAS_SERVER_OIP_MODEL_H_
-#define ATTNBIAS_SERVER_OIP_MODEL_H_
+#pragma once
 
 #include <array>
 #include <string>
@@ -74,5 +73,3 @@ class Model {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_OIP_MODEL_H_

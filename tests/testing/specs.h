@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes requests, and the tables that they name.
-#ifndef ATTNBIAS_TESTS_TESTING_SPECS_H_
-#define ATTNBIAS_TESTS_TESTING_SPECS_H_
+#pragma once
 
 #include <cstdint>
 #include <random>
@@ -174,5 +173,3 @@ inline v1::TensorSpec OverGrid(v1::TensorSpec spec,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_TESTING_SPECS_H_

@@ -3,8 +3,7 @@
 // part of sines, each frequency once or twice in a row. Of xPos (Sun et al.
 // 2022) a third part has the decay, which queries are multiplied by and keys
 // divided by.
-#ifndef ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_EVALUATOR_H_
-#define ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_EVALUATOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -38,5 +37,3 @@ EvaluatorPtr PrepareDecay(const v1::Rotary& spec, const NumberFormat& format,
                           EvaluatorPtr rotary);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_EVALUATOR_H_

@@ -4,8 +4,7 @@
 //
 // All specs are valid. Results are within a relative 2^-precision of the real
 // number that the spec's doubles define.
-#ifndef ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_
-#define ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -100,5 +99,3 @@ class InverseFrequencies {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_

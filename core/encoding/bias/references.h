@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The definitions of biases by formulas: each writes one element of a valid
 // spec, computed with ever more bits until they decide its one rounding.
-#ifndef ATTNBIAS_CORE_ENCODING_BIAS_REFERENCES_H_
-#define ATTNBIAS_CORE_ENCODING_BIAS_REFERENCES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -41,5 +40,3 @@ void ReferenceSandwich(const v1::Sandwich& spec, int64_t head, int64_t distance,
                        const NumberFormat& format, std::byte* out);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_BIAS_REFERENCES_H_

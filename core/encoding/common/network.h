@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small networks of linear layers, evaluated a batch of coordinates at a time.
-#ifndef ATTNBIAS_CORE_ENCODING_COMMON_NETWORK_H_
-#define ATTNBIAS_CORE_ENCODING_COMMON_NETWORK_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -111,5 +110,3 @@ class NetworkEvaluator : public Evaluator {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_COMMON_NETWORK_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all requests over pairs of positions, tensors and logits, have in
 // common. Messages begin with a field's path and ": ".
-#ifndef ATTNBIAS_CORE_ENCODING_COMMON_PAIR_CHECKS_H_
-#define ATTNBIAS_CORE_ENCODING_COMMON_PAIR_CHECKS_H_
+#pragma once
 
 #include <cmath>
 #include <cstddef>
@@ -66,5 +65,3 @@ absl::Status RoundFill(absl::string_view path, const Message& owner,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_COMMON_PAIR_CHECKS_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Resamples the rows of a learned table, which form a line or a grid, as
 // torch's interpolate does, but over the rational numbers.
-#ifndef ATTNBIAS_CORE_ENCODING_COMMON_RESAMPLE_H_
-#define ATTNBIAS_CORE_ENCODING_COMMON_RESAMPLE_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -89,5 +88,3 @@ class TableRows {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_COMMON_RESAMPLE_H_

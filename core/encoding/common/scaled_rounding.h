@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rounds a scale times a value that is known to within an error.
-#ifndef ATTNBIAS_CORE_ENCODING_COMMON_SCALED_ROUNDING_H_
-#define ATTNBIAS_CORE_ENCODING_COMMON_SCALED_ROUNDING_H_
+#pragma once
 
 #include <cmath>
 #include <cstddef>
@@ -46,5 +45,3 @@ class ScaledRounding {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_COMMON_SCALED_ROUNDING_H_

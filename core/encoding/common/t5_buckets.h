@@ -10,8 +10,7 @@
 //
 // The map is monotone, so it is kept as the distance at which each bucket
 // begins.
-#ifndef ATTNBIAS_CORE_ENCODING_COMMON_T5_BUCKETS_H_
-#define ATTNBIAS_CORE_ENCODING_COMMON_T5_BUCKETS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -55,5 +54,3 @@ class T5Buckets {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_COMMON_T5_BUCKETS_H_

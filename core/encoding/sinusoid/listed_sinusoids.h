@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoids of which each angle is reduced by itself: at positions that are
 // doubles, of sums over axes, and of angles that frameworks round to F32.
-#ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_LISTED_SINUSOIDS_H_
-#define ATTNBIAS_CORE_ENCODING_SINUSOID_LISTED_SINUSOIDS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -64,5 +63,3 @@ EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
                                   RealToAnyPrecision scale, DataType type);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_SINUSOID_LISTED_SINUSOIDS_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Owns rows of rotors: for each row the sines and cosines of one angle per
 // column pair, as kernels take them.
-#ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_ROTOR_ROWS_H_
-#define ATTNBIAS_CORE_ENCODING_SINUSOID_ROTOR_ROWS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -97,5 +96,3 @@ inline void SetAngles(const std::vector<SinusoidFrequency>& frequencies,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_SINUSOID_ROTOR_ROWS_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of sines and cosines: where they stand, how fast each turns, what they
 // are multiplied by, and the definition of every element.
-#ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOID_H_
-#define ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOID_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -174,5 +173,3 @@ void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
                    std::byte* out);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOID_H_

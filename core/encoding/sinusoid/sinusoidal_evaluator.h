@@ -10,8 +10,7 @@
 //      an extreme scale take double-double rotations instead.
 //   3. An undecided element is computed by SinCosOf, at 2^-97.
 //   4. What that leaves undecided goes to the rows' reference.
-#ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOIDAL_EVALUATOR_H_
-#define ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOIDAL_EVALUATOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -64,5 +63,3 @@ EvaluatorPtr JoinRows(std::vector<RowPart> parts,
                       std::vector<std::byte> resting, DataType type);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOIDAL_EVALUATOR_H_

@@ -4,8 +4,7 @@
 //
 // Everything here may be declined, and then the caller does it on the CPU: a
 // device may be missing, broken or full, or the work may be too small for it.
-#ifndef ATTNBIAS_CORE_KERNEL_CUDA_ACCELERATOR_H_
-#define ATTNBIAS_CORE_KERNEL_CUDA_ACCELERATOR_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -199,5 +198,3 @@ class Accelerator {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_KERNEL_CUDA_ACCELERATOR_H_

@@ -3,8 +3,7 @@
 //
 // Errors are RESOURCE_EXHAUSTED where memory is short, UNAVAILABLE where there
 // is no device, INTERNAL where it is broken.
-#ifndef ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_
-#define ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -161,5 +160,3 @@ absl::Status Upload(Device& device, Stream& stream, absl::Span<const T> data,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_

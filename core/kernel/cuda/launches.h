@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is handed to a kernel: its arguments and its geometry. Both compilers
 // read it.
-#ifndef ATTNBIAS_CORE_KERNEL_CUDA_LAUNCHES_H_
-#define ATTNBIAS_CORE_KERNEL_CUDA_LAUNCHES_H_
+#pragma once
 
 #include <cstdint>
 #include <cstdio>
@@ -118,5 +117,3 @@ struct SinusoidLaunch {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_KERNEL_CUDA_LAUNCHES_H_
