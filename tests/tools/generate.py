@@ -76,6 +76,56 @@ OVERLOADS = """
         def __init__(self, *first: Any, **fields: Any) -> None: ...
 """
 
+OPTIONS = """\
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Required, SupportsIndex, TypedDict
+
+from attnbias._shown import Shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attnbias._checks import Ids, Reals, Span
+    from attnbias._choices import {choices}
+    from attnbias._dtypes import DType
+    from attnbias._fields import Encoding
+
+
+class CompactOptions(TypedDict, total=False):
+    \"""The keyword arguments of ``Client.get`` that leave an encoding its compact form.\"""
+
+{compact}
+
+
+class ListOptions(CompactOptions, total=False):
+    \"""Those, and the lists of positions, of which most have no compact form.\"""
+
+{lists}
+
+
+class GridOptions(CompactOptions, total=False):
+    \"""Those, and a grid of tokens: its form and the encoding determine the result.\"""
+
+    grid: Required[Sequence[SupportsIndex]]
+    grid_offset: Sequence[SupportsIndex] | None
+    form: Form | None
+
+
+class RequestOptions(ListOptions, total=False):
+    \"""All keyword arguments of ``Client.get`` that describe the tensor; see ``Request``.\"""
+
+{others}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Asked(Shown):
+    \"""The fields of a request.\"""
+
+    encoding: Encoding[Any]
+    _: KW_ONLY
+{fields}
+"""
+
 PRESETS = """\
 from typing import TYPE_CHECKING, Any
 
@@ -556,6 +606,40 @@ def choices_module() -> str:
     aliases = [f"{enum.name}: TypeAlias = {literal_of(words_of(enum))}" for enum in ENUMS]
     title = "Values of enums, as type checkers know them"
     return formatted(MODULE.format(title) + CHOICES + "\n".join(aliases))
+
+
+def type_of_option(field: Any) -> str:
+    kind = field.message_type or field.enum_type
+    names = {"PositionList": "Ids", "Range": "Span", "DataType": "DType"}
+    if kind is None:
+        return type_of(field).replace("int", "SupportsIndex")
+    # A list for each axis, or the one axis's alone.
+    return "Reals | Sequence[Reals]" if field.is_repeated else names.get(kind.name, kind.name)
+
+
+def options_module() -> str:
+    """Writes the fields of the extents, the output and its mask as keyword arguments."""
+    fields: dict[str, str] = {}
+    for message in ("TableExtent", "PairExtent", "GridExtent", "Output", "Mask"):
+        for field in message_of(message).fields:
+            if field.name != "mask":  # its fields are arguments themselves
+                kind = type_of_option(field)
+                fields[field.name] = kind if kind == "bool" else f"{kind} | None"
+    lists = [name for name, kind in fields.items() if kind == "Ids | None"]
+    others = ["form", "grid", "grid_offset"]
+
+    def declared(names: Iterable[str]) -> str:
+        return "\n".join(f"    {name}: {fields[name]}" for name in names)
+
+    defaults = (f" = {False if kind == 'bool' else None}" for kind in fields.values())
+    text = OPTIONS.format(
+        choices=", ".join(sorted({enum.name for enum in ENUMS} & {*declared(fields).split()})),
+        compact=declared(name for name in fields if name not in (*lists, *others)),
+        lists=declared(lists),
+        others=declared(others),
+        fields="\n".join(map(str.__add__, declared(fields).split("\n"), defaults)),
+    )
+    return formatted(MODULE.format("Arguments that describe a tensor") + text)
 
 
 class Argument(NamedTuple):
@@ -1055,6 +1139,7 @@ def main() -> None:
     parts = page_parts()
     texts = {page: with_parts(page, parts) for page in PAGES}
     texts |= {CLIENT / "_choices.py": choices_module()}
+    texts |= {CLIENT / "_options.py": options_module()}
     texts |= {CLIENT / "_encodings.py": encodings_module()}
     texts |= {CLIENT / "_presets.py": presets_module(), GO_PRESETS: presets_in_go()}
     stale = [

@@ -41,9 +41,10 @@ from attnbias._info import ServerInfo, TensorInfo, to_server_info, to_table_info
 from attnbias._logits import LogitsOptions, LogitsRequest
 from attnbias._logits_stream import LogitsStream
 from attnbias._memory import Payload, part_of
+from attnbias._options import RequestOptions
 from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias._reach import explained
-from attnbias._request import Request, RequestOptions
+from attnbias._request import Request
 from attnbias._results import to_result
 from attnbias._retry import Deadline, ask
 from attnbias._sharded_request import ShardedRequest

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from attnbias._calls import Calls
     from attnbias._fields import Compact, Encoding
+    from attnbias._options import RequestOptions
     from attnbias._request import (
         AnyCall,
         CompactCall,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         JaxCall,
         MeshCall,
         Request,
-        RequestOptions,
     )
     from attnbias._results import RotaryTables, XposTables
 
