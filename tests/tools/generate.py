@@ -4,7 +4,8 @@
 Usage: python -m tests.tools.generate [--check]
 
 With --check nothing is written, and a file that is not current is an error. The contract in proto/
-is the source: its comments, rules and options; and the presets beside it. A page has generated
+is the source: its comments, rules and options; and the presets beside it. The signatures of
+``attnbias.Client.get`` are those of the client for asyncio, too. A page has generated
 parts between the lines "<!-- generated: NAME -->" and "<!-- end -->".
 """
 
@@ -124,6 +125,36 @@ class Asked(Shown):
     encoding: Encoding[Any]
     _: KW_ONLY
 {fields}
+"""
+
+ASYNC_GET = """\
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+
+from attnbias._client import BaseClient
+from attnbias._sharding import to_sharding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import jax
+    import numpy.typing as npt
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Placement
+
+    from attnbias._fields import Compact, Encoding
+    from attnbias._options import RequestOptions
+    from attnbias._request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
+    from attnbias._results import RotaryTables, XposTables
+
+Out = TypeVar("Out")
+
+
+class AsyncGet(BaseClient):
+    \"""Has ``get`` with the types of ``attnbias.Client.get``.\"""
+
+{}        \"""See ``attnbias.Client.get``.\"""
+        shards = to_sharding(device_mesh, placements, sharding, out)
+        return await self._get(encoding, out, progress, timeout, options, sharding=shards)
 """
 
 PRESETS = """\
@@ -642,6 +673,16 @@ def options_module() -> str:
     return formatted(MODULE.format("Arguments that describe a tensor") + text)
 
 
+def async_get_module() -> str:
+    """Writes ``get`` of the client for asyncio with the signatures of ``Client.get``."""
+    client = (CLIENT / "_client.py").read_text(encoding="utf-8")
+    signatures = re.search(r"    @overload\n    def get\(.*?(?=        \"\"\")", client, re.DOTALL)
+    assert signatures
+    awaited = signatures[0].replace("    def get(", "    async def get(")
+    head = MODULE.replace("proto/", "_client.py").format("The client's ``get`` for asyncio")
+    return formatted(head + ASYNC_GET.format(awaited))
+
+
 class Argument(NamedTuple):
     """An argument of a preset."""
 
@@ -1140,6 +1181,7 @@ def main() -> None:
     texts = {page: with_parts(page, parts) for page in PAGES}
     texts |= {CLIENT / "_choices.py": choices_module()}
     texts |= {CLIENT / "_options.py": options_module()}
+    texts |= {CLIENT / "_async_get.py": async_get_module()}
     texts |= {CLIENT / "_encodings.py": encodings_module()}
     texts |= {CLIENT / "_presets.py": presets_module(), GO_PRESETS: presets_in_go()}
     stale = [
