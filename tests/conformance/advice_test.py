@@ -620,11 +620,19 @@ def esm_fold_2(client: attnbias.Client) -> None:
 
 @case("LightGlueConfig")
 def light_glue(client: attnbias.Client) -> None:
-    """Other weights give other angles at the same keypoint."""
-    keypoint = torch.tensor([[[0.25, 0.5]]])
-    modules = [LightGluePositionalEncoder(hf.LightGlueConfig()) for _ in range(2)]
-    one, another = (to_array(module(keypoint)[0][0]) for module in modules)
-    assert np.any(one != another)
+    module = LightGluePositionalEncoder(hf.LightGlueConfig())
+    keypoints = torch.rand(30, 2, generator=torch.Generator().manual_seed(0))
+    matrix = to_array(module.projector.weight.detach().T.contiguous())
+    encoding = attnbias.Rotary(
+        2 * matrix.shape[1],
+        layout="interleaved",
+        axes=[attnbias.Axis()] * 2,
+        frequency_matrix=matrix,
+    )
+    got = client.get(encoding, position_ids=[*to_array(keypoints.T)])
+    largest = np.abs(matrix).sum(axis=0).max() + 1
+    for ours, theirs in zip((got.cos, got.sin), module(keypoints)[0], strict=True):
+        assert np.abs(ours - to_array(theirs.detach())).max() <= 2.0**-20 * largest
 
 
 # Modules that no default configuration makes.

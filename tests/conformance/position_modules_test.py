@@ -474,13 +474,20 @@ def sam(client: attnbias.Client) -> None:
 
 
 @case("PPDocLayoutV2PositionRelationEmbedding")
-def relations_of_boxes(_: attnbias.Client) -> None:
-    """Boxes of another size have other angles at the same centres."""
-    kind = code_of("pp_doclayout_v2", "PPDocLayoutV2PositionRelationEmbedding")
-    module = kind(PPDocLayoutV2ReadingOrderConfig())
-    small, large = (torch.tensor([[[0.5, 0.5, size, size]]]) for size in (0.1, 0.2))
-    angles = [module.box_relative_encoding(box, small) for box in (small, large)]
-    assert not torch.equal(*angles)
+def relations_of_boxes(client: attnbias.Client) -> None:
+    config = PPDocLayoutV2ReadingOrderConfig()
+    module = code_of("pp_doclayout_v2", "PPDocLayoutV2PositionRelationEmbedding")(config)
+    boxes = torch.rand(6, 4, generator=torch.Generator().manual_seed(0))
+    logarithms = module.box_relative_encoding(boxes, boxes).flatten(0, 1)
+    scale = config.relation_bias_scale
+    want = module.get_position_embedding(logarithms, scale)
+    axis = attnbias.Axis(scale=scale, ladder=attnbias.Ladder(base=config.relation_bias_theta**2))
+    encoding = attnbias.Sinusoidal(
+        4 * config.relation_bias_embed_dim, columns="SINES_COSINES", axes=[axis] * 4
+    )
+    got = client.get(encoding, position_ids=[*to_array(logarithms.T)])
+    reach = scale * float(logarithms.abs().max())
+    assert_near(got, to_array(want), np.full(len(got), reach))
 
 
 def test_every_row_has_a_case() -> None:

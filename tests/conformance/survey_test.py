@@ -645,8 +645,8 @@ def of_timesteps(function: Any, timesteps: Array, dim: int, flip: bool, shift: i
     return sines(table, float(timesteps.max()), max_period=10000, **names)
 
 
-# The same as times up to 1, in float32's steps below 1.
-TIMES = np.rint(FRACTIONS / 1000 * 2**24) / 2**24
+# The same as times up to 1.
+TIMES = (FRACTIONS / 1000).astype(np.float32).astype(np.float64)
 
 
 @case(transformer_longcat_audio_dit.AudioDiTSinusPositionEmbedding, sizes=[(6, 1000), (256, 500)])

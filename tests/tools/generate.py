@@ -4,7 +4,8 @@
 Usage: python -m tests.tools.generate [--check]
 
 With --check nothing is written, and a file that is not current is an error. The contract in proto/
-is the source: its comments, rules and options; and the presets beside it. A page has generated
+is the source: its comments, rules and options; and the presets beside it. The signatures of
+``attnbias.Client.get`` are those of the client for asyncio, too. A page has generated
 parts between the lines "<!-- generated: NAME -->" and "<!-- end -->".
 """
 
@@ -74,6 +75,86 @@ OVERLOADS = """
     if TYPE_CHECKING:  # {field} determines the result
 {overloads}
         def __init__(self, *first: Any, **fields: Any) -> None: ...
+"""
+
+OPTIONS = """\
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Required, SupportsIndex, TypedDict
+
+from attnbias._shown import Shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attnbias._checks import Ids, Reals, Span
+    from attnbias._choices import {choices}
+    from attnbias._dtypes import DType
+    from attnbias._fields import Encoding
+
+
+class CompactOptions(TypedDict, total=False):
+    \"""The keyword arguments of ``Client.get`` that leave an encoding its compact form.\"""
+
+{compact}
+
+
+class ListOptions(CompactOptions, total=False):
+    \"""Those, and the lists of positions, of which most have no compact form.\"""
+
+{lists}
+
+
+class GridOptions(CompactOptions, total=False):
+    \"""Those, and a grid of tokens: its form and the encoding determine the result.\"""
+
+    grid: Required[Sequence[SupportsIndex]]
+    grid_offset: Sequence[SupportsIndex] | None
+    form: Form | None
+
+
+class RequestOptions(ListOptions, total=False):
+    \"""All keyword arguments of ``Client.get`` that describe the tensor; see ``Request``.\"""
+
+{others}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Asked(Shown):
+    \"""The fields of a request.\"""
+
+    encoding: Encoding[Any]
+    _: KW_ONLY
+{fields}
+"""
+
+ASYNC_GET = """\
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+
+from attnbias._client import BaseClient
+from attnbias._sharding import to_sharding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import jax
+    import numpy.typing as npt
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Placement
+
+    from attnbias._fields import Compact, Encoding
+    from attnbias._options import RequestOptions
+    from attnbias._request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
+    from attnbias._results import RotaryTables, XposTables
+
+Out = TypeVar("Out")
+
+
+class AsyncGet(BaseClient):
+    \"""Has ``get`` with the types of ``attnbias.Client.get``.\"""
+
+{}        \"""See ``attnbias.Client.get``.\"""
+        shards = to_sharding(device_mesh, placements, sharding, out)
+        return await self._get(encoding, out, progress, timeout, options, sharding=shards)
 """
 
 PRESETS = """\
@@ -556,6 +637,50 @@ def choices_module() -> str:
     aliases = [f"{enum.name}: TypeAlias = {literal_of(words_of(enum))}" for enum in ENUMS]
     title = "Values of enums, as type checkers know them"
     return formatted(MODULE.format(title) + CHOICES + "\n".join(aliases))
+
+
+def type_of_option(field: Any) -> str:
+    kind = field.message_type or field.enum_type
+    names = {"PositionList": "Ids", "Range": "Span", "DataType": "DType"}
+    if kind is None:
+        return type_of(field).replace("int", "SupportsIndex")
+    # A list for each axis, or the one axis's alone.
+    return "Reals | Sequence[Reals]" if field.is_repeated else names.get(kind.name, kind.name)
+
+
+def options_module() -> str:
+    """Writes the fields of the extents, the output and its mask as keyword arguments."""
+    fields: dict[str, str] = {}
+    for message in ("TableExtent", "PairExtent", "GridExtent", "Output", "Mask"):
+        for field in message_of(message).fields:
+            if field.name != "mask":  # its fields are arguments themselves
+                kind = type_of_option(field)
+                fields[field.name] = kind if kind == "bool" else f"{kind} | None"
+    lists = [name for name, kind in fields.items() if kind == "Ids | None"]
+    others = ["form", "grid", "grid_offset"]
+
+    def declared(names: Iterable[str]) -> str:
+        return "\n".join(f"    {name}: {fields[name]}" for name in names)
+
+    defaults = (f" = {False if kind == 'bool' else None}" for kind in fields.values())
+    text = OPTIONS.format(
+        choices=", ".join(sorted({enum.name for enum in ENUMS} & {*declared(fields).split()})),
+        compact=declared(name for name in fields if name not in (*lists, *others)),
+        lists=declared(lists),
+        others=declared(others),
+        fields="\n".join(map(str.__add__, declared(fields).split("\n"), defaults)),
+    )
+    return formatted(MODULE.format("Arguments that describe a tensor") + text)
+
+
+def async_get_module() -> str:
+    """Writes ``get`` of the client for asyncio with the signatures of ``Client.get``."""
+    client = (CLIENT / "_client.py").read_text(encoding="utf-8")
+    signatures = re.search(r"    @overload\n    def get\(.*?(?=        \"\"\")", client, re.DOTALL)
+    assert signatures
+    awaited = signatures[0].replace("    def get(", "    async def get(")
+    head = MODULE.replace("proto/", "_client.py").format("The client's ``get`` for asyncio")
+    return formatted(head + ASYNC_GET.format(awaited))
 
 
 class Argument(NamedTuple):
@@ -1055,6 +1180,8 @@ def main() -> None:
     parts = page_parts()
     texts = {page: with_parts(page, parts) for page in PAGES}
     texts |= {CLIENT / "_choices.py": choices_module()}
+    texts |= {CLIENT / "_options.py": options_module()}
+    texts |= {CLIENT / "_async_get.py": async_get_module()}
     texts |= {CLIENT / "_encodings.py": encodings_module()}
     texts |= {CLIENT / "_presets.py": presets_module(), GO_PRESETS: presets_in_go()}
     stale = [

@@ -22,9 +22,10 @@ from attnbias._local_server import LocalServer
 from attnbias._logits import LogitsOptions
 from attnbias._mask import Mask
 from attnbias._models import *  # noqa: F403  # it has __all__
+from attnbias._options import RequestOptions
 from attnbias._plot import plot
 from attnbias._presets import *  # noqa: F403  # it has __all__
-from attnbias._request import Request, RequestOptions
+from attnbias._request import Request
 from attnbias._results import RotaryTables, XposTables
 from attnbias._ring import RingShard
 from attnbias._shards import shard_indices

@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    import numpy as np
+    import numpy.typing as npt
     from google.protobuf.message import Message
+
+    Ids: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
+    """Explicit positions."""
+    Reals: TypeAlias = Sequence[float] | npt.NDArray[np.integer[Any] | np.floating[Any]]
+    """Those that may be fractions."""
 
 
 Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]

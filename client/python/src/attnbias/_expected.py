@@ -305,10 +305,7 @@ class _Request:
         offset = extent.query_offset
         if extent.alignment == tensor_pb2.ALIGNMENT_END:
             offset = extent.key_length - extent.query_length
-        return (
-            _axis(extent, "query", "queries", offset),
-            _axis(extent, "key", "keys", 0),
-        )
+        return (_axis(extent, "query", "queries", offset), _axis(extent, "key", "keys", 0))
 
     def _columns_field(self) -> Any:
         """The number or the table that determines the columns of an answer; None if it has none."""

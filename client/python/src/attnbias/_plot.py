@@ -49,24 +49,6 @@ _OF_SHARD = ("query of the shard", "key of the shard")
 _THUMBNAIL_HEADS, _THUMBNAIL_PIXELS = 4, 64
 
 
-class Pictured:
-    """What can be drawn."""
-
-    def plot(
-        self,
-        *,
-        kind: Kind = "heads",
-        heads: Span | None = None,
-        fill_value: float | None = None,
-        ax: Axes | Iterable[Axes] | None = None,
-    ) -> list[Axes]:
-        """Draws this tensor; see ``attnbias.plot``."""
-        return plot(self, kind=kind, heads=heads, fill_value=fill_value, ax=ax)
-
-    def _repr_html_(self) -> str:
-        return f"{_thumbnail(self)}<code>{html.escape(repr(self))}</code>"
-
-
 def plot(
     tensor: Any,
     *,
@@ -384,6 +366,11 @@ def _curves(tensor: Any) -> tuple[_Array, int, str]:
         f"kind: got 'curves' for {type(tensor).__name__}, want 'heads': its numbers do not "
         "depend on the relative position, or the key, alone"
     )
+
+
+def to_html(tensor: Any) -> str:
+    """What a notebook shows: the first heads, and what the tensor is."""
+    return f"{_thumbnail(tensor)}<code>{html.escape(repr(tensor))}</code>"
 
 
 def _thumbnail(tensor: Any) -> str:

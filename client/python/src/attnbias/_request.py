@@ -5,82 +5,23 @@ from __future__ import annotations
 
 import itertools
 import reprlib
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Required, SupportsIndex, TypeAlias, TypedDict
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Literal, Required, TypeAlias, TypedDict
 
 from attnbias._arguments import set_fields
 from attnbias._checks import require_instance
 from attnbias._fields import Encoding
-from attnbias._shown import Shown
+from attnbias._options import Asked, CompactOptions, GridOptions, ListOptions, RequestOptions
 from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import jax
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import Placement
 
-    from attnbias._checks import Span
-    from attnbias._dtypes import DType
-
-Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
-"""Explicit positions."""
-
-Reals = Sequence[float] | npt.NDArray[np.integer[Any] | np.floating[Any]]
-"""Those that may be fractions."""
-
-
 CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz"]
-Form: TypeAlias = Literal[CompactForm, "dense"]
-
-
-class CompactOptions(TypedDict, total=False):
-    """The keyword arguments of ``Client.get`` that leave an encoding its compact form."""
-
-    positions: Span | None
-    position_ids: Reals | Sequence[Reals] | None
-    query_length: SupportsIndex | None
-    key_length: SupportsIndex | None
-    alignment: Literal["start", "end"] | None
-    query_offset: SupportsIndex | None
-    queries: Span | None
-    keys: Span | None
-    heads: Span | None
-    query_stride: Sequence[SupportsIndex] | None
-    data_type: DType | None
-    values: Literal["bias", "buckets"] | None
-    causal: bool
-    window_left: int | None
-    window_right: int | None
-    fill_value: float | None
-    fill_lowest: bool
-    scale: float | None
-
-
-class ListOptions(CompactOptions, total=False):
-    """Those, and the lists of positions, of which most have no compact form."""
-
-    query_positions: Ids | None
-    key_positions: Ids | None
-
-
-class GridOptions(CompactOptions, total=False):
-    """Those, and a grid of tokens: its form and the encoding determine the result."""
-
-    grid: Required[Sequence[SupportsIndex]]
-    grid_offset: Sequence[SupportsIndex] | None
-    form: Form | None
-
-
-class RequestOptions(ListOptions, total=False):
-    """All keyword arguments of ``Client.get`` that describe the tensor; see ``Request``."""
-
-    form: Form | None
-    grid: Sequence[SupportsIndex] | None
-    grid_offset: Sequence[SupportsIndex] | None
 
 
 class AnyCall(RequestOptions, total=False):
@@ -128,7 +69,7 @@ class JaxCall(AnyCall):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Request(Shown):
+class Request(Asked):
     """One tensor to ask for.
 
     A window is a half-open tuple (begin, end), or n for (0, n).
@@ -150,48 +91,22 @@ class Request(Shown):
             whose tokens lie in a grid, of these.
         keys: a window of the keys.
         heads: a window of the heads.
-        query_stride: of tokens in a grid, for each axis: every n-th token is a query; None is 1.
         query_positions: explicit positions instead of query_length, alignment and queries.
         key_positions: explicit positions instead of key_length and keys; queries then need a
             query_offset, or explicit positions too.
+        query_stride: of tokens in a grid, for each axis: every n-th token is a query; None is 1.
         data_type: "f64", "f32", "f16", "bf16", or numpy's or torch's dtype. None is f32 (i32 for
             buckets).
         form: None is the encoding's compact form; or "dense".
         values: "bias" (None too), or "buckets", the indices into its learned table.
+        scale: factor applied before the one rounding.
         causal: masks keys after the query.
         window_left: masks keys more than so many positions before the query.
         window_right: masks keys more than so many positions after the query.
         fill_value: what masked elements become; None is -inf. Goes with a mask alone: causal,
             window_left or window_right.
         fill_lowest: they become the data type's lowest number instead.
-        scale: factor applied before the one rounding.
     """
-
-    encoding: Encoding[Any]
-    _: KW_ONLY
-    positions: Span | None = None
-    position_ids: Reals | Sequence[Reals] | None = None
-    grid: Sequence[SupportsIndex] | None = None
-    grid_offset: Sequence[SupportsIndex] | None = None
-    query_length: SupportsIndex | None = None
-    key_length: SupportsIndex | None = None
-    alignment: Literal["start", "end"] | None = None
-    query_offset: SupportsIndex | None = None
-    queries: Span | None = None
-    keys: Span | None = None
-    heads: Span | None = None
-    query_stride: Sequence[SupportsIndex] | None = None
-    query_positions: Ids | None = None
-    key_positions: Ids | None = None
-    data_type: DType | None = None
-    form: Form | None = None
-    values: Literal["bias", "buckets"] | None = None
-    causal: bool = False
-    window_left: int | None = None
-    window_right: int | None = None
-    fill_value: float | None = None
-    fill_lowest: bool = False
-    scale: float | None = None
 
     def __post_init__(self) -> None:
         require_instance(self.encoding, Encoding, "encoding", _WANTED_ENCODING)

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from attnbias._sharding import Box, Numbers, Sharding
     from attnbias.v1 import encodings_pb2, tensor_pb2
 
-_LISTS: Final = {
-    "positions": "position_ids",
-    "queries": "query_positions",
-    "keys": "key_positions",
-}
+_LISTS: Final = {"positions": "position_ids", "queries": "query_positions", "keys": "key_positions"}
 """In the contract, the lists that may stand in place of the range."""
 
 

@@ -45,11 +45,7 @@ def shard_indices(
 
 
 def indices_of(
-    length: int,
-    rank: SupportsIndex,
-    world_size: SupportsIndex,
-    layout: Any,
-    names: tuple[str, str],
+    length: int, rank: SupportsIndex, world_size: SupportsIndex, layout: Any, names: tuple[str, str]
 ) -> npt.NDArray[np.int64]:
     """``shard_indices``; errors of length and layout have these names."""
     rank, world_size = group_of(rank, world_size)

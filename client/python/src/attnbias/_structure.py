@@ -28,10 +28,10 @@ from typing import (
 import numpy as np
 import numpy.typing as npt
 
+from attnbias import _plot
 from attnbias._checks import Span, bounds, require_instance
 from attnbias._dtypes import BFLOAT16
 from attnbias._jax import register_with_jax
-from attnbias._plot import Pictured
 from attnbias._shards import Layout, chunk, group_of, indices_of
 from attnbias._torch import is_torch_tensor, to_torch
 
@@ -92,7 +92,7 @@ _SDPA_ALIGNMENT: Final = 8  # elements between rows, without which torch copies 
 _WHOLE: Final = slice(None, None, 1)
 
 
-class Structure(Pictured, NDArrayOperatorsMixin, ABC):
+class Structure(NDArrayOperatorsMixin, ABC):
     """A tensor that is held compactly, and is an array to numpy.
 
     What numpy does with an array it does with this. ``bias[3]``, ``bias[..., :100]`` and other
@@ -500,6 +500,9 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         if self.vectors:
             message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
             raise ValueError(message)
+
+    plot = _plot.plot
+    _repr_html_ = _plot.to_html
 
     def __repr__(self) -> str:
         name = type(self).__name__

@@ -217,12 +217,7 @@ class KeyRow(Structure):
     _leaves: ClassVar[tuple[str, ...]] = ("row",)
     _others: ClassVar[tuple[str, ...]] = ("query_length",)
 
-    def __init__(
-        self,
-        row: npt.NDArray[Any],
-        *,
-        query_length: int,
-    ) -> None:
+    def __init__(self, row: npt.NDArray[Any], *, query_length: int) -> None:
         """Wraps a row; copies nothing.
 
         Raises:

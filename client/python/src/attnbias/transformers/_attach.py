@@ -83,11 +83,7 @@ class Attached:
 
 
 def attach(
-    model: PreTrainedModel,
-    client: Client,
-    *,
-    max_length: int,
-    attention: Attention | None = None,
+    model: PreTrainedModel, client: Client, *, max_length: int, attention: Attention | None = None
 ) -> Attached:
     """Makes a model of transformers take its positions from a server.
 

@@ -83,7 +83,5 @@ def _table(attention: Any, position_ids: torch.Tensor) -> torch.Tensor:
 
 
 FAMILY: Final = Family(
-    attentions=("eager",) if _EMBEDDING is None else ("eager", "sdpa"),
-    sites=_sites,
-    takes_any=True,
+    attentions=("eager",) if _EMBEDDING is None else ("eager", "sdpa"), sites=_sites, takes_any=True
 )
