@@ -114,6 +114,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "Learned biases": {
         "Swin": [grid_relative_test.test_every_form_of_swin],
+        "Swin3D": [survey_test.test_each_row_gives_its_functions_result],
         "Beit": [grid_relative_test.test_every_form_of_beit],
         "LeViT": [grid_relative_test.test_levit],
     },

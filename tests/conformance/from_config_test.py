@@ -199,7 +199,7 @@ def test_phi3_says_longrope_by_older_names(client: attnbias.Client) -> None:
         given = {**SIZES, "original_max_position_embeddings": 4096, **words}
         config = make_config("phi3", **copy.deepcopy(given))
         encoding: Any = attnbias.from_config({"model_type": "phi3", **given})["rotary"]
-        assert encoding.max_position_embeddings == 131072
+        assert encoding.longrope.max_position_embeddings == 131072
         named = {**rope, "rope_type": "longrope", "rope_theta": 1e4}
         assert_rotary(client, encoding, Rope("phi3", config, None, named))
 
