@@ -82,7 +82,7 @@ class ShardedRequest:
             ValueError: such a tensor cannot be sharded so.
         """
         if info.resolved_spec.table.grid:
-            message = "grid: got one with a sharding, want position_ids; or shard the GridTable"
+            message = "grid: got one with a sharding, want position_ids; or shard() the GridTable"
             raise ValueError(message)
         self._sharding = sharding
         self._request = request
