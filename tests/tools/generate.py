@@ -515,7 +515,9 @@ def answer_of(message: Any) -> str:
     of_bias = [f"`{field.name}`" for field in message.fields if rule_of(field).of_bias]
     if of_bias:
         sentences.append('With `values="buckets"` the answer is indices, i32 without heads.')
-        sentences.append(f"{' and '.join(of_bias)} need not be set then.")
+        *first_names, last = of_bias
+        names = " and ".join([", ".join(first_names), last]) if first_names else last
+        sentences.append(f"{names} need not be set then.")
     if option("buckets_only", message):
         sentences.append("The numbers are i32, without heads.")
     if extents == ["table"] and any(field.name == "axes" for field in message.fields):

@@ -13,7 +13,7 @@ import (
 //
 //	At(h, i, j) = block[h, r(j) - r(i) + height - 1, c(j) - c(i) + width - 1]
 //
-// So it is for one to three axes. With a border, token 0 is a class token with numbers of its own,
+// A grid has one to three axes. With a border, token 0 is a class token with numbers of its own,
 // and those of the grid follow it.
 type BlockToeplitz[T Element] struct {
 	pairs

@@ -439,7 +439,7 @@ func (r *request) strides() []int64 {
 	return slices.Repeat([]int64{1}, len(r.sides()))
 }
 
-// tokens is how many every n-th of each axis of a grid are, its class token among them.
+// tokens is the number of tokens that a stride on each axis of a grid leaves, with its class token.
 func (r *request) tokens(strides []int64) int64 {
 	tokens := int64(1)
 	for axis, side := range r.sides() {

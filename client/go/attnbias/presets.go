@@ -248,8 +248,8 @@ func (p Shaw) Encoding() *attnbiaspb.TensorSpec_LearnedRelative {
 // Swin is a preset of [attnbiaspb.GridRelative]. Swin's relative position bias (Liu et al. 2021)
 // inside a window.
 type Swin struct {
-	// Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before them. One
-	// side is a sequence.
+	// Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt before
+	// them. With one side the tokens are a sequence.
 	Window []int32
 	// Heads of the table.
 	NumHeads int32
@@ -295,8 +295,8 @@ func (p Swin3D) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 // Beit is a preset of [attnbiaspb.GridRelative]. BEiT's relative position bias (Bao et al.
 // 2021): Swin's, and a class token.
 type Beit struct {
-	// Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before them. One
-	// side is a sequence.
+	// Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt before
+	// them. With one side the tokens are a sequence.
 	Window []int32
 	// Heads of the table.
 	NumHeads int32
@@ -322,8 +322,8 @@ func (p Beit) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 // LeViT is a preset of [attnbiaspb.GridRelative]. LeViT's attention bias (Graham et al. 2021):
 // displacements without sign.
 type LeViT struct {
-	// Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before them. One
-	// side is a sequence.
+	// Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt before
+	// them. With one side the tokens are a sequence.
 	Window []int32
 	// Heads of the table.
 	NumHeads int32
@@ -387,7 +387,7 @@ type SwinV2 struct {
 	// Sides of the window in tokens: rows, then columns.
 	Window []int32
 	// Sides of the window that the model was trained with; a side is 1 only where the window's is.
-	// Only with coordinates LOG2_NORMALIZED. Empty: window.
+	// Empty: window.
 	PretrainedWindow []int32
 	// Heads of the bias.
 	NumHeads int32

@@ -1837,7 +1837,8 @@ type Resample struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sides of the table's grid: rows, then columns. Unset: the table is a line.
 	Source []int64 `protobuf:"varint,1,rep,packed,name=source,proto3" json:"source,omitempty"`
-	// As many sides of the result. GridRelative takes those of its window.
+	// Sides of the result, as many as `source` has, or one if it has none. Not in
+	// GridRelative, which takes those of its window.
 	Target []int64 `protobuf:"varint,2,rep,packed,name=target,proto3" json:"target,omitempty"`
 	// First rows of the table, which stay as they are: a class token's. Not in
 	// GridRelative, whose class token has the last rows.
@@ -3277,8 +3278,8 @@ type MlpBias struct {
 	Layers []*MlpLayer `protobuf:"bytes,2,rep,name=layers,proto3" json:"layers,omitempty"`
 	// Function between layers, after the layer's LayerNorm if it has one.
 	Activation Activation `protobuf:"varint,3,opt,name=activation,proto3,enum=attnbias.v1.Activation" json:"activation,omitempty"`
-	// Sides of a window of tokens, 65536 at most: rows, then columns; frames before
-	// them. Empty: tokens are in a sequence, and `coordinates` is not
+	// Sides of a window, which has 65536 tokens at most: rows, then columns;
+	// frames before them. Empty: tokens are in a sequence, and `coordinates` is not
 	// `LOG2_NORMALIZED`.
 	Window []int32 `protobuf:"varint,4,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Function of each d.
@@ -3679,14 +3680,14 @@ func (x *RelativeSinusoidal) GetCausal() bool {
 // Swin.
 type GridRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt
-	// before them. One side is a sequence.
+	// Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww;
+	// frames Wt before them. With one side the tokens are a sequence.
 	Window []int32 `protobuf:"varint,1,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Heads of the table.
 	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Learned bias, with `(2 Wh - 1)(2 Ww - 1)` rows, or `Wh Ww` if symmetric, and
-	// 3 more with a class token; of other axes likewise. Required with values
-	// `BIAS`.
+	// 3 more with a class token. For other numbers of axes there is such a factor
+	// for each. Required with values `BIAS`.
 	Table *TableRef `protobuf:"bytes,3,opt,name=table,proto3" json:"table,omitempty"`
 	// Sign of all differences. With `KEY_MINUS_QUERY` the index has r_j - r_i and
 	// c_j - c_i (MaxViT and CoAtNet in TensorFlow).

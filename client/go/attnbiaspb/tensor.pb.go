@@ -106,7 +106,7 @@ const (
 	Form_FORM_DENSE Form = 4
 	// block [heads, 2 Wh - 1, 2 Ww - 1] for tokens on a grid of Wh rows and Ww
 	// columns: dense[h, i, j] = block[h, r_j - r_i + Wh - 1, c_j - c_i + Ww - 1]
-	// for token i in row r_i, column c_i. So it is for one to three axes.
+	// for token i in row r_i, column c_i. A grid has one to three axes.
 	Form_FORM_BLOCK_TOEPLITZ Form = 5
 )
 
@@ -372,10 +372,10 @@ func (x *Range) GetEnd() int64 {
 type PositionList struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Positions []int64                `protobuf:"varint,1,rep,packed,name=positions,proto3" json:"positions,omitempty"`
-	// Positions p that are not integers, of a table of Sinusoidal or Rotary. With
-	// an axis's offset, 0 without axes, p + offset is k 2^e over the real numbers,
-	// with |k| at most 2^62, and 0 or of magnitude at least 2^-149. A list of
-	// integers is the same in either field.
+	// Positions p that need not be integers, of a table of Sinusoidal or Rotary.
+	// The sum of p and the offset of its axis, 0 without axes, is k 2^e over the
+	// real numbers, with |k| at most 2^62, and is 0 or of magnitude at least
+	// 2^-149. A list of integers is the same in either field.
 	Doubles       []float64 `protobuf:"fixed64,2,rep,packed,name=doubles,proto3" json:"doubles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -245,6 +245,7 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
         ("key_row", "key_length", "5", "lengths 4 of row, 5 of attnbias.key_length;"),
         ("key_row", "key_length", None, "attnbias.key_length: not among its metadata"),
         ("block", "block.first_query", "4", "queries: got .* want a window"),
+        ("block", "block.query_stride", "2,two", "block.query_stride: got 'two', want an integer"),
         ("bordered", "border.class_key", "4", "class_key: got 4, want None or one of"),
         ("bordered", "border.class_query", "first", "border.class_query: got 'first'"),
     ],

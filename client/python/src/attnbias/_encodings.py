@@ -306,8 +306,8 @@ class Resample(Fields):
     Attributes:
         source: Sides of the table's grid: rows, then columns. Unset: the table is a line. At most
             2, each in [1, 2^20].
-        target: As many sides of the result. GridRelative takes those of its window. At most 2, each
-            in [1, 2^20].
+        target: Sides of the result, as many as ``source`` has, or one if it has none. Not in
+            GridRelative, which takes those of its window. At most 2, each in [1, 2^20].
         prefix_rows: First rows of the table, which stay as they are: a class token's. Not in
             GridRelative, whose class token has the last rows. In [0, 2^20]. Default: 0.
         filter: Filter along each axis.
@@ -705,7 +705,7 @@ class LearnedRelative(Encoding[Toeplitz]):
     clipped to right. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with ``relative_key``.
 
     A Toeplitz, over vectors with ``vectors``; ask with ``query_length`` and ``key_length``. With
-    ``values="buckets"`` the answer is indices, i32 without heads. ``scalars`` and ``vectors`` and
+    ``values="buckets"`` the answer is indices, i32 without heads. ``scalars``, ``vectors`` and
     ``num_heads`` need not be set then.
 
     Attributes:
@@ -874,9 +874,9 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
             - "relu": ``max(x, 0)`` (Swin-V2, CrossFormer, timm).
             - "silu": ``x / (1 + exp(-x))`` (x-transformers).
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        window: Sides of a window of tokens, 65536 at most: rows, then columns; frames before them.
-            Empty: tokens are in a sequence, and ``coordinates`` is not "log2_normalized". At most
-            3, each in [1, 256].
+        window: Sides of a window, which has 65536 tokens at most: rows, then columns; frames before
+            them. Empty: tokens are in a sequence, and ``coordinates`` is not "log2_normalized". At
+            most 3, each in [1, 256].
         coordinates: Function of each d.
             - "linear" (default): ``d`` (CrossFormer, x-transformers).
             - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp of mode "cr", x-transformers'
@@ -1009,16 +1009,16 @@ class GridRelative(Encoding[BlockToeplitz]):
 
     A BlockToeplitz, with a border if ``class_token``; ask without lengths, for windows with
     ``queries``, ``keys`` and ``heads``, or for every n-th query with ``query_stride``. With
-    ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads`` and ``table`` and
+    ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads``, ``table`` and
     ``resample`` need not be set then.
 
     Attributes:
-        window: Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before
-            them. One side is a sequence. At most 3, each in [1, 256].
+        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
+            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows, or ``Wh Ww`` if symmetric, and 3
-            more with a class token; of other axes likewise. Required with values "bias". Shape
-            ``[rows, num_heads]``.
+            more with a class token. For other numbers of axes there is such a factor for each.
+            Required with values "bias". Shape ``[rows, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).

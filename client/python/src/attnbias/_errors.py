@@ -67,7 +67,7 @@ class Error(Exception):
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
 
     def __init_subclass__(cls) -> None:
-        """Gives a class the code that its name says: InvalidArgumentError INVALID_ARGUMENT."""
+        """Gives a class the code of its name: INVALID_ARGUMENT to InvalidArgumentError."""
         super().__init_subclass__()
         words = re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Error"))
         cls.code = getattr(grpc.StatusCode, "_".join(words).upper(), cls.code)

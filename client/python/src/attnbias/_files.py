@@ -263,18 +263,11 @@ class _Metadata:
         return value
 
     def integer(self, name: str) -> int:
-        text = self.text(name)
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer") from None
-        if not -(1 << 63) <= value < 1 << 63:
-            raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer of 64 bits")
-        return value
+        return _to_integer(self.text(name), name)
 
     def integers(self, name: str) -> list[int]:
         """Numbers with commas between them; none if the file has none."""
-        return [int(number) for number in filter(None, self.text(name, "").split(","))]
+        return [_to_integer(text, name) for text in filter(None, self.text(name, "").split(","))]
 
     def length(self, name: str) -> int:
         value = self.integer(name)
@@ -326,3 +319,13 @@ def _replacing(path: Path) -> Iterator[Path]:
         yield draft
         draft.chmod(mode)
         os.replace(draft, path)
+
+
+def _to_integer(text: str, name: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer") from None
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer of 64 bits")
+    return value

@@ -27,16 +27,16 @@ class BlockToeplitz(LookedUp):
     """A tensor over tokens of a grid, row-major, that depends on their displacement alone.
 
     With token i in row ``r[i]`` and column ``c[i]``:
-    ``dense[h, i, j] = block[h, r[j] - r[i] + height - 1, c[j] - c[i] + width - 1]``. So it is for
-    one to three axes. With a border, token 0 is a class token and the grid's tokens follow it.
+    ``dense[h, i, j] = block[h, r[j] - r[i] + height - 1, c[j] - c[i] + width - 1]``. A grid has one
+    to three axes. With a border, token 0 is a class token and the grid's tokens follow it.
     See ``Structure`` for what all share.
 
     Attributes:
-        block: ``[H, 2 height - 1, 2 width - 1]``.
+        block: ``[H, 2 height - 1, 2 width - 1]``, an odd length for each axis.
         border: None, or ``[H, 3]``: what the class token gives every other
             token, what it gets from every other, and what it gives itself.
         grid: sides of the grid, as (height, width).
-        query_stride: for each axis n, where every n-th token is a query.
+        query_stride: stride of the queries on each axis: with n, every n-th token is a query.
         queries: the queries (begin, end) that are its rows; all, but for a window.
         keys: the tokens (begin, end) that are its columns.
     """

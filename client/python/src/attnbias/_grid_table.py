@@ -26,7 +26,8 @@ class GridTable(LookedUp):
     ``Structure`` for what all share; tokens are the queries there, and columns the keys.
 
     Attributes:
-        numbers: of all axes, one axis after the other, each ``[length, its columns]``.
+        numbers: one axis of all numbers: the tables of the grid's axes, one after the other, each
+            ``[length, its columns]`` in row-major order.
         lengths: lengths of the grid.
         column_axes: the axis of each column of the whole table.
         queries: the tokens (begin, end) that are its rows; all, except in a window.
@@ -51,7 +52,8 @@ class GridTable(LookedUp):
 
         Raises:
             IndexError: queries are not tokens of the grid, or keys not columns.
-            ValueError: an axis has no length or no columns, or the numbers are not as many.
+            ValueError: an axis has no length or no columns, or the numbers are not as many as the
+                tables of the axes have.
         """
         self.lengths = tuple(map(operator.index, lengths))
         self.column_axes = tuple(map(operator.index, column_axes))

@@ -348,8 +348,8 @@ def Swin(  # noqa: N802
     A GridRelative.
 
     Args:
-        window: Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before
-            them. One side is a sequence. At most 3, each in [1, 256].
+        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
+            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows. Required with values "bias". Shape
             ``[rows, num_heads]``.
@@ -414,8 +414,8 @@ def Beit(  # noqa: N802
     A GridRelative with ``class_token=True``.
 
     Args:
-        window: Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before
-            them. One side is a sequence. At most 3, each in [1, 256].
+        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
+            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1) + 3`` rows. Required with values "bias".
             Shape ``[rows, num_heads]``.
@@ -448,14 +448,14 @@ def LeViT(  # noqa: N802
 ) -> GridRelative:
     """LeViT's attention bias (Graham et al. 2021): displacements without sign.
 
-    Found in EfficientFormer and TinyViT, too. Their AttentionDownsample has a ``query_stride`` of 2
-    on each axis, with the request.
+    Found in EfficientFormer and TinyViT, too. Between stages, LeViT and EfficientFormerV2 have a
+    ``query_stride`` of 2 on each axis, which belongs to the request.
 
     A GridRelative with ``symmetric=True``.
 
     Args:
-        window: Sides of the window in tokens, 65536 at most: rows Wh, columns Ww; frames Wt before
-            them. One side is a sequence. At most 3, each in [1, 256].
+        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
+            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``Wh Ww`` rows. Required with values "bias". Shape ``[rows,
             num_heads]``.
@@ -536,8 +536,7 @@ def SwinV2(  # noqa: N802
         layers: The hidden layer with its bias, and the output layer, which has none. At most 64.
         window: Sides of the window in tokens: rows, then columns. At most 3, each in [1, 256].
         pretrained_window: Sides of the window that the model was trained with; a side is 1 only
-            where the window's is. Only with ``coordinates`` "log2_normalized". Empty: ``window``.
-            At most 3, each in [1, 256].
+            where the window's is. Empty: ``window``. At most 3, each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
         class_token: Adds a class token as token 0, before the window. Its numbers are zero (timm's
             ``prefix_tokens`` of 1). Only with ``window``.

@@ -25,14 +25,14 @@ CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz
 
 
 class AnyCall(RequestOptions, total=False):
-    """All keyword arguments of ``Client.get`` but where its answer lies."""
+    """All keyword arguments of ``Client.get`` except where its answer lies."""
 
     progress: bool | None
     timeout: float | None
 
 
 class NewCall(TypedDict, total=False):
-    """Those of a call whose answer lies in new memory, but for the tensor's."""
+    """Those that do not describe the tensor, of a call whose answer lies in new memory."""
 
     out: None
     progress: bool | None
@@ -94,7 +94,8 @@ class Request(Asked):
         query_positions: explicit positions instead of query_length, alignment and queries.
         key_positions: explicit positions instead of key_length and keys; queries then need a
             query_offset, or explicit positions too.
-        query_stride: of tokens in a grid, for each axis: every n-th token is a query; None is 1.
+        query_stride: for each axis of a window of tokens the stride n of queries: every n-th token
+            is a query; None is 1.
         data_type: "f64", "f32", "f16", "bf16", or numpy's or torch's dtype. None is f32 (i32 for
             buckets).
         form: None is the encoding's compact form; or "dense".

@@ -82,8 +82,9 @@ class ShardedRequest:
             ValueError: such a tensor cannot be sharded so.
         """
         if info.resolved_spec.table.grid:
-            message = "grid: got one with a sharding, want position_ids; or shard the GridTable"
-            raise ValueError(message)
+            raise ValueError(
+                "grid: got one with a sharding, want position_ids; or shard() the GridTable"
+            )
         self._sharding = sharding
         self._request = request
         self._tensors = _shapes(info, request)
