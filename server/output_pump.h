@@ -128,7 +128,11 @@ class OutputPump : public CallReactor<Reactor> {
     MutexLock lock(pause_mutex_);
     pause_.Set(std::chrono::system_clock::now() +
                    (caller_->cancelled() ? wait.zero() : wait),
-               [this](bool /*ok*/) { WriteNow(); });
+               [this](bool /*ok*/) {
+                 // Waits until Write has let go of this object.
+                 { const MutexLock lock(pause_mutex_); }
+                 WriteNow();
+               });
     paused_ = true;
   }
 

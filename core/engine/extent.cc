@@ -158,15 +158,19 @@ absl::Status ResolveListed(const Encoding& encoding, Range positions,
                    " positions, want at most ", kMaxPositionListLength,
                    " with frequency_matrix");
   }
-  v1::TableExtent listed;
-  v1::PositionList& list = *listed.add_position_ids();
-  for (int64_t p = positions.begin; p < positions.end; ++p) {
-    list.add_positions(p);
+  for (const double offset : encoding.axis_offsets) {
+    if (offset == 0) continue;
+    for (int64_t p = positions.begin; p < positions.end; ++p) {
+      if (BinarySum(static_cast<double>(p), offset).has_value()) continue;
+      return Invalid(
+          "table.positions: got ", p, ", want p + ", offset,
+          " (the offset) being 0 or k 2^e with |k| at most 2^62; give "
+          "position_ids to which you have added the offset");
+    }
   }
-  for (int64_t axis = 1; axis < encoding.NumAxes(); ++axis) {
-    *listed.add_position_ids() = listed.position_ids(0);
-  }
-  return ResolveReals(encoding, listed, window);
+  window.axes.emplace_back(positions);
+  window.reals = std::make_shared<const RealPositions>(encoding.NumAxes());
+  return absl::OkStatus();
 }
 
 absl::Status ResolvePositionIds(const Encoding& encoding,
@@ -191,9 +195,7 @@ absl::Status ResolvePositionIds(const Encoding& encoding,
                      count_at(0), ", as many as on the first axis");
     }
   }
-  if (has_reals || encoding.prepare == nullptr) {
-    return ResolveReals(encoding, extent, window);
-  }
+  if (has_reals) return ResolveReals(encoding, extent, window);
   std::vector<Positions>& axes = window.axes;
   for (int axis = 0; axis < num_axes; ++axis) {
     ATTNBIAS_RETURN_IF_ERROR(
@@ -202,7 +204,12 @@ absl::Status ResolvePositionIds(const Encoding& encoding,
   }
   const auto same = [&axes](const Positions& each) { return each == axes[0]; };
   if (std::ranges::all_of(axes, same)) axes.resize(1);
-  return absl::OkStatus();
+  if (encoding.prepare != nullptr) return absl::OkStatus();
+  const std::vector<Positions> integers = std::exchange(axes, {});
+  if (integers.size() == 1 && integers[0].is_range()) {
+    return ResolveListed(encoding, integers[0].hull(), window);
+  }
+  return ResolveReals(encoding, extent, window);
 }
 
 // Sets the axes of a table to those of a grid. Each axis has columns.
@@ -270,7 +277,9 @@ absl::Status ResolveTable(const Encoding& encoding, v1::TableExtent& extent,
   } else {
     ATTNBIAS_RETURN_IF_ERROR(ResolvePositionIds(encoding, extent, window));
   }
-  if (window.reals == nullptr && axes.size() == 1 && axes[0].is_range()) {
+  const bool has_lists =
+      window.reals != nullptr && !window.reals->front().empty();
+  if (!has_lists && axes.size() == 1 && axes[0].is_range()) {
     Set(extent.mutable_positions(), axes[0].hull());
     extent.clear_position_ids();
   }

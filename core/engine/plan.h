@@ -41,6 +41,7 @@ struct Window {
   // Unused otherwise.
   std::vector<Positions> axes;
   // Where positions are doubles, these; `axes` are then one, the rows' indices.
+  // Empty lists: the range in `axes` has the positions of every axis.
   RealPositionsPtr reals = nullptr;
   // Whether the rows are the tokens of a grid, the last axis moving fastest.
   bool is_grid = false;

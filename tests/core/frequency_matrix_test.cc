@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoids of sums over axes, against MPFR at 2000 bits.
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
@@ -155,6 +157,31 @@ TEST(FrequencyMatrix, OfOneAxisIsAListOfFrequencies) {
             engine.Plan(AtPositions(matrix, {{3, 4}}))->fingerprint());
 }
 
+// A short request may not make much memory.
+TEST(FrequencyMatrix, ARangeIsNoListOfItsPositions) {
+  EngineHarness engine;
+  v1::TensorSpec spec;
+  *spec.mutable_sinusoidal() =
+      WithMatrix("dim: 6 axes {} axes {offset: 0.5}", RandomTable({2, 3}, 7));
+  const auto plan = engine.Plan(OverPositions(spec, -2, 2000));
+  ASSERT_EQ(plan->window().reals->size(), 2u);
+  EXPECT_TRUE(plan->window().reals->back().empty());
+  std::vector<int64_t> positions(40);
+  std::iota(positions.begin(), positions.end(), -2);
+  EXPECT_EQ(engine.Numbers(OverPositions(spec, -2, 38)),
+            engine.Numbers(AtPositions(spec, {positions, positions})));
+  auto reversed = positions;
+  std::ranges::reverse(reversed);
+  std::vector<double> rows =
+      engine.Numbers(AtPositions(spec, {reversed, reversed}));
+  const std::vector<double> range = engine.Numbers(OverPositions(spec, -2, 38));
+  for (size_t row = 0; row < 40; ++row) {
+    for (size_t column = 0; column < 6; ++column) {
+      EXPECT_EQ(rows[(39 - row) * 6 + column], range[row * 6 + column]);
+    }
+  }
+}
+
 TEST(FrequencyMatrix, OfRotaryHasTheSameSums) {
   EngineHarness engine;
   const Table matrix = RandomTable({2, 3}, 7);
@@ -224,6 +251,12 @@ TEST(BadFrequencyMatrix, HasNoGridAndNoLongRange) {
   EXPECT_EQ(engine.MakePlan(OverPositions(spec, 0, 262145)).status().message(),
             "table.positions: got 262145 positions, want at most 262144 with "
             "frequency_matrix");
+  *spec.mutable_sinusoidal() =
+      WithMatrix("dim: 6 axes {} axes {offset: 0.1}", RandomTable({2, 3}, 7));
+  EXPECT_EQ(engine.MakePlan(OverPositions(spec, 120, 140)).status().message(),
+            "table.positions: got 128, want p + 0.1 (the offset) being 0 or k "
+            "2^e with |k| at most 2^62; give position_ids to which you have "
+            "added the offset");
 }
 
 }  // namespace

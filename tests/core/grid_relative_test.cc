@@ -409,6 +409,17 @@ TEST(Grids, RefuseToResampleThreeAxes) {
                         "at most 2: resample the table before you send it"));
 }
 
+TEST(Grids, RefuseToResampleTheRowsOfAClassTokenAlone) {
+  for (int64_t rows = 1; rows <= 3; ++rows) {
+    v1::GridRelative spec = WindowOf({{2}}, "class_token: true resample {}");
+    *spec.mutable_table() = RandomRef({rows, kHeads}, 5);
+    EXPECT_THAT(RefusalOf(spec),
+                IsInvalid(absl::StrCat("grid_relative.table: got ", rows,
+                                       " rows, want more than the 3 of a class "
+                                       "token")));
+  }
+}
+
 TEST(Grids, RefuseOtherNumbersOfSides) {
   EXPECT_THAT(
       RefusalOf(Parse<v1::GridRelative>("num_heads: 3 window: [1, 2, 3, 4]")),

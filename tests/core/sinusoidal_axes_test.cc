@@ -415,6 +415,8 @@ TEST(BadSinusoidalAxes, AreRefusedByName) {
        "sinusoidal.axes[0].scale: got 0, want a number of magnitude in"},
       {"dim: 8 axes {offset: 1e-40}",
        "sinusoidal.axes[0].offset: got 1e-40, want 0 or a number of"},
+      {"dim: 8 axes {eps: 5e-324}",
+       "sinusoidal.axes[0].eps: got 4.94066e-324, want 0 or a number in"},
       {"dim: 8 axes {} axes {length: 0}",
        "sinusoidal.axes[1].length: got 0, want a number in"},
       {"dim: 8 axes {ladder {}} ladder {base: 20}",

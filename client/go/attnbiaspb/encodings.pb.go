@@ -1332,7 +1332,7 @@ type Axis struct {
 	Offset *float64 `protobuf:"fixed64,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
 	// Length of the axis, if positions are fractions of it.
 	Length *float64 `protobuf:"fixed64,3,opt,name=length,proto3,oneof" json:"length,omitempty"`
-	// Added to the length.
+	// Added to the length: 0, or at least 1e-30.
 	Eps *float64 `protobuf:"fixed64,4,opt,name=eps,proto3,oneof" json:"eps,omitempty"`
 	// Frequencies of this axis's own pairs. Unset: those of the encoding's one
 	// progression. Sinusoidal counts only the pairs that use it, Rotary all n.

@@ -90,9 +90,12 @@ absl::StatusOr<Resampling> ResamplingOf(const v1::GridRelative& spec,
   ATTNBIAS_RETURN_IF_ERROR(CheckShape(
       "grid_relative.table", table,
       {{table.rows(), "rows"}, {spec.num_heads(), "heads (num_heads)"}}));
-  return Resampling::Create(
-      path, resample, target,
-      table.rows() - (spec.class_token() ? kClassRows : 0), table.columns());
+  const int64_t rows = table.rows() - (spec.class_token() ? kClassRows : 0);
+  if (rows < 1) {
+    return Invalid("grid_relative.table: got ", table.rows(),
+                   " rows, want more than the 3 of a class token");
+  }
+  return Resampling::Create(path, resample, target, rows, table.columns());
 }
 
 absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec,

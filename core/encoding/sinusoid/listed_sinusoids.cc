@@ -52,8 +52,10 @@ class ListedSinusoids final : public Evaluator {
     for (int64_t row = block.span.begin; row < block.span.end; ++row) {
       for (size_t i = 0; i < at.size(); ++i) {
         const auto& [positions, axis, offset] = rows_.axes[i];
-        at[i] = BinarySum((*positions)[axis][row], offset)
-                    .value_or(BinaryPosition());
+        const std::vector<double>& list = (*positions)[axis];
+        const double position =
+            list.empty() ? static_cast<double>(row) : list[row];
+        at[i] = BinarySum(position, offset).value_or(BinaryPosition());
       }
       FillRow(at, out);
       out += rows_.columns.width * SizeOf(type_);

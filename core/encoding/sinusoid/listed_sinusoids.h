@@ -49,8 +49,8 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
 // Bounds what PrepareSummed's result takes.
 int64_t SummedBytes(const FrequencyMatrix& matrix);
 
-// Coordinate n stands for the n-th position of every axis. There are as many
-// cosines as sines, at `columns`.
+// Coordinate n stands for the n-th position of every axis, or for position n
+// where the lists are empty. There are as many cosines as sines, at `columns`.
 EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
                            const SinusoidColumns& columns,
                            const RealPositionsPtr& positions,

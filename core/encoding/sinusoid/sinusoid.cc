@@ -120,6 +120,10 @@ absl::StatusOr<AxisStretch> StretchOf(const std::string& path,
                    ", want 0 or a number of magnitude in [", kLeastOffset,
                    ", 2^40]");
   }
+  if (axis.eps() != 0 && axis.eps() < kLeastOffset) {
+    return Invalid(path, ".eps: got ", axis.eps(), ", want 0 or a number in [",
+                   kLeastOffset, ", 1]");
+  }
   return AxisStretch{.scale = axis.scale(),
                      .offset = axis.offset(),
                      .length = axis.length(),

@@ -122,7 +122,7 @@ class Axis(Fields):
         offset: Added to every position: 0, or a number of magnitude at least 1e-30. In [-2^40,
             2^40]. Default: 0.
         length: Length of the axis, if positions are fractions of it. In [1e-6, 1e12]. Default: 1.
-        eps: Added to the length. In [0, 1]. Default: 0.
+        eps: Added to the length: 0, or at least 1e-30. In [0, 1]. Default: 0.
         ladder: Frequencies of this axis's own pairs. Unset: those of the encoding's one
             progression. Sinusoidal counts only the pairs that use it, Rotary all n.
     """
