@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hides the differences between the versions of gRPC and Protobuf that this
 // tree is built with: those of Debian 12 and 13, and the current ones.
-#ifndef ATTNBIAS_PROTO_GRPC_VERSIONS_H_
-#define ATTNBIAS_PROTO_GRPC_VERSIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -32,5 +31,3 @@ void LogLibrariesBy(void (*log)(LibraryLogLevel level, std::string_view line));
 void PrintUnsetFields(google::protobuf::util::JsonPrintOptions* options);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_PROTO_GRPC_VERSIONS_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What computes: the CPU's kernels and, where there is one and it is wanted, a
 // CUDA device beside them.
-#ifndef ATTNBIAS_SERVER_BACKEND_H_
-#define ATTNBIAS_SERVER_BACKEND_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -46,5 +45,3 @@ class Backend final : public AcceleratorObserver {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_BACKEND_H_

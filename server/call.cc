@@ -2,21 +2,23 @@
 #include "server/call.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "core/base/invalid.h"
-#include "core/base/reason.h"
-#include "core/base/status_macros.h"
-#include "core/mount/table_refs.h"
+#include "core/base/errors.h"
+#include "core/mount/registry.h"
 #include "server/client_metadata.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"
 #include "server/logging.h"
-#include "server/request_id.h"
 #include "server/tracing.h"
 
 namespace attnbias {
@@ -77,6 +79,23 @@ TableSetPtr TablesOf(const absl::StatusOr<Identity>& identity,
                      TableSetPtr mounted) {
   if (!identity.ok() || !*identity) return mounted;
   return mounted->Under(identity->rights->table_prefixes);
+}
+
+constexpr char kRequestIdKey[] = "x-request-id";
+
+bool IsRequestId(std::string_view id) {
+  constexpr std::string_view kMarks = "-_.:/+=";
+  return !id.empty() && id.size() <= 128 &&
+         absl::c_all_of(id, [kMarks](char c) {
+           return absl::ascii_isalnum(c) ||
+                  kMarks.find(c) != std::string_view::npos;
+         });
+}
+
+std::string RandomPrefix() {
+  std::random_device random;
+  return absl::StrCat(absl::Hex(random(), absl::kZeroPad8),
+                      absl::Hex(random(), absl::kZeroPad8), "-");
 }
 
 }  // namespace
@@ -174,15 +193,16 @@ std::chrono::steady_clock::time_point Call::TakeTurnToSend(int64_t bytes) {
 
 absl::Status Call::Admit(int64_t received_bytes) {
   ATTNBIAS_RETURN_IF_ERROR(CheckAllowed());
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      received_memory_,
-      environment_.engine.Reserve(kCallBytes + received_bytes, *caller_));
+  ATTNBIAS_ASSIGN_OR_RETURN(received_memory_,
+                            environment_.engine.cache().Reserve(
+                                kCallBytes + received_bytes, *caller_));
   return absl::OkStatus();
 }
 
 absl::Status Call::HoldDecoded(int64_t bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(
-      decoded_memory_, environment_.engine.Reserve(kCopies * bytes, *caller_));
+      decoded_memory_,
+      environment_.engine.cache().Reserve(kCopies * bytes, *caller_));
   return absl::OkStatus();
 }
 
@@ -240,6 +260,13 @@ absl::Status CheckHeaderSize(int64_t message_bytes) {
   return Invalid("spec: got lists of positions that make a header of ",
                  message_bytes, " bytes, want at most ", kMaxUnaryResponseBytes,
                  "; ask for fewer at once");
+}
+
+std::string RequestId(std::string_view given) {
+  if (IsRequestId(given)) return std::string(given);
+  static const std::string& of_process = *new std::string(RandomPrefix());
+  static std::atomic<uint64_t> next{1};
+  return absl::StrCat(of_process, next++);
 }
 
 absl::Status QueueFull() {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What calls have in common, whatever their method: what they work with, why
 // they are refused, how they are counted and logged.
-#ifndef ATTNBIAS_SERVER_CALL_H_
-#define ATTNBIAS_SERVER_CALL_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -15,17 +14,13 @@
 #include "attnbias/v1/service.pb.h"
 #include "core/base/caller.h"
 #include "core/base/executor.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
 #include "core/cache/byte_budget.h"
 #include "core/engine/engine.h"
 #include "core/mount/registry.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/proto_buffer_reader.h"
 #include "server/access/access.h"
-#include "server/codec/decoded_size.h"
-#include "server/codec/known.h"
+#include "server/codec/messages.h"
 #include "server/metrics.h"
 #include "server/phases.h"
 #include "server/plan_memo.h"
@@ -47,25 +42,6 @@ struct CallEnvironment {
   std::atomic<bool> grace_over{false};
   std::atomic<int> active_calls{0};
 };
-
-// The message in `bytes`. INVALID_ARGUMENT when they are not one, UNIMPLEMENTED
-// when it has fields that this server does not know.
-template <typename Message>
-absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes) {
-  Message message;
-  grpc::ByteBuffer copy(bytes);  // of references; parsing empties it
-  grpc::ProtoBufferReader reader(&copy);
-  // A parser that does not know where its input ends takes memory for whatever
-  // length a field claims, up to 50 MB.
-  if (!FieldsEndInside(bytes, *Message::descriptor()) ||
-      !reader.status().ok() ||
-      !message.ParseFromBoundedZeroCopyStream(
-          &reader, static_cast<int>(bytes.Length()))) {
-    return Invalid("request: not a serialised ", Message::descriptor()->name());
-  }
-  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
-  return message;
-}
 
 // One call, from request to end. `context` outlives it.
 class Call {
@@ -108,9 +84,8 @@ class Call {
   // of it.
   template <typename Message>
   absl::StatusOr<Message> Parse(const grpc::ByteBuffer& bytes) {
-    ATTNBIAS_RETURN_IF_ERROR(
-        HoldDecoded(DecodedSize(bytes, *Message::descriptor())));
-    return ParseRequest<Message>(bytes);
+    return ParseRequest<Message>(
+        bytes, [this](int64_t size) { return HoldDecoded(size); });
   }
 
   // Gives back what Parse took, where a call goes on to another request.
@@ -175,6 +150,11 @@ class Call {
 // accept. Only two long lists of negative positions make one so large.
 absl::Status CheckHeaderSize(int64_t message_bytes);
 
+// What a call is called, in the log and to its client: `given`, if it is 1 to
+// 128 letters, digits and "-_.:/+=". Otherwise one that no other call has, of
+// this process or another.
+std::string RequestId(std::string_view given);
+
 // Refuses a call when the executor's queue is full.
 absl::Status QueueFull();
 
@@ -185,5 +165,3 @@ absl::Status Draining();
 absl::Status GraceOver();
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_CALL_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the reactors of all methods share.
-#ifndef ATTNBIAS_SERVER_CALL_REACTOR_H_
-#define ATTNBIAS_SERVER_CALL_REACTOR_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -14,7 +13,8 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/call.h"
-#include "server/codec/headers.h"
+#include "server/codec/messages.h"
+#include "server/frame.h"
 
 namespace attnbias {
 
@@ -121,6 +121,33 @@ class CallReactor : public Reactor {
   const CallerPtr caller_;
 };
 
-}  // namespace attnbias
+// The life of a call that is answered in one step.
+class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
+ public:
+  // `make(call, request, answer)` fills in the answer, or says why there is
+  // none.
+  template <typename Request, typename Answer, typename Make>
+  static OneStep* Start(CallEnvironment* environment, Method method,
+                        grpc::CallbackServerContext* context,
+                        const grpc::ByteBuffer* bytes,
+                        grpc::ByteBuffer* response, Make make) {
+    OneStep* const own = new OneStep(environment, method, context);
+    own->Begin(*bytes, [own, bytes, response, make] {
+      Answer answer;
+      const absl::StatusOr<Request> request = own->call_.Parse<Request>(*bytes);
+      absl::Status status = request.status();
+      if (status.ok()) status = make(own->call_, *request, &answer);
+      if (status.ok()) {
+        *response = Serialized(answer);
+        own->call_.AnswerSent();
+      }
+      own->End(status);
+    });
+    return own;
+  }
 
-#endif  // ATTNBIAS_SERVER_CALL_REACTOR_H_
+ private:
+  using CallReactor::CallReactor;
+};
+
+}  // namespace attnbias

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a client sends beside its request.
-#ifndef ATTNBIAS_SERVER_CLIENT_METADATA_H_
-#define ATTNBIAS_SERVER_CLIENT_METADATA_H_
+#pragma once
 
 #include <iterator>
 #include <map>
@@ -23,5 +22,3 @@ inline std::string_view OnlyValue(const ClientMetadata& metadata,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_CLIENT_METADATA_H_

@@ -15,8 +15,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "server/listen_address.h"
 #include "server/machine_limits.h"
+#include "server/transport.h"
 
 namespace attnbias {
 namespace {
@@ -106,18 +106,13 @@ void AddDuration(CLI::App& app, const std::string& name, absl::Duration& target,
 }
 
 // The message of what refuses a text; empty where nothing does.
-CLI::Validator Checked(absl::Status (*check)(std::string_view)) {
+CLI::Validator Checked(
+    absl::StatusOr<ListenAddress> (*parse)(std::string_view)) {
   return CLI::Validator(
-      [check](std::string& text) { return std::string(check(text).message()); },
+      [parse](std::string& text) {
+        return std::string(parse(text).status().message());
+      },
       "");
-}
-
-absl::Status CheckListenAddress(std::string_view text) {
-  return ParseListenAddress(text).status();
-}
-
-absl::Status CheckHostPort(std::string_view text) {
-  return ParseHostPort(text).status();
 }
 
 // Octal, as chmod takes it.
@@ -143,17 +138,16 @@ void AddSocketMode(CLI::App& app, mode_t& target) {
 void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
   AddList(app, "--listen", config.listen, "HOST:PORT|unix:PATH",
           "Address of the gRPC service; repeatable")
-      ->check(Checked(&CheckListenAddress));
+      ->check(Checked(&ParseListenAddress));
   Add(app, "--metrics-listen", config.metrics_listen,
       "Address of the Prometheus metrics")
-      ->check(Checked(&CheckHostPort))
+      ->check(Checked(&ParseHostPort))
       ->type_name("HOST:PORT");
   AddSocketMode(app, config.socket_mode);
   Add(app, "--probe-listen", config.probe_listen,
       "Address of the health service alone, in plaintext, for probes that "
-      "speak "
-      "no TLS")
-      ->check(Checked(&CheckHostPort))
+      "speak no TLS")
+      ->check(Checked(&ParseHostPort))
       ->type_name("HOST:PORT");
   AddDuration(app, "--max-connection-age", config.transport.max_connection_age,
               absl::ZeroDuration(),
@@ -241,11 +235,11 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
               absl::Milliseconds(100),
               "A stream whose client sends nothing for so long, with all "
               "answers read, is closed");
-  Add(app, "--log-format", config.log_format, "text or json")
+  Add(app, "--log-format", config.log.format, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
-  Add(app, "--log-level", config.log_level, "Least level that is logged")
+  Add(app, "--log-level", config.log.level, "Least level that is logged")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
-  Add(app, "--access-log", config.access_log,
+  Add(app, "--access-log", config.log.access,
       "Calls that leave a line in the log, whatever its level")
       ->check(CLI::IsMember({"off", "errors", "all"}));
 }
@@ -287,8 +281,7 @@ std::vector<std::string> Warnings(const CLI::App& app,
   if (plaintext && !config.access.tokens.empty()) {
     warnings.push_back(
         "--tokens: without --tls-cert tokens come in plaintext, which others "
-        "on "
-        "the network may read");
+        "on the network may read");
   }
   const int64_t memory = MemoryLimit();
   if (config.memory_budget_bytes > memory) {

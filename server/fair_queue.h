@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A queue in which owners take turns.
-#ifndef ATTNBIAS_SERVER_FAIR_QUEUE_H_
-#define ATTNBIAS_SERVER_FAIR_QUEUE_H_
+#pragma once
 
 #include <algorithm>
 #include <chrono>
@@ -173,5 +172,3 @@ class FairQueue {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_FAIR_QUEUE_H_

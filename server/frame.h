@@ -4,8 +4,7 @@
 // The payload is the last field of its message, so a message is its other
 // fields followed by slices of the memory that the tensor lies in; any
 // generated stub parses it.
-#ifndef ATTNBIAS_SERVER_FRAME_H_
-#define ATTNBIAS_SERVER_FRAME_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -74,5 +73,3 @@ grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk) {
 grpc::ByteBuffer FrameTensor(std::string_view header, const Chunk& chunk);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_FRAME_H_

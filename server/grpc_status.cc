@@ -7,11 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/invalid.h"
-#include "core/base/reason.h"
+#include "core/base/errors.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "server/status_codes.h"
 
 namespace attnbias {
 namespace {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/health_service.h"
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "attnbias/v1/service.grpc.pb.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 
 namespace attnbias {
 
@@ -15,79 +16,73 @@ using grpc::health::v1::HealthCheckResponse;
 
 constexpr size_t kMaxNameBytes = 256;
 
-// One Watch. Sends the newest status it was told of, each change at most once;
-// one write in flight. Finish is called exactly once, by whoever finds the
-// watcher closed with no write under way.
+// One Watch. Sends the newest status, each change at most once; one write in
+// flight. Its state is guarded by the service's mutex.
 class HealthService::Watcher final
-    : public grpc::ServerWriteReactor<HealthCheckResponse>,
-      public std::enable_shared_from_this<Watcher> {
+    : public grpc::ServerWriteReactor<HealthCheckResponse> {
  public:
   Watcher(HealthService* service, std::string name)
-      : service_(service), name_(std::move(name)) {}
-
-  const std::string& name() const { return name_; }
-
-  void Tell(Status status) {
-    mutex_.Lock();
-    wanted_ = status;
-    ProceedAndUnlock();
-  }
-
-  void Close(const grpc::Status& end) {
-    mutex_.Lock();
-    if (!end_) end_ = end;
-    ProceedAndUnlock();
-  }
+      : service_(*service), name_(std::move(name)) {}
 
   void OnWriteDone(bool ok) override {
-    mutex_.Lock();
+    service_.mutex_.Lock();
     writing_ = false;
     if (!ok && !end_) end_ = grpc::Status::CANCELLED;
-    ProceedAndUnlock();
+    service_.UnlockAndProceed({this});
   }
-  void OnCancel() override { Close(grpc::Status::CANCELLED); }
-  void OnDone() override { service_->Forget(shared_from_this()); }
+  void OnCancel() override {
+    service_.mutex_.Lock();
+    if (!end_) end_ = grpc::Status::CANCELLED;
+    service_.UnlockAndProceed({this});
+  }
+  void OnDone() override {
+    {
+      MutexLock lock(service_.mutex_);
+      service_.watchers_.erase(this);
+    }
+    delete this;
+  }
 
  private:
-  // gRPC is called without the lock: it may call back.
-  void ProceedAndUnlock() ABSL_UNLOCK_FUNCTION(mutex_) {
-    const bool ready = !writing_ && !finishing_;
-    const bool write = ready && wanted_ != sent_;
-    const bool finish = ready && !write && end_;
-    if (write) {
-      sent_ = wanted_;
+  friend class HealthService;
+
+  enum class Step : uint8_t { kNone, kWrite, kFinish };
+
+  // What to do without the lock, with `response_` or `end_`: gRPC may call
+  // back. Until that is done, gRPC keeps the watcher.
+  Step NextLocked(Status status) {
+    if (writing_ || finishing_) return Step::kNone;
+    if (status != sent_) {
+      sent_ = status;
       writing_ = true;
-      response_.set_status(wanted_);
+      response_.set_status(status);
+      return Step::kWrite;
     }
-    if (finish) finishing_ = true;
-    const grpc::Status end = end_.value_or(grpc::Status::OK);
-    mutex_.Unlock();
-    if (write) StartWrite(&response_);
-    if (finish) Finish(end);
+    finishing_ = end_.has_value();
+    return finishing_ ? Step::kFinish : Step::kNone;
   }
 
-  HealthService* const service_;
+  HealthService& service_;
   const std::string name_;
-  HealthCheckResponse response_;  // of the write under way
-
-  Mutex mutex_;
-  Status sent_ ABSL_GUARDED_BY(mutex_) = HealthCheckResponse::UNKNOWN;
-  Status wanted_ ABSL_GUARDED_BY(mutex_) = HealthCheckResponse::UNKNOWN;
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
+  // Of the write under way.
+  HealthCheckResponse response_;
+  Status sent_ = HealthCheckResponse::UNKNOWN;
+  bool writing_ = false;
+  bool finishing_ = false;
+  // Does not change once it is set.
+  std::optional<grpc::Status> end_;
 };
 
 void HealthService::SetServing(bool serving) {
   mutex_.Lock();
-  const bool news = std::exchange(serving_, serving) != serving;
-  UnlockAndTell(news ? watchers_ : Watchers());
+  serving_ = serving;
+  UnlockAndProceed(watchers_);
 }
 
 void HealthService::FinishWatchers() {
   mutex_.Lock();
   finished_ = true;
-  UnlockAndTell(watchers_);
+  UnlockAndProceed(watchers_);
 }
 
 bool HealthService::ready() const {
@@ -110,33 +105,23 @@ std::optional<HealthService::Status> HealthService::StatusOfLocked(
                  : HealthCheckResponse::NOT_SERVING;
 }
 
-void HealthService::UnlockAndTell(Watchers watchers) {
+void HealthService::UnlockAndProceed(const std::set<Watcher*>& watchers) {
+  std::vector<std::pair<Watcher*, Watcher::Step>> steps;
+  for (Watcher* const watcher : watchers) {
+    if (finished_ && !watcher->end_) {
+      watcher->end_ =
+          grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is draining");
+    }
+    steps.emplace_back(
+        watcher, watcher->NextLocked(
+                     StatusOfLocked(watcher->name_)
+                         .value_or(HealthCheckResponse::SERVICE_UNKNOWN)));
+  }
   mutex_.Unlock();
-  if (watchers.empty()) return;
-  MutexLock tell_lock(tell_mutex_);
-  std::vector<std::pair<std::shared_ptr<Watcher>, Status>> news;
-  bool finished = false;
-  {
-    MutexLock lock(mutex_);
-    finished = finished_;
-    for (const std::shared_ptr<Watcher>& watcher : watchers) {
-      news.emplace_back(watcher,
-                        StatusOfLocked(watcher->name())
-                            .value_or(HealthCheckResponse::SERVICE_UNKNOWN));
-    }
+  for (const auto& [watcher, step] : steps) {
+    if (step == Watcher::Step::kWrite) watcher->StartWrite(&watcher->response_);
+    if (step == Watcher::Step::kFinish) watcher->Finish(*watcher->end_);
   }
-  for (auto& [watcher, status] : news) {
-    watcher->Tell(status);
-    if (finished) {
-      watcher->Close(grpc::Status(grpc::StatusCode::UNAVAILABLE,
-                                  "the server is draining"));
-    }
-  }
-}
-
-void HealthService::Forget(const std::shared_ptr<Watcher>& watcher) {
-  MutexLock lock(mutex_);
-  watchers_.erase(watcher);
 }
 
 grpc::ServerUnaryReactor* HealthService::Check(
@@ -165,18 +150,20 @@ grpc::ServerUnaryReactor* HealthService::Check(
 grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext* /*context*/,
     const HealthCheckRequest* request) {
-  auto watcher = std::make_shared<Watcher>(this, request->service());
+  auto* const watcher = new Watcher(this, request->service());
+  mutex_.Lock();
   // gRPC keeps the request as long as the call lives.
   if (request->service().size() > kMaxNameBytes) {
-    watcher->Close(
+    watcher->end_ =
         grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                      absl::StrCat("service: got ", request->service().size(),
-                                  " bytes, want at most ", kMaxNameBytes)));
+                                  " bytes, want at most ", kMaxNameBytes));
+    // It is told nothing more.
+    watcher->sent_ = HealthCheckResponse::SERVICE_UNKNOWN;
   }
-  mutex_.Lock();
   watchers_.insert(watcher);
-  UnlockAndTell({watcher});
-  return watcher.get();
+  UnlockAndProceed({watcher});
+  return watcher;
 }
 
 }  // namespace attnbias

@@ -3,10 +3,8 @@
 //
 // gRPC's own leaves Watch streams open, and Server::Shutdown then lasts until
 // its deadline.
-#ifndef ATTNBIAS_SERVER_HEALTH_SERVICE_H_
-#define ATTNBIAS_SERVER_HEALTH_SERVICE_H_
+#pragma once
 
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -40,22 +38,19 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
 
  private:
   class Watcher;
-  using Watchers = std::set<std::shared_ptr<Watcher>>;
 
   // Empty for a name that is not ours.
   std::optional<Status> StatusOfLocked(const std::string& name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void UnlockAndTell(Watchers watchers) ABSL_UNLOCK_FUNCTION(mutex_);
-  void Forget(const std::shared_ptr<Watcher>& watcher);
+  // Starts what the watchers can start now.
+  void UnlockAndProceed(const std::set<Watcher*>& watchers)
+      ABSL_UNLOCK_FUNCTION(mutex_);
 
-  // Held while news are spread, so that the newest come last.
-  Mutex tell_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  // Guards the watchers' state too.
   mutable Mutex mutex_;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  Watchers watchers_ ABSL_GUARDED_BY(mutex_);
+  std::set<Watcher*> watchers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_HEALTH_SERVICE_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounds of single messages; docs/protocol.md promises them.
-#ifndef ATTNBIAS_SERVER_LIMITS_H_
-#define ATTNBIAS_SERVER_LIMITS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -26,5 +25,3 @@ inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
 inline constexpr int64_t kInlineBytes = int64_t{1} << 20;
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_LIMITS_H_

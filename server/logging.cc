@@ -164,11 +164,6 @@ std::string TextCall(const AccessLine& line, const std::string& code) {
   return text;
 }
 
-spdlog::level::level_enum LevelOf(absl::StatusCode code) {
-  return code == absl::StatusCode::kOk ? spdlog::level::info
-                                       : spdlog::level::warn;
-}
-
 // What the libraries say is lines of this log too.
 void LogLibraries(LibraryLogLevel level, std::string_view line) {
   if (line.starts_with("Handshake failed")) {
@@ -214,7 +209,8 @@ bool LogsAccess(absl::StatusCode code) {
 }
 
 void LogAccess(const AccessLine& line) {
-  const spdlog::level::level_enum level = LevelOf(line.code);
+  const auto level = line.code == absl::StatusCode::kOk ? spdlog::level::info
+                                                        : spdlog::level::warn;
   const std::string code = absl::StatusCodeToString(line.code);
   AccessLogger().log(
       level, as_json ? JsonCall(line, level, code) : TextCall(line, code));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The log, on the standard error: one line per event, one per call.
-#ifndef ATTNBIAS_SERVER_LOGGING_H_
-#define ATTNBIAS_SERVER_LOGGING_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -64,5 +63,3 @@ bool LogsAccess(absl::StatusCode code);
 void LogAccess(const AccessLine& line);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_LOGGING_H_

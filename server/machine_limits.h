@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much memory and how many processors there are: the machine's, or less
 // where control groups give this process less.
-#ifndef ATTNBIAS_SERVER_MACHINE_LIMITS_H_
-#define ATTNBIAS_SERVER_MACHINE_LIMITS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -25,5 +24,3 @@ int64_t MemoryLimit(const Cgroups& cgroups = {});
 int ProcessorLimit(const Cgroups& cgroups = {});
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_MACHINE_LIMITS_H_

@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/metrics.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
+#include <limits>
+#include <sstream>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -13,7 +22,6 @@
 #include "inference/inference.pb.h"
 #include "prometheus/gauge.h"
 #include "prometheus/text_serializer.h"
-#include "server/process_metrics.h"
 
 namespace attnbias {
 namespace {
@@ -51,6 +59,63 @@ prometheus::Labels LabelsOf(const google::protobuf::MethodDescriptor& method) {
           {"grpc_method", std::string(method.name())}};
 }
 
+double SecondsOf(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) +
+         static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+double ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  double pages = 0;
+  statm >> pages >> pages;  // the second number
+  return pages * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double OpenDescriptors() {
+  std::error_code error;
+  const std::filesystem::directory_iterator begin("/proc/self/fd", error);
+  // Less the one that reads the folder.
+  return error ? 0 : static_cast<double>(std::distance(begin, {}) - 1);
+}
+
+double MostDescriptors() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur == RLIM_INFINITY
+             ? std::numeric_limits<double>::infinity()
+             : static_cast<double>(limit.rlim_cur);
+}
+
+// proc(5): the 22nd field, in ticks since the machine's start. The second is
+// the program's name, in parentheses, and may hold anything.
+double StartTime() {
+  std::ifstream stat("/proc/self/stat");
+  const std::string text(std::istreambuf_iterator<char>(stat), {});
+  const size_t name_ends = text.rfind(')');
+  if (name_ends == std::string::npos) return 0;
+  std::istringstream fields(text.substr(name_ends + 1));
+  std::string skipped;
+  for (int i = 3; i < 22; ++i) fields >> skipped;
+  double ticks = 0;
+  fields >> ticks;
+  const double age = SecondsOf(CLOCK_BOOTTIME) -
+                     ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return SecondsOf(CLOCK_REALTIME) - age;
+}
+
+prometheus::MetricFamily FamilyOf(std::string name, std::string help,
+                                  prometheus::MetricType type, double value) {
+  prometheus::ClientMetric metric;
+  if (type == prometheus::MetricType::Counter) {
+    metric.counter.value = value;
+  } else {
+    metric.gauge.value = value;
+  }
+  return {std::move(name), std::move(help), type, {std::move(metric)}};
+}
+
 }  // namespace
 
 std::string_view NameOf(Method method) { return DescriptorOf(method).name(); }
@@ -84,8 +149,11 @@ Metrics::Metrics()
                      "Times that the CPU took over because a CUDA "
                      "device was full, the first time, or broken")) {
   RegisterMethods();
-  RegisterPhases();
-  RegisterRejections();
+  auto& rejected = AddCounters("attnbias_rejected_total", "Calls turned away");
+  for (int i = 0; i < kNumRejections; ++i) {
+    rejections_[i] =
+        &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
+  }
   prometheus::BuildGauge()
       .Name("attnbias_build_info")
       .Help("Always 1; the version is in the label")
@@ -113,8 +181,19 @@ void Metrics::RegisterMethods() {
                       .Name("grpc_server_handling_seconds")
                       .Help("Time from the request to the end of its call")
                       .Register(registry_);
+  auto& phase_seconds = prometheus::BuildHistogram()
+                            .Name("attnbias_phase_seconds")
+                            .Help("Time that a call was in a phase, if it was")
+                            .Register(registry_);
   for (int i = 0; i < kNumMethods; ++i) {
-    prometheus::Labels labels = LabelsOf(DescriptorOf(static_cast<Method>(i)));
+    const auto method = static_cast<Method>(i);
+    for (size_t phase = 0; phase < kNumPhases; ++phase) {
+      methods_[i].phases[phase] =
+          &phase_seconds.Add({{"grpc_method", std::string(NameOf(method))},
+                              {"phase", std::string(kPhaseNames[phase])}},
+                             kSecondsBuckets);
+    }
+    prometheus::Labels labels = LabelsOf(DescriptorOf(method));
     methods_[i].started = &started.Add(labels);
     methods_[i].messages_sent = &sent.Add(labels);
     methods_[i].seconds = &seconds.Add(labels, kSecondsBuckets);
@@ -125,38 +204,11 @@ void Metrics::RegisterMethods() {
   }
 }
 
-void Metrics::RegisterPhases() {
-  auto& seconds = prometheus::BuildHistogram()
-                      .Name("attnbias_phase_seconds")
-                      .Help("Time that a call was in a phase, if it was")
-                      .Register(registry_);
-  for (int i = 0; i < kNumMethods; ++i) {
-    for (size_t phase = 0; phase < kNumPhases; ++phase) {
-      methods_[i].phases[phase] = &seconds.Add(
-          {{"grpc_method", std::string(NameOf(static_cast<Method>(i)))},
-           {"phase", std::string(kPhaseNames[phase])}},
-          kSecondsBuckets);
-    }
-  }
-}
-
-void Metrics::RegisterRejections() {
-  auto& rejected = AddCounters("attnbias_rejected_total", "Calls turned away");
-  for (int i = 0; i < kNumRejections; ++i) {
-    rejections_[i] =
-        &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
-  }
-}
-
 std::string Metrics::Text() const {
   std::vector<prometheus::MetricFamily> families = registry_.Collect();
   for (const AskedGauge& gauge : asked_gauges_) {
-    prometheus::ClientMetric metric;
-    metric.gauge.value = gauge.value();
-    families.push_back({gauge.name,
-                        gauge.help,
-                        prometheus::MetricType::Gauge,
-                        {std::move(metric)}});
+    families.push_back(FamilyOf(gauge.name, gauge.help,
+                                prometheus::MetricType::Gauge, gauge.value()));
   }
   absl::c_move(CollectProcessMetrics(), std::back_inserter(families));
   return prometheus::TextSerializer().Serialize(families);
@@ -204,6 +256,23 @@ void Metrics::MadeByCuda(int64_t bytes) {
 void Metrics::OnComputed(int64_t bytes) {
   computations_->Increment();
   computed_bytes_->Increment(static_cast<double>(bytes));
+}
+
+std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
+  using prometheus::MetricType;
+  static const double start_time = StartTime();
+  return {
+      FamilyOf("process_cpu_seconds_total", "Time of processors used",
+               MetricType::Counter, SecondsOf(CLOCK_PROCESS_CPUTIME_ID)),
+      FamilyOf("process_resident_memory_bytes", "Memory that is resident",
+               MetricType::Gauge, ResidentBytes()),
+      FamilyOf("process_open_fds", "File descriptors that are open",
+               MetricType::Gauge, OpenDescriptors()),
+      FamilyOf("process_max_fds", "How many of them may be open",
+               MetricType::Gauge, MostDescriptors()),
+      FamilyOf("process_start_time_seconds", "Start, in Unix time",
+               MetricType::Gauge, start_time),
+  };
 }
 
 }  // namespace attnbias

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is counted, and its Prometheus names. Every label has a fixed set of
 // values, all of which exist from the start.
-#ifndef ATTNBIAS_SERVER_METRICS_H_
-#define ATTNBIAS_SERVER_METRICS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -11,13 +10,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/cache/cache_observer.h"
+#include "core/cache/band_cache.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
+#include "server/grpc_status.h"
 #include "server/phases.h"
-#include "server/status_codes.h"
 
 namespace attnbias {
 
@@ -91,8 +91,6 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* AddCounter(const std::string& name,
                                   const std::string& help);
   void RegisterMethods();
-  void RegisterPhases();
-  void RegisterRejections();
 
   prometheus::Registry registry_;
   std::vector<AskedGauge> asked_gauges_;
@@ -109,6 +107,8 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* const cuda_fallbacks_;
 };
 
-}  // namespace attnbias
+// What the process takes of its machine now, under the names that Prometheus'
+// own clients have for it.
+std::vector<prometheus::MetricFamily> CollectProcessMetrics();
 
-#endif  // ATTNBIAS_SERVER_METRICS_H_
+}  // namespace attnbias

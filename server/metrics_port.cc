@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
-#include "server/listen_address.h"
+#include "core/base/errors.h"
+#include "server/transport.h"
 
 namespace attnbias {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Serves the metrics over HTTP, at /metrics and nowhere else.
-#ifndef ATTNBIAS_SERVER_METRICS_PORT_H_
-#define ATTNBIAS_SERVER_METRICS_PORT_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -39,5 +38,3 @@ class MetricsPort {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_METRICS_PORT_H_

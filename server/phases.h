@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the time of a call goes.
-#ifndef ATTNBIAS_SERVER_PHASES_H_
-#define ATTNBIAS_SERVER_PHASES_H_
+#pragma once
 
 #include <array>
 #include <chrono>
@@ -78,5 +77,3 @@ class PhaseClock {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_PHASES_H_

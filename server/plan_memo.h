@@ -4,8 +4,7 @@
 // A small answer comes from the cache in no time. Parsing, checking, naming and
 // describing it would be most of what its call costs. A plan depends on nothing
 // but the request and the mounted tables: it is right while these stay mounted.
-#ifndef ATTNBIAS_SERVER_PLAN_MEMO_H_
-#define ATTNBIAS_SERVER_PLAN_MEMO_H_
+#pragma once
 
 #include <cstddef>
 #include <map>
@@ -60,5 +59,3 @@ class PlanMemo {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_PLAN_MEMO_H_

@@ -5,13 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/mount/json_file.h"
-#include "core/mount/table_refs.h"
+#include "core/mount/registry.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
-#include "server/codec/known.h"
+#include "server/codec/messages.h"
 
 namespace attnbias {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fills the cache before the server says that it is ready.
-#ifndef ATTNBIAS_SERVER_PRECOMPUTE_H_
-#define ATTNBIAS_SERVER_PRECOMPUTE_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -28,5 +27,3 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
                         const CallerPtr& caller);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_PRECOMPUTE_H_

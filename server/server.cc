@@ -11,17 +11,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
-#include "core/engine/extent.h"
-#include "core/mount/table_refs.h"
+#include "core/base/errors.h"
+#include "core/engine/plan.h"
+#include "core/mount/registry.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/security/server_credentials.h"
 #include "proto/grpc_versions.h"
-#include "server/access/tls_credentials.h"
 #include "server/limits.h"
 #include "server/logging.h"
 #include "server/precompute.h"
@@ -88,7 +86,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                    &timer_),
       cancelled_task_(&timer_, kCancelledPeriod,
                       [this] {
-                        engine_.DropCancelled();
+                        engine_.cache().DropCancelled();
                         pool_.ExpediteCancelled();
                       }),
       environment_{engine_, pool_, *metrics_, stall_watch_, *access_},
@@ -96,8 +94,9 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
       table_mounts_(config.tables, config.memory_budget_bytes / 2,
                     &environment_.tables,
                     [this](int64_t bytes) { return HoldTable(bytes); }),
-      service_(&environment_, [this] { return MakeInfo(); }),
-      inference_service_(&environment_, [this] { return health_.ready(); }) {}
+      service_(MakeTensorService(&environment_, [this] { return MakeInfo(); })),
+      inference_service_(MakeInferenceService(
+          &environment_, [this] { return health_.ready(); })) {}
 
 absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory,
@@ -211,8 +210,8 @@ absl::Status Server::StartGrpc() {
     builder.SetOption(WithoutReflection());
   }
   ConfigureTransport(config_.transport, builder);
-  builder.RegisterService(&service_);
-  if (config_.oip) builder.RegisterService(&inference_service_);
+  builder.RegisterService(service_.get());
+  if (config_.oip) builder.RegisterService(inference_service_.get());
   builder.RegisterService(&health_);
   credentials_ =
       access_->certificates() == nullptr

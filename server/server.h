@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds and owns everything that serves.
-#ifndef ATTNBIAS_SERVER_SERVER_H_
-#define ATTNBIAS_SERVER_SERVER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -22,7 +21,6 @@
 #include "server/call.h"
 #include "server/config.h"
 #include "server/health_service.h"
-#include "server/listen_address.h"
 #include "server/metrics.h"
 #include "server/metrics_port.h"
 #include "server/oip/inference_service.h"
@@ -104,8 +102,8 @@ class Server {
   std::atomic<bool> drains_{false};
   TableMounts table_mounts_;
   HealthService health_;
-  TensorService service_;
-  InferenceService inference_service_;
+  const std::unique_ptr<grpc::Service> service_;
+  const std::unique_ptr<grpc::Service> inference_service_;
   std::vector<PlanPtr> precompute_;
   std::vector<ListenAddress> addresses_;
   std::unique_ptr<MetricsPort> metrics_port_;
@@ -120,5 +118,3 @@ class Server {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_SERVER_H_

@@ -2,8 +2,7 @@
 // SIGTERM and SIGINT: the first asks for a drain, the second ends the process.
 // SIGHUP asks for a reload. Other signals that would end the process by default
 // are ignored, unless they ask for a core dump.
-#ifndef ATTNBIAS_SERVER_SIGNALS_H_
-#define ATTNBIAS_SERVER_SIGNALS_H_
+#pragma once
 
 #include <functional>
 #include <latch>
@@ -44,5 +43,3 @@ class Signals {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_SIGNALS_H_

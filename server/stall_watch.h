@@ -6,8 +6,7 @@
 //
 // Such streams hold memory: a write that makes no progress holds its tensor, a
 // silent ComputeLogits its vectors.
-#ifndef ATTNBIAS_SERVER_STALL_WATCH_H_
-#define ATTNBIAS_SERVER_STALL_WATCH_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -95,5 +94,3 @@ class StallWatch {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_STALL_WATCH_H_

@@ -10,11 +10,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
-#include "core/mount/checkpoint.h"
+#include "core/base/errors.h"
+#include "core/mount/registry.h"
 #include "core/safetensors/safetensors.h"
-#include "core/table/read_table.h"
+#include "core/table/table.h"
 #include "server/logging.h"
 
 namespace attnbias {

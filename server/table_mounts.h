@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mounts the learned tables that the flags name, and mounts them anew when
 // their files change.
-#ifndef ATTNBIAS_SERVER_TABLE_MOUNTS_H_
-#define ATTNBIAS_SERVER_TABLE_MOUNTS_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -67,5 +66,3 @@ class TableMounts {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_TABLE_MOUNTS_H_

@@ -1,60 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// attnbias.v1.AttentionBiasService: each RPC to what carries it out.
-#ifndef ATTNBIAS_SERVER_TENSOR_SERVICE_H_
-#define ATTNBIAS_SERVER_TENSOR_SERVICE_H_
+// attnbias.v1.AttentionBiasService.
+#pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 
-#include "attnbias/v1/service.grpc.pb.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "attnbias/v1/service.pb.h"
+#include "core/engine/plan.h"
+#include "core/mount/registry.h"
+#include "core/tensor/range.h"
+#include "grpcpp/impl/service_type.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/call.h"
 
 namespace attnbias {
 
-// All methods see raw messages: payloads are not copied, and what is no message
-// is answered, logged and counted like any bad request.
-using TensorServiceBase =
-    v1::AttentionBiasService::WithRawCallbackMethod_DescribeTensor<
-        v1::AttentionBiasService::WithRawCallbackMethod_GetTensor<
-            v1::AttentionBiasService::WithRawCallbackMethod_StreamTensor<
-                v1::AttentionBiasService::WithRawCallbackMethod_ListTables<
-                    v1::AttentionBiasService::
-                        WithRawCallbackMethod_ComputeLogits<
-                            v1::AttentionBiasService::
-                                WithRawCallbackMethod_GetServerInfo<
-                                    v1::AttentionBiasService::Service>>>>>>;
+// `environment` outlives the service; `info` gives what GetServerInfo answers.
+std::unique_ptr<grpc::Service> MakeTensorService(
+    CallEnvironment* environment,
+    std::function<v1::GetServerInfoResponse()> info);
 
-class TensorService final : public TensorServiceBase {
- public:
-  // `environment` outlives the service; `info` gives what GetServerInfo
-  // answers.
-  TensorService(CallEnvironment* environment,
-                std::function<v1::GetServerInfoResponse()> info);
-
-  grpc::ServerUnaryReactor* DescribeTensor(grpc::CallbackServerContext* context,
-                                           const grpc::ByteBuffer* request,
-                                           grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* GetTensor(grpc::CallbackServerContext* context,
-                                      const grpc::ByteBuffer* request,
-                                      grpc::ByteBuffer* response) override;
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* StreamTensor(
-      grpc::CallbackServerContext* context,
-      const grpc::ByteBuffer* request) override;
-  grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* request,
-                                       grpc::ByteBuffer* response) override;
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
-      grpc::CallbackServerContext* context) override;
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* response) override;
-
- private:
-  CallEnvironment& environment_;
-  const std::function<v1::GetServerInfoResponse()> info_;
+// Which bytes of a payload a StreamTensor asks for.
+struct StreamWindow {
+  // Bytes of the payload; empty when only the header is wanted.
+  Range bytes;
+  int64_t chunk_bytes = 0;
 };
 
-}  // namespace attnbias
+// INVALID_ARGUMENT     a field's value
+// FAILED_PRECONDITION  expected_fingerprint is not the plan's
+// OUT_OF_RANGE         read_offset lies past the payload's end
+absl::StatusOr<StreamWindow> ResolveStream(
+    const v1::StreamTensorRequest& request, const Plan& plan);
 
-#endif  // ATTNBIAS_SERVER_TENSOR_SERVICE_H_
+// One page of the mounted tables. INVALID_ARGUMENT, naming the field, for a
+// size that is not allowed or a token that no answer held.
+absl::Status ListTables(const v1::ListTablesRequest& request,
+                        const TableSet& tables,
+                        v1::ListTablesResponse* response);
+
+// Begins one ComputeLogits.
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
+    CallEnvironment* environment, grpc::CallbackServerContext* context);
+
+}  // namespace attnbias

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls functions at steady paces, all from one thread.
-#ifndef ATTNBIAS_SERVER_TIMER_H_
-#define ATTNBIAS_SERVER_TIMER_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -73,5 +72,3 @@ class Timer {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_TIMER_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exports a span for each call over OTLP, if OTEL_* variables ask for it.
-#ifndef ATTNBIAS_SERVER_TRACING_H_
-#define ATTNBIAS_SERVER_TRACING_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -33,5 +32,3 @@ void FlushSpans(std::chrono::milliseconds patience);
 int64_t SpansDropped();
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_TRACING_H_

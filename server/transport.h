@@ -1,22 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 // Settings and ports of the gRPC servers of this process.
-#ifndef ATTNBIAS_SERVER_TRANSPORT_H_
-#define ATTNBIAS_SERVER_TRANSPORT_H_
+#pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/impl/server_builder_option.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
-#include "server/listen_address.h"
 
 namespace attnbias {
+
+// An address of a flag: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH.
+struct ListenAddress {
+  // Without brackets, "::" for every interface; empty for a socket file.
+  std::string host;
+  uint16_t port = 0;
+  std::string path;
+
+  bool is_file() const { return host.empty(); }
+  // Returns whether only clients on this machine can connect.
+  bool is_local() const;
+};
+
+// Returns INVALID_ARGUMENT for any other text.
+absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text);
+// Accepts the same, except unix:PATH.
+absl::StatusOr<ListenAddress> ParseHostPort(std::string_view text);
+
+// Returns HOST:PORT, with brackets around an IPv6 host, or unix:PATH.
+std::string ToString(const ListenAddress& address);
+
+// Returns UNAVAILABLE, with the reason, if a server cannot make its socket at
+// `path`. gRPC gives no reason, and removes the socket of a running server.
+absl::Status CheckSocketFile(const std::string& path);
 
 struct TransportOptions {
   // Calls at once on one connection.
@@ -51,5 +77,3 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
     grpc::ServerBuilder& builder, mode_t socket_mode = 0600);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_TRANSPORT_H_

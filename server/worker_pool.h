@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The threads that compute, and who has them next.
-#ifndef ATTNBIAS_SERVER_WORKER_POOL_H_
-#define ATTNBIAS_SERVER_WORKER_POOL_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -108,5 +107,3 @@ class WorkerPool final : public Executor {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_WORKER_POOL_H_

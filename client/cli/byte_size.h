@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes of tensors, checked before memory is touched.
-#ifndef ATTNBIAS_CLIENT_CLI_BYTE_SIZE_H_
-#define ATTNBIAS_CLIENT_CLI_BYTE_SIZE_H_
+#pragma once
 
 #include <google/protobuf/repeated_field.h>
 
@@ -22,5 +21,3 @@ absl::StatusOr<int64_t> ByteSize(
 absl::Status CheckAtMost(int64_t bytes, int64_t max_bytes);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_BYTE_SIZE_H_

@@ -295,6 +295,8 @@ class Tool {
 constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"positions", "Consecutive positions; N is 0:N"},
     {"position_ids", "Positions in the order wanted; once for each axis"},
+    {"grid", "Lengths of a grid, one for each axis; all its tokens"},
+    {"grid_offset", "Position of the first token on each axis; 0 if not given"},
     {"query_length", "Length of the whole"},
     {"key_length", "Length of the whole"},
     {"alignment", "start: query 0 meets key 0; end: the last ones meet"},
@@ -302,6 +304,8 @@ constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"queries", "Window inside the length, or of a grid's tokens; N is 0:N"},
     {"keys", "As --queries"},
     {"heads", "As --queries, of all heads"},
+    {"query_stride",
+     "Every n-th token of each axis is a query; 1 if not given"},
     {"query_positions", "Positions instead of --query-length"},
     {"key_positions", "Positions instead of --key-length"},
     {"scale", "Factor before the one rounding"},
@@ -323,16 +327,17 @@ std::string PlaceholderOf(const FieldDescriptor& field) {
     return absl::StrJoin(ShortNames(*field.enum_type()), "|");
   }
   if (field.message_type() == v1::Range::descriptor()) return "A:B";
-  if (field.message_type() != nullptr) return "N,N,...";
+  if (field.is_repeated() || field.message_type() != nullptr) return "N,N,...";
   return field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE ? "X" : "N";
 }
 
-// Flags for the fields of extents, of the output and of its mask. A grid's are
-// among those of queries and keys.
+// Flags for the fields of extents, of the output and of its mask. A grid's
+// windows are among those of queries and keys.
 void AddFlags(CLI::App* command, TensorOptions* tensor, bool is_whole) {
   for (const auto& [group, type] :
        {std::pair("Extent of a table", v1::TableExtent::descriptor()),
         std::pair("Extent of queries and keys", v1::PairExtent::descriptor()),
+        std::pair("Extent of tokens in a grid", v1::GridExtent::descriptor()),
         std::pair("Output", v1::Output::descriptor()),
         std::pair("Mask", v1::Mask::descriptor())}) {
     for (int i = 0; i < type->field_count(); ++i) {
@@ -341,6 +346,7 @@ void AddFlags(CLI::App* command, TensorOptions* tensor, bool is_whole) {
       // A picture has one head and no form.
       const bool fits = is_whole || (name != "heads" && name != "form");
       if (!fits || field.message_type() == v1::Mask::descriptor()) continue;
+      if (command->get_option_no_throw(FlagOf(name)) != nullptr) continue;
       std::vector<std::string>& values = tensor->flags[name];
       CLI::Option* flag;
       if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
@@ -349,7 +355,9 @@ void AddFlags(CLI::App* command, TensorOptions* tensor, bool is_whole) {
         flag = command->add_option(FlagOf(name), values, HelpOf(name))
                    ->type_name(PlaceholderOf(field))
                    ->allow_extra_args(false);
-        if (!field.is_repeated()) flag->expected(1);
+        if (field.message_type() == nullptr || !field.is_repeated()) {
+          flag->expected(1);
+        }
       }
       flag->group(group);
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tool's command line and what its commands do.
-#ifndef ATTNBIAS_CLIENT_CLI_COMMANDS_H_
-#define ATTNBIAS_CLIENT_CLI_COMMANDS_H_
+#pragma once
 
 #include <ostream>
 #include <string>
@@ -29,5 +28,3 @@ inline constexpr int kExitUsage = 2;   // the command line, the files it names
 int RunTool(const std::vector<std::string>& arguments, Terminal terminal);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_COMMANDS_H_

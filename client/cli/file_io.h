@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole files: reads with a bound, writes that are all or nothing.
-#ifndef ATTNBIAS_CLIENT_CLI_FILE_IO_H_
-#define ATTNBIAS_CLIENT_CLI_FILE_IO_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -40,5 +39,3 @@ absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_FILE_IO_H_

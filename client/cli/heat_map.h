@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A matrix of numbers as a picture: on a terminal, or as pixels.
-#ifndef ATTNBIAS_CLIENT_CLI_HEAT_MAP_H_
-#define ATTNBIAS_CLIENT_CLI_HEAT_MAP_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -71,5 +70,3 @@ std::string LegendText(const HeatMap& map);
 std::vector<Color> DrawPixels(const HeatMap& map);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_HEAT_MAP_H_

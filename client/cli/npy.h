@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NumPy's .npy files: versions 1 and 2, little-endian, C order.
-#ifndef ATTNBIAS_CLIENT_CLI_NPY_H_
-#define ATTNBIAS_CLIENT_CLI_NPY_H_
+#pragma once
 
 #include <string>
 
@@ -21,5 +20,3 @@ absl::StatusOr<v1::InlineTable> ReadNpy(InputFile& file, int64_t max_bytes);
 absl::StatusOr<std::string> NpyHeader(const v1::TensorPart& part);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_NPY_H_

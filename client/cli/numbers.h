@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor's beginning and end as text.
-#ifndef ATTNBIAS_CLIENT_CLI_NUMBERS_H_
-#define ATTNBIAS_CLIENT_CLI_NUMBERS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -24,5 +23,3 @@ std::string PreviewNumbers(const v1::TensorPart& part,
                            std::optional<int64_t> first_head = std::nullopt);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_NUMBERS_H_

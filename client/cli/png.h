@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pixels as a PNG file.
-#ifndef ATTNBIAS_CLIENT_CLI_PNG_H_
-#define ATTNBIAS_CLIENT_CLI_PNG_H_
+#pragma once
 
 #include <string>
 
@@ -17,5 +16,3 @@ absl::Status CheckPngName(const std::string& path);
 absl::Status WritePng(const HeatMap& map, const std::string& path);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_PNG_H_

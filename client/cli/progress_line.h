@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A line on a terminal that says how far a long fetch is.
-#ifndef ATTNBIAS_CLIENT_CLI_PROGRESS_LINE_H_
-#define ATTNBIAS_CLIENT_CLI_PROGRESS_LINE_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -32,5 +31,3 @@ class ProgressLine {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_PROGRESS_LINE_H_

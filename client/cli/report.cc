@@ -136,6 +136,9 @@ std::vector<FieldRow> RowsOf(const std::vector<Argument>& arguments) {
       const std::string prefix = NestedPrefix({name, field});
       for (FieldRow& row : RowsOf(ArgumentsOf(*field->message_type()))) {
         row.name = absl::StrCat(prefix, row.name);
+        if (row.need == "required" && NeedOf(*field) != "required") {
+          absl::StrAppend(&row.need, " with ", name);
+        }
         rows.push_back(std::move(row));
       }
       continue;
@@ -146,37 +149,6 @@ std::vector<FieldRow> RowsOf(const std::vector<Argument>& arguments) {
                     v1::TableRef::descriptor()->FindFieldByName("layout")});
   }
   return rows;
-}
-
-// "a, one of b | c"
-std::string FieldNames(
-    const google::protobuf::RepeatedPtrField<std::string>& needed) {
-  return absl::StrJoin(needed, ", ", [](std::string* out, const auto& names) {
-    const bool several = absl::StrContains(names, "|");
-    absl::StrAppend(out, several ? "one of " : "",
-                    absl::StrReplaceAll(names, {{"|", " | "}}));
-  });
-}
-
-// A line for each value of an enum that decides which other fields there are.
-std::string NeedsOfValues(const FieldDescriptor& field) {
-  std::string text;
-  bool decides = false;
-  const auto& type = *field.enum_type();
-  for (int i = 1; i < type.value_count(); ++i) {
-    const auto& options = type.value(i)->options();
-    const auto& needs = options.GetRepeatedExtension(v1::needs);
-    const auto& takes = options.GetRepeatedExtension(v1::takes);
-    decides = decides || !needs.empty() || !takes.empty();
-    std::vector<std::string> parts;
-    if (!needs.empty()) parts.push_back("needs " + FieldNames(needs));
-    if (!takes.empty()) parts.push_back("takes " + FieldNames(takes));
-    absl::StrAppend(&text, "  ", field.name(), "=",
-                    ShortName(type, type.value(i)->name()), ": ",
-                    parts.empty() ? "nothing more" : absl::StrJoin(parts, "; "),
-                    "\n");
-  }
-  return decides ? text : "";
 }
 
 std::string FieldList(const NamedEncoding& encoding) {
@@ -192,18 +164,10 @@ std::string FieldList(const NamedEncoding& encoding) {
     absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name,
                           need_width, row.need, TypeOf(*row.field));
   }
-  for (const auto& [name, field, required] : ArgumentsOf(encoding)) {
-    if (field->enum_type() != nullptr) text += NeedsOfValues(*field);
-  }
   if (encoding.preset != nullptr) {
     absl::StrAppend(&text, "  = ", EncodingText(encoding.preset->spec()), "\n");
   }
   return text;
-}
-
-OrderedJson ListOf(
-    const google::protobuf::RepeatedPtrField<std::string>& names) {
-  return std::vector<std::string>(names.begin(), names.end());
 }
 
 // With the contract's names.
@@ -230,14 +194,6 @@ OrderedJson EncodingAsJson(const NamedEncoding& encoding) {
     field["list"] = IsList(*row.field);
     field["rule"] =
         OrderedJson::parse(JsonOf(row.field->options().GetExtension(v1::rule)));
-    for (int i = 1; type != nullptr && i < type->value_count(); ++i) {
-      const auto& value = *type->value(i);
-      const std::string name = ShortName(*type, value.name());
-      const auto& needs = value.options().GetRepeatedExtension(v1::needs);
-      const auto& takes = value.options().GetRepeatedExtension(v1::takes);
-      if (!needs.empty()) field["needs"][name] = ListOf(needs);
-      if (!takes.empty()) field["takes"][name] = ListOf(takes);
-    }
     fields.push_back(std::move(field));
   }
   OrderedJson json = {

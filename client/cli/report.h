@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the commands print.
-#ifndef ATTNBIAS_CLIENT_CLI_REPORT_H_
-#define ATTNBIAS_CLIENT_CLI_REPORT_H_
+#pragma once
 
 #include <google/protobuf/message.h>
 
@@ -52,5 +51,3 @@ std::string AsJson(const google::protobuf::Message& message);
 std::string ErrorReport(const absl::Status& status);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_REPORT_H_

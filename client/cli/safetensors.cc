@@ -51,6 +51,9 @@ absl::StatusOr<json> Metadata(const v1::TensorHeader& header) {
       {"attnbias.fingerprint", header.fingerprint()},
       {"attnbias.encoding_fingerprint", header.encoding_fingerprint()},
       {"attnbias.resolved_spec", *text}};
+  if (!header.column_axes().empty()) {
+    metadata["attnbias.column_axes"] = absl::StrJoin(header.column_axes(), ",");
+  }
   const v1::PairExtent& pair = spec.pair();
   const int64_t queries = LengthOf(pair.query_positions(), pair.queries());
   const int64_t keys = LengthOf(pair.key_positions(), pair.keys());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The .safetensors files that the command line reads and writes.
-#ifndef ATTNBIAS_CLIENT_CLI_SAFETENSORS_H_
-#define ATTNBIAS_CLIENT_CLI_SAFETENSORS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -25,5 +24,3 @@ absl::StatusOr<v1::InlineTable> ReadSafetensors(SafetensorsFile& file,
 absl::StatusOr<std::string> SafetensorsHead(const v1::TensorHeader& header);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_SAFETENSORS_H_

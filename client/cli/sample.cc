@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "attnbias/internal/printable.h"
@@ -63,6 +64,13 @@ struct Axes {
   Size size() const { return {.rows = rows.size(), .columns = columns.size()}; }
 };
 
+// Whether rows are at positions that are not all integers. They are numbered.
+bool HasReals(const v1::TableExtent& table) {
+  return absl::c_any_of(table.position_ids(), [](const auto& list) {
+    return !list.doubles().empty();
+  });
+}
+
 bool HasHeads(const v1::TensorSpec& spec) {
   return spec.has_grid() ? spec.grid().has_heads() : spec.pair().has_heads();
 }
@@ -101,6 +109,17 @@ Axes AxesOf(const v1::TensorHeader& header, const v1::TensorPart& part) {
     return {.rows = QueriesOf(spec.pair()), .columns = KeysOf(spec.pair())};
   }
   const v1::TableExtent& table = spec.table();
+  if (!table.grid().empty() && rank > 0 && !part.name().empty()) {
+    // Ends in the number of its axis.
+    const int axis = part.name().back() - '0';
+    const bool is_known = axis >= 0 && axis < table.grid_offset_size();
+    return {.rows = Axis(is_known ? table.grid_offset(axis) : 0, part.shape(0)),
+            .columns = Axis(0, columns)};
+  }
+  if (HasReals(table)) {
+    return {.rows = Axis(0, rank > 0 ? part.shape(0) : 0),
+            .columns = Axis(0, columns)};
+  }
   return {.rows = table.position_ids_size() > 0 ? Axis(table.position_ids(0))
                                                 : Axis(table.positions(), 0),
           .columns = Axis(0, columns)};
@@ -222,7 +241,11 @@ std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec,
     return {request};
   }
   if (resolved.has_table()) {
-    if (shown.rows == matrix.size.rows) return {request};
+    const v1::TableExtent& table = resolved.table();
+    if (!table.grid().empty() || HasReals(table) ||
+        shown.rows == matrix.size.rows) {
+      return {request};
+    }
     v1::TensorSpec listed = request;
     listed.mutable_table()->Clear();
     list(axes.rows, shown.rows, listed.mutable_table()->add_position_ids());

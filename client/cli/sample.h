@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The numbers of a tensor that a picture shows: which to ask for, and the heat
 // map of those that came.
-#ifndef ATTNBIAS_CLIENT_CLI_SAMPLE_H_
-#define ATTNBIAS_CLIENT_CLI_SAMPLE_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -50,5 +49,3 @@ absl::StatusOr<HeatMap> HeatMapOf(const std::string& encoding,
                                   const Matrix& matrix, Size pixels);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_SAMPLE_H_

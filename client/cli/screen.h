@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the standard output can show.
-#ifndef ATTNBIAS_CLIENT_CLI_SCREEN_H_
-#define ATTNBIAS_CLIENT_CLI_SCREEN_H_
+#pragma once
 
 #include <functional>
 
@@ -24,5 +23,3 @@ Colors ColorsOf(const std::function<const char*(const char*)>& environment);
 Screen ScreenOf(int descriptor);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_SCREEN_H_

@@ -150,7 +150,11 @@ class FieldWriter {
     }
     if (field_->message_type() == v1::PositionList::descriptor() ||
         field_->message_type() == v1::DoubleList::descriptor()) {
-      return FieldWriter(value, value->GetDescriptor()->field(0)).Write(text);
+      const bool has_reals = value->GetDescriptor()->field_count() > 1 &&
+                             text.find_first_of(".eEnN") != text.npos;
+      return FieldWriter(value,
+                         value->GetDescriptor()->field(has_reals ? 1 : 0))
+          .Write(text);
     }
     return Unwanted(text, "a field that the command line can set");
   }

@@ -6,8 +6,7 @@
 //   table=@weights.safetensors:encoder.bias  table=name:t5-small/encoder
 //   table_layout=heads_buckets  layers.0.weight=@weights.safetensors:mlp.0
 //   ladder.base=500  axes.0.scale=2  axes.1={}
-#ifndef ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_
-#define ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_
+#pragma once
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
@@ -106,5 +105,3 @@ std::vector<std::string> ShortNames(
     const google::protobuf::EnumDescriptor& type);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_

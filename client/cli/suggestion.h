@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A known name for a mistyped word.
-#ifndef ATTNBIAS_CLIENT_CLI_SUGGESTION_H_
-#define ATTNBIAS_CLIENT_CLI_SUGGESTION_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -16,5 +15,3 @@ std::string DidYouMean(absl::string_view word,
                        const std::vector<std::string>& names);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_SUGGESTION_H_

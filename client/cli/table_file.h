@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor files by name: a learned table in, a fetched tensor out.
-#ifndef ATTNBIAS_CLIENT_CLI_TABLE_FILE_H_
-#define ATTNBIAS_CLIENT_CLI_TABLE_FILE_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -36,5 +35,3 @@ absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,
                              const std::string& part = "");
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_TABLE_FILE_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line's words for an encoding, an extent and an output, and the
 // TensorSpec they stand for.
-#ifndef ATTNBIAS_CLIENT_CLI_TENSOR_OPTIONS_H_
-#define ATTNBIAS_CLIENT_CLI_TENSOR_OPTIONS_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -31,5 +30,3 @@ std::string FlagOf(absl::string_view field);
 absl::StatusOr<v1::TensorSpec> BuildSpec(const TensorOptions& options);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CLI_TENSOR_OPTIONS_H_

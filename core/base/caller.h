@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who wants a result.
-#ifndef ATTNBIAS_CORE_BASE_CALLER_H_
-#define ATTNBIAS_CORE_BASE_CALLER_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -54,5 +53,3 @@ class Caller {
 using CallerPtr = std::shared_ptr<Caller>;
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_BASE_CALLER_H_

@@ -5,8 +5,7 @@
 // fixed-width little-endian value, in ascending number order, and a field equal
 // to its default is left out, so that a field added later leaves older
 // fingerprints alone.
-#ifndef ATTNBIAS_CORE_BASE_CANONICAL_WRITER_H_
-#define ATTNBIAS_CORE_BASE_CANONICAL_WRITER_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -39,5 +38,3 @@ class CanonicalWriter {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_BASE_CANONICAL_WRITER_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where core's work runs. Core starts no thread: whoever embeds it brings them.
-#ifndef ATTNBIAS_CORE_BASE_EXECUTOR_H_
-#define ATTNBIAS_CORE_BASE_EXECUTOR_H_
+#pragma once
 
 #include <cstdint>
 #include <utility>
@@ -106,5 +105,3 @@ void MakeUncut(Executor& executor, const CallerPtr& caller, bool takes_long,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_BASE_EXECUTOR_H_

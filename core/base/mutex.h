@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // std::mutex and std::condition_variable with the annotations by which clang
 // checks that what a mutex guards is touched only under it.
-#ifndef ATTNBIAS_CORE_BASE_MUTEX_H_
-#define ATTNBIAS_CORE_BASE_MUTEX_H_
+#pragma once
 
 #include <chrono>
 #include <condition_variable>
@@ -65,5 +64,3 @@ class Condition {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_BASE_MUTEX_H_

@@ -8,25 +8,18 @@
 
 namespace attnbias {
 
-struct Sha256::State {
-  State() { EVP_DigestInit_ex(context, EVP_sha256(), nullptr); }
-  ~State() { EVP_MD_CTX_free(context); }
-
-  EVP_MD_CTX* const context = EVP_MD_CTX_new();
-};
-
-Sha256::Sha256() : state_(std::make_unique<State>()) {}
-
-Sha256::~Sha256() = default;
+Sha256::Sha256() : context_(EVP_MD_CTX_new(), &EVP_MD_CTX_free) {
+  EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr);
+}
 
 void Sha256::Update(std::string_view bytes) {
-  EVP_DigestUpdate(state_->context, bytes.data(), bytes.size());
+  EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size());
 }
 
 std::string Sha256::Hex() {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
-  EVP_DigestFinal_ex(state_->context, digest, &size);
+  EVP_DigestFinal_ex(context_.get(), digest, &size);
   return absl::BytesToHexString(
       absl::string_view(reinterpret_cast<const char*>(digest), size));
 }

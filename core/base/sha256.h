@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SHA-256 of bytes, at once or piece by piece.
-#ifndef ATTNBIAS_CORE_BASE_SHA256_H_
-#define ATTNBIAS_CORE_BASE_SHA256_H_
+#pragma once
 
 #include <memory>
 #include <string>
 #include <string_view>
+
+struct evp_md_ctx_st;  // OpenSSL's
 
 namespace attnbias {
 
@@ -16,18 +17,13 @@ std::string Sha256Hex(std::string_view bytes);
 class Sha256 {
  public:
   Sha256();
-  ~Sha256();
 
   void Update(std::string_view bytes);
   // Once, at the end.
   std::string Hex();
 
  private:
-  struct State;
-
-  const std::unique_ptr<State> state_;
+  const std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_BASE_SHA256_H_

@@ -8,9 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/invalid.h"
-#include "core/base/reason.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 
 namespace attnbias {
 namespace {
@@ -223,45 +221,36 @@ std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
   for (;;) {
     if (auto reservation = budget_.Reserve(bytes, holder)) return reservation;
     const bool own = budget_.WouldExceedItsOwn(bytes, holder);
-    if ((own ? EvictOneOf(holder) : EvictOne()) == nullptr) return std::nullopt;
+    if (EvictOne(own ? &holder : nullptr) == nullptr) return std::nullopt;
   }
 }
 
 // The caller frees it, outside the lock.
-std::shared_ptr<const void> BandCache::EvictOne() {
+std::shared_ptr<const void> BandCache::EvictOne(const Holder* maker) {
   MutexLock lock(mutex_);
   // What someone else holds would free nothing.
   const auto last = std::find_if(
-      entries_.rbegin(), entries_.rend(),
-      [](const Entry& entry) { return entry.band.use_count() == 1; });
-  if (last != entries_.rend()) return EvictLocked(std::prev(last.base()));
-  if (parked_.empty()) return nullptr;
+      entries_.rbegin(), entries_.rend(), [maker](const Entry& entry) {
+        return entry.band.use_count() == 1 &&
+               (maker == nullptr ||
+                entry.band->buffer.reservation.holder() == maker->name);
+      });
+  if (last != entries_.rend()) {
+    const auto entry = std::prev(last.base());
+    const BandPtr evicted = std::move(entry->band);
+    const auto found = by_key_.find(entry->key);
+    std::erase(found->second, entry);
+    if (found->second.empty()) by_key_.erase(found);
+    entries_.erase(entry);
+    kept_bytes_ -= evicted->budget_bytes();
+    observer_.OnEvicted();
+    return evicted;
+  }
+  if (maker != nullptr || parked_.empty()) return nullptr;
   const Parked evicted = std::move(parked_.front());
   parked_.pop_front();
   kept_bytes_ -= evicted.bytes;
   return evicted.idle;
-}
-
-std::shared_ptr<const void> BandCache::EvictOneOf(const Holder& holder) {
-  MutexLock lock(mutex_);
-  const auto last = std::find_if(
-      entries_.rbegin(), entries_.rend(), [&holder](const Entry& entry) {
-        return entry.band.use_count() == 1 &&
-               entry.band->buffer.reservation.holder() == holder.name;
-      });
-  if (last == entries_.rend()) return nullptr;
-  return EvictLocked(std::prev(last.base()));
-}
-
-std::shared_ptr<const void> BandCache::EvictLocked(Entries::iterator entry) {
-  const BandPtr evicted = std::move(entry->band);
-  const auto found = by_key_.find(entry->key);
-  std::erase(found->second, entry);
-  if (found->second.empty()) by_key_.erase(found);
-  entries_.erase(entry);
-  kept_bytes_ -= evicted->budget_bytes();
-  observer_.OnEvicted();
-  return evicted;
 }
 
 void BandCache::Park(std::shared_ptr<const void> idle, int64_t bytes) {

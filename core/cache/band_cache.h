@@ -5,9 +5,9 @@
 // entry holds all lanes over a span at least as wide as asked for, so that it
 // serves every shorter length, window and offset; a request inside a span that
 // is being computed waits for that flight instead of starting another.
-#ifndef ATTNBIAS_CORE_CACHE_BAND_CACHE_H_
-#define ATTNBIAS_CORE_CACHE_BAND_CACHE_H_
+#pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -22,12 +22,49 @@
 #include "core/base/caller.h"
 #include "core/base/executor.h"
 #include "core/base/mutex.h"
-#include "core/cache/band.h"
 #include "core/cache/byte_budget.h"
-#include "core/cache/cache_observer.h"
 #include "core/encoding/encoding.h"
+#include "core/tensor/range.h"
 
 namespace attnbias {
+
+// A band: an encoding's numbers over a span of coordinates, for all its lanes.
+// It is what the cache keeps and what payloads are slices of.
+//
+// Row-major [lanes, span, coordinate_bytes], immutable once published.
+struct Band {
+  Range span;
+  int64_t lanes = 0;
+  // Bytes of one lane at one coordinate.
+  int64_t coordinate_bytes = 0;
+  BudgetedBuffer buffer;
+  // What the cache takes to keep it.
+  int64_t entry_bytes = 0;
+  ByteBudget::Reservation entry_memory;
+
+  int64_t size_bytes() const { return buffer.bytes.size(); }
+  int64_t budget_bytes() const { return size_bytes() + entry_bytes; }
+  int64_t lane_bytes() const { return span.size() * coordinate_bytes; }
+  const std::byte* At(int64_t lane, int64_t coordinate) const {
+    return buffer.bytes.data() + lane * lane_bytes() +
+           (coordinate - span.begin) * coordinate_bytes;
+  }
+};
+
+using BandPtr = std::shared_ptr<const Band>;
+
+// Told of what a cache does, for whoever measures. Called from any thread,
+// possibly under the cache's lock: must be quick and never call back.
+class CacheObserver {
+ public:
+  virtual ~CacheObserver() = default;
+  virtual void OnHit() = 0;
+  virtual void OnMiss() = 0;
+  // A request that waits for a computation already under way.
+  virtual void OnJoin() = 0;
+  virtual void OnComputed(int64_t bytes) = 0;
+  virtual void OnEvicted() = 0;
+};
 
 // What a band is and how it comes to be.
 struct BandSpec {
@@ -136,12 +173,9 @@ class BandCache {
             std::shared_ptr<const Evaluator> evaluator);
   std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes,
                                                          const Holder& holder);
-  // What was kept and shall go; null where nothing can.
-  std::shared_ptr<const void> EvictOne();
-  // Likewise, of the bands that `holder` has made.
-  std::shared_ptr<const void> EvictOneOf(const Holder& holder);
-  std::shared_ptr<const void> EvictLocked(Entries::iterator entry)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What was kept and shall go, if there is a `maker` of the bands that this
+  // holder has made; null where nothing can.
+  std::shared_ptr<const void> EvictOne(const Holder* maker);
   void RemoveFlightLocked(const FlightPtr& flight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);
@@ -170,5 +204,3 @@ class BandCache {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_CACHE_BAND_CACHE_H_

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One count of bytes over everything computed, cached or in flight.
-#ifndef ATTNBIAS_CORE_CACHE_BYTE_BUDGET_H_
-#define ATTNBIAS_CORE_CACHE_BYTE_BUDGET_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -118,6 +120,35 @@ class ByteBudget {
   std::atomic<Clock::time_point> waits_until_{};
 };
 
-}  // namespace attnbias
+// Owned bytes on a cache line's border, not initialised.
+class AlignedBuffer {
+ public:
+  static constexpr int64_t kAlignment = 64;
 
-#endif  // ATTNBIAS_CORE_CACHE_BYTE_BUDGET_H_
+  AlignedBuffer() = default;
+  // data() is null when the system has no such memory.
+  explicit AlignedBuffer(int64_t size)
+      : data_(static_cast<std::byte*>(std::aligned_alloc(
+            kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment))),
+        size_(size) {}
+
+  std::byte* data() { return data_.get(); }
+  const std::byte* data() const { return data_.get(); }
+  int64_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+
+  std::unique_ptr<std::byte[], Free> data_;
+  int64_t size_ = 0;
+};
+
+// Memory that counts against a budget for as long as it lives.
+struct BudgetedBuffer {
+  ByteBudget::Reservation reservation;
+  AlignedBuffer bytes;
+};
+
+}  // namespace attnbias

@@ -9,8 +9,7 @@
 //
 //   const Crc32cShift row(row_bytes);  // once
 //   uint32_t slice = prefix[end] ^ row(prefix[end - row_bytes]);
-#ifndef ATTNBIAS_CORE_CHECKSUM_CRC32C_H_
-#define ATTNBIAS_CORE_CHECKSUM_CRC32C_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -93,5 +92,3 @@ constexpr Crc32cShift::Crc32cShift(uint64_t size) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_CHECKSUM_CRC32C_H_

@@ -2,31 +2,34 @@
 // An encoding: the mathematics that says which number stands at a coordinate.
 //
 // A coordinate is a position (TABLE), a relative position key - query
-// (TOEPLITZ), an anchored key position (KEY_ROW), a pair of a relative row and
-// a relative column (BLOCK_TOEPLITZ_2D) or, beside the position of a query,
-// that of a key (DENSE). At each coordinate an encoding has `lanes` x `width`
-// numbers: heads or a table's parts, and columns. An encoding knows nothing of
-// windows, masks, chunks, caches or threads.
+// (TOEPLITZ), an anchored key position (KEY_ROW), a displacement in a grid
+// (BLOCK_TOEPLITZ) or, beside the position of a query, that of a key (DENSE).
+// At each coordinate an encoding has `lanes` x `width` numbers: heads or a
+// table's parts, and columns. An encoding knows nothing of windows, masks,
+// chunks, caches or threads.
 //
 //   spec.mutable_alibi()->set_num_heads(8);
 //   auto alibi = MakeEncoding(tables, spec);
 //   auto evaluator = (*alibi)->prepare({DataType::kF32}, kernels);
 //   evaluator->Fill({.lanes = {0, 8}, .span = {-4, 5}}, out, 9 * 4);
-#ifndef ATTNBIAS_CORE_ENCODING_ENCODING_H_
-#define ATTNBIAS_CORE_ENCODING_ENCODING_H_
+#pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/encoding/evaluator.h"
 #include "core/kernel/kernel_set.h"
+#include "core/tensor/data_type.h"
+#include "core/tensor/positions.h"
 #include "core/tensor/range.h"
 
 namespace google::protobuf {
@@ -35,12 +38,59 @@ class Message;
 
 namespace attnbias {
 
+// Bounds of the contract that several encodings share.
+inline constexpr int64_t kMaxNumHeads = 65536;
+// Numbers in a table whose values are computed with as doubles.
+inline constexpr int64_t kMaxNetworkNumbers = int64_t{1} << 22;
+// Units of a network's hidden layer.
+inline constexpr int64_t kMaxHidden = 65536;
+// Every difference of two positions that the contract allows.
+inline constexpr Range kRelativePositions = {-(int64_t{1} << 42),
+                                             int64_t{1} << 42};
+
+// What is made of real numbers: each is multiplied by the scale and rounded
+// once. As I32, which has no scale, indices stand in place of numbers.
+struct NumberFormat {
+  DataType type = DataType::kF32;
+  double scale = 1;
+};
+
+// Some lanes at some coordinates.
+struct Block {
+  Range lanes;
+  Range span;
+  // DENSE only: the query's position.
+  int64_t query = 0;
+};
+
+// Computes an encoding's numbers in one format. Immutable; any number of
+// threads may use it at once.
+class Evaluator {
+ public:
+  virtual ~Evaluator() = default;
+
+  // Writes the numbers of `block`, each rounded once to nearest even.
+  //
+  //   Shape    the block's n-th lane is row-major [span.size(), width] at
+  //            out + n * lane_stride_bytes
+  //   Range    the span lies in the encoding's domain, the lanes in its lanes,
+  //            and neither is empty
+  //   Result   does not depend on how a range is cut into blocks
+  virtual void Fill(const Block& block, std::byte* out,
+                    int64_t lane_stride_bytes) const = 0;
+
+  // So many coordinates take no longer than one.
+  virtual int64_t batch() const { return 1; }
+};
+
+using EvaluatorPtr = std::unique_ptr<const Evaluator>;
+
 // How an encoding's numbers repeat.
 enum class Structure : uint8_t {
   kTable,
   kToeplitz,
   kKeyRow,
-  kBlockToeplitz2D,
+  kBlockToeplitz,
   kDense
 };
 
@@ -50,17 +100,33 @@ struct AxisColumns {
   Range columns;
 };
 
-// Tokens in rows and columns. Their coordinates are
-// (key row - query row + height - 1) * (2 width - 1)
-//     + key column - query column + width - 1.
+// Tokens on one to three axes, of which the last moves fastest. The coordinate
+// of a pair has the digit key - query + side - 1 for each axis, in the base of
+// that axis's side of the block.
 struct Grid {
-  int64_t height = 1;
-  int64_t width = 1;
+  std::vector<int64_t> sides = {};
 
-  int64_t tokens() const { return height * width; }
-  int64_t block_height() const { return 2 * height - 1; }
-  int64_t block_width() const { return 2 * width - 1; }
-  Range coordinates() const { return {0, block_height() * block_width()}; }
+  int64_t tokens() const { return ProductOf(sides); }
+  std::vector<int64_t> block() const {
+    std::vector<int64_t> block = sides;
+    for (int64_t& side : block) side = 2 * side - 1;
+    return block;
+  }
+  Range coordinates() const { return {0, ProductOf(block())}; }
+  // Every n-th token of each axis, from the first on. No `strides` are ones.
+  Grid EveryNth(const std::vector<int64_t>& strides) const {
+    Grid grid = *this;
+    for (size_t axis = 0; axis < strides.size(); ++axis) {
+      grid.sides[axis] = (sides[axis] - 1) / strides[axis] + 1;
+    }
+    return grid;
+  }
+
+ private:
+  static int64_t ProductOf(const std::vector<int64_t>& sides) {
+    return std::accumulate(sides.begin(), sides.end(), int64_t{1},
+                           std::multiplies<>());
+  }
 };
 
 // One of an encoding's own intermediate results.
@@ -98,7 +164,7 @@ struct Encoding {
   // one axis. Each column depends on the position on its own axis alone, and
   // Fill takes one for all.
   std::vector<AxisColumns> axis_columns = {};
-  // BLOCK_TOEPLITZ_2D only.
+  // BLOCK_TOEPLITZ only.
   Grid grid = {};
   // Where position 0 (of pairs) or token 0, before the grid, is a class token
   // whose numbers are not a part of the structure: writes, row-major
@@ -119,10 +185,18 @@ struct Encoding {
   int64_t evaluator_bytes = 0;
   // `kernels` outlives the result, which is independent of this object's
   // lifetime. May end early in a MakingScope whose caller wants no more; what
-  // others share may not.
+  // others share may not. Null of a TABLE whose columns depend on several axes.
   std::function<EvaluatorPtr(const NumberFormat& format,
                              const KernelSet& kernels)>
       prepare = nullptr;
+  // TABLE only: prepares rows at lists of positions, which may be doubles.
+  // Coordinate n of the result stands for the n-th position of every axis, or
+  // for position n where the lists are empty. Null where positions are integers.
+  std::function<EvaluatorPtr(const NumberFormat& format,
+                             const RealPositionsPtr& positions)>
+      prepare_reals = nullptr;
+  // What each axis adds to such a position.
+  std::vector<double> axis_offsets = {};
 
   // What follows is MakeEncoding's to set.
 
@@ -133,6 +207,22 @@ struct Encoding {
   // Canonical bytes: equal ones name equal numbers, but for their element type.
   std::string identity = {};
 
+  // TABLE only.
+  int64_t NumAxes() const {
+    auto axes = std::max<int64_t>(std::ssize(axis_offsets), 1);
+    for (const AxisColumns& run : axis_columns) {
+      axes = std::max(axes, run.axis + 1);
+    }
+    return axes;
+  }
+  // Columns of one of several axes.
+  int64_t ColumnsOf(int64_t axis) const {
+    int64_t columns = 0;
+    for (const AxisColumns& run : axis_columns) {
+      if (run.axis == axis) columns += run.columns.size();
+    }
+    return columns;
+  }
   bool has_border() const { return write_border != nullptr; }
   // Whether `derive` and `prepare` may take more than a moment.
   bool takes_long_to_prepare() const { return evaluator_bytes > 0; }
@@ -157,5 +247,3 @@ auto PrepareFrom(const Spec& spec) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_ENCODING_H_

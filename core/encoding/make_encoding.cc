@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "core/base/canonical_writer.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/request/rules.h"
 
 namespace attnbias {
@@ -36,7 +35,7 @@ absl::Status CheckValues(const Encoding& encoding, v1::Values values,
     return absl::OkStatus();
   }
   return Invalid("output.values: got BUCKETS, want BIAS: ", field.name(),
-                 " has no buckets with the fields given");
+                 " has no indices");
 }
 
 // All heads and columns share an index.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the encoding that a request names.
-#ifndef ATTNBIAS_CORE_ENCODING_MAKE_ENCODING_H_
-#define ATTNBIAS_CORE_ENCODING_MAKE_ENCODING_H_
+#pragma once
 
 #include "absl/status/statusor.h"
 #include "attnbias/v1/encodings.pb.h"
@@ -22,5 +21,3 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables,
 using EncodingRegistration = Registration<Encoding>;
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_MAKE_ENCODING_H_

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/status_macros.h"
-#include "core/tensor/element.h"
+#include "core/base/errors.h"
+#include "core/tensor/data_type.h"
 
 namespace attnbias {
 namespace {
@@ -54,7 +54,17 @@ class MaskedEvaluator final : public Evaluator {
   const DataType type_;
 };
 
+// Returns whether the numbers depend on one coordinate, and that is an integer.
+bool HasBand(const Plan& plan) {
+  return plan.encoding().structure != Structure::kDense &&
+         plan.window().reals == nullptr;
+}
+
 EvaluatorPtr Prepare(const Plan& plan, const KernelSet& kernels) {
+  if (plan.window().reals != nullptr) {
+    return plan.encoding().prepare_reals(plan.number_format(),
+                                         plan.window().reals);
+  }
   EvaluatorPtr evaluator =
       plan.encoding().prepare(plan.number_format(), kernels);
   if (plan.band_mask().masks_nothing()) return evaluator;
@@ -78,6 +88,7 @@ absl::StatusOr<PlanPtr> Engine::MakePlan(v1::TensorSpec spec,
 }
 
 PayloadPtr Engine::Find(const PlanPtr& plan, CallerPtr caller) {
+  if (!HasBand(*plan)) return nullptr;
   BandPtr band = cache_.Find(plan->band_key(), plan->hull());
   if (band == nullptr) return nullptr;
   return MakePayload(plan,
@@ -100,15 +111,14 @@ void Engine::Get(const PlanPtr& plan, CallerPtr caller, Done done) {
 
 absl::StatusOr<ByteBudget::Reservation> Engine::SetAside(int64_t bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory,
-                            Reserve(bytes, Caller("set aside")));
+                            cache_.Reserve(bytes, Caller("set aside")));
   memory.SetAside();
   return memory;
 }
 
 std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan,
                                         const Holder& holder) const {
-  // Bands have one coordinate, and these numbers depend on two.
-  if (plan->encoding().structure == Structure::kDense) return std::nullopt;
+  if (!HasBand(*plan)) return std::nullopt;
   const Range hull = plan->hull();
   const int64_t lanes = plan->encoding().lanes;
   const int64_t wanted =
@@ -135,7 +145,7 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan,
 
 void Engine::Compute(const PlanPtr& plan, CallerPtr caller, Done done) {
   absl::StatusOr<ByteBudget::Reservation> memory =
-      Reserve(plan->encoding().evaluator_bytes, *caller);
+      cache_.Reserve(plan->encoding().evaluator_bytes, *caller);
   if (!memory.ok()) return done(memory.status());
   MakeUncut(
       executor_, caller, plan->encoding().takes_long_to_prepare(),

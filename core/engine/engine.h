@@ -3,8 +3,7 @@
 //
 //   absl::StatusOr<PlanPtr> plan = engine.MakePlan(spec);
 //   engine.Get(*plan, caller, [](absl::StatusOr<PayloadPtr> payload) {});
-#ifndef ATTNBIAS_CORE_ENGINE_ENGINE_H_
-#define ATTNBIAS_CORE_ENGINE_ENGINE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -56,22 +55,9 @@ class Engine {
   // while it is read. What it keeps for that counts against the budget too.
   void Get(const PlanPtr& plan, CallerPtr caller, Done done);
 
-  // BandCache's.
-  void DropCancelled() { cache_.DropCancelled(); }
-  void Park(std::shared_ptr<const void> idle, int64_t bytes) {
-    cache_.Park(std::move(idle), bytes);
-  }
-  void Unpark(const void* idle) { cache_.Unpark(idle); }
-
-  // Memory of the budget, for what is computed beside tensors. With the error
-  // of BandCache::Allocate.
-  absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes, const Caller& caller) {
-    return cache_.Allocate(bytes, caller);
-  }
-  absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes,
-                                                  const Caller& caller) {
-    return cache_.Reserve(bytes, caller);
-  }
+  // Whose memory is of the budget too: for what is computed beside tensors, and
+  // for what is parked.
+  BandCache& cache() { return cache_; }
 
   // Memory for what stays, such as mounted tables: the budget is smaller by it
   // until it is given back.
@@ -99,5 +85,3 @@ class Engine {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENGINE_ENGINE_H_

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/engine/extent.h"
-
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "absl/types/span.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/pair_checks.h"
+#include "core/engine/plan.h"
+#include "core/numerics/turn.h"
 #include "core/request/rules.h"
 #include "core/tensor/positions.h"
 
@@ -36,14 +40,46 @@ absl::Status CheckWindow(absl::string_view field, Range window, Range whole) {
                  ", want a range that is not empty inside ", ToString(whole));
 }
 
-// Reads a list of positions.
-absl::Status ReadList(absl::string_view field, const v1::PositionList& list,
-                      Positions& positions) {
-  const auto& given = list.positions();
-  if (given.empty() || given.size() > kMaxPositionListLength) {
-    return Invalid(field, ": got ", given.size(), " positions, want 1 to ",
-                   kMaxPositionListLength);
+bool IsIntegerPosition(double position) {
+  return std::fabs(position) <= static_cast<double>(kMaxPosition) &&
+         position == std::trunc(position);
+}
+
+// Checks the length of a list. Turns doubles that are all integers into these.
+absl::Status NormalizeList(absl::string_view field, v1::PositionList& list) {
+  const int count = list.positions_size() + list.doubles_size();
+  if (count < 1 || count > kMaxPositionListLength) {
+    return Invalid(field, ": got ", count, " positions, want 1 to ",
+                   kMaxPositionListLength, ", or a range or a grid");
   }
+  if (!std::ranges::all_of(list.doubles(), IsIntegerPosition)) {
+    return absl::OkStatus();
+  }
+  for (const double position : list.doubles()) {
+    list.add_positions(static_cast<int64_t>(position));
+  }
+  list.clear_doubles();
+  return absl::OkStatus();
+}
+
+// Refuses a list whose doubles are not all integers.
+absl::Status RefuseReals(absl::string_view field, const Encoding& encoding,
+                         const v1::PositionList& list) {
+  const auto first =
+      std::ranges::find_if_not(list.doubles(), IsIntegerPosition);
+  return Invalid(
+      field, ".doubles[", first - list.doubles().begin(), "]: got ", *first,
+      ", want an integer in [-2^40, 2^40]: ", std::string(encoding.name),
+      " has no numbers between positions here; tables of sinusoidal "
+      "have, and of rotary with angle EXACT and without decay");
+}
+
+// Reads a list of integers.
+absl::Status ReadList(absl::string_view field, const Encoding& encoding,
+                      v1::PositionList& list, Positions& positions) {
+  ATTNBIAS_RETURN_IF_ERROR(NormalizeList(field, list));
+  if (!list.doubles().empty()) return RefuseReals(field, encoding, list);
+  const auto& given = list.positions();
   for (int i = 0; i < given.size(); ++i) {
     if (given[i] < -kMaxPosition || given[i] > kMaxPosition) {
       return Invalid(field, ".positions[", i, "]: got ", given[i],
@@ -68,28 +104,150 @@ absl::Status ResolveHeads(absl::string_view field, const Encoding& encoding,
   return CheckWindow(field, window.heads, all);
 }
 
-absl::Status ResolvePositionIds(const Encoding& encoding,
-                                const v1::TableExtent& extent, Window& window) {
-  int64_t num_axes = 1;
-  for (const AxisColumns& each : encoding.axis_columns) {
-    num_axes = std::max(num_axes, each.axis + 1);
+// Returns "[3]: got 1e300, want ..." for the first of these positions that
+// cannot be had on an axis with that offset; "" if all can.
+std::string WhyNoReals(absl::Span<const double> positions, double offset) {
+  constexpr double kLeastMagnitude = 0x1p-149;  // a float's
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const double position = positions[i];
+    const bool is_near =
+        std::fabs(position) <= static_cast<double>(kMaxPosition);
+    if (is_near && BinarySum(position, offset).has_value() &&
+        (position + offset == 0 ||
+         std::fabs(position + offset) >= kLeastMagnitude)) {
+      continue;
+    }
+    return absl::StrCat(
+        "[", i, "]: got ", position, ", want a number p in [-2^40, 2^40], ",
+        offset == 0 ? "p" : absl::StrCat("p + ", offset, " (the offset)"),
+        " being 0 or k 2^e of magnitude at least 2^-149, with |k| at most 2^62",
+        is_near && offset != 0 ? "; add the offset to positions yourself" : "");
   }
+  return "";
+}
+
+// Sets rows of a table at positions of which some are not integers.
+absl::Status ResolveReals(const Encoding& encoding,
+                          const v1::TableExtent& extent, Window& window) {
+  RealPositions axes;
+  for (int axis = 0; axis < extent.position_ids_size(); ++axis) {
+    const v1::PositionList& list = extent.position_ids(axis);
+    const std::string field = absl::StrCat("table.position_ids[", axis, "]");
+    const bool has_doubles = !list.doubles().empty();
+    if (encoding.prepare_reals == nullptr) {
+      if (has_doubles) return RefuseReals(field, encoding, list);
+      continue;
+    }
+    std::vector<double>& own =
+        axes.emplace_back(list.doubles().begin(), list.doubles().end());
+    own.insert(own.end(), list.positions().begin(), list.positions().end());
+    const std::string why = WhyNoReals(own, encoding.axis_offsets[axis]);
+    if (why.empty()) continue;
+    return Invalid(field, has_doubles ? ".doubles" : ".positions", why);
+  }
+  window.axes.emplace_back(Range{0, std::ssize(axes[0])});
+  window.reals = std::make_shared<const RealPositions>(std::move(axes));
+  return absl::OkStatus();
+}
+
+// Sets rows at the same consecutive positions on every axis.
+absl::Status ResolveListed(const Encoding& encoding, Range positions,
+                           Window& window) {
+  if (positions.size() > kMaxPositionListLength) {
+    return Invalid("table.positions: got ", positions.size(),
+                   " positions, want at most ", kMaxPositionListLength,
+                   " with frequency_matrix");
+  }
+  for (const double offset : encoding.axis_offsets) {
+    if (offset == 0) continue;
+    for (int64_t p = positions.begin; p < positions.end; ++p) {
+      if (BinarySum(static_cast<double>(p), offset).has_value()) continue;
+      return Invalid(
+          "table.positions: got ", p, ", want p + ", offset,
+          " (the offset) being 0 or k 2^e with |k| at most 2^62; give "
+          "position_ids to which you have added the offset");
+    }
+  }
+  window.axes.emplace_back(positions);
+  window.reals = std::make_shared<const RealPositions>(encoding.NumAxes());
+  return absl::OkStatus();
+}
+
+absl::Status ResolvePositionIds(const Encoding& encoding,
+                                v1::TableExtent& extent, Window& window) {
+  const int64_t num_axes = encoding.NumAxes();
   if (extent.position_ids_size() != num_axes) {
     return Invalid("table.position_ids: got ", extent.position_ids_size(),
                    " lists, want ", num_axes, ", one for each axis");
   }
-  std::vector<Positions>& axes = window.axes;
+  const auto count_at = [&extent](int axis) {
+    const v1::PositionList& list = extent.position_ids(axis);
+    return list.positions_size() + list.doubles_size();
+  };
+  bool has_reals = false;
   for (int axis = 0; axis < num_axes; ++axis) {
     const std::string field = absl::StrCat("table.position_ids[", axis, "]");
-    ATTNBIAS_RETURN_IF_ERROR(
-        ReadList(field, extent.position_ids(axis), axes.emplace_back()));
-    if (axes[axis].size() != axes[0].size()) {
-      return Invalid(field, ": got ", axes[axis].size(), " positions, want ",
-                     axes[0].size(), ", as many as on the first axis");
+    v1::PositionList& list = *extent.mutable_position_ids(axis);
+    ATTNBIAS_RETURN_IF_ERROR(NormalizeList(field, list));
+    has_reals = has_reals || !list.doubles().empty();
+    if (count_at(axis) != count_at(0)) {
+      return Invalid(field, ": got ", count_at(axis), " positions, want ",
+                     count_at(0), ", as many as on the first axis");
     }
+  }
+  if (has_reals) return ResolveReals(encoding, extent, window);
+  std::vector<Positions>& axes = window.axes;
+  for (int axis = 0; axis < num_axes; ++axis) {
+    ATTNBIAS_RETURN_IF_ERROR(
+        ReadList(absl::StrCat("table.position_ids[", axis, "]"), encoding,
+                 *extent.mutable_position_ids(axis), axes.emplace_back()));
   }
   const auto same = [&axes](const Positions& each) { return each == axes[0]; };
   if (std::ranges::all_of(axes, same)) axes.resize(1);
+  if (encoding.prepare != nullptr) return absl::OkStatus();
+  const std::vector<Positions> integers = std::exchange(axes, {});
+  if (integers.size() == 1 && integers[0].is_range()) {
+    return ResolveListed(encoding, integers[0].hull(), window);
+  }
+  return ResolveReals(encoding, extent, window);
+}
+
+// Sets the axes of a table to those of a grid. Each axis has columns.
+absl::Status ResolveGridOfAxes(const Encoding& encoding,
+                               v1::TableExtent& extent, Window& window) {
+  const int64_t num_axes = encoding.NumAxes();
+  const int given = extent.grid_size();
+  if (encoding.prepare == nullptr) {
+    return Invalid("table.grid: got ", given,
+                   " lengths, want the tokens' position_ids: with "
+                   "frequency_matrix each column depends on all axes");
+  }
+  if (num_axes == 1) {
+    return Invalid("table.grid: got ", given,
+                   " lengths, want positions or position_ids: ",
+                   std::string(encoding.name), " has one axis here");
+  }
+  if (given != num_axes) {
+    return Invalid("table.grid: got ", given, " lengths, want ", num_axes,
+                   ", one for each axis");
+  }
+  auto& offsets = *extent.mutable_grid_offset();
+  if (offsets.empty()) offsets.Resize(given, 0);
+  if (offsets.size() != given) {
+    return Invalid("table.grid_offset: got ", offsets.size(),
+                   " positions, want ", given, ", one for each axis");
+  }
+  int64_t tokens = 1;
+  for (int axis = 0; axis < given; ++axis) {
+    const Range positions = {offsets[axis], offsets[axis] + extent.grid(axis)};
+    ATTNBIAS_RETURN_IF_ERROR(CheckWindow(absl::StrCat("table.grid[", axis, "]"),
+                                         positions, kAllPositions));
+    window.axes.emplace_back(positions);
+    tokens *= positions.size();
+    if (tokens <= kMaxPosition) continue;
+    return Invalid("table.grid: got more than 2^40 tokens, want at most 2^40");
+  }
+  window.is_grid = true;
   return absl::OkStatus();
 }
 
@@ -97,20 +255,31 @@ absl::Status ResolveTable(const Encoding& encoding, v1::TableExtent& extent,
                           Window& window) {
   ATTNBIAS_RETURN_IF_ERROR(Complete("table", false, Tables(), extent));
   window.heads = {0, encoding.lanes};
-  if (extent.has_positions() == !extent.position_ids().empty()) {
-    return Invalid("table: got ", extent.has_positions() ? "both" : "neither",
-                   " of positions and position_ids, want one of them");
+  const auto given = std::ranges::count(
+      std::array{extent.has_positions(), !extent.position_ids().empty(),
+                 !extent.grid().empty()},
+      true);
+  if (given != 1) {
+    return Invalid("table: got ", given == 0 ? "none" : "several",
+                   " of positions, position_ids and grid, want one of them");
   }
   std::vector<Positions>& axes = window.axes;
+  if (!extent.grid().empty())
+    return ResolveGridOfAxes(encoding, extent, window);
   if (extent.has_positions()) {
     const Range positions = RangeOf(extent.positions());
     ATTNBIAS_RETURN_IF_ERROR(
         CheckWindow("table.positions", positions, kAllPositions));
+    if (encoding.prepare == nullptr) {
+      return ResolveListed(encoding, positions, window);
+    }
     axes.emplace_back(positions);
   } else {
     ATTNBIAS_RETURN_IF_ERROR(ResolvePositionIds(encoding, extent, window));
   }
-  if (axes.size() == 1 && axes[0].is_range()) {
+  const bool has_lists =
+      window.reals != nullptr && !window.reals->front().empty();
+  if (!has_lists && axes.size() == 1 && axes[0].is_range()) {
     Set(extent.mutable_positions(), axes[0].hull());
     extent.clear_position_ids();
   }
@@ -120,21 +289,36 @@ absl::Status ResolveTable(const Encoding& encoding, v1::TableExtent& extent,
 absl::Status ResolveGrid(const Encoding& encoding, v1::GridExtent& extent,
                          Window& window) {
   ATTNBIAS_RETURN_IF_ERROR(Complete("grid", false, Tables(), extent));
-  const Range whole = AllTokens(encoding);
-  if (!extent.has_queries()) Set(extent.mutable_queries(), whole);
-  if (!extent.has_keys()) Set(extent.mutable_keys(), whole);
+  if (const int64_t tokens = encoding.grid.tokens(); tokens > kMaxGridTokens) {
+    return Invalid(std::string(encoding.name), ".window: got ", tokens,
+                   " tokens, want at most 65536");
+  }
+  auto& strides = *extent.mutable_query_stride();
+  const auto axes = std::ssize(encoding.grid.sides);
+  if (!strides.empty() && strides.size() != axes) {
+    return Invalid("grid.query_stride: got ", strides.size(), " numbers, want ",
+                   axes, ", one for each axis of window");
+  }
+  if (std::ranges::count(strides, 1) == strides.size()) strides.Clear();
+  window.query_stride.assign(strides.begin(), strides.end());
+  const Range all_queries = AllTokens(encoding, window.query_stride);
+  const Range all_keys = AllTokens(encoding);
+  if (!extent.has_queries()) Set(extent.mutable_queries(), all_queries);
+  if (!extent.has_keys()) Set(extent.mutable_keys(), all_keys);
   const Range queries = RangeOf(extent.queries());
   const Range keys = RangeOf(extent.keys());
-  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.queries", queries, whole));
-  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.keys", keys, whole));
+  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.queries", queries, all_queries));
+  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.keys", keys, all_keys));
   window.queries = Positions(queries);
   window.keys = Positions(keys);
   return ResolveHeads("grid.heads", encoding, extent, window);
 }
 
-absl::Status ResolveQueryList(v1::PairExtent& extent, Window& window) {
-  ATTNBIAS_RETURN_IF_ERROR(ReadList("pair.query_positions",
-                                    extent.query_positions(), window.queries));
+absl::Status ResolveQueryList(const Encoding& encoding, v1::PairExtent& extent,
+                              Window& window) {
+  ATTNBIAS_RETURN_IF_ERROR(ReadList("pair.query_positions", encoding,
+                                    *extent.mutable_query_positions(),
+                                    window.queries));
   if (window.queries.is_range()) {
     extent.clear_query_positions();
     extent.set_query_length(window.queries.size());
@@ -165,8 +349,9 @@ absl::Status ResolveQueryRange(v1::PairExtent& extent, Window& window) {
 
 absl::Status ResolveKeyList(const Encoding& encoding, v1::PairExtent& extent,
                             Window& window) {
-  ATTNBIAS_RETURN_IF_ERROR(
-      ReadList("pair.key_positions", extent.key_positions(), window.keys));
+  ATTNBIAS_RETURN_IF_ERROR(ReadList("pair.key_positions", encoding,
+                                    *extent.mutable_key_positions(),
+                                    window.keys));
   if (encoding.anchored_at_last_key) {
     return Invalid("pair.key_positions: got a list, want key_length: ",
                    std::string(encoding.name), " counts from the last key");
@@ -196,7 +381,7 @@ absl::Status ResolvePair(const Encoding& encoding, v1::PairExtent& extent,
                          Window& window) {
   ATTNBIAS_RETURN_IF_ERROR(Complete("pair", false, Tables(), extent));
   ATTNBIAS_RETURN_IF_ERROR(extent.has_query_positions()
-                               ? ResolveQueryList(extent, window)
+                               ? ResolveQueryList(encoding, extent, window)
                                : ResolveQueryRange(extent, window));
   ATTNBIAS_RETURN_IF_ERROR(extent.has_key_positions()
                                ? ResolveKeyList(encoding, extent, window)
@@ -208,6 +393,7 @@ absl::Status ResolvePair(const Encoding& encoding, v1::PairExtent& extent,
 absl::string_view FieldBeyond(Range domain, const Plan& plan,
                               const v1::TensorSpec& spec) {
   if (spec.has_table()) {
+    if (!spec.table().grid().empty()) return "table.grid";
     return spec.table().has_positions() ? "table.positions"
                                         : "table.position_ids";
   }
@@ -233,7 +419,7 @@ absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec,
       return ResolveTable(encoding, *spec.mutable_table(), window);
     }
     wanted = "table";
-  } else if (structure == Structure::kBlockToeplitz2D) {
+  } else if (structure == Structure::kBlockToeplitz) {
     if (spec.has_grid() || spec.extent_case() == spec.EXTENT_NOT_SET) {
       return ResolveGrid(encoding, *spec.mutable_grid(), window);
     }
@@ -249,8 +435,10 @@ absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec,
                  std::string(encoding.name), " takes");
 }
 
-Range AllTokens(const Encoding& encoding) {
-  return {0, encoding.grid.tokens() + (encoding.has_border() ? 1 : 0)};
+Range AllTokens(const Encoding& encoding,
+                const std::vector<int64_t>& query_stride) {
+  return {0, encoding.grid.EveryNth(query_stride).tokens() +
+                 (encoding.has_border() ? 1 : 0)};
 }
 
 absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec) {

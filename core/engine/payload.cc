@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 
 namespace attnbias {
 namespace {
@@ -19,6 +20,20 @@ constexpr int64_t kMostPrefixes = int64_t{1} << 18;
 
 // What is made in one turn.
 constexpr int64_t kBytesAtOnce = int64_t{64} << 10;
+
+// The border of all heads.
+std::vector<std::byte> BorderOf(const Plan& plan) {
+  const Range heads = plan.window().heads;
+  std::vector<std::byte> border(3 * heads.size() * plan.element_bytes());
+  plan.encoding().write_border(plan.number_format(), heads, border.data());
+  return border;
+}
+
+// Whether rows hold masked elements that their source does not.
+bool MasksRows(const Plan& plan) {
+  return plan.form() == v1::FORM_DENSE && !plan.folds_mask() &&
+         !plan.mask().masks_nothing();
+}
 
 // Whether each row lies in the band as it is sent.
 bool HasRowsInBand(const Plan& plan, const NumberSource& source) {
@@ -38,6 +53,194 @@ Chunk ChunkOf(std::shared_ptr<const void> owner,
 
 }  // namespace
 
+RowMaker::RowMaker(const Plan* plan, NumberSource source)
+    : plan_(*plan),
+      source_(std::move(source)),
+      element_bytes_(plan->element_bytes()) {}
+
+void RowMaker::Make(const Row& row, Range elements, std::byte* out) const {
+  if (plan_.has_many_axes()) {
+    CopyColumns(row, elements, out);
+  } else {
+    CopyNumbers(row, elements, out);
+  }
+  if (plan_.has_border_in_rows()) SetBorder(row, elements, out);
+  if (MasksRows(plan_)) HideMasked(row, elements, out);
+}
+
+void RowMaker::MakeByAxis(Range numbers, std::byte* out) const {
+  const int64_t number_bytes = SizeOf(plan_.data_type());
+  const std::vector<Positions>& axes = plan_.window().axes;
+  std::vector<std::byte> row(element_bytes_);
+  std::vector<std::byte> own(element_bytes_);
+  for (int64_t i = 0; i < std::ssize(plan_.parts()); ++i) {
+    const Part& part = plan_.parts()[i];
+    const int64_t axis = i % std::ssize(axes);
+    const int64_t lane = i / std::ssize(axes);
+    const int64_t columns = part.shape[1];
+    const int64_t begin = part.offset / number_bytes;
+    const int64_t end = begin + part.size_bytes / number_bytes;
+    while (numbers.begin < std::min(numbers.end, end)) {
+      const int64_t skip = (numbers.begin - begin) % columns;
+      const int64_t count = std::min(columns - skip, numbers.size());
+      const int64_t position = axes[axis].At((numbers.begin - begin) / columns);
+      source_.Copy(lane, {position, position + 1}, 0, row.data());
+      std::byte* to = own.data();
+      for (const AxisColumns& run : plan_.encoding().axis_columns) {
+        if (run.axis != axis) continue;
+        const int64_t size = run.columns.size() * number_bytes;
+        std::memcpy(to, row.data() + run.columns.begin * number_bytes, size);
+        to += size;
+      }
+      std::memcpy(out, own.data() + skip * number_bytes, count * number_bytes);
+      numbers.begin += count;
+      out += count * number_bytes;
+    }
+  }
+}
+
+void RowMaker::CopyNumbers(const Row& row, Range elements,
+                           std::byte* out) const {
+  const Line keys = plan_.key_coordinates();
+  const int64_t query = plan_.query_coordinates().At(row.query);
+  const int64_t query_position = plan_.window().queries.At(row.query);
+  while (elements.size() > 0) {
+    const int64_t count = keys.RunOf(elements);
+    const int64_t begin = keys.At(elements.begin) - query;
+    source_.Copy(row.lane, {begin, begin + count}, query_position, out);
+    elements.begin += count;
+    out += count * element_bytes_;
+  }
+}
+
+// Of a table with several axes: each column comes from the row at its own
+// axis' position.
+void RowMaker::CopyColumns(const Row& row, Range elements,
+                           std::byte* out) const {
+  const int64_t number_bytes = SizeOf(plan_.data_type());
+  const std::vector<AxisColumns>& columns = plan_.encoding().axis_columns;
+  const Window& window = plan_.window();
+  std::vector<std::vector<std::byte>> rows(window.axes.size());
+  for (int64_t e = elements.begin; e < elements.end; ++e) {
+    for (size_t axis = 0; axis < rows.size(); ++axis) {
+      rows[axis].resize(element_bytes_);
+      const int64_t position = window.PositionOf(e, axis);
+      source_.Copy(row.lane, {position, position + 1}, 0, rows[axis].data());
+    }
+    for (const AxisColumns& each : columns) {
+      const int64_t offset = each.columns.begin * number_bytes;
+      std::memcpy(out + offset, rows[each.axis].data() + offset,
+                  each.columns.size() * number_bytes);
+    }
+    out += element_bytes_;
+  }
+}
+
+void RowMaker::SetBorder(const Row& row, Range elements, std::byte* out) const {
+  enum { kToKeys, kFromQueries, kToItself };
+  const Positions& keys = plan_.window().keys;
+  const bool is_class_query = plan_.window().queries.At(row.query) == 0;
+  Range touched = elements;
+  if (!is_class_query && keys.is_range()) {
+    const int64_t class_key = -keys.At(0);
+    touched = {std::max(class_key, elements.begin),
+               std::min(class_key + 1, elements.end)};
+  }
+  if (touched.size() <= 0) return;
+  std::byte border[3 * sizeof(double)];
+  plan_.encoding().write_border(plan_.number_format(), {row.lane, row.lane + 1},
+                                border);
+  for (int64_t e = touched.begin; e < touched.end; ++e) {
+    const bool is_class_key = keys.At(e) == 0;
+    if (!is_class_query && !is_class_key) continue;
+    int kind = kToItself;
+    if (!is_class_key) kind = kToKeys;
+    if (!is_class_query) kind = kFromQueries;
+    std::memcpy(out + (e - elements.begin) * element_bytes_,
+                border + kind * element_bytes_, element_bytes_);
+  }
+}
+
+void RowMaker::HideMasked(const Row& row, Range elements,
+                          std::byte* out) const {
+  const Window& window = plan_.window();
+  const ResolvedMask& mask = plan_.mask();
+  const int64_t query = window.queries.At(row.query);
+  for (int64_t e = elements.begin; e < elements.end; ++e) {
+    const int64_t relative = window.keys.At(e) - query;
+    if (relative >= mask.visible.begin && relative < mask.visible.end) continue;
+    std::memcpy(out + (e - elements.begin) * element_bytes_, &mask.fill_bits,
+                element_bytes_);
+  }
+}
+
+std::unique_ptr<ExpansionReader> ExpansionReader::Create(
+    const Plan& plan, const NumberSource& source, bool cpu_writes_nothing,
+    Accelerator* accelerator, BandCache* cache) {
+  const BandPtr& band = source.band;
+  if (accelerator == nullptr || band == nullptr ||
+      plan.form() != v1::FORM_DENSE || plan.encoding().width != 1 ||
+      !accelerator->Wants(plan.total_bytes(), cpu_writes_nothing)) {
+    return nullptr;
+  }
+  const Window& window = plan.window();
+  const Range hull = plan.hull();
+  std::vector<std::byte> border;
+  DenseExpansion expansion;
+  expansion.numbers = band->At(window.heads.begin, hull.begin);
+  expansion.lanes = window.heads.size();
+  expansion.lane_numbers = hull.size();
+  expansion.lane_stride_bytes = band->lane_bytes();
+  expansion.element_bytes = plan.element_bytes();
+  expansion.query_coordinates = plan.query_coordinates();
+  expansion.key_coordinates = plan.key_coordinates() - hull.begin;
+  expansion.queries = Line(window.queries);
+  expansion.keys = Line(window.keys);
+  expansion.visible =
+      MasksRows(plan) ? plan.mask().visible : ResolvedMask::kAll;
+  expansion.fill_bits = plan.mask().fill_bits;
+  if (plan.has_border_in_rows()) {
+    border = BorderOf(plan);
+    expansion.border = border.data();
+  }
+  std::unique_ptr<ExpansionReader> reader(new ExpansionReader(
+      expansion.element_bytes, plan.total_bytes() / expansion.element_bytes,
+      source.caller, accelerator, cache));
+  reader->expander_ = accelerator->MakeExpander(expansion);
+  return reader->expander_ == nullptr ? nullptr : std::move(reader);
+}
+
+std::shared_ptr<ExpansionReader::Piece> ExpansionReader::Begin(Range elements) {
+  const int64_t bytes = elements.size() * element_bytes_;
+  absl::StatusOr<ByteBudget::Reservation> reservation =
+      cache_.Reserve(bytes, *caller_);
+  if (!reservation.ok()) return nullptr;
+  auto piece = std::make_shared<Piece>();
+  piece->reservation = *std::move(reservation);
+  piece->memory = accelerator_.AllocateHost(bytes);
+  piece->elements = elements;
+  if (piece->memory == nullptr ||
+      !expander_->Begin(elements, piece->memory.get())) {
+    return nullptr;
+  }
+  return piece;
+}
+
+ExpansionReader::PiecePtr ExpansionReader::Read(Range elements) {
+  std::shared_ptr<Piece> piece = std::exchange(next_, nullptr);
+  if (piece != nullptr && piece->elements != elements) {
+    if (!expander_->Finish()) return nullptr;
+    piece = nullptr;
+  }
+  if (piece == nullptr) piece = Begin(elements);
+  if (piece == nullptr) return nullptr;
+  const Range following = {
+      elements.end, std::min(elements.end + elements.size(), total_elements_)};
+  if (following.size() > 0) next_ = Begin(following);
+  // Without the next piece, this one is still good.
+  return expander_->Finish() ? piece : nullptr;
+}
+
 Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
                  BandCache* cache, Executor* executor)
     : plan_(std::move(plan)),
@@ -45,7 +248,8 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
       kernels_(kernels),
       cache_(*cache),
       executor_(*executor),
-      element_bytes_(plan_->element_bytes()),
+      element_bytes_(plan_->is_by_axis() ? SizeOf(plan_->data_type())
+                                         : plan_->element_bytes()),
       row_bytes_(plan_->key_coordinates().size() * element_bytes_),
       rows_in_band_(HasRowsInBand(*plan_, row_maker_.source())),
       sliceable_(rows_in_band_ &&
@@ -159,7 +363,9 @@ void Payload::Make(int64_t offset, int64_t size, Done done) const {
 int64_t Payload::ElementsAtOnce() const {
   const NumberSource& source = row_maker_.source();
   if (source.evaluator != nullptr) {
-    return source.evaluator->batch();
+    // Of an answer by axis, many elements are made of one coordinate.
+    return source.evaluator->batch() *
+           (plan_->element_bytes() / element_bytes_);
   }
   if (row_bytes_ > kBytesAtOnce) {
     return std::max<int64_t>(kBytesAtOnce / element_bytes_, 1);
@@ -168,6 +374,7 @@ int64_t Payload::ElementsAtOnce() const {
 }
 
 void Payload::MakeElements(Range elements, std::byte* out) const {
+  if (plan_->is_by_axis()) return row_maker_.MakeByAxis(elements, out);
   const int64_t in_rows = plan_->rows() * plan_->key_coordinates().size();
   const Range rows = {std::min(elements.begin, in_rows),
                       std::min(elements.end, in_rows)};

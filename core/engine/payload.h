@@ -6,27 +6,82 @@
 // Other chunks are made in memory of their own: rows that are short, picked by
 // position lists, partly masked, or of a band too large to keep. An accelerator
 // makes them where it is worth it.
-#ifndef ATTNBIAS_CORE_ENGINE_PAYLOAD_H_
-#define ATTNBIAS_CORE_ENGINE_PAYLOAD_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/base/caller.h"
 #include "core/base/executor.h"
-#include "core/cache/band.h"
 #include "core/cache/band_cache.h"
-#include "core/engine/expansion_reader.h"
+#include "core/cache/byte_budget.h"
+#include "core/checksum/crc32c.h"
 #include "core/engine/plan.h"
-#include "core/engine/row_checksums.h"
-#include "core/engine/row_maker.h"
+#include "core/kernel/cuda/accelerator.h"
 
 namespace attnbias {
+
+// Where a payload's numbers come from: a band that covers the plan's hull, or
+// an evaluator that has the plan's mask folded in.
+struct NumberSource {
+  BandPtr band;
+  // Outlives the evaluator, for whose memory it stands.
+  ByteBudget::Reservation evaluator_memory;
+  EvaluatorPtr evaluator;
+  // Bytes of one lane at one coordinate.
+  int64_t coordinate_bytes = 0;
+  CallerPtr caller;
+
+  // Writes one lane's numbers over `span` to `out`. For a DENSE encoding,
+  // `query` is the query's position.
+  void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const {
+    if (band == nullptr) {
+      evaluator->Fill({{lane, lane + 1}, span, query}, out, 0);
+    } else {
+      std::memcpy(out, band->At(lane, span.begin),
+                  span.size() * coordinate_bytes);
+    }
+  }
+};
+
+// One of Plan::rows(): a lane, and a query counted from the first.
+struct Row {
+  int64_t lane = 0;
+  int64_t query = 0;
+};
+
+// Makes pieces of a plan's rows from a band, or from an evaluator.
+class RowMaker {
+ public:
+  // `plan` outlives this.
+  RowMaker(const Plan* plan, NumberSource source);
+
+  const NumberSource& source() const { return source_; }
+
+  // Writes elements `elements` of a row to `out`.
+  void Make(const Row& row, Range elements, std::byte* out) const;
+  // Writes numbers of an answer by axis, counted over all its parts.
+  void MakeByAxis(Range numbers, std::byte* out) const;
+
+ private:
+  void CopyNumbers(const Row& row, Range elements, std::byte* out) const;
+  void CopyColumns(const Row& row, Range elements, std::byte* out) const;
+  void SetBorder(const Row& row, Range elements, std::byte* out) const;
+  void HideMasked(const Row& row, Range elements, std::byte* out) const;
+
+  const Plan& plan_;
+  const NumberSource source_;
+  const int64_t element_bytes_;
+};
 
 // Bytes of a payload, in order.
 struct Chunk {
@@ -37,6 +92,95 @@ struct Chunk {
   absl::InlinedVector<absl::Span<const std::byte>, 4> pieces;
   // CRC-32C over the pieces.
   uint32_t crc32c = 0;
+};
+
+// Checksums of the rows of a dense matrix, which overlap.
+//
+// Row i of a Toeplitz matrix is row i - 1 moved by one element, so hashing
+// every row would hash the same bytes again and again. From the checksums of a
+// lane's growing prefixes that of any row inside it follows in constant time:
+// crc(ab) = shift_b(crc(a)) ^ crc(b).
+class RowChecksums {
+ public:
+  // All rows are `row_bytes` long and begin a multiple of `element_bytes` after
+  // their lane does.
+  RowChecksums(int64_t row_bytes, int64_t element_bytes)
+      : element_bytes_(element_bytes),
+        row_elements_(row_bytes / element_bytes),
+        row_shift_(row_bytes) {}
+
+  // CRC-32C of the row at `row`, which lies inside `lane`. Cheap as long as the
+  // lane stays the same.
+  uint32_t Of(const std::byte* row, absl::Span<const std::byte> lane) {
+    if (lane.data() != lane_.data()) {
+      lane_ = lane;
+      prefixes_.assign(1, 0);
+      for (size_t at = 0; at < lane.size(); at += element_bytes_) {
+        prefixes_.push_back(
+            ExtendCrc32c(prefixes_.back(), lane.data() + at, element_bytes_));
+      }
+    }
+    const int64_t first = (row - lane.data()) / element_bytes_;
+    return prefixes_[first + row_elements_] ^ row_shift_(prefixes_[first]);
+  }
+
+  // CRC-32C of what `crc` stands for followed by a row of checksum `row_crc`.
+  uint32_t Append(uint32_t crc, uint32_t row_crc) const {
+    return row_shift_.Combine(crc, row_crc);
+  }
+
+ private:
+  const int64_t element_bytes_;
+  const int64_t row_elements_;
+  const Crc32cShift row_shift_;
+  absl::Span<const std::byte> lane_;
+  // prefixes_[n]: of the lane's first n elements.
+  std::vector<uint32_t> prefixes_;
+};
+
+// Reads a DENSE payload from an accelerator. While one piece is sent, the
+// accelerator makes the next. Not safe for concurrent use.
+class ExpansionReader {
+ public:
+  // Memory that a device has written to.
+  struct Piece {
+    ByteBudget::Reservation reservation;
+    std::shared_ptr<std::byte> memory;
+    Range elements;
+  };
+  using PiecePtr = std::shared_ptr<const Piece>;
+
+  // Null where the numbers do not come from a band, and where no accelerator
+  // expands them. The accelerator and the cache outlive the result.
+  static std::unique_ptr<ExpansionReader> Create(const Plan& plan,
+                                                 const NumberSource& source,
+                                                 bool cpu_writes_nothing,
+                                                 Accelerator* accelerator,
+                                                 BandCache* cache);
+
+  // Elements of the flat tensor. Null when the accelerator or the budget has
+  // given up: the reader is of no more use.
+  PiecePtr Read(Range elements);
+
+ private:
+  ExpansionReader(int64_t element_bytes, int64_t total_elements,
+                  CallerPtr caller, Accelerator* accelerator, BandCache* cache)
+      : element_bytes_(element_bytes),
+        total_elements_(total_elements),
+        caller_(std::move(caller)),
+        accelerator_(*accelerator),
+        cache_(*cache) {}
+
+  std::shared_ptr<Piece> Begin(Range elements);
+
+  const int64_t element_bytes_;
+  const int64_t total_elements_;
+  const CallerPtr caller_;
+  Accelerator& accelerator_;
+  BandCache& cache_;
+  // The piece that was begun before it was asked for, or null.
+  std::shared_ptr<Piece> next_;
+  std::unique_ptr<DenseExpander> expander_;  // goes first: it writes to next_
 };
 
 // Not safe for concurrent use; the band behind it is shared.
@@ -83,6 +227,7 @@ class Payload {
   const KernelSet& kernels_;
   BandCache& cache_;
   Executor& executor_;
+  // Bytes of what is made whole: an element, or a number of an answer by axis.
   const int64_t element_bytes_;
   const int64_t row_bytes_;
   const bool rows_in_band_;
@@ -94,5 +239,3 @@ class Payload {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENGINE_PAYLOAD_H_

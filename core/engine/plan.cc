@@ -2,21 +2,21 @@
 #include "core/engine/plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/canonical_writer.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/base/sha256.h"
-#include "core/base/status_macros.h"
 #include "core/encoding/common/pair_checks.h"
 #include "core/encoding/make_encoding.h"
-#include "core/engine/extent.h"
-#include "core/engine/visible_rows.h"
 #include "core/request/rules.h"
 
 namespace attnbias {
@@ -30,7 +30,7 @@ std::string_view PartNameOf(v1::Form form) {
       return "row";
     case v1::FORM_DENSE:
       return "dense";
-    case v1::FORM_BLOCK_TOEPLITZ_2D:
+    case v1::FORM_BLOCK_TOEPLITZ:
       return "block";
     default:
       return "";  // Tables: the encoding names its parts.
@@ -40,7 +40,7 @@ std::string_view PartNameOf(v1::Form form) {
 absl::string_view WhyNotCompact(Structure structure, v1::Form compact) {
   if (compact != v1::FORM_DENSE) return "";
   if (structure == Structure::kToeplitz) return " at listed positions";
-  if (structure == Structure::kBlockToeplitz2D) return " in a part of the grid";
+  if (structure == Structure::kBlockToeplitz) return " in a part of the grid";
   return "";
 }
 
@@ -76,6 +76,62 @@ Range VisibleThrough(const v1::Mask& mask) {
   return visible;
 }
 
+// Positions from which some key is visible: disjoint, ascending.
+std::vector<Range> SeeingPositions(const Positions& keys, Range visible) {
+  // Key k is visible from positions in (k - visible.end, k - visible.begin].
+  const auto seeing = [&](Range hull) {
+    return Range{hull.begin - visible.end + 1, hull.end - visible.begin};
+  };
+  if (keys.is_range()) return {seeing(keys.hull())};
+  std::vector<int64_t> sorted = keys.list();
+  std::ranges::sort(sorted);
+  std::vector<Range> result;
+  for (const int64_t key : sorted) {
+    const Range next = seeing({key, key + 1});
+    if (!result.empty() && next.begin <= result.back().end) {
+      result.back().end = next.end;
+    } else {
+      result.push_back(next);
+    }
+  }
+  return result;
+}
+
+// The queries q for which no k in `keys` has k - q in `visible`: indices into
+// `queries`, as ascending ranges. Takes time by the lengths of lists, not of
+// ranges.
+std::vector<Range> RowsWithoutVisibleKeys(const Positions& queries,
+                                          const Positions& keys,
+                                          Range visible) {
+  const std::vector<Range> seeing = SeeingPositions(keys, visible);
+  std::vector<Range> rows;
+  if (queries.is_range()) {
+    const Range hull = queries.hull();
+    int64_t blind = hull.begin;
+    for (const Range& each : seeing) {
+      const int64_t end = std::min(each.begin, hull.end);
+      if (blind < end) rows.push_back({blind - hull.begin, end - hull.begin});
+      blind = std::max(blind, each.end);
+    }
+    if (blind < hull.end) {
+      rows.push_back({blind - hull.begin, hull.size()});
+    }
+    return rows;
+  }
+  for (int64_t i = 0; i < queries.size(); ++i) {
+    const int64_t query = queries.At(i);
+    const auto after =
+        std::ranges::upper_bound(seeing, query, {}, &Range::begin);
+    if (after != seeing.begin() && query < std::prev(after)->end) continue;
+    if (!rows.empty() && rows.back().end == i) {
+      ++rows.back().end;
+    } else {
+      rows.push_back({i, i + 1});
+    }
+  }
+  return rows;
+}
+
 void WriteMask(CanonicalWriter& writer, const ResolvedMask& mask) {
   if (mask.masks_nothing()) return;
   writer.Integer(3, mask.visible.begin, ResolvedMask::kAll.begin);
@@ -94,6 +150,15 @@ void WritePositions(CanonicalWriter& writer, int field,
 }
 
 }  // namespace
+
+std::vector<int32_t> Plan::ColumnAxes() const {
+  std::vector<int32_t> axes;
+  if (!is_by_axis()) return axes;
+  for (const AxisColumns& run : encoding_->axis_columns) {
+    axes.insert(axes.end(), run.columns.size(), static_cast<int32_t>(run.axis));
+  }
+  return axes;
+}
 
 // Makes one plan and is then done.
 class Planner {
@@ -147,10 +212,11 @@ class Planner {
                    : v1::FORM_DENSE;
       case Structure::kKeyRow:
         return v1::FORM_KEY_ROW;
-      case Structure::kBlockToeplitz2D:
-        return window.queries.hull() == AllTokens(plan_.encoding()) &&
+      case Structure::kBlockToeplitz:
+        return window.queries.hull() ==
+                           AllTokens(plan_.encoding(), window.query_stride) &&
                        window.keys.hull() == AllTokens(plan_.encoding())
-                   ? v1::FORM_BLOCK_TOEPLITZ_2D
+                   ? v1::FORM_BLOCK_TOEPLITZ
                    : v1::FORM_DENSE;
       case Structure::kDense:
         return v1::FORM_DENSE;
@@ -164,7 +230,8 @@ class Planner {
     plan_.form_ = spec_.output().form() == v1::FORM_UNSPECIFIED
                       ? compact
                       : spec_.output().form();
-    const bool dense_too = structure != Structure::kTable;
+    const bool dense_too =
+        structure != Structure::kTable || plan_.window_.is_grid;
     if (plan_.form_ != compact &&
         !(plan_.form_ == v1::FORM_DENSE && dense_too)) {
       return Invalid("output.form: got ", ShortName(plan_.form_), ", want ",
@@ -188,7 +255,8 @@ class Planner {
     // The lines of the dense matrix.
     switch (plan_.encoding().structure) {
       case Structure::kTable:
-        keys = Line(window.axes[0]);
+        queries = Line::Zeros(1);
+        keys = TableRows();
         hull = window.axes[0].hull();
         for (const Positions& axis : window.axes)
           hull = Union(hull, axis.hull());
@@ -202,22 +270,13 @@ class Planner {
         hull = {key_hull.begin - window.key_anchor,
                 key_hull.end - window.key_anchor};
         break;
-      case Structure::kBlockToeplitz2D: {
-        const Grid grid = plan_.encoding().grid;
-        const int64_t class_tokens = plan_.encoding().has_border() ? 1 : 0;
-        const auto line = [&](Range tokens) {
-          return Line::Tokens(tokens.begin - class_tokens, tokens.size(),
-                              grid.width, grid.block_width());
-        };
-        // The last token sees the first at coordinate 0.
-        const int64_t last =
-            (grid.height - 1) * grid.block_width() + grid.width - 1;
-        queries = line(query_hull) - last;
-        keys = line(key_hull);
-        // All windows of a grid share one band.
+      case Structure::kBlockToeplitz:
+        // All windows of a grid share one band. Token 0 sees itself in its
+        // middle.
         hull = plan_.encoding().domain;
+        queries = Tokens(query_hull, window.query_stride) - hull.size() / 2;
+        keys = Tokens(key_hull, {});
         break;
-      }
       case Structure::kDense:
         hull = Union(query_hull, key_hull);
         break;
@@ -225,9 +284,35 @@ class Planner {
     if (plan_.form_ == v1::FORM_DENSE) return;
     queries = Line::Zeros(1);
     if (plan_.form_ == v1::FORM_TOEPLITZ ||
-        plan_.form_ == v1::FORM_BLOCK_TOEPLITZ_2D) {
+        plan_.form_ == v1::FORM_BLOCK_TOEPLITZ) {
       keys = Line(hull);
     }
+  }
+
+  // The coordinates at which token 0 of a grid sees tokens, less that of
+  // itself.
+  Line Tokens(Range tokens, const std::vector<int64_t>& strides) const {
+    const Encoding& encoding = plan_.encoding();
+    const Grid seen = encoding.grid.EveryNth(strides);
+    const std::vector<int64_t> block = encoding.grid.block();
+    std::vector<Line::Axis> axes(block.size());
+    int64_t digit = 1;
+    for (size_t axis = axes.size(); axis-- > 0;) {
+      axes[axis] = {seen.sides[axis],
+                    strides.empty() ? digit : strides[axis] * digit};
+      digit *= block[axis];
+    }
+    return Line::Tokens(tokens.begin - (encoding.has_border() ? 1 : 0),
+                        tokens.size(), axes);
+  }
+
+  Line TableRows() const {
+    const Window& window = plan_.window_;
+    if (!window.is_grid) return Line(window.axes[0]);
+    if (!plan_.is_by_axis()) return Line(Range{0, window.rows()});
+    int64_t rows = 0;
+    for (const Positions& axis : window.axes) rows += axis.size();
+    return Line(Range{0, rows});
   }
 
   absl::Status ResolveMask() {
@@ -253,7 +338,7 @@ class Planner {
       return Invalid("output.mask: got a mask, want none: ", name,
                      " has no attention scores to mask here");
     }
-    if (encoding.structure == Structure::kBlockToeplitz2D) {
+    if (encoding.structure == Structure::kBlockToeplitz) {
       return Invalid("output.mask: got a mask, want none: the tokens of ", name,
                      " lie in a grid, and only a sequence can be masked");
     }
@@ -281,23 +366,25 @@ class Planner {
     part.form = plan_.form_;
     part.name = PartNameOf(plan_.form_);
     if (encoding.has_heads) part.shape.push_back(window.heads.size());
-    if (plan_.form_ == v1::FORM_DENSE)
+    const bool is_table = encoding.structure == Structure::kTable;
+    if (plan_.form_ == v1::FORM_DENSE && !is_table)
       part.shape.push_back(window.queries.size());
-    if (plan_.form_ == v1::FORM_BLOCK_TOEPLITZ_2D) {
-      part.shape.push_back(encoding.grid.block_height());
-      part.shape.push_back(encoding.grid.block_width());
+    if (plan_.form_ == v1::FORM_BLOCK_TOEPLITZ) {
+      const std::vector<int64_t> block = encoding.grid.block();
+      part.shape.insert(part.shape.end(), block.begin(), block.end());
     } else {
       part.shape.push_back(plan_.key_coordinates_.size());
     }
     if (encoding.has_columns) {
       part.shape.push_back(encoding.width);
     }
-    if (plan_.form_ != v1::FORM_TABLE) {
+    if (!is_table) {
       ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
     } else {
       for (const std::string_view name : encoding.part_names) {
         part.name = name;
-        ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
+        ATTNBIAS_RETURN_IF_ERROR(plan_.is_by_axis() ? AddAxes(part)
+                                                    : AddPart(part));
       }
     }
     if (!plan_.has_border_part()) return absl::OkStatus();
@@ -305,6 +392,18 @@ class Planner {
     if (encoding.has_heads) border.shape.push_back(window.heads.size());
     border.shape.push_back(3);
     return AddPart(border);
+  }
+
+  // Adds a table as one part per axis.
+  absl::Status AddAxes(const Part& table) {
+    const std::vector<Positions>& axes = plan_.window_.axes;
+    for (int64_t axis = 0; axis < std::ssize(axes); ++axis) {
+      Part part = table;
+      absl::StrAppend(&part.name, ".axis", axis);
+      part.shape = {axes[axis].size(), plan_.encoding().ColumnsOf(axis)};
+      ATTNBIAS_RETURN_IF_ERROR(AddPart(std::move(part)));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status AddPart(Part part) {
@@ -356,6 +455,12 @@ class Planner {
     for (size_t axis = 0; axis < window.axes.size(); ++axis) {
       const int field = axis == 0 ? 10 : 16 + 3 * static_cast<int>(axis);
       WritePositions(tensor, field, window.axes[axis]);
+    }
+    tensor.Integer(28, window.is_grid ? 1 : 0, 0);
+    if (!window.query_stride.empty()) tensor.Integers(29, window.query_stride);
+    for (size_t axis = 0;
+         window.reals != nullptr && axis < window.reals->size(); ++axis) {
+      tensor.Reals(30 + static_cast<int>(axis), (*window.reals)[axis]);
     }
     plan_.fingerprint_ = Sha256Hex(tensor.bytes());
   }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A validated request: what will be sent, to the byte, before anything is
 // computed. Only MakePlan makes one, and Engine executes nothing else.
-#ifndef ATTNBIAS_CORE_ENGINE_PLAN_H_
-#define ATTNBIAS_CORE_ENGINE_PLAN_H_
+#pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/encoding.h"
@@ -25,7 +25,7 @@ namespace attnbias {
 
 // One named tensor inside a payload.
 struct Part {
-  std::string_view name;
+  std::string name;
   v1::Form form = v1::FORM_DENSE;
   absl::InlinedVector<int64_t, 4> shape;
   // Bytes from the payload's beginning, and of the part.
@@ -36,14 +36,40 @@ struct Part {
 // The window that is asked for, in the encoding's own terms.
 struct Window {
   Range heads;
-  // TABLE: the rows' positions on each axis, equally many on all. One entry
-  // where all axes have the same. Unused otherwise.
+  // TABLE: the rows' positions on each axis, equally many on all unless the
+  // rows are the tokens of a grid. One entry where all axes have the same.
+  // Unused otherwise.
   std::vector<Positions> axes;
+  // Where positions are doubles, these; `axes` are then one, the rows' indices.
+  // Empty lists: the range in `axes` has the positions of every axis.
+  RealPositionsPtr reals = nullptr;
+  // Whether the rows are the tokens of a grid, the last axis moving fastest.
+  bool is_grid = false;
   // Absolute positions, or tokens of a grid. Unused by TABLE.
   Positions queries;
   Positions keys;
+  // Of a grid: a query is every n-th token of each axis; empty for ones.
+  std::vector<int64_t> query_stride;
   // KEY_ROW: the position that is coordinate 0.
   int64_t key_anchor = 0;
+
+  // TABLE: the number of rows, and the position of one on an axis.
+  int64_t rows() const {
+    int64_t rows = axes[0].size();
+    for (size_t axis = 1; is_grid && axis < axes.size(); ++axis) {
+      rows *= axes[axis].size();
+    }
+    return rows;
+  }
+  int64_t PositionOf(int64_t row, size_t axis) const {
+    if (is_grid) {
+      for (size_t later = axes.size() - 1; later > axis; --later) {
+        row /= axes[later].size();
+      }
+      row %= axes[axis].size();
+    }
+    return axes[axis].At(row);
+  }
 };
 
 // A mask as one interval and a fill. A causal mask and a sliding window both
@@ -97,13 +123,20 @@ class Plan {
   //
   // A compact form has one query, and a key for each coordinate. The numbers of
   // a DENSE encoding depend on the query's position too. A table with several
-  // axes has coordinates on each; these are those on the first.
+  // axes has coordinates on each; these are those on the first, or the indices
+  // of a grid's tokens. An answer by axis has no rows of equal size, and a key
+  // for each row of each axis.
   const Line& query_coordinates() const { return query_coordinates_; }
   const Line& key_coordinates() const { return key_coordinates_; }
   int64_t rows() const {
     return window_.heads.size() * query_coordinates_.size();
   }
   bool has_many_axes() const { return window_.axes.size() > 1; }
+  // Whether each table is sent as one table per axis of a grid: that axis's
+  // columns at that axis's positions.
+  bool is_by_axis() const { return window_.is_grid && form_ == v1::FORM_TABLE; }
+  // Returns the axis of each column of an answer by axis; empty for others.
+  std::vector<int32_t> ColumnAxes() const;
   // Whether a border follows the rows, or is part of them.
   bool has_border_part() const {
     return encoding_->has_border() && form_ != v1::FORM_DENSE;
@@ -156,7 +189,7 @@ class Plan {
 using PlanPtr = std::shared_ptr<const Plan>;
 
 // Turns a request into a Plan, and decides what is allowed about outputs.
-// Encodings decide about their own hyperparameters, extent.h about extents.
+// Encodings decide about their own hyperparameters, extent.cc about extents.
 // `spec` contains only TableRefs that `tables` holds. Errors begin with the
 // field's path inside TensorSpec and ": ".
 //
@@ -165,6 +198,28 @@ using PlanPtr = std::shared_ptr<const Plan>;
 absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables,
                                  int64_t max_tensor_bytes);
 
-}  // namespace attnbias
+// Bounds of the contract.
+inline constexpr int64_t kMaxPositionListLength = 262144;
+inline constexpr int64_t kMaxGridTokens = 65536;
 
-#endif  // ATTNBIAS_CORE_ENGINE_PLAN_H_
+// Sets the window that the extent of `spec` asks for. Writes what the extent
+// resolves to back into it: every default filled in, a list of consecutive
+// positions as their range.
+//
+// INVALID_ARGUMENT  what is not allowed; the message begins with the field's
+//                   path inside TensorSpec and ": "
+absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec,
+                           Window& window);
+
+// Refuses positions that the encoding has no numbers for, though the contract
+// allows them. `spec` is what was asked for.
+//
+// OUT_OF_RANGE  the message begins as above
+absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec);
+
+// The queries of a whole grid, or without `query_stride` its tokens; with its
+// class token.
+Range AllTokens(const Encoding& encoding,
+                const std::vector<int64_t>& query_stride = {});
+
+}  // namespace attnbias

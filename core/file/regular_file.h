@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that somebody else put there: opened only where they are regular, and
 // lie where they should.
-#ifndef ATTNBIAS_CORE_FILE_REGULAR_FILE_H_
-#define ATTNBIAS_CORE_FILE_REGULAR_FILE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -52,5 +51,3 @@ absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
                                             const std::string& folder = "");
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_FILE_REGULAR_FILE_H_

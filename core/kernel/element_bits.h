@@ -2,14 +2,19 @@
 // The bits of the element nearest to a double, and whether all of an interval
 // has the same. These lines decide every element on a CUDA device, and those
 // that a CPU's vectors leave in doubt.
-#ifndef ATTNBIAS_CORE_KERNEL_ELEMENT_BITS_H_
-#define ATTNBIAS_CORE_KERNEL_ELEMENT_BITS_H_
+#pragma once
 
 #include <bit>
 #include <cstdint>
 
-#include "core/kernel/host_device.h"
 #include "core/numerics/narrow.h"
+
+// Marks functions that run on the CPU and on a CUDA device from the same lines.
+#ifdef __CUDACC__
+#define ATTNBIAS_HOST_DEVICE __host__ __device__
+#else
+#define ATTNBIAS_HOST_DEVICE
+#endif
 
 namespace attnbias {
 
@@ -40,5 +45,3 @@ ATTNBIAS_HOST_DEVICE bool RoundInterval(double high, double width,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_KERNEL_ELEMENT_BITS_H_

@@ -1,15 +1,135 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU kernel sets in this binary, and those that this machine can run.
-#ifndef ATTNBIAS_CORE_KERNEL_KERNEL_SET_H_
-#define ATTNBIAS_CORE_KERNEL_KERNEL_SET_H_
+// What a kernel is: pointers, counts and noexcept. Each instruction set has one
+// table of kernels. All give the same bits, once the elements that they report
+// as undecided are resolved.
+//
+// Kernels allocate, validate and dispatch nothing, and this header names
+// nothing but std, so that they can be compiled alone for another machine.
+#pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
-#include "core/kernel/kernels.h"
-
 namespace attnbias {
+
+// expand_rows writes results of at least this many bytes past the caches. A
+// core's own caches hold less, so that nothing of them would stay.
+inline constexpr int64_t kStreamingBytes = int64_t{4} << 20;
+
+// Kernels work on this many column pairs at once at most: counts of pairs are
+// rounded up to a multiple of it, and rows may be overrun by it.
+inline constexpr int64_t kPairMultiple = 8;
+
+// Sines and cosines of one angle per column pair, each the sum of two doubles;
+// four arrays [pairs], aligned to 64 bytes.
+struct Rotors {
+  double* sin_hi;
+  double* sin_lo;
+  double* cos_hi;
+  double* cos_lo;
+};
+
+struct ConstRotors {
+  const double* sin_hi;
+  const double* sin_lo;
+  const double* cos_hi;
+  const double* cos_lo;
+};
+
+constexpr ConstRotors AsConst(const Rotors& rotors) {
+  return {rotors.sin_hi, rotors.sin_lo, rotors.cos_hi, rotors.cos_lo};
+}
+
+// Bounds the error of a sine or cosine formed from correctly rounded doubles,
+// in units of |S c| + |C s|: one rounding of each factor and each product, one
+// each of the two sums and of the interval's other end make 6 x 2^-53. The rest
+// is a margin.
+inline constexpr double kRotationBound = 0x1p-50;
+
+// Rows of sines and cosines of consecutive positions: the angles of a first
+// position plus those of 0, 1, ..., rows - 1. An anchor of another length than
+// 1 scales them all.
+struct SinusoidBlock {
+  // The first position's, [pairs].
+  const double* anchor_sin;
+  const double* anchor_cos;
+  // Row-major [rows, pairs].
+  const double* rotation_sin;
+  const double* rotation_cos;
+  // Half the width of the interval that holds a sine, [pairs], at most
+  // cos_bound, which is a cosine's.
+  const double* sin_bound;
+  double cos_bound;
+  int64_t rows;
+  // A multiple of kPairMultiple; the sines and the cosines among them that the
+  // row holds.
+  int64_t pairs;
+  int64_t sines;
+  int64_t cosines;
+  // Elements of a row. Sine i stands at i * pair_stride, cosine i at
+  // cos_offset + i * pair_stride; pair_stride is 1, or 2 with cos_offset 1.
+  int64_t width;
+  int64_t pair_stride;
+  int64_t cos_offset;
+  // Writes past the caches, as KernelSet::stream does. Only for pairs side by
+  // side, none of them padding, with `out` and rows on cache lines' borders.
+  bool stream;
+};
+
+// Writes the block's elements, rounded to nearest even, row-major to `out`, and
+// overruns it by at most 2 kPairMultiple elements. Writes the indices of the
+// elements whose rounding it cannot decide to `undecided`, which has room for
+// 2 * rows * pairs of them. Returns their count.
+template <typename Element>
+using FillSinusoid = int64_t (*)(const SinusoidBlock& block, Element* out,
+                                 uint32_t* undecided) noexcept;
+
+// `count` rows, `stride` numbers from one to the next.
+struct MatrixRows {
+  const double* data;
+  int64_t stride;
+  int64_t count;
+};
+
+class Accelerator;
+
+struct KernelSet {
+  // "avx512", "avx2", "neon" or "scalar".
+  std::string_view name;
+
+  FillSinusoid<float> fill_sinusoid_f32;
+  // Elements are the bits of a BF16 or F16.
+  FillSinusoid<uint16_t> fill_sinusoid_bf16;
+  FillSinusoid<uint16_t> fill_sinusoid_f16;
+
+  // out = the angles of a plus those of b, over `pairs` (a multiple of
+  // kPairMultiple) pairs, each value within 2^-101 (|S c| + |C s|) of its
+  // exact formula. `out` may be `a` or `b`.
+  void (*rotate)(const ConstRotors& a, const ConstRotors& b, const Rotors& out,
+                 int64_t pairs) noexcept;
+
+  // Copies past the caches. Other threads see the copy once the copying one has
+  // called end_streaming().
+  void (*stream)(const std::byte* source, std::byte* out,
+                 int64_t size) noexcept;
+  void (*end_streaming)() noexcept;
+
+  // Row i of the contiguous `out` [rows, row_bytes] is the row_bytes at
+  // source + i * source_stride (bytes, of any sign; rows may overlap; any
+  // alignment). Results of kStreamingBytes and more bypass the caches.
+  void (*expand_rows)(const std::byte* source, int64_t source_stride,
+                      std::byte* out, int64_t rows, int64_t row_bytes) noexcept;
+
+  // sums[j] = factors[k] * matrix.data[k * matrix.stride + j] + sums[j], for
+  // k = 0, 1, ... one after the other, each rounded once; j < width.
+  void (*add_products)(const double* factors, const MatrixRows& matrix,
+                       double* sums, int64_t width) noexcept;
+
+  // A device that is asked before the CPU, or null.
+  Accelerator* accelerator = nullptr;
+};
 
 struct BuiltKernelSet {
   KernelSet kernels;
@@ -17,7 +137,7 @@ struct BuiltKernelSet {
   int64_t target;
 };
 
-// Best first, "scalar" last.
+// Those in this binary, best first, "scalar" last.
 std::span<const BuiltKernelSet> BuiltKernelSets();
 
 // Those this CPU runs, in the same order. Never empty.
@@ -27,5 +147,3 @@ std::span<const KernelSet* const> SupportedKernelSets();
 const KernelSet* FindKernelSet(std::string_view name);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_KERNEL_KERNEL_SET_H_

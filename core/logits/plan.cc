@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/pair_checks.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/request/rules.h"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A validated request for positional logits: which vectors its keys use, in
 // which type it is computed, how long its rows are.
-#ifndef ATTNBIAS_CORE_LOGITS_PLAN_H_
-#define ATTNBIAS_CORE_LOGITS_PLAN_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -72,7 +71,8 @@ class LogitsPlan {
 
   // F32 or F64: what products are formed in.
   DataType work_type() const { return work_type_; }
-  // The n of LogitsErrorBound.
+  // The n of the bound in docs/numerics.md: the roundings on the longest way
+  // from an input to a result, without the one to the output type.
   int64_t roundings() const { return roundings_; }
   // What masked elements become, in the output type.
   const std::byte* fill() const { return fill_.data(); }
@@ -104,5 +104,3 @@ class LogitsPlan {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_LOGITS_PLAN_H_

@@ -9,10 +9,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/numerics/narrow.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 
 namespace attnbias {
 namespace {

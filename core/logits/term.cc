@@ -4,8 +4,8 @@
 #include <cstdlib>
 
 #include "absl/strings/str_join.h"
-#include "core/base/invalid.h"
-#include "core/encoding/common/limits.h"
+#include "core/base/errors.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 
 namespace attnbias {

@@ -2,8 +2,7 @@
 // A term of positional logits, described: which vectors queries are multiplied
 // with, and which of them each key uses. Each term's file registers what
 // describes it, so that nobody else has to know it.
-#ifndef ATTNBIAS_CORE_LOGITS_TERM_H_
-#define ATTNBIAS_CORE_LOGITS_TERM_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -107,5 +106,3 @@ struct RelativeVectors {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_LOGITS_TERM_H_

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/mount/checkpoint.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -15,12 +13,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/make_encoding.h"
 #include "core/mount/checkpoint_rules.h"
 #include "core/mount/json_file.h"
-#include "core/mount/model_config.h"
+#include "core/mount/registry.h"
 
 namespace attnbias {
 namespace {

@@ -7,23 +7,69 @@
 //
 // Facts are those of transformers 5.23, or of the last version that had them;
 // its own computation is what a spec's answer equals.
-#ifndef ATTNBIAS_CORE_MOUNT_CHECKPOINT_RULES_H_
-#define ATTNBIAS_CORE_MOUNT_CHECKPOINT_RULES_H_
+#pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/encodings.pb.h"
-#include "core/mount/model_config.h"
 #include "core/table/table.h"
 
 namespace attnbias {
+
+// A checkpoint's config.json, as transformers understands it. A field that is
+// absent is what transformers takes without it: its default, or what another
+// field says. status() names the first that was not of its kind.
+class ModelConfig {
+ public:
+  static constexpr char kFile[] = "config.json";
+
+  explicit ModelConfig(nlohmann::json content) : content_(std::move(content)) {}
+
+  // By field; "=NAME" is the value of another field.
+  void SetDefaults(nlohmann::json defaults) { defaults_ = std::move(defaults); }
+
+  std::string String(const char* field, std::string_view otherwise);
+  int64_t Integer(const char* field);
+  // A positive integer.
+  int64_t Size(const char* field);
+  // The integer at `index` of a list.
+  int64_t Element(const char* field, size_t index);
+  // Height and width, positive: a list of the two, or one integer for both.
+  std::array<int64_t, 2> Sides(const char* field);
+
+  // What was read since the last call, for a message: "FIELD = VALUE, ...".
+  std::string TakeReads();
+
+  // Makes status() say of `field` what it is and should be, if it is the first.
+  void Refuse(std::string_view field, std::string_view got,
+              std::string_view want);
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  struct Found {
+    std::string name;             // of the field that says it
+    const nlohmann::json& value;  // null where none does
+  };
+
+  Found Find(const char* field);
+
+  const nlohmann::json content_;
+  nlohmann::json defaults_;
+  std::vector<std::string> reads_;
+  absl::Status status_;
+};
 
 // Where a model uses a table, or several together.
 struct Site {
@@ -75,5 +121,3 @@ absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config);
 std::optional<Match> MatchTensor(const Rule& rule, std::string_view tensor);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_MOUNT_CHECKPOINT_RULES_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON files that somebody else wrote: read whole, and only where they are
 // small and not nested beyond reason.
-#ifndef ATTNBIAS_CORE_MOUNT_JSON_FILE_H_
-#define ATTNBIAS_CORE_MOUNT_JSON_FILE_H_
+#pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -31,5 +30,3 @@ absl::StatusOr<nlohmann::json> ReadPythonJsonFile(const std::string& path,
 std::string Excerpt(const nlohmann::json& value);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_MOUNT_JSON_FILE_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The learned tables that are at hand, under names, and what uses them.
-#ifndef ATTNBIAS_CORE_MOUNT_REGISTRY_H_
-#define ATTNBIAS_CORE_MOUNT_REGISTRY_H_
+// The learned tables that are at hand, under names: where they come from, and
+// how a request refers to them.
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -14,12 +14,15 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "core/base/mutex.h"
+#include "core/request/tables.h"
 #include "core/safetensors/safetensors.h"
 #include "core/table/table.h"
+#include "google/protobuf/message.h"
 
 namespace attnbias {
 
@@ -123,6 +126,28 @@ class TableRegistry {
       std::make_shared<const TableSet>();
 };
 
-}  // namespace attnbias
+// Maximum bytes of numbers of a table inside a request.
+inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 
-#endif  // ATTNBIAS_CORE_MOUNT_REGISTRY_H_
+// Returns the tables of `request`, a TensorSpec or a LogitsSpec, from the
+// request itself or from `mounted`, and replaces each TableRef in it by the
+// digest of its table. Errors begin with the field's path and ": ".
+//
+// INVALID_ARGUMENT   a reference without a source, numbers that are not a
+//                    table, a layout that the table cannot have
+// NOT_FOUND          a name or digest that is not mounted
+// PERMISSION_DENIED  a name that `mounted` may not have
+absl::StatusOr<Tables> TakeTables(const TableSet& mounted,
+                                  google::protobuf::Message& request);
+
+// Adds the tables of the checkpoint in `folder`, which holds config.json and
+// either model.safetensors or model.safetensors.index.json with its shards.
+// Their names begin with "NAME/". INVALID_ARGUMENT for a model type that is not
+// known (the message lists those that are) or has no table here, a
+// configuration that its tensors contradict, a file that is damaged; NOT_FOUND
+// for one that is missing, the message saying what there is instead and what
+// converts it.
+absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
+                           TableSetBuilder& builder);
+
+}  // namespace attnbias

@@ -4,8 +4,7 @@
 // Error bounds are relative to the exact result unless said otherwise, with
 // u = 2^-53, and hold while nothing overflows or underflows. Needs
 // round-to-nearest and no contraction of a * b + c.
-#ifndef ATTNBIAS_CORE_NUMERICS_DOUBLE_DOUBLE_H_
-#define ATTNBIAS_CORE_NUMERICS_DOUBLE_DOUBLE_H_
+#pragma once
 
 #include <cmath>
 
@@ -71,6 +70,11 @@ inline DoubleDouble operator*(DoubleDouble a, DoubleDouble b) {
   return FastTwoSum(product.hi, product.lo + (a.hi * b.lo + a.lo * b.hi));
 }
 
-}  // namespace attnbias
+// Within 32 u^2; exactly if b is a power of two.
+inline DoubleDouble operator/(DoubleDouble a, DoubleDouble b) {
+  const double quotient = a.hi / b.hi;
+  const DoubleDouble rest = a + -(b * quotient);
+  return FastTwoSum(quotient, rest.hi / b.hi);
+}
 
-#endif  // ATTNBIAS_CORE_NUMERICS_DOUBLE_DOUBLE_H_
+}  // namespace attnbias

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Logarithms and exponentials with a bound on their error, from additions,
 // multiplications and tables alone: no machine's library is asked.
-#ifndef ATTNBIAS_CORE_NUMERICS_ELEMENTARY_H_
-#define ATTNBIAS_CORE_NUMERICS_ELEMENTARY_H_
+#pragma once
 
 #include "core/numerics/double_double.h"
 
@@ -35,5 +34,3 @@ double RoundedLog1p(DoubleDouble x);
 double RoundedExp(double x);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_NUMERICS_ELEMENTARY_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rounds a double to the bits of a narrower binary format, to nearest even, in
 // integers alone. Names nothing but std: kernels use it too.
-#ifndef ATTNBIAS_CORE_NUMERICS_NARROW_H_
-#define ATTNBIAS_CORE_NUMERICS_NARROW_H_
+#pragma once
 
 #include <bit>
 #include <cstdint>
@@ -60,5 +59,3 @@ constexpr uint32_t Narrow(double value, NarrowFormat format) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_NUMERICS_NARROW_H_

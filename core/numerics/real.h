@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Owns one MPFR number. Arithmetic is MPFR's own, on get().
-#ifndef ATTNBIAS_CORE_NUMERICS_REAL_H_
-#define ATTNBIAS_CORE_NUMERICS_REAL_H_
+#pragma once
 
 #include <mpfr.h>
 
@@ -76,5 +75,3 @@ void SetRoundingBound(const Real& value, int log2_count, Real& bound);
 DoubleDouble ToDoubleDouble(const Real& value);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_NUMERICS_REAL_H_

@@ -4,8 +4,7 @@
 // Subnormals are kept and overflow gives an infinity, as IEEE 754 has them. A
 // negative value that underflows gives -0. `type` is a floating type; `out`
 // receives SizeOf(type) little-endian bytes at any alignment.
-#ifndef ATTNBIAS_CORE_NUMERICS_ROUNDING_H_
-#define ATTNBIAS_CORE_NUMERICS_ROUNDING_H_
+#pragma once
 
 #include <cmath>
 #include <cstddef>
@@ -50,5 +49,3 @@ inline double OutwardReach(DoubleDouble value, double bound) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_NUMERICS_ROUNDING_H_

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/numerics/turn.h"
 
+#include <gmpxx.h>
+
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -54,51 +59,41 @@ const TurnConstants& GetTurnConstants() {
   return constants;
 }
 
-void Negate(Limbs& limbs) {
-  uint64_t carry = 1;
-  for (uint64_t& limb : limbs) {
-    limb = ~limb + carry;
-    carry = carry != 0 && limb == 0 ? 1 : 0;
-  }
-}
+// Modulo 2^256.
+void Negate(Limbs& limbs) { mpn_neg(limbs.data(), limbs.data(), limbs.size()); }
 
 // Adds `other` modulo 2^256.
 void Add(const Limbs& other, Limbs& limbs) {
-  unsigned __int128 carry = 0;
-  for (size_t i = 0; i < limbs.size(); ++i) {
-    carry += static_cast<unsigned __int128>(limbs[i]) + other[i];
-    limbs[i] = static_cast<uint64_t>(carry);
-    carry >>= 64;
-  }
+  mpn_add_n(limbs.data(), limbs.data(), other.data(), limbs.size());
 }
 
-// limbs * factor modulo 2^256.
-Limbs Multiply(const Limbs& limbs, uint64_t factor) {
-  Limbs product;
-  unsigned __int128 carry = 0;
-  for (size_t i = 0; i < limbs.size(); ++i) {
-    carry += static_cast<unsigned __int128>(limbs[i]) * factor;
-    product[i] = static_cast<uint64_t>(carry);
-    carry >>= 64;
-  }
+// limbs * factor modulo 2^(64 kSize).
+template <size_t kSize>
+std::array<uint64_t, kSize> Multiply(const Limbs& limbs, uint64_t factor) {
+  std::array<uint64_t, kSize> product;
+  const mp_limb_t carry =
+      mpn_mul_1(product.data(), limbs.data(), limbs.size(), factor);
+  if constexpr (kSize > std::tuple_size_v<Limbs>) product.back() = carry;
   return product;
 }
 
 // The 64 bits from `bit` (counted from the least significant) upwards; zeros
-// below bit 0.
-uint64_t BitsFrom(const Limbs& limbs, int bit) {
-  uint64_t bits = 0;
+// below bit 0 and above the highest.
+template <size_t kSize>
+uint64_t BitsFrom(const std::array<uint64_t, kSize>& limbs, int bit) {
+  const auto limb_at = [&limbs](int limb) {
+    return limb >= 0 && limb < static_cast<int>(kSize) ? limbs[limb]
+                                                       : uint64_t{0};
+  };
   const int limb = bit >> 6;  // rounds towards minus infinity
   const int shift = bit & 63;
-  if (limb >= 0) bits = limbs[limb] >> shift;
-  if (shift != 0 && limb + 1 >= 0 && limb + 1 < 4) {
-    bits |= limbs[limb + 1] << (64 - shift);
-  }
-  return bits;
+  if (shift == 0) return limb_at(limb);
+  return (limb_at(limb) >> shift) | (limb_at(limb + 1) << (64 - shift));
 }
 
-int HighestBit(const Limbs& limbs) {
-  for (int i = 3; i >= 0; --i) {
+template <size_t kSize>
+int HighestBit(const std::array<uint64_t, kSize>& limbs) {
+  for (int i = static_cast<int>(kSize) - 1; i >= 0; --i) {
     if (limbs[i] != 0) return 64 * i + 63 - std::countl_zero(limbs[i]);
   }
   return -1;
@@ -113,6 +108,40 @@ DoubleDouble ToTurns(const Limbs& limbs, int highest_bit) {
   const double lo = static_cast<double>(BitsFrom(limbs, first - 64));
   const double scale = std::ldexp(1.0, first - 256);
   return FastTwoSum(hi * scale, lo * (scale * 0x1p-64));
+}
+
+// The integer part of a magnitude below 2^256.
+Limbs MagnitudeOf(const Real& value) {
+  mpz_class integer;
+  mpfr_get_z(integer.get_mpz_t(), value.get(), MPFR_RNDZ);
+  Limbs limbs{};
+  mpz_export(limbs.data(), nullptr, /*order=*/-1, sizeof(uint64_t),
+             /*endian=*/0, /*nails=*/0, integer.get_mpz_t());
+  return limbs;
+}
+
+// The angle of 2^-(256 + shift) turns times `fraction`, which is modulo 2^256
+// and within so many `units`. With a shift it is below a quarter.
+ReducedAngle ReducedOf(Limbs fraction, int shift, double units) {
+  ReducedAngle angle;
+  if (shift == 0) {
+    // To the nearest quarter: add an eighth, cut, and take the eighth off
+    // again.
+    const uint64_t shifted = fraction[3] + (uint64_t{1} << 61);
+    angle.quarter = static_cast<int>(shifted >> 62);
+    fraction[3] -= static_cast<uint64_t>(angle.quarter) << 62;
+  }
+  const bool negative = (fraction[3] >> 63) != 0;
+  if (negative) Negate(fraction);
+  const int highest_bit = HighestBit(fraction);
+  angle.error = highest_bit < 0 ? std::numeric_limits<double>::infinity()
+                                : std::ldexp(units, -highest_bit) + 0x1p-104;
+  if (highest_bit < 0) return angle;
+  angle.turns = ToTurns(fraction, highest_bit);
+  angle.turns.hi = std::ldexp(angle.turns.hi, -shift);
+  angle.turns.lo = std::ldexp(angle.turns.lo, -shift);
+  if (negative) angle.turns = -angle.turns;
+  return angle;
 }
 
 // Taylor series around 0 for |y| <= pi / 256; what they leave out is below
@@ -147,15 +176,36 @@ TurnFraction FractionOf(const Real& turns, int shift) {
   Real scaled(static_cast<int>(mpfr_get_prec(turns.get())));
   mpfr_frac(scaled.get(), turns.get(), MPFR_RNDZ);
   mpfr_mul_2ui(scaled.get(), scaled.get(), 256 + shift, MPFR_RNDZ);
-  mpz_t integer;
-  mpz_init(integer);
-  mpfr_get_z(integer, scaled.get(), MPFR_RNDZ);
-  TurnFraction fraction = {.limbs = {}, .shift = shift};
-  mpz_export(fraction.limbs.data(), nullptr, /*order=*/-1, sizeof(uint64_t),
-             /*endian=*/0, /*nails=*/0, integer);
-  if (mpz_sgn(integer) < 0) Negate(fraction.limbs);
-  mpz_clear(integer);
+  TurnFraction fraction = {.limbs = MagnitudeOf(scaled), .shift = shift};
+  if (mpfr_sgn(scaled.get()) < 0) Negate(fraction.limbs);
   return fraction;
+}
+
+FloatingTurn FloatingOf(const Real& turns) {
+  const int exponent = static_cast<int>(mpfr_get_exp(turns.get())) - 256;
+  Real scaled(turns.precision());
+  mpfr_mul_2si(scaled.get(), turns.get(), -exponent, MPFR_RNDZ);
+  return {.limbs = MagnitudeOf(scaled),
+          .exponent = exponent,
+          .is_negative = mpfr_sgn(scaled.get()) < 0};
+}
+
+std::optional<BinaryPosition> BinarySum(double a, double b) {
+  constexpr double kMostCount = 0x1p62;
+  const DoubleDouble sum = TwoSum(a, b);
+  const double least = sum.lo != 0 ? sum.lo : sum.hi;
+  if (least == 0) return BinaryPosition();
+  // Both parts are multiples of the least one's last bit.
+  int exponent = std::ilogb(least) - 52;
+  const auto mantissa =
+      static_cast<uint64_t>(std::fabs(std::ldexp(least, -exponent)));
+  exponent += std::countr_zero(mantissa);
+  const double count = std::ldexp(sum.hi, -exponent);
+  if (!(std::fabs(count) <= kMostCount)) return std::nullopt;
+  const int64_t exact = static_cast<int64_t>(count) +
+                        static_cast<int64_t>(std::ldexp(sum.lo, -exponent));
+  if (std::abs(exact) > static_cast<int64_t>(kMostCount)) return std::nullopt;
+  return BinaryPosition{.count = exact, .exponent = exponent};
 }
 
 ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position,
@@ -163,30 +213,50 @@ ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position,
   const bool backwards = position < 0;
   const uint64_t distance =
       backwards ? -static_cast<uint64_t>(position) : position;
-  Limbs fraction = Multiply(turns_per_position.limbs, distance);
+  Limbs fraction = Multiply<4>(turns_per_position.limbs, distance);
   if (backwards) Negate(fraction);
   Add(origin.limbs, fraction);
-  ReducedAngle angle;
-  if (turns_per_position.shift == 0) {
-    // To the nearest quarter: add an eighth, cut, and take the eighth off
-    // again.
-    const uint64_t shifted = fraction[3] + (uint64_t{1} << 61);
-    angle.quarter = static_cast<int>(shifted >> 62);
-    fraction[3] -= static_cast<uint64_t>(angle.quarter) << 62;
+  // The frequency's own error times the distance, and the origin's.
+  return ReducedOf(fraction, turns_per_position.shift,
+                   static_cast<double>(distance) + 1);
+}
+
+ReducedAngle AngleOf(absl::Span<const TurnTerm> terms) {
+  struct Product {
+    std::array<uint64_t, 5> limbs;
+    // The bit that stands for one turn.
+    int point;
+    int highest_bit;
+  };
+  std::array<Product, kMostTurnTerms> products = {};
+  // Angles below 1/64 of a turn are held times a power of two, so that their
+  // sum is below an eighth.
+  int shift = std::numeric_limits<int>::max();
+  for (size_t i = 0; i < terms.size(); ++i) {
+    const auto& [turns, position] = terms[i];
+    Product& product = products[i];
+    product.limbs = Multiply<5>(
+        turns.limbs, static_cast<uint64_t>(std::abs(position.count)));
+    product.point = -(turns.exponent + position.exponent);
+    product.highest_bit = HighestBit(product.limbs);
+    shift =
+        std::min(shift, std::max(product.point - product.highest_bit - 6, 0));
   }
-  const bool negative = (fraction[3] >> 63) != 0;
-  if (negative) Negate(fraction);
-  const int highest_bit = HighestBit(fraction);
-  // The frequency's own error times the distance, the origin's, and ToTurns'.
-  const double absolute = static_cast<double>(distance) + 1;
-  angle.error = highest_bit < 0 ? std::numeric_limits<double>::infinity()
-                                : std::ldexp(absolute, -highest_bit) + 0x1p-104;
-  if (highest_bit < 0) return angle;
-  angle.turns = ToTurns(fraction, highest_bit);
-  angle.turns.hi = std::ldexp(angle.turns.hi, -turns_per_position.shift);
-  angle.turns.lo = std::ldexp(angle.turns.lo, -turns_per_position.shift);
-  if (negative) angle.turns = -angle.turns;
-  return angle;
+  Limbs sum{};
+  double units = 0;
+  for (size_t i = 0; i < terms.size(); ++i) {
+    const auto& [limbs, point, highest_bit] = products[i];
+    Limbs fraction;
+    for (int limb = 0; limb < 4; ++limb) {
+      fraction[limb] = BitsFrom(limbs, point - shift - 256 + 64 * limb);
+    }
+    const auto& [turns, position] = terms[i];
+    if ((position.count < 0) != turns.is_negative) Negate(fraction);
+    Add(fraction, sum);
+    // What is cut off, and the turns' own error.
+    units += 1 + std::ldexp(1.0, highest_bit + 3 - point + shift);
+  }
+  return ReducedOf(sum, shift, units);
 }
 
 SinCos SinCosOf(const ReducedAngle& angle) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Maps the fields of a oneof to the functions that describe their messages. The
 // file of each function registers it, so that no list names it.
-#ifndef ATTNBIAS_CORE_REQUEST_REGISTRATION_H_
-#define ATTNBIAS_CORE_REQUEST_REGISTRATION_H_
+#pragma once
 
 #include <functional>
 #include <map>
@@ -60,5 +59,3 @@ class Registration {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_REQUEST_REGISTRATION_H_

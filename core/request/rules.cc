@@ -21,8 +21,7 @@
 #include "attnbias/v1/encodings.pb.h"
 #include "attnbias/v1/logits.pb.h"
 #include "core/base/canonical_writer.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "google/protobuf/reflection.h"
 
 namespace attnbias {
@@ -137,8 +136,6 @@ std::string ToText(int64_t number) {
   return absl::StrCat(number < 0 ? "-" : "", "2^", std::countr_zero(magnitude));
 }
 
-std::string ToText(double number) { return absl::StrCat(number); }
-
 std::string PathOf(absl::string_view parent, const FieldDescriptor& field) {
   return absl::StrCat(parent, parent.empty() ? "" : ".", field.name());
 }
@@ -157,14 +154,6 @@ std::string NamesOf(const Fields& fields) {
   });
 }
 
-// Requires or excludes a field by the value of an enum next to it.
-struct Choice {
-  const FieldDescriptor* by;
-  // By number. A value that is not in either excludes the field.
-  std::vector<int> needs;
-  std::vector<int> takes;
-};
-
 struct FieldRules {
   const FieldDescriptor* field;
   const v1::FieldRule* rule;
@@ -174,14 +163,6 @@ struct FieldRules {
   Fields given_by;
   const FieldDescriptor* only_with = nullptr;
   const FieldDescriptor* not_with = nullptr;
-  std::optional<Choice> choice;
-};
-
-// Requires exactly one of several fields, for a value of an enum.
-struct OneOf {
-  const FieldDescriptor* by;
-  int value;
-  Fields fields;
 };
 
 class MessageRules {
@@ -209,23 +190,19 @@ class MessageRules {
   static void Compile(const Descriptor& type, Compiled& all);
   explicit MessageRules(const Descriptor& type);
 
-  double ValueOf(const Message& message, const FieldRules& field) const;
+  // Returns whether there is a message or a list, or a scalar, perhaps by
+  // default, is not 0.
   bool IsActive(const Message& message, const FieldDescriptor& field) const;
-  // Returns why a field has no meaning next to others; "" if it has one.
+  // Returns why a field has no meaning next to others, as errors end; "" if it
+  // has one.
   std::string WhyIdle(const Message& message, const FieldRules& field) const;
   int64_t Derived(const Message& message, const FieldRules& field,
                   const Tables& tables) const;
   absl::Status Check(absl::string_view parent, const FieldRules& rules,
                      const Message& message) const;
-  absl::Status CheckOneOf(absl::string_view path, const Message& message) const;
-
-  const FieldRules& RulesOf(const FieldDescriptor& field) const {
-    return fields_[field.index()];
-  }
 
   // In the order of the contract.
   std::vector<FieldRules> fields_;
-  std::vector<OneOf> one_ofs_;
 };
 
 void MessageRules::Compile(const Descriptor& type, Compiled& all) {
@@ -280,61 +257,23 @@ MessageRules::MessageRules(const Descriptor& type) {
     rules.not_with = type.FindFieldByName(rule.not_with());
     fields_.push_back(std::move(rules));
   }
-  for (int i = 0; i < type.field_count(); ++i) {
-    const FieldDescriptor& by = *type.field(i);
-    if (by.enum_type() == nullptr) continue;
-    const auto add = [&](const std::string& names, int value, bool needs) {
-      const Fields fields = FieldsNamed(type, names);
-      if (needs && fields.size() > 1) one_ofs_.push_back({&by, value, fields});
-      for (const FieldDescriptor* field : fields) {
-        // The enum serves other messages, too.
-        if (field == nullptr) continue;
-        std::optional<Choice>& choice = fields_[field->index()].choice;
-        if (!choice.has_value()) choice.emplace(Choice{.by = &by});
-        (needs && fields.size() == 1 ? choice->needs : choice->takes)
-            .push_back(value);
-      }
-    };
-    for (int v = 0; v < by.enum_type()->value_count(); ++v) {
-      const auto& value = *by.enum_type()->value(v);
-      for (const auto& names : value.options().GetRepeatedExtension(v1::needs))
-        add(names, value.number(), true);
-      for (const auto& names : value.options().GetRepeatedExtension(v1::takes))
-        add(names, value.number(), false);
-    }
-  }
-}
-
-// Returns the value of a scalar, or its default if it is unset.
-double MessageRules::ValueOf(const Message& message,
-                             const FieldRules& field) const {
-  return IsSet(message, *field.field) ? ScalarIn(message, *field.field)
-                                      : field.default_value.value_or(0);
 }
 
 bool MessageRules::IsActive(const Message& message,
                             const FieldDescriptor& field) const {
-  return field.is_repeated() || IsMessage(field)
-             ? IsSet(message, field)
-             : ValueOf(message, RulesOf(field)) != 0;
+  const bool is_set = IsSet(message, field);
+  if (field.is_repeated() || IsMessage(field)) return is_set;
+  return (is_set ? ScalarIn(message, field)
+                 : fields_[field.index()].default_value.value_or(0)) != 0;
 }
 
 std::string MessageRules::WhyIdle(const Message& message,
                                   const FieldRules& field) const {
-  if (field.choice.has_value()) {
-    const auto& [by, needs, takes] = *field.choice;
-    const int value = static_cast<int>(ValueOf(message, RulesOf(*by)));
-    if (value != 0 && std::ranges::count(needs, value) == 0 &&
-        std::ranges::count(takes, value) == 0) {
-      return absl::StrCat(by->name(), " ", ShortName(*by->enum_type(), value),
-                          " does not use it");
-    }
-  }
   if (field.only_with != nullptr && !IsActive(message, *field.only_with)) {
-    return absl::StrCat("there is no ", field.only_with->name());
+    return absl::StrCat(" without ", field.only_with->name());
   }
   if (field.not_with != nullptr && IsActive(message, *field.not_with)) {
-    return absl::StrCat(field.not_with->name(), " is set");
+    return absl::StrCat(": ", field.not_with->name(), " is set");
   }
   return "";
 }
@@ -379,7 +318,7 @@ std::string Given(const Message& message, const FieldDescriptor& field) {
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
     return value != 0 ? "true" : "false";
   }
-  return ToText(value);
+  return absl::StrCat(value);
 }
 
 // Returns what is allowed, as errors write it.
@@ -445,7 +384,7 @@ absl::Status MessageRules::Check(absl::string_view parent,
   const bool is_set = IsSet(message, field);
   if (const std::string why = WhyIdle(message, rules); !why.empty()) {
     if (!is_set) return absl::OkStatus();
-    return refuse("got ", Given(message, field), ", want none: ", why);
+    return refuse("got ", Given(message, field), ", want none", why);
   }
   if (!is_set) {
     const auto* choice = field.real_containing_oneof();
@@ -456,17 +395,8 @@ absl::Status MessageRules::Check(absl::string_view parent,
                      ": not set, want exactly one of ", NamesOf(fields),
                      ", or values BUCKETS");
     }
-    std::string why;
-    if (rules.choice.has_value()) {
-      const FieldDescriptor& by = *rules.choice->by;
-      const int value = static_cast<int>(ValueOf(message, RulesOf(by)));
-      if (std::ranges::count(rules.choice->needs, value) > 0) {
-        why = absl::StrCat(", which ", by.name(), " ",
-                           ShortName(*by.enum_type(), value), " needs");
-      }
-    }
-    if (!rules.is_required && why.empty()) return absl::OkStatus();
-    return refuse("not set, want ", Wanted(rules), why);
+    if (!rules.is_required) return absl::OkStatus();
+    return refuse("not set, want ", Wanted(rules));
   }
   const int64_t most = rules.rule->max_items();
   if (field.is_repeated() && most > 0 &&
@@ -481,27 +411,6 @@ absl::Status MessageRules::Check(absl::string_view parent,
   }
   if (Allows(*rules.rule, ScalarIn(message, field))) return absl::OkStatus();
   return refuse("got ", Given(message, field), ", want ", Wanted(rules));
-}
-
-absl::Status MessageRules::CheckOneOf(absl::string_view path,
-                                      const Message& message) const {
-  for (const auto& [by, value, fields] : one_ofs_) {
-    if (static_cast<int>(ValueOf(message, RulesOf(*by))) != value) continue;
-    Fields set;
-    for (const FieldDescriptor* field : fields) {
-      if (IsSet(message, *field)) set.push_back(field);
-    }
-    if (set.size() == 1) continue;
-    const std::string wanted =
-        absl::StrCat("want exactly one of ", NamesOf(fields), " with ",
-                     by->name(), " ", ShortName(*by->enum_type(), value));
-    return set.empty()
-               ? Invalid(PathOf(path, *fields.back()), ": not set, ", wanted)
-               : Invalid(PathOf(path, *set.back()), ": got ",
-                         Given(message, *set.back()), " besides ",
-                         set.front()->name(), ", ", wanted);
-  }
-  return absl::OkStatus();
 }
 
 absl::Status MessageRules::Complete(absl::string_view path, bool buckets,
@@ -533,7 +442,6 @@ absl::Status MessageRules::Complete(absl::string_view path, bool buckets,
           *reflection.MutableRepeatedMessage(&message, &field, i)));
     }
   }
-  ATTNBIAS_RETURN_IF_ERROR(CheckOneOf(path, message));
   // Defaults do not change which fields have a meaning.
   for (const FieldRules& rules : fields_) {
     const FieldDescriptor& field = *rules.field;

@@ -4,8 +4,7 @@
 //
 // The rules of every message are compiled once. Rules that combine fields
 // otherwise are C++ next to the mathematics.
-#ifndef ATTNBIAS_CORE_REQUEST_RULES_H_
-#define ATTNBIAS_CORE_REQUEST_RULES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -55,5 +54,3 @@ std::string ShortName(Enum value) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_REQUEST_RULES_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds the learned tables of one request. Its message names each by digest.
-#ifndef ATTNBIAS_CORE_REQUEST_TABLES_H_
-#define ATTNBIAS_CORE_REQUEST_TABLES_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -51,5 +50,3 @@ class Tables {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_REQUEST_TABLES_H_

@@ -58,10 +58,10 @@ class HeaderReader final : public json::json_sax_t {
   std::vector<SafetensorsEntry> entries;
 
   bool start_object(size_t /*size*/) override {
-    if (depth_ == 0) return Enter();
     if (depth_ > 1 || in_array_) return Refuse("an object inside a tensor");
     given_.clear();
-    return Enter();
+    ++depth_;
+    return true;
   }
 
   bool end_object() override {
@@ -142,17 +142,11 @@ class HeaderReader final : public json::json_sax_t {
  private:
   static constexpr size_t kFields = 3;
 
-  bool Enter() {
-    ++depth_;
-    return true;
-  }
-
   bool Refuse(std::string_view what) {
-    std::string place = "its header";
-    if (depth_ > 1 && !in_metadata_) {
-      place = Quoted(entries.back().name);
-    }
-    status = NotSafetensors(place, ": ", std::string(what));
+    const bool in_tensor = depth_ > 1 && !in_metadata_;
+    status =
+        NotSafetensors(in_tensor ? Quoted(entries.back().name) : "its header",
+                       ": ", std::string(what));
     return false;
   }
 

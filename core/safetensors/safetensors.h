@@ -4,8 +4,7 @@
 //
 // A file is a header's length in 8 bytes, the header in JSON, then the data.
 // Nothing that the header says is believed before it is checked.
-#ifndef ATTNBIAS_CORE_SAFETENSORS_SAFETENSORS_H_
-#define ATTNBIAS_CORE_SAFETENSORS_SAFETENSORS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -78,5 +77,3 @@ class SafetensorsFile {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_SAFETENSORS_SAFETENSORS_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A learned table: an immutable tensor of numbers and its digest.
-#ifndef ATTNBIAS_CORE_TABLE_TABLE_H_
-#define ATTNBIAS_CORE_TABLE_TABLE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +13,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/element.h"
 
 namespace attnbias {
+
+class SafetensorsFile;
+struct SafetensorsEntry;
 
 // Order of the axes that bytes come in. Only a table of two axes has a
 // kHeadsBuckets, which is the transpose of what the table then is.
@@ -97,6 +98,14 @@ class Table {
   const Face* face_;
 };
 
-}  // namespace attnbias
+// Whether `entry` is of a type and of axes that a Table may have.
+bool IsTable(const SafetensorsEntry& entry);
 
-#endif  // ATTNBIAS_CORE_TABLE_TABLE_H_
+// INVALID_ARGUMENT, its message beginning with path and name, unless `entry`,
+// one of the file's though perhaps with other axes for as many numbers, is a
+// table. The table keeps `held` as long as it has the numbers.
+absl::StatusOr<Table> ReadTable(SafetensorsFile& file,
+                                const SafetensorsEntry& entry,
+                                std::shared_ptr<const void> held = nullptr);
+
+}  // namespace attnbias

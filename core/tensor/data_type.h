@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types of the tensors we serve, and their names.
-#ifndef ATTNBIAS_CORE_TENSOR_DATA_TYPE_H_
-#define ATTNBIAS_CORE_TENSOR_DATA_TYPE_H_
+// Element types of the tensors we serve, their names, and single elements as
+// numbers.
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -35,6 +35,15 @@ constexpr std::string_view NameOf(DataType type) {
   return kDataTypeNames[static_cast<size_t>(type) - 1];
 }
 
-}  // namespace attnbias
+// The element at `data`, at any alignment; exact for every type.
+double ReadElement(DataType type, const std::byte* data);
 
-#endif  // ATTNBIAS_CORE_TENSOR_DATA_TYPE_H_
+// The lowest finite number of a floating type.
+double LowestOf(DataType type);
+
+// Writes `count` copies of the element at `value` to `out`, which is aligned to
+// the element's size.
+void RepeatElement(DataType type, const std::byte* value, int64_t count,
+                   std::byte* out);
+
+}  // namespace attnbias

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coordinates of a dense matrix's rows or of its columns.
-#ifndef ATTNBIAS_CORE_TENSOR_LINE_H_
-#define ATTNBIAS_CORE_TENSOR_LINE_H_
+#pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
+#include <span>
 
 #include "core/tensor/positions.h"
 #include "core/tensor/range.h"
@@ -27,19 +28,25 @@ class Line {
   // `size` times 0.
   static Line Zeros(int64_t size) {
     Line line(Range{0, size});
-    line.run_ = 1;
+    line.levels_[0].stride = 0;
     return line;
   }
 
-  // Tokens [first, first + size) of a grid. Its rows hold `width` consecutive
-  // integers, and row r begins at r * stride. Token -1, before the grid, has
-  // token 0's integer.
-  static Line Tokens(int64_t first, int64_t size, int64_t width,
-                     int64_t stride) {
+  // An axis of a grid: `length` places, whose integers are `stride` apart.
+  struct Axis {
+    int64_t length;
+    int64_t stride;
+  };
+
+  // Tokens [first, first + size) of a grid of at most three axes, of which the
+  // last moves fastest. Token -1, before the grid, has token 0's integer, 0.
+  static Line Tokens(int64_t first, int64_t size, std::span<const Axis> axes) {
     Line line(Range{0, size});
     line.first_ = first;
-    line.run_ = width;
-    line.stride_ = stride;
+    auto level = line.levels_.begin();
+    for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+      if (axis->length > 1) *level++ = *axis;
+    }
     return line;
   }
 
@@ -54,17 +61,20 @@ class Line {
   int64_t At(int64_t index) const {
     if (list_ != nullptr) return origin_ + list_[index];
     const int64_t n = std::max<int64_t>(first_ + index, 0);
+    const auto& [run, rows, planes] = levels_;
     // Ranges are read without a division.
-    if (n < run_) return origin_ + n;
-    return origin_ + n / run_ * stride_ + n % run_;
+    if (n < run.length) return origin_ + n * run.stride;
+    const int64_t row = n / run.length;
+    return origin_ + n % run.length * run.stride +
+           row % rows.length * rows.stride + row / rows.length * planes.stride;
   }
 
   // Whether each integer is the one before it plus step().
   bool is_even() const {
-    return list_ == nullptr && first_ >= 0 &&
-           (run_ == 1 || first_ % run_ + size_ <= run_);
+    const int64_t run = levels_[0].length;
+    return list_ == nullptr && first_ >= 0 && first_ % run + size_ <= run;
   }
-  int64_t step() const { return run_ == 1 ? stride_ : 1; }
+  int64_t step() const { return levels_[0].stride; }
   bool is_range() const { return is_even() && step() == 1; }
 
   // How many of `indices`, from the first on, have consecutive integers.
@@ -76,21 +86,21 @@ class Line {
     }
     const int64_t n = first_ + indices.begin;
     if (n < 0) return std::min(-n, indices.size());
-    return std::min(run_ - (n < run_ ? n : n % run_), indices.size());
+    if (step() != 1) return 1;
+    const int64_t run = levels_[0].length;
+    return std::min(run - (n < run ? n : n % run), indices.size());
   }
 
  private:
   int64_t size_ = 0;
   int64_t origin_ = 0;
-  // Runs of `run_` consecutive integers begin `stride_` apart. `first_` of all
-  // runs' integers come before the line.
+  // `first_` tokens come before the line.
   int64_t first_ = 0;
-  int64_t run_ = std::numeric_limits<int64_t>::max();
-  int64_t stride_ = 0;
+  // Axes of more than one place, the fastest first.
+  static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
+  std::array<Axis, 3> levels_ = {{{kEndless, 1}, {kEndless, 0}, {kEndless, 0}}};
   // These integers instead, or null.
   const int64_t* list_ = nullptr;
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_TENSOR_LINE_H_

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Positions along one axis: consecutive, or an explicit list.
-#ifndef ATTNBIAS_CORE_TENSOR_POSITIONS_H_
-#define ATTNBIAS_CORE_TENSOR_POSITIONS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -49,6 +49,8 @@ class Positions {
   std::vector<int64_t> list_;
 };
 
-}  // namespace attnbias
+// Positions that are doubles: a list for each axis, all of one length.
+using RealPositions = std::vector<std::vector<double>>;
+using RealPositionsPtr = std::shared_ptr<const RealPositions>;
 
-#endif  // ATTNBIAS_CORE_TENSOR_POSITIONS_H_
+}  // namespace attnbias

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A half-open range of integers.
-#ifndef ATTNBIAS_CORE_TENSOR_RANGE_H_
-#define ATTNBIAS_CORE_TENSOR_RANGE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -24,5 +23,3 @@ constexpr Range Union(Range a, Range b) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_TENSOR_RANGE_H_

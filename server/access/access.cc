@@ -7,9 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/invalid.h"
-#include "core/base/reason.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"
 #include "server/client_metadata.h"
@@ -94,6 +92,19 @@ absl::Status CheckTogether(const AccessFiles& files) {
   return absl::OkStatus();
 }
 
+// Of the file that --WHAT names; null where it names none.
+template <typename Value>
+absl::StatusOr<std::unique_ptr<Reloaded<Value>>> LoadFile(
+    const std::string& what, const std::string& path) {
+  if (path.empty()) return std::unique_ptr<Reloaded<Value>>();
+  auto loaded = Reloaded<Value>::Load(
+      what, {path}, [path](const std::vector<std::string>& contents) {
+        return Value::Parse(path, contents.front());
+      });
+  if (!loaded.ok()) return Located("--" + what, loaded.status());
+  return loaded;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Access>> Access::Load(const AccessFiles& files) {
@@ -110,24 +121,10 @@ absl::StatusOr<std::unique_ptr<Access>> Access::Load(const AccessFiles& files) {
     if (!loaded.ok()) return Located("--tls-cert", loaded.status());
     access->certificates_ = *std::move(loaded);
   }
-  if (!files.tokens.empty()) {
-    auto loaded = Reloaded<Tokens>::Load(
-        "tokens", {files.tokens},
-        [path = files.tokens](const std::vector<std::string>& contents) {
-          return Tokens::Parse(path, contents.front());
-        });
-    if (!loaded.ok()) return Located("--tokens", loaded.status());
-    access->tokens_ = *std::move(loaded);
-  }
-  if (!files.policy.empty()) {
-    auto loaded = Reloaded<Policy>::Load(
-        "policy", {files.policy},
-        [path = files.policy](const std::vector<std::string>& contents) {
-          return Policy::Parse(path, contents.front());
-        });
-    if (!loaded.ok()) return Located("--policy", loaded.status());
-    access->policy_ = *std::move(loaded);
-  }
+  ATTNBIAS_ASSIGN_OR_RETURN(access->tokens_,
+                            LoadFile<Tokens>("tokens", files.tokens));
+  ATTNBIAS_ASSIGN_OR_RETURN(access->policy_,
+                            LoadFile<Policy>("policy", files.policy));
   return access;
 }
 

@@ -1,26 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who calls, and what they may do.
-#ifndef ATTNBIAS_SERVER_ACCESS_ACCESS_H_
-#define ATTNBIAS_SERVER_ACCESS_ACCESS_H_
+#pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/mutex.h"
+#include "core/file/regular_file.h"
 #include "core/mount/registry.h"
 #include "grpcpp/server_context.h"
 #include "server/access/certificates.h"
-#include "server/access/pacer.h"
 #include "server/access/policy.h"
-#include "server/access/reloaded.h"
-#include "server/access/tokens.h"
+#include "server/logging.h"
 
 namespace attnbias {
+
+// A value that is made of the contents of files. What a change makes invalid
+// leaves the last good value in use. Safe for any number of threads.
+template <typename Value>
+class Reloaded {
+ public:
+  using Contents = std::vector<std::string>;
+  // Of the files' contents, in their order. Its errors name the file.
+  using Make = std::function<absl::StatusOr<Value>(const Contents&)>;
+
+  // `what` the files are is for the log.
+  static absl::StatusOr<std::unique_ptr<Reloaded>> Load(
+      std::string what, std::vector<std::string> paths, Make make) {
+    std::unique_ptr<Reloaded> loaded(
+        new Reloaded(std::move(what), std::move(paths), std::move(make)));
+    ATTNBIAS_RETURN_IF_ERROR(loaded->Read());
+    return loaded;
+  }
+
+  std::shared_ptr<const Value> Get() const {
+    MutexLock lock(mutex_);
+    return value_;
+  }
+
+  // Reads the files, and makes the value anew if they have changed; a line in
+  // the log says how that went. From one thread.
+  void Refresh() {
+    const std::shared_ptr<const Value> before = Get();
+    const absl::Status status = Read();
+    failed_ = !status.ok();
+    const std::string error(status.message());
+    if (failed_ && error != last_error_) {
+      LogError(absl::StrCat(what_, ": those read before stay in use: ", error));
+    } else if (!failed_ && (Get() != before || !last_error_.empty())) {
+      LogInfo(absl::StrCat(what_, ": read anew"));
+    }
+    last_error_ = error;
+  }
+
+  // Whether the files, as they are now, make no value.
+  bool failed() const { return failed_; }
+
+ private:
+  Reloaded(std::string what, std::vector<std::string> paths, Make make)
+      : what_(std::move(what)),
+        paths_(std::move(paths)),
+        make_(std::move(make)) {}
+
+  absl::Status Read() {
+    Contents contents;
+    for (const std::string& path : paths_) {
+      ATTNBIAS_ASSIGN_OR_RETURN(std::string content,
+                                ReadRegularFile(path, kMostBytes));
+      contents.push_back(std::move(content));
+    }
+    if (contents == contents_) return absl::OkStatus();
+    ATTNBIAS_ASSIGN_OR_RETURN(Value value, make_(contents));
+    contents_ = std::move(contents);
+    MutexLock lock(mutex_);
+    value_ = std::make_shared<const Value>(std::move(value));
+    return absl::OkStatus();
+  }
+
+  // Of a file.
+  static constexpr int64_t kMostBytes = 1 << 20;
+
+  const std::string what_;
+  const std::vector<std::string> paths_;
+  const Make make_;
+  // Those that the value was made of.
+  Contents contents_;
+  std::string last_error_;
+  std::atomic<bool> failed_{false};
+  mutable Mutex mutex_;
+  std::shared_ptr<const Value> value_ ABSL_GUARDED_BY(mutex_);
+};
 
 // The values of --tls-cert, --tls-key, --tls-client-ca, --tokens and --policy;
 // empty where they are not given.
@@ -30,6 +111,35 @@ struct AccessFiles {
   std::string policy;
 
   bool empty() const { return tls.empty() && tokens.empty(); }
+};
+
+// Spreads what is sent over time: whoever sends asks when it may, and sends
+// then. What was not used is not saved up. Safe for any number of threads.
+class Pacer {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Seconds = std::chrono::duration<double>;
+
+  // When `bytes` may go out at this rate; those of the next come after them.
+  Clock::time_point Take(int64_t bytes, double bytes_per_second) {
+    const Seconds takes(static_cast<double>(bytes) / bytes_per_second);
+    MutexLock lock(mutex_);
+    const Clock::time_point begin = std::max(free_from_, Clock::now());
+    // A tensor of any size at any rate: no time that the clock does not have.
+    free_from_ = begin + std::chrono::duration_cast<Clock::duration>(
+                             std::min<Seconds>(takes, std::chrono::hours(24)));
+    return begin;
+  }
+
+  // How long it would be until the next bytes may go out.
+  Clock::duration Backlog() const {
+    MutexLock lock(mutex_);
+    return std::max(free_from_ - Clock::now(), Clock::duration::zero());
+  }
+
+ private:
+  mutable Mutex mutex_;
+  Clock::time_point free_from_ ABSL_GUARDED_BY(mutex_);
 };
 
 // What all calls of one name have in common.
@@ -99,5 +209,3 @@ class Access {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_ACCESS_ACCESS_H_

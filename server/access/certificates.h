@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The certificates of TLS: what makes a set of PEM files usable.
-#ifndef ATTNBIAS_SERVER_ACCESS_CERTIFICATES_H_
-#define ATTNBIAS_SERVER_ACCESS_CERTIFICATES_H_
+// The certificates of TLS: what makes a set of PEM files usable, and gRPC's
+// credentials for certificates that change.
+#pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "grpcpp/security/server_credentials.h"
 
 namespace attnbias {
 
@@ -39,6 +42,13 @@ struct Certificates {
 absl::StatusOr<Certificates> CheckCertificates(
     const CertificateFiles& files, const std::vector<std::string>& contents);
 
-}  // namespace attnbias
+// Whether clients have to show a certificate, where a CA for them is given.
+enum class ClientCertificate { kRequired, kOptional };
 
-#endif  // ATTNBIAS_SERVER_ACCESS_CERTIFICATES_H_
+// For a server: each new connection has the certificates that `current` gives
+// then. TLS 1.2 and 1.3.
+std::shared_ptr<grpc::ServerCredentials> TlsCredentials(
+    std::function<std::shared_ptr<const Certificates>()> current,
+    ClientCertificate client_certificate);
+
+}  // namespace attnbias

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What callers may do, by name.
-#ifndef ATTNBIAS_SERVER_ACCESS_POLICY_H_
-#define ATTNBIAS_SERVER_ACCESS_POLICY_H_
+// Whose a bearer token is, and what callers may do, by name.
+#pragma once
 
 #include <bitset>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -15,6 +15,27 @@
 #include "server/metrics.h"
 
 namespace attnbias {
+
+// A caller's name: 1 to 128 printable ASCII characters without spaces.
+bool IsCallerName(std::string_view name);
+
+// Only the digests of tokens are known here.
+class Tokens {
+ public:
+  // Of a file of lines "NAME sha256:DIGEST", the digest that of the token in 64
+  // lowercase hexadecimal digits; empty lines and those that begin with # say
+  // nothing. A name may have several tokens. INVALID_ARGUMENT, naming `path`
+  // and the line, for anything else, for a token of two names, and for a file
+  // without tokens.
+  static absl::StatusOr<Tokens> Parse(const std::string& path,
+                                      std::string_view content);
+
+  // Whose the token is; null where it is not known.
+  const std::string* NameOf(std::string_view token) const;
+
+ private:
+  absl::flat_hash_map<std::string, std::string> names_by_digest_;
+};
 
 // Of one caller.
 struct Rights {
@@ -59,5 +80,3 @@ class Policy {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_ACCESS_POLICY_H_

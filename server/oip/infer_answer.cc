@@ -11,13 +11,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "attnbias/v1/tensor.pb.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/tensor/data_type.h"
 #include "grpcpp/support/slice.h"
 #include "server/frame.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"
-#include "server/oip/data_types.h"
 
 namespace attnbias {
 namespace {
@@ -30,8 +29,12 @@ Response Begin(const Model& model, const InferRequest& request,
   response.set_model_name(model.name());
   response.set_model_version(kModelVersion);
   response.set_id(request.id);
-  (*response.mutable_parameters())["fingerprint"].set_string_param(
-      plan.fingerprint());
+  auto& parameters = *response.mutable_parameters();
+  parameters["fingerprint"].set_string_param(plan.fingerprint());
+  if (plan.is_by_axis()) {
+    parameters["column_axes"].set_string_param(
+        absl::StrCat("[", absl::StrJoin(plan.ColumnAxes(), ", "), "]"));
+  }
   return response;
 }
 

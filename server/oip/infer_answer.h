@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Payloads as the outputs of a ModelInferResponse, without copying them.
-#ifndef ATTNBIAS_SERVER_OIP_INFER_ANSWER_H_
-#define ATTNBIAS_SERVER_OIP_INFER_ANSWER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -77,5 +76,3 @@ grpc::ByteBuffer FrameStreamError(const std::string& id,
                                   const absl::Status& status);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_OIP_INFER_ANSWER_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a ModelInferRequest asks for, in the words of attnbias.v1.
-#ifndef ATTNBIAS_SERVER_OIP_INFER_REQUEST_H_
-#define ATTNBIAS_SERVER_OIP_INFER_REQUEST_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -33,5 +32,3 @@ absl::StatusOr<InferRequest> DecodeInferRequest(
     const Model& model, inference::ModelInferRequest request);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_OIP_INFER_REQUEST_H_

@@ -5,8 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "attnbias/v1/options.pb.h"
 #include "attnbias/v1/service.pb.h"
-#include "core/base/invalid.h"
-#include "core/base/reason.h"
+#include "core/base/errors.h"
 
 namespace attnbias {
 namespace {
@@ -57,10 +56,10 @@ struct Settings {
 };
 
 // Returns the names of all parts that an answer may have.
-std::vector<std::string_view> OutputsOf(const Descriptor& encoding) {
+std::vector<std::string> OutputsOf(const Descriptor& encoding) {
   const auto& options = encoding.options();
   const auto& extents = options.GetRepeatedExtension(v1::extent);
-  std::vector<std::string_view> parts;
+  std::vector<std::string> parts;
   for (const std::string& extent : extents) {
     if (extent == "pair") parts.insert(parts.end(), {"diagonals", "row"});
     if (extent == "grid") parts.push_back("block");
@@ -77,6 +76,15 @@ std::vector<std::string_view> OutputsOf(const Descriptor& encoding) {
     const std::string& added =
         encoding.field(i)->options().GetExtension(v1::rule).adds_part();
     if (!added.empty()) parts.push_back(added);
+  }
+  const FieldDescriptor* const axes = encoding.FindFieldByName("axes");
+  if (axes == nullptr) return parts;
+  const std::vector<std::string> tables = parts;
+  const int most = axes->options().GetExtension(v1::rule).max_items();
+  for (const std::string& table : tables) {
+    for (int axis = 0; axis < most; ++axis) {
+      parts.push_back(absl::StrCat(table, ".axis", axis));
+    }
   }
   return parts;
 }
@@ -145,9 +153,9 @@ inference::ModelConfig Model::Config() const {
   settings.AddField(
       *v1::TensorSpec::descriptor()->FindFieldByName(kOutputField),
       kOutputField);
-  for (const std::string_view output : OutputsOf(*encoding_->message_type())) {
+  for (const std::string& output : OutputsOf(*encoding_->message_type())) {
     inference::ModelOutput& wire = *config.add_output();
-    wire.set_name(std::string(output));
+    wire.set_name(output);
     wire.set_data_type(inference::TYPE_FP32);
   }
   return config;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Encodings as models of the Open Inference Protocol. All that is told of them
 // follows from the contract's descriptors.
-#ifndef ATTNBIAS_SERVER_OIP_MODEL_H_
-#define ATTNBIAS_SERVER_OIP_MODEL_H_
+#pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
+#include "core/tensor/data_type.h"
 #include "google/protobuf/descriptor.h"
 #include "inference/inference.pb.h"
 
@@ -18,6 +19,17 @@ namespace attnbias {
 // The one version that a model has.
 inline constexpr char kModelVersion[] = "1";
 inline constexpr char kPlatform[] = "attnbias";
+
+// The protocol's names of element types, in the order of DataType.
+inline constexpr std::array<std::string_view, kDataTypeNames.size()>
+    kOipDataTypes = {"FP64", "FP32", "FP16", "BF16", "INT32"};
+
+// Of lists of positions.
+inline constexpr std::string_view kOipPositions = "INT64";
+
+constexpr std::string_view OipNameOf(DataType type) {
+  return kOipDataTypes[static_cast<size_t>(type) - 1];
+}
 
 // An encoding of TensorSpec.
 class Model {
@@ -61,5 +73,3 @@ class Model {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_SERVER_OIP_MODEL_H_

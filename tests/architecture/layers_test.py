@@ -56,7 +56,7 @@ ENCODING = {
         ("absolute/", "bias/", "vector/", "grid/", "tupe/"), ("", "common/", "sinusoid/")
     ),
 }
-ENCODING_HEADERS = ("encoding.h", "evaluator.h", "make_encoding.h")
+ENCODING_HEADERS = ("encoding.h", "make_encoding.h")
 
 
 def encoding_room(room: str) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ class PlantedViolations(unittest.TestCase):
             ("core/cache/a.cc", 'auto* value = std::getenv("X");'),
             ("core/cache/a.cc", "auto now = std::chrono::steady_clock::now();"),
             ("core/checksum/a.cc", '#include "core/tensor/range.h"'),
-            ("core/safetensors/a.cc", '#include "core/base/invalid.h"'),
+            ("core/safetensors/a.cc", '#include "core/base/errors.h"'),
             ("core/file/a.cc", '#include "core/safetensors/safetensors.h"'),
             ("core/table/a.h", '#include "core/request/rules.h"'),
             ("core/kernel/a.cc", '#include "attnbias/v1/tensor.pb.h"'),
@@ -179,7 +179,7 @@ class PlantedViolations(unittest.TestCase):
             ("core/request/a.cc", '#include "core/encoding/encoding.h"'),
             ("core/engine/a.cc", "#include <grpcpp/grpcpp.h>"),
             ("core/encoding/a.cc", '#include "core/mount/registry.h"'),
-            ("core/encoding/a.cc", '#include "core/encoding/common/linear.h"'),
+            ("core/encoding/a.cc", '#include "core/encoding/common/network.h"'),
             ("core/encoding/common/a.cc", '#include "core/encoding/sinusoid/sinusoid.h"'),
             ("core/encoding/bias/a.cc", '#include "core/encoding/grid/a.h"'),
             ("core/cache/a.cc", '#include "core/engine/plan.h"'),

@@ -203,14 +203,24 @@ def slopes(n: int) -> bytes:
 
 
 def yarn(n: int) -> bytes:
-    fields = {"head_dim": 65536, "rope_theta": 10000.0 + n, "rope_type": "ROPE_TYPE_YARN"}
-    fields |= {"factor": 4.0, "original_max_position_embeddings": 4096}
+    extension = {"factor": 4.0, "original_max_position_embeddings": 4096}
+    fields = {"head_dim": 65536, "rope_theta": 10000.0 + n, "yarn": extension}
     return request(spec(rotary=fields, table={"positions": {"end": 1}}))
 
 
 def xpos(n: int) -> bytes:
     fields = {"head_dim": 65536, "rope_theta": 10000.0 + n, "decay": {}}
     return request(spec(rotary=fields, table={"positions": {"end": 1}}))
+
+
+def ties(n: int) -> bytes:
+    """Four rows of 256 numbers, each a sum of 512 that lies between two F32."""
+    numbers = struct.pack("<d", 1 + 2.0**-24) * (512 * 256)
+    table = {"data_type": "DATA_TYPE_F64", "shape": [512, 256], "data": numbers}
+    resample = {"source": [32, 16], "target": [2, 2], "filter": "FILTER_CUBIC", "antialias": True}
+    resample["cubic_a"] = -0.5 - n / (1 << 20)
+    fields = {"table": {"inline_table": table}, "resample": resample}
+    return request(spec(learned_absolute=fields, table={"positions": {"end": 4}}))
 
 
 @functools.cache
@@ -238,6 +248,21 @@ def listed_positions() -> bytes:
         sinusoidal={"dim": 2}, table={"position_ids": [{"positions": positions}]}, output=output
     )
     return request(of, "StreamTensor", max_chunk_bytes=4096)
+
+
+def at_a_fraction(n: int) -> bytes:
+    lists = [{"doubles": [n + 0.1]}]
+    return request(spec(sinusoidal={"dim": 65536}, table={"position_ids": lists}))
+
+
+@functools.cache
+def zero_sums() -> bytes:
+    """65536 columns whose angles are differences of equals."""
+    numbers = b"".join(struct.pack("<f", sign) * 32768 for sign in (1.0, -1.0))
+    inline = {"data_type": "DATA_TYPE_F32", "shape": [2, 32768], "data": numbers}
+    fields = {"dim": 65536, "axes": [{}, {}], "frequency_matrix": {"inline_table": inline}}
+    lists = [{"positions": [7]}] * 2
+    return request(spec(sinusoidal=fields, table={"position_ids": lists}))
 
 
 @functools.cache
@@ -440,6 +465,16 @@ MEMORY: dict[str, Calls | Flood] = {
         count=1000,
         connections=5,
     ),
+    "reals": Calls(
+        "1000 GetTensor of 65536 columns at a fraction", GET, at_a_fraction, at_once=16, count=1000
+    ),
+    "zero_sums": Calls(
+        "100 GetTensor of 65536 columns whose angles are sums that are 0",
+        GET,
+        lambda n: zero_sums(),
+        at_once=16,
+        count=100,
+    ),
     "describe_rotary": Calls(
         "1000 DescribeTensor of the same", DESCRIBE, rotary, at_once=16, count=1000, connections=4
     ),
@@ -529,6 +564,9 @@ TIME: dict[str, Calls] = {
         yarn,
         at_once=8,
         connections=8,
+    ),
+    "ties": Calls(
+        "GetTensor of resampled rows of ties, 8 at once", GET, ties, at_once=8, connections=8
     ),
 }
 """What may take others' time."""

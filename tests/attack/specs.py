@@ -22,11 +22,13 @@ def small_spec(encoding: str, seed: int, length: int = 16) -> Any:
     output = {} if case.has_bias else {"values": "VALUES_BUCKETS", "data_type": "DATA_TYPE_I32"}
     first = max(case.first, 0)
     if case.extent == "grid":
-        extent: dict[str, Any] = {"grid": {}}
+        extent: dict[str, Any] = {"grid": {"query_stride": [1 + seed % 3] * len(case.sides)}}
     elif case.extent == "pair":
         extent = {"pair": {"query_length": length, "key_length": length, "query_offset": first}}
     elif case.axes == 1:
         extent = {"table": {"positions": {"begin": first, "end": first + length}}}
+    elif seed % 2 and case.has_grid:
+        extent = {"table": {"grid": [length, *[1] * (case.axes - 1)]}}
     else:
         lists = [{"positions": range(first, first + length)}] * case.axes
         extent = {"table": {"position_ids": lists}}

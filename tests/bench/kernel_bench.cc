@@ -9,8 +9,8 @@
 #include <string>
 
 #include "benchmark/benchmark.h"
+#include "core/cache/byte_budget.h"
 #include "core/encoding/make_encoding.h"
-#include "core/tensor/aligned_buffer.h"
 
 namespace attnbias {
 namespace {
@@ -132,11 +132,10 @@ void RegisterFor(const KernelSet& kernels) {
                       [&kernels, type](auto& s) {
                         SinusoidFill(s, kernels, type, v1::COLUMNS_INTERLEAVED);
                       });
-    RegisterBenchmark(named("sinusoid_concatenated", type).c_str(),
-                      [&kernels, type](auto& s) {
-                        SinusoidFill(s, kernels, type,
-                                     v1::COLUMNS_SINES_COSINES);
-                      });
+    RegisterBenchmark(
+        named("sinusoid_sines_first", type).c_str(), [&kernels, type](auto& s) {
+          SinusoidFill(s, kernels, type, v1::COLUMNS_SINES_COSINES);
+        });
   }
   for (const DataType type : {DataType::kF32, DataType::kBF16}) {
     RegisterBenchmark(named("dense", type).c_str(), [&kernels, type](auto& s) {

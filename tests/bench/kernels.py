@@ -22,8 +22,8 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
     for what, ours, against, theirs, goal in [
         (f"{FILL} interleaved", "sinusoid_interleaved/F32", "memset", "memset/table", 0.5),
         (f"{FILL} interleaved", "sinusoid_interleaved/F32", "memcpy", "memcpy/table", 0.9),
-        (f"{FILL} concatenated", "sinusoid_concatenated/F32", "memset", "memset/table", 0.5),
-        (f"{FILL} concatenated", "sinusoid_concatenated/F32", "memcpy", "memcpy/table", 0.9),
+        (f"{FILL} sines first", "sinusoid_sines_first/F32", "memset", "memset/table", 0.5),
+        (f"{FILL} sines first", "sinusoid_sines_first/F32", "memcpy", "memcpy/table", 0.9),
         (f"{DENSE} F32", "dense/F32", "memset", "memset/dense_F32", 0.8),
         (f"{DENSE} BF16", "dense/BF16", "memset", "memset/dense_BF16", 0.8),
     ]:

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lets the driver of the benchmark run programs by turns: a round for each line
 // on the standard input, its result as a line on the standard output.
-#ifndef ATTNBIAS_TESTS_BENCH_ROUNDS_H_
-#define ATTNBIAS_TESTS_BENCH_ROUNDS_H_
+#pragma once
 
 #include <chrono>
 #include <functional>
@@ -28,5 +27,3 @@ inline double Seconds(const std::function<void()>& work) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_BENCH_ROUNDS_H_

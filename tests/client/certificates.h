@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Authorities and certificates, made for one test and gone with it.
-#ifndef ATTNBIAS_TESTS_CLIENT_CERTIFICATES_H_
-#define ATTNBIAS_TESTS_CLIENT_CERTIFICATES_H_
+#pragma once
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -102,5 +101,3 @@ class Authority {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_CLIENT_CERTIFICATES_H_

@@ -128,6 +128,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"sinusoidal { dim: 6 } table { position_ids { positions: [9, 1] } "
              "} output { data_type: DATA_TYPE_BF16 }",
              "positions BF16 TABLE 2,6"},
+        Case{"sinusoidal { dim: 6 } table { position_ids { doubles: [0.5, 1] } "
+             "}",
+             "positions F32 TABLE 2,6"},
         Case{"learned_absolute { table { name: 'w' } } table { positions { "
              "end: 4 } }",
              "positions F32 TABLE 4,?"},
@@ -141,9 +144,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"rotary { head_dim: 10 layout: ROTARY_LAYOUT_COMPACT } table { "
              "positions { end: 4 } }",
              "cos F32 TABLE 4,5 | sin F32 TABLE 4,5"},
-        Case{"rotary { head_dim: 8 rope_type: ROPE_TYPE_PROPORTIONAL "
+        Case{"rotary { head_dim: 8 proportional {} "
              "partial_rotary_factor: 0.5 } table { positions { end: 4 } }",
              "cos F32 TABLE 4,8 | sin F32 TABLE 4,8"},
+        Case{"sinusoidal { dim: 6 axes {} axes {} axis_dims: [4, 2] } table { "
+             "grid: [2, 3] } output { form: FORM_DENSE }",
+             "positions F32 DENSE 6,6"},
         Case{"rotary { head_dim: 4 decay {} } table { positions { end: 1 } }",
              "cos F32 TABLE 1,4 | sin F32 TABLE 1,4 | scale F32 TABLE 1,4"},
         Case{"alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
@@ -191,9 +197,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"mlp_bias {} pair { query_length: 1 key_length: 1 }",
              "diagonals F32 TOEPLITZ ?,1 0"},
         Case{"mlp_bias { num_heads: 5 window: [2, 3] }",
-             "block F32 BLOCK_TOEPLITZ_2D 5,3,5"},
+             "block F32 BLOCK_TOEPLITZ 5,3,5"},
         Case{"mlp_bias { num_heads: 5 window: [2, 3] class_token: true }",
-             "block F32 BLOCK_TOEPLITZ_2D 5,3,5 | border F32 TABLE 5,3"},
+             "block F32 BLOCK_TOEPLITZ 5,3,5 | border F32 TABLE 5,3"},
         Case{"fire { num_heads: 2 } pair { query_length: 3 key_length: 4 }",
              "dense F32 DENSE 2,3,4"},
         Case{"deberta {} pair { query_length: 3 key_length: 4 } output { form: "
@@ -216,16 +222,27 @@ INSTANTIATE_TEST_SUITE_P(
              "key_length: 3 }",
              "diagonals F32 TOEPLITZ 5,16 -2"},
         Case{"grid_relative { window: [2, 3] num_heads: 4 }",
-             "block F32 BLOCK_TOEPLITZ_2D 4,3,5"},
+             "block F32 BLOCK_TOEPLITZ 4,3,5"},
         Case{"grid_relative { window: [2, 3] num_heads: 4 } grid { "
              "queries { begin: 1 end: 3 } }",
              "dense F32 DENSE 4,2,6"},
         Case{"grid_relative { window: [2, 3] num_heads: 4 class_token: true } "
              "grid { queries { end: 7 } }",
-             "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 4,3"},
+             "block F32 BLOCK_TOEPLITZ 4,3,5 | border F32 TABLE 4,3"},
         Case{"grid_relative { window: [2, 3] table { name: 'w' } class_token: "
              "true }",
-             "block F32 BLOCK_TOEPLITZ_2D ?,3,5 | border F32 TABLE ?,3"},
+             "block F32 BLOCK_TOEPLITZ ?,3,5 | border F32 TABLE ?,3"},
+        Case{"grid_relative { window: 3 num_heads: 4 } grid { }",
+             "block F32 BLOCK_TOEPLITZ 4,5"},
+        Case{"grid_relative { window: [4, 2, 3] num_heads: 4 } grid { "
+             "query_stride: [3, 2, 1] }",
+             "block F32 BLOCK_TOEPLITZ 4,7,3,5"},
+        Case{"grid_relative { window: [4, 2, 3] num_heads: 4 class_token: true "
+             "} grid { query_stride: [3, 2, 1] } output { form: FORM_DENSE }",
+             "dense F32 DENSE 4,7,25"},
+        Case{"grid_relative { window: [2, 3] num_heads: 4 } grid { "
+             "query_stride: [2, 2] queries { begin: 1 end: 2 } }",
+             "dense F32 DENSE 4,1,6"},
         Case{"tupe { num_heads: 4 reset_class_token: true } pair { "
              "query_length: 3 key_length: 3 }",
              "diagonals F32 TOEPLITZ 4,5 -2 | border F32 TABLE 4,3"},
@@ -316,10 +333,34 @@ TEST_F(Lie, IsAFingerprintOfOtherCharacters) {
   }
 }
 
+TEST(CheckAnswer, ComparesTheColumnsOfAGridWithItsParts) {
+  const Case the_case = {
+      "sinusoidal { dim: 6 axes {} axes {} axis_dims: [4, 2] } table { grid: "
+      "[2, 3] grid_offset: [0, 5] }",
+      "positions.axis0 F32 TABLE 2,4 | positions.axis1 F32 TABLE 3,2"};
+  const auto checked = [&](const std::vector<int32_t>& column_axes) {
+    v1::TensorHeader header = HeaderOf(the_case);
+    header.mutable_column_axes()->Add(column_axes.begin(), column_axes.end());
+    return CheckAnswer(header, Parsed(the_case.request));
+  };
+  EXPECT_EQ(checked({0, 1, 0, 0, 1, 0}), absl::OkStatus());
+  for (const auto& other :
+       std::vector<std::vector<int32_t>>{{},
+                                         {0, 0, 0, 0, 1},
+                                         {0, 0, 0, 1, 1, 1},
+                                         {0, 0, 0, 0, 1, 2},
+                                         {0, 0, 0, 0, 1, -1},
+                                         {0, 0, 0, 0, 1, 1, 1}}) {
+    EXPECT_EQ(checked(other),
+              absl::DataLossError("header.column_axes: got other columns, want "
+                                  "those of the parts"));
+  }
+}
+
 TEST(CheckAnswer, RefusesABorderOfFewerHeads) {
   const Case the_case = {
       "grid_relative { window: [2, 3] table { name: 'w' } class_token: true }",
-      "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 1,3"};
+      "block F32 BLOCK_TOEPLITZ 4,3,5 | border F32 TABLE 1,3"};
   const absl::Status status =
       CheckAnswer(HeaderOf(the_case), Parsed(the_case.request));
   EXPECT_EQ(status, absl::DataLossError(
@@ -407,6 +448,8 @@ TEST(CheckAnswer, SurvivesEveryRequest) {
             absl::StrCat("rotary { head_dim: -1 partial_rotary_factor: nan } "
                          "table { position_ids { positions: ",
                          low, " } }"),
+            absl::StrCat("sinusoidal { dim: -1 axes {} } table { grid: [", low,
+                         ", ", high, "] grid_offset: ", high, " }"),
             absl::StrCat("alibi { num_heads: -1 } pair { query_length: ", low,
                          " key_length: ", high, " alignment: ALIGNMENT_END }"),
             absl::StrCat("alibi { num_heads: -1 } pair { query_positions {} "

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server on an ephemeral port whose every stream follows a script, so that
 // each way a stream can go wrong really goes wrong on a wire.
-#ifndef ATTNBIAS_TESTS_CLIENT_FAKE_SERVER_H_
-#define ATTNBIAS_TESTS_CLIENT_FAKE_SERVER_H_
+#pragma once
 
 #include <grpcpp/grpcpp.h>
 
@@ -339,5 +338,3 @@ class FakeServer final : public v1::AttentionBiasService::Service {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_CLIENT_FAKE_SERVER_H_

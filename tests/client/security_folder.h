@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef ATTNBIAS_TESTS_CLIENT_SECURITY_FOLDER_H_
-#define ATTNBIAS_TESTS_CLIENT_SECURITY_FOLDER_H_
+#pragma once
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -38,5 +37,3 @@ class SecurityFolder {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_CLIENT_SECURITY_FOLDER_H_

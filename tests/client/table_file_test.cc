@@ -364,6 +364,18 @@ TEST_F(TableFileTest, SafetensorsSayWhatAToeplitzWithABorderIs) {
   }
 }
 
+TEST_F(TableFileTest, SafetensorsSayTheAxesOfColumns) {
+  v1::TensorHeader header = SixFloats(2).header();
+  for (const int axis : {0, 1, 1}) header.add_column_axes(axis);
+  AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, 64)));
+  std::memcpy(bytes.get(), kSixFloats.data(), 24);
+  ASSERT_TRUE(
+      WriteTensorFile(Tensor(header, std::move(bytes)), Path("g.safetensors"))
+          .ok());
+  EXPECT_THAT(Read(Path("g.safetensors")),
+              HasSubstr(R"("attnbias.column_axes":"0,1,1")"));
+}
+
 // Consecutive keys before position 0 resolve to a list.
 TEST_F(TableFileTest, WritesTheClassTokenOfListedKeys) {
   v1::TensorHeader header = SixFloats(1).header();

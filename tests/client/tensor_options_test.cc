@@ -42,6 +42,11 @@ TEST(BuildSpec, SetsFieldsOfEveryType) {
        .fields = {"num_heads=3", "slopes=1,-0.5,2e-3", "variant=KEY_FROM_end"}},
       "alibi { num_heads: 3 slopes: 1 slopes: -0.5 slopes: 2e-3 "
       "variant: ALIBI_VARIANT_KEY_FROM_END }");
+  ExpectSpec({.encoding = "learned_absolute",
+              .fields = {"table=name:w", "resample.source=2,3",
+                         "resample.target=4,5", "resample.filter=cubic"}},
+             "learned_absolute { table { name: 'w' } resample { source: [2, 3] "
+             "target: [4, 5] filter: FILTER_CUBIC } }");
 }
 
 // A default that is set is not the same message as one that is not.
@@ -103,6 +108,18 @@ TEST(BuildSpec, ReadsPositions) {
       {.encoding = "rotary", .flags = {{"position_ids", {"0,1,0", "-7,5,3"}}}},
       "rotary {} table { position_ids { positions: [0, 1, 0] } "
       "position_ids { positions: [-7, 5, 3] } }");
+  ExpectSpec({.encoding = "rotary",
+              .flags = {{"position_ids", {"0.5,1,-1e3", "-7,5,3"}}}},
+             "rotary {} table { position_ids { doubles: [0.5, 1, -1000] } "
+             "position_ids { positions: [-7, 5, 3] } }");
+  ExpectSpec({.encoding = "rotary",
+              .flags = {{"grid", {"21,45,80"}}, {"grid_offset", {"0,-5,1"}}}},
+             "rotary {} table { grid: [21, 45, 80] grid_offset: [0, -5, 1] }");
+  ExpectSpec({.encoding = "levit",
+              .fields = {"window=14,14"},
+              .flags = {{"query_stride", {"2,2"}}, {"heads", {"1"}}}},
+             "grid_relative { window: [14, 14] symmetric: true } "
+             "grid { query_stride: [2, 2] heads { begin: 0 end: 1 } }");
 }
 
 TEST(BuildSpec, ReadsQueriesAndKeys) {

@@ -7,10 +7,11 @@ from itertools import chain, repeat
 from typing import Any
 
 import grpc
+import numpy as np
 from crc32c import crc32c
 from google.rpc import status_pb2
 
-from tests.clients.claims import CLAIMS, TABLES, TEXTS, VECTORS
+from tests.clients.claims import CLAIMS, GRID_OF_AXES, TABLES, TEXTS, VECTORS
 from tests.clients.connections import CONNECTIONS
 from tests.clients.faults import (
     CUT,
@@ -83,9 +84,19 @@ ANSWERS = {
     ),
     "one number": Trial(alibi(query_length=1, key_length=1, heads=(7, 8), data_type="f64")),
     "table, positions listed": Trial(sinusoid(position_ids=[5, -3, 5, 1 << 40], data_type="f64")),
+    "table, fractions listed": Trial(sinusoid(position_ids=[0.5, -3.0, 999.7], data_type="f64")),
+    "table, integers as doubles": Trial(sinusoid(position_ids=[5.0, 6.0, 7.0])),
     "two parts": Trial(encoding("rotary", positions=(7, 40))),
+    "a grid, by axis": Trial(GRID_OF_AXES),
+    "a grid, dense": Trial(GRID_OF_AXES._replace(options=GRID_OF_AXES.options | {"form": "dense"})),
     "block and border": Trial(
         Asked(Case("grid_relative", {"window": [1, 15], "class_token": True, "table": TABLE}), {})
+    ),
+    "block of three axes, every second query": Trial(
+        Asked(
+            Case("grid_relative", {"window": [2, 2, 3], "table": np.eye(45, 2, dtype=np.float32)}),
+            {"query_stride": [2, 1, 2]},
+        )
     ),
     "vectors": Trial(VECTORS),
     "indices": Trial(encoding("deberta", query_length=20, key_length=20, values="buckets")),
@@ -417,8 +428,7 @@ STRETCHED = Asked(
         "learned_absolute",
         {
             "table": f"{TABLE_FILE}:{TABLE_TENSOR}",
-            "interpolation": "LINEAR",
-            "interpolated_length": 655360,
+            "resample": {"target": [655360]},
         },
     ),
     {"positions": (0, 655360)},

@@ -161,6 +161,12 @@ HEADS_OF_LIST = Asked(Case("alibi", {"slopes": [0.5, 0.25]}), PAIRS)
 LISTED = alibi(query_positions=[9, 0, 1, 4], key_positions=[7, 3])
 AXES = {"dim": 8, "axes": [{"scale": 2.0}, {"offset": 0.5}]}
 TWO_AXES = Asked(Case("sinusoidal", AXES), {"position_ids": [[1, 5, 2], [3, 4, 9]]})
+# Either axis may have the stride: queries and block are the same.
+STRIDED = Asked(
+    Case("grid_relative", {"window": [3, 3], "num_heads": 2, "table": np.zeros((25, 2), "f4")}),
+    {"query_stride": [2, 1]},
+)
+GRID_OF_AXES = Asked(Case("sinusoidal", AXES), {"grid": [2, 3], "grid_offset": [5, -1]})
 # The first two of 7 queries see no key.
 MASKED = alibi(query_length=7, queries=(0, 7), key_length=7, keys=(2, 7), causal=True)
 SHAW = {"left": 1, "right": 1, "vectors": np.zeros((3, 4), np.float32)}
@@ -170,6 +176,16 @@ BUCKETS = encoding("deberta", query_length=20, key_length=20, values="buckets")
 
 def diagonals(*shape: int, data_type: str = "F32", first: int = -36) -> dict[str, Any]:
     return claimed("diagonals", data_type, "TOEPLITZ", *shape, first=first)
+
+
+def columns(*axes: int) -> Trial:
+    """Returns a trial whose answer is right, except for the axes of its columns."""
+    says = "header.column_axes: got other columns, want those of the parts"
+
+    def change(owner: Any) -> None:
+        owner.column_axes[:] = axes
+
+    return Trial(GRID_OF_AXES, header(change), fails=corrupt(re.escape(says)))
 
 
 COS, SIN = (claimed(name, "F32", "TABLE", 33, 8) for name in ("cos", "sin"))
@@ -232,12 +248,12 @@ CLAIMS = {
     "no border": names(
         "block",
         "block, border",
-        claimed("block", "F32", "BLOCK_TOEPLITZ_2D", 2, 3, 5),
+        claimed("block", "F32", "BLOCK_TOEPLITZ", 2, 3, 5),
         asked=BORDERED,
     ),
     "a border of fewer heads": mismatch(
         ": part border has shape [1, 3], want [2, 3]",
-        claimed("block", "F32", "BLOCK_TOEPLITZ_2D", 2, 1, 29),
+        claimed("block", "F32", "BLOCK_TOEPLITZ", 2, 1, 29),
         claimed("border", "F32", "TABLE", 1, 3),
         asked=NAMED_BORDERED,
     ),
@@ -284,6 +300,28 @@ CLAIMS = {
     "another position on the second axis in the resolved request": resolved(
         lambda spec: spec.table.position_ids[1].positions.__setitem__(1, 2), TWO_AXES
     ),
+    "another offset of the grid in the resolved request": resolved(
+        lambda spec: spec.table.grid_offset.__setitem__(1, 0), GRID_OF_AXES
+    ),
+    "another stride of queries in the resolved request": resolved(
+        lambda spec: spec.grid.query_stride.__setitem__(slice(None), [1, 2]), STRIDED
+    ),
+    "a part of a grid without columns": mismatch(
+        ": part positions.axis1 has shape [3, 0], want [3, any]",
+        claimed("positions.axis0", "F32", "TABLE", 2, 8),
+        claimed("positions.axis1", "F32", "TABLE", 3, 0),
+        asked=GRID_OF_AXES,
+    ),
+    "a whole table for a grid": names(
+        "positions",
+        "positions.axis0, positions.axis1",
+        claimed("positions", "F32", "TABLE", 6, 8),
+        asked=GRID_OF_AXES,
+    ),
+    "no axes of columns": columns(),
+    "more columns on an axis than its part has": columns(0, 0, 0, 0, 0, 1, 1, 1),
+    "a column on an axis without a part": columns(0, 0, 0, 0, 1, 1, 1, 2),
+    "one column too many": columns(0, 0, 0, 0, 1, 1, 1, 1, 1),
     "masked queries without a mask": masked("[[0, 2]]", "[]", {"end": 2}, asked=SMALL),
     "other masked queries": masked("[[1, 3]]", "[[0, 2]]", {"begin": 1, "end": 3}, asked=MASKED),
     "no masked queries": masked("[]", "[[0, 2]]", asked=MASKED),

@@ -140,7 +140,7 @@ SCALED = {
 def llama_4_scaling_beta(client: attnbias.Client, rope: Rope, get_scale: Any) -> None:
     words = words_of(rope)
     with pytest.raises((TypeError, attnbias.InvalidArgumentError)):
-        client.get(attnbias.Rotary(**words), positions=1)
+        client.get(attnbias.Mrope(**words), positions=1)
     beta = words.pop("llama_4_scaling_beta")
     del words["max_position_embeddings"]
     check(client, rope, words, [ROWS], cos_and_sin(rope, module_of(rope), [ROWS]))
@@ -211,7 +211,7 @@ def hunyuan_vl(client: attnbias.Client) -> None:
         positions = torch.tensor(axes)[:, None]
         want = [to_array(part)[0] for part in module(torch.empty(0), positions)]
         encoding = attnbias.Rotary(
-            head_dim=128, rope_type="ntk", rope_theta=10000.0, factor=1000.0, layout="compact"
+            head_dim=128, ntk=attnbias.Ntk(1000.0), rope_theta=10000.0, layout="compact"
         )
         flat = [position for axis in axes for position in axis]
         tables = client.get(encoding, position_ids=flat, data_type="f64")
@@ -246,25 +246,31 @@ def phimoe(client: attnbias.Client) -> None:
 
 @case("Ernie4_5_VLMoeTextConfig")
 def ernie_4_5_vl(client: attnbias.Client) -> None:
-    for h, w, t in ([22, 22, 20], [12, 12, 8]):
-        pairs = h + w + t
-        words = {"rope_type": "default", "rope_theta": 5e5, "mrope_section": [h, w, t]}
-        sizes = {"hidden_size": 40 * pairs, "num_attention_heads": 20}
-        rope, module, frequencies = made("Ernie4_5_VLMoeTextConfig", rope_parameters=words, **sizes)
-        times, rows, columns = AXES[:3]
-
-        def in_turn(part: Array, first: int = h, both: int = h + w) -> Array:
-            pixels = np.stack([part[:, :first], part[:, first:both]], axis=2)
-            turned = np.concatenate([pixels.reshape(len(part), both), part[:, both:]], axis=1)
-            return turned.repeat(2, axis=1)
-
-        want = cos_and_sin(rope, module, [times, rows, columns])
-        asked = given(frequencies, mrope_section=[h, w, t], layout="COMPACT")
-        check(client, rope, asked, [rows, columns, times], want, arranged=in_turn)
+    for h, t in ((22, 20), (12, 8)):
+        words = {"rope_type": "default", "rope_theta": 5e5, "mrope_section": [h, h, t]}
+        sizes = {"hidden_size": 40 * (2 * h + t), "num_attention_heads": 20}
+        rope, module, _ = made("Ernie4_5_VLMoeTextConfig", rope_parameters=words, **sizes)
+        asked = {
+            "head_dim": 2 * (2 * h + t),
+            "rope_theta": 5e5,
+            "axes": [attnbias.Axis()] * 3,
+            "pair_axis": [1, 2] * h + [0] * t,
+            "layout": "INTERLEAVED",
+        }
+        check(client, rope, asked, AXES[:3], cos_and_sin(rope, module, AXES[:3]))
 
 
 def axial(theta: float) -> Words:
     return {"rope_type": "axial", "rope_theta": theta}
+
+
+def ladders(pairs: int, theta: float, *axes: dict[str, float]) -> Words:
+    """That many pairs on each axis, with a whole progression."""
+    ladder = attnbias.Ladder(base=theta)
+    return {
+        "head_dim": 2 * pairs * len(axes),
+        "axes": [attnbias.Axis(ladder=ladder, **axis) for axis in axes],
+    }
 
 
 @case("PixtralVisionConfig")
@@ -272,15 +278,13 @@ def pixtral(client: attnbias.Client) -> None:
     rope, module, frequencies = made(
         "PixtralVisionConfig", hidden_size=1408, num_attention_heads=16, rope_parameters=axial(1e4)
     )
-    half = len(frequencies) // 2
-    asked = given(frequencies, mrope_section=[half, half])
+    n = len(frequencies)
+    asked = ladders(n // 2, 1e4, {}, {"scale": 1e4 ** (-1 / n)})
     check(client, rope, asked, AXES[:2], cos_and_sin(rope, module, AXES[:2]))
 
 
-def each_twice(frequencies: list[float]) -> Words:
-    pairs = len(frequencies)
-    twice = np.repeat(frequencies, 2).tolist()
-    return given(twice, mrope_section=[pairs, pairs], mrope_interleaved=True)
+def in_turn(frequencies: list[float]) -> Words:
+    return {"mrope_section": [len(frequencies)] * 2, "mrope_interleaved": True}
 
 
 @case("Kimi_K25VisionConfig")
@@ -290,7 +294,7 @@ def kimi(client: attnbias.Client) -> None:
     )
     rows, columns = AXES[:2]
     want = cos_and_sin(rope, module, [rows, columns])
-    check(client, rope, each_twice(frequencies), [columns, rows], want)
+    check(client, rope, words_of(rope) | in_turn(frequencies), [columns, rows], want)
 
 
 @case("EfficientLoFTRConfig")
@@ -302,8 +306,8 @@ def efficient_loftr(client: attnbias.Client) -> None:
     features = torch.empty(1, 1, (height - 1) * step + kernel, (width - 1) * step + kernel)
     cos, sin = (to_array(each).reshape(height * width, -1) for each in module(features))
     axes = [(axis + 1).tolist() for axis in grid(height, width)]
-    asked = each_twice(frequencies) | {"layout": "INTERLEAVED"}
-    check(client, rope, asked, axes, (cos, sin))
+    asked = axial(5e3) | {"head_dim": 4 * len(frequencies), "layout": "INTERLEAVED"}
+    check(client, rope, asked | in_turn(frequencies), axes, (cos, sin))
 
 
 @case("Inkling2VisionConfig")
@@ -413,13 +417,15 @@ def centres_of_patches(client: attnbias.Client) -> None:
         patch = np.broadcast_to(config.patch_size, 2)
         image = torch.empty(1, 3, height * patch[0], width * patch[1])
         want = tuple(map(to_array, module(image)))
-        theta = to_array(module.inv_freq).astype(np.float64)
-        pairs = len(theta)
-        rows, columns = grid(height, width)
-        axes = [(2 * rows + 1 - height).tolist(), (2 * columns + 1 - width).tolist()]
-        frequencies = np.concatenate([2 * np.pi * theta / height, 2 * np.pi * theta / width])
-        words = given(frequencies.tolist(), mrope_section=[pairs, pairs])
-        assert_gives(client, words, axes, want, bound=2.0**-20, angles=np.full(len(rows), 6.3))
+        axes = [axis.tolist() for axis in grid(height, width)]
+        centres = [
+            {"scale": 4 * np.pi, "offset": (1 - side) / 2, "length": side}
+            for side in (height, width)
+        ]
+        has_words = hasattr(config, "rope_parameters")
+        theta = (config.rope_parameters if has_words else vars(config))["rope_theta"]
+        words = ladders(len(module.inv_freq), theta, *centres)
+        assert_gives(client, words, axes, want, bound=2.0**-20, angles=np.full(len(axes[0]), 6.3))
 
         module.train()  # shifted at random
         config.pos_embed_shift = 0.5
@@ -438,17 +444,14 @@ def music_flamingo(client: attnbias.Client) -> None:
     times = build(SimpleNamespace(config=config), tokens, lengths, frames)
     want = tuple(to_array(part).reshape(windows * frames, -1) for part in module(times, frames))
 
-    theta = to_array(module.inv_freq).astype(np.float64)
     step, most = 4 * config.audio_frame_step, config.max_position_embeddings
     window, frame = grid(windows, frames)
     at = window * frames + frame
-    axes = [(-at * window).tolist(), (-at * frame).tolist()]
-    turn = 2 * np.pi * step / most * theta
-    words = given(
-        np.concatenate([turn, 2 * np.pi * turn]).tolist(),
-        mrope_section=[len(theta)] * 2,
-        layout="INTERLEAVED",
-    )
+    axes = [(at * window).tolist(), (at * frame).tolist()]
+    turn = -2 * np.pi * step / most
+    theta = config.rope_parameters["rope_theta"]
+    words = ladders(len(module.inv_freq), theta, {"scale": turn}, {"scale": 2 * np.pi * turn})
+    words |= {"layout": "INTERLEAVED"}
     angles = 4 * np.pi**2 * step / most * np.max(np.abs(axes), axis=0)
     assert_gives(client, words, axes, want, bound=2.0**-20, angles=angles)
 
@@ -592,22 +595,44 @@ def vjepa_2(client: attnbias.Client) -> None:
 
 @case("EsmFold2AtomEncoderConfig")
 def esm_fold_2(client: attnbias.Client) -> None:
-    """A coordinate between two integers has angles of its own, and the client refuses it."""
-    module = EsmFold2RotaryEmbedding(EsmFold2AtomEncoderConfig())
-    coordinates = torch.tensor([[0.0, 0.0, 0.0], [0.5, 0.0, 0.0], [1.0, 0.0, 0.0]])
-    cos, _ = module(coordinates[None], torch.zeros(1, 3), torch.float32)
-    assert len(np.unique(to_array(cos[0]), axis=0)) == 3
-    with pytest.raises((TypeError, ValueError), match="position_ids"):
-        client.get(attnbias.Rotary(head_dim=8), position_ids=[0, 0.5, 1])
+    config = EsmFold2AtomEncoderConfig()
+    coordinates = torch.randn(1, 40, 3, generator=torch.Generator().manual_seed(0)) * 10
+    uids = torch.arange(40)[None] // 3
+    want = EsmFold2RotaryEmbedding(config)(coordinates, uids, torch.float32)
+    pairs, uid_pairs = config.num_spatial_rope_pairs_per_axis, config.num_uid_rope_pairs
+    rest = config.head_dim // 2 - 3 * pairs
+    uid_frequencies = np.zeros(rest)
+    uid_frequencies[:uid_pairs] = config.uid_rope_base_frequency ** (
+        -np.arange(uid_pairs) / uid_pairs
+    )
+    spatial = attnbias.Axis(ladder=attnbias.Ladder(base=config.spatial_rope_base_frequency))
+    uid = attnbias.Axis(ladder=attnbias.Ladder(frequencies=uid_frequencies))
+    encoding = attnbias.Rotary(
+        config.head_dim,
+        axes=[spatial, spatial, spatial, uid],
+        pair_axis=[*np.repeat([0, 1, 2], pairs).tolist(), *[3] * rest],
+    )
+    got = client.get(encoding, position_ids=[*to_array(coordinates[0].T), to_array(uids[0])])
+    largest = float(coordinates.abs().max()) + 40
+    for ours, theirs in zip((got.cos, got.sin), want, strict=True):
+        assert np.abs(ours - to_array(theirs[0])).max() <= 2.0**-20 * largest
 
 
 @case("LightGlueConfig")
 def light_glue(client: attnbias.Client) -> None:
-    """Other weights give other angles at the same keypoint."""
-    keypoint = torch.tensor([[[0.25, 0.5]]])
-    modules = [LightGluePositionalEncoder(hf.LightGlueConfig()) for _ in range(2)]
-    one, another = (to_array(module(keypoint)[0][0]) for module in modules)
-    assert np.any(one != another)
+    module = LightGluePositionalEncoder(hf.LightGlueConfig())
+    keypoints = torch.rand(30, 2, generator=torch.Generator().manual_seed(0))
+    matrix = to_array(module.projector.weight.detach().T.contiguous())
+    encoding = attnbias.Rotary(
+        2 * matrix.shape[1],
+        layout="interleaved",
+        axes=[attnbias.Axis()] * 2,
+        frequency_matrix=matrix,
+    )
+    got = client.get(encoding, position_ids=[*to_array(keypoints.T)])
+    largest = np.abs(matrix).sum(axis=0).max() + 1
+    for ours, theirs in zip((got.cos, got.sin), module(keypoints)[0], strict=True):
+        assert np.abs(ours - to_array(theirs.detach())).max() <= 2.0**-20 * largest
 
 
 # Modules that no default configuration makes.

@@ -339,14 +339,14 @@ def test_report(client: attnbias.Client) -> None:
     with attnbias.attach(new_model("llama"), client, max_length=LENGTH) as attached:
         (only,) = attached.report()
     assert only.path == "model.rotary_emb.forward"
-    assert only.encoding == attnbias.Rotary(
-        head_dim=16, rope_theta=10000.0, rope_type="default", layout="compact"
-    )
+    assert only.encoding == attnbias.Rotary(head_dim=16, rope_theta=10000.0, layout="compact")
     assert (only.fetched_bytes, only.spared_bytes) == (table_bytes, 0)
 
     long = new_model("llama", rope_of("longrope"))
     with attnbias.attach(long, client, max_length=LENGTH) as attached:
-        lengths = [(r.encoding.sequence_length, r.fetched_bytes) for r in attached.report()]
+        lengths = [
+            (r.encoding.longrope.sequence_length, r.fetched_bytes) for r in attached.report()
+        ]
     assert lengths == [(ORIGINAL, table_bytes * ORIGINAL // LENGTH), (LENGTH, table_bytes)]
 
     with attnbias.attach(new_model("gemma3_text"), client, max_length=LENGTH) as attached:

@@ -130,6 +130,25 @@ def test_another_size_is_the_modules_own(client: attnbias.Client, name: str) -> 
             assert torch.equal(output(model, size, **options), output(own, size, **options))
 
 
+def test_the_bias_of_an_oblong_beit_is_resampled_once(
+    client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its numbers are rounded once, and so differ from torch's in the last bits."""
+    torch.manual_seed(0)
+    sizes = BEIT | {"image_size": [32, 72], "use_relative_position_bias": True}
+    model = transformers.BeitModel(transformers.BeitConfig(**sizes)).eval().requires_grad_(False)
+    for module in biases(model):
+        torch.nn.init.normal_(module.relative_position_bias_table, std=2)
+    images = torch.randn(2, 3, 32, 72)
+    want = model(images).last_hidden_state
+    calls = counted(model, monkeypatch)
+    with attnbias.attach(model, client, max_length=64):
+        calls.clear()
+        got = model(images).last_hidden_state
+        assert not calls
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
 def test_other_images_have_the_same_windows(client: attnbias.Client) -> None:
     model = new_model("swin")
     own = copy.deepcopy(model)

@@ -22,6 +22,7 @@ import torch
 import transformers as hf
 from bits import Array, assert_same_bits, to_array
 from conftest import serving
+from resampling import Filter, Grid, loss_of
 from safetensors.numpy import save_file
 from swin_v2 import assert_near_transformers
 from transformers.core_model_loading import revert_weight_conversion
@@ -347,6 +348,39 @@ def test_specs_give_what_the_model_computes(
                 assert_same_bits(got if isinstance(got, np.ndarray) else got.dense(), want)
 
 
+def test_beit_of_an_oblong_image_is_resampled(tmp_path: Path) -> None:
+    """Its bias with the sides of its grid exchanged, its positions from a square."""
+    config = hf.BeitConfig(
+        **PATCHED | {"image_size": [16, 36]},
+        use_relative_position_bias=True,
+        use_absolute_position_embeddings=True,
+    )
+    model = make_model(config)
+    model.save_pretrained(tmp_path)
+    tables = {
+        "positions": model.embeddings.position_embeddings[0],
+        "encoder.layers.0": model.layers[0].relative_position_bias.relative_position_bias_table,
+    }
+    with torch.no_grad():
+        wanted = beit(model)
+    grids = {
+        "positions": (Grid([6, 6], [4, 9], [None] * 2), Filter(cubic=True)),
+        "encoder.layers.0": (Grid([17, 7], [7, 17], [None] * 2), Filter()),
+    }
+    with serving(tmp_path) as client:
+        by_config = attnbias.from_config(tmp_path, checkpoint="m")
+        mounted = {table.name: table.encoding for table in client.list_tables()}
+        for place, (grid, how) in grids.items():
+            want, extent = wanted[place]
+            loss = loss_of(to_array(tables[place]), grid, how)
+            for encoding in (mounted[f"m/{place}"], by_config[place]):
+                assert encoding is not None
+                got = client.get(encoding, **extent)
+                array = got if isinstance(got, np.ndarray) else got.dense()
+                off = np.abs(array.astype("f8") - want).max()
+                assert off <= np.finfo(np.float32).eps / 2 * loss
+
+
 def shapes_of(config: Any) -> dict[str, list[int]]:
     """Of the tensors that hold positions, under the names that they are saved by."""
     is_siglip = config.model_type == "siglip_text_model"  # which AutoModel does not know
@@ -502,19 +536,17 @@ def test_what_no_command_converts_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_what_no_spec_can_say_has_none(tmp_path: Path) -> None:
-    """A grid that is not square is resampled; Swin-V2 has one position too many to add."""
+    """BEiT fails unless its patches make a square; Swin-V2 has a position too many to add."""
     oblong = PATCHED | {"image_size": [16, 8]}
-    beit_config = hf.BeitConfig(
-        **oblong, use_relative_position_bias=True, use_absolute_position_embeddings=True
-    )
-    places = {"encoder.layers.0", "encoder.layers.1", "positions"}
-    make_model(beit_config).save_pretrained(tmp_path / "beit")
-    with pytest.raises(ValueError, match=r"image_size: got \[16, 8\], want a square of patches"):
-        attnbias.from_config(beit_config)
+    model = make_model(hf.BeitConfig(**oblong, use_absolute_position_embeddings=True))
+    with pytest.raises(RuntimeError, match="invalid for input of size"):
+        model(image(model))
+    model.save_pretrained(tmp_path / "beit")
+    with pytest.raises(ValueError, match=r"image_size: got \[16, 8\], want one whose patches"):
+        attnbias.from_config(model.config)
     with serving(tmp_path / "beit") as client:
-        tables = client.list_tables()
-    assert {table.name for table in tables} == {f"m/{place}" for place in places}
-    assert all(table.encoding is None for table in tables)
+        (table,) = client.list_tables()
+    assert table.encoding is None
 
     model = make_model(hf.Swinv2Config(**WINDOWED, use_absolute_embeddings=True))
     with pytest.raises(RuntimeError, match="must match"):

@@ -51,7 +51,13 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     "Configurations without `rope_parameters`": {None: [advice_test.test_every_row_has_a_case]},
     "Position modules": {None: [position_modules_test.test_every_row_has_a_case]},
     "Encodings of a checkpoint": {None: [checkpoint_test.test_specs_give_what_the_model_computes]},
-    "Another length": {None: [learned_absolute_test.test_interpolation_is_torch_s]},
+    "Another length or grid": {
+        None: [
+            learned_absolute_test.test_a_line_is_torch_s,
+            learned_absolute_test.test_a_grid_is_torch_s,
+            learned_absolute_test.test_scale_factors_are_torch_s,
+        ]
+    },
     "T5": {
         "UMT5": [t5_family_test.test_umt5],
         "MPNet": [t5_family_test.test_mpnet],
@@ -100,7 +106,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "`DynamicPositionBias` (x-transformers)": [position_mlp_test.test_dynamic_position_bias],
     },
     "DeBERTa": {None: [deberta_test.test_indices]},
-    "Sinusoids of the distance": {
+    "Distances": {
         "TransformerXL": [relative_sinusoid_test.test_transformer_xl],
         "XLNet": [relative_sinusoid_test.test_xlnet],
         "Conformer": [relative_sinusoid_test.test_conformer],
@@ -108,6 +114,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "Learned biases": {
         "Swin": [grid_relative_test.test_every_form_of_swin],
+        "Swin3D": [survey_test.test_each_row_gives_its_functions_result],
         "Beit": [grid_relative_test.test_every_form_of_beit],
         "LeViT": [grid_relative_test.test_levit],
     },
@@ -118,18 +125,11 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "Length extensions": {
         **{
-            f"`{rope_type}`": [rotary_test.test_parameters]
-            for rope_type in (
-                "DEFAULT",
-                "LINEAR",
-                "YARN",
-                "LONGROPE",
-                "LLAMA3",
-                "PROPORTIONAL",
-            )
+            f"`{extension}`": [rotary_test.test_parameters]
+            for extension in ("linear", "yarn", "longrope", "llama3", "proportional")
         },
-        "`NTK`": [rotary_test.test_x_transformers],
-        "`DYNAMIC`": [rotary_test.test_dynamic_lengths],
+        "`ntk`": [rotary_test.test_x_transformers],
+        "`dynamic`": [rotary_test.test_dynamic_lengths],
     },
     "Several axes": {
         "`mrope_section` (Qwen2-VL)": [rotary_test.test_multimodal_sections],
@@ -220,7 +220,7 @@ BITS: dict[str, list[Any]] = {
     ],
 }
 # Contents and shapes, not what to ask for.
-CONTENTS = {"Encodings", "Fields", "Presets", "Relative biases", "Vectors at relative positions"}
+CONTENTS = {"Encodings", "Fields", "Presets", "Relative biases", "Sinusoids of relative positions"}
 
 
 def rows() -> list[Row]:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from mpmath import mpf
 from real import PRECISION, alibi_slopes, rounded
+from resampling import filter_of, grid_of
 from t5_rules import exact_starts, rounded_log, torch_buckets
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
@@ -371,20 +372,27 @@ def tupe_products(e: Any, heads: int) -> Callable[[int, int, int], tuple[mpf, mp
     return product
 
 
-def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, int, int], Any]:
+def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, Sequence[int]], Any]:
+    """The number of a head at a displacement from query to key."""
     if name == "mlp_bias":
         outputs = mlp_outputs(e)
-        return lambda h, down, right: outputs((-down, -right))[h]
-    height, width = e.window
+        return lambda h, to_key: outputs(tuple(-d for d in to_key))[h]
+    sides = [side if e.symmetric else 2 * side - 1 for side in e.window]
     sign = 1 if enum(e, "sign", "QUERY_MINUS_KEY") == "KEY_MINUS_QUERY" else -1
     rows = None if buckets else table(e.table)
 
-    def number(h: int, down: int, right: int) -> Any:
-        if e.symmetric:
-            index = abs(down) * width + abs(right)
-        else:
-            index = (height - 1 + sign * down) * (2 * width - 1) + width - 1 + sign * right
-        return index if rows is None else mpf(rows[index, h])
+    def number(h: int, to_key: Sequence[int]) -> Any:
+        places = (
+            abs(d) if e.symmetric else side - 1 + sign * d
+            for d, side in zip(to_key, e.window, strict=True)
+        )
+        index = int(np.ravel_multi_index(tuple(places), sides))
+        if rows is None:
+            return index
+        if e.HasField("resample"):
+            own = rows[: len(rows) - 3 * e.class_token]
+            return resampled(own, e.resample, sides, index, h)
+        return mpf(rows[index, h])
 
     return number
 
@@ -395,7 +403,7 @@ def class_number(e: Any, name: str, buckets: bool, h: int, which: int) -> Any:
         return mpf(0)
     if name == "grid_relative":
         index = math.prod(side if e.symmetric else 2 * side - 1 for side in e.window) + which
-        return index if buckets else mpf(table(e.table)[index, h])
+        return index if buckets else mpf(table(e.table)[which - 3, h])
     index = (default(e, "num_buckets", 32) // 2, default(e, "num_buckets", 32))[which == 1]
     return index if buckets else mpf(table(e.relative_table)[index, h])
 
@@ -433,7 +441,40 @@ def ladder(message: Any, k: int, dims: list[int]) -> mpf:
     return mpf(message.base if kind else 1e4) ** (mpf(-2 * k) / sum(dims))
 
 
+def sum_of_axes(e: Any) -> Callable[[Sequence[float], int], Fraction]:
+    """The exact angle of a pair, for a frequency matrix."""
+    matrix = table(e.frequency_matrix)
+
+    def x(axis: int, position: float) -> Fraction:
+        if not e.axes:
+            return Fraction(position)
+        given = e.axes[axis]
+        moved = Fraction(position) + Fraction(default(given, "offset", 0.0))
+        length = Fraction(default(given, "length", 1.0)) + Fraction(default(given, "eps", 0.0))
+        return moved * Fraction(default(given, "scale", 1.0)) / length
+
+    def angle(at: Sequence[float], pair: int) -> Fraction:
+        rows = range(len(matrix))
+        return sum((x(row, at[row]) * Fraction(matrix[row, pair]) for row in rows), Fraction())
+
+    return angle
+
+
+def has_matrix(e: Any) -> bool:
+    return "frequency_matrix" in e.DESCRIPTOR.fields_by_name and e.HasField("frequency_matrix")
+
+
 def sinusoidal(e: Any) -> Any:
+    if has_matrix(e):
+        columns, angle = waves_of(e, [e.dim]), sum_of_axes(e)
+
+        def of_sum(_: str, at: Sequence[float], column: int) -> mpf:
+            _axis, pair, function = columns[column]
+            exact = angle(at, pair)
+            with mpmath.workprec(PRECISION):
+                return function(mpf(exact.numerator) / exact.denominator)
+
+        return of_sum
     axes = list(getattr(e, "axes", ())) or [None]
     dims = list(getattr(e, "axis_dims", ())) or [e.dim // len(axes)] * len(axes)
     if enum(e, "odd", "SINE") == "ZERO":
@@ -468,14 +509,13 @@ def learned_absolute(e: Any) -> Any:
 
     def number(_: str, at: Sequence[int], column: int) -> mpf:
         row = at[0] + default(e, "offset", 0)
-        how = enum(e, "interpolation", "NONE")
-        if how == "NONE":
-            rests = e.HasField("padding_idx") and row == e.padding_idx
-            return mpf(0) if rests else mpf(rows[row, column])
-        if how == "LINEAR":
-            return stretched_number(rows, e.interpolated_length, row, column)
-        place = Fraction(row * (len(rows) - 1), max(e.interpolated_length - 1, 1))
-        return between(rows, place, column)
+        if e.HasField("resample"):
+            prefix = default(e.resample, "prefix_rows", 0)
+            if row >= prefix:
+                target = list(e.resample.target)
+                return resampled(rows[prefix:], e.resample, target, row - prefix, column)
+        rests = e.HasField("padding_idx") and row == e.padding_idx
+        return mpf(0) if rests else mpf(rows[row, column])
 
     return number
 
@@ -484,40 +524,42 @@ def rope_frequencies(e: Any) -> tuple[list[mpf], mpf]:
     """The angle of a position for each pair, and the attention factor."""
     theta, head = mpf(default(e, "rope_theta", 1e4)), e.head_dim
     dim = int(head * Fraction(default(e, "partial_rotary_factor", 1.0))) // 2 * 2
-    kind, factor = enum(e, "rope_type", "DEFAULT"), mpf(default(e, "factor", 1.0))
-    original, length = e.original_max_position_embeddings, e.sequence_length
     if e.inverse_frequencies:
         return [mpf(f) for f in e.inverse_frequencies], mpf(1)
-    if kind == "NTK":
+    kind = e.WhichOneof("extension")
+    own = getattr(e, kind) if kind else None
+    factor = mpf(own.factor or 1) if kind else mpf(1)
+    if kind == "ntk":
         theta *= factor ** (mpf(dim) / (dim - 2))
-    if kind == "DYNAMIC":
-        most = e.max_position_embeddings
-        stretch = factor * max(length, most) / most - (factor - 1)
+    if kind == "dynamic":
+        most = own.max_position_embeddings
+        stretch = factor * max(own.sequence_length, most) / most - (factor - 1)
         theta *= stretch ** (mpf(dim) / (dim - 2))
     n = dim // 2
     inverse = [theta ** (mpf(-2 * m) / dim) for m in range(n)]
     attention = mpf(1)
     match kind:
-        case "LINEAR":
+        case "linear":
             inverse = [f / factor for f in inverse]
-        case "YARN":
-            inverse, attention = yarn(e, inverse, theta, dim, factor)
-        case "LONGROPE":
-            divisors = e.long_factor if length > original else e.short_factor
+        case "yarn":
+            inverse, attention = yarn(own, inverse, theta, dim, factor)
+        case "longrope":
+            original = own.original_max_position_embeddings
+            divisors = own.long_factor if own.sequence_length > original else own.short_factor
             inverse = [f / mpf(d) for f, d in zip(inverse, divisors, strict=True)]
-            if not e.HasField("factor"):
-                factor = mpf(e.max_position_embeddings) / original
+            if own.HasField("max_position_embeddings"):
+                factor = mpf(own.max_position_embeddings) / original
             if factor > 1:
                 attention = mpmath.sqrt(1 + mpmath.log(factor) / mpmath.log(original))
-            if e.HasField("attention_factor"):
-                attention = mpf(e.attention_factor)
-        case "LLAMA3":
-            low, high = mpf(e.low_freq_factor), mpf(e.high_freq_factor)
+            if own.HasField("attention_factor"):
+                attention = mpf(own.attention_factor)
+        case "llama3":
+            low, high = mpf(own.low_freq_factor), mpf(own.high_freq_factor)
             for m, f in enumerate(inverse):
-                turns = original * f / (2 * mpmath.pi)
+                turns = own.original_max_position_embeddings * f / (2 * mpmath.pi)
                 kept = min(max((turns - low) / (high - low), 0), 1)
                 inverse[m] = kept * f + (1 - kept) * f / factor
-        case "PROPORTIONAL":
+        case "proportional":
             inverse = [theta ** (mpf(-2 * m) / head) / factor for m in range(n)]
             inverse += [mpf(0)] * (head // 2 - n)
     return inverse, attention
@@ -571,6 +613,16 @@ def columns_of(layout: str, column: int, pairs: int) -> int:
 
 
 def rotary(e: Any) -> Any:
+    if has_matrix(e):
+        angle_of, pairs = sum_of_axes(e), e.head_dim // 2
+
+        def of_sum(part: str, at: Sequence[float], column: int) -> mpf:
+            exact = angle_of(at, columns_of(enum(e, "layout", "HALF"), column, pairs))
+            with mpmath.workprec(PRECISION):
+                angle = mpf(exact.numerator) / exact.denominator
+                return mpmath.cos(angle) if part == "cos" else mpmath.sin(angle)
+
+        return of_sum
     with mpmath.workprec(PRECISION):
         inverse, attention = rope_frequencies(e)
         n = len(inverse)
@@ -615,17 +667,7 @@ PAIRS: dict[str, Any] = {
 }
 
 
-def stretched_number(rows: Any, length: int, row: int, column: int) -> mpf:
-    """The row of a table that is stretched linearly between pixel centres."""
-    if len(rows) == length:
-        return mpf(rows[row, column])
-    place = Fraction(2 * row + 1, 2) * len(rows) / length - Fraction(1, 2)
-    return between(rows, place, column)
-
-
-def between(rows: Any, place: Fraction, column: int) -> mpf:
-    place = min(max(place, Fraction(0)), Fraction(len(rows) - 1))
-    below = min(int(place), max(len(rows) - 2, 0))
-    low, high = (Fraction(float(rows[min(below + n, len(rows) - 1), column])) for n in (0, 1))
-    exact = low + (place - below) * (high - low)
+def resampled(rows: Any, resample: Any, target: Sequence[int], row: int, column: int) -> mpf:
+    grid = grid_of(resample, target, len(rows))
+    exact = grid.value(rows, filter_of(resample), row, column)
     return mpf(exact.numerator) / exact.denominator

@@ -28,6 +28,7 @@ from transformers.models.falcon.modeling_falcon import build_alibi_tensor as bui
 
 import attnbias
 from attnbias._config.models import MODELS
+from attnbias._models import with_length
 
 Words = dict[str, Any]
 
@@ -123,7 +124,7 @@ def assert_rotary(
     if rope.words["rope_type"] in ("dynamic", "longrope"):
         with pytest.raises(attnbias.InvalidArgumentError, match="sequence_length: not set"):
             client.get(encoding, position_ids=axes if len(axes) > 1 else positions)
-        encoding = replace(encoding, sequence_length=max(positions) + 1)
+        encoding = with_length(encoding, max(positions) + 1)
     module = module_of(rope)
     want = cos_and_sin(rope, module, axes)
     got = client.get(encoding, position_ids=axes if len(axes) > 1 else positions, data_type="f64")
@@ -198,7 +199,7 @@ def test_phi3_says_longrope_by_older_names(client: attnbias.Client) -> None:
         given = {**SIZES, "original_max_position_embeddings": 4096, **words}
         config = make_config("phi3", **copy.deepcopy(given))
         encoding: Any = attnbias.from_config({"model_type": "phi3", **given})["rotary"]
-        assert encoding.max_position_embeddings == 131072
+        assert encoding.longrope.max_position_embeddings == 131072
         named = {**rope, "rope_type": "longrope", "rope_theta": 1e4}
         assert_rotary(client, encoding, Rope("phi3", config, None, named))
 

@@ -342,7 +342,7 @@ def test_rotary_s_parameters(
     frequencies: dict[int, float],
     attention_factor: float,
 ) -> None:
-    encoding = attnbias.Rotary(**fields)
+    encoding = attnbias.Mrope(**fields)
     derived = client.describe(encoding, positions=1).derived
     assert derived["attention_factor"] == pytest.approx([attention_factor], rel=1e-9)
     served = {pair: derived["inverse_frequencies"][pair] for pair in frequencies}
@@ -358,7 +358,7 @@ def test_rotary_s_parameters(
     [(2048, 10000), (2049, 10009.92071), (4096, 30527.73675), (8192, 72195.86009)],
 )
 def test_dynamic_rotary_s_base(client: attnbias.Client, length: int, base: float) -> None:
-    encoding = attnbias.Rotary(**DYNAMIC, sequence_length=length)
+    encoding = attnbias.Mrope(**DYNAMIC, sequence_length=length)
     derived = client.describe(encoding, positions=1).derived
     assert derived["rope_theta"] == pytest.approx([base], rel=1e-9)
 
@@ -367,7 +367,7 @@ def test_proportional_rotary_rests(client: attnbias.Client) -> None:
     """64 pairs that turn as those of the whole head's 256 would, and 192 that do not."""
     encoding = attnbias.Rotary(
         head_dim=512,
-        rope_type="PROPORTIONAL",
+        proportional=attnbias.Proportional(),
         partial_rotary_factor=0.25,
         rope_theta=1e6,
         layout="COMPACT",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GridRelative against transformers' own modules, with random weights, and against NumPy."""
 
+import math
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from conftest import CommandLine
 from safetensors.numpy import load_file, save_file
 from transformers import BeitConfig
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
-from transformers.models.levit.modeling_levit import LevitAttention
+from transformers.models.levit.modeling_levit import LevitAttention, LevitAttentionSubsample
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 
 import attnbias
@@ -148,6 +149,17 @@ def test_levit(client: attnbias.Client, side: int) -> None:
     assert_same_bits(index, to_array(module.attention_bias_idxs).astype(np.int32))
 
 
+@pytest.mark.parametrize(("side", "stride"), [(1, 2), (4, 2), (7, 2), (5, 3)])
+def test_levit_between_stages(client: attnbias.Client, side: int, stride: int) -> None:
+    module = LevitAttentionSubsample(4, 4, 2, 3, 2, stride, side, (side - 1) // stride + 1)
+    torch.nn.init.normal_(module.attention_biases)
+    want = to_array(module.get_attention_biases(torch.device("cpu")))
+    encoding = attnbias.LeViT(
+        (side, side), table=module.attention_biases, table_layout="heads_buckets"
+    )
+    assert_same_bits(client.get(encoding, query_stride=[stride, stride]).dense(), want)
+
+
 SIGNS: Any = [
     {},
     {"sign": "query_minus_key"},
@@ -156,31 +168,34 @@ SIGNS: Any = [
 ]
 
 
-def of_pairs(window: tuple[int, int], table: Array, fields: Any) -> Array:
-    """The bias of each head and pair, from a table whose two first axes are displacements."""
-    height, width = window
-    tokens = list(product(range(height), range(width)))
-    bias = np.empty((table.shape[-1], len(tokens), len(tokens)), table.dtype)
-    for (i, query), (j, key) in product(enumerate(tokens), repeat=2):
-        down, right = query[0] - key[0], query[1] - key[1]
+def of_pairs(window: tuple[int, ...], table: Array, fields: Any, stride: list[int]) -> Array:
+    """The bias of each head and pair, from a table whose first axes are displacements."""
+    tokens = list(product(*map(range, window)))
+    queries = list(product(*map(range, [0] * len(window), window, stride)))
+    bias = np.empty((table.shape[-1], len(queries), len(tokens)), table.dtype)
+    for (i, query), (j, key) in product(enumerate(queries), enumerate(tokens)):
+        places = np.subtract(query, key)
         if fields.get("symmetric"):
-            bias[:, i, j] = table[abs(down), abs(right)]
+            places = np.abs(places)
         elif fields.get("sign") == "key_minus_query":
-            bias[:, i, j] = table[height - 1 - down, width - 1 - right]
+            places = np.subtract(window, 1) - places
         else:
-            bias[:, i, j] = table[height - 1 + down, width - 1 + right]
+            places = np.subtract(window, 1) + places
+        bias[:, i, j] = table[(*places,)]
     return bias
 
 
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", [*WINDOWS, (5,), (1, 2, 3), (3, 2, 4)])
 @pytest.mark.parametrize("fields", SIGNS)
 @pytest.mark.parametrize("class_token", [False, True])
-def test_signs_and_class_token(
-    client: attnbias.Client, window: tuple[int, int], fields: Any, class_token: bool
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_signs_class_token_and_stride(
+    client: attnbias.Client, window: tuple[int, ...], fields: Any, class_token: bool, stride: int
 ) -> None:
+    strides = [1, stride, stride][-len(window) :]
     sides = window if fields.get("symmetric") else [2 * side - 1 for side in window]
-    rows = np.random.default_rng(5).normal(size=(sides[0] * sides[1] + 3, 2)).astype("f4")
-    inside = of_pairs(window, rows[:-3].reshape(*sides, 2), fields)
+    rows = np.random.default_rng(5).normal(size=(math.prod(sides) + 3, 2)).astype("f4")
+    inside = of_pairs(window, rows[:-3].reshape(*sides, 2), fields, strides)
     want = inside
     if class_token:
         want = np.pad(inside, ((0, 0), (1, 0), (1, 0)))
@@ -188,16 +203,18 @@ def test_signs_and_class_token(
         want[:, 0, 0] = rows[-1]
     table = rows if class_token else rows[:-3]
     encoding = attnbias.GridRelative(window, table=table, class_token=class_token, **fields)
-    assert_same_bits(client.get(encoding).dense(), want)
-    assert_same_bits(client.get(encoding, form="dense"), want)
+    assert_same_bits(client.get(encoding, query_stride=strides).dense(), want)
+    assert_same_bits(client.get(encoding, query_stride=strides, form="dense"), want)
+    part = client.get(encoding, query_stride=strides, queries=(want.shape[1] // 2, want.shape[1]))
+    assert_same_bits(np.asarray(part), want[:, want.shape[1] // 2 :])
 
 
 def test_refusals_name_the_arguments(client: attnbias.Client) -> None:
     table = np.zeros((9, 2), np.float32)
     for encoding, words in (
         (
-            attnbias.LeViT((2, 2, 2), num_heads=2),
-            r"LeViT\.window: got 3 numbers, want 2, rows and columns",
+            attnbias.LeViT((2, 2, 2, 2), num_heads=2),
+            r"LeViT\.window: got 4 numbers, want at most 3",
         ),
         (
             attnbias.Swin((2, 0), num_heads=2),

@@ -82,21 +82,19 @@ YARN: Fields = {
 ROTARIES: dict[str, tuple[Fields, Fields]] = {
     "default": ({}, {}),
     "another base": ({"max_wavelength": 500000}, {"rope_theta": 500000}),
-    "linear": (LINEAR, {"rope_type": "LINEAR", "factor": 2.5}),
-    "yarn": (
-        YARN,
-        {"rope_type": "YARN", "factor": 4, "original_max_position_embeddings": 2048},
-    ),
+    "linear": (LINEAR, {"linear": attnbias.Linear(2.5)}),
+    "yarn": (YARN, {"yarn": attnbias.Yarn(4, original_max_position_embeddings=2048)}),
     "yarn, not truncated": (
         YARN | {"truncate": False, "max_wavelength": 150000, "beta_fast": 16, "beta_slow": 2},
         {
-            "rope_type": "YARN",
             "rope_theta": 150000,
-            "factor": 4,
-            "original_max_position_embeddings": 2048,
-            "truncate": False,
-            "beta_fast": 16,
-            "beta_slow": 2,
+            "yarn": attnbias.Yarn(
+                4,
+                original_max_position_embeddings=2048,
+                truncate=False,
+                beta_fast=16,
+                beta_slow=2,
+            ),
         },
     ),
     "dynamic": ({"rope_type": "dynamic", "scaling_factor": 2.0}, {}),
@@ -132,7 +130,7 @@ def test_rotary_parameters(client: attnbias.Client, name: str) -> None:
     parameters, fields = ROTARIES[name]
     layer = keras_hub.layers.RotaryEmbedding(**parameters)
     if "denominator_dim" in parameters:
-        fields = fields | {"rope_type": "PROPORTIONAL"}
+        fields = fields | {"proportional": attnbias.Proportional()}
     encoding = attnbias.Rotary(**{"head_dim": 128, **fields})
     ours = np.array(client.describe(encoding, positions=1).derived["inverse_frequencies"])
     ours = ours[ours > 0]
@@ -145,14 +143,9 @@ def test_its_dynamic_rotary_is_linear(client: attnbias.Client) -> None:
     """It divides every frequency by factor^(dim/(dim - 2)), whatever the length."""
     layer = keras_hub.layers.RotaryEmbedding(rope_type="dynamic", scaling_factor=2.0)
     theirs = array_of(layer._get_inverse_freq(128)).astype(np.float64)
-    linear = attnbias.Rotary(head_dim=128, rope_type="LINEAR", factor=2 ** (128 / 126))
-    dynamic = attnbias.Rotary(
-        head_dim=128,
-        rope_type="DYNAMIC",
-        factor=2,
-        max_position_embeddings=2048,
-        sequence_length=4096,
-    )
+    linear = attnbias.Rotary(head_dim=128, linear=attnbias.Linear(2 ** (128 / 126)))
+    twice = attnbias.Dynamic(2, max_position_embeddings=2048, sequence_length=4096)
+    dynamic = attnbias.Rotary(head_dim=128, dynamic=twice)
     same, other = (
         np.array(client.describe(e, positions=1).derived["inverse_frequencies"])
         for e in (linear, dynamic)

@@ -1,15 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learned positions against the modules that models use, and torch's interpolation."""
+"""Learned positions against the modules that models use, and resampled by torch."""
 
-from fractions import Fraction
+import math
+from itertools import product
+from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 from bits import assert_same_bits, to_array
 from real import PRECISION, rounded_array
+from resampling import Filter, Grid, loss_of
+from transformers.models.beit.modeling_beit import BeitEmbeddings
+from transformers.models.deit.modeling_deit import DeiTEmbeddings
+from transformers.models.dinov2.modeling_dinov2 import Dinov2Embeddings
+from transformers.models.ijepa.modeling_ijepa import IJepaEmbeddings
+from transformers.models.internvl.modeling_internvl import InternVLVisionEmbeddings
 from transformers.models.opt.modeling_opt import OPTLearnedPositionalEmbedding
+from transformers.models.siglip2.modeling_siglip2 import Siglip2VisionEmbeddings
+from transformers.models.tipsv2.modeling_tipsv2 import Tipsv2VisionEmbeddings
+from transformers.models.vit.modeling_vit import ViTEmbeddings
+from transformers.vision_utils import get_vision_interpolation_indices_and_weights
 from x_transformers.x_transformers import AbsolutePositionalEmbedding
 
 import attnbias
@@ -53,51 +66,189 @@ def test_x_transformers(client: attnbias.Client, dim: int) -> None:
         assert_same_bits(got, want)
 
 
+FILTERS = [Filter(*flags) for flags in product([False, True], repeat=3)]
+LINES = [(1, 5), (4, 1), (4, 2), (4, 8), (77, 248), (512, 1024), (512, 300), (9, 9)]
+GRIDS = [
+    ((5, 7), (8, 3)),
+    ((14, 14), (16, 24)),
+    ((16, 16), (7, 9)),
+    ((7, 7), (7, 7)),
+    ((1, 4), (4, 1)),
+    ((6, 2), (1, 9)),
+    ((37, 37), (14, 14)),
+]
+DTYPES = {"f32": torch.float32, "f64": torch.float64}
+
+
+def resample_of(grid: Grid, how: Filter, **more: Any) -> attnbias.Resample:
+    steps = [step for step in grid.step if step is not None]
+    return attnbias.Resample(
+        source=grid.source,
+        target=grid.target,
+        filter="cubic" if how.cubic else "linear",
+        cubic_a=how.cubic_a,
+        align_corners=how.align_corners,
+        antialias=how.antialias,
+        step=steps or None,
+        **more,
+    )
+
+
+def assert_torchs(client: attnbias.Client, grid: Grid, how: Filter, dtype: str, mode: Any) -> None:
+    """In float32 and in float64 as near as torch's own roundings allow."""
+    rows = torch.randn(math.prod(grid.source), 5, dtype=DTYPES[dtype])
+    image = rows.T.reshape(1, 5, *grid.source)
+    resized = torch.nn.functional.interpolate(
+        image, **mode, align_corners=how.align_corners, antialias=how.antialias
+    )
+    want = resized[0].flatten(1).T.numpy()
+    table = rows.numpy()
+    encoding = attnbias.LearnedAbsolute(table, resample=resample_of(grid, how))
+    got = client.get(encoding, positions=len(want), data_type=dtype)
+    assert got.shape == want.shape
+    unit = np.finfo(want.dtype).eps / 2
+    assert np.abs(got.astype(np.longdouble) - want).max() <= unit * loss_of(table, grid, how)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("align_corners", [False, True])
-@pytest.mark.parametrize(
-    ("rows", "length"), [(1, 5), (4, 1), (4, 2), (4, 8), (77, 248), (512, 1024), (512, 300), (9, 9)]
-)
-def test_interpolation_is_torch_s(
-    client: attnbias.Client, rows: int, length: int, align_corners: bool
+@pytest.mark.parametrize(("rows", "length"), LINES)
+def test_a_line_is_torch_s(
+    client: attnbias.Client, rows: int, length: int, align_corners: bool, dtype: str
 ) -> None:
-    """As near as torch's coordinate in float64 can be, which errs by rows epsilon."""
-    table = np.random.default_rng(rows).standard_normal((rows, 5))
-    encoding = attnbias.LearnedAbsolute(
-        table=table,
-        interpolation="LINEAR_ALIGN_CORNERS" if align_corners else "LINEAR",
-        interpolated_length=length,
-    )
-    stretched = torch.nn.functional.interpolate(
-        torch.from_numpy(table.T.copy())[None],
-        size=length,
-        mode="linear",
-        align_corners=align_corners,
-    )
-    want = to_array(stretched[0].T)
-    got = client.get(encoding, positions=length, data_type="f64")
-    steepest = np.abs(np.diff(table, axis=0)).max(initial=0)
-    bound = np.finfo(np.float64).eps * (4 * rows * steepest + 4 * np.abs(table).max())
-    assert np.abs(got - want).max() <= bound
+    torch.manual_seed(rows)
+    grid = Grid([rows], [length], [None])
+    how = Filter(align_corners=align_corners)
+    assert_torchs(client, grid, how, dtype, {"size": length, "mode": "linear"})
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("how", FILTERS)
+@pytest.mark.parametrize(("source", "target"), GRIDS)
+def test_a_grid_is_torch_s(
+    client: attnbias.Client, source: Any, target: Any, how: Filter, dtype: str
+) -> None:
+    torch.manual_seed(source[0])
+    grid = Grid(source, target, [None, None])
+    mode = "bicubic" if how.cubic else "bilinear"
+    assert_torchs(client, grid, how, dtype, {"size": target, "mode": mode})
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("how", [how for how in FILTERS if not how.align_corners])
+@pytest.mark.parametrize(("source", "target"), GRIDS)
+def test_scale_factors_are_torch_s(
+    client: attnbias.Client, source: Any, target: Any, how: Filter, dtype: str
+) -> None:
+    """With the offset of DINOv2. torch copies an axis that does not change, unless cubic."""
+    torch.manual_seed(source[0])
+    factors = [(m + 0.1) / n for n, m in zip(source, target, strict=True)]
+    copies = how.antialias or not how.cubic
+    steps = [
+        1.0 if copies and n == m else 1 / factor
+        for n, m, factor in zip(source, target, factors, strict=True)
+    ]
+    mode = {"scale_factor": factors, "mode": "bicubic" if how.cubic else "bilinear"}
+    assert_torchs(client, Grid(source, target, steps), how, dtype, mode)
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
-def test_interpolation_is_rounded_once(client: attnbias.Client, dtype: str) -> None:
-    """Against fractions, by the formula of pixel centres."""
-    rows, length = 7, 30
-    table = np.random.default_rng(5).integers(-4000, 4000, (rows, 3)).astype(np.float32)
-    encoding = attnbias.LearnedAbsolute(
-        table=table, interpolation="LINEAR", interpolated_length=length
-    )
-    wanted = []
-    for row in range(length):
-        at = Fraction(2 * row + 1, 2) * rows / length - Fraction(1, 2)
-        at = min(max(at, Fraction(0)), Fraction(rows - 1))
-        below = min(int(at), rows - 2)
-        weight = at - below
-        for column in range(3):
-            low, high = (Fraction(float(table[below + n, column])) for n in (0, 1))
-            exact = low + weight * (high - low)
-            with mpmath.workprec(PRECISION):
-                wanted.append(mpmath.mpf(exact.numerator) / exact.denominator)
-    got = client.get(encoding, positions=length, data_type=dtype)
-    assert_same_bits(got, rounded_array(wanted, dtype).reshape(length, 3))
+@pytest.mark.parametrize("how", [*FILTERS, Filter(cubic=True, cubic_a=-0.6)])
+def test_every_number_is_the_exact_one_rounded_once(
+    client: attnbias.Client, how: Filter, dtype: str
+) -> None:
+    """Small integers have ties."""
+    steps = [None, None] if how.align_corners else [0.55, 1.6]
+    table = np.random.default_rng(5).integers(-4000, 4000, (1 + 24, 3)).astype(np.float32)
+    for grid in (Grid([4, 6], [8, 3], [None, None]), Grid([6, 4], [7, 2], steps)):
+        exact = [
+            grid.value(table[1:], how, row, column)
+            for row in range(math.prod(grid.target))
+            for column in range(3)
+        ]
+        with mpmath.workprec(PRECISION):
+            wanted = [mpmath.mpf(each.numerator) / each.denominator for each in exact]
+        resample = resample_of(grid, how, prefix_rows=1)
+        got = client.get(
+            attnbias.LearnedAbsolute(table, resample=resample),
+            positions=1 + math.prod(grid.target),
+            data_type=dtype,
+        )
+        assert_same_bits(got[1:], rounded_array(wanted, dtype).reshape(-1, 3))
+        own = client.get(attnbias.LearnedAbsolute(table), positions=1, data_type=dtype)
+        assert_same_bits(got[:1], own)
+
+
+CONFIG: Any = {"image_size": 224, "patch_size": 16, "hidden_size": 6, "num_attention_heads": 1}
+PAIRS = CONFIG | {"image_size": [224, 224], "patch_size": [16, 16]}
+CUBIC = Filter(cubic=True)
+
+
+@pytest.mark.parametrize("size", [(256, 384), (128, 96), (224, 240)])
+@pytest.mark.parametrize(
+    ("module", "prefix", "how"),
+    [
+        (ViTEmbeddings(hf.ViTConfig(**CONFIG)), 1, CUBIC),
+        (DeiTEmbeddings(hf.DeiTConfig(**CONFIG)), 2, CUBIC),
+        (Dinov2Embeddings(hf.Dinov2Config(**CONFIG)), 1, CUBIC),
+        (BeitEmbeddings(hf.BeitConfig(**CONFIG, use_absolute_position_embeddings=True)), 1, CUBIC),
+        (IJepaEmbeddings(hf.IJepaConfig(**CONFIG)), 0, CUBIC),
+        (InternVLVisionEmbeddings(hf.InternVLVisionConfig(**PAIRS)), 1, CUBIC),
+        (Tipsv2VisionEmbeddings(hf.Tipsv2VisionConfig(**CONFIG)), 1, Filter(antialias=True)),
+    ],
+    ids=["vit", "deit", "dinov2", "beit", "ijepa", "internvl", "tipsv2"],
+)
+def test_interpolate_pos_encoding(
+    client: attnbias.Client, module: Any, prefix: int, how: Filter, size: tuple[int, int]
+) -> None:
+    torch.manual_seed(3)
+    torch.nn.init.normal_(module.position_embeddings)
+    sides = [side // 16 for side in size]
+    tokens = torch.empty(1, prefix + math.prod(sides), 6)
+    with torch.no_grad():
+        want = to_array(module.interpolate_pos_encoding(tokens, *size)[0])
+    grid = Grid([14, 14], sides, [None, None])
+    table = to_array(module.position_embeddings[0])
+    encoding = attnbias.LearnedAbsolute(table, resample=resample_of(grid, how, prefix_rows=prefix))
+    got = client.get(encoding, positions=len(want))
+    assert_same_bits(got[:prefix], want[:prefix])
+    off = np.abs(got.astype("f8") - want).max()
+    assert off <= np.finfo(np.float32).eps / 2 * loss_of(table, grid, how)
+
+
+def test_siglip2(client: attnbias.Client) -> None:
+    torch.manual_seed(4)
+    square = torch.randn(16, 16, 6)
+    table, how = square.reshape(-1, 6).numpy(), Filter(antialias=True)
+    for sides in ([12, 20], [5, 7], [16, 16]):
+        resized = Siglip2VisionEmbeddings.resize_positional_embeddings(
+            square, torch.tensor([sides]), math.prod(sides)
+        )
+        grid = Grid([16, 16], sides, [None, None])
+        encoding = attnbias.LearnedAbsolute(table, resample=resample_of(grid, how))
+        got = client.get(encoding, positions=math.prod(sides))
+        off = np.abs(got.astype("f8") - to_array(resized[0])).max()
+        assert off <= np.finfo(np.float32).eps / 2 * loss_of(table, grid, how)
+
+
+@pytest.mark.parametrize("merge", [1, 2])
+@pytest.mark.parametrize("how", [how for how in FILTERS if not how.antialias])
+def test_weights_of_packed_images(client: attnbias.Client, how: Filter, merge: int) -> None:
+    """Qwen3-VL's and its kin's, where the tokens of a block of patches are neighbours."""
+    torch.manual_seed(5)
+    table = torch.randn(12 * 12, 6)
+    for sides in ([8, 20], [14, 6], [12, 12]):
+        indices, weights = get_vision_interpolation_indices_and_weights(
+            torch.tensor([[1, *sides]]),
+            num_grid_per_side=12,
+            mode="bicubic" if how.cubic else "bilinear",
+            align_corners=how.align_corners,
+            spatial_merge_size=merge,
+        )
+        want = to_array((table[indices] * weights[:, :, None]).sum(1))
+        order = np.arange(math.prod(sides)).reshape(sides[0] // merge, merge, -1, merge)
+        grid = Grid([12, 12], sides, [None, None])
+        encoding = attnbias.LearnedAbsolute(table, resample=resample_of(grid, how))
+        got = client.get(encoding, position_ids=order.swapaxes(1, 2).ravel().tolist())
+        off = np.abs(got.astype("f8") - want).max()
+        assert off <= np.finfo(np.float32).eps / 2 * loss_of(table.numpy(), grid, how)

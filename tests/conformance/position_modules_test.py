@@ -163,7 +163,7 @@ def code_of(family: str, name: str) -> Any:
 
 
 def check(
-    client: attnbias.Client, layout: str, want: Array, positions: list[int], **fields: Any
+    client: attnbias.Client, layout: str, want: Array, positions: list[float], **fields: Any
 ) -> None:
     """Against rows for these positions."""
     scale, columns = fields.pop("scale", 1.0), fields.pop("columns", None)
@@ -173,7 +173,7 @@ def check(
     assert_near(got, want, np.array(positions) * fields.get("min_timescale", 1))
 
 
-ALL = list(range(LENGTH))
+ALL: list[float] = [*range(LENGTH)]
 
 
 @case("create_sinusoidal_embeddings", "_create_sinusoidal_embeddings")
@@ -230,9 +230,8 @@ def musicgen(client: attnbias.Client) -> None:
         check(client, "TENSOR2TENSOR", rows, ALL, columns="COSINES_SINES")
 
 
-def refuses_fractions(client: attnbias.Client) -> None:
-    with pytest.raises((TypeError, ValueError), match="position_ids"):
-        client.get(attnbias.Sinusoidal(dim=DIM), position_ids=[0.5])
+# Exact in float32.
+TIMES = [0.0, 0.5, 0.25, 7.8125e-3, 1.0, 3.140625]
 
 
 @case(
@@ -242,7 +241,7 @@ def refuses_fractions(client: attnbias.Client) -> None:
     "VoxtralRealtimeTimeEmbedding",
 )
 def times(client: attnbias.Client) -> None:
-    at = torch.arange(LENGTH).float()
+    at = torch.tensor([*ALL, *TIMES])
     vibe_voice = make(code_of("vibevoice", "VibeVoiceDiffusionHeadSinusoidalEmbedding"))
     voxtral = code_of("voxtral_realtime", "VoxtralRealtimeTimeEmbedding")(DIM)
     rows = [vibe_voice(at), torch.stack([voxtral(time) for time in at])]
@@ -254,26 +253,31 @@ def times(client: attnbias.Client) -> None:
         angles = at[:, None] * code_of(family, name).compute_default_freqs(config)
         rows.append(torch.cat([angles.cos(), angles.sin()], dim=1))
     for each in rows:
-        check(client, "SINES_COSINES", to_array(each), ALL, columns="COSINES_SINES")
-    refuses_fractions(client)
+        check(client, "SINES_COSINES", to_array(each), at.tolist(), columns="COSINES_SINES")
 
 
 @case("SinusPositionEmbedding")
 def qwen_2_5_omni(client: attnbias.Client) -> None:
-    rows = code_of("qwen2_5_omni", "SinusPositionEmbedding")(DIM)(torch.arange(LENGTH) / 1000)
-    check(client, "TENSOR2TENSOR", to_array(rows), ALL)
-    refuses_fractions(client)
+    module = code_of("qwen2_5_omni", "SinusPositionEmbedding")(DIM)
+    check(client, "TENSOR2TENSOR", to_array(module(torch.arange(LENGTH) / 1000)), ALL)
+    times = [1000 * time for time in TIMES]
+    check(client, "TENSOR2TENSOR", to_array(module(torch.tensor(TIMES))), times)
 
 
 @case("PI0TimestepEmbeddings")
 def pi_0(client: attnbias.Client) -> None:
-    """Times between 0 and 1 differ."""
     kind = code_of("pi0", "PI0TimestepEmbeddings")
     dit = SimpleNamespace(hidden_size=DIM)
     module = kind(SimpleNamespace(dit_config=dit, min_period=4e-3, max_period=4.0))
-    rows = to_array(module(torch.tensor([0.0, 0.5, 1.0])))
-    assert np.min(np.abs(np.diff(rows, axis=0)).max(axis=1)) > 0.1
-    refuses_fractions(client)
+    scale = 2 * np.pi / 4e-3
+    encoding = attnbias.Sinusoidal(
+        DIM,
+        columns="SINES_COSINES",
+        axes=[attnbias.Axis(scale=scale)],
+        ladder=attnbias.Ladder(timescales=attnbias.Timescales(max=4.0 / 4e-3)),
+    )
+    got = client.get(encoding, position_ids=TIMES)
+    assert_near(got, to_array(module(torch.tensor(TIMES))), scale * np.array(TIMES))
 
 
 @case("BrosPositionalEmbedding1D")
@@ -281,10 +285,17 @@ def bros(client: attnbias.Client) -> None:
     module = code_of("bros", "BrosPositionalEmbedding1D")(
         SimpleNamespace(dim_bbox_sinusoid_emb_1d=DIM)
     )
-    differences = torch.arange(-20, 20).float()
+    differences = torch.tensor([*range(-20, 20), *TIMES])
     rows = module(differences[:, None, None])[:, 0, 0]
-    check(client, "SINES_COSINES", to_array(rows), list(range(-20, 20)))
-    refuses_fractions(client)
+    check(client, "SINES_COSINES", to_array(rows), differences.tolist())
+
+
+def check_boxes(client: attnbias.Client, coordinates: list[torch.Tensor], want: Array) -> None:
+    """Against rows of boxes, whose coordinates are between 0 and 1."""
+    axis = attnbias.Axis(scale=2 * np.pi, ladder=attnbias.Ladder())
+    encoding = attnbias.Sinusoidal(want.shape[-1], axes=[axis] * len(coordinates))
+    got = client.get(encoding, position_ids=[to_array(each) for each in coordinates])
+    assert_near(got, want, np.full(len(want), 2 * np.pi))
 
 
 BOXES = ("conditional_detr", "dab_detr", "grounding_dino", "lw_detr", "mm_grounding_dino")
@@ -292,16 +303,16 @@ BOXES = ("conditional_detr", "dab_detr", "grounding_dino", "lw_detr", "mm_ground
 
 @case("encode_sinusoidal_position_embedding", "DeformableDetrModel")
 def boxes(client: attnbias.Client) -> None:
-    """Coordinates between 0 and 1 differ."""
+    corners = torch.tensor(TIMES[:4]), torch.tensor(TIMES[2:])
     for family in (*BOXES, "rf_detr"):
         encode = code_of(family, "encode_sinusoidal_position_embedding")
-        rows = to_array(encode(torch.tensor([[0.0, 0.0], [0.5, 0.0], [1.0, 0.0]])))
-        assert np.min(np.abs(np.diff(rows, axis=0)).max(axis=1)) > 0.1
-    config = SimpleNamespace(config=SimpleNamespace(d_model=DIM))
+        rows = to_array(encode(torch.stack(corners, dim=-1), num_pos_feats=DIM))
+        check_boxes(client, [corners[1], corners[0]], rows)
+    config = SimpleNamespace(config=SimpleNamespace(d_model=2 * DIM))
     encode = code_of("deformable_detr", "DeformableDetrModel").get_proposal_pos_embed
-    rows = to_array(encode(config, torch.tensor([[[-3.0] * 4, [0.0] * 4, [3.0] * 4]]))[0])
-    assert np.min(np.abs(np.diff(rows, axis=0)).max(axis=1)) > 0.1
-    refuses_fractions(client)
+    proposals = torch.linspace(-3, 3, 20).reshape(1, 5, 4)
+    rows = to_array(encode(config, proposals)[0])
+    check_boxes(client, list(proposals[0].sigmoid().T), rows)
 
 
 @case("CanaryPositionalEmbedding")
@@ -438,8 +449,9 @@ def learned_angles(family: str, name: str) -> Any:
     "EdgeTamPositionalEmbedding",
     "EdgeTamVideoPositionalEmbedding",
 )
-def sam(_: attnbias.Client) -> None:
-    """Other weights give other angles at the same coordinates."""
+def sam(client: attnbias.Client) -> None:
+    coordinates = torch.rand(30, 2, generator=torch.Generator().manual_seed(0))
+    axis = attnbias.Axis(scale=4 * np.pi, offset=-0.5)
     for family, name in (
         ("sam", "SamPositionalEmbedding"),
         ("sam2", "Sam2PositionalEmbedding"),
@@ -450,20 +462,32 @@ def sam(_: attnbias.Client) -> None:
         ("edgetam", "EdgeTamPositionalEmbedding"),
         ("edgetam_video", "EdgeTamVideoPositionalEmbedding"),
     ):
-        coordinates = torch.full((1, 1, 1, 2), 0.25)
+        module = learned_angles(family, name)
+        matrix = to_array(module.positional_embedding.detach())
         with torch.no_grad():
-            one, another = (learned_angles(family, name)(coordinates) for _ in range(2))
-        assert not torch.equal(one, another)
+            want = to_array(module(coordinates[None, None])[0, 0])
+        encoding = attnbias.Sinusoidal(
+            16, columns="SINES_COSINES", axes=[axis, axis], frequency_matrix=matrix
+        )
+        got = client.get(encoding, position_ids=[*to_array(coordinates.T)])
+        assert_near(got, want, np.full(30, 2 * np.pi * np.abs(matrix).sum(axis=0).max()))
 
 
 @case("PPDocLayoutV2PositionRelationEmbedding")
-def relations_of_boxes(_: attnbias.Client) -> None:
-    """Boxes of another size have other angles at the same centres."""
-    kind = code_of("pp_doclayout_v2", "PPDocLayoutV2PositionRelationEmbedding")
-    module = kind(PPDocLayoutV2ReadingOrderConfig())
-    small, large = (torch.tensor([[[0.5, 0.5, size, size]]]) for size in (0.1, 0.2))
-    angles = [module.box_relative_encoding(box, small) for box in (small, large)]
-    assert not torch.equal(*angles)
+def relations_of_boxes(client: attnbias.Client) -> None:
+    config = PPDocLayoutV2ReadingOrderConfig()
+    module = code_of("pp_doclayout_v2", "PPDocLayoutV2PositionRelationEmbedding")(config)
+    boxes = torch.rand(6, 4, generator=torch.Generator().manual_seed(0))
+    logarithms = module.box_relative_encoding(boxes, boxes).flatten(0, 1)
+    scale = config.relation_bias_scale
+    want = module.get_position_embedding(logarithms, scale)
+    axis = attnbias.Axis(scale=scale, ladder=attnbias.Ladder(base=config.relation_bias_theta**2))
+    encoding = attnbias.Sinusoidal(
+        4 * config.relation_bias_embed_dim, columns="SINES_COSINES", axes=[axis] * 4
+    )
+    got = client.get(encoding, position_ids=[*to_array(logarithms.T)])
+    reach = scale * float(logarithms.abs().max())
+    assert_near(got, to_array(want), np.full(len(got), reach))
 
 
 def test_every_row_has_a_case() -> None:

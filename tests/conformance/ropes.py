@@ -198,7 +198,8 @@ def assert_gives(
         angles: the greatest of each row, where a frequency may be more than 1.
     """
     ids: Any = axes if len(axes) > 1 else axes[0]
-    got = client.get(attnbias.Mrope(**words), position_ids=ids, data_type="f64")
+    kind = attnbias.Rotary if "axes" in words else attnbias.Mrope
+    got = client.get(kind(**words), position_ids=ids, data_type="f64")
     largest = np.max(np.abs(axes), axis=0) if angles is None else angles
     factor = max(1.0, float(np.max(np.hypot(*want))))
     most = factor * (largest[:, None] * bound + 2.0**-21)

@@ -107,7 +107,7 @@ def test_every_rope_type_is_compared() -> None:
 def encoding_of(rope: Parameters, **fields: Any) -> attnbias.Rotary:
     """The encoding of a config's own words."""
     parameters = {"head_dim": 128, **rope, "rope_type": rope["rope_type"].upper(), **fields}
-    return attnbias.Rotary(**parameters)
+    return attnbias.Mrope(**parameters)
 
 
 def given(module: torch.nn.Module, **fields: Any) -> attnbias.Rotary:
@@ -405,8 +405,8 @@ def test_real_numbers(client: attnbias.Client, name: str) -> None:
     ("parameters", "fields"),
     [
         ({}, {}),
-        ({"interpolation_factor": 2.5}, {"rope_type": "LINEAR", "factor": 2.5}),
-        ({"base_rescale_factor": 4.0}, {"rope_type": "NTK", "factor": 4}),
+        ({"interpolation_factor": 2.5}, {"linear": attnbias.Linear(2.5)}),
+        ({"base_rescale_factor": 4.0}, {"ntk": attnbias.Ntk(4)}),
     ],
 )
 def test_x_transformers(

@@ -23,8 +23,8 @@ from formulas import (
     default,
     enum,
     grid_number,
+    resampled,
     sinusoidal,
-    stretched_number,
     table,
     tupe,
 )
@@ -33,12 +33,13 @@ from real import NUMPY_TYPES, PRECISION, rounded
 
 from tests.golden import stored
 from tests.integration.cases import ENCODINGS, Case
+from tests.integration.contract import message
 from tests.integration.server import Stub
 from tests.integration.ways import Part, array_of
 
 SAMPLES = 8
 # Axes of a part beside those of heads and columns.
-AXES = {"TOEPLITZ": 1, "KEY_ROW": 1, "DENSE": 2, "BLOCK_TOEPLITZ_2D": 2}
+AXES = {"TOEPLITZ": 1, "KEY_ROW": 1, "DENSE": 2}
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,7 @@ class Answer:
 
     def __init__(self, spec: Any, header: Any) -> None:
         self.spec = spec
+        self._column_axes = list(header.column_axes)
         self._form = stored.name_of(header.parts[0], "form")
         self.name = spec.WhichOneof("encoding")
         self.encoding = getattr(spec, self.name)
@@ -63,11 +65,11 @@ class Answer:
     def element(self, part: Any, index: tuple[int, ...]) -> Any:
         """The number at an index of a part; None where it is masked."""
         form = stored.name_of(part, "form")
-        if form == "TABLE" and part.name != "border":
-            return self._table(part.name, self._at(index[0]), index[1])
+        if self.case.extent == "table":
+            return self._in_table(part.name, *index)
         has_columns = self.case.vectors and not self.buckets
         *place, column = index if has_columns else (*index, 0)
-        axes = 1 if part.name == "border" else AXES[form]
+        axes = 1 if part.name == "border" else AXES.get(form) or len(self.encoding.window)
         h = place.pop(0) + self._first_head() if len(place) > axes else 0
         if part.name == "border":
             return class_number(self.encoding, self.name, self.buckets, h, place[0])
@@ -79,18 +81,33 @@ class Answer:
         extent = getattr(self.spec, self.spec.WhichOneof("extent") or "grid")
         return int(extent.heads.begin)
 
+    def _in_table(self, name: str, row: int, column: int) -> Any:
+        table, _, own = name.partition(".axis")
+        if not own:
+            return self._table(table, self._at(row), column)
+        axis, extent = int(own), self.spec.table
+        # Of any other axis the position is another.
+        position = (extent.grid_offset or [0] * len(extent.grid))[axis] + row
+        positions = [position + (other != axis) for other in range(len(extent.grid))]
+        columns = [n for n, each in enumerate(self._column_axes) if each == axis]
+        return self._table(table, positions, columns[column])
+
     def _at(self, row: int) -> list[int]:
         extent = self.spec.table
         if extent.HasField("positions"):
             return [extent.positions.begin + row] * 4
-        return [axis.positions[row] for axis in extent.position_ids]
+        if extent.grid:
+            offset = extent.grid_offset or [0] * len(extent.grid)
+            return [
+                int(i) + o for i, o in zip(np.unravel_index(row, extent.grid), offset, strict=True)
+            ]
+        return [[*axis.positions, *axis.doubles][row] for axis in extent.position_ids]
 
     def _in_grid(self, form: str, h: int, rest: list[int]) -> Any:
         e = self.encoding
         number = grid_number(e, self.name, self.buckets)
-        height, width = e.window
         if form != "DENSE":
-            return number(h, rest[0] - height + 1, rest[1] - width + 1)
+            return number(h, (np.subtract(rest, e.window) + 1).tolist())
         i = rest[0] + self.spec.grid.queries.begin
         j = rest[1] + self.spec.grid.keys.begin
         if self._is_masked(i, j):
@@ -100,8 +117,10 @@ class Answer:
                 which = 2 if i == j else 0 if i == 0 else 1
                 return class_number(e, self.name, self.buckets, h, which)
             i, j = i - 1, j - 1
-        (down, right) = (b - a for a, b in zip(divmod(i, width), divmod(j, width), strict=True))
-        return number(h, down, right)
+        strides = list(self.spec.grid.query_stride) or [1] * len(e.window)
+        queried = [len(range(0, side, n)) for side, n in zip(e.window, strides, strict=True)]
+        query = np.multiply(np.unravel_index(i, queried), strides)
+        return number(h, np.subtract(np.unravel_index(j, e.window), query).tolist())
 
     def _at_pair(self, part: Any, form: str, h: int, rest: list[int], column: int) -> Any:
         queries, keys = self._sides()
@@ -317,7 +336,7 @@ class Logits:
         length = 2 * max(q, k) - 1
         vector = []
         for column in range(self.spec.head_dim):
-            value = stretched_number(rows, length, int(place), column)
+            value = resampled(rows, message("Resample")(), [length], int(place), column)
             vector.append(mpf(rounded(mpf(rounded(value, "f64")), self.work)))
         return vector
 

@@ -6,7 +6,9 @@ the formula to be compared.
 """
 
 import contextlib
+import math
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -17,44 +19,80 @@ import pytest
 import torch
 from bits import Array, assert_same_bits
 from diffusers.models import embeddings
+from diffusers.models.autoencoders import autoencoder_kl_minimax_h3, ltx2_diffusion_decoder
+from diffusers.models.condition_embedders import condition_embedder_anima
 from diffusers.models.transformers import (
+    ace_step_transformer,
+    auraflow_transformer_2d,
     transformer_anyflow,
+    transformer_anyflow_far,
     transformer_bria,
     transformer_bria_fibo,
     transformer_chronoedit,
     transformer_cogview4,
     transformer_cosmos,
+    transformer_cosmos3,
     transformer_easyanimate,
     transformer_ernie_image,
     transformer_flux,
     transformer_flux2,
     transformer_flux3,
     transformer_glm_image,
+    transformer_helios,
     transformer_hidream_image,
     transformer_hunyuan_video,
+    transformer_hunyuan_video15,
+    transformer_hunyuan_video_framepack,
+    transformer_hunyuanimage,
     transformer_ideogram4,
+    transformer_kandinsky,
+    transformer_kandinsky6,
+    transformer_kandinsky6_sr,
     transformer_krea2,
+    transformer_longcat_audio_dit,
     transformer_longcat_image,
     transformer_ltx,
     transformer_ltx2,
     transformer_lumina2,
     transformer_minimax_h3,
+    transformer_minimax_music3,
+    transformer_mochi,
     transformer_motif_video,
+    transformer_nucleusmoe_image,
     transformer_omnigen,
     transformer_ovis_image,
     transformer_prx,
     transformer_qwenimage,
+    transformer_qwenimage21,
+    transformer_sana_video,
     transformer_sana_wm,
+    transformer_sana_wm_refiner,
     transformer_skyreels_v2,
+    transformer_stable_audio3,
     transformer_wan,
+    transformer_wan_animate,
     transformer_z_image,
 )
+from diffusers.pipelines.ltx2 import connectors
 from pages import DOCS, Row, rows_of, section_of
+from resampling import Filter, Grid, loss_of
 from swin_v2 import ROUNDINGS, in_float64
 from timm import layers as timm_layers
 from timm.layers import pos_embed_sincos
-from timm.models import edgenext, efficientformer, levit, tiny_vit, xcit
-from torchvision.models import maxvit, swin_transformer
+from timm.models import (
+    beit,
+    edgenext,
+    efficientformer,
+    efficientformer_v2,
+    gemma4_vit,
+    levit,
+    swin_transformer_v2_cr,
+    tiny_vit,
+    xcit,
+)
+from timm.models.swin_transformer import WindowAttention
+from torchvision.models import maxvit, swin_transformer, vision_transformer
+from torchvision.models.video import swin_transformer as video_swin_transformer
 
 import attnbias
 
@@ -142,6 +180,7 @@ VIDEOS = [(96, [3, 4, 5]), (128, [2, 30, 52])]
     transformer_flux3.Flux3PosEmbed,
     transformer_ovis_image.OvisImagePosEmbed,
     transformer_longcat_image.LongCatImagePosEmbed,
+    transformer_bria.BriaEmbedND,
     transformer_bria.BriaPosEmbed,
     transformer_bria_fibo.BriaFiboEmbedND,
     transformer_krea2.Krea2RotaryPosEmbed,
@@ -162,6 +201,8 @@ def of_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
 
 @case(
     transformer_wan.WanRotaryPosEmbed,
+    transformer_wan_animate.WanRotaryPosEmbed,
+    transformer_sana_video.WanRotaryPosEmbed,
     transformer_skyreels_v2.SkyReelsV2RotaryPosEmbed,
     transformer_chronoedit.ChronoEditRotaryPosEmbed,
     sizes=VIDEOS,
@@ -174,32 +215,104 @@ def of_videos(module: Any, d: int, lengths: list[int]) -> Peer:
     return sines(tables, max(lengths), d=d, theta=10000, **sized(lengths))
 
 
+def anyflow_causal(d: int, patch_size: Any, max_seq_len: int) -> Any:
+    compressed = tuple(side * ratio for side, ratio in zip(patch_size, (1, 4, 4), strict=True))
+    return transformer_anyflow_far.AnyFlowCausalRotaryPosEmbed(
+        d, patch_size, compressed, max_seq_len
+    )
+
+
 @case(
     transformer_anyflow.AnyFlowRotaryPosEmbed,
+    ("AnyFlowCausalRotaryPosEmbed of full frames", anyflow_causal),
     transformer_sana_wm.SanaWMRotaryPosEmbed,
     sizes=VIDEOS,
 )
 def of_complex_videos(module: Any, d: int, lengths: list[int]) -> Peer:
     rope = module(d, (1, 2, 2), 1024)
-    if module is transformer_anyflow.AnyFlowRotaryPosEmbed:
-        table = rope._forward_full_frame(*lengths, torch.device("cpu"))
-    else:
+    if module is transformer_sana_wm.SanaWMRotaryPosEmbed:
         table = rope(lengths)
+    else:
+        table = rope._forward_full_frame(*lengths, torch.device("cpu"))
     return sines(table.reshape(-1, d // 2), max(lengths), d=d, theta=10000, **sized(lengths))
+
+
+@case(("AnyFlowCausalRotaryPosEmbed of compressed frames", anyflow_causal), sizes=VIDEOS)
+def of_compressed_videos(module: Any, d: int, lengths: list[int]) -> Peer:
+    """A mean of 4 adjacent units is at least 0.47 long, by which its own error grows."""
+    table = module(d, (1, 2, 2), 1024)._forward_compressed_frame(*lengths, torch.device("cpu"))
+    names = {"downscale": [1, 4, 4], **sized(lengths)}
+    return sines(table.reshape(-1, d // 2), 4 * max(lengths) / 0.4, d=d, theta=10000, **names)
+
+
+ROPE_DIMS = [([8, 12, 12], [3, 5, 7]), ([16, 56, 56], [3, 34, 60])]
 
 
 @case(
     transformer_hunyuan_video.HunyuanVideoRotaryPosEmbed,
-    sizes=[([8, 12, 12], [3, 5, 7]), ([16, 56, 56], [3, 34, 60])],
+    transformer_hunyuan_video15.HunyuanVideo15RotaryPosEmbed,
+    transformer_hunyuanimage.HunyuanImageRotaryPosEmbed,
+    sizes=ROPE_DIMS,
 )
+@case(transformer_motif_video.MotifVideoRotaryPosEmbed, sizes=ROPE_DIMS, rounded_once=True)
 @case(
-    transformer_motif_video.MotifVideoRotaryPosEmbed,
-    sizes=[([8, 12, 12], [3, 5, 7]), ([16, 56, 56], [3, 34, 60])],
-    rounded_once=True,
+    ("HunyuanImageRotaryPosEmbed of images", transformer_hunyuanimage.HunyuanImageRotaryPosEmbed),
+    sizes=[([8, 12], [5, 7]), ([64, 64], [64, 48])],
 )
 def of_rope_dim(module: Any, rope_dim: list[int], lengths: list[int]) -> Peer:
-    tables = module(2, 1, rope_dim)(latents(lengths))
-    return sines(tables, max(lengths), rope_dim=rope_dim, theta=256, **sized(lengths))
+    if module is transformer_hunyuanimage.HunyuanImageRotaryPosEmbed:
+        rope = module([1, 2, 2][-len(lengths) :], rope_dim)
+    else:
+        rope = module(2, 1, rope_dim)
+    return sines(
+        rope(latents(lengths)), max(lengths), rope_dim=rope_dim, theta=256, **sized(lengths)
+    )
+
+
+# The latest frames, after some of a memory.
+@case(
+    transformer_hunyuan_video_framepack.HunyuanVideoFramepackRotaryPosEmbed,
+    transformer_helios.HeliosRotaryPosEmbed,
+    sizes=[([8, 12, 12], [0, 1, 5, 9], [5, 7]), ([16, 56, 56], [0, 17, 18, 19], [34, 60])],
+)
+def of_frames(module: Any, rope_dim: list[int], frames: list[int], sides: list[int]) -> Peer:
+    indices, cpu = torch.tensor(frames), torch.device("cpu")
+    if module is transformer_helios.HeliosRotaryPosEmbed:
+        result = module(rope_dim, 256)(indices[None], *sides, cpu)[0].flatten(1).T
+    else:
+        result = module(2, 1, rope_dim)(indices, 2 * sides[0], 2 * sides[1], cpu)
+    names = {"theta": 256, "rope_dim": rope_dim, "frame_indices": frames}
+    return sines(result, max(*frames, *sides), **names, **sized([len(frames), *sides]))
+
+
+# As of 480 pixels of a side, and stretched for higher resolutions.
+@case(
+    transformer_kandinsky.Kandinsky5RoPE3D,
+    transformer_kandinsky6.Kandinsky6RoPE3D,
+    transformer_kandinsky6_sr.Kandinsky6SRRoPE3D,
+    sizes=[([8, 12, 12], [3, 5, 7], (1.0, 2.0, 2.0)), ([16, 24, 24], [2, 34, 60], (0.7, 3.16, 2))],
+)
+def of_kandinsky(module: Any, axes_dims: list[int], lengths: list[int], factors: Any) -> Peer:
+    positions = [torch.arange(length) for length in lengths]
+    if module is transformer_kandinsky.Kandinsky5RoPE3D:
+        rope = module(axes_dims)((1, *lengths), positions, factors)[0]
+    else:
+        rope = module(axes_dims)(positions, factors)
+    names = {"axes_dims": axes_dims, "max_period": 10000, "scale_factor": factors}
+    return sines(rope.flatten(0, 3), max(lengths) / min(factors), **names, **sized(lengths))
+
+
+@case(
+    transformer_kandinsky.Kandinsky5RoPE1D,
+    transformer_kandinsky6.Kandinsky6RoPE1D,
+    sizes=[(8, range(9), 1.0), (64, [3, 1, 1000], 1.0)],
+)
+@case(transformer_kandinsky6.Kandinsky6RoPE1D, sizes=[(64, range(700), 1.0 / 3)])
+def of_kandinskys_text(module: Any, dim: int, pos: Any, freqs_scaling: float) -> Peer:
+    fields = {} if freqs_scaling == 1 else {"freqs_scaling": freqs_scaling}
+    rope = module(dim, **fields)(torch.tensor([*pos]))[:, 0]
+    names = {"dim": dim, "max_period": 10000, "pos": pos, "freqs_scaling": freqs_scaling}
+    return sines(rope, max(pos), **names)
 
 
 @case(transformer_lumina2.Lumina2RotaryPosEmbed, transformer_z_image.RopeEmbedder, sizes=LISTS)
@@ -238,11 +351,33 @@ def of_minimax(module: Any, n: int, lengths: list[int]) -> Peer:
 
 @case(
     ("QwenEmbedRope with scale_rope", transformer_qwenimage.QwenEmbedRope),
+    ("NucleusMoEEmbedRope with scale_rope", transformer_nucleusmoe_image.NucleusMoEEmbedRope),
     sizes=[([8, 12, 12], [1, 5, 7]), ([16, 56, 56], [2, 64, 62])],
 )
 def of_qwen(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
     image, _ = module(10000, axes_dim, scale_rope=True)((*lengths,), max_txt_seq_len=1)
     return sines(image, max(lengths), theta=10000, axes_dim=axes_dim, **sized(lengths))
+
+
+# The last layer is the condition image.
+@case(
+    ("QwenEmbedLayer3DRope with scale_rope", transformer_qwenimage.QwenEmbedLayer3DRope),
+    sizes=[([8, 12, 12], [2, 5, 7]), ([16, 56, 56], [4, 64, 62])],
+)
+def of_qwens_layers(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
+    layers, *sides = lengths
+    image, _ = module(10000, axes_dim, scale_rope=True)([[(1, *sides)] * layers], 1)
+    return sines(image, max(lengths), theta=10000, axes_dim=axes_dim, **sized(lengths))
+
+
+@case(
+    transformer_qwenimage21.QwenImage21Rope,
+    sizes=[([8, 12, 12], 3, [5, 7]), ([16, 56, 56], 60, [64, 62])],
+)
+def of_qwens_text_and_image(module: Any, axes_dim: list[int], n: int, sides: list[int]) -> Peer:
+    is_image = torch.arange(n + math.prod(sides)) >= n
+    table = module(10000, axes_dim)([(1, *sides)], is_image, torch.device("cpu"))
+    return sines(table, max(n, *sides), theta=10000, axes_dim=axes_dim, n=n, **sized(sides))
 
 
 # CogVideoX at its own size, which is a whole grid, and below at others.
@@ -301,7 +436,11 @@ def of_cosmos(module: Any, size: int, lengths: list[int], rope_scale: Any, fps: 
 
 # A latent stands for 8 frames, of which the first is one frame, and for 32 by 32 pixels.
 @case(transformer_ltx.LTXVideoRotaryPosEmbed, sizes=[(64, [3, 2, 4]), (2048, [2, 12, 16])])
-@case(transformer_ltx2.LTX2AudioVideoRotaryPosEmbed, sizes=[(64, [3, 2, 4]), (4096, [2, 8, 12])])
+@case(
+    transformer_ltx2.LTX2AudioVideoRotaryPosEmbed,
+    transformer_sana_wm_refiner.SanaWMLTX2AudioVideoRotaryPosEmbed,
+    sizes=[(64, [3, 2, 4]), (4096, [2, 8, 12])],
+)
 def of_ltx(module: Any, dim: int, lengths: list[int]) -> Peer:
     rope = module(dim)
     frames, rows, columns = grid(*lengths)
@@ -318,6 +457,36 @@ def of_ltx(module: Any, dim: int, lengths: list[int]) -> Peer:
     tables = [table[0] for table in tables]
     names = {"dim": dim, "theta": 10000, "part": part, "whole": whole}
     return sines(tables, np.pi / 2 * 10000, growth=np.log(10000), **names)
+
+
+@case(connectors.LTX2RotaryPosEmbed1d, sizes=[(8, 9), (128, 1024)])
+def of_ltx_text(module: Any, dim: int, pos: int) -> Peer:
+    tables = [table[0] for table in module(dim)(1, pos, torch.device("cpu"))]
+    names = {"dim": dim, "theta": 10000, "base_seq_len": 4096, "pos": pos}
+    return sines(tables, np.pi / 2 * 10000, growth=np.log(10000), **names)
+
+
+@case(
+    ltx2_diffusion_decoder.LTX2VideoVaeRotaryPosEmbed3D,
+    sizes=[(16, [3, 4, 5]), (64, [2, 30, 52])],
+)
+def of_ltx_decoder(module: Any, head_dim: int, lengths: list[int]) -> Peer:
+    rope = module(head_dim)
+    cosines_and_sines = rope(torch.eye(2)[0].repeat(1, *lengths, 1, head_dim // 2))
+    names = {"rope_dim_split": rope.rope_dim_split, "base": 10000, **sized(lengths)}
+    return sines(cosines_and_sines.flatten(0, 4), max(lengths), **names)
+
+
+@case(
+    autoencoder_kl_minimax_h3.MiniMaxH3VideoRotaryPosEmbed,
+    sizes=[(12, [3, 4, 5]), (96, [2, 34, 60])],
+)
+def of_minimax_decoder(module: Any, dim: int, lengths: list[int]) -> Peer:
+    middles = torch.tensor(grid(*lengths).T) + torch.tensor(0.5)
+    tables = module(dim)((2 * (middles / torch.tensor(lengths)) - 1)[None])
+    return sines(
+        [table[0, :, 0] for table in tables], 2 * np.pi, dim=dim, theta=100, **sized(lengths)
+    )
 
 
 @case(
@@ -355,10 +524,67 @@ def of_ideogram4(module: Any, head_dim: int, section: Any, first: int, lengths: 
     return sines(tables, ids.max(), **names)
 
 
-@case(embeddings.get_1d_rotary_pos_embed, sizes=[(8, 10), (32, 1025)])
-def of_stable_audio(function: Any, dim: int, pos: int) -> Peer:
-    tables = function(dim, pos, use_real=True, repeat_interleave_real=False)
-    return sines(tables, pos, dim=dim, pos=pos, theta=10000)
+@case(
+    transformer_cosmos3.Cosmos3VLTextRotaryEmbedding,
+    sizes=[(16, (3, 3, 2), [3, 4, 5]), (128, (24, 20, 20), [1, 32, 48])],
+)
+def of_cosmos3(module: Any, head_dim: int, axes_dim: Any, lengths: list[int]) -> Peer:
+    ids = grid(*lengths)
+    rope = module(head_dim, 5000000.0, axes_dim)
+    tables = rope(torch.tensor(ids)[:, None], torch.device("cpu"), torch.get_default_dtype())
+    names = {"head_dim": head_dim, "rope_theta": 5000000, "rope_axes_dim": axes_dim}
+    return sines([table[0] for table in tables], max(lengths), position_ids=ids, **names)
+
+
+CPU = torch.device("cpu")
+SEQUENCES: dict[str, Callable[..., Any]] = {
+    "get_1d_rotary_pos_embed": lambda dim, length, theta: embeddings.get_1d_rotary_pos_embed(
+        dim, length, theta, use_real=True, repeat_interleave_real=False
+    ),
+    "StableAudio3RotaryEmbedding": lambda dim, length, theta: [
+        function(transformer_stable_audio3.StableAudio3RotaryEmbedding(dim, theta)(length, CPU))
+        for function in (torch.cos, torch.sin)
+    ],
+    "MiniMaxMusic3RotaryEmbedding": lambda dim, length, theta: (
+        transformer_minimax_music3.MiniMaxMusic3RotaryEmbedding(dim, theta)(length, CPU)
+    ),
+    "AudioDiTRotaryEmbedding": lambda dim, length, theta: (
+        transformer_longcat_audio_dit.AudioDiTRotaryEmbedding(dim, length, theta)(
+            torch.empty(1, length)
+        )
+    ),
+    "AnimaRotaryEmbedding": lambda dim, length, theta: [
+        table[0]
+        for table in condition_embedder_anima.AnimaRotaryEmbedding(dim, theta)(
+            torch.empty(0), torch.arange(length)[None]
+        )
+    ],
+    "_ace_step_rotary_freqs": lambda dim, length, theta: (
+        ace_step_transformer._ace_step_rotary_freqs(
+            length, dim, theta, CPU, torch.get_default_dtype()
+        )
+    ),
+}
+
+
+@case(*SEQUENCES.items(), sizes=[(8, 10, 10000), (32, 1025, 1000000)])
+def of_sequences(function: Any, dim: int, length: int, theta: int) -> Peer:
+    return sines(function(dim, length, theta), length, dim=dim, length=length, theta=theta)
+
+
+@case(
+    embeddings.get_2d_rotary_pos_embed_lumina, sizes=[(8, [5, 7], 1, 1), (64, [48, 32], 1.5, 2.5)]
+)
+def of_lumina(function: Any, dim: int, lengths: list[int], linear: float, ntk: float) -> Peer:
+    table = function(dim, *lengths, linear, ntk).flatten(0, 1)
+    names = {"embed_dim": dim, "linear_factor": linear, "ntk_factor": ntk}
+    return sines(table, max(lengths), **names, **sized(lengths))
+
+
+@case(embeddings.SinusoidalPositionalEmbedding, sizes=[(8, 10), (320, 32)])
+def of_motions(module: Any, embed_dim: int, max_seq_length: int) -> Peer:
+    table = module(embed_dim, max_seq_length).pe[0]
+    return sines(table, max_seq_length, embed_dim=embed_dim, max_seq_length=max_seq_length)
 
 
 # The attention factor is below 2.
@@ -398,21 +624,55 @@ def timesteps_in(*functions: str, kind: str) -> list[Any]:
 
 @case(
     *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 0"),
-    sizes=[(STEPS, 6, False, 0), (STEPS, 257, True, 0), (STEPS, 320, True, 0)],
+    ("SkyReelsV2Timesteps", EMBEDDED["SkyReelsV2Timesteps"]),
+    sizes=[
+        *((STEPS, dim, flip, 0) for dim, flip in ((6, False), (320, True))),
+        *((FRACTIONS, dim, flip, 0) for dim, flip in ((6, False), (256, True))),
+    ],
+)
+@case(
+    *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 0"),
+    sizes=[(STEPS, 257, True, 0)],
 )
 @case(
     *timesteps_in("get_timestep_embedding", "Timesteps", kind="with shift 1"),
-    sizes=[(STEPS, 7, False, 1), (STEPS, 128, False, 1)],
-)
-@case(
-    *timesteps_in("get_timestep_embedding", "SkyReelsV2Timesteps", kind="of fractions"),
-    sizes=[(FRACTIONS, 6, False, 0), (FRACTIONS, 256, True, 0)],
+    sizes=[(STEPS, 7, False, 1), (FRACTIONS, 128, False, 1)],
 )
 def of_timesteps(function: Any, timesteps: Array, dim: int, flip: bool, shift: int) -> Peer:
     given = torch.tensor(timesteps, dtype=torch.get_default_dtype())
     table = function(given, dim, flip, shift)
     names = {"timesteps": timesteps, "embedding_dim": dim, "order": ORDERS[flip]}
     return sines(table, float(timesteps.max()), max_period=10000, **names)
+
+
+# The same as times up to 1.
+TIMES = (FRACTIONS / 1000).astype(np.float32).astype(np.float64)
+
+
+@case(transformer_longcat_audio_dit.AudioDiTSinusPositionEmbedding, sizes=[(6, 1000), (256, 500)])
+@case(transformer_qwenimage21.QwenImage21TemporalTimesteps, sizes=[(7, 1000), (256, 500)])
+def of_times(module: Any, dim: int, factor: float) -> Peer:
+    given = torch.tensor(TIMES, dtype=torch.get_default_dtype())
+    if module is transformer_qwenimage21.QwenImage21TemporalTimesteps:
+        table = module(dim, time_factor=factor)(given)
+    else:
+        table = module(dim)(given, factor)
+    return sines(table, factor, dim=dim, factor=factor, times=TIMES, max_period=10000)
+
+
+@case(transformer_stable_audio3.StableAudio3ExpoFourierFeatures, sizes=[(6,), (256,)])
+def of_rising_times(module: Any, dim: int) -> Peer:
+    table = module(dim)(torch.tensor(TIMES, dtype=torch.get_default_dtype()))
+    names = {"dim": dim, "min_freq": 0.5, "max_freq": 10000, "times": TIMES}
+    return sines(table, 2 * np.pi * 10000, growth=2 * np.log(10000), **names)
+
+
+@case(transformer_minimax_music3.MiniMaxMusic3FourierEmbedding, sizes=[(6,), (256,)])
+def of_learned_times(module: Any, dim: int) -> Peer:
+    embedding = module(dim)
+    weight = embedding.weight.detach()[:, 0].numpy().astype(np.float64)
+    table = embedding(torch.tensor(TIMES, dtype=torch.get_default_dtype()))
+    return sines(table, 2 * np.pi * float(np.abs(weight).max()), weight=weight, times=TIMES)
 
 
 @case(
@@ -440,11 +700,15 @@ def of_video_patches(
 
 @case(
     ("GaussianFourierProjection without log", embeddings.GaussianFourierProjection),
-    sizes=[(4, 1.0, False), (128, 16.0, True)],
+    sizes=[(4, 1.0, False, False), (128, 16.0, True, False)],
 )
-def of_gaussian(module: Any, size: int, scale: float, flip: bool) -> Peer:
+@case(
+    ("GaussianFourierProjection with log", embeddings.GaussianFourierProjection),
+    sizes=[(4, 1.0, False, True), (128, 16.0, True, True)],
+)
+def of_gaussian(module: Any, size: int, scale: float, flip: bool, log: bool) -> Peer:
     torch.manual_seed(0)
-    projection = module(size, scale, log=False, flip_sin_to_cos=flip)
+    projection = module(size, scale, log=log, flip_sin_to_cos=flip)
     weight = projection.weight.detach().numpy().astype(np.float64)
     x = np.arange(1, 30)
     table = projection(torch.tensor(x, dtype=torch.get_default_dtype()))
@@ -466,6 +730,34 @@ def of_cropped_patches(
     return sines(table, base_size, pos_embed_max_size=max_size, **names, **sized(lengths))
 
 
+@case(transformer_mochi.MochiRoPE, sizes=[(4, 3, [2, 5, 7]), (24, 64, [3, 30, 53])])
+def of_mochi(module: Any, heads: int, pairs: int, lengths: list[int]) -> Peer:
+    rope, dtype = module(), torch.get_default_dtype()
+    torch.manual_seed(0)
+    frequencies = torch.randn(3, heads, pairs)
+    positions = rope._get_positions(*lengths, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CPUs have no autocast to these types
+        tables = rope(frequencies, *lengths, dtype=dtype)
+    reach = 3 * float(positions.abs().max() * frequencies.abs().max())
+    names = {"pos_frequencies": frequencies.numpy(), "positions": positions.numpy()}
+    return sines(tables, reach, **names)
+
+
+@case(
+    pos_embed_sincos.RotaryEmbeddingMixed,
+    sizes=[(64, 2, 4, [5, 7]), (384, 12, 6, [14, 14])],
+)
+def of_mixed(module: Any, dim: int, depth: int, heads: int, lengths: list[int]) -> Peer:
+    torch.manual_seed(0)
+    rope = module(dim, depth, heads)
+    axes = pos_embed_sincos.get_mixed_grid(lengths, grid_indexing=rope.grid_indexing)
+    freqs = rope.freqs.detach().numpy()
+    reach = 2 * max(lengths) * float(np.abs(freqs).max())
+    coordinates = [axis.numpy() for axis in axes]
+    return sines(rope.get_embed(lengths), reach, freqs=freqs, coordinates=coordinates)
+
+
 @case(timm_layers.RotaryEmbeddingDinoV3, sizes=[(16, [5, 7]), (64, [32, 48])])
 def of_dinov3(module: Any, dim: int, lengths: list[int]) -> Peer:
     table = module(dim).get_embed(lengths)
@@ -481,6 +773,51 @@ def of_eva02(module: Any, dim: int, lengths: list[int], ref: list[int]) -> Peer:
     table = module(dim, in_pixels=False, ref_feat_shape=ref or None).get_embed(lengths)
     names = {"dim": dim, "temperature": 10000, "ref_feat_shape": ref}
     return sines(table, max(lengths + ref), **names, **sized(lengths))
+
+
+def of_pixels(result: Any, lengths: list[int], max_res: int, linear: bool, **names: Any) -> Peer:
+    bands = (np.linspace if linear else np.geomspace)(1, max_res / 2, names["num_bands"]) * np.pi
+    reach, growth = np.pi * max_res / 2, 0 if linear else np.log(max_res / 2)
+    return sines(result, reach, growth, bands=bands, **names, **sized(lengths))
+
+
+PIXELS = [(16, [5, 7], 224, False), (64, [24, 32], 64, True)]
+
+
+@case(("build_fourier_pos_embed with in_pixels", timm_layers.build_fourier_pos_embed), sizes=PIXELS)
+def of_fourier_grids(function: Any, dim: int, lengths: list[int], most: int, linear: bool) -> Peer:
+    bands = {"num_bands": dim // 4}
+    tables = function(lengths, **bands, max_res=most, linear_bands=linear)
+    return of_pixels([table.flatten(0, 1) for table in tables], lengths, most, linear, **bands)
+
+
+@case(
+    ("RotaryEmbedding with in_pixels", timm_layers.RotaryEmbedding),
+    ("RotaryEmbeddingCat with in_pixels", timm_layers.RotaryEmbeddingCat),
+    sizes=PIXELS,
+)
+def of_rotary_pixels(module: Any, dim: int, lengths: list[int], most: int, linear: bool) -> Peer:
+    result = module(dim, most, linear_bands=linear).get_embed(lengths)
+    return of_pixels(result, lengths, most, linear, num_bands=dim // 4)
+
+
+@case(
+    timm_layers.RotaryEmbeddingMRope,
+    sizes=[(24, (4, 4, 4), [5, 7]), (72, (12, 12, 12), [24, 32]), (64, (8, 12, 12), [3, 40])],
+)
+def of_mrope(module: Any, dim: int, section: Any, lengths: list[int]) -> Peer:
+    rope = module(dim, section)
+    names = {"dim": dim, "temperature": 10000, "axis": rope.axis.tolist(), **sized(lengths)}
+    return sines(rope.get_embed(lengths), max(lengths), **names)
+
+
+@case(gemma4_vit.Gemma4RotaryEmbedding2D, sizes=[(16, [5, 7]), (64, [24, 32])])
+def of_gemma4(module: Any, head_dim: int, lengths: list[int]) -> Peer:
+    ids = grid(*lengths).T
+    given = torch.empty(0, dtype=torch.get_default_dtype())
+    tables = [table[0] for table in module(head_dim)(given, torch.tensor(ids)[None])]
+    names = {"head_dim": head_dim, "rope_theta": 100, "position_ids": ids}
+    return sines(tables, max(lengths), **names)
 
 
 @case(timm_layers.build_sincos2d_pos_embed, sizes=[(16, [5, 7], False), (768, [14, 20], False)])
@@ -527,6 +864,19 @@ def of_rel_pos_bias(module: Any, num_heads: int, lengths: list[int], prefix_toke
     return looked_up(bias, bias.get_bias, lengths)
 
 
+@case(WindowAttention, sizes=WINDOWS)
+@case(("beit.Attention", beit.Attention), sizes=WINDOWS)
+def of_attention(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    attention = module(num_heads, num_heads, window_size=tuple(lengths))
+    return looked_up(attention, attention._get_rel_pos_bias, lengths)
+
+
+@case(("beit.RelativePositionBias", beit.RelativePositionBias), sizes=WINDOWS)
+def of_shared_bias(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    bias = module(lengths, num_heads)
+    return looked_up(bias, lambda: bias()[None], lengths)
+
+
 @case(timm_layers.RelPosBiasTf, sizes=WINDOWS)
 def of_rel_pos_bias_tf(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     bias = module(lengths, num_heads)
@@ -537,14 +887,36 @@ def of_rel_pos_bias_tf(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     ("levit.Attention", levit.Attention),
     ("efficientformer.Attention", efficientformer.Attention),
     ("tiny_vit.Attention", tiny_vit.Attention),
+    ("efficientformer_v2.Attention2d", efficientformer_v2.Attention2d),
     sizes=WINDOWS,
 )
 def of_levit(module: Any, num_heads: int, lengths: list[int]) -> Peer:
-    attention = module(num_heads, 1, num_heads, resolution=tuple(lengths))
+    return of_magnitudes(module(num_heads, 1, num_heads, resolution=tuple(lengths)), lengths)
+
+
+def of_magnitudes(attention: Any, lengths: list[int], **names: Any) -> Peer:
     table = attention.attention_biases
     torch.nn.init.normal_(table)
     bias = attention.get_attention_biases(table.device)
-    return Peer(bias, {"table": table.detach().numpy(), **sized(lengths)}, 0)
+    return Peer(bias, {"table": table.detach().numpy(), **sized(lengths), **names}, 0)
+
+
+@case(
+    ("levit.AttentionDownsample", levit.AttentionDownsample),
+    sizes=[(*window, stride) for window in WINDOWS for stride in (2, 3)],
+)
+def of_levit_downsample(module: Any, num_heads: int, lengths: list[int], stride: int) -> Peer:
+    attention = module(4, 4, 1, num_heads, stride=stride, resolution=tuple(lengths))
+    return of_magnitudes(attention, lengths, stride=stride)
+
+
+@case(
+    ("efficientformer_v2.Attention2dDownsample", efficientformer_v2.Attention2dDownsample),
+    sizes=WINDOWS,
+)
+def of_efficientformer_downsample(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    attention = module(num_heads, 1, num_heads, resolution=tuple(lengths))
+    return of_magnitudes(attention, lengths, stride=2)
 
 
 @case(swin_transformer.ShiftedWindowAttention, sizes=WINDOWS)
@@ -553,10 +925,131 @@ def of_shifted_windows(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     return looked_up(attention, attention.get_relative_position_bias, lengths)
 
 
+@case(
+    video_swin_transformer.ShiftedWindowAttention3d,
+    sizes=[(3, [1, 1, 1]), (4, [2, 3, 4]), (24, [8, 7, 7])],
+)
+def of_shifted_windows_3d(module: Any, num_heads: int, lengths: list[int]) -> Peer:
+    attention = module(num_heads, lengths, [0, 0, 0], num_heads)
+    return looked_up(attention, lambda: attention.get_relative_position_bias(lengths), lengths)
+
+
+@case(
+    (
+        "ShiftedWindowAttention3d of clips smaller than its window",
+        video_swin_transformer.ShiftedWindowAttention3d,
+    ),
+    sizes=[(4, [3, 3, 4], [2, 3, 4]), (4, [3, 4, 5], [2, 4, 3])],
+)
+def of_smaller_clips(
+    module: Any, num_heads: int, window_size: list[int], lengths: list[int]
+) -> Peer:
+    attention = module(num_heads, window_size, [0, 0, 0], num_heads)
+    peer = looked_up(attention, lambda: attention.get_relative_position_bias(lengths), lengths)
+    return peer._replace(names=peer.names | {"window_size": window_size})
+
+
 @case(maxvit.RelativePositionalMultiHeadAttention, sizes=[(4, [2, 2]), (16, [7, 7])])
 def of_maxvit(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     attention = module(32 * num_heads, 32, lengths[0] * lengths[1])
     return looked_up(attention, attention.get_relative_positional_bias, lengths)
+
+
+@case(
+    (
+        "AuraFlowPatchEmbed.pe_selection_index_based_on_dim",
+        auraflow_transformer_2d.AuraFlowPatchEmbed,
+    ),
+    sizes=[(9, [5, 7]), (96, [64, 30])],
+)
+def of_auraflow(module: Any, side: int, lengths: list[int]) -> Peer:
+    patches = module(2 * side, 2 * side, 2, 1, 6, side**2)
+    places = patches.pe_selection_index_based_on_dim(*(2 * length for length in lengths))
+    names = {"pos_embed": patches.pos_embed[0], "side": side}
+    return Peer(patches.pos_embed[0, places], names | sized(lengths), 0)
+
+
+CUBIC = Filter(cubic=True)
+SMOOTH = Filter(cubic=True, antialias=True)
+
+
+def resized(result: Any, table: Any, grid: Grid, how: Filter, **names: Any) -> Peer:
+    return Peer(result, names, loss_of(table.numpy(), grid, how) / 2)
+
+
+@case(
+    timm_layers.resample_abs_pos_embed,
+    sizes=[([5, 5], [7, 4], 1, SMOOTH), ([14, 14], [16, 24], 0, SMOOTH)],
+)
+@case(
+    (
+        'resample_abs_pos_embed with interpolation "bilinear" and antialias false',
+        timm_layers.resample_abs_pos_embed,
+    ),
+    sizes=[([5, 5], [7, 4], 2, Filter()), ([16, 16], [12, 20], 1, Filter())],
+)
+def of_resized_positions(
+    function: Any, old_size: list[int], new_size: list[int], prefix: int, how: Filter
+) -> Peer:
+    posemb = torch.randn(prefix + math.prod(old_size), 6)
+    fields = {} if how.cubic else {"interpolation": "bilinear", "antialias": False}
+    result = function(posemb[None], new_size, old_size, prefix, **fields)[0]
+    names = {"posemb": posemb, "old_size": old_size, "new_size": new_size}
+    names |= {"num_prefix_tokens": prefix}
+    return resized(result, posemb, Grid(old_size, new_size, [None, None]), how, **names)
+
+
+@case(timm_layers.resample_abs_pos_embed_nhwc, sizes=[([5, 6], [7, 4]), ([14, 14], [16, 9])])
+def of_resized_images(function: Any, old_size: list[int], new_size: list[int]) -> Peer:
+    posemb = torch.randn(1, *old_size, 6)
+    result = function(posemb, new_size).flatten(0, 2)
+    grid = Grid(old_size, new_size, [None, None])
+    return resized(result, posemb, grid, SMOOTH, posemb=posemb, new_size=new_size)
+
+
+@case(
+    vision_transformer.interpolate_embeddings,
+    sizes=[(5, 7, "bicubic"), (14, 24, "bicubic"), (14, 6, "bilinear")],
+)
+def of_resized_weights(function: Any, old: int, new: int, mode: str) -> Peer:
+    table = torch.randn(1 + old**2, 6)
+    state = function(16 * new, 16, {"encoder.pos_embedding": table[None]}, mode)
+    how = Filter(cubic=mode == "bicubic", align_corners=True)
+    names = {"pos_embedding": table, "old": old, "new": new, "filter": mode.removeprefix("bi")}
+    grid = Grid([old] * 2, [new] * 2, [None, None])
+    return resized(state["encoder.pos_embedding"][0], table, grid, how, **names)
+
+
+@case(timm_layers.resize_rel_pos_bias_table_simple, sizes=[(4, 3, [2, 5], 0), (4, 7, [12, 12], 0)])
+@case(
+    (
+        "resize_rel_pos_bias_table_simple with extra tokens",
+        timm_layers.resize_rel_pos_bias_table_simple,
+    ),
+    sizes=[(4, 3, [2, 5], 1), (4, 7, [12, 12], 1)],
+)
+def of_resized_windows(
+    function: Any, num_heads: int, side: int, lengths: list[int], prefix_tokens: int
+) -> Peer:
+    source, target = [2 * side - 1] * 2, [2 * length - 1 for length in lengths]
+    table = torch.randn(math.prod(source) + 3 * prefix_tokens, num_heads)
+    shape = (math.prod(target) + 3 * prefix_tokens, num_heads)
+    bias = timm_layers.RelPosBias(lengths, num_heads, prefix_tokens)
+    bias.relative_position_bias_table = torch.nn.Parameter(function(table, lengths, shape))
+    names = {"rel_pos_bias": table, "src_size": source, **sized(lengths)}
+    grid = Grid(source, target, [None, None])
+    return resized(bias.get_bias()[0], table, grid, CUBIC, **names)
+
+
+@case(timm_layers.resize_rel_pos_bias_table_levit, sizes=[(4, 7, 3), (4, 7, 14), (4, 5, 6)])
+def of_resized_levit(function: Any, num_heads: int, old: int, new: int) -> Peer:
+    table = torch.randn(old**2, num_heads)
+    attention = tiny_vit.Attention(num_heads, 1, num_heads, resolution=(new, new))
+    biases = function(table, (new**2, num_heads))
+    attention.attention_biases = torch.nn.Parameter(biases.T.contiguous())
+    bias = attention.get_attention_biases(table.device)
+    names = {"position_bias_table": table, "S1": old, **sized([new, new])}
+    return resized(bias, table, Grid([old] * 2, [new] * 2, [None, None]), SMOOTH, **names)
 
 
 def layers_of(hidden: Any, output: Any) -> list[attnbias.MlpLayer]:
@@ -601,16 +1094,23 @@ def of_rel_pos_mlp(
 
 
 @case(
-    ("RelPosMlp of mode cr", timm_layers.RelPosMlp), sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])]
+    ("RelPosMlp of mode cr", timm_layers.RelPosMlp),
+    swin_transformer_v2_cr.WindowMultiHeadAttention,
+    sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])],
 )
 def of_rel_pos_mlp_without_sigmoid(module: Any, num_heads: int, lengths: list[int]) -> Peer:
     """Sums of n terms err by n halves of an epsilon of the sum of their magnitudes.
 
     A coordinate errs by a few more.
     """
-    bias = module(lengths, num_heads, hidden_dim=512, mode="cr").eval()
-    hidden, output = bias.mlp.fc1, bias.mlp.fc2
-    for parameter in bias.mlp.parameters():
+    if module is timm_layers.RelPosMlp:
+        bias = module(lengths, num_heads, hidden_dim=512, mode="cr").eval()
+        network, result = bias.mlp, bias.get_bias
+    else:
+        attention = module(num_heads, num_heads, lengths).eval()
+        network, result = attention.meta_mlp, attention._relative_positional_encodings
+    hidden, output = network.fc1, network.fc2
+    for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     weight, first, out, last = (
         np.abs(p.detach().double().numpy())
@@ -621,7 +1121,7 @@ def of_rel_pos_mlp_without_sigmoid(module: Any, num_heads: int, lengths: list[in
     most = (x @ weight.T + first) @ out.T + last
     loss = ROUNDINGS / 2 * attnbias.BlockToeplitz(most.transpose(2, 0, 1).copy()).dense()
     names = {"layers": layers_of(hidden, output), **sized(lengths)}
-    return Peer(bias.get_bias()[0], names, loss)
+    return Peer(result()[0], names, loss)
 
 
 @case(swin_transformer.ShiftedWindowAttentionV2, sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])])
@@ -653,6 +1153,7 @@ def floats_of(dtype: torch.dtype) -> Iterator[None]:
                 defaults = [dtype if d is torch.float32 else d for d in function.__defaults__]
                 patch.setattr(function, "__defaults__", (*defaults,))
             patch.setattr(torch, "float32", dtype)
+            patch.setattr(torch, "float", dtype)
             patch.setattr(torch, "complex64", torch.complex128)
             patch.setattr(torch.Tensor, "float", torch.Tensor.double)
         torch.set_default_dtype(dtype)
@@ -668,18 +1169,47 @@ def code_of(cell: str) -> str:
     return found[1]
 
 
+def grid_of(positions: Any) -> dict[str, list[int]]:
+    """Returns the extent of the grid whose tokens these are; empty if they are those of none."""
+    axes = np.asarray(positions)
+    if axes.ndim != 2 or len(axes) == 1 or axes.dtype.kind == "f":
+        return {}
+    first = axes.min(axis=1)
+    lengths = axes.max(axis=1) - first + 1
+    if axes.shape[1] != np.prod(lengths) or np.any(axes != grid(*lengths) + first[:, None]):
+        return {}
+    return {"grid": lengths.tolist(), "grid_offset": first.tolist()}
+
+
+def assert_same_over_grid(
+    client: attnbias.Client, asked: attnbias.Encoding, extent: dict[str, Any], got: Any
+) -> None:
+    """Holds tables of listed positions against those of the grid."""
+    by_axis = client.get(asked, **extent)
+    dense = client.get(asked, form="dense", **extent)
+    tables = [each if isinstance(each, tuple) else (each,) for each in (got, by_axis, dense)]
+    for want, axes, whole in zip(*tables, strict=True):
+        assert isinstance(axes, attnbias.GridTable)
+        assert_same_bits(axes.dense(), want)
+        assert_same_bits(whole, want)
+
+
 def answer_of(client: attnbias.Client, row: Row, names: Names, data_type: str) -> list[Array]:
     """The result that a row of the page promises."""
     _, _, encoding, positions, result = row.cells
     asked = eval(code_of(encoding), FUNCTIONS | names)
-    extent = {}
+    extent: Names = {}
     if CODE.search(positions):
-        extent["position_ids"] = eval(code_of(positions), FUNCTIONS | names)
+        said = code_of(positions)
+        named = said if re.match(r"\w+=", said) else f"position_ids={said}"
+        extent = eval(f"dict({named})", FUNCTIONS | names)
     got = client.get(asked, data_type=data_type, **extent)
+    if tokens := grid_of(extent.get("position_ids", [])):
+        assert_same_over_grid(client, asked, tokens | {"data_type": data_type}, got)
     if isinstance(got, attnbias.BlockToeplitz):
         answer: Names = {"bias": got.dense()}
     elif isinstance(got, np.ndarray):
-        answer = {"table": got}
+        answer = {"table": got, "bias": got}
     else:
         answer = {"cos": got.cos, "sin": got.sin}
     arrays = eval(code_of(result), FUNCTIONS | names | answer)
@@ -709,6 +1239,19 @@ def test_each_row_gives_its_functions_result(
             assert got.shape == want.shape
             off = np.abs(got.astype(np.clongdouble) - want)
             assert (off <= torch.finfo(dtype).eps * loss).all()
+
+
+@pytest.mark.parametrize(
+    "function", ["WanRotaryPosEmbed", "HunyuanVideoRotaryPosEmbed", "FluxPosEmbed"]
+)
+def test_positions_of_videos_and_images_are_grids(function: str) -> None:
+    cases = [case for case in CASES if case.function == function]
+    assert cases
+    for case in cases:
+        with floats_of(torch.float32), torch.no_grad():
+            names = case.run().names
+        positions = eval(code_of(ROWS[function].cells[3]), FUNCTIONS | names)
+        assert grid_of(positions)["grid"]
 
 
 def test_every_row_has_a_case_and_every_case_a_row() -> None:

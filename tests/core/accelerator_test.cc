@@ -193,7 +193,9 @@ TEST_P(AcceleratedExpansion, OfGridsHasTheCpusBytes) {
   *beit.mutable_grid_relative()->mutable_table() = RandomRef({48, 2}, 1);
   for (const v1::TensorSpec& encoding : {swin, beit}) {
     for (const char* extent :
-         {"", "queries {end: 1}", "queries {begin: 2 end: 11} keys {end: 9}"}) {
+         {"", "queries {end: 1}", "queries {begin: 2 end: 11} keys {end: 9}",
+          "query_stride: [2, 2]",
+          "query_stride: [1, 3] queries {begin: 1 end: 6}"}) {
       for (const DataType type : kFloats) {
         v1::TensorSpec spec = WithOutput(encoding, kDense + Typed(type));
         *spec.mutable_grid() = Parse<v1::GridExtent>(extent);
@@ -263,6 +265,7 @@ TEST_P(AcceleratedSinusoids, InPiecesHaveTheCpusBytes) {
 // Positions whose elements two doubles round wrongly (docs/numerics.md).
 TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
   const SinusoidAxis axis = AxisOfBase(10000, 128, v1::COLUMNS_INTERLEAVED);
+  const SinusoidRows rows = RowsOf(axis, axis.columns, 1);
   for (const int64_t position : {4524508, 7086789}) {
     Accelerated accelerated(Open());
     const std::vector<double> numbers = accelerated.engine().Numbers(
@@ -270,9 +273,8 @@ TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
     EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
     for (int64_t i = 0; i < 5 * 128; ++i) {
       float exact;
-      ReferenceSinusoidal(axis, position - 2 + i / 128,
-                          axis.columns.WaveAt(i % 128), {DataType::kF32},
-                          reinterpret_cast<std::byte*>(&exact));
+      rows.reference({position - 2 + i / 128}, i % 128, DataType::kF32,
+                     reinterpret_cast<std::byte*>(&exact));
       ASSERT_EQ(numbers[i], exact) << position << " " << i;
     }
   }

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "core/encoding/bias/alibi_reference.h"
+#include "core/encoding/bias/references.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"

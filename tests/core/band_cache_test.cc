@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/reason.h"
+#include "core/base/errors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/counting_observer.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/mount/checkpoint.h"
-
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -14,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/mount/checkpoint_rules.h"
-#include "core/mount/model_config.h"
+#include "core/mount/registry.h"
 #include "gmock/gmock.h"
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
@@ -791,10 +789,22 @@ TEST_F(Use, BeitsWindowIsTheImagesPatches) {
   EXPECT_THAT(spec.grid_relative().window(), ElementsAre(3, 3));
   EXPECT_EQ(spec.grid_relative().num_heads(), 2);
   EXPECT_TRUE(spec.grid_relative().class_token());
-  // transformers resamples what is not a square.
+  EXPECT_FALSE(spec.grid_relative().has_resample());
+  // transformers exchanges the sides of the bias, and takes positions for a
+  // square's.
   const std::string oblong = sizes + R"(,"image_size":[32,64],"patch_size":16)";
-  EXPECT_FALSE(SpecOf("encoder", "beit", oblong, tensors(8, 24)).has_value());
+  const v1::TensorSpec bias = Of("encoder", "beit", oblong, tensors(8, 24));
+  EXPECT_THAT(bias.grid_relative().window(), ElementsAre(2, 4));
+  EXPECT_THAT(bias.grid_relative().resample().source(), ElementsAre(7, 3));
   EXPECT_FALSE(SpecOf("positions", "beit", oblong, tensors(8, 24)).has_value());
+  const v1::LearnedAbsolute positions =
+      Of("positions", "beit",
+         sizes + R"(,"image_size":[16,64],"patch_size":16)", tensors(4, 10))
+          .learned_absolute();
+  EXPECT_THAT(positions.resample().source(), ElementsAre(2, 2));
+  EXPECT_THAT(positions.resample().target(), ElementsAre(1, 4));
+  EXPECT_EQ(positions.resample().prefix_rows(), 1);
+  EXPECT_EQ(positions.resample().filter(), v1::FILTER_CUBIC);
 }
 
 TEST_F(Use, DebertasIndicesAreThoseOfTheTablesRows) {

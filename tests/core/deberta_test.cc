@@ -7,7 +7,6 @@
 #include <tuple>
 #include <vector>
 
-#include "core/encoding/bias/deberta_buckets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/engine_harness.h"
@@ -21,9 +20,42 @@ using ::testing::HasSubstr;
 constexpr auto kExact = v1::BUCKET_RULE_EXACT;
 constexpr auto kFloat32Log = v1::BUCKET_RULE_FLOAT32_LOG;
 
+v1::Deberta Spec(const std::string& term, const std::string& rest = "") {
+  return Parse<v1::Deberta>("term: DEBERTA_TERM_" + term + " " + rest);
+}
+
+double At(const v1::Deberta& spec, int64_t query, int64_t key) {
+  const int64_t at = key - query;
+  return Filled(spec, {at, at + 1}, DataType::kI32).numbers[0];
+}
+
+// Buckets themselves, of distances that nothing clamps.
+class Buckets {
+ public:
+  // Prepares the distances [0, count) and their negatives.
+  Buckets(int bucket_size, int max_position, v1::BucketRule rule, int64_t count)
+      : spec_(Spec("BUCKET", "edge: DEBERTA_EDGE_HF")) {
+    spec_.set_bucket_size(bucket_size);
+    spec_.set_max_position(max_position);
+    spec_.set_bucket_rule(rule);
+    near_ = Filled(spec_, {1 - count, count}, DataType::kI32);
+  }
+
+  // A distance, query - key, of any size.
+  double BucketOf(int64_t distance) const {
+    return near_.span.Contains({-distance, 1 - distance})
+               ? near_.At(0, -distance)
+               : At(spec_, distance, 0);
+  }
+
+ private:
+  v1::Deberta spec_;
+  FilledNumbers near_;
+};
+
 TEST(DebertaBuckets, AreThePublishedOnes) {
-  const DebertaBuckets buckets(256, 512, kExact);
-  std::vector<int64_t> got;
+  const Buckets buckets(256, 512, kExact, 512);
+  std::vector<double> got;
   for (const int64_t a :
        {0, 1, 127, 128, 129, 130, 150, 200, 256, 300, 400, 510, 511}) {
     got.push_back(buckets.BucketOf(a));
@@ -53,7 +85,7 @@ TEST(DebertaBuckets, AreTheRuleInIntegers) {
        {std::tuple(256, 512), std::tuple(64, 512), std::tuple(128, 256),
         std::tuple(32, 2048), std::tuple(128, 2048), std::tuple(8, 33),
         std::tuple(10, 81), std::tuple(4, 10), std::tuple(2, 100)}) {
-    const DebertaBuckets buckets(bucket_size, max_position, kExact);
+    const Buckets buckets(bucket_size, max_position, kExact, 2 * max_position);
     const int64_t m = bucket_size / 2;
     for (int64_t a = m + 1; a < 2 * max_position; a += 1 + a / 256) {
       ASSERT_EQ(buckets.BucketOf(a), m + SmallestK(a, m, max_position - 1))
@@ -65,7 +97,7 @@ TEST(DebertaBuckets, AreTheRuleInIntegers) {
 // m = 4, M = 32, three buckets beyond: borders at 8, 16, 32, 64, ... exactly,
 // which belong to the buckets before.
 TEST(DebertaBuckets, BordersBelongToTheBucketBefore) {
-  const DebertaBuckets buckets(8, 33, kExact);
+  const Buckets buckets(8, 33, kExact, 1);
   for (int64_t k = 1; k < 39; ++k) {
     const int64_t border = 4LL << k;
     EXPECT_EQ(buckets.BucketOf(border), 4 + k);
@@ -76,33 +108,23 @@ TEST(DebertaBuckets, BordersBelongToTheBucketBefore) {
 
 TEST(DebertaBuckets, ReachTheFarthestDistances) {
   constexpr int64_t kFarthest = int64_t{1} << 42;
-  EXPECT_EQ(DebertaBuckets(4096, 2050, kExact).BucketOf(kFarthest), 90105402);
+  EXPECT_EQ(Buckets(4096, 2050, kExact, 1).BucketOf(kFarthest), 90105402);
   // What float32 leaves of it: transformers says the same.
-  EXPECT_EQ(DebertaBuckets(4096, 2050, kFloat32Log).BucketOf(kFarthest),
-            90105400);
+  EXPECT_EQ(Buckets(4096, 2050, kFloat32Log, 1).BucketOf(kFarthest), 90105400);
 }
 
 // transformers' make_log_bucket_position by torch 2.15, on a CPU.
 TEST(DebertaBuckets, OfFloat32AreTorchs) {
-  const DebertaBuckets exact(18, 65, kExact);
-  const DebertaBuckets float32(18, 65, kFloat32Log);
+  const Buckets exact(18, 65, kExact, 65);
+  const Buckets float32(18, 65, kFloat32Log, 65);
   EXPECT_EQ(exact.BucketOf(24), 13);
   EXPECT_EQ(float32.BucketOf(24), 14);
   EXPECT_EQ(float32.BucketOf(-24), -14);
-  const DebertaBuckets shipped(256, 512, kFloat32Log);
-  const DebertaBuckets rule(256, 512, kExact);
+  const Buckets shipped(256, 512, kFloat32Log, 4096);
+  const Buckets rule(256, 512, kExact, 4096);
   for (int64_t a = 0; a < 4096; ++a) {
     ASSERT_EQ(shipped.BucketOf(a), rule.BucketOf(a)) << a;
   }
-}
-
-v1::Deberta Spec(const std::string& term, const std::string& rest = "") {
-  return Parse<v1::Deberta>("term: DEBERTA_TERM_" + term + " " + rest);
-}
-
-double At(const v1::Deberta& spec, int64_t query, int64_t key) {
-  const int64_t at = key - query;
-  return Filled(spec, {at, at + 1}, DataType::kI32).numbers[0];
 }
 
 TEST(Deberta, TermsAreShiftedAndClamped) {

@@ -197,6 +197,245 @@ TEST_F(EngineTest, EqualAxesAreOneAxis) {
   EXPECT_THAT(MakePlan(AtPositions(last_of_first, {3, list})), IsOk());
 }
 
+// Encodings whose columns are divided between axes in different ways.
+std::vector<v1::TensorSpec> GridSpecs() {
+  std::vector<v1::TensorSpec> specs;
+  for (const char* encoding :
+       {"rotary {head_dim: 16 axes {} axes {} axes {} "
+        "pair_axis: [0, 1, 2, 0, 1, 2, 0, 0]}",
+        "rotary {head_dim: 16 axes {} axes {} axes {} "
+        "pair_axis: [0, 1, 2, 0, 1, 2, 0, 0] "
+        "layout: ROTARY_LAYOUT_INTERLEAVED}",
+        "sinusoidal {dim: 12 axes {} axes {scale: 2} axes {offset: 0.5} "
+        "columns: COLUMNS_SINES_COSINES across_axes: true}",
+        // The zero at the end is as good as the last axis's.
+        "sinusoidal {dim: 13 axes {} axes {} axes {} axis_dims: [4, 4, 5] "
+        "odd: ODD_COLUMN_ZERO}"}) {
+    specs.push_back(Parse<v1::TensorSpec>(encoding));
+  }
+  return specs;
+}
+
+// One list for each axis, of all tokens.
+std::vector<std::vector<int64_t>> TokensOf(const std::vector<int64_t>& lengths,
+                                           const std::vector<int64_t>& offset) {
+  std::vector<std::vector<int64_t>> lists(3);
+  for (int64_t i = 0; i < lengths[0]; ++i) {
+    for (int64_t j = 0; j < lengths[1]; ++j) {
+      for (int64_t k = 0; k < lengths[2]; ++k) {
+        lists[0].push_back(offset[0] + i);
+        lists[1].push_back(offset[1] + j);
+        lists[2].push_back(offset[2] + k);
+      }
+    }
+  }
+  return lists;
+}
+
+// The second offset is too far from the others for a band.
+TEST_F(EngineTest, AGridIsItsTokensOneByOne) {
+  const std::vector<int64_t> lengths = {2, 5, 3};
+  for (const std::vector<int64_t>& offset :
+       {std::vector<int64_t>{-1, 0, 4}, std::vector<int64_t>{0, 1 << 30, 7}}) {
+    for (const v1::TensorSpec& encoding : GridSpecs()) {
+      const v1::TensorSpec spec = OverGrid(encoding, lengths, offset);
+      const std::vector<double> listed =
+          Numbers(AtPositions(encoding, TokensOf(lengths, offset)));
+      EXPECT_EQ(Numbers(Dense(spec)), listed);
+      ExpectSliceable(Dense(spec));
+      ExpectSliceable(spec);
+
+      const PlanPtr plan = Plan(spec);
+      const std::vector<int32_t> axes = plan->ColumnAxes();
+      const int64_t width = plan->encoding().width;
+      ASSERT_EQ(axes.size(), width);
+      const std::vector<double> by_axis = Numbers(spec);
+      for (size_t part = 0; part < plan->parts().size(); ++part) {
+        const int64_t axis = static_cast<int64_t>(part) % 3;
+        const int64_t lane = static_cast<int64_t>(part) / 3;
+        const int64_t stride = axis == 0 ? 15 : axis == 1 ? 3 : 1;
+        auto number = by_axis.begin() + plan->parts()[part].offset / 4;
+        ASSERT_EQ(plan->parts()[part].shape[0], lengths[axis]);
+        for (int64_t row = 0; row < lengths[axis]; ++row) {
+          for (int64_t column = 0; column < width; ++column) {
+            if (axes[column] != axis) continue;
+            ASSERT_EQ(*number++,
+                      listed[(lane * 30 + row * stride) * width + column]);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(EngineTest, PartsOfAGridAreNamedForTheirAxes) {
+  const PlanPtr plan = Plan(OverGrid(GridSpecs()[0], {21, 45, 80}));
+  std::vector<std::string> names;
+  for (const Part& part : plan->parts()) names.push_back(part.name);
+  EXPECT_THAT(names, ElementsAre("cos.axis0", "cos.axis1", "cos.axis2",
+                                 "sin.axis0", "sin.axis1", "sin.axis2"));
+  EXPECT_THAT(plan->parts()[1].shape, ElementsAre(45, 4));
+  EXPECT_EQ(plan->parts()[1].form, v1::FORM_TABLE);
+  EXPECT_EQ(plan->parts()[1].offset, 21 * 8 * 4);
+  EXPECT_EQ(plan->total_bytes(), 2 * 4 * (21 * 8 + 45 * 4 + 80 * 4));
+  EXPECT_THAT(plan->ColumnAxes(), ElementsAre(0, 1, 2, 0, 1, 2, 0, 0,  //
+                                              0, 1, 2, 0, 1, 2, 0, 0));
+  EXPECT_THAT(plan->resolved_spec().table().grid_offset(),
+              ElementsAre(0, 0, 0));
+  const PlanPtr dense = Plan(Dense(OverGrid(GridSpecs()[0], {21, 45, 80})));
+  ASSERT_EQ(dense->parts().size(), 2);
+  EXPECT_EQ(dense->parts()[0].name, "cos");
+  EXPECT_EQ(dense->parts()[0].form, v1::FORM_DENSE);
+  EXPECT_THAT(dense->parts()[0].shape, ElementsAre(75600, 16));
+  EXPECT_THAT(dense->ColumnAxes(), IsEmpty());
+}
+
+TEST_F(EngineTest, AGridHasTheBandsOfPositions) {
+  (void)Whole(OverPositions(GridSpecs()[0], 0, 64));
+  EXPECT_EQ(computed(), 1);
+  (void)Whole(OverGrid(GridSpecs()[0], {2, 45, 60}));
+  (void)Whole(Dense(OverGrid(GridSpecs()[0], {64, 2, 3}, {0, 60, 61})));
+  EXPECT_EQ(computed(), 1);
+}
+
+TEST_F(EngineTest, AGridIsNamedByWhatItIs) {
+  const v1::TensorSpec encoding = GridSpecs()[0];
+  const auto name = [&](const v1::TensorSpec& spec) {
+    return Plan(spec)->fingerprint();
+  };
+  const std::string whole = name(OverGrid(encoding, {3, 3, 3}, {0, 0, 1}));
+  EXPECT_NE(name(AtPositions(encoding, {{0, 1, 2}, {0, 1, 2}, {1, 2, 3}})),
+            whole);
+  EXPECT_NE(name(OverGrid(encoding, {3, 3, 3})), whole);
+  EXPECT_NE(name(Dense(OverGrid(encoding, {3, 3, 3}, {0, 0, 1}))), whole);
+  EXPECT_EQ(name(OverGrid(encoding, {3, 3, 3}, {0, 0, 0})),
+            name(OverGrid(encoding, {3, 3, 3})));
+}
+
+TEST_F(EngineTest, GridsThatCannotBeAreRefused) {
+  const v1::TensorSpec encoding = GridSpecs()[0];
+  const int64_t far = int64_t{1} << 40;
+  const auto refusal = [&](const v1::TensorSpec& spec) {
+    return std::string(MakePlan(spec).status().message());
+  };
+  EXPECT_EQ(refusal(OverGrid(encoding, {2, 3})),
+            "table.grid: got 2 lengths, want 3, one for each axis");
+  EXPECT_EQ(refusal(OverGrid(Sinusoidal(4), {2})),
+            "table.grid: got 1 lengths, want positions or position_ids: "
+            "sinusoidal has one axis here");
+  EXPECT_EQ(refusal(OverGrid(encoding, {2, 3, 4}, {1})),
+            "table.grid_offset: got 1 positions, want 3, one for each axis");
+  EXPECT_EQ(refusal(OverGrid(encoding, {2, 3, 0})),
+            "table.grid[2]: got 0, want an integer in [1, 262144]");
+  EXPECT_EQ(refusal(OverGrid(encoding, {}, {1})),
+            "table.grid_offset: got 1 numbers, want none without grid");
+  EXPECT_THAT(refusal(OverGrid(encoding, {2, 2, 2}, {0, far, 0})),
+              HasSubstr("table.grid[1]: got ["));
+  EXPECT_EQ(refusal(OverGrid(encoding, {1 << 18, 1 << 18, 32})),
+            "table.grid: got more than 2^40 tokens, want at most 2^40");
+  EXPECT_EQ(refusal(OverGrid(OverPositions(encoding, 0, 1), {1, 1, 1})),
+            "table: got several of positions, position_ids and grid, want one "
+            "of them");
+}
+
+v1::TensorSpec AtReals(v1::TensorSpec spec,
+                       const std::vector<std::vector<double>>& lists) {
+  for (const std::vector<double>& list : lists) {
+    spec.mutable_table()->add_position_ids()->mutable_doubles()->Add(
+        list.begin(), list.end());
+  }
+  return spec;
+}
+
+TEST_F(EngineTest, DoublesThatAreIntegersAreIntegers) {
+  for (const v1::TensorSpec& encoding :
+       {Sinusoidal(8), Parse<v1::TensorSpec>("rotary {head_dim: 8}")}) {
+    EXPECT_EQ(Plan(AtReals(encoding, {{-2, -1, 0, -0.0 + 1}}))->fingerprint(),
+              Plan(OverPositions(encoding, -2, 2))->fingerprint());
+    const PlanPtr plan = Plan(AtReals(encoding, {{5, -0.0, 77}}));
+    EXPECT_EQ(plan->fingerprint(),
+              Plan(AtPositions(encoding, {{5, 0, 77}}))->fingerprint());
+    EXPECT_EQ(plan->resolved_spec().table().position_ids(0).positions_size(),
+              3);
+  }
+  v1::TensorSpec pairs = Alibi(v1::ALIBI_VARIANT_SYMMETRIC);
+  for (const double p : {3.0, 1.0}) {
+    pairs.mutable_pair()->mutable_query_positions()->add_doubles(p);
+    pairs.mutable_pair()->mutable_key_positions()->add_doubles(p);
+  }
+  EXPECT_EQ(Plan(pairs)->fingerprint(),
+            Plan(AtPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), {3, 1}, {3, 1}))
+                ->fingerprint());
+}
+
+// A position's row is the same, whatever the others are, and no band of rows at
+// integers is taken for one of rows at doubles.
+TEST_F(EngineTest, RowsAtDoublesStandByThemselves) {
+  const auto two_axes = Parse<v1::TensorSpec>(
+      "sinusoidal {dim: 12 axes {} axes {offset: 0.5 ladder {}}}");
+  const std::vector<double> integers =
+      Numbers(AtPositions(two_axes, {{0, 1, 2}, {0, 1, 2}}));
+  const v1::TensorSpec listed = AtReals(two_axes, {{0, 0.5, 2}, {0, 1.25, 2}});
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<double> numbers = Numbers(listed);
+    for (int column = 0; column < 12; ++column) {
+      EXPECT_EQ(numbers[column], integers[column]);
+      EXPECT_NE(numbers[12 + column], integers[12 + column]);
+      EXPECT_EQ(numbers[24 + column], integers[24 + column]);
+    }
+  }
+  const PlanPtr plan = Plan(listed);
+  EXPECT_EQ(Plan(plan->resolved_spec())->fingerprint(), plan->fingerprint());
+  v1::TensorSpec mixed = AtReals(two_axes, {{0, 0.5, 2}});
+  for (const int64_t p : {0, 1, 2}) {
+    if (p == 0) mixed.mutable_table()->add_position_ids();
+    mixed.mutable_table()->mutable_position_ids(1)->add_positions(p);
+  }
+  EXPECT_EQ(
+      Plan(mixed)->fingerprint(),
+      Plan(AtReals(two_axes, {{-0.0, 0.5, 2}, {0, 1, 2}}))->fingerprint());
+  EXPECT_NE(Plan(mixed)->fingerprint(), plan->fingerprint());
+}
+
+TEST_F(EngineTest, DoublesThatCannotBeAreRefused) {
+  const auto refusal = [&](const std::string& encoding,
+                           const std::vector<std::vector<double>>& lists) {
+    const auto spec = Parse<v1::TensorSpec>(encoding);
+    return std::string(MakePlan(AtReals(spec, lists)).status().message());
+  };
+  const std::string plain = "sinusoidal {dim: 4}";
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(refusal(plain, {{0.5, nan}}),
+            "table.position_ids[0].doubles[1]: got nan, want a number p in "
+            "[-2^40, 2^40], p being 0 or k 2^e of magnitude at least 2^-149, "
+            "with |k| at most 2^62");
+  EXPECT_THAT(refusal(plain, {{1e300}}),
+              HasSubstr("table.position_ids[0].doubles[0]: got 1e+300, want "));
+  EXPECT_THAT(refusal(plain, {{0.5, -std::numeric_limits<double>::infinity()}}),
+              HasSubstr("table.position_ids[0].doubles[1]: got -inf, want "));
+  EXPECT_THAT(refusal(plain, {{0x1p-150}}), HasSubstr("got 7.00649e-46"));
+  EXPECT_THAT(refusal("sinusoidal {dim: 4 axes {offset: 0.1}}", {{1000.5}}),
+              HasSubstr("p + 0.1 (the offset) being 0 or k 2^e"));
+  EXPECT_THAT(refusal("sinusoidal {dim: 4 axes {} axes {}}", {{0.5}, {1, 2}}),
+              HasSubstr("table.position_ids[1]: got 2 positions, want 1"));
+  EXPECT_EQ(refusal("rotary {head_dim: 4 decay {}}", {{3, 0.5}}),
+            "table.position_ids[0].doubles[1]: got 0.5, want an integer in "
+            "[-2^40, 2^40]: rotary has no numbers between positions here; "
+            "tables of sinusoidal have, and of rotary with angle EXACT and "
+            "without decay");
+  v1::TensorSpec both = AtReals(Parse<v1::TensorSpec>(plain), {{0.5}});
+  both.mutable_table()->mutable_position_ids(0)->add_positions(1);
+  EXPECT_THAT(MakePlan(both).status().message(),
+              HasSubstr("table.position_ids[0].doubles: got 1 numbers, want "
+                        "none: positions is set"));
+  v1::TensorSpec pairs = Alibi(v1::ALIBI_VARIANT_SYMMETRIC);
+  pairs.mutable_pair()->set_key_length(3);
+  pairs.mutable_pair()->mutable_query_positions()->add_doubles(0.5);
+  EXPECT_THAT(MakePlan(pairs).status().message(),
+              HasSubstr("pair.query_positions.doubles[0]: got 0.5, want an "
+                        "integer in [-2^40, 2^40]: alibi has no numbers"));
+}
+
 TEST_F(EngineTest, AWindowIsASliceOfTheWhole) {
   for (const v1::TensorSpec& spec : PairSpecs()) {
     const int64_t queries = spec.pair().query_length();

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "core/encoding/bias/kerple_reference.h"
+#include "core/encoding/bias/references.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"

@@ -2,6 +2,7 @@
 // A line is the list that it stands for.
 #include "core/tensor/line.h"
 
+#include <array>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -59,16 +60,38 @@ TEST(Line, IsARangeAListOrZeros) {
 }
 
 TEST(Line, OfTokensBeginsAnywhereInTheGrid) {
-  EXPECT_THAT(Listed(Line::Tokens(0, 6, 3, 5)), ElementsAre(0, 1, 2, 5, 6, 7));
-  EXPECT_THAT(Listed(Line::Tokens(2, 3, 3, 5)), ElementsAre(2, 5, 6));
-  EXPECT_THAT(Listed(Line::Tokens(-1, 4, 3, 5) - 7),
+  const std::array<Line::Axis, 2> axes = {{{4, 5}, {3, 1}}};
+  EXPECT_THAT(Listed(Line::Tokens(0, 6, axes)), ElementsAre(0, 1, 2, 5, 6, 7));
+  EXPECT_THAT(Listed(Line::Tokens(2, 3, axes)), ElementsAre(2, 5, 6));
+  EXPECT_THAT(Listed(Line::Tokens(-1, 4, axes) - 7),
               ElementsAre(-7, -7, -6, -5));
-  EXPECT_TRUE(Line::Tokens(3, 3, 3, 5).is_range());
-  EXPECT_EQ(Line::Tokens(1, 5, 3, 5).RunOf({0, 5}), 2);
-  for (const int64_t width : {1, 2, 3, 7}) {
-    for (int64_t first = -1; first < 9; ++first) {
-      for (const int64_t size : {1, 2, 5, 12}) {
-        ExpectConsistent(Line::Tokens(first, size, width, 2 * width - 1));
+  EXPECT_TRUE(Line::Tokens(3, 3, axes).is_range());
+  EXPECT_EQ(Line::Tokens(1, 5, axes).RunOf({0, 5}), 2);
+}
+
+TEST(Line, OfTokensCountsByEveryAxis) {
+  for (const int64_t planes : {1, 2}) {
+    for (const int64_t rows : {1, 3}) {
+      for (const int64_t width : {1, 2, 7}) {
+        for (const int64_t stride : {1, 2}) {
+          const std::array<Line::Axis, 3> axes = {
+              {{planes, 100}, {rows, 2 * 13}, {width, stride}}};
+          std::vector<int64_t> whole = {0};
+          for (int64_t n = 0; n < planes * rows * width; ++n) {
+            whole.push_back(n / width / rows * 100 + n / width % rows * 26 +
+                            n % width * stride);
+          }
+          const auto tokens = std::ssize(whole) - 1;
+          for (int64_t first = -1; first < tokens; ++first) {
+            for (int64_t size = 1; size <= tokens - first; ++size) {
+              const Line line = Line::Tokens(first, size, axes);
+              EXPECT_EQ(Listed(line),
+                        std::vector<int64_t>(whole.begin() + first + 1,
+                                             whole.begin() + first + 1 + size));
+              ExpectConsistent(line);
+            }
+          }
+        }
       }
     }
   }

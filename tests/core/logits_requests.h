@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests of positional logits, and tables of random numbers for them.
-#ifndef ATTNBIAS_TESTS_CORE_LOGITS_REQUESTS_H_
-#define ATTNBIAS_TESTS_CORE_LOGITS_REQUESTS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -14,7 +13,7 @@
 #include "attnbias/v1/logits.pb.h"
 #include "core/logits/plan.h"
 #include "core/numerics/rounding.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 #include "tests/testing/specs.h"
 
 namespace attnbias {
@@ -138,5 +137,3 @@ inline v1::LogitsSpec Grids(std::array<int, 2> queries, std::array<int, 2> keys,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_CORE_LOGITS_REQUESTS_H_

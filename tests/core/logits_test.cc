@@ -17,9 +17,8 @@
 
 #include "core/kernel/cuda/accelerator.h"
 #include "core/kernel/kernel_set.h"
-#include "core/logits/error_bound.h"
 #include "core/logits/positional_logits.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/logits_requests.h"
@@ -41,6 +40,13 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr v1::Direction kDirections[] = {v1::DIRECTION_LEFT_TO_RIGHT,
                                          v1::DIRECTION_RIGHT_TO_LEFT,
                                          v1::DIRECTION_BIDIRECTIONAL};
+
+// `magnitude` times n u / (1 - n u), as docs/numerics.md has it.
+double ErrorBound(DataType work_type, int64_t roundings, double magnitude) {
+  const double u = work_type == DataType::kF64 ? 0x1p-53 : 0x1p-24;
+  const double nu = static_cast<double>(roundings) * u;
+  return nu / (1 - nu) * magnitude;
+}
 
 absl::StatusOr<BudgetedBuffer> AllocatePoisoned(int64_t bytes) {
   BudgetedBuffer buffer;
@@ -340,9 +346,9 @@ class LogitsTest : public ::testing::Test {
                          const std::string& where) {
     const v1::LogitsSpec& spec = plan.spec();
     const auto scale = static_cast<long double>(spec.scale());
-    const auto bound = static_cast<long double>(LogitsErrorBound(
-        plan.work_type(), plan.roundings(),
-        static_cast<double>(exact.magnitude * std::fabs(scale))));
+    const auto bound = static_cast<long double>(
+        ErrorBound(plan.work_type(), plan.roundings(),
+                   static_cast<double>(exact.magnitude * std::fabs(scale))));
     const long double value = exact.value * scale;
     // Half an ulp of the largest number that may have been rounded.
     const int bits = plan.output_type() == DataType::kF64   ? 53

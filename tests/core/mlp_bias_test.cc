@@ -205,22 +205,29 @@ void ExpectOracle(const Spec& spec, Range span, double scale = 1) {
 
 // Compares a whole window's block, from every kernel set.
 void ExpectOracleInWindow(const Spec& spec) {
-  const int64_t height = 2 * spec.window(0) - 1;
-  const int64_t width = 2 * spec.window(1) - 1;
+  int64_t numbers = 1;
+  for (const int64_t side : spec.window()) numbers *= 2 * side - 1;
+  // The block counts key - query.
+  const auto differences = [&](int64_t at) {
+    std::vector<int64_t> result(spec.window_size());
+    for (int axis = spec.window_size(); axis-- > 0;) {
+      const int64_t side = spec.window(axis);
+      result[axis] = side - 1 - at % (2 * side - 1);
+      at /= 2 * side - 1;
+    }
+    return result;
+  };
   for (const KernelSet* kernels : SupportedKernelSets()) {
     EngineHarness engine({}, *kernels);
     for (const double scale : {1.0, -0.3}) {
       for (const DataType type : kFloatTypes) {
         const std::vector<double> got =
             engine.Numbers(WithOutput(spec, Typed(type) + Scaled(scale)));
-        const auto block = static_cast<size_t>(height * width);
+        const auto block = static_cast<size_t>(numbers);
         ASSERT_EQ(got.size() % block, 0);
         for (size_t at = 0; at < got.size(); ++at) {
-          const auto n = static_cast<int64_t>(at % block);
-          // The block counts key - query.
-          const std::vector<double> want = Oracle(
-              spec,
-              {spec.window(0) - 1 - n / width, spec.window(1) - 1 - n % width});
+          const std::vector<double> want =
+              Oracle(spec, differences(static_cast<int64_t>(at % block)));
           ASSERT_EQ(got.size(), want.size() * block);
           ASSERT_TRUE(
               Same(got[at], OutputOracle(spec, want[at / block], scale, type)))
@@ -259,6 +266,11 @@ TEST(MlpBias, InAWindowEveryKernelSetGivesTheStatedProductsAndOneRounding) {
   ExpectOracleInWindow(Network(3, window, true));
   ExpectOracleInWindow(
       Network(1, window + "coordinates: COORDINATES_SIGNED_LOG", false));
+  const std::string relu = "activation: ACTIVATION_RELU ";
+  ExpectOracleInWindow(Network(
+      1, relu + "window: [2, 2, 3] coordinates: COORDINATES_LOG2_NORMALIZED",
+      true));
+  ExpectOracleInWindow(Network(1, relu + "window: 5", true));
 }
 
 // One linear layer alone: minus the relative position, which is i - j.
@@ -453,13 +465,19 @@ TEST(MlpBias, RefusesWindowsWithoutCoordinates) {
     return RefusalOf(spec);
   };
   EXPECT_THAT(refusal([](Spec& spec) { spec.clear_window(); }),
-              IsInvalid("mlp_bias.window: not set, want rows and columns, "
+              IsInvalid("mlp_bias.window: not set, want one to three sides, "
                         "which coordinates LOG2_NORMALIZED needs"));
-  EXPECT_THAT(refusal([](Spec& spec) { spec.add_window(3); }),
-              IsInvalid("mlp_bias.window: got 3 numbers, want 2, rows and "
-                        "columns, or none"));
+  EXPECT_THAT(refusal([](Spec& spec) {
+                for (int i = 0; i < 2; ++i) spec.add_window(3);
+              }),
+              IsInvalid("mlp_bias.window: got 4 numbers, want at most 3"));
   EXPECT_THAT(refusal([](Spec& spec) { spec.add_pretrained_window(3); }),
-              IsInvalid("mlp_bias.pretrained_window: got 3 numbers, want 2"));
+              IsInvalid("mlp_bias.pretrained_window: got 3 sides, want 2, as "
+                        "many as window has"));
+  EXPECT_THAT(
+      refusal([](Spec& spec) { spec.set_coordinates(v1::COORDINATES_LINEAR); }),
+      IsInvalid("mlp_bias.pretrained_window: got 2 numbers, want none "
+                "with coordinates LINEAR"));
   EXPECT_THAT(refusal([](Spec& spec) { spec.set_pretrained_window(0, 1); }),
               IsInvalid("mlp_bias.pretrained_window[0]: got 1, want at least 2 "
                         "for a side of 3"));

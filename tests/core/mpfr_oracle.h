@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An oracle for roundings: MPFR's own emulation of IEEE formats, and nothing of
 // the code under test.
-#ifndef ATTNBIAS_TESTS_CORE_MPFR_ORACLE_H_
-#define ATTNBIAS_TESTS_CORE_MPFR_ORACLE_H_
+#pragma once
 
 #include <mpfr.h>
 
@@ -97,5 +96,3 @@ inline bool Same(double a, double b) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_CORE_MPFR_ORACLE_H_

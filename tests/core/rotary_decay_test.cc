@@ -97,9 +97,8 @@ TEST(DecayRows, LeaveCosinesAndSinesAlone) {
 TEST(DecayRows, DependOnThePairAlone) {
   v1::Rotary spec = Decaying(8, "");
   const std::vector<double> plain = Rows(spec, DataType::kF64, {-9, 9}, kScale);
-  spec.set_rope_type(v1::ROPE_TYPE_YARN);
-  spec.set_factor(4);
-  spec.set_original_max_position_embeddings(64);
+  spec.mutable_yarn()->set_factor(4);
+  spec.mutable_yarn()->set_original_max_position_embeddings(64);
   EXPECT_EQ(Rows(Completed(spec), DataType::kF64, {-9, 9}, kScale), plain);
   spec = Decaying(8, "");
   for (const double frequency : {1, 0, 0, 2}) {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -86,58 +89,55 @@ struct Golden {
 
 v1::Rotary Dynamic(int64_t sequence_length) {
   return Rotary(
-      absl::StrCat("head_dim: 128 rope_type: ROPE_TYPE_DYNAMIC factor: 2 "
+      absl::StrCat("head_dim: 128 dynamic {factor: 2 "
                    "max_position_embeddings: 2048 sequence_length: ",
-                   sequence_length));
-}
-
-v1::Rotary Yarn(const std::string& fields) {
-  return Rotary("rope_type: ROPE_TYPE_YARN " + fields);
+                   sequence_length, "}"));
 }
 
 v1::Rotary QuadrupleYarn() {
-  return Yarn("head_dim: 64 factor: 4 original_max_position_embeddings: 4096");
+  return Rotary(
+      "head_dim: 64 yarn {factor: 4 original_max_position_embeddings: 4096}");
 }
 
 v1::Rotary DeepseekV3() {
-  return Yarn(
-      "head_dim: 64 factor: 40 original_max_position_embeddings: 4096 "
-      "mscale: 1 mscale_all_dim: 1");
+  return Rotary(
+      "head_dim: 64 yarn {factor: 40 original_max_position_embeddings: 4096 "
+      "mscale: 1 mscale_all_dim: 1}");
 }
 
 v1::Rotary GptOss() {
-  return Yarn(
-      "head_dim: 64 rope_theta: 150000 factor: 32 "
-      "original_max_position_embeddings: 4096 truncate: false");
+  return Rotary(
+      "head_dim: 64 rope_theta: 150000 yarn {factor: 32 "
+      "original_max_position_embeddings: 4096 truncate: false}");
 }
 
 // Its correction range is a point.
 v1::Rotary SteepYarn() {
-  return Yarn(
-      "head_dim: 64 factor: 8 original_max_position_embeddings: 64 "
-      "truncate: false beta_fast: 4 beta_slow: 4");
+  return Rotary(
+      "head_dim: 64 yarn {factor: 8 original_max_position_embeddings: 64 "
+      "truncate: false beta_fast: 4 beta_slow: 4}");
 }
 
 v1::Rotary Llama3() {
   return Rotary(
-      "head_dim: 128 rope_theta: 500000 rope_type: ROPE_TYPE_LLAMA3 factor: 8 "
+      "head_dim: 128 rope_theta: 500000 llama3 {factor: 8 "
       "original_max_position_embeddings: 8192 low_freq_factor: 1 "
-      "high_freq_factor: 4");
+      "high_freq_factor: 4}");
 }
 
 v1::Rotary Longrope(int64_t sequence_length) {
-  return Rotary(absl::StrCat(
-      "head_dim: 6 rope_type: ROPE_TYPE_LONGROPE "
-      "max_position_embeddings: 131072 original_max_position_embeddings: 4096 "
-      "short_factor: [1.5, 2.25, 40.1] long_factor: [1, 1, 1] "
-      "sequence_length: ",
-      sequence_length));
+  return Rotary(
+      absl::StrCat("head_dim: 6 longrope {max_position_embeddings: 131072 "
+                   "original_max_position_embeddings: 4096 "
+                   "short_factor: [1.5, 2.25, 40.1] long_factor: [1, 1, 1] "
+                   "sequence_length: ",
+                   sequence_length, "}"));
 }
 
 v1::Rotary Proportional() {
   return Rotary(
       "head_dim: 512 rope_theta: 1e6 partial_rotary_factor: 0.25 "
-      "rope_type: ROPE_TYPE_PROPORTIONAL");
+      "proportional {}");
 }
 
 std::vector<Golden> Goldens() {
@@ -159,7 +159,7 @@ std::vector<Golden> Goldens() {
        "10000",
        {{1, "0.749894209332455827302184275615136438441867918164971014620419"}}},
       {"Linear",
-       Rotary("head_dim: 64 rope_type: ROPE_TYPE_LINEAR factor: 2.5"),
+       Rotary("head_dim: 64 linear {factor: 2.5}"),
        "1",
        "10000",
        {{0, "0.4"},
@@ -191,7 +191,7 @@ std::vector<Golden> Goldens() {
          "0.00001649688549556368828094975553279297545095640059256587328539"
          "18"}}},
       {"Ntk",
-       Rotary("head_dim: 128 rope_type: ROPE_TYPE_NTK factor: 4"),
+       Rotary("head_dim: 128 ntk {factor: 4}"),
        "1",
        "40889.9424324862164130812245434699228250053948541861044825099",
        {{1, "0.84711718515120681339146288360202230791518790502806916434536"},
@@ -209,8 +209,8 @@ std::vector<Golden> Goldens() {
          "0.00000333380358040831006418982928823832773103916991191092748332"
          "387"}}},
       {"Qwen25",
-       Yarn("head_dim: 128 rope_theta: 1e6 factor: 4 "
-            "original_max_position_embeddings: 32768"),
+       Rotary("head_dim: 128 rope_theta: 1e6 yarn {factor: 4 "
+              "original_max_position_embeddings: 32768}"),
        "1.13862943611198906188344642429163531361510002687205105082414",
        "1000000",
        {{23,
@@ -295,30 +295,38 @@ TEST(RotaryParameters, AreThePublishedOnes) {
 }
 
 TEST(RotaryParameters, MscalesGiveARatio) {
-  EXPECT_THAT(
-      DerivedOf(Changed(DeepseekV3(), "mscale: 0.707"), "attention_factor"),
-      testing::ElementsAre(0.921042355316339880780));
-  EXPECT_THAT(DerivedOf(Changed(QuadrupleYarn(), "attention_factor: 0.75"),
+  EXPECT_THAT(DerivedOf(Changed(DeepseekV3(), "yarn {mscale: 0.707}"),
                         "attention_factor"),
-              testing::ElementsAre(0.75));
+              testing::ElementsAre(0.921042355316339880780));
+  EXPECT_THAT(
+      DerivedOf(Changed(QuadrupleYarn(), "yarn {attention_factor: 0.75}"),
+                "attention_factor"),
+      testing::ElementsAre(0.75));
 }
 
 TEST(RotaryParameters, LongropeSwitchesBeyondTheOriginalLength) {
   EXPECT_EQ(DerivedOf(Longrope(4096), "inverse_frequencies")[0], 1 / 1.5);
   EXPECT_EQ(DerivedOf(Longrope(4097), "inverse_frequencies")[0], 1);
   v1::Rotary spec = Longrope(4096);
-  spec.clear_max_position_embeddings();
-  spec.set_factor(32);
+  spec.mutable_longrope()->set_factor(32);
   EXPECT_THAT(DerivedOf(spec, "attention_factor"),
               testing::ElementsAre(1.1902380714238083));
-  spec.set_factor(1);
+  spec.mutable_longrope()->set_factor(1);
   EXPECT_THAT(DerivedOf(spec, "attention_factor"), testing::ElementsAre(1));
+  spec.mutable_longrope()->set_attention_factor(0.75);
+  EXPECT_THAT(DerivedOf(spec, "attention_factor"), testing::ElementsAre(0.75));
 }
 
 TEST(RotaryParameters, AllAreTheSameAsOneByOne) {
   for (const Golden& golden : Goldens()) {
-    const v1::Rotary spec = Completed(golden.spec);
-    const InverseFrequencies frequencies(spec, 384);
+    Rotation rotation;
+    rotation.spec = Completed(golden.spec);
+    const int64_t pairs = RotaryPairs(rotation.spec);
+    rotation.axes = {AxisOfBase(1, 2 * pairs, v1::COLUMNS_INTERLEAVED)};
+    for (int32_t pair = 0; pair < pairs; ++pair) {
+      rotation.places.push_back(pair);
+    }
+    const InverseFrequencies frequencies(rotation, 384);
     const std::vector<Real> all = frequencies.All();
     for (size_t pair = 0; pair < all.size(); ++pair) {
       const Real one = frequencies.Of(static_cast<int64_t>(pair));
@@ -368,7 +376,7 @@ const std::vector<int64_t> kSomePositions = {
     100,     255,   256,    257,    1023,   4095,    4096,     32767, 65535,
     65536,   99999, 131071, 262143, 262144, 1048575, 123456789};
 
-TEST(RotaryRounding, IsCorrectWithEveryRopeType) {
+TEST(RotaryRounding, IsCorrectWithEveryExtension) {
   for (const Golden& golden : Goldens()) {
     ExpectRounded(golden, 1, kSomePositions);
   }
@@ -385,9 +393,10 @@ TEST(RotaryRounding, IsCorrectWhenScaled) {
 // 2^-23 below and above a rounding border no estimate decides.
 TEST(RotaryRounding, EndsOnAFactorThatIsATie) {
   // sqrt(1 + ln 8 / ln 2) = 2.
-  const v1::Rotary spec = Changed(
-      Longrope(1),
-      "original_max_position_embeddings: 2 max_position_embeddings: 16");
+  const v1::Rotary spec =
+      Changed(Longrope(1),
+              "longrope {original_max_position_embeddings: 2 "
+              "max_position_embeddings: 16}");
   for (const double ulps : {1.0, 3.0}) {
     const double scale = 1 + ulps * 0x1p-24;
     const float wanted = static_cast<float>(2 * scale);
@@ -591,8 +600,7 @@ TEST(RotaryAxes, HaveAsManyPairsUnlessTheyAreDealtOut) {
 }
 
 TEST(RotaryAxes, WithoutALadderShareOneProgression) {
-  const std::string plain =
-      "head_dim: 16 rope_type: ROPE_TYPE_LINEAR factor: 3";
+  const std::string plain = "head_dim: 16 linear {factor: 3}";
   EXPECT_EQ(
       DerivedOf(Rotary(plain + " axes {} axes {}"), "inverse_frequencies"),
       DerivedOf(Rotary(plain), "inverse_frequencies"));
@@ -681,6 +689,62 @@ TEST(RotaryAxes, MayHaveDifferentOffsets) {
   }
 }
 
+// The list has the rows of consecutive positions, whatever the frequencies.
+TEST(RotaryAtReals, HasTheNumbersOfIntegers) {
+  std::vector<double> list;
+  for (int64_t p = -30; p < 100; ++p) list.push_back(static_cast<double>(p));
+  for (const v1::Rotary& spec :
+       {Dynamic(5000), QuadrupleYarn(), DeepseekV3(), GptOss(),
+        Rotary("head_dim: 16 proportional {} partial_rotary_factor: 0.25"),
+        Rotary("head_dim: 6 inverse_frequencies: [1, 0, 0.25]"),
+        Rotary("head_dim: 24 layout: ROTARY_LAYOUT_INTERLEAVED pair_axis: "
+               "[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1] axes {offset: 0.5} "
+               "axes {offset: 0.5 ladder {}}")}) {
+    const auto encoding = MakeWith(spec);
+    const auto positions = std::make_shared<const RealPositions>(
+        std::max(spec.axes_size(), 1), list);
+    for (const DataType type : kFloatTypes) {
+      const int64_t stride = 130 * encoding->width * SizeOf(type);
+      Bytes got(2 * stride);
+      encoding->prepare_reals({type}, positions)
+          ->Fill({{0, 2}, {0, 130}}, got.data(), stride);
+      EXPECT_EQ(got, Parts(spec, type).Rows({-30, 100}));
+    }
+  }
+}
+
+// A scale makes integers of fractions.
+TEST(RotaryAtReals, HasThePositionOfEachAxis) {
+  const std::string frequencies =
+      " ladder {frequencies {values: [1, 0.375, -0.01]}}";
+  const auto spec = Rotary("head_dim: 12 axes {scale: 4" + frequencies +
+                           "} axes {offset: -0.5 scale: 2" + frequencies + "}");
+  const auto positions = std::make_shared<const RealPositions>(
+      RealPositions{{0.25, -1.75, 3.5}, {0, 0.5, 7.25}});
+  Bytes got(2 * 3 * 12 * sizeof(double));
+  MakeWith(spec)
+      ->prepare_reals({DataType::kF64}, positions)
+      ->Fill({{0, 2}, {0, 3}}, got.data(), 3 * 12 * sizeof(double));
+  const Parts plain(Rotary("head_dim: 6 axes {" + frequencies + "}"),
+                    DataType::kF64);
+  // Of the second axis these are twice x.
+  const Parts half(Rotary("head_dim: 6 axes {scale: 0.5" + frequencies + "}"),
+                   DataType::kF64);
+  for (const int64_t lane : {kCos, kSin}) {
+    for (int64_t row = 0; row < 3; ++row) {
+      const std::vector<double> first =
+          plain.Row(std::array{1, -7, 14}[row], lane);
+      const std::vector<double> second =
+          half.Row(std::array{-2, 0, 27}[row], lane);
+      for (int64_t pair = 0; pair < 3; ++pair) {
+        const int64_t at = (lane * 3 + row) * 12 + pair;
+        EXPECT_EQ(ElementAt(DataType::kF64, got.data(), at), first[pair]);
+        EXPECT_EQ(ElementAt(DataType::kF64, got.data(), at + 3), second[pair]);
+      }
+    }
+  }
+}
+
 TEST(RotaryAxes, DeriveTheThetaThatIsUsed) {
   EXPECT_EQ(
       DerivedOf(Rotary("head_dim: 8 axes {ladder {}} axes {}"), "rope_theta"),
@@ -694,34 +758,36 @@ TEST(RotaryAxes, DeriveTheThetaThatIsUsed) {
 
 TEST(BadRotary, IsRefusedByName) {
   v1::Rotary no_factor = Longrope(1);
-  no_factor.clear_max_position_embeddings();
+  no_factor.mutable_longrope()->clear_max_position_embeddings();
   v1::Rotary short_list = Longrope(1);
-  short_list.mutable_long_factor()->RemoveLast();
+  short_list.mutable_longrope()->mutable_long_factor()->RemoveLast();
   const std::pair<v1::Rotary, const char*> kCases[] = {
       {Rotary("head_dim: 4 partial_rotary_factor: 0.25"),
        "rotary.partial_rotary_factor: got 0.25"},
       {Changed(Dynamic(1), "head_dim: 2"),
        "rotary.head_dim: got 2 columns that turn, want at least 4"},
-      {Changed(QuadrupleYarn(), "beta_slow: 64"),
-       "rotary.beta_fast: got 32, want at least 64 (beta_slow)"},
-      {Changed(QuadrupleYarn(), "mscale: 1"),
-       "rotary.mscale_all_dim: not set, want both"},
-      {Changed(QuadrupleYarn(), "mscale_all_dim: 1"),
-       "rotary.mscale: not set, want both"},
-      {Changed(DeepseekV3(), "attention_factor: 1"),
-       "rotary.mscale: got 1, want none: attention_factor is given"},
+      {Changed(QuadrupleYarn(), "yarn {beta_slow: 64}"),
+       "rotary.yarn.beta_fast: got 32, want at least 64 (beta_slow)"},
+      {Changed(QuadrupleYarn(), "yarn {mscale: 1}"),
+       "rotary.yarn.mscale_all_dim: not set, want both"},
+      {Changed(QuadrupleYarn(), "yarn {mscale_all_dim: 1}"),
+       "rotary.yarn.mscale: not set, want both"},
+      {Changed(DeepseekV3(), "yarn {attention_factor: 1}"),
+       "rotary.yarn.attention_factor: got 1, want none: mscale is set"},
       {Changed(QuadrupleYarn(), "rope_theta: 1"),
-       "rotary.rope_theta: got 1, want more"},
-      {short_list, "rotary.long_factor: got 2 numbers, want 3"},
-      {Changed(Longrope(1), "original_max_position_embeddings: 1"),
-       "rotary.original_max_position_embeddings: got 1, want at least 2"},
+       "rotary.rope_theta: got 1, want more with yarn"},
+      {Rotary("head_dim: 64 yarn {factor: 2}"),
+       "rotary.yarn.original_max_position_embeddings: not set, want an "},
+      {short_list, "rotary.longrope.long_factor: got 2 numbers, want 3"},
+      {Changed(Longrope(1), "longrope {original_max_position_embeddings: 1}"),
+       "rotary.longrope.original_max_position_embeddings: got 1, want an "
+       "integer in [2, 2^40]"},
       {no_factor,
-       "rotary.max_position_embeddings: not set, want exactly one of factor, "
-       "attention_factor, max_position_embeddings with rope_type LONGROPE"},
-      {Changed(Longrope(1), "factor: 2"),
-       "rotary.max_position_embeddings: got 131072 besides factor, want"},
-      {Changed(Llama3(), "high_freq_factor: 1"),
-       "rotary.high_freq_factor: got 1, want more than 1 (low_freq_factor)"},
+       "rotary.longrope.factor: not set, want exactly one of factor, "
+       "max_position_embeddings, attention_factor"},
+      {Changed(Llama3(), "llama3 {high_freq_factor: 1}"),
+       "rotary.llama3.high_freq_factor: got 1, want more than 1 "
+       "(low_freq_factor)"},
       {Rotary("head_dim: 6 axes {} axes {}"),
        "rotary.axes: got 2 axes, want a divisor of 3, the pairs that turn, or "
        "pair_axis"},
@@ -733,10 +799,10 @@ TEST(BadRotary, IsRefusedByName) {
        "rotary.pair_axis: got no pair of axis 0, want one of each of the 2 "
        "axes"},
       {Rotary("head_dim: 4 pair_axis: [0, 0]"),
-       "rotary.pair_axis: got 2 numbers, want none: there is no axes"},
-      {Rotary("head_dim: 8 rope_type: ROPE_TYPE_LINEAR factor: 2 "
-              "axes {ladder {}}"),
-       "rotary.axes[0].ladder: got one, want none with rope_type LINEAR"},
+       "rotary.pair_axis: got 2 numbers, want none without axes"},
+      {Rotary("head_dim: 8 linear {factor: 2} axes {ladder {}}"),
+       "rotary.axes[0].ladder: got one, want none with linear, or "
+       "ladder.frequencies alone"},
       {Rotary("head_dim: 4 inverse_frequencies: [1, 1] axes {} "
               "axes {ladder {}}"),
        "rotary.axes[1].ladder: got one, want none with inverse_frequencies"},
@@ -752,6 +818,9 @@ TEST(BadRotary, IsRefusedByName) {
        "rotary.angle: got FLOAT32, want EXACT: axes[0] has a scale, an offset"},
       {Rotary("head_dim: 4 axes {} decay {}"),
        "rotary.decay: got one, want none: axes is set"},
+      {Rotary("head_dim: 4 proportional {} inverse_frequencies: [1, 1]"),
+       "rotary.inverse_frequencies: got 2 numbers, want none with "
+       "proportional"},
       {Rotary("head_dim: 4 inverse_frequencies: 1"),
        "rotary.inverse_frequencies: got 1 numbers, want 2"},
       {Rotary("head_dim: 4 inverse_frequencies: [1, -1]"),
@@ -759,7 +828,8 @@ TEST(BadRotary, IsRefusedByName) {
       {Rotary("head_dim: 4 inverse_frequencies: [nan, 1]"),
        "rotary.inverse_frequencies[0]: got nan"},
       {Rotary("head_dim: 4 inverse_frequencies: [1e-31, 1]"),
-       "rotary.inverse_frequencies[0]: got 1e-31"},
+       "rotary.inverse_frequencies[0]: got 1e-31, want 0 or a number in "
+       "[1e-30, 1e+06], or axes with ladder.frequencies of either sign"},
       {Rotary("head_dim: 4 inverse_frequencies: [0, 0]"),
        "rotary.inverse_frequencies: got zeros alone"},
   };
@@ -768,13 +838,15 @@ TEST(BadRotary, IsRefusedByName) {
   }
   EXPECT_THAT(RefusalOf(Rotary("head_dim: 4"), kBuckets),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("rotary has no buckets")));
+                       HasSubstr("rotary has no indices")));
 }
 
 TEST(RotaryIdentity, IsThatOfTheNumbers) {
   EXPECT_EQ(
       IdentityOf(Rotary("head_dim: 8 axes {ladder {}} axes {scale: 1}")),
       IdentityOf(Rotary("head_dim: 8 axes {ladder {base: 10000}} axes {}")));
+  EXPECT_EQ(IdentityOf(Proportional()),
+            IdentityOf(Changed(Proportional(), "proportional {factor: 1}")));
   // Lengths that select the same table.
   EXPECT_EQ(IdentityOf(Dynamic(1)), IdentityOf(Dynamic(2048)));
   EXPECT_EQ(IdentityOf(Longrope(1)), IdentityOf(Longrope(4096)));
@@ -786,9 +858,9 @@ TEST(RotaryIdentity, IsThatOfTheNumbers) {
 TEST(RotaryIdentity, OfLongropeFollowsTheFactorsInForce) {
   for (const int length : {4096, 4097}) {
     v1::Rotary other_short = Longrope(length);
-    other_short.set_short_factor(1, 7);
+    other_short.mutable_longrope()->set_short_factor(1, 7);
     v1::Rotary other_long = Longrope(length);
-    other_long.set_long_factor(1, 7);
+    other_long.mutable_longrope()->set_long_factor(1, 7);
     EXPECT_EQ(IdentityOf(other_short) == IdentityOf(Longrope(length)),
               length > 4096);
     EXPECT_EQ(IdentityOf(other_long) == IdentityOf(Longrope(length)),

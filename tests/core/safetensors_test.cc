@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/table/read_table.h"
+#include "core/table/table.h"
 #include "gmock/gmock.h"
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"

@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "core/encoding/bias/sandwich_reference.h"
+#include "core/encoding/bias/references.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
 #include "tests/testing/filled.h"

@@ -2,6 +2,9 @@
 // Sinusoids of axes, ladders and orders of columns, against a list of waves
 // that the message spells, at 600 bits.
 #include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,7 +62,11 @@ class Oracle {
     AppendInOrder(all_sines, all_cosines);
   }
 
-  double Rounded(int64_t position, int64_t column, DataType type,
+  int AxisOf(int64_t column) const {
+    return column < std::ssize(waves_) ? waves_[column].axis : 0;
+  }
+
+  double Rounded(double position, int64_t column, DataType type,
                  double scale) const {
     if (column >= std::ssize(waves_)) return 0;
     const Wave& wave = waves_[column];
@@ -67,7 +74,7 @@ class Oracle {
     Number x;
     Number length;
     mpfr_set_d(x, axis.offset(), MPFR_RNDN);
-    mpfr_add_si(x, x, position, MPFR_RNDN);
+    mpfr_add_d(x, x, position, MPFR_RNDN);
     mpfr_mul_d(x, x, axis.scale(), MPFR_RNDN);
     mpfr_set_d(length, axis.length(), MPFR_RNDN);
     mpfr_add_d(length, length, axis.eps(), MPFR_RNDN);
@@ -154,14 +161,105 @@ void ExpectRounded(const std::string& text, Range rows, double scale = 1) {
         ->Fill({{0, 1}, rows}, bytes.data(), 0);
     for (int64_t row = 0; row < rows.size(); ++row) {
       for (int64_t column = 0; column < spec.dim(); ++column) {
-        const double wanted =
-            oracle.Rounded(rows.begin + row, column, type, scale);
+        const double wanted = oracle.Rounded(
+            static_cast<double>(rows.begin + row), column, type, scale);
         const double got =
             ElementAt(type, bytes.data(), row * spec.dim() + column);
         ASSERT_TRUE(Same(got, wanted))
             << text << ": " << NameOf(type) << " position " << rows.begin + row
             << " column " << column << ": got " << got << ", want " << wanted;
       }
+    }
+  }
+}
+
+// The same at positions that are doubles.
+void ExpectRoundedAt(const std::string& text, const RealPositions& positions,
+                     double scale = 1) {
+  const Spec spec = Parse<Spec>(text);
+  const Oracle oracle(spec);
+  const auto shared = std::make_shared<const RealPositions>(positions);
+  const int64_t rows = std::ssize(positions[0]);
+  for (const DataType type : kFloatTypes) {
+    std::vector<std::byte> bytes(rows * spec.dim() * SizeOf(type));
+    MakeWith(spec, Scaled(scale))
+        ->prepare_reals({type, scale}, shared)
+        ->Fill({{0, 1}, {0, rows}}, bytes.data(), 0);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t column = 0; column < spec.dim(); ++column) {
+        const double position = positions[oracle.AxisOf(column)][row];
+        const double wanted = oracle.Rounded(position, column, type, scale);
+        const double got =
+            ElementAt(type, bytes.data(), row * spec.dim() + column);
+        ASSERT_TRUE(Same(got, wanted))
+            << text << ": " << NameOf(type) << " position " << position
+            << " column " << column << ": got " << got << ", want " << wanted;
+      }
+    }
+  }
+}
+
+std::vector<double> RandomReals(int64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<double> reals;
+  for (int64_t i = 0; i < count; ++i) {
+    const double mantissa = static_cast<double>(random() >> (random() % 40));
+    reals.push_back(std::ldexp(mantissa, -static_cast<int>(random() % 120)) *
+                    (i % 2 == 0 ? 0x1p-24 : -0x1p-24));
+  }
+  return reals;
+}
+
+TEST(SinusoidalAtReals, IsCorrectlyRounded) {
+  for (const char* columns :
+       {"INTERLEAVED", "SINES_COSINES", "COSINES_SINES"}) {
+    const std::string order = std::string(" columns: COLUMNS_") + columns;
+    for (const double scale : {1.0, -0.3}) {
+      ExpectRoundedAt("dim: 33" + order, {RandomReals(200, 1)}, scale);
+      ExpectRoundedAt("dim: 13 odd: ODD_COLUMN_ZERO" + order,
+                      {{0, -0.0, 0.5, 0x1p-149, -0x1p-149, 0x1p40, -0x1p40, 0.1,
+                        -1e-30, 999.7, 0x1.fffffffffffffp39}},
+                      scale);
+    }
+    // An axis's positions are its own, also where axes have one ladder.
+    ExpectRoundedAt(
+        "dim: 24 axes {ladder {}} axes {ladder {}} axes {scale: -3}" + order,
+        {RandomReals(40, 2), RandomReals(40, 3), RandomReals(40, 4)});
+  }
+  ExpectRoundedAt("dim: 8 ladder {frequencies {values: [0, -2.5, 1e6, 1e-30]}}",
+                  {RandomReals(60, 5)}, -0.3);
+}
+
+TEST(SinusoidalAtReals, AddsOffsets) {
+  for (const char* axis :
+       {"offset: 0.5", "offset: -0.75 scale: 1e6 length: 1e-6",
+        "offset: 1099511627776",
+        "offset: -549755813888.0625 scale: 1e-12 "
+        "length: 1e12 eps: 1"}) {
+    ExpectRoundedAt(std::string("dim: 12 axes {") + axis + "}",
+                    {{0, 0.25, -0.5, 0.75, 12345.375, -1e9, 0x1p-9}});
+  }
+}
+
+// Positions that are integers have the bits of consecutive ones.
+TEST(SinusoidalAtReals, HasTheNumbersOfIntegers) {
+  for (const char* text :
+       {"dim: 64", "dim: 9 axes {offset: 0.5 scale: 6.28 length: 37}",
+        "dim: 12 axes {ladder {timescales {min: 2 max: 50}}} axes {}"}) {
+    const Spec spec = Parse<Spec>(text);
+    const auto encoding = MakeWith(spec);
+    std::vector<double> list;
+    for (int64_t p = -20; p < 300; ++p) list.push_back(static_cast<double>(p));
+    const auto positions = std::make_shared<const RealPositions>(
+        std::max(spec.axes_size(), 1), list);
+    for (const DataType type : kFloatTypes) {
+      std::vector<std::byte> got(320 * spec.dim() * SizeOf(type));
+      std::vector<std::byte> want(got.size());
+      encoding->prepare_reals({type}, positions)
+          ->Fill({{0, 1}, {0, 320}}, got.data(), 0);
+      encoding->prepare({type}, *SupportedKernelSets().front())
+          ->Fill({{0, 1}, {-20, 300}}, want.data(), 0);
+      EXPECT_EQ(got, want) << text << " " << NameOf(type);
     }
   }
 }
@@ -311,11 +409,14 @@ TEST(BadSinusoidalAxes, AreRefusedByName) {
        "sinusoidal.axis_dims: got 8 columns in all, want 9 (dim)"},
       {"dim: 9 axis_dims: 9", "sinusoidal.axis_dims: got 1 numbers, want none"},
       {"dim: 8 axes {} axes {} across_axes: true",
-       "sinusoidal.across_axes: got true, want none: columns INTERLEAVED"},
+       "sinusoidal.across_axes: got true, want false, or columns "
+       "SINES_COSINES or COSINES_SINES"},
       {"dim: 8 axes {scale: 0}",
        "sinusoidal.axes[0].scale: got 0, want a number of magnitude in"},
       {"dim: 8 axes {offset: 1e-40}",
        "sinusoidal.axes[0].offset: got 1e-40, want 0 or a number of"},
+      {"dim: 8 axes {eps: 5e-324}",
+       "sinusoidal.axes[0].eps: got 4.94066e-324, want 0 or a number in"},
       {"dim: 8 axes {} axes {length: 0}",
        "sinusoidal.axes[1].length: got 0, want a number in"},
       {"dim: 8 axes {ladder {}} ladder {base: 20}",

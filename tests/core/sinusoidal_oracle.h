@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoidal positions at 600 bits, straight from the formula.
-#ifndef ATTNBIAS_TESTS_CORE_SINUSOIDAL_ORACLE_H_
-#define ATTNBIAS_TESTS_CORE_SINUSOIDAL_ORACLE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -112,5 +111,3 @@ class SinusoidalOracle {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_CORE_SINUSOIDAL_ORACLE_H_

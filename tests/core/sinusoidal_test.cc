@@ -357,25 +357,26 @@ TEST(SinusoidalRounding, Bf16IsNotRoundedTwice) {
   EXPECT_EQ(different, 515);
 }
 
-TEST(ReferenceSinusoidal, AgreesWithTheFormula) {
+TEST(SinusoidReference, AgreesWithTheFormula) {
   std::mt19937_64 random(5);
   for (const auto layout : {kInterleaved, kSinesCosines, kTensor2Tensor}) {
     const SinusoidTable spec = {.dim = 37, .layout = layout};
     v1::Sinusoidal message = MessageOf(spec);
     ASSERT_TRUE(Complete("", false, Tables(), message).ok());
     const SinusoidAxis axis = AxesOf("", message)->front();
+    const double scales[] = {1, 0.3};
+    const SinusoidRows rows[] = {RowsOf(axis, axis.columns, scales[0]),
+                                 RowsOf(axis, axis.columns, scales[1])};
     SinusoidalOracle oracle(spec);
     for (int i = 0; i < 2000; ++i) {
       const auto position =
           static_cast<int64_t>(random() >> (23 + random() % 41));
       const auto column = static_cast<int64_t>(random() % 37);
-      const double scale = i % 2 == 0 ? 1 : 0.3;
       const DataType type = kFloatTypes[i % 4];
       std::byte out[8];
-      ReferenceSinusoidal(axis, position, axis.columns.WaveAt(column),
-                          {type, scale}, out);
+      rows[i % 2].reference({position}, column, type, out);
       ASSERT_TRUE(Same(ElementAt(type, out),
-                       oracle.Rounded(position, column, type, scale)))
+                       oracle.Rounded(position, column, type, scales[i % 2])))
           << position << ", " << column;
     }
   }

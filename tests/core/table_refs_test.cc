@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/mount/table_refs.h"
-
 #include <string>
 #include <utility>
 
+#include "core/mount/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/safetensors_writer.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/mount/checkpoint.h"
+#include "core/mount/registry.h"
 #include "tests/fuzz/scratch_folder.h"
 #include "tests/testing/safetensors_writer.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much memory a piece of work has at once beside what was there before.
-#ifndef ATTNBIAS_TESTS_FUZZ_HEAP_GROWTH_H_
-#define ATTNBIAS_TESTS_FUZZ_HEAP_GROWTH_H_
+#pragma once
 
 #include <cstdint>
 
@@ -22,5 +21,3 @@ class HeapGrowth {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_FUZZ_HEAP_GROWTH_H_

@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/engine/plan.h"
-#include "core/mount/table_refs.h"
+#include "core/mount/registry.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "inference/inference.pb.h"
-#include "server/call.h"
+#include "server/codec/messages.h"
 #include "server/limits.h"
 #include "server/oip/infer_answer.h"
 #include "server/oip/infer_request.h"
@@ -43,8 +43,9 @@ absl::StatusOr<PlanPtr> PlanOf(v1::TensorSpec spec) {
 }
 
 absl::StatusOr<Answer> AnswerTo(const grpc::ByteBuffer& bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(auto message,
-                            ParseRequest<inference::ModelInferRequest>(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      auto message, ParseRequest<inference::ModelInferRequest>(
+                        bytes, [](int64_t) { return absl::OkStatus(); }));
   ATTNBIAS_ASSIGN_OR_RETURN(
       const Model* const model,
       Model::Find("model_", message.model_name(), message.model_version()));

@@ -4,13 +4,12 @@
 #include <cstdlib>
 
 #include "attnbias/v1/logits.pb.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/logits/plan.h"
-#include "core/mount/table_refs.h"
+#include "core/mount/registry.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
-#include "server/call.h"
-#include "server/codec/headers.h"
+#include "server/codec/messages.h"
 #include "server/limits.h"
 #include "tests/fuzz/heap_growth.h"
 #include "tests/fuzz/message_mutator.h"
@@ -27,8 +26,9 @@ constexpr int64_t kBytesPerByte = 64;
 constexpr int64_t kFewKeys = 1000;
 
 absl::StatusOr<LogitsPlanPtr> PlanOf(const grpc::ByteBuffer& bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(auto request,
-                            ParseRequest<v1::ComputeLogitsRequest>(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      auto request, ParseRequest<v1::ComputeLogitsRequest>(
+                        bytes, [](int64_t) { return absl::OkStatus(); }));
   ATTNBIAS_ASSIGN_OR_RETURN(
       const Tables tables,
       TakeTables(MountedTables(), *request.mutable_spec()));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Changes a message field by field: of bytes changed at random, hardly any are
 // a message that gets past its parser.
-#ifndef ATTNBIAS_TESTS_FUZZ_MESSAGE_MUTATOR_H_
-#define ATTNBIAS_TESTS_FUZZ_MESSAGE_MUTATOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -17,5 +16,3 @@ size_t MutateMessage(google::protobuf::Message* message, uint8_t* data,
                      size_t size, size_t max_size, unsigned seed);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_FUZZ_MESSAGE_MUTATOR_H_

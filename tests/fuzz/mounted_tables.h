@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables that a request under test may name.
-#ifndef ATTNBIAS_TESTS_FUZZ_MOUNTED_TABLES_H_
-#define ATTNBIAS_TESTS_FUZZ_MOUNTED_TABLES_H_
+#pragma once
 
 #include "core/mount/registry.h"
 
@@ -11,5 +10,3 @@ namespace attnbias {
 const TableSet& MountedTables();
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_FUZZ_MOUNTED_TABLES_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files for code that reads files, in memory where the machine has such.
-#ifndef ATTNBIAS_TESTS_FUZZ_SCRATCH_FOLDER_H_
-#define ATTNBIAS_TESTS_FUZZ_SCRATCH_FOLDER_H_
+#pragma once
 
 #include <unistd.h>
 
@@ -47,5 +46,3 @@ class ScratchFolder {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_FUZZ_SCRATCH_FOLDER_H_

@@ -101,9 +101,14 @@ def extents_of(case: Case) -> Iterator[dict[str, Any]]:
     if case.extent == "grid":
         yield {}
         yield {"grid": {"queries": {"begin": 0, "end": 1}}}
+        yield {"grid": {"query_stride": [2] * len(case.sides)}}
     elif case.extent == "table":
         yield {"table": {"positions": {"begin": first, "end": first + 4}}}
         yield {"table": {"position_ids": [{"positions": [first, first + 2]}] * case.axes}}
+        if case.encoding in ("sinusoidal", "rotary"):
+            yield {"table": {"position_ids": [{"doubles": [first, 0.5]}] * case.axes}}
+        if case.has_grid:
+            yield {"table": {"grid": [1, 2, 3, 1][: case.axes], "grid_offset": [-1] * case.axes}}
     else:
         yield {"pair": {"query_length": 3, "key_length": 4, "alignment": "ALIGNMENT_END"}}
         yield {"pair": {"query_positions": {"positions": [2, 1]}, "key_length": 3}}

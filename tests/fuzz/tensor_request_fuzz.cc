@@ -6,14 +6,13 @@
 #include <string>
 
 #include "attnbias/v1/service.pb.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/engine/plan.h"
-#include "core/mount/table_refs.h"
+#include "core/mount/registry.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
-#include "server/call.h"
-#include "server/codec/headers.h"
-#include "server/stream_request.h"
+#include "server/codec/messages.h"
+#include "server/tensor_service.h"
 #include "tests/fuzz/heap_growth.h"
 #include "tests/fuzz/message_mutator.h"
 #include "tests/fuzz/mounted_tables.h"
@@ -34,8 +33,9 @@ absl::StatusOr<PlanPtr> PlanOf(v1::TensorSpec spec) {
 }
 
 absl::StatusOr<v1::TensorHeader> Answer(const grpc::ByteBuffer& bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
-                            ParseRequest<v1::StreamTensorRequest>(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const auto request, ParseRequest<v1::StreamTensorRequest>(
+                              bytes, [](int64_t) { return absl::OkStatus(); }));
   ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, PlanOf(request.spec()));
   v1::TensorHeader header = HeaderOf(*plan);
   const absl::StatusOr<StreamWindow> window = ResolveStream(request, *plan);

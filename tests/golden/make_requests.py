@@ -13,6 +13,7 @@ import json
 import math
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, pairwise
 from typing import Any
@@ -104,6 +105,30 @@ def position_list(draw: Random, first: int, last: int, count: int) -> Json:
     return {"positions": [draw.randint(first, last) for _ in range(count)]}
 
 
+# Encodings whose positions may be doubles.
+REAL = ("sinusoidal", "rotary")
+
+
+def real_list(draw: Random, count: int) -> Json:
+    """Doubles from a fraction of 1 to 2^40, and few integers."""
+    numbers = [draw.uniform(-1, 1) * 2.0 ** draw.randint(-9, 40) for _ in range(count)]
+    numbers[0] = draw.choice([0.5, -0.0, 0.1, 2.0**-149, 999.75, float(draw.randint(-9, 9))])
+    return {"doubles": numbers}
+
+
+def zero_sums(draw: Random, encoding: str) -> Json:
+    """Tokens on small grids and a matrix of integers, for which some angles are 0."""
+    axes, pairs, count = draw.randint(2, 4), draw.randint(1, 8), draw.randint(2, 12)
+    stretch = draw.choice([{}, {"scale": -1.7, "length": 7.0}, {"offset": -1.0, "eps": 0.1}])
+    fields = {
+        "dim" if encoding == "sinusoidal" else "head_dim": 2 * pairs,
+        "axes": [stretch] * axes,
+        "frequency_matrix": inline(draw, [axes, pairs]),
+    }
+    lists = [{"positions": [draw.randint(-2, 2) for _ in range(count)]} for _ in range(axes)]
+    return {encoding: fields, "table": {"position_ids": lists}}
+
+
 def within(draw: Random, case: Case) -> tuple[int, int]:
     """Positions that a request keeps to: near 0, or as far out as a power of two."""
     reach = 2 ** draw.randint(5, 40) if draw.random() < 0.5 else 100
@@ -118,6 +143,13 @@ def table_extent(draw: Random, case: Case) -> Json:
     length = min(draw.choice([1, 3, 17, 40, 300]), last - first + 1)
     begin = draw.choice([first, last - length + 1, draw.randint(first, last - length + 1)])
     return {"positions": {"begin": begin, "end": begin + length}}
+
+
+def table_grid(draw: Random, case: Case) -> Json:
+    first, last = within(draw, case)
+    lengths = [draw.randint(1, 6) for _ in range(case.axes)]
+    offset = [draw.randint(first, last - length + 1) for length in lengths]
+    return {"grid": lengths} | draw.choice([{}, {"grid_offset": offset}])
 
 
 def pair_extent(draw: Random, case: Case) -> Json:
@@ -152,8 +184,13 @@ def pair_extent(draw: Random, case: Case) -> Json:
 
 
 def grid_extent(draw: Random, case: Case) -> Json:
-    lengths = {"queries": case.tokens, "keys": case.tokens, "heads": case.heads}
-    return {name: window(draw, n) for name, n in lengths.items() if draw.random() < 0.35}
+    extent: Json = {}
+    if draw.random() < 0.35:
+        extent["query_stride"] = [draw.randint(1, 3) for _ in case.sides]
+    queries = case.tokens(extent.get("query_stride", ()))
+    lengths = {"queries": queries, "keys": case.tokens(), "heads": case.heads}
+    windows = {name: window(draw, n) for name, n in lengths.items() if draw.random() < 0.35}
+    return extent | windows
 
 
 EXTENTS = {"table": table_extent, "pair": pair_extent, "grid": grid_extent}
@@ -223,6 +260,20 @@ def tensors(encoding: str, recipes: Recipes, digest: str) -> Iterator[Json]:
         if seed == 0:
             yield {"tensor": spec | large(case)}
         yield {"tensor": spec | ({case.extent: extent} if extent else {}) | made}
+        if encoding in REAL and draw.random() < 0.2:
+            yield {"tensor": recipes.in_tables(zero_sums(draw, encoding), "integers") | made}
+        if encoding in REAL and draw.random() < 0.5:
+            count = draw.randint(2, 12)
+            lists = [real_list(draw, count) for _ in range(case.axes)]
+            yield {"tensor": spec | {"table": {"position_ids": lists}} | made}
+        if case.has_grid:
+            form = draw.choice([{}, {"form": "FORM_TABLE"}, {"form": "FORM_DENSE"}])
+            kept = {
+                name: value
+                for name, value in made.get("output", {}).items()
+                if name in ("data_type", "scale")
+            }
+            yield {"tensor": spec | {"table": table_grid(draw, case), "output": kept | form}}
 
 
 def relative_table(draw: Random, spec: Json) -> Json:
@@ -471,6 +522,8 @@ class Maker:
         self._name = name
         self._draw = Random(name)
         self._owner = stored.owner_of(name)
+        choices = {field.message_type for field in self._owner.fields if field.containing_oneof}
+        self._own = {self._owner, *choices}
         self._done = done
         self._outcomes: set[tuple[str, str | None]] = set()
         self._requests: set[str] = set()
@@ -484,8 +537,7 @@ class Maker:
         missing = {field.name for field in self._owner.fields}
         wanted = SERVED + SERVED_FOR_FIELD * len(missing)
         for content in requests:
-            spec = content.get("tensor") or content["logits"][0]["spec"]
-            new = missing & spec[self._name].keys()
+            new = missing & self._fields_in(content).keys()
             if len(self.served) >= wanted and not new:
                 continue
             line = self._ask(content, MAX_BYTES if self.served else LARGE_BYTES)
@@ -514,15 +566,29 @@ class Maker:
 
     def _change_every_field(self) -> None:
         is_tried: dict[str, bool] = {}
-        bases = sorted(self._draw.sample(self.served, BASES), key=size)
-        for index, base in enumerate(bases):
+        tries: Counter[str] = Counter()
+        for base in sorted(self._bases(), key=size):
             content = {name: base[name] for name in ("tensor", "logits") if name in base}
             for path, field in changeable(content):
-                own = field.containing_type == self._owner
+                own = field.containing_type in self._own
                 tried = is_tried.setdefault(field.full_name, own or self._draw.random() < SHARED)
-                self._change(content, path, field, all_values=tried and index < TRIES)
-                if tried and index < TRIES:
+                tries[field.full_name] += 1
+                all_values = tried and tries[field.full_name] <= TRIES
+                self._change(content, path, field, all_values=all_values)
+                if all_values:
                     self._find_borders(content, path, field)
+
+    def _bases(self) -> list[Json]:
+        """Some of the served requests, in which every field is set."""
+        bases = self._draw.sample(self.served, BASES)
+        for field in self._owner.fields:
+            if not any(field.name in self._fields_in(line) for line in bases):
+                bases += [line for line in self.served if field.name in self._fields_in(line)][:1]
+        return bases
+
+    def _fields_in(self, line: Json) -> Json:
+        fields: Json = (line.get("tensor") or line["logits"][0]["spec"])[self._name]
+        return fields
 
     def _change(
         self, content: Json, path: tuple[Any, ...], field: Any, *, all_values: bool

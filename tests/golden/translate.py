@@ -18,8 +18,14 @@ from pathlib import Path
 
 from tests.golden import stored
 from tests.golden.stored import Json
+from tests.integration.contract import message
 
 ROOT = Path(__file__).parents[2]
+EXTENSIONS = {
+    field.name: {own.name for own in field.message_type.fields}
+    for field in message("Rotary").DESCRIPTOR.oneofs_by_name["extension"].fields
+}
+"""Rotary's length extensions and their fields."""
 
 
 class InexpressibleError(Exception):
@@ -93,52 +99,33 @@ def sinusoidal_distances(fields: Json) -> Json:
     return fields | {"sinusoidal": sinusoidal(fields["sinusoidal"])}
 
 
-def xpos(fields: Json) -> Json:
-    decay = {name: fields[name] for name in ("scale_base", "gamma") if name in fields}
-    if length := int(fields.get("sequence_length", 0)):
-        decay["center"] = length // 2
-    others = {
-        name: value
-        for name, value in fields.items()
-        if name not in ("scale_base", "gamma", "sequence_length")
-    }
-    if "dim" in others:
-        others["head_dim"] = others.pop("dim")
-    return others | {"decay": decay}
-
-
 def rotary(fields: Json) -> Json:
-    made = dict(fields)
-    order = made.pop("mrope_order", "MROPE_ORDER_CHUNKED")
-    section = made.pop("mrope_section", None) or None
-    if made.get("rope_type") == "ROPE_TYPE_AXIAL":
-        del made["rope_type"]
-        order = "MROPE_ORDER_AXIAL"
-    elif section is None and "mrope_order" in fields:
+    """With a length extension in place of rope_type and its fields."""
+    fields = {name: value for name, value in fields.items() if value != []}
+    kind = str(fields.get("rope_type", "ROPE_TYPE_DEFAULT")).removeprefix("ROPE_TYPE_").lower()
+    own = EXTENSIONS.get(kind, set())
+    words = set().union(*EXTENSIONS.values())
+    sources = {"factor", "max_position_embeddings", "attention_factor"} & fields.keys()
+    has_two = kind == "longrope" and len(sources) > 1
+    if kind not in ("default", *EXTENSIONS) or (words - own) & fields.keys() or has_two:
         raise InexpressibleError
-    if section is not None:
-        made["pair_axis"] = dealt_out(section, order)
-    if order == "MROPE_ORDER_AXIAL":
-        base = {"base": made.pop("rope_theta")} if "rope_theta" in made else {}
-        made["axes"] = [{"ladder": base}] * len(section or [0, 0])
-    elif section is not None:
-        made["axes"] = [{}] * len(section)
-    return made
+    made = {name: value for name, value in fields.items() if name not in {"rope_type", *own}}
+    extension = {name: fields[name] for name in own & fields.keys()}
+    return made if kind == "default" else made | {kind: extension}
 
 
-def dealt_out(section: list[int], order: str) -> list[int]:
-    """The axis of each pair."""
-    orders = {f"MROPE_ORDER_{name}" for name in ("CHUNKED", "INTERLEAVED", "AXIAL")}
-    if order not in orders or min(section) < 0 or sum(section) > 32768:
+def learned_absolute(fields: Json) -> Json:
+    own = ("interpolation", "interpolated_length")
+    made = {name: value for name, value in fields.items() if name not in own}
+    how = fields.get("interpolation", "INTERPOLATION_NONE")
+    if how == "INTERPOLATION_NONE" and "interpolated_length" not in fields:
+        return made
+    if how not in ("INTERPOLATION_LINEAR", "INTERPOLATION_LINEAR_ALIGN_CORNERS"):
         raise InexpressibleError
-    axes, pairs = range(len(section)), sum(section)
-    dealt = [axis for axis in axes for _ in range(section[axis])]
-    if order == "MROPE_ORDER_INTERLEAVED":
-        in_turn = [(m // len(axes), m % len(axes)) for m in range(pairs)]
-        dealt = [axis if turn < section[axis] else 0 for turn, axis in in_turn]
-    if [dealt.count(axis) for axis in axes] != section:
-        raise InexpressibleError
-    return dealt
+    resample: Json = {"align_corners": True} if how.endswith("CORNERS") else {}
+    if "interpolated_length" in fields:
+        resample["target"] = [fields["interpolated_length"]]
+    return made | {"resample": resample}
 
 
 TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
@@ -147,18 +134,15 @@ TRANSLATIONS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "relative_sinusoidal": ("relative_sinusoidal", sinusoidal),
     "translated/relative_sinusoidal": ("relative_sinusoidal", sinusoidal),
     "sinusoidal_distances": ("sinusoidal_distances", sinusoidal_distances),
-    "xpos": ("rotary", xpos),
     "rotary": ("rotary", rotary),
+    "translated/rotary": ("rotary", rotary),
+    "learned_absolute": ("learned_absolute", learned_absolute),
 }
 """By the stored file, the encoding's or term's successor and the fields that it has there."""
 
 RENAMED = {
-    "rotary.mrope_section": "pair_axis",
-    "rotary.mrope_order": "axes",
-    "xpos.dim": "head_dim",
-    "xpos.scale_base": "decay.scale_base",
-    "xpos.gamma": "decay.gamma",
-    "xpos.sequence_length": "decay.center",
+    "learned_absolute.interpolation": "resample",
+    "learned_absolute.interpolated_length": "resample.target",
 } | {
     f"{name}.{field}": successor
     for name in ("sinusoidal", "multi_axis_sinusoidal", "relative_sinusoidal")
@@ -175,6 +159,16 @@ RENAMED = {
     }.items()
 }
 """The field that a refusal names instead."""
+
+
+def path_of(owner: str, field: str, encoding: Json) -> str:
+    """What the successor calls a field."""
+    for kind in EXTENSIONS.keys() & encoding.keys():
+        if field == "rope_type":
+            return kind
+        if field in EXTENSIONS[kind]:
+            return f"{kind}.{field}"
+    return RENAMED.get(f"{owner}.{field}", field)
 
 
 def translated(line: Json, file: str) -> Json:
@@ -194,8 +188,9 @@ def translated(line: Json, file: str) -> Json:
     if "changed" in line:
         owner, *fields = line["changed"].split(".")
         if owner == name:
-            renamed = [RENAMED.get(f"{owner}.{field}", field) for field in fields]
-            made["changed"] = ".".join([successor, *renamed])
+            encoding = made.get("tensor", {}).get(successor, {})
+            paths = [path_of(owner, field, encoding) for field in fields]
+            made["changed"] = ".".join([successor, *paths])
     return made
 
 

@@ -8,7 +8,7 @@ the fields of an encoding depend on one another.
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -60,6 +60,11 @@ class Case:
         return len(self.fields.get("axes") or "1")
 
     @property
+    def has_grid(self) -> bool:
+        """Whether a table is asked for over a grid: each column depends on one of several axes."""
+        return self.axes > 1 and "frequency_matrix" not in self.fields
+
+    @property
     def positions(self) -> tuple[int, int]:
         """The first and last that it has."""
         return POSITIONS.get(self.encoding, lambda _: None)(self.fields) or (-FAR, FAR)
@@ -90,15 +95,15 @@ class Case:
         return self.extent == "pair" and not self.fields.keys().isdisjoint(columns)
 
     @property
-    def side(self) -> tuple[int, int]:
-        """Of a grid, its rows and columns."""
-        height, width = self.fields["window"]
-        return height, width
+    def sides(self) -> list[int]:
+        """Of a grid."""
+        return list(self.fields["window"])
 
-    @property
-    def tokens(self) -> int:
-        """Of a grid, with its class token."""
-        return math.prod(self.side) + bool(self.fields.get("class_token"))
+    def tokens(self, stride: Sequence[int] = ()) -> int:
+        """Of a grid, with its class token: all, or every n-th of each axis."""
+        strides = stride or [1] * len(self.sides)
+        places = (range(0, side, n) for side, n in zip(self.sides, strides, strict=True))
+        return math.prod(map(len, places)) + bool(self.fields.get("class_token"))
 
     @property
     def heads(self) -> int:
@@ -132,13 +137,16 @@ def _set_option(owner: Any, name: str, value: Any) -> None:
     descriptor = owner.DESCRIPTOR.fields_by_name[name]
     if descriptor.enum_type is not None:
         setattr(owner, name, _enum_value(descriptor, value.upper()))
+    elif descriptor.message_type is None and descriptor.is_repeated:
+        getattr(owner, name).extend(value)
     elif descriptor.message_type is None:
         setattr(owner, name, value)
     elif descriptor.message_type.name == "Range":
         getattr(owner, name).CopyFrom(message("Range")(begin=value[0], end=value[1]))
     elif descriptor.is_repeated:
         for positions in value if isinstance(value[0], list) else [value]:
-            getattr(owner, name).add(positions=positions)
+            are_doubles = any(isinstance(position, float) for position in positions)
+            getattr(owner, name).add(**{"doubles" if are_doubles else "positions": positions})
     else:
         getattr(owner, name).positions.extend(value)
 
@@ -224,8 +232,6 @@ class _Drawing:
         if field.name not in self._values:
             is_set = self._is_set(field)
             self._values[field.name] = self._value(field) if is_set else None
-            if field.enum_type is not None:
-                self._heed(field)
             if is_set and ", num_heads" in option(field, "rule").shape:
                 self._turn(field.name)
         return self._values[field.name]
@@ -248,17 +254,6 @@ class _Drawing:
         if value is None:
             value = float(option(field, "rule").default or 0)
         return isinstance(value, np.ndarray) or bool(value)
-
-    def _heed(self, field: Any) -> None:
-        """Notes which fields an enum's value needs, and which have no meaning beside it."""
-        word = self._values[field.name]
-        name = _enum_value(field, word) if word else option(field, "rule").default
-        value = field.enum_type.values_by_name[name]
-        needs = {_pick(self._random, *names.split("|")) for names in option(value, "needs")}
-        self._needed |= needs
-        for other in field.enum_type.values:
-            for names in (*option(other, "needs"), *option(other, "takes")):
-                self._idle |= {*names.split("|")} - needs - {*option(value, "takes")}
 
     def _turn(self, name: str) -> None:
         if self._random.random() < 0.5:
@@ -337,11 +332,24 @@ def _waves(dims: list[int], odd: Any) -> int:
     return sum(dim // 2 if odd == "ZERO" else (dim + 1) // 2 for dim in dims)
 
 
+def _sums(random: Random, pairs: int) -> Fields:
+    """A frequency matrix and its axes."""
+    count = _int(random, 1, 4)
+    offsets = [_pick(random, None, -0.5, 3.25) for _ in range(count)]
+    axes = [{"offset": offset, "ladder": None} for offset in offsets]
+    matrix = _table(random, count, pairs)
+    return {"frequency_matrix": matrix, "axes": None if count == 1 else axes}
+
+
 def _sinusoidal(random: Random) -> Fields:
+    if random.random() < 0.15:
+        pairs = _int(random, 1, 9)
+        idle = dict.fromkeys(("ladder", "axis_dims", "odd", "across_axes"))
+        return {"dim": 2 * pairs} | idle | _sums(random, pairs)
     odd = _pick(random, None, "SINE", "ZERO")
     count = _pick(random, 0, 0, 1, 2, 3, 4)
     dims = [_int(random, 2, 19) for _ in range(max(count, 1))]
-    fields: Fields = {"odd": odd, "axis_dims": dims}
+    fields: Fields = {"odd": odd, "axis_dims": dims, "frequency_matrix": None}
     if count == 0 or _pick(random, False, True):
         more = _int(random, 0, count - 1) if count and odd == "ZERO" else 0
         dims = [dims[0]] * len(dims)
@@ -351,11 +359,14 @@ def _sinusoidal(random: Random) -> Fields:
     own = [_pick(random, False, True) for _ in range(count)]
     shared = [dim for dim, has_own in zip(dims, own or [False], strict=True) if not has_own]
     fields["ladder"] = _pick(random, None, _ladder(random, _waves(shared, odd))) if shared else None
+    columns = _pick(random, None, "INTERLEAVED", "SINES_COSINES", "COSINES_SINES")
+    if columns in (None, "INTERLEAVED"):
+        fields["across_axes"] = None
     axes = [
         {"ladder": _ladder(random, _waves([dim], odd)) if has_own else None}
         for dim, has_own in zip(dims, own, strict=False)
     ]
-    return fields | {"axes": axes or None}
+    return fields | {"axes": axes or None, "columns": columns}
 
 
 def _relative_sinusoidal(random: Random) -> Fields:
@@ -364,11 +375,28 @@ def _relative_sinusoidal(random: Random) -> Fields:
     return {"dim": dim, "odd": odd, "ladder": ladder}
 
 
+def _resample(random: Random, source: list[int], target: list[int]) -> Fields:
+    """Steps lead to the table's end at most."""
+    steps = [n / m * _float(random, 0.6, 1) for n, m in zip(source, target, strict=True)]
+    kind = _pick(random, None, "LINEAR", "CUBIC")
+    fields = {"filter": kind, "cubic_a": _pick(random, None, ...) if kind == "CUBIC" else None}
+    return fields | {"source": source, "step": _pick(random, None, steps)}
+
+
 def _learned_absolute(random: Random) -> Fields:
-    rows = _int(random, 60, 90)
+    prefix = _pick(random, 0, _int(random, 1, 3))
+    source, target = (
+        [[_int(random, 60, 150)], [_int(random, 6, 12), _int(random, 10, 14)]] for _ in range(2)
+    )
+    axes = _pick(random, 0, 1)
+    resample = _resample(random, source[axes], target[axes])
+    resample |= {"target": target[axes], "prefix_rows": prefix or None}
+    if axes == 0:
+        resample["source"] = _pick(random, None, source[0])
+    rows = math.prod(source[axes]) + prefix
     fields = {"num_positions": rows, "offset": _int(random, -5, 5)}
     fields |= {"padding_idx": _pick(random, None, _int(random, 0, rows - 1))}
-    return fields | {"interpolated_length": _int(random, 60, 150)}
+    return fields | {"resample": _pick(random, None, resample)}
 
 
 def _axis(random: Random, pairs: int) -> Fields:
@@ -382,15 +410,42 @@ def _axis(random: Random, pairs: int) -> Fields:
     return fields | {"length": _pick(random, None, ...), "eps": ..., "ladder": ladder}
 
 
+def _extension(random: Random, kind: str, pairs: int) -> Fields:
+    """The fields of one of rotary's length extensions."""
+    if kind == "yarn":
+        mscale = _pick(random, None, ...)
+        fields: Fields = {"mscale": mscale, "mscale_all_dim": mscale, "beta_slow": 1.25}
+        return fields | {"attention_factor": None if mscale else 0.75}
+    if kind == "llama3":
+        return {"low_freq_factor": 1.0, "high_freq_factor": 4.5}
+    if kind not in ("dynamic", "longrope"):
+        return {}
+    fields = {"max_position_embeddings": 4096, "sequence_length": _int(random, 1, 30000)}
+    if kind == "longrope":
+        divisors = (random.uniform(1, 50, pairs).tolist() for _ in range(2))
+        fields |= zip(("short_factor", "long_factor"), divisors, strict=True)
+        sources = ("factor", "attention_factor", "max_position_embeddings")
+        chosen = _pick(random, *sources)
+        fields = {"factor": ..., "attention_factor": ...} | fields
+        fields |= {source: None for source in sources if source != chosen}
+    return fields
+
+
+EXTENSIONS = ("linear", "dynamic", "ntk", "yarn", "longrope", "llama3", "proportional")
+
+
 def _rotary(random: Random) -> Fields:
     pairs = _int(random, 2, 24)
     fields: Fields = {"head_dim": 2 * pairs, "partial_rotary_factor": None}
-    fields |= {"decay": _pick(random, None, None, {"center": ...})}
-    kind = _pick(random, "own", "axes", "rope_type", "rope_type")
+    fields |= {"decay": _pick(random, None, None, {"center": ...}), "axes": None}
+    fields |= dict.fromkeys((*EXTENSIONS, "frequency_matrix"))
+    if random.random() < 0.1:
+        idle = dict.fromkeys(("inverse_frequencies", "angle", "rope_theta", "decay", "pair_axis"))
+        return fields | idle | _sums(random, pairs)
+    kind = _pick(random, "own", "axes", "extension", "extension")
     if kind == "own":
         frequencies = (10.0 ** random.uniform(-6, 0, pairs)).tolist()
-        fields |= {"inverse_frequencies": frequencies, "angle": _pick(random, None, ...)}
-        return fields | {"rope_type": None, "axes": None}
+        return fields | {"inverse_frequencies": frequencies, "angle": _pick(random, None, ...)}
     fields |= {"inverse_frequencies": None, "angle": None}
     if kind == "axes":
         count = _int(random, 2, min(4, pairs))
@@ -400,20 +455,12 @@ def _rotary(random: Random) -> Fields:
             dealt, pair_axis = [m * count // pairs for m in range(pairs)], None
         axes = [_axis(random, dealt.count(axis)) for axis in range(count)]
         rope_theta = None if all(axis["ladder"] for axis in axes) else ...
-        how = {"rope_type": None, "rope_theta": rope_theta, "decay": None}
+        how = {"rope_theta": rope_theta, "decay": None}
         return fields | how | {"axes": axes, "pair_axis": pair_axis}
-    types = ("DEFAULT", "LINEAR", "DYNAMIC", "NTK", "YARN", "LONGROPE", "LLAMA3", "PROPORTIONAL")
-    fields |= {"rope_type": _pick(random, *types), "axes": None}
-    if fields["rope_type"] in ("DEFAULT", "PROPORTIONAL"):
+    extension = _pick(random, None, *EXTENSIONS)
+    if extension in (None, "proportional"):
         fields["partial_rotary_factor"] = _pick(random, None, 0.5)
-    if fields["rope_type"] == "YARN":
-        mscale = _pick(random, None, ...)
-        fields |= {"mscale": mscale, "mscale_all_dim": mscale, "beta_slow": 1.25}
-        fields |= {"attention_factor": None if mscale else 0.75}
-    fields |= {"max_position_embeddings": 4096, "sequence_length": _int(random, 1, 30000)}
-    divisors = (random.uniform(1, 50, pairs).tolist() for _ in range(2))
-    fields |= zip(("short_factor", "long_factor"), divisors, strict=True)
-    return fields | {"low_freq_factor": 1.0, "high_freq_factor": 4.5}
+    return fields | ({extension: _extension(random, extension, pairs)} if extension else {})
 
 
 def _t5(random: Random) -> Fields:
@@ -438,20 +485,26 @@ def _kerple(random: Random) -> Fields:
     return {"num_heads": heads, "p": random.uniform(0.01, 2, _pick(random, 1, heads)).tolist()}
 
 
+def _window(random: Random) -> list[int]:
+    axes = _pick(random, 1, 2, 2, 3)
+    return [_int(random, 1, 6 if axes < 3 else 3) for _ in range(axes)]
+
+
 def _mlp_bias(random: Random) -> Fields:
     heads, width = _int(random, 1, 5), _int(random, 1, 12)
-    window = _pick(random, None, [_int(random, 1, 6), _int(random, 1, 6)])
+    window = _pick(random, None, _window(random))
     layers: list[Fields] = []
-    for sizes in pairwise([2 if window else 1, *[width] * _int(random, 0, 3), heads]):
+    for sizes in pairwise([len(window or "1"), *[width] * _int(random, 0, 3), heads]):
         norm = _pick(random, None, ...)
         layers.append({"norm_weight": norm, "norm_bias": norm} | {"in": sizes[0], "out": sizes[1]})
     layers[-1] |= {"norm_weight": None, "norm_bias": None}
-    fields = {"num_heads": heads, "layers": layers, "window": window}
-    if window is None:
-        return fields | {"coordinates": _pick(random, None, "LINEAR", "SIGNED_LOG")}
-    pretrained = _pick(random, None, [_int(random, 2, 12), _int(random, 2, 12)])
-    fields |= {"coordinates": ..., "pretrained_window": pretrained}
-    return fields | {"class_token": _pick(random, None, True)}
+    fields = {"num_heads": heads, "layers": layers, "window": window, "pretrained_window": None}
+    coordinates = _pick(random, None, "LINEAR", "SIGNED_LOG", *["LOG2_NORMALIZED"] * bool(window))
+    fields |= {"coordinates": coordinates}
+    if coordinates == "LOG2_NORMALIZED":
+        pretrained = _pick(random, None, [_int(random, 2, 12) for _ in window])
+        fields |= {"pretrained_window": pretrained}
+    return fields | {"class_token": _pick(random, None, True) if window else None}
 
 
 def _deberta(random: Random) -> Fields:
@@ -460,11 +513,18 @@ def _deberta(random: Random) -> Fields:
 
 
 def _grid_relative(random: Random) -> Fields:
-    window = [_int(random, 1, 6), _int(random, 1, 6)]
+    window = _window(random)
+    other = [_int(random, 1, 6) for _ in window]
     symmetric, class_token = _pick(random, None, None, True), _pick(random, None, True)
-    rows = math.prod(side if symmetric else 2 * side - 1 for side in window)
+    sides, source = (
+        [side if symmetric else 2 * side - 1 for side in sides] for sides in (window, other)
+    )
+    resample = _pick(random, None, _resample(random, source, sides) if len(sides) < 3 else None)
+    rows = math.prod(source if resample else sides)
     fields = {"window": window, "symmetric": symmetric, "class_token": class_token}
-    return fields | {"rows": rows + 3 * bool(class_token)}
+    if resample:
+        resample |= {"target": None, "prefix_rows": None}
+    return fields | {"rows": rows + 3 * bool(class_token), "resample": resample}
 
 
 def _tupe(random: Random) -> Fields:
@@ -498,8 +558,10 @@ others is left out, None is not set, ... is drawn by its rule."""
 
 
 def _rows(fields: Fields) -> tuple[int, int]:
-    offset = fields.get("offset", 0)
-    return -offset, fields.get("interpolated_length", len(fields["table"])) - offset - 1
+    offset, rows, resample = fields.get("offset", 0), len(fields["table"]), fields.get("resample")
+    if resample:
+        rows = math.prod(resample["target"]) + resample.get("prefix_rows", 0)
+    return -offset, rows - offset - 1
 
 
 def _positions_of_rotary(fields: Fields) -> tuple[int, int] | None:

@@ -5,6 +5,7 @@ reflection, and outputs as the parts of a payload.
 
 import itertools
 import json
+import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -132,12 +133,11 @@ def _add_parts(request: Any, path: str, parts: Any) -> None:
 
 
 def _add_positions(request: Any, path: str, lists: Iterable[Any]) -> None:
-    axes = [list(positions.positions) for positions in lists]
+    axes = [[*positions.positions, *positions.doubles] for positions in lists]
+    numbers = [*itertools.chain.from_iterable(axes)]
+    are_doubles = any(isinstance(number, float) for number in numbers)
     shape = [len(axes), len(axes[0])] if len(axes) > 1 else [len(axes[0])]
-    request.inputs.add(name=path, datatype="INT64", shape=shape)
-    request.raw_input_contents.append(
-        b"".join(
-            number.to_bytes(8, "little", signed=True)
-            for number in itertools.chain.from_iterable(axes)
-        )
-    )
+    datatype = "FP64" if are_doubles else "INT64"
+    request.inputs.add(name=path, datatype=datatype, shape=shape)
+    kind = "d" if are_doubles else "q"
+    request.raw_input_contents.append(struct.pack(f"<{len(numbers)}{kind}", *numbers))

@@ -289,6 +289,20 @@ def test_positions_have_one_axis_or_two(channel: grpc.Channel, shape: list[int],
     assert refused(lambda: infer(channel, request)).details().startswith(want)
 
 
+def test_positions_may_be_doubles(channel: grpc.Channel) -> None:
+    def asked(datatype: str, kind: str) -> Any:
+        request = ask("rotary", {"rotary.head_dim": 8})
+        request.inputs.add(name="table.position_ids", datatype=datatype, shape=[3])
+        request.raw_input_contents.append(struct.pack(f"<3{kind}", 2, 3, 4))
+        return request
+
+    integers, doubles = (infer(channel, asked(*of)) for of in (("INT64", "q"), ("FP64", "d")))
+    assert doubles.raw_output_contents == integers.raw_output_contents
+    error = refused(lambda: infer(channel, asked("FP32", "f")))
+    want = "table.position_ids.datatype: got 'FP32', want INT64 or FP64"
+    assert error.details() == want
+
+
 def test_what_only_other_servers_do(channel: grpc.Channel) -> None:
     request = ask("alibi", HEADS_AND_LENGTHS)
     output = request.outputs.add(name="diagonals")
@@ -307,6 +321,19 @@ def test_a_value_by_its_short_name(channel: grpc.Channel) -> None:
     )
     assert short == whole
     assert [output.name for output in short.outputs] == ["dense"]
+
+
+def test_a_grid_says_the_axes_of_its_columns(channel: grpc.Channel) -> None:
+    parameters = {"sinusoidal.dim": 6, "sinusoidal.axes": "[{}, {}]", "table.grid": "[2, 3]"}
+    parameters |= {"sinusoidal.axis_dims": "[4, 2]", "table.grid_offset": "[0, -5]"}
+    response = infer(channel, ask("sinusoidal", parameters))
+    names = [output.name for output in response.outputs]
+    assert names == ["positions.axis0", "positions.axis1"]
+    assert response.parameters["column_axes"].string_param == "[0, 0, 0, 0, 1, 1]"
+    parameters["output.form"] = "FORM_DENSE"
+    response = infer(channel, ask("sinusoidal", parameters))
+    assert [list(output.shape) for output in response.outputs] == [[6, 6]]
+    assert "column_axes" not in response.parameters
 
 
 def test_outputs_by_name(channel: grpc.Channel) -> None:

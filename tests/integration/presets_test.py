@@ -76,6 +76,16 @@ def arguments(name: str) -> list[dict[str, Any]]:
     return [required | dict(items) for items in chain.from_iterable(some)]
 
 
+def in_python(given: dict[str, Any]) -> dict[str, Any]:
+    """With an object for "resample.source" and others of its message."""
+    made: dict[str, Any] = {}
+    for name, value in given.items():
+        owner, _, part = name.rpartition(".")
+        (made.setdefault(owner, {}) if owner else made)[part] = value
+    kinds = {"resample": attnbias.Resample}
+    return {name: kinds[name](**value) if name in kinds else value for name, value in made.items()}
+
+
 def test_python_and_the_tool_have_the_same_presets() -> None:
     assert {name.replace("_", "") for name in PRESETS} == CLASSES.keys()
 
@@ -99,7 +109,7 @@ def test_they_make_the_same_requests(server: Server, tmp_path: Path, name: str) 
     with attnbias.Client(server.address) as client:
         for given in arguments(name):
             asked: Any = {"values": "buckets"} if has_table and "table" not in given else {}
-            encoding = CLASSES[name.replace("_", "")](**given, **layers)
+            encoding = CLASSES[name.replace("_", "")](**in_python(given), **layers)
             asked |= LENGTHS[encoding.extent]
             words = [*layer_words, *(f"{key}={word(value)}" for key, value in given.items())]
             flags = [f"--{key.replace('_', '-')}={value}" for key, value in asked.items()]

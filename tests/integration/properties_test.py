@@ -35,6 +35,7 @@ class Whole:
         self.case = case
         self.random = random
         self._stub = stub
+        self.stride = [int(random.integers(1, 4)) for _ in case.fields.get("window") or ()]
         self.queries, self.keys = self._lengths()
         self.origin = int(random.integers(max(case.first, -25), 45))
         self.values = "VALUES_BIAS"
@@ -43,7 +44,7 @@ class Whole:
 
     def _lengths(self) -> tuple[int, int]:
         if self.case.extent == "grid":
-            return self.case.tokens, self.case.tokens
+            return self.case.tokens(self.stride), self.case.tokens()
         return int(self.random.integers(1, 40)), int(self.random.integers(1, 60))
 
     def ask(
@@ -52,7 +53,7 @@ class Whole:
         """Arrays by the parts' names; `extent` changes that of the whole, lists replace it."""
         output.setdefault("values", self.values)
         if self.case.extent == "grid":
-            message = {"grid": extent or {}}
+            message = {"grid": {"query_stride": self.stride} | (extent or {})}
         else:
             whole = {
                 "query_length": self.queries,
@@ -94,11 +95,12 @@ class Whole:
         return array
 
     def _expanded_block(self, block: Any, *, with_class: bool) -> Any:
-        height, width = self.case.side
-        row, column = np.divmod(np.arange(height * width), width)
-        down = row[None, :] - row[:, None] + height - 1
-        right = column[None, :] - column[:, None] + width - 1
-        inside = block.reshape(-1, *block.shape[-2:])[:, down, right]
+        sides = self.case.sides
+        keys = np.indices(sides)
+        queries = keys[(slice(None), *(slice(None, None, n) for n in self.stride))]
+        keys, queries = (places.reshape(len(sides), -1) for places in (keys, queries))
+        places = keys[:, None, :] - queries[:, :, None] + np.subtract(sides, 1)[:, None, None]
+        inside = block.reshape(-1, *block.shape[-len(sides) :])[(slice(None), *places)]
         if with_class:
             inside = np.pad(inside, ((0, 0), (1, 0), (1, 0)))
         return inside[..., None]

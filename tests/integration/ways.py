@@ -57,6 +57,10 @@ def parts_of(result: Any, names: list[str]) -> Parts:
     has arrays of these names, of which it may keep some inside."""
     arrays = {}
     for name in names:
+        table, _, axis = name.partition(".axis")
+        if axis:
+            arrays[name] = getattr(result, table, result).axes[int(axis)]
+            continue
         holder = result if hasattr(result, name) else getattr(result, "toeplitz", None)
         arrays[name] = result if isinstance(result, np.ndarray) else getattr(holder, name)
     return {name: part_of(array) for name, array in arrays.items()}
@@ -202,4 +206,4 @@ def _flags(owner: Any) -> Iterator[str]:
             yield f"{flag}={value.begin}:{value.end}"
         else:
             for positions in value if field.is_repeated else [value]:
-                yield f"{flag}={','.join(map(str, positions.positions))}"
+                yield f"{flag}={','.join(map(str, [*positions.positions, *positions.doubles]))}"

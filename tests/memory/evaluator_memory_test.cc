@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/base/caller.h"
-#include "core/encoding/common/limits.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -122,8 +122,7 @@ std::vector<v1::TensorSpec> Rotations() {
       "rotary {head_dim: 65536}",
       "rotary {head_dim: 65536 layout: ROTARY_LAYOUT_INTERLEAVED}",
       "rotary {head_dim: 65536 angle: ANGLE_PRECISION_FLOAT32}",
-      "rotary {head_dim: 65536 rope_type: ROPE_TYPE_PROPORTIONAL "
-      "  partial_rotary_factor: 0.25}",
+      "rotary {head_dim: 65536 proportional {} partial_rotary_factor: 0.25}",
       "rotary {head_dim: 2}",
       "rotary {head_dim: 65536 axes {ladder {}} axes {ladder {}}}",
       "rotary {head_dim: 65536 axes {offset: 0.5} axes {offset: 0.1} "
@@ -131,10 +130,10 @@ std::vector<v1::TensorSpec> Rotations() {
       "rotary {head_dim: 65536 "
       "  decay {scale_base: 1e9 gamma: 1e6 center: 1099511627776}}",
       "rotary {head_dim: 64 decay {center: 2048}}",
-      "rotary {head_dim: 65536 rope_type: ROPE_TYPE_LONGROPE factor: 32 "
-      "  original_max_position_embeddings: 4096 sequence_length: 8192}",
+      "rotary {head_dim: 65536 longrope {factor: 32 "
+      "  original_max_position_embeddings: 4096 sequence_length: 8192}}",
   });
-  v1::Rotary& longrope = *specs.back().mutable_rotary();
+  v1::Longrope& longrope = *specs.back().mutable_rotary()->mutable_longrope();
   const v1::TensorSpec plain = specs.front();
   v1::TensorSpec alternating = plain;
   v1::TensorSpec nearly_none = plain;
@@ -219,11 +218,12 @@ std::vector<v1::TensorSpec> Networks() {
 std::vector<v1::TensorSpec> Tables() {
   constexpr int64_t kDisplacements = 63 * 63;
   std::vector<v1::TensorSpec> specs =
-      Specs({"learned_absolute {interpolation: INTERPOLATION_LINEAR "
-             "  interpolated_length: 1048576}",
+      Specs({"learned_absolute {resample {target: 1048576}}",
              "learned_relative {left: 63 right: 63}",
              "grid_relative {window: [32, 32]}",
-             "grid_relative {window: [32, 32] class_token: true}"});
+             "grid_relative {window: [32, 32] class_token: true}",
+             "learned_absolute {resample {target: 1 antialias: true "
+             "  filter: FILTER_CUBIC}}"});
   *specs[0].mutable_learned_absolute()->mutable_table() = Small({512, 4096});
   *specs[1].mutable_learned_relative()->mutable_vectors() =
       Small({8, 127, 512});
@@ -231,6 +231,8 @@ std::vector<v1::TensorSpec> Tables() {
       Small({kDisplacements, 64});
   *specs[3].mutable_grid_relative()->mutable_table() =
       Small({kDisplacements + 3, 64});
+  // Every row has a weight.
+  *specs[4].mutable_learned_absolute()->mutable_table() = Small({16385, 63});
   return specs;
 }
 

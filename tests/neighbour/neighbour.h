@@ -2,8 +2,7 @@
 // A library with google.rpc and grpc.health.v1 of its own, as a program may
 // have it beside the client; protobuf ends a program that registers a file
 // twice.
-#ifndef ATTNBIAS_TESTS_NEIGHBOUR_NEIGHBOUR_H_
-#define ATTNBIAS_TESTS_NEIGHBOUR_NEIGHBOUR_H_
+#pragma once
 
 #include <grpcpp/server.h>
 
@@ -16,5 +15,3 @@ namespace attnbias {
 std::unique_ptr<grpc::Server> StartNeighbour(int* port);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_NEIGHBOUR_NEIGHBOUR_H_

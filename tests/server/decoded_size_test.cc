@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/codec/decoded_size.h"
-
 #include <string>
 
 #include "attnbias/v1/service.pb.h"
 #include "grpcpp/support/slice.h"
 #include "gtest/gtest.h"
+#include "server/codec/messages.h"
 
 namespace attnbias::decoded_size_test {
 namespace {
 
 int64_t SizeOfBytes(const std::string& bytes) {
   const grpc::Slice slice(bytes);
-  return DecodedSize(grpc::ByteBuffer(&slice, 1),
-                     *v1::GetTensorRequest::descriptor());
+  return Measure(grpc::ByteBuffer(&slice, 1),
+                 *v1::GetTensorRequest::descriptor())
+      .decoded_bytes;
 }
 
 int64_t SizeOfMessage(const v1::GetTensorRequest& request) {
@@ -99,8 +99,9 @@ TEST(DecodedSize, EndsWhereBytesAreNoMessage) {
 TEST(FieldsEndInside, WhateverALengthClaims) {
   const auto inside = [](const std::string& bytes) {
     const grpc::Slice slice(bytes);
-    return FieldsEndInside(grpc::ByteBuffer(&slice, 1),
-                           *v1::GetTensorRequest::descriptor());
+    return Measure(grpc::ByteBuffer(&slice, 1),
+                   *v1::GetTensorRequest::descriptor())
+        .is_whole;
   };
   EXPECT_TRUE(inside(""));
   v1::GetTensorRequest request;

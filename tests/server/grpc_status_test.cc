@@ -5,11 +5,10 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "core/base/reason.h"
+#include "core/base/errors.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"
-#include "server/status_codes.h"
 
 namespace attnbias::grpc_status_test {
 namespace {

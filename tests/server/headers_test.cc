@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/codec/headers.h"
-
 #include <string>
 
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
+#include "server/codec/messages.h"
 #include "tests/core/logits_requests.h"
 #include "tests/testing/engine_harness.h"
 
 namespace attnbias::headers_test {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 template <typename Message>
 void ExpectEqual(const Message& message, const std::string& text) {
@@ -42,7 +44,7 @@ TEST(Headers, DescribeEveryPartAndWhatIsDerived) {
       "total_bytes: 160 "
       "resolved_spec {"
       "  rotary {head_dim: 4 rope_theta: 4 partial_rotary_factor: 1"
-      "    layout: ROTARY_LAYOUT_HALF rope_type: ROPE_TYPE_DEFAULT"
+      "    layout: ROTARY_LAYOUT_HALF"
       "    angle: ANGLE_PRECISION_EXACT}"
       "  table {positions {begin: 0 end: 5}}"
       "  output {data_type: DATA_TYPE_F32 form: FORM_TABLE"
@@ -71,6 +73,15 @@ TEST(Headers, TellWhereDiagonalsBeginAndWhichRowsAreMasked) {
       "    values: VALUES_BIAS scale: 1"
       "    mask {causal: true fill_value: -inf}}}"
       "fully_masked_rows {begin: 0 end: 3}");
+}
+
+TEST(Headers, TellTheAxesOfColumnsOverAGrid) {
+  const std::string request =
+      "rotary {head_dim: 6 axes {} axes {} pair_axis: [0, 1, 0]} "
+      "table {grid: [1, 2]} ";
+  EXPECT_THAT(Header(request).column_axes(), ElementsAre(0, 1, 0, 0, 1, 0));
+  EXPECT_THAT(Header(request + "output {form: FORM_DENSE}").column_axes(),
+              IsEmpty());
 }
 
 TEST(Headers, OfLogitsTellTypesAndRoundings) {

@@ -12,6 +12,7 @@
 #include "core/kernel/kernel_set.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "inference/inference.grpc.pb.h"
 #include "server/logging.h"
 #include "server/worker_pool.h"
 
@@ -42,9 +43,9 @@ class InferenceServiceTest : public testing::Test {
         stall_watch_(std::chrono::minutes(10), std::chrono::minutes(10),
                      &engine_.budget(), &timer_),
         environment_{engine_, pool_, metrics_, stall_watch_, *access_},
-        service_(&environment_, [] { return true; }) {
+        service_(MakeInferenceService(&environment_, [] { return true; })) {
     grpc::ServerBuilder builder;
-    builder.RegisterService(&service_);
+    builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
@@ -65,7 +66,7 @@ class InferenceServiceTest : public testing::Test {
   StallWatch stall_watch_;
   const std::unique_ptr<Access> access_ = *Access::Load({});
   CallEnvironment environment_;
-  InferenceService service_;
+  const std::unique_ptr<grpc::Service> service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
 };
@@ -109,7 +110,7 @@ TEST_F(InferenceServiceTest, ARequestWithoutMemoryDoesNotEndItsStream) {
   (*masked.mutable_parameters())["alibi.variant"].set_string_param(
       "ALIBI_VARIANT_KEY_FROM_START");
   const ByteBudget::Reservation all =
-      *engine_.Reserve(int64_t{63} << 20, Caller("another"));
+      *engine_.cache().Reserve(int64_t{63} << 20, Caller("another"));
   grpc::ClientContext context;
   const auto call = stub_->ModelStreamInfer(&context);
   ASSERT_TRUE(call->Write(masked));
@@ -131,7 +132,7 @@ TEST_F(InferenceServiceTest, ARequestThatCannotBeHeldDoesNotEndItsStream) {
   auto large = DenseAlibi("large", 1, 2);
   large.add_raw_input_contents(std::string(2 << 20, '\0'));
   const ByteBudget::Reservation all =
-      *engine_.Reserve(int64_t{63} << 20, Caller("another"));
+      *engine_.cache().Reserve(int64_t{63} << 20, Caller("another"));
   grpc::ClientContext context;
   const auto call = stub_->ModelStreamInfer(&context);
   inference::ModelStreamInferResponse response;

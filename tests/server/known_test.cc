@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/codec/known.h"
-
 #include "attnbias/v1/service.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/codec/messages.h"
 
 namespace attnbias::known_test {
 namespace {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/list_tables.h"
-
 #include <string>
 #include <vector>
 
-#include "core/mount/checkpoint.h"
+#include "core/mount/registry.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "server/tensor_service.h"
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/listen_address.h"
-
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -10,6 +8,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "server/transport.h"
 #include "tests/testing/status_matchers.h"
 
 namespace attnbias::listen_address_test {

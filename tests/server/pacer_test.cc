@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/access/pacer.h"
-
 #include <limits>
 
 #include "gtest/gtest.h"
+#include "server/access/access.h"
 
 namespace attnbias::pacer_test {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/process_metrics.h"
-
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/metrics.h"
 
 namespace attnbias::process_metrics_test {
 namespace {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/request_id.h"
-
 #include <set>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "server/call.h"
 
 namespace attnbias::request_id_test {
 namespace {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/stream_request.h"
-
 #include <limits>
 #include <string>
 
 #include "core/engine/engine.h"
 #include "core/kernel/kernel_set.h"
 #include "gtest/gtest.h"
+#include "server/tensor_service.h"
 #include "server/worker_pool.h"
 #include "tests/testing/counting_observer.h"
 #include "tests/testing/specs.h"

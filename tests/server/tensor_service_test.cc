@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "attnbias/v1/service.grpc.pb.h"
 #include "core/kernel/kernel_set.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -62,9 +63,10 @@ class TensorServiceTest : public testing::Test {
         stall_watch_(std::chrono::minutes(10), std::chrono::minutes(10),
                      &engine_.budget(), &timer_),
         environment_{engine_, executor_, metrics_, stall_watch_, *access_},
-        service_(&environment_, [] { return v1::GetServerInfoResponse(); }) {
+        service_(MakeTensorService(
+            &environment_, [] { return v1::GetServerInfoResponse(); })) {
     grpc::ServerBuilder builder;
-    builder.RegisterService(&service_);
+    builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     stub_ = v1::AttentionBiasService::NewStub(server_->InProcessChannel({}));
   }
@@ -127,7 +129,7 @@ class TensorServiceTest : public testing::Test {
   StallWatch stall_watch_;
   const std::unique_ptr<Access> access_ = *Access::Load({});
   CallEnvironment environment_;
-  TensorService service_;
+  const std::unique_ptr<grpc::Service> service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::AttentionBiasService::Stub> stub_;
   std::map<std::string, std::string> trailers_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waits for what is given to a callback.
-#ifndef ATTNBIAS_TESTS_TESTING_AWAIT_H_
-#define ATTNBIAS_TESTS_TESTING_AWAIT_H_
+#pragma once
 
 #include <future>
 #include <utility>
@@ -20,5 +19,3 @@ Result Await(absl::FunctionRef<void(absl::AnyInvocable<void(Result)>)> begin) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_TESTING_AWAIT_H_

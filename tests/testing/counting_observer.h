@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef ATTNBIAS_TESTS_TESTING_COUNTING_OBSERVER_H_
-#define ATTNBIAS_TESTS_TESTING_COUNTING_OBSERVER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "core/cache/cache_observer.h"
+#include "core/cache/band_cache.h"
 
 namespace attnbias {
 
@@ -24,5 +23,3 @@ struct CountingObserver final : CacheObserver {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_TESTING_COUNTING_OBSERVER_H_

@@ -2,8 +2,7 @@
 // A Device without a device: kernels run on the CPU, over every block and
 // thread of their launch and with every index checked, and nothing of a stream
 // is done before somebody waits for it.
-#ifndef ATTNBIAS_TESTS_TESTING_CPU_DEVICE_H_
-#define ATTNBIAS_TESTS_TESTING_CPU_DEVICE_H_
+#pragma once
 
 #include <atomic>
 #include <cstring>
@@ -167,5 +166,3 @@ class CpuDevice final : public Device {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_TESTING_CPU_DEVICE_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An engine, and its answers as bytes and as numbers.
-#ifndef ATTNBIAS_TESTS_TESTING_ENGINE_HARNESS_H_
-#define ATTNBIAS_TESTS_TESTING_ENGINE_HARNESS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -13,7 +12,7 @@
 #include "core/checksum/crc32c.h"
 #include "core/engine/engine.h"
 #include "core/kernel/kernel_set.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 #include "gtest/gtest.h"
 #include "tests/testing/await.h"
 #include "tests/testing/counting_observer.h"
@@ -117,5 +116,3 @@ class EngineHarness {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_TESTING_ENGINE_HARNESS_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An encoding's numbers, straight from its evaluator.
-#ifndef ATTNBIAS_TESTS_TESTING_FILLED_H_
-#define ATTNBIAS_TESTS_TESTING_FILLED_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -9,7 +8,7 @@
 
 #include "core/encoding/make_encoding.h"
 #include "core/kernel/kernel_set.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 #include "gtest/gtest.h"
 #include "tests/testing/specs.h"
 #include "tests/testing/status_matchers.h"
@@ -82,5 +81,3 @@ inline void ExpectAllDifferent(const std::vector<std::string>& identities) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_TESTING_FILLED_H_

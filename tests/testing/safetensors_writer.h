@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // .safetensors files for tests, written by hand.
-#ifndef ATTNBIAS_TESTS_TESTING_SAFETENSORS_WRITER_H_
-#define ATTNBIAS_TESTS_TESTING_SAFETENSORS_WRITER_H_
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -66,5 +65,3 @@ inline std::string WriteFile(const std::filesystem::path& path,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_TESTING_SAFETENSORS_WRITER_H_

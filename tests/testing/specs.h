@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes requests, and the tables that they name.
-#ifndef ATTNBIAS_TESTS_TESTING_SPECS_H_
-#define ATTNBIAS_TESTS_TESTING_SPECS_H_
+#pragma once
 
 #include <cstdint>
 #include <random>
@@ -164,6 +163,13 @@ inline v1::TensorSpec AtPositions(
   return spec;
 }
 
-}  // namespace attnbias
+inline v1::TensorSpec OverGrid(v1::TensorSpec spec,
+                               const std::vector<int64_t>& lengths,
+                               const std::vector<int64_t>& offset = {}) {
+  v1::TableExtent& table = *spec.mutable_table();
+  table.mutable_grid()->Add(lengths.begin(), lengths.end());
+  table.mutable_grid_offset()->Add(offset.begin(), offset.end());
+  return spec;
+}
 
-#endif  // ATTNBIAS_TESTS_TESTING_SPECS_H_
+}  // namespace attnbias

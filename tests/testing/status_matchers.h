@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expectations on statuses, in the shape newer Abseils have them. There is no
 // "expect not OK": an error is matched on its code and on what it names.
-#ifndef ATTNBIAS_TESTS_TESTING_STATUS_MATCHERS_H_
-#define ATTNBIAS_TESTS_TESTING_STATUS_MATCHERS_H_
+#pragma once
 
 #include <string>
 #include <utility>
@@ -41,5 +40,3 @@ inline auto IsInvalid(const std::string& field_and_reason) {
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_TESTING_STATUS_MATCHERS_H_

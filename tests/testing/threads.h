@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef ATTNBIAS_TESTS_TESTING_THREADS_H_
-#define ATTNBIAS_TESTS_TESTING_THREADS_H_
+#pragma once
 
 #include <condition_variable>
 #include <deque>
@@ -82,5 +81,3 @@ class Threads final : public Executor {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_TESTS_TESTING_THREADS_H_

@@ -4,7 +4,8 @@
 Usage: python -m tests.tools.generate [--check]
 
 With --check nothing is written, and a file that is not current is an error. The contract in proto/
-is the source: its comments, rules and options; and the presets beside it. A page has generated
+is the source: its comments, rules and options; and the presets beside it. The signatures of
+``attnbias.Client.get`` are those of the client for asyncio, too. A page has generated
 parts between the lines "<!-- generated: NAME -->" and "<!-- end -->".
 """
 
@@ -76,6 +77,86 @@ OVERLOADS = """
         def __init__(self, *first: Any, **fields: Any) -> None: ...
 """
 
+OPTIONS = """\
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Required, SupportsIndex, TypedDict
+
+from attnbias._shown import Shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attnbias._checks import Ids, Reals, Span
+    from attnbias._choices import {choices}
+    from attnbias._dtypes import DType
+    from attnbias._fields import Encoding
+
+
+class CompactOptions(TypedDict, total=False):
+    \"""The keyword arguments of ``Client.get`` that leave an encoding its compact form.\"""
+
+{compact}
+
+
+class ListOptions(CompactOptions, total=False):
+    \"""Those, and the lists of positions, of which most have no compact form.\"""
+
+{lists}
+
+
+class GridOptions(CompactOptions, total=False):
+    \"""Those, and a grid of tokens: its form and the encoding determine the result.\"""
+
+    grid: Required[Sequence[SupportsIndex]]
+    grid_offset: Sequence[SupportsIndex] | None
+    form: Form | None
+
+
+class RequestOptions(ListOptions, total=False):
+    \"""All keyword arguments of ``Client.get`` that describe the tensor; see ``Request``.\"""
+
+{others}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Asked(Shown):
+    \"""The fields of a request.\"""
+
+    encoding: Encoding[Any]
+    _: KW_ONLY
+{fields}
+"""
+
+ASYNC_GET = """\
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+
+from attnbias._client import BaseClient
+from attnbias._sharding import to_sharding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import jax
+    import numpy.typing as npt
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Placement
+
+    from attnbias._fields import Compact, Encoding
+    from attnbias._options import RequestOptions
+    from attnbias._request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
+    from attnbias._results import RotaryTables, XposTables
+
+Out = TypeVar("Out")
+
+
+class AsyncGet(BaseClient):
+    \"""Has ``get`` with the types of ``attnbias.Client.get``.\"""
+
+{}        \"""See ``attnbias.Client.get``.\"""
+        shards = to_sharding(device_mesh, placements, sharding, out)
+        return await self._get(encoding, out, progress, timeout, options, sharding=shards)
+"""
+
 PRESETS = """\
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +209,7 @@ ARRAY = "npt.NDArray[Any]"
 RESULTS = {
     "TOEPLITZ": "Toeplitz",
     "KEY_ROW": "KeyRow",
-    "BLOCK_TOEPLITZ_2D": "BlockToeplitz",
+    "BLOCK_TOEPLITZ": "BlockToeplitz",
     "DENSE": ARRAY,
     (): ARRAY,
     ("cos", "sin"): "RotaryTables",
@@ -137,7 +218,8 @@ RESULTS = {
 ASK = {
     "table": "ask with `positions` or `position_ids`",
     "pair": "ask with `query_length` and `key_length`",
-    "grid": "ask without lengths, or for windows with `queries`, `keys` and `heads`",
+    "grid": "ask without lengths, for windows with `queries`, `keys` and `heads`, or for every "
+    "n-th query with `query_stride`",
 }
 
 
@@ -276,21 +358,8 @@ def conditions_of(field: Any) -> list[str]:
     sentences = [f"Only with `{rule.only_with}`."] if rule.only_with else []
     sentences += [f"Not with `{rule.not_with}`."] if rule.not_with else []
     needs_one = "; values `BIAS` require one of them" if rule.of_bias else ""
-    sentences += [f"Not with `{other.name}`{needs_one}." for other in rivals_of(field)]
-    for other in filter(lambda other: other.enum_type, field.containing_type.fields):
-        needed, taken = [], []
-        for word, value in words_of(other.enum_type).items():
-            if field.name in option("needs", value):
-                needed.append(f"`{word}`")
-            elif field.name in "|".join([*option("needs", value), *option("takes", value)]).split(
-                "|"
-            ):
-                taken.append(f"`{word}`")
-        if needed or taken:
-            required = f"; required with {', '.join(needed)}" if taken else "; required there"
-            sentences.append(
-                f"Only with `{other.name}` {', '.join(needed + taken)}{required if needed else ''}."
-            )
+    if rivals := [f"`{other.name}`" for other in rivals_of(field)]:
+        sentences.append(f"Not with {', '.join(rivals)}{needs_one}.")
     return sentences
 
 
@@ -446,9 +515,13 @@ def answer_of(message: Any) -> str:
     of_bias = [f"`{field.name}`" for field in message.fields if rule_of(field).of_bias]
     if of_bias:
         sentences.append('With `values="buckets"` the answer is indices, i32 without heads.')
-        sentences.append(f"{' and '.join(of_bias)} need not be set then.")
+        *first_names, last = of_bias
+        names = " and ".join([", ".join(first_names), last]) if first_names else last
+        sentences.append(f"{names} need not be set then.")
     if option("buckets_only", message):
         sentences.append("The numbers are i32, without heads.")
+    if extents == ["table"] and any(field.name == "axes" for field in message.fields):
+        sentences.append("Ask with `grid` for a GridTable over several axes.")
     return " ".join(sentences)
 
 
@@ -566,6 +639,50 @@ def choices_module() -> str:
     aliases = [f"{enum.name}: TypeAlias = {literal_of(words_of(enum))}" for enum in ENUMS]
     title = "Values of enums, as type checkers know them"
     return formatted(MODULE.format(title) + CHOICES + "\n".join(aliases))
+
+
+def type_of_option(field: Any) -> str:
+    kind = field.message_type or field.enum_type
+    names = {"PositionList": "Ids", "Range": "Span", "DataType": "DType"}
+    if kind is None:
+        return type_of(field).replace("int", "SupportsIndex")
+    # A list for each axis, or the one axis's alone.
+    return "Reals | Sequence[Reals]" if field.is_repeated else names.get(kind.name, kind.name)
+
+
+def options_module() -> str:
+    """Writes the fields of the extents, the output and its mask as keyword arguments."""
+    fields: dict[str, str] = {}
+    for message in ("TableExtent", "PairExtent", "GridExtent", "Output", "Mask"):
+        for field in message_of(message).fields:
+            if field.name != "mask":  # its fields are arguments themselves
+                kind = type_of_option(field)
+                fields[field.name] = kind if kind == "bool" else f"{kind} | None"
+    lists = [name for name, kind in fields.items() if kind == "Ids | None"]
+    others = ["form", "grid", "grid_offset"]
+
+    def declared(names: Iterable[str]) -> str:
+        return "\n".join(f"    {name}: {fields[name]}" for name in names)
+
+    defaults = (f" = {False if kind == 'bool' else None}" for kind in fields.values())
+    text = OPTIONS.format(
+        choices=", ".join(sorted({enum.name for enum in ENUMS} & {*declared(fields).split()})),
+        compact=declared(name for name in fields if name not in (*lists, *others)),
+        lists=declared(lists),
+        others=declared(others),
+        fields="\n".join(map(str.__add__, declared(fields).split("\n"), defaults)),
+    )
+    return formatted(MODULE.format("Arguments that describe a tensor") + text)
+
+
+def async_get_module() -> str:
+    """Writes ``get`` of the client for asyncio with the signatures of ``Client.get``."""
+    client = (CLIENT / "_client.py").read_text(encoding="utf-8")
+    signatures = re.search(r"    @overload\n    def get\(.*?(?=        \"\"\")", client, re.DOTALL)
+    assert signatures
+    awaited = signatures[0].replace("    def get(", "    async def get(")
+    head = MODULE.replace("proto/", "_client.py").format("The client's ``get`` for asyncio")
+    return formatted(head + ASYNC_GET.format(awaited))
 
 
 class Argument(NamedTuple):
@@ -915,10 +1032,12 @@ def values_of(field: Any) -> str:
     return re.sub(", in", " in", ", ".join(filter(None, (kind, bounds_of(field)))), count=1)
 
 
-def field_row(field: Any, prefix: str = "") -> str:
+def field_row(field: Any, prefix: str = "", optional: str = "") -> str:
+    """Returns the row of a field, which may be that of an optional message."""
     default = default_of(field) or ("false" if attribute(field).endswith("False") else "")
     default = giver_of(field) or (f"`{default}`" if default else "")
-    default = "required" if is_required(field) else default
+    required = f"required with `{optional}`" if optional else "required"
+    default = required if is_required(field) else default
     meaning = " ".join([comment_of(field.containing_type, field), *conditions_of(field)])
     cells = (f"`{prefix}{field.name}`", values_of(field), default, meaning)
     return f"| {' | '.join(map(cell, cells))} |"
@@ -929,14 +1048,14 @@ def field_table(name: str, message: Any) -> str:
     return "\n".join([*rows, *field_rows(message)])
 
 
-def field_rows(message: Any, prefix: str = "") -> list[str]:
+def field_rows(message: Any, prefix: str = "", optional: str = "") -> list[str]:
     rows = []
     for field in message.fields:
+        rows.append(field_row(field, prefix, optional))
         if is_nested(field):
             name = f"{prefix}{field.name}.{'N.' * field.is_repeated}"
-            rows += [field_row(field, prefix), *field_rows(field.message_type, name)]
-        else:
-            rows.append(field_row(field, prefix))
+            own = "" if is_required(field) else f"{prefix}{field.name}"
+            rows += field_rows(field.message_type, name, own)
     return rows
 
 
@@ -964,10 +1083,10 @@ def structures_of(message: Any) -> str:
     structures = [own + " of vectors" * (kind == "vectors") for kind in kinds_of(message)]
     border = " + border" * any(rule.border_if_set for _, rule in fields)
     has_grid = option("extent", message)[-1] == "grid"
-    structures[0] += border * (own == "BLOCK_TOEPLITZ_2D" or not has_grid)
+    structures[0] += border * (own == "BLOCK_TOEPLITZ" or not has_grid)
     for field, rule in fields:
         other = structure_of(rule.structure_if_set)
-        structures += [other + border * (other == "BLOCK_TOEPLITZ_2D")]
+        structures += [other + border * (other == "BLOCK_TOEPLITZ")]
         structures += structures_of_values(field).values()
     return ", ".join(dict.fromkeys(filter(None, structures)))
 
@@ -1063,6 +1182,8 @@ def main() -> None:
     parts = page_parts()
     texts = {page: with_parts(page, parts) for page in PAGES}
     texts |= {CLIENT / "_choices.py": choices_module()}
+    texts |= {CLIENT / "_options.py": options_module()}
+    texts |= {CLIENT / "_async_get.py": async_get_module()}
     texts |= {CLIENT / "_encodings.py": encodings_module()}
     texts |= {CLIENT / "_presets.py": presets_module(), GO_PRESETS: presets_in_go()}
     stale = [

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attempts of one call, until it succeeds or its time is over.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_ATTEMPTS_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_ATTEMPTS_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -66,5 +65,3 @@ class Attempts {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_ATTEMPTS_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bearer token that says who calls.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_BEARER_TOKEN_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_BEARER_TOKEN_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -48,5 +47,3 @@ class BearerToken {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_BEARER_TOKEN_H_

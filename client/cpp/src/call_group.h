@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of one download, in several threads, which end together.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_CALL_GROUP_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_CALL_GROUP_H_
+#pragma once
 
 #include <grpcpp/client_context.h>
 
@@ -39,5 +38,3 @@ class CallGroup {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_CALL_GROUP_H_

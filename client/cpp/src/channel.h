@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The connection's settings.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_CHANNEL_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_CHANNEL_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 
@@ -21,5 +20,3 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options,
                                            ChannelUse use);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_CHANNEL_H_

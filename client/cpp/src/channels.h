@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The channels of a client: the first, and spare ones for the ranges of large
 // payloads.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_CHANNELS_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_CHANNELS_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 
@@ -31,5 +30,3 @@ class Channels {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_CHANNELS_H_

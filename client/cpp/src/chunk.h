@@ -3,8 +3,7 @@
 // straight to its place and is checksummed while it is in the cache. A
 // DescribeTensorResponse or a GetTensorResponse is read alike: it has its
 // fields under the same numbers.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_CHUNK_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_CHUNK_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -41,5 +40,3 @@ absl::StatusOr<std::optional<v1::TensorHeader>> ReadHeader(
     grpc::ByteBuffer* message);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_CHUNK_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Brings one payload into memory: in one message where it is known to fit, else
 // by one stream or by several.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_DOWNLOAD_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_DOWNLOAD_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -55,5 +54,3 @@ class Download {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_DOWNLOAD_H_

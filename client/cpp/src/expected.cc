@@ -6,6 +6,7 @@
 #include <google/protobuf/reflection.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -44,6 +45,8 @@ struct Axis {
   int64_t size = 0;
   // Empty if the positions are consecutive.
   std::vector<int64_t> list = {};
+  // These instead, if not all are integers.
+  std::vector<double> doubles = {};
 
   bool is_range() const { return list.empty(); }
   bool operator==(const Axis&) const = default;
@@ -87,7 +90,18 @@ Axis RangeOf(const v1::Range& range) {
   return RangeOf(range.begin(), range.end());
 }
 
-Axis ListOf(const v1::PositionList& list) {
+Axis ListOf(v1::PositionList list) {
+  // A server answers doubles that are all integers as these.
+  const auto is_integer = [](double position) {
+    return std::fabs(position) <= 0x1p40 && position == std::trunc(position);
+  };
+  if (!absl::c_all_of(list.doubles(), is_integer)) {
+    return {.size = list.doubles_size(),
+            .doubles = {list.doubles().begin(), list.doubles().end()}};
+  }
+  for (const double position : list.doubles()) {
+    list.add_positions(static_cast<int64_t>(position));
+  }
   if (list.positions().empty()) return {};
   Axis axis = {.first = list.positions(0),
                .last = *list.positions().rbegin(),
@@ -176,7 +190,7 @@ absl::string_view NameOf(v1::Form form) {
       return "diagonals";
     case v1::FORM_KEY_ROW:
       return "row";
-    case v1::FORM_BLOCK_TOEPLITZ_2D:
+    case v1::FORM_BLOCK_TOEPLITZ:
       return "block";
     default:
       return "dense";
@@ -220,7 +234,8 @@ class Request {
   // Whether both ask for the same window, by queries, keys or positions.
   bool HasWindowOf(const Request& other) const {
     return queries_ == other.queries_ && keys_ == other.keys_ &&
-           axes_ == other.axes_ && FirstHead() == other.FirstHead();
+           axes_ == other.axes_ && FirstHead() == other.FirstHead() &&
+           Strides() == other.Strides();
   }
 
   // Queries, counted inside the window, that see no key.
@@ -234,6 +249,20 @@ class Request {
   // In the order of the payload.
   std::vector<ExpectedPart> Parts() const {
     return structure_ == v1::STRUCTURE_TABLE ? Tables() : Pairs();
+  }
+
+  // Returns the columns of a table that is not the server's.
+  int64_t Columns() const {
+    std::vector<int64_t> shape;
+    AddColumns(&shape);
+    return shape.empty() ? 0 : shape.back();
+  }
+
+  // Returns how many parts each table has, one per axis of a grid; 0 if a table
+  // is one part.
+  int AxesOfTable() const {
+    return spec_.output().form() == v1::FORM_DENSE ? 0
+                                                   : spec_.table().grid_size();
   }
 
  private:
@@ -251,6 +280,7 @@ class Request {
   void SetAxes() {
     if (structure_ == v1::STRUCTURE_TABLE) {
       const v1::TableExtent& table = spec_.table();
+      if (!table.grid().empty()) return SetGridOfAxes(table);
       queries_ = table.position_ids().empty() ? RangeOf(table.positions())
                                               : ListOf(table.position_ids(0));
       for (const v1::PositionList& list : table.position_ids()) {
@@ -262,11 +292,11 @@ class Request {
       }
       return;
     }
-    if (structure_ == v1::STRUCTURE_BLOCK_TOEPLITZ_2D) {
+    if (structure_ == v1::STRUCTURE_BLOCK_TOEPLITZ) {
       const v1::GridExtent& grid = spec_.grid();
-      const Axis whole = RangeOf(0, Tokens());
-      queries_ = grid.has_queries() ? RangeOf(grid.queries()) : whole;
-      keys_ = grid.has_keys() ? RangeOf(grid.keys()) : whole;
+      queries_ = grid.has_queries() ? RangeOf(grid.queries())
+                                    : RangeOf(0, Tokens(Strides()));
+      keys_ = grid.has_keys() ? RangeOf(grid.keys()) : RangeOf(0, Tokens({}));
       return;
     }
     const v1::PairExtent& pair = spec_.pair();
@@ -283,12 +313,34 @@ class Request {
                                      : RangeOf(0, pair.key_length());
   }
 
+  // Sets its tokens, too.
+  void SetGridOfAxes(const v1::TableExtent& table) {
+    uint64_t tokens = 1;
+    for (int axis = 0; axis < table.grid_size(); ++axis) {
+      const int64_t offset =
+          axis < table.grid_offset_size() ? table.grid_offset(axis) : 0;
+      axes_.push_back(Moved(RangeOf(0, table.grid(axis)), offset));
+      tokens *= static_cast<uint64_t>(table.grid(axis));
+    }
+    queries_ = RangeOf(0, static_cast<int64_t>(tokens));
+  }
+
   std::vector<ExpectedPart> Tables() const {
+    const bool is_dense = !spec_.table().grid().empty() && AxesOfTable() == 0;
     std::vector<int64_t> shape = {queries_.size};
     AddColumns(&shape);
     std::vector<ExpectedPart> parts;
     const auto add = [&](const std::string& name) {
-      parts.push_back({.name = name, .form = v1::FORM_TABLE, .shape = shape});
+      for (int axis = 0; axis < AxesOfTable(); ++axis) {
+        const int64_t length = axes_[static_cast<size_t>(axis)].size;
+        parts.push_back({.name = absl::StrCat(name, ".axis", axis),
+                         .form = v1::FORM_TABLE,
+                         .shape = {length, kAny}});
+      }
+      if (AxesOfTable() > 0) return;
+      parts.push_back({.name = name,
+                       .form = is_dense ? v1::FORM_DENSE : v1::FORM_TABLE,
+                       .shape = shape});
     };
     const auto& options = type_.options();
     for (int i = 0; i < options.ExtensionSize(v1::parts); ++i) {
@@ -320,16 +372,16 @@ class Request {
   }
 
   v1::Form CompactForm() const {
-    const Axis whole = RangeOf(0, Tokens());
     switch (structure_) {
       case v1::STRUCTURE_TOEPLITZ:
         if (queries_.is_range() && keys_.is_range()) return v1::FORM_TOEPLITZ;
         return v1::FORM_DENSE;
       case v1::STRUCTURE_KEY_ROW:
         return v1::FORM_KEY_ROW;
-      case v1::STRUCTURE_BLOCK_TOEPLITZ_2D:
-        if (queries_ == whole && keys_ == whole) {
-          return v1::FORM_BLOCK_TOEPLITZ_2D;
+      case v1::STRUCTURE_BLOCK_TOEPLITZ:
+        if (queries_ == RangeOf(0, Tokens(Strides())) &&
+            keys_ == RangeOf(0, Tokens({}))) {
+          return v1::FORM_BLOCK_TOEPLITZ;
         }
         return v1::FORM_DENSE;
       default:
@@ -346,7 +398,7 @@ class Request {
       case v1::FORM_KEY_ROW:
         shape->push_back(keys_.size);
         break;
-      case v1::FORM_BLOCK_TOEPLITZ_2D:
+      case v1::FORM_BLOCK_TOEPLITZ:
         for (const int64_t side : Sides()) shape->push_back(2 * side - 1);
         break;
       default:
@@ -383,23 +435,17 @@ class Request {
 
   // The columns of a rotary table; of other tables, all of them.
   int64_t Rotated(int64_t columns) const {
-    if (const auto* factor = type_.FindFieldByName("partial_rotary_factor")) {
-      if (Value("rope_type") != v1::ROPE_TYPE_PROPORTIONAL &&
-          reflection().HasField(encoding_, factor)) {
-        const double part = static_cast<double>(columns) *
-                            reflection().GetDouble(encoding_, factor);
-        if (part >= 0 && part < static_cast<double>(columns)) {
-          columns = static_cast<int64_t>(part);
-        }
+    if (!spec_.has_rotary()) return columns;
+    const v1::Rotary& rotary = spec_.rotary();
+    if (rotary.has_partial_rotary_factor() && !rotary.has_proportional()) {
+      const double part =
+          static_cast<double>(columns) * rotary.partial_rotary_factor();
+      if (part >= 0 && part < static_cast<double>(columns)) {
+        columns = static_cast<int64_t>(part);
       }
-      columns -= columns % 2;
     }
-    const auto* layout = type_.FindFieldByName("layout");
-    const bool is_compact =
-        layout != nullptr &&
-        layout->enum_type() == v1::RotaryLayout_descriptor() &&
-        Value("layout") == v1::ROTARY_LAYOUT_COMPACT;
-    return is_compact ? columns / 2 : columns;
+    columns -= columns % 2;
+    return rotary.layout() == v1::ROTARY_LAYOUT_COMPACT ? columns / 2 : columns;
   }
 
   // The first axis of an answer that has heads.
@@ -431,7 +477,7 @@ class Request {
                             : spec_.pair().heads().begin();
   }
 
-  // Rows and columns of a grid.
+  // Sides of a grid.
   std::vector<int64_t> Sides() const {
     const FieldDescriptor* window = type_.FindFieldByName("window");
     if (window == nullptr) return {};
@@ -440,10 +486,22 @@ class Request {
     return {sides.begin(), sides.end()};
   }
 
-  // The tokens of a grid, and its class token.
-  int64_t Tokens() const {
+  // How far apart the queries of a grid stand on each axis; empty for ones.
+  std::vector<int64_t> Strides() const {
+    const auto& strides = spec_.grid().query_stride();
+    if (absl::c_count(strides, 1) == strides.size()) return {};
+    return {strides.begin(), strides.end()};
+  }
+
+  // Every n-th token of each axis of a grid, and its class token.
+  int64_t Tokens(const std::vector<int64_t>& strides) const {
     uint64_t tokens = 1;
-    for (const int64_t side : Sides()) tokens *= static_cast<uint64_t>(side);
+    size_t axis = 0;
+    for (const int64_t side : Sides()) {
+      const int64_t stride = axis < strides.size() ? strides[axis] : 1;
+      tokens *= static_cast<uint64_t>(stride > 0 ? (side - 1) / stride + 1 : 0);
+      ++axis;
+    }
     return Sum(static_cast<int64_t>(tokens), has_border_ ? 1 : 0);
   }
 
@@ -498,10 +556,6 @@ class Request {
     return field == nullptr ? 0 : reflection().GetInt32(encoding_, field);
   }
 
-  int Value(const std::string& name) const {
-    return reflection().GetEnumValue(encoding_, type_.FindFieldByName(name));
-  }
-
   const Reflection& reflection() const { return *encoding_.GetReflection(); }
 
   const v1::TensorSpec& spec_;
@@ -513,7 +567,7 @@ class Request {
   std::vector<std::string> added_parts_;
   Axis queries_;  // of a table, its positions
   Axis keys_;
-  std::vector<Axis> axes_;  // of a table, if they differ
+  std::vector<Axis> axes_;  // of a table, if they differ; of a grid
 };
 
 bool HasShape(const v1::TensorPart& part, const ExpectedPart& want) {
@@ -620,6 +674,25 @@ absl::Status CheckParts(const v1::TensorHeader& header,
   return absl::OkStatus();
 }
 
+// Compares the axes of columns with the parts of a grid's axes.
+absl::Status CheckColumnAxes(const v1::TensorHeader& header,
+                             const Request& request) {
+  const auto axes = static_cast<size_t>(request.AxesOfTable());
+  std::vector<int64_t> columns(axes);
+  bool fits = true;
+  for (const int32_t axis : header.column_axes()) {
+    fits = fits && axis >= 0 && static_cast<size_t>(axis) < axes;
+    if (fits) ++columns[static_cast<size_t>(axis)];
+  }
+  for (size_t i = 0; fits && axes > 0 && i < request.Parts().size(); ++i) {
+    fits = header.parts(static_cast<int>(i)).shape(1) == columns[i % axes];
+  }
+  if (axes > 0) fits = fits && header.column_axes_size() == request.Columns();
+  if (fits) return absl::OkStatus();
+  return absl::DataLossError(
+      "header.column_axes: got other columns, want those of the parts");
+}
+
 absl::Status CheckMaskedRows(const v1::TensorHeader& header,
                              const std::vector<Span>& wanted) {
   std::vector<Span> rows;
@@ -674,6 +747,7 @@ absl::Status CheckAnswer(const v1::TensorHeader& header,
   if (spec.encoding_case() == v1::TensorSpec::ENCODING_NOT_SET) return status;
   const Request request(spec);
   status = CheckParts(header, request);
+  if (status.ok()) status = CheckColumnAxes(header, request);
   if (!status.ok()) return status;
   const v1::TensorSpec& resolved = header.resolved_spec();
   if (resolved.encoding_case() == spec.encoding_case()) {

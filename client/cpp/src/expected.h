@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Derives from a request what its answer must be, and compares the two.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_EXPECTED_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_EXPECTED_H_
+#pragma once
 
 #include <string>
 
@@ -21,5 +20,3 @@ absl::Status CheckAnswer(const v1::TensorHeader& header,
 std::string PartsAsText(const v1::TensorHeader& header);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_EXPECTED_H_

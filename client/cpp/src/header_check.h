@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a header must be before memory is taken or a pointer formed by it.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_HEADER_CHECK_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_HEADER_CHECK_H_
+#pragma once
 
 #include <cstdint>
 
@@ -22,5 +21,3 @@ absl::Status CheckSame(const v1::TensorHeader& got,
                        const v1::TensorHeader& want);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_HEADER_CHECK_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks gRPC's health service without its generated stub, which the program may
 // have already.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_HEALTH_CHECK_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_HEALTH_CHECK_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 
@@ -20,5 +19,3 @@ absl::StatusOr<Health> CheckHealth(
     const Attempts& attempts);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_HEALTH_CHECK_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sizes of payloads that a client has come to know, by their specs.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_KNOWN_SIZES_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_KNOWN_SIZES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -33,5 +32,3 @@ class KnownSizes {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_KNOWN_SIZES_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A payload on its way: its header, its memory, and how much of it has come.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_PAYLOAD_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_PAYLOAD_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -50,5 +49,3 @@ class Payload {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_PAYLOAD_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A range of a payload over StreamTensor: begun, resumed where it broke,
 // complete or an error.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_RANGE_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_RANGE_H_
+#pragma once
 
 #include <grpcpp/generic/generic_stub.h>
 
@@ -59,5 +58,3 @@ class Range {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_RANGE_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One StreamTensor call whose messages stay as gRPC received them, in slices,
 // so that payload is copied once and never through a protobuf message.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_RAW_STREAM_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_RAW_STREAM_H_
+#pragma once
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>
@@ -49,5 +48,3 @@ class RawStream {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_RAW_STREAM_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides whether and when a failed call is tried again. Neither waits nor
 // knows the time.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_RETRY_STATE_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_RETRY_STATE_H_
+#pragma once
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/status.h>
@@ -50,5 +49,3 @@ class RetryState {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_RETRY_STATE_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns gRPC's status, google.rpc details included, into Abseil's.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_RPC_STATUS_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_RPC_STATUS_H_
+#pragma once
 
 #include <grpcpp/support/status.h>
 
@@ -24,5 +23,3 @@ absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options,
 std::optional<absl::Duration> RetryDelay(const grpc::Status& status);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_RPC_STATUS_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small file, read whole.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_SMALL_FILE_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_SMALL_FILE_H_
+#pragma once
 
 #include <string>
 
@@ -15,5 +14,3 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path,
                                           absl::string_view name);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_SMALL_FILE_H_

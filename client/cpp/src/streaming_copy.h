@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies to memory that nobody reads for a while.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_STREAMING_COPY_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_STREAMING_COPY_H_
+#pragma once
 
 #include <cstddef>
 
@@ -13,5 +12,3 @@ namespace attnbias {
 void StreamingCopy(std::byte* to, const std::byte* from, size_t size);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_STREAMING_COPY_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which server is meant: from what a user writes to a target of gRPC.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_TARGET_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_TARGET_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -23,5 +22,3 @@ std::vector<std::string> HostsOf(absl::string_view target);
 bool IsOnThisMachine(absl::string_view target);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_TARGET_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TLS with a server: whom the client trusts, and its own certificate.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_TLS_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_TLS_H_
+#pragma once
 
 #include <grpcpp/security/credentials.h>
 
@@ -22,5 +21,3 @@ absl::StatusOr<TlsOptions> TlsFrom(const std::optional<TlsOptions>& options);
 std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsOptions& tls);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_TLS_H_

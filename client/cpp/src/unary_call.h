@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A unary call without a generated stub: of a service whose stub the program
 // may have already, or for an answer as gRPC received it (grpc::ByteBuffer).
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_UNARY_CALL_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_UNARY_CALL_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -32,5 +31,3 @@ grpc::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_UNARY_CALL_H_

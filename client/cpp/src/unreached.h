@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Why a client has no connection to its server, and what to try.
-#ifndef ATTNBIAS_CLIENT_CPP_SRC_UNREACHED_H_
-#define ATTNBIAS_CLIENT_CPP_SRC_UNREACHED_H_
+#pragma once
 
 #include <grpcpp/support/status.h>
 
@@ -27,5 +26,3 @@ std::string WhyAllUnreached(absl::string_view report,
                             const ClientOptions& options);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_SRC_UNREACHED_H_

@@ -3,6 +3,8 @@
 package attnbias
 
 import (
+	"slices"
+
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
@@ -11,20 +13,26 @@ import (
 //
 //	At(h, i, j) = block[h, r(j) - r(i) + height - 1, c(j) - c(i) + width - 1]
 //
-// With a border, token 0 is a class token with numbers of its own, and those of the grid follow it.
+// A grid has one to three axes. With a border, token 0 is a class token with numbers of its own,
+// and those of the grid follow it.
 type BlockToeplitz[T Element] struct {
 	pairs
-	height, width        int
-	firstQuery, firstKey int // tokens
+	axes                 []gridAxis // the last moves fastest
+	firstQuery, firstKey int
 	block                []T // [heads, 2 height - 1, 2 width - 1]
 	border               []T // [heads, 3]; nil: no class token
 }
 
-// AsBlockToeplitz reads a tensor of form BLOCK_TOEPLITZ_2D, with a border or without, where it
+// gridAxis is an axis of a grid: how many places it has, and how far apart its queries stand.
+type gridAxis struct {
+	side, stride int
+}
+
+// AsBlockToeplitz reads a tensor of form BLOCK_TOEPLITZ, with a border or without, where it
 // lies. It is ErrInvalidArgument where the tensor has another form, or its numbers are of another
 // type.
 func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
-	form := pb.Form_FORM_BLOCK_TOEPLITZ_2D
+	form := pb.Form_FORM_BLOCK_TOEPLITZ
 	if err := requireForm(tensor, form, min(max(len(tensor.header.Parts), 1), 2)); err != nil {
 		return nil, err
 	}
@@ -32,17 +40,16 @@ func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	heads, sides := splitHeads(block.Shape, 2)
-	b := &BlockToeplitz[T]{height: (sides[0] + 1) / 2, width: (sides[1] + 1) / 2, block: block.Data}
-	tokens := b.height * b.width
-	if len(tensor.header.Parts) == 2 {
-		if b.border, err = borderOf[T](tensor); err != nil {
-			return nil, err
-		}
-		tokens++
+	strides := tensor.asked.window.strides
+	heads, sides := splitHeads(block.Shape, len(strides))
+	b := &BlockToeplitz[T]{pairs: tensor.asked.pairs(heads), block: block.Data}
+	for i, side := range sides {
+		b.axes = append(b.axes, gridAxis{(side + 1) / 2, int(strides[i])})
 	}
-	b.pairs = pairs{heads, tokens, tokens}
-	return b, nil
+	if len(tensor.header.Parts) == 2 {
+		b.border, err = borderOf[T](tensor)
+	}
+	return b, err
 }
 
 // borderOf is the numbers [heads, 3] of a class token: what it gives every other key, what every
@@ -62,9 +69,13 @@ func (b *BlockToeplitz[T]) At(h, i, j int) T {
 		}
 		i, j = i-1, j-1
 	}
-	down := j/b.width - i/b.width + b.height - 1
-	across := j%b.width - i%b.width + b.width - 1
-	return b.block[(h*(2*b.height-1)+down)*(2*b.width-1)+across]
+	place, step := 0, 1
+	for _, axis := range slices.Backward(b.axes) {
+		queries := (axis.side-1)/axis.stride + 1
+		place += (j%axis.side - i%queries*axis.stride + axis.side - 1) * step
+		i, j, step = i/queries, j/axis.side, step*(2*axis.side-1)
+	}
+	return b.block[h*step+place]
 }
 
 // borderPlace is which of a border's three numbers belongs to a pair with the class token.
@@ -89,7 +100,11 @@ func (b *BlockToeplitz[T]) Window(window Window) (*BlockToeplitz[T], error) {
 	part.pairs = pairs{in.Heads.length(), in.Queries.length(), in.Keys.length()}
 	part.firstQuery += in.Queries.Begin
 	part.firstKey += in.Keys.Begin
-	part.block = b.block[in.Heads.Begin*(2*b.height-1)*(2*b.width-1):]
+	size := 1
+	for _, axis := range b.axes {
+		size *= 2*axis.side - 1
+	}
+	part.block = b.block[in.Heads.Begin*size:]
 	if b.border != nil {
 		part.border = b.border[3*in.Heads.Begin:]
 	}

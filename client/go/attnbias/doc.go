@@ -18,10 +18,11 @@
 // [InlineTable] makes the one message that is unwieldy, a learned table.
 //
 // [Client.Get] gives a [Tensor]: a header and bytes. [AsArray], [AsToeplitz], [AsKeyRow],
-// [AsBlockToeplitz] and [AsBorderedToeplitz] read its numbers where they lie, without a copy. The
-// type argument is the element type that was asked for: float64, float32 (the default), [Float16],
-// [BFloat16], or int32 for indices. Indices h, i and j are a head, a query and a key, counted from
-// the beginning of the window that was asked for. As with a slice, one that is out of range panics.
+// [AsBlockToeplitz], [AsBorderedToeplitz] and [AsGridTable] read its numbers where they lie,
+// without a copy. The type argument is the element type that was asked for: float64, float32 (the
+// default), [Float16], [BFloat16], or int32 for indices. Indices h, i and j are a head, a query and
+// a key, counted from the beginning of the window that was asked for. As with a slice, one that is
+// out of range panics.
 //
 // A payload of more than 16 MiB comes over several connections where that is worth it, see
 // [WithStreams]; one that is known to be small in one message.

@@ -4,6 +4,7 @@ package attnbias
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,10 +22,10 @@ const anyLength = -1
 const borderLength = 3
 
 var partNames = map[pb.Form]string{
-	pb.Form_FORM_TOEPLITZ:          "diagonals",
-	pb.Form_FORM_KEY_ROW:           "row",
-	pb.Form_FORM_DENSE:             "dense",
-	pb.Form_FORM_BLOCK_TOEPLITZ_2D: "block",
+	pb.Form_FORM_TOEPLITZ:       "diagonals",
+	pb.Form_FORM_KEY_ROW:        "row",
+	pb.Form_FORM_DENSE:          "dense",
+	pb.Form_FORM_BLOCK_TOEPLITZ: "block",
 }
 
 var fingerprintForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -38,13 +39,16 @@ type expected struct {
 	window     extent
 	maskedRows [][2]int64 // half-open ranges of queries that see no key, counted inside the window
 	areVectors bool       // whether a vector stands at each pair
+	axes       int        // parts of a table, one for each axis of a grid; 0 if a table is one part
+	columns    int64      // of such a table
 }
 
 // extent is the queries and keys of pairs, and their first head; or the positions of a table, as
 // queries.
 type extent struct {
 	queries, keys axis
-	others        []axis // of a table whose axes differ: those after the first
+	others        []axis  // of a table whose axes differ, or of a grid: those after the first
+	strides       []int64 // of the queries of a grid, one for each axis
 	firstHead     int64
 }
 
@@ -58,17 +62,20 @@ type expectedPart struct {
 
 func (e extent) equal(other extent) bool {
 	return e.queries.equal(other.queries) && e.keys.equal(other.keys) &&
-		slices.EqualFunc(e.others, other.others, axis.equal) && e.firstHead == other.firstHead
+		slices.EqualFunc(e.others, other.others, axis.equal) &&
+		slices.Equal(e.strides, other.strides) && e.firstHead == other.firstHead
 }
 
 // axis is the positions of queries or keys.
 type axis struct {
 	first, last, length int64
-	list                []int64 // nil if they are consecutive
+	list                []int64   // nil if they are consecutive
+	doubles             []float64 // these instead, if not all are integers
 }
 
 func (a axis) equal(b axis) bool {
-	return a.first == b.first && a.length == b.length && slices.Equal(a.list, b.list)
+	return a.first == b.first && a.length == b.length && slices.Equal(a.list, b.list) &&
+		slices.Equal(a.doubles, b.doubles)
 }
 
 func (a axis) moved(by int64) axis {
@@ -102,6 +109,9 @@ func (e *expected) check(header *pb.TensorHeader) error {
 	if err := e.checkParts(header.Parts); err != nil {
 		return err
 	}
+	if !e.hasColumns(header) {
+		return corrupt("header.column_axes: got other columns, want those of the parts")
+	}
 	understood := expectedOf(header.ResolvedSpec)
 	if understood.encoding != e.encoding || !understood.window.equal(e.window) ||
 		len(understood.parts) != len(e.parts) || understood.checkParts(header.Parts) != nil {
@@ -130,6 +140,26 @@ func (e *expected) checkParts(parts []*pb.TensorPart) error {
 		}
 	}
 	return nil
+}
+
+// hasColumns is whether the axes of columns fit the parts of a grid's axes.
+func (e *expected) hasColumns(header *pb.TensorHeader) bool {
+	if e.axes == 0 {
+		return len(header.ColumnAxes) == 0
+	}
+	columns := make([]int64, e.axes)
+	for _, axis := range header.ColumnAxes {
+		if axis < 0 || int(axis) >= e.axes {
+			return false
+		}
+		columns[axis]++
+	}
+	for i, part := range header.Parts {
+		if part.Shape[1] != columns[i%e.axes] {
+			return false
+		}
+	}
+	return int64(len(header.ColumnAxes)) == e.columns
 }
 
 // check compares all but the name.
@@ -205,15 +235,32 @@ func expectedOf(spec *pb.TensorSpec) *expected {
 	columns := r.columns()
 	if r.structure == pb.Structure_STRUCTURE_TABLE {
 		e.window.queries, e.window.others = r.positions()
+		grid := spec.GetTable().GetGrid()
+		form, rows := pb.Form_FORM_TABLE, e.window.queries.length
+		if len(grid) > 0 && spec.GetOutput().GetForm() == pb.Form_FORM_DENSE {
+			form = pb.Form_FORM_DENSE
+			for _, other := range e.window.others {
+				rows *= other.length
+			}
+		} else if len(grid) > 0 && len(columns) > 0 {
+			e.axes, e.columns = len(grid), columns[0]
+		}
 		for _, name := range r.tableParts() {
-			e.parts = append(e.parts, expectedPart{name: name, form: pb.Form_FORM_TABLE,
-				shape: append([]int64{e.window.queries.length}, columns...)})
+			for i := range e.axes {
+				e.parts = append(e.parts, expectedPart{name: axisPart(name, i), form: form,
+					shape: []int64{grid[i], anyLength}})
+			}
+			if e.axes == 0 {
+				e.parts = append(e.parts, expectedPart{name: name, form: form,
+					shape: append([]int64{rows}, columns...)})
+			}
 		}
 		return e
 	}
 	e.areVectors = len(columns) > 0
 	queries, keys := r.axes()
-	e.window = extent{queries: queries, keys: keys, firstHead: r.headWindow().GetBegin()}
+	e.window = extent{queries: queries, keys: keys, strides: r.strides(),
+		firstHead: r.headWindow().GetBegin()}
 	if mask := spec.GetOutput().GetMask(); mask != nil {
 		e.maskedRows = rowsWithoutKeys(mask, queries, keys)
 	}
@@ -301,7 +348,6 @@ func (r *request) tableParts() []string {
 }
 
 func (r *request) compactForm(queries, keys axis) pb.Form {
-	whole := rangeOf(&pb.Range{End: r.tokens()})
 	switch r.structure {
 	case pb.Structure_STRUCTURE_TOEPLITZ:
 		if queries.list == nil && keys.list == nil {
@@ -309,9 +355,10 @@ func (r *request) compactForm(queries, keys axis) pb.Form {
 		}
 	case pb.Structure_STRUCTURE_KEY_ROW:
 		return pb.Form_FORM_KEY_ROW
-	case pb.Structure_STRUCTURE_BLOCK_TOEPLITZ_2D:
-		if queries.equal(whole) && keys.equal(whole) {
-			return pb.Form_FORM_BLOCK_TOEPLITZ_2D
+	case pb.Structure_STRUCTURE_BLOCK_TOEPLITZ:
+		if queries.equal(rangeOr(nil, r.tokens(r.strides()))) &&
+			keys.equal(rangeOr(nil, r.tokens(nil))) {
+			return pb.Form_FORM_BLOCK_TOEPLITZ
 		}
 	}
 	return pb.Form_FORM_DENSE
@@ -324,7 +371,7 @@ func (r *request) inner(form pb.Form, queries, keys axis) []int64 {
 		return []int64{max(queries.length+keys.length-1, 0)}
 	case pb.Form_FORM_KEY_ROW:
 		return []int64{keys.length}
-	case pb.Form_FORM_BLOCK_TOEPLITZ_2D:
+	case pb.Form_FORM_BLOCK_TOEPLITZ:
 		sides := r.sides()
 		for i, side := range sides {
 			sides[i] = max(2*side-1, 0)
@@ -344,9 +391,19 @@ func (r *request) number(name protoreflect.Name) int64 {
 	return r.encoding.Get(field).Int()
 }
 
-// positions are those of the first axis, and of the others unless all are alike.
+// positions are those of the first axis, and of the others unless all are alike in lists.
 func (r *request) positions() (first axis, others []axis) {
 	extent := r.spec.GetTable()
+	for i, length := range extent.GetGrid() {
+		along := rangeOf(&pb.Range{End: length})
+		if i < len(extent.GridOffset) {
+			along = along.moved(extent.GridOffset[i])
+		}
+		others = append(others, along)
+	}
+	if len(others) > 0 {
+		return others[0], others[1:]
+	}
 	if extent.GetPositions() != nil || len(extent.GetPositionIds()) == 0 {
 		return rangeOf(extent.GetPositions()), nil
 	}
@@ -360,7 +417,7 @@ func (r *request) positions() (first axis, others []axis) {
 	return first, others
 }
 
-// sides are the rows and columns of a grid.
+// sides are those of a grid.
 func (r *request) sides() []int64 {
 	window := r.fields.ByName("window")
 	if window == nil {
@@ -374,10 +431,21 @@ func (r *request) sides() []int64 {
 	return sides
 }
 
-// tokens are those of a grid, its class token among them.
-func (r *request) tokens() int64 {
+// strides are how far apart the queries of a grid stand on each axis.
+func (r *request) strides() []int64 {
+	if strides := r.spec.GetGrid().GetQueryStride(); len(strides) > 0 {
+		return strides
+	}
+	return slices.Repeat([]int64{1}, len(r.sides()))
+}
+
+// tokens is the number of tokens that a stride on each axis of a grid leaves, with its class token.
+func (r *request) tokens(strides []int64) int64 {
 	tokens := int64(1)
-	for _, side := range r.sides() {
+	for axis, side := range r.sides() {
+		if axis < len(strides) {
+			side = (side-1)/max(strides[axis], 1) + 1
+		}
 		tokens *= side
 	}
 	if r.hasBorder {
@@ -387,9 +455,10 @@ func (r *request) tokens() int64 {
 }
 
 func (r *request) axes() (queries, keys axis) {
-	if r.structure == pb.Structure_STRUCTURE_BLOCK_TOEPLITZ_2D {
+	if r.structure == pb.Structure_STRUCTURE_BLOCK_TOEPLITZ {
 		extent := r.spec.GetGrid()
-		return rangeOr(extent.GetQueries(), r.tokens()), rangeOr(extent.GetKeys(), r.tokens())
+		return rangeOr(extent.GetQueries(), r.tokens(r.strides())),
+			rangeOr(extent.GetKeys(), r.tokens(nil))
 	}
 	extent := r.spec.GetPair()
 	offset := extent.GetQueryOffset()
@@ -408,7 +477,7 @@ func (r *request) axes() (queries, keys axis) {
 
 func rangeOf(span *pb.Range) axis {
 	length := max(span.GetEnd()-span.GetBegin(), 0)
-	return axis{span.GetBegin(), span.GetEnd() - 1, length, nil}
+	return axis{first: span.GetBegin(), last: span.GetEnd() - 1, length: length}
 }
 
 // rangeOr is a window, or all.
@@ -421,11 +490,18 @@ func rangeOr(span *pb.Range, length int64) axis {
 
 func listOf(list *pb.PositionList) axis {
 	positions := list.GetPositions()
+	// A server answers doubles that are all integers as these.
+	for _, position := range list.GetDoubles() {
+		if position != math.Trunc(position) || math.Abs(position) > 1<<40 {
+			return axis{length: int64(len(list.Doubles)), doubles: list.Doubles}
+		}
+		positions = append(positions, int64(position))
+	}
 	if len(positions) == 0 {
 		return axis{}
 	}
 	last := len(positions) - 1
-	a := axis{positions[0], positions[last], int64(len(positions)), nil}
+	a := axis{first: positions[0], last: positions[last], length: int64(len(positions))}
 	for i, position := range positions {
 		if position != a.first+int64(i) {
 			a.list = positions
@@ -464,23 +540,18 @@ func (r *request) columns() []int64 {
 
 // rotated is the columns of a rotary table; of other tables all of them.
 func (r *request) rotated(columns int64) int64 {
-	if part := r.fields.ByName("partial_rotary_factor"); part != nil {
-		isWhole := r.enum("rope_type") == pb.RopeType_ROPE_TYPE_PROPORTIONAL.Number()
-		if !isWhole && r.encoding.Has(part) {
-			columns = int64(float64(columns) * r.encoding.Get(part).Float())
-		}
-		columns -= columns % 2
+	rotary := r.spec.GetRotary()
+	if rotary == nil {
+		return columns
 	}
-	layout := r.fields.ByName("layout")
-	if layout != nil && layout.Enum() == pb.RotaryLayout(0).Descriptor() &&
-		r.enum("layout") == pb.RotaryLayout_ROTARY_LAYOUT_COMPACT.Number() {
+	if rotary.PartialRotaryFactor != nil && rotary.GetProportional() == nil {
+		columns = int64(float64(columns) * rotary.GetPartialRotaryFactor())
+	}
+	columns -= columns % 2
+	if rotary.GetLayout() == pb.RotaryLayout_ROTARY_LAYOUT_COMPACT {
 		columns /= 2
 	}
 	return columns
-}
-
-func (r *request) enum(name protoreflect.Name) protoreflect.EnumNumber {
-	return r.encoding.Get(r.fields.ByName(name)).Enum()
 }
 
 // headWindow is nil for all heads.

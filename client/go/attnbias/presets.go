@@ -248,16 +248,42 @@ func (p Shaw) Encoding() *attnbiaspb.TensorSpec_LearnedRelative {
 // Swin is a preset of [attnbiaspb.GridRelative]. Swin's relative position bias (Liu et al. 2021)
 // inside a window.
 type Swin struct {
-	// Sides of the window in tokens: rows Wh, columns Ww.
+	// Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt before
+	// them. With one side the tokens are a sequence.
 	Window []int32
 	// Heads of the table.
 	NumHeads int32
 	// Learned bias, with (2 Wh - 1)(2 Ww - 1) rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
+	// Resamples the table of another window. source has the sides of its grid, (2 Wh - 1)(2 Ww - 1)
+	// or Wh Ww of that window; rows of a class token stay. Windows have at most two axes then.
+	Resample *attnbiaspb.Resample
 }
 
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
 func (p Swin) Encoding() *attnbiaspb.TensorSpec_GridRelative {
+	encoding := &attnbiaspb.GridRelative{
+		Window:   p.Window,
+		NumHeads: p.NumHeads,
+		Table:    p.Table,
+		Resample: p.Resample,
+	}
+	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}
+}
+
+// Swin3D is a preset of [attnbiaspb.GridRelative]. Video Swin's relative position bias (Liu et
+// al. 2022): a window of frames.
+type Swin3D struct {
+	// Sides of the window in tokens: frames Wt, rows Wh, columns Ww.
+	Window []int32
+	// Heads of the table.
+	NumHeads int32
+	// Learned bias, with (2 Wt - 1)(2 Wh - 1)(2 Ww - 1) rows. Required with values BIAS.
+	Table *attnbiaspb.TableRef
+}
+
+// Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
+func (p Swin3D) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 	encoding := &attnbiaspb.GridRelative{
 		Window:   p.Window,
 		NumHeads: p.NumHeads,
@@ -269,12 +295,16 @@ func (p Swin) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 // Beit is a preset of [attnbiaspb.GridRelative]. BEiT's relative position bias (Bao et al.
 // 2021): Swin's, and a class token.
 type Beit struct {
-	// Sides of the window in tokens: rows Wh, columns Ww.
+	// Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt before
+	// them. With one side the tokens are a sequence.
 	Window []int32
 	// Heads of the table.
 	NumHeads int32
 	// Learned bias, with (2 Wh - 1)(2 Ww - 1) + 3 rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
+	// Resamples the table of another window. source has the sides of its grid, (2 Wh - 1)(2 Ww - 1)
+	// or Wh Ww of that window; rows of a class token stay. Windows have at most two axes then.
+	Resample *attnbiaspb.Resample
 }
 
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
@@ -283,6 +313,7 @@ func (p Beit) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 		Window:     p.Window,
 		NumHeads:   p.NumHeads,
 		Table:      p.Table,
+		Resample:   p.Resample,
 		ClassToken: true,
 	}
 	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}
@@ -291,12 +322,16 @@ func (p Beit) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 // LeViT is a preset of [attnbiaspb.GridRelative]. LeViT's attention bias (Graham et al. 2021):
 // displacements without sign.
 type LeViT struct {
-	// Sides of the window in tokens: rows Wh, columns Ww.
+	// Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt before
+	// them. With one side the tokens are a sequence.
 	Window []int32
 	// Heads of the table.
 	NumHeads int32
 	// Learned bias, with Wh Ww rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
+	// Resamples the table of another window. source has the sides of its grid, (2 Wh - 1)(2 Ww - 1)
+	// or Wh Ww of that window; rows of a class token stay. Windows have at most two axes then.
+	Resample *attnbiaspb.Resample
 }
 
 // Encoding returns the preset's encoding, for an attnbiaspb.TensorSpec.
@@ -305,6 +340,7 @@ func (p LeViT) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 		Window:    p.Window,
 		NumHeads:  p.NumHeads,
 		Table:     p.Table,
+		Resample:  p.Resample,
 		Symmetric: true,
 	}
 	return &attnbiaspb.TensorSpec_GridRelative{GridRelative: encoding}

@@ -206,6 +206,41 @@ func TestIndicesOfGridsHaveNoHeads(t *testing.T) {
 	}
 }
 
+func TestGridsAreTheirDenseTable(t *testing.T) {
+	client := realClient(t)
+	spec := specOf(t, "rotary { head_dim: 8 axes {} axes {} axes {} pair_axis: [0, 1, 2, 0] } "+
+		"table { grid: [2, 3, 4] grid_offset: [5, -1, 0] }")
+	byAxis := get(t, client, spec)
+	spec.Output = &pb.Output{Form: pb.Form_FORM_DENSE}
+	whole := get(t, client, spec)
+	for _, name := range []string{"cos", "sin"} {
+		got, err := AsGridTable[float32](byAxis, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := AsArray[float32](whole, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Tokens() != 24 || got.Columns() != 8 || !slices.Equal(want.Shape, []int{24, 8}) {
+			t.Fatalf("got %d tokens, %d columns, want %v", got.Tokens(), got.Columns(), want.Shape)
+		}
+		for token := range 24 {
+			for column := range 8 {
+				if got.At(token, column) != want.At(token, column) {
+					t.Fatalf("%s: got another number of token %d in column %d", name, token, column)
+				}
+			}
+		}
+		expectPanic(t, "token out of range: got 24", func() { got.At(24, 0) })
+		expectPanic(t, "column out of range: got -1", func() { got.At(0, -1) })
+	}
+	_, err := AsGridTable[float32](whole, "cos")
+	expectError(t, err, ErrInvalidArgument, "without a part for each axis")
+	_, err = AsGridTable[float32](byAxis, "positions")
+	expectError(t, err, ErrInvalidArgument, `got "positions.axis0", want one of the tensor's parts`)
+}
+
 func TestVectorsAreTheirDenseTensor(t *testing.T) {
 	client := realClient(t)
 	for _, table := range []*pb.TableRef{counting(5, 3), counting(2, 5, 3)} {
@@ -269,7 +304,11 @@ func TestGridsAreTheirDenseTensor(t *testing.T) {
 	beit := &pb.TensorSpec{Encoding: Beit{Window: sides, Table: counting(24, 3)}.Encoding()}
 	some := proto.CloneOf(beit)
 	some.Extent = &pb.TensorSpec_Grid{Grid: &pb.GridExtent{Heads: &pb.Range{Begin: 1, End: 3}}}
-	for _, spec := range []*pb.TensorSpec{swin, beit, some} {
+	frames := &pb.TensorSpec{Encoding: Beit{
+		Window: []int32{2, 3, 2}, Table: counting(48, 3)}.Encoding()}
+	strided := proto.CloneOf(frames)
+	strided.Extent = &pb.TensorSpec_Grid{Grid: &pb.GridExtent{QueryStride: []int64{1, 2, 1}}}
+	for _, spec := range []*pb.TensorSpec{swin, beit, some, frames, strided} {
 		got, err := AsBlockToeplitz[float32](get(t, client, spec))
 		if err != nil {
 			t.Fatal(err)
@@ -410,7 +449,7 @@ func TestWrongIndicesAreNamed(t *testing.T) {
 	_, err = AsBorderedToeplitz[float32](tensor)
 	expectError(t, err, ErrInvalidArgument, got+"TOEPLITZ with a border")
 	_, err = AsBlockToeplitz[float32](tensor)
-	expectError(t, err, ErrInvalidArgument, got+"BLOCK_TOEPLITZ_2D")
+	expectError(t, err, ErrInvalidArgument, got+"BLOCK_TOEPLITZ")
 }
 
 func expectPanic(t *testing.T, want string, call func()) {
@@ -456,8 +495,10 @@ func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 		"rotary { head_dim: -3 }",
 		"learned_absolute {}", "learned_relative {} pair { heads {} }", "sinusoidal {} table {}",
 		"learned_relative { vectors { inline_table { shape: 3 } } }",
-		"alibi {} output { form: FORM_TABLE }", "alibi {} output { form: FORM_BLOCK_TOEPLITZ_2D }",
+		"alibi {} output { form: FORM_TABLE }", "alibi {} output { form: FORM_BLOCK_TOEPLITZ }",
 		"sinusoidal { dim: 1 } table { position_ids {} }",
+		"sinusoidal { dim: 1 } table { grid: [-1, " + most + "] grid_offset: " + most + " }",
+		"rotary {} table { grid: [3, " + most + "] } output { form: FORM_DENSE }",
 		"alibi { num_heads: -1 } pair { query_positions {} key_positions {} }",
 		"alibi { num_heads: 1 } pair { query_length: " + most + " key_length: " + most + " }",
 		"alibi { num_heads: 1 } pair { queries { begin: -" + most + " end: " + most + " } }",
@@ -479,7 +520,7 @@ func TestBorderHasTheHeadsOfThePartBeforeIt(t *testing.T) {
 	header := payloadHeader()
 	header.ResolvedSpec = spec
 	header.Parts = []*pb.TensorPart{
-		part("block", pb.Form_FORM_BLOCK_TOEPLITZ_2D, 4, 3, 5),
+		part("block", pb.Form_FORM_BLOCK_TOEPLITZ, 4, 3, 5),
 		part("border", pb.Form_FORM_TABLE, 4, 3),
 	}
 	if err := expectedOf(spec).check(header); err != nil {

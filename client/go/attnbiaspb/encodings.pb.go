@@ -258,62 +258,56 @@ func (AlibiVariant) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
 }
 
-// Resampling of a table of n positions to m rows.
-type Interpolation int32
+// Filter of a resampling, by the distance d of two rows.
+type Filter int32
 
 const (
-	Interpolation_INTERPOLATION_UNSPECIFIED Interpolation = 0
-	// No resampling.
-	Interpolation_INTERPOLATION_NONE Interpolation = 1
-	// Linear between pixel centres: of m rows, row r reads the n original ones at
-	// `(r + 1/2) n / m - 1/2`, clamped (torch's mode "linear" with
-	// `align_corners=False`).
-	Interpolation_INTERPOLATION_LINEAR Interpolation = 2
-	// Linear between first and last row: row r reads at `r (n - 1) / (m - 1)`, or
-	// at 0 if m is 1 (`align_corners=True`).
-	Interpolation_INTERPOLATION_LINEAR_ALIGN_CORNERS Interpolation = 3
+	Filter_FILTER_UNSPECIFIED Filter = 0
+	// `max(1 - |d|, 0)` (torch's modes "linear" and "bilinear").
+	Filter_FILTER_LINEAR Filter = 1
+	// `(a + 2)|d|^3 - (a + 3)|d|^2 + 1` up to 1 and `a (|d| - 1)(|d| - 2)^2` up to
+	// 2 (torch's mode "bicubic"; Keys 1981).
+	Filter_FILTER_CUBIC Filter = 2
 )
 
-// Enum value maps for Interpolation.
+// Enum value maps for Filter.
 var (
-	Interpolation_name = map[int32]string{
-		0: "INTERPOLATION_UNSPECIFIED",
-		1: "INTERPOLATION_NONE",
-		2: "INTERPOLATION_LINEAR",
-		3: "INTERPOLATION_LINEAR_ALIGN_CORNERS",
+	Filter_name = map[int32]string{
+		0: "FILTER_UNSPECIFIED",
+		1: "FILTER_LINEAR",
+		2: "FILTER_CUBIC",
 	}
-	Interpolation_value = map[string]int32{
-		"INTERPOLATION_UNSPECIFIED":          0,
-		"INTERPOLATION_NONE":                 1,
-		"INTERPOLATION_LINEAR":               2,
-		"INTERPOLATION_LINEAR_ALIGN_CORNERS": 3,
+	Filter_value = map[string]int32{
+		"FILTER_UNSPECIFIED": 0,
+		"FILTER_LINEAR":      1,
+		"FILTER_CUBIC":       2,
 	}
 )
 
-func (x Interpolation) Enum() *Interpolation {
-	p := new(Interpolation)
+func (x Filter) Enum() *Filter {
+	p := new(Filter)
 	*p = x
 	return p
 }
 
-func (x Interpolation) String() string {
+func (x Filter) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (Interpolation) Descriptor() protoreflect.EnumDescriptor {
+func (Filter) Descriptor() protoreflect.EnumDescriptor {
 	return file_attnbias_v1_encodings_proto_enumTypes[4].Descriptor()
 }
 
-func (Interpolation) Type() protoreflect.EnumType {
+func (Filter) Type() protoreflect.EnumType {
 	return &file_attnbias_v1_encodings_proto_enumTypes[4]
 }
 
-func (x Interpolation) Number() protoreflect.EnumNumber {
+func (x Filter) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use Interpolation.Descriptor instead.
-func (Interpolation) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use Filter.Descriptor instead.
+func (Filter) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
 }
 
@@ -373,84 +367,6 @@ func (RotaryLayout) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{5}
 }
 
-// Length extensions of rotary embeddings.
-type RopeType int32
-
-const (
-	RopeType_ROPE_TYPE_UNSPECIFIED RopeType = 0
-	// No rescaling.
-	RopeType_ROPE_TYPE_DEFAULT RopeType = 1
-	// Position interpolation (Chen et al. 2023): `inv_m / factor`.
-	RopeType_ROPE_TYPE_LINEAR RopeType = 2
-	// Dynamic NTK: `rope_theta` grows with `sequence_length` beyond
-	// `max_position_embeddings`.
-	RopeType_ROPE_TYPE_DYNAMIC RopeType = 3
-	// Static NTK: `rope_theta * factor^(dim / (dim - 2))`.
-	RopeType_ROPE_TYPE_NTK RopeType = 4
-	// YaRN (Peng et al. 2023).
-	RopeType_ROPE_TYPE_YARN RopeType = 5
-	// LongRoPE (Ding et al. 2024; Phi-3).
-	RopeType_ROPE_TYPE_LONGROPE RopeType = 6
-	// Llama 3.1.
-	RopeType_ROPE_TYPE_LLAMA3 RopeType = 7
-	// Frequencies spaced by `head_dim`, zero beyond the rotating part (Gemma):
-	// columns are those of the whole head.
-	RopeType_ROPE_TYPE_PROPORTIONAL RopeType = 8
-)
-
-// Enum value maps for RopeType.
-var (
-	RopeType_name = map[int32]string{
-		0: "ROPE_TYPE_UNSPECIFIED",
-		1: "ROPE_TYPE_DEFAULT",
-		2: "ROPE_TYPE_LINEAR",
-		3: "ROPE_TYPE_DYNAMIC",
-		4: "ROPE_TYPE_NTK",
-		5: "ROPE_TYPE_YARN",
-		6: "ROPE_TYPE_LONGROPE",
-		7: "ROPE_TYPE_LLAMA3",
-		8: "ROPE_TYPE_PROPORTIONAL",
-	}
-	RopeType_value = map[string]int32{
-		"ROPE_TYPE_UNSPECIFIED":  0,
-		"ROPE_TYPE_DEFAULT":      1,
-		"ROPE_TYPE_LINEAR":       2,
-		"ROPE_TYPE_DYNAMIC":      3,
-		"ROPE_TYPE_NTK":          4,
-		"ROPE_TYPE_YARN":         5,
-		"ROPE_TYPE_LONGROPE":     6,
-		"ROPE_TYPE_LLAMA3":       7,
-		"ROPE_TYPE_PROPORTIONAL": 8,
-	}
-)
-
-func (x RopeType) Enum() *RopeType {
-	p := new(RopeType)
-	*p = x
-	return p
-}
-
-func (x RopeType) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (RopeType) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[6].Descriptor()
-}
-
-func (RopeType) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[6]
-}
-
-func (x RopeType) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use RopeType.Descriptor instead.
-func (RopeType) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
-}
-
 // Precision of the angle p * inv.
 type AnglePrecision int32
 
@@ -488,11 +404,11 @@ func (x AnglePrecision) String() string {
 }
 
 func (AnglePrecision) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[7].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[6].Descriptor()
 }
 
 func (AnglePrecision) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[7]
+	return &file_attnbias_v1_encodings_proto_enumTypes[6]
 }
 
 func (x AnglePrecision) Number() protoreflect.EnumNumber {
@@ -501,7 +417,7 @@ func (x AnglePrecision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AnglePrecision.Descriptor instead.
 func (AnglePrecision) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{7}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
 }
 
 // Answer to a relative position outside a table.
@@ -540,11 +456,11 @@ func (x BeyondReach) String() string {
 }
 
 func (BeyondReach) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[8].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[7].Descriptor()
 }
 
 func (BeyondReach) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[8]
+	return &file_attnbias_v1_encodings_proto_enumTypes[7]
 }
 
 func (x BeyondReach) Number() protoreflect.EnumNumber {
@@ -553,7 +469,7 @@ func (x BeyondReach) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BeyondReach.Descriptor instead.
 func (BeyondReach) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{7}
 }
 
 // Sign of the distance between query i and key j.
@@ -594,11 +510,11 @@ func (x RelativeSign) String() string {
 }
 
 func (RelativeSign) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[9].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[8].Descriptor()
 }
 
 func (RelativeSign) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[9]
+	return &file_attnbias_v1_encodings_proto_enumTypes[8]
 }
 
 func (x RelativeSign) Number() protoreflect.EnumNumber {
@@ -607,7 +523,7 @@ func (x RelativeSign) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RelativeSign.Descriptor instead.
 func (RelativeSign) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
 }
 
 // Kernels of a distance.
@@ -646,11 +562,11 @@ func (x KerpleKernel) String() string {
 }
 
 func (KerpleKernel) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[10].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[9].Descriptor()
 }
 
 func (KerpleKernel) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[10]
+	return &file_attnbias_v1_encodings_proto_enumTypes[9]
 }
 
 func (x KerpleKernel) Number() protoreflect.EnumNumber {
@@ -659,7 +575,7 @@ func (x KerpleKernel) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use KerpleKernel.Descriptor instead.
 func (KerpleKernel) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
 }
 
 // Function between layers.
@@ -698,11 +614,11 @@ func (x Activation) String() string {
 }
 
 func (Activation) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[11].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[10].Descriptor()
 }
 
 func (Activation) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[11]
+	return &file_attnbias_v1_encodings_proto_enumTypes[10]
 }
 
 func (x Activation) Number() protoreflect.EnumNumber {
@@ -711,7 +627,7 @@ func (x Activation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Activation.Descriptor instead.
 func (Activation) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
 }
 
 // Coordinate of a difference d.
@@ -756,11 +672,11 @@ func (x Coordinates) String() string {
 }
 
 func (Coordinates) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[12].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[11].Descriptor()
 }
 
 func (Coordinates) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[12]
+	return &file_attnbias_v1_encodings_proto_enumTypes[11]
 }
 
 func (x Coordinates) Number() protoreflect.EnumNumber {
@@ -769,7 +685,7 @@ func (x Coordinates) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Coordinates.Descriptor instead.
 func (Coordinates) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
 }
 
 // Function of the outputs of an MLP.
@@ -808,11 +724,11 @@ func (x MlpOutput) String() string {
 }
 
 func (MlpOutput) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[13].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[12].Descriptor()
 }
 
 func (MlpOutput) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[13]
+	return &file_attnbias_v1_encodings_proto_enumTypes[12]
 }
 
 func (x MlpOutput) Number() protoreflect.EnumNumber {
@@ -821,7 +737,7 @@ func (x MlpOutput) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MlpOutput.Descriptor instead.
 func (MlpOutput) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
 // Indices into relative embeddings; span is bucket_size, or max_position without
@@ -866,11 +782,11 @@ func (x DebertaTerm) String() string {
 }
 
 func (DebertaTerm) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[14].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[13].Descriptor()
 }
 
 func (DebertaTerm) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[14]
+	return &file_attnbias_v1_encodings_proto_enumTypes[13]
 }
 
 func (x DebertaTerm) Number() protoreflect.EnumNumber {
@@ -879,7 +795,7 @@ func (x DebertaTerm) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DebertaTerm.Descriptor instead.
 func (DebertaTerm) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
 }
 
 // Treatment of far distances.
@@ -918,11 +834,11 @@ func (x DebertaEdge) String() string {
 }
 
 func (DebertaEdge) Descriptor() protoreflect.EnumDescriptor {
-	return file_attnbias_v1_encodings_proto_enumTypes[15].Descriptor()
+	return file_attnbias_v1_encodings_proto_enumTypes[14].Descriptor()
 }
 
 func (DebertaEdge) Type() protoreflect.EnumType {
-	return &file_attnbias_v1_encodings_proto_enumTypes[15]
+	return &file_attnbias_v1_encodings_proto_enumTypes[14]
 }
 
 func (x DebertaEdge) Number() protoreflect.EnumNumber {
@@ -931,7 +847,7 @@ func (x DebertaEdge) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DebertaEdge.Descriptor instead.
 func (DebertaEdge) EnumDescriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
 }
 
 // A request for a tensor: one encoding, the extent that suits it, and the
@@ -1287,9 +1203,10 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 //
 // A column pair is the sine and the cosine of `x w`, where w is the frequency of
 // the pair and x the position on its axis. With several axes each has a list of
-// position_ids. Positions are integers in [-2^40, 2^40]. Correctly rounded, and
-// therefore not the framework's bits. Found in the first Transformer, Marian,
-// fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
+// position_ids. Positions are in [-2^40, 2^40]; in position_ids they may be
+// fractions. Correctly rounded, and therefore not the framework's bits. Found in
+// the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former, SAM 2,
+// RT-DETR, MAE and DiT.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of the table.
@@ -1304,12 +1221,17 @@ type Sinusoidal struct {
 	// Order of sines and cosines in the columns of an axis.
 	Columns Columns `protobuf:"varint,5,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
 	// Puts the sines of all axes before the cosines of all, or after them, as
-	// `columns` states (timm).
+	// `columns` states (timm). Not with `columns` `INTERLEAVED`.
 	AcrossAxes bool `protobuf:"varint,6,opt,name=across_axes,json=acrossAxes,proto3" json:"across_axes,omitempty"`
 	// Last column of an axis with an odd number of them.
-	Odd           OddColumn `protobuf:"varint,7,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Odd OddColumn `protobuf:"varint,7,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
+	// Frequencies W of sums over all axes: the angle of pair m is the sum of
+	// `x_a W[a, m]` over the axes a, and `dim` is 2 pairs. A number is 0, or from
+	// 1e-30 to 1e6 with either sign. Without ladders, `axis_dims`, `across_axes`
+	// and `odd`; for at most 262144 positions, and not for a `grid`.
+	FrequencyMatrix *TableRef `protobuf:"bytes,8,opt,name=frequency_matrix,json=frequencyMatrix,proto3" json:"frequency_matrix,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Sinusoidal) Reset() {
@@ -1391,6 +1313,13 @@ func (x *Sinusoidal) GetOdd() OddColumn {
 	return OddColumn_ODD_COLUMN_UNSPECIFIED
 }
 
+func (x *Sinusoidal) GetFrequencyMatrix() *TableRef {
+	if x != nil {
+		return x.FrequencyMatrix
+	}
+	return nil
+}
+
 // One axis of position.
 //
 // Position p of the axis counts as `x = (p + offset) scale / (length + eps)`,
@@ -1403,7 +1332,7 @@ type Axis struct {
 	Offset *float64 `protobuf:"fixed64,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
 	// Length of the axis, if positions are fractions of it.
 	Length *float64 `protobuf:"fixed64,3,opt,name=length,proto3,oneof" json:"length,omitempty"`
-	// Added to the length.
+	// Added to the length: 0, or at least 1e-30.
 	Eps *float64 `protobuf:"fixed64,4,opt,name=eps,proto3,oneof" json:"eps,omitempty"`
 	// Frequencies of this axis's own pairs. Unset: those of the encoding's one
 	// progression. Sinusoidal counts only the pairs that use it, Rotary all n.
@@ -1831,12 +1760,10 @@ type LearnedAbsolute struct {
 	Offset *int64 `protobuf:"varint,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
 	// Row of the table that answers with zeros. Unset: none.
 	PaddingIdx *int64 `protobuf:"varint,3,opt,name=padding_idx,json=paddingIdx,proto3,oneof" json:"padding_idx,omitempty"`
-	// Stretching of the table to `interpolated_length` rows.
-	Interpolation Interpolation `protobuf:"varint,4,opt,name=interpolation,proto3,enum=attnbias.v1.Interpolation" json:"interpolation,omitempty"`
-	// Rows after interpolation.
-	InterpolatedLength *int64 `protobuf:"varint,5,opt,name=interpolated_length,json=interpolatedLength,proto3,oneof" json:"interpolated_length,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Resamples the table: position p is row p + offset of the result.
+	Resample      *Resample `protobuf:"bytes,4,opt,name=resample,proto3" json:"resample,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LearnedAbsolute) Reset() {
@@ -1890,18 +1817,136 @@ func (x *LearnedAbsolute) GetPaddingIdx() int64 {
 	return 0
 }
 
-func (x *LearnedAbsolute) GetInterpolation() Interpolation {
+func (x *LearnedAbsolute) GetResample() *Resample {
 	if x != nil {
-		return x.Interpolation
+		return x.Resample
 	}
-	return Interpolation_INTERPOLATION_UNSPECIFIED
+	return nil
 }
 
-func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
-	if x != nil && x.InterpolatedLength != nil {
-		return *x.InterpolatedLength
+// Resampling of a table whose rows are a line or, row by row, a grid.
+//
+// Along an axis of n rows, row r of m is at `x = (r + 1/2) step - 1/2`, where
+// step is n / m:
+//
+//	target[r] = sum_j filter(j - x) source[clamp(j, 0, n - 1)]
+//
+// Weights of two axes are multiplied. These are the numbers of torch's
+// `interpolate` over the rational numbers, rounded once.
+type Resample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sides of the table's grid: rows, then columns. Unset: the table is a line.
+	Source []int64 `protobuf:"varint,1,rep,packed,name=source,proto3" json:"source,omitempty"`
+	// Sides of the result, as many as `source` has, or one if it has none. Not in
+	// GridRelative, which takes those of its window.
+	Target []int64 `protobuf:"varint,2,rep,packed,name=target,proto3" json:"target,omitempty"`
+	// First rows of the table, which stay as they are: a class token's. Not in
+	// GridRelative, whose class token has the last rows.
+	PrefixRows *int64 `protobuf:"varint,3,opt,name=prefix_rows,json=prefixRows,proto3,oneof" json:"prefix_rows,omitempty"`
+	// Filter along each axis.
+	Filter Filter `protobuf:"varint,4,opt,name=filter,proto3,enum=attnbias.v1.Filter" json:"filter,omitempty"`
+	// Parameter a of `CUBIC`: the slope at distance 1. Only with `filter` `CUBIC`.
+	// Unset: -0.75, or -0.5 with `antialias`, as in torch.
+	CubicA *float64 `protobuf:"fixed64,5,opt,name=cubic_a,json=cubicA,proto3,oneof" json:"cubic_a,omitempty"`
+	// Places the first and the last rows of source and target alike: x is
+	// `r (n - 1) / (m - 1)`, or 0 if m is 1. With `antialias` x is as above, and
+	// step is `(n - 1) / (m - 1)`.
+	AlignCorners bool `protobuf:"varint,6,opt,name=align_corners,json=alignCorners,proto3" json:"align_corners,omitempty"`
+	// Stretches the filter by step, where that is above 1. Drops weights of rows
+	// beyond the table, and divides the others by their sum.
+	Antialias bool `protobuf:"varint,7,opt,name=antialias,proto3" json:"antialias,omitempty"`
+	// Step of each axis, in place of n / m: 1 / `scale_factor`. torch ignores
+	// `scale_factor` on an axis with n = m if the filter is `LINEAR` or
+	// `antialias` is set; there step is 1.
+	Step          []float64 `protobuf:"fixed64,8,rep,packed,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resample) Reset() {
+	*x = Resample{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resample) ProtoMessage() {}
+
+func (x *Resample) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resample.ProtoReflect.Descriptor instead.
+func (*Resample) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Resample) GetSource() []int64 {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *Resample) GetTarget() []int64 {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *Resample) GetPrefixRows() int64 {
+	if x != nil && x.PrefixRows != nil {
+		return *x.PrefixRows
 	}
 	return 0
+}
+
+func (x *Resample) GetFilter() Filter {
+	if x != nil {
+		return x.Filter
+	}
+	return Filter_FILTER_UNSPECIFIED
+}
+
+func (x *Resample) GetCubicA() float64 {
+	if x != nil && x.CubicA != nil {
+		return *x.CubicA
+	}
+	return 0
+}
+
+func (x *Resample) GetAlignCorners() bool {
+	if x != nil {
+		return x.AlignCorners
+	}
+	return false
+}
+
+func (x *Resample) GetAntialias() bool {
+	if x != nil {
+		return x.Antialias
+	}
+	return false
+}
+
+func (x *Resample) GetStep() []float64 {
+	if x != nil {
+		return x.Step
+	}
+	return nil
 }
 
 // Rotary position embedding (Su et al. 2021) and its length extensions.
@@ -1912,12 +1957,12 @@ func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
 // factor. Correctly rounded, and therefore not the framework's bits.
 //
 // With `axes`, p is the x of the pair's axis: its own position, shifted and
-// scaled.
+// scaled. In position_ids it may be a fraction, if `angle` is `EXACT` and there
+// is no `decay`.
 //
 // The header's `derived` holds `inverse_frequencies`, in radians per position,
-// `attention_factor` and, if it is used, `rope_theta`. Fields that the
-// `rope_type` does not use are refused. Found in Llama, GPT-NeoX, GPT-J, Qwen,
-// Gemma, Phi-3 and torchscale.
+// `attention_factor` and, if it is used, `rope_theta`. Found in Llama, GPT-NeoX,
+// GPT-J, Qwen, Gemma, Phi-3 and torchscale.
 type Rotary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Dimension of a head.
@@ -1929,63 +1974,48 @@ type Rotary struct {
 	PartialRotaryFactor *float64 `protobuf:"fixed64,3,opt,name=partial_rotary_factor,json=partialRotaryFactor,proto3,oneof" json:"partial_rotary_factor,omitempty"`
 	// Columns of the tables.
 	Layout RotaryLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
-	// Rescaling of frequencies.
-	RopeType RopeType `protobuf:"varint,5,opt,name=rope_type,json=ropeType,proto3,enum=attnbias.v1.RopeType" json:"rope_type,omitempty"`
-	// Stretch. With `LONGROPE`, if it is not given,
-	// `max_position_embeddings / original_max_position_embeddings`.
-	Factor *float64 `protobuf:"fixed64,6,opt,name=factor,proto3,oneof" json:"factor,omitempty"`
-	// With `DYNAMIC`, the length that the model was trained for. With `LONGROPE`,
-	// the length after extension.
-	MaxPositionEmbeddings *int64 `protobuf:"varint,7,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3,oneof" json:"max_position_embeddings,omitempty"`
-	// Length before extension.
-	OriginalMaxPositionEmbeddings *int64 `protobuf:"varint,8,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3,oneof" json:"original_max_position_embeddings,omitempty"`
-	// Length that the table is for. It selects the base or the factors; a window
-	// of positions does not.
-	SequenceLength *int64 `protobuf:"varint,9,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
-	// Rotations from which a pair is kept; not less than `beta_slow`.
-	BetaFast *float64 `protobuf:"fixed64,10,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`
-	// Rotations up to which a pair is stretched.
-	BetaSlow *float64 `protobuf:"fixed64,11,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`
-	// Temperature; its ratio to that of `mscale_all_dim` is the attention factor.
-	Mscale *float64 `protobuf:"fixed64,12,opt,name=mscale,proto3,oneof" json:"mscale,omitempty"`
-	// The other temperature; both or neither.
-	MscaleAllDim *float64 `protobuf:"fixed64,13,opt,name=mscale_all_dim,json=mscaleAllDim,proto3,oneof" json:"mscale_all_dim,omitempty"`
-	// Rounds the correction range outwards to whole pairs.
-	Truncate *bool `protobuf:"varint,14,opt,name=truncate,proto3,oneof" json:"truncate,omitempty"`
-	// Replaces the computed attention factor.
-	AttentionFactor *float64 `protobuf:"fixed64,15,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
-	// Divisors of the n frequencies up to the original length.
-	ShortFactor []float64 `protobuf:"fixed64,16,rep,packed,name=short_factor,json=shortFactor,proto3" json:"short_factor,omitempty"`
-	// Divisors of the n frequencies beyond the original length.
-	LongFactor []float64 `protobuf:"fixed64,17,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`
-	// Wavelengths above original length / `low_freq_factor` are stretched.
-	LowFreqFactor *float64 `protobuf:"fixed64,18,opt,name=low_freq_factor,json=lowFreqFactor,proto3,oneof" json:"low_freq_factor,omitempty"`
-	// Wavelengths below original length / `high_freq_factor` are kept; those
-	// between the two are blended. Larger than `low_freq_factor`.
-	HighFreqFactor *float64 `protobuf:"fixed64,19,opt,name=high_freq_factor,json=highFreqFactor,proto3,oneof" json:"high_freq_factor,omitempty"`
+	// Length extension. Unset: none.
+	//
+	// Types that are valid to be assigned to Extension:
+	//
+	//	*Rotary_Linear
+	//	*Rotary_Dynamic
+	//	*Rotary_Ntk
+	//	*Rotary_Yarn
+	//	*Rotary_Longrope
+	//	*Rotary_Llama3
+	//	*Rotary_Proportional
+	Extension isRotary_Extension `protobuf_oneof:"extension"`
 	// Axes of position, in the order of `position_ids`; each has a pair at least.
 	// Unset: one. Pairs of an axis with a ladder have that ladder, from its first
 	// frequency on; all others have theirs of the one progression over n pairs. A
-	// ladder goes with `rope_type` `DEFAULT`, without `inverse_frequencies`.
-	Axes []*Axis `protobuf:"bytes,20,rep,name=axes,proto3" json:"axes,omitempty"`
+	// ladder goes without `inverse_frequencies` and without a length extension.
+	Axes []*Axis `protobuf:"bytes,12,rep,name=axes,proto3" json:"axes,omitempty"`
 	// Axis of each of the n pairs, counted from 0. Unset: every axis has the same
 	// number of pairs, one axis after the other.
-	PairAxis []int32 `protobuf:"varint,21,rep,packed,name=pair_axis,json=pairAxis,proto3" json:"pair_axis,omitempty"`
+	PairAxis []int32 `protobuf:"varint,13,rep,packed,name=pair_axis,json=pairAxis,proto3" json:"pair_axis,omitempty"`
 	// Precision of the angle `p inv_m`.
-	Angle AnglePrecision `protobuf:"varint,22,opt,name=angle,proto3,enum=attnbias.v1.AnglePrecision" json:"angle,omitempty"`
+	Angle AnglePrecision `protobuf:"varint,14,opt,name=angle,proto3,enum=attnbias.v1.AnglePrecision" json:"angle,omitempty"`
 	// A peer's own n frequencies in place of the computed ones, each 0 or in
-	// [1e-30, 1e6]. An attention factor is then the request's scale.
-	InverseFrequencies []float64 `protobuf:"fixed64,23,rep,packed,name=inverse_frequencies,json=inverseFrequencies,proto3" json:"inverse_frequencies,omitempty"`
+	// [1e-30, 1e6], without a length extension. An attention factor is then the
+	// request's scale.
+	InverseFrequencies []float64 `protobuf:"fixed64,15,rep,packed,name=inverse_frequencies,json=inverseFrequencies,proto3" json:"inverse_frequencies,omitempty"`
 	// Adds xPos's decay: a third table, `scale`, which no attention factor
 	// multiplies.
-	Decay         *Decay `protobuf:"bytes,24,opt,name=decay,proto3" json:"decay,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Decay *Decay `protobuf:"bytes,16,opt,name=decay,proto3" json:"decay,omitempty"`
+	// Frequencies W of sums over all axes: the angle of pair m is the sum of
+	// `x_a W[a, m]` over the axes a, with a column for each of the n pairs. A
+	// number is 0, or from 1e-30 to 1e6 with either sign. Without ladders,
+	// `pair_axis`, other frequencies, a length extension, `decay` and `angle`
+	// `FLOAT32`; for at most 262144 positions, and not for a `grid`.
+	FrequencyMatrix *TableRef `protobuf:"bytes,17,opt,name=frequency_matrix,json=frequencyMatrix,proto3" json:"frequency_matrix,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Rotary) Reset() {
 	*x = Rotary{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2027,7 @@ func (x *Rotary) String() string {
 func (*Rotary) ProtoMessage() {}
 
 func (x *Rotary) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2040,7 @@ func (x *Rotary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rotary.ProtoReflect.Descriptor instead.
 func (*Rotary) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Rotary) GetHeadDim() int32 {
@@ -2041,109 +2071,74 @@ func (x *Rotary) GetLayout() RotaryLayout {
 	return RotaryLayout_ROTARY_LAYOUT_UNSPECIFIED
 }
 
-func (x *Rotary) GetRopeType() RopeType {
+func (x *Rotary) GetExtension() isRotary_Extension {
 	if x != nil {
-		return x.RopeType
-	}
-	return RopeType_ROPE_TYPE_UNSPECIFIED
-}
-
-func (x *Rotary) GetFactor() float64 {
-	if x != nil && x.Factor != nil {
-		return *x.Factor
-	}
-	return 0
-}
-
-func (x *Rotary) GetMaxPositionEmbeddings() int64 {
-	if x != nil && x.MaxPositionEmbeddings != nil {
-		return *x.MaxPositionEmbeddings
-	}
-	return 0
-}
-
-func (x *Rotary) GetOriginalMaxPositionEmbeddings() int64 {
-	if x != nil && x.OriginalMaxPositionEmbeddings != nil {
-		return *x.OriginalMaxPositionEmbeddings
-	}
-	return 0
-}
-
-func (x *Rotary) GetSequenceLength() int64 {
-	if x != nil && x.SequenceLength != nil {
-		return *x.SequenceLength
-	}
-	return 0
-}
-
-func (x *Rotary) GetBetaFast() float64 {
-	if x != nil && x.BetaFast != nil {
-		return *x.BetaFast
-	}
-	return 0
-}
-
-func (x *Rotary) GetBetaSlow() float64 {
-	if x != nil && x.BetaSlow != nil {
-		return *x.BetaSlow
-	}
-	return 0
-}
-
-func (x *Rotary) GetMscale() float64 {
-	if x != nil && x.Mscale != nil {
-		return *x.Mscale
-	}
-	return 0
-}
-
-func (x *Rotary) GetMscaleAllDim() float64 {
-	if x != nil && x.MscaleAllDim != nil {
-		return *x.MscaleAllDim
-	}
-	return 0
-}
-
-func (x *Rotary) GetTruncate() bool {
-	if x != nil && x.Truncate != nil {
-		return *x.Truncate
-	}
-	return false
-}
-
-func (x *Rotary) GetAttentionFactor() float64 {
-	if x != nil && x.AttentionFactor != nil {
-		return *x.AttentionFactor
-	}
-	return 0
-}
-
-func (x *Rotary) GetShortFactor() []float64 {
-	if x != nil {
-		return x.ShortFactor
+		return x.Extension
 	}
 	return nil
 }
 
-func (x *Rotary) GetLongFactor() []float64 {
+func (x *Rotary) GetLinear() *Linear {
 	if x != nil {
-		return x.LongFactor
+		if x, ok := x.Extension.(*Rotary_Linear); ok {
+			return x.Linear
+		}
 	}
 	return nil
 }
 
-func (x *Rotary) GetLowFreqFactor() float64 {
-	if x != nil && x.LowFreqFactor != nil {
-		return *x.LowFreqFactor
+func (x *Rotary) GetDynamic() *Dynamic {
+	if x != nil {
+		if x, ok := x.Extension.(*Rotary_Dynamic); ok {
+			return x.Dynamic
+		}
 	}
-	return 0
+	return nil
 }
 
-func (x *Rotary) GetHighFreqFactor() float64 {
-	if x != nil && x.HighFreqFactor != nil {
-		return *x.HighFreqFactor
+func (x *Rotary) GetNtk() *Ntk {
+	if x != nil {
+		if x, ok := x.Extension.(*Rotary_Ntk); ok {
+			return x.Ntk
+		}
 	}
-	return 0
+	return nil
+}
+
+func (x *Rotary) GetYarn() *Yarn {
+	if x != nil {
+		if x, ok := x.Extension.(*Rotary_Yarn); ok {
+			return x.Yarn
+		}
+	}
+	return nil
+}
+
+func (x *Rotary) GetLongrope() *Longrope {
+	if x != nil {
+		if x, ok := x.Extension.(*Rotary_Longrope); ok {
+			return x.Longrope
+		}
+	}
+	return nil
+}
+
+func (x *Rotary) GetLlama3() *Llama3 {
+	if x != nil {
+		if x, ok := x.Extension.(*Rotary_Llama3); ok {
+			return x.Llama3
+		}
+	}
+	return nil
+}
+
+func (x *Rotary) GetProportional() *Proportional {
+	if x != nil {
+		if x, ok := x.Extension.(*Rotary_Proportional); ok {
+			return x.Proportional
+		}
+	}
+	return nil
 }
 
 func (x *Rotary) GetAxes() []*Axis {
@@ -2181,6 +2176,612 @@ func (x *Rotary) GetDecay() *Decay {
 	return nil
 }
 
+func (x *Rotary) GetFrequencyMatrix() *TableRef {
+	if x != nil {
+		return x.FrequencyMatrix
+	}
+	return nil
+}
+
+type isRotary_Extension interface {
+	isRotary_Extension()
+}
+
+type Rotary_Linear struct {
+	// Position interpolation.
+	Linear *Linear `protobuf:"bytes,5,opt,name=linear,proto3,oneof"`
+}
+
+type Rotary_Dynamic struct {
+	// Dynamic NTK.
+	Dynamic *Dynamic `protobuf:"bytes,6,opt,name=dynamic,proto3,oneof"`
+}
+
+type Rotary_Ntk struct {
+	// Static NTK.
+	Ntk *Ntk `protobuf:"bytes,7,opt,name=ntk,proto3,oneof"`
+}
+
+type Rotary_Yarn struct {
+	// YaRN.
+	Yarn *Yarn `protobuf:"bytes,8,opt,name=yarn,proto3,oneof"`
+}
+
+type Rotary_Longrope struct {
+	// LongRoPE.
+	Longrope *Longrope `protobuf:"bytes,9,opt,name=longrope,proto3,oneof"`
+}
+
+type Rotary_Llama3 struct {
+	// Llama 3.1.
+	Llama3 *Llama3 `protobuf:"bytes,10,opt,name=llama3,proto3,oneof"`
+}
+
+type Rotary_Proportional struct {
+	// Frequencies of a whole head of which a part rotates.
+	Proportional *Proportional `protobuf:"bytes,11,opt,name=proportional,proto3,oneof"`
+}
+
+func (*Rotary_Linear) isRotary_Extension() {}
+
+func (*Rotary_Dynamic) isRotary_Extension() {}
+
+func (*Rotary_Ntk) isRotary_Extension() {}
+
+func (*Rotary_Yarn) isRotary_Extension() {}
+
+func (*Rotary_Longrope) isRotary_Extension() {}
+
+func (*Rotary_Llama3) isRotary_Extension() {}
+
+func (*Rotary_Proportional) isRotary_Extension() {}
+
+// Position interpolation (Chen et al. 2023).
+//
+// Every frequency is `inv_m / factor`.
+type Linear struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stretch.
+	Factor        float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Linear) Reset() {
+	*x = Linear{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Linear) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Linear) ProtoMessage() {}
+
+func (x *Linear) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Linear.ProtoReflect.Descriptor instead.
+func (*Linear) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Linear) GetFactor() float64 {
+	if x != nil {
+		return x.Factor
+	}
+	return 0
+}
+
+// Dynamic NTK: `rope_theta` grows with the length.
+//
+// It is multiplied by `(factor L/M - (factor - 1))^(dim / (dim - 2))`, where L is
+// `sequence_length`, but at least M, `max_position_embeddings`.
+type Dynamic struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stretch.
+	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
+	// Length that the model was trained for.
+	MaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3" json:"max_position_embeddings,omitempty"`
+	// Length that the table is for; a window of positions does not change it.
+	SequenceLength int64 `protobuf:"varint,3,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Dynamic) Reset() {
+	*x = Dynamic{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dynamic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dynamic) ProtoMessage() {}
+
+func (x *Dynamic) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dynamic.ProtoReflect.Descriptor instead.
+func (*Dynamic) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Dynamic) GetFactor() float64 {
+	if x != nil {
+		return x.Factor
+	}
+	return 0
+}
+
+func (x *Dynamic) GetMaxPositionEmbeddings() int64 {
+	if x != nil {
+		return x.MaxPositionEmbeddings
+	}
+	return 0
+}
+
+func (x *Dynamic) GetSequenceLength() int64 {
+	if x != nil {
+		return x.SequenceLength
+	}
+	return 0
+}
+
+// Static NTK.
+//
+// `rope_theta` is multiplied by `factor^(dim / (dim - 2))`.
+type Ntk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stretch.
+	Factor        float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ntk) Reset() {
+	*x = Ntk{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ntk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ntk) ProtoMessage() {}
+
+func (x *Ntk) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ntk.ProtoReflect.Descriptor instead.
+func (*Ntk) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Ntk) GetFactor() float64 {
+	if x != nil {
+		return x.Factor
+	}
+	return 0
+}
+
+// YaRN (Peng et al. 2023).
+//
+// Pairs of high frequency are kept, those of low frequency have `inv_m / factor`,
+// those between the two are blended. The attention factor is
+// `0.1 mscale ln(factor) + 1` over the same of `mscale_all_dim`, or without them
+// `0.1 ln(factor) + 1`.
+type Yarn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stretch.
+	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
+	// Length before extension.
+	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
+	// Rotations from which a pair is kept; not less than `beta_slow`.
+	BetaFast *float64 `protobuf:"fixed64,3,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`
+	// Rotations up to which a pair is stretched.
+	BetaSlow *float64 `protobuf:"fixed64,4,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`
+	// Temperature; its ratio to that of `mscale_all_dim` is the attention factor.
+	Mscale *float64 `protobuf:"fixed64,5,opt,name=mscale,proto3,oneof" json:"mscale,omitempty"`
+	// The other temperature; both or neither.
+	MscaleAllDim *float64 `protobuf:"fixed64,6,opt,name=mscale_all_dim,json=mscaleAllDim,proto3,oneof" json:"mscale_all_dim,omitempty"`
+	// Replaces the computed attention factor.
+	AttentionFactor *float64 `protobuf:"fixed64,7,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
+	// Rounds the correction range outwards to whole pairs.
+	Truncate      *bool `protobuf:"varint,8,opt,name=truncate,proto3,oneof" json:"truncate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Yarn) Reset() {
+	*x = Yarn{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Yarn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Yarn) ProtoMessage() {}
+
+func (x *Yarn) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Yarn.ProtoReflect.Descriptor instead.
+func (*Yarn) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Yarn) GetFactor() float64 {
+	if x != nil {
+		return x.Factor
+	}
+	return 0
+}
+
+func (x *Yarn) GetOriginalMaxPositionEmbeddings() int64 {
+	if x != nil {
+		return x.OriginalMaxPositionEmbeddings
+	}
+	return 0
+}
+
+func (x *Yarn) GetBetaFast() float64 {
+	if x != nil && x.BetaFast != nil {
+		return *x.BetaFast
+	}
+	return 0
+}
+
+func (x *Yarn) GetBetaSlow() float64 {
+	if x != nil && x.BetaSlow != nil {
+		return *x.BetaSlow
+	}
+	return 0
+}
+
+func (x *Yarn) GetMscale() float64 {
+	if x != nil && x.Mscale != nil {
+		return *x.Mscale
+	}
+	return 0
+}
+
+func (x *Yarn) GetMscaleAllDim() float64 {
+	if x != nil && x.MscaleAllDim != nil {
+		return *x.MscaleAllDim
+	}
+	return 0
+}
+
+func (x *Yarn) GetAttentionFactor() float64 {
+	if x != nil && x.AttentionFactor != nil {
+		return *x.AttentionFactor
+	}
+	return 0
+}
+
+func (x *Yarn) GetTruncate() bool {
+	if x != nil && x.Truncate != nil {
+		return *x.Truncate
+	}
+	return false
+}
+
+// LongRoPE (Ding et al. 2024; Phi-3).
+//
+// Every frequency has a divisor of its own. The attention factor is
+// `sqrt(1 + ln(factor) / ln(original_max_position_embeddings))`, where exactly
+// one of `factor`, `max_position_embeddings` and `attention_factor` is given.
+type Longrope struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Divisors of the n frequencies up to the original length.
+	ShortFactor []float64 `protobuf:"fixed64,1,rep,packed,name=short_factor,json=shortFactor,proto3" json:"short_factor,omitempty"`
+	// Divisors of the n frequencies beyond the original length.
+	LongFactor []float64 `protobuf:"fixed64,2,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`
+	// Length before extension.
+	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,3,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
+	// Length that the table is for. It selects the divisors; a window of positions
+	// does not.
+	SequenceLength int64 `protobuf:"varint,4,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
+	// Types that are valid to be assigned to Attention:
+	//
+	//	*Longrope_Factor
+	//	*Longrope_MaxPositionEmbeddings
+	//	*Longrope_AttentionFactor
+	Attention     isLongrope_Attention `protobuf_oneof:"attention"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Longrope) Reset() {
+	*x = Longrope{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Longrope) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Longrope) ProtoMessage() {}
+
+func (x *Longrope) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Longrope.ProtoReflect.Descriptor instead.
+func (*Longrope) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Longrope) GetShortFactor() []float64 {
+	if x != nil {
+		return x.ShortFactor
+	}
+	return nil
+}
+
+func (x *Longrope) GetLongFactor() []float64 {
+	if x != nil {
+		return x.LongFactor
+	}
+	return nil
+}
+
+func (x *Longrope) GetOriginalMaxPositionEmbeddings() int64 {
+	if x != nil {
+		return x.OriginalMaxPositionEmbeddings
+	}
+	return 0
+}
+
+func (x *Longrope) GetSequenceLength() int64 {
+	if x != nil {
+		return x.SequenceLength
+	}
+	return 0
+}
+
+func (x *Longrope) GetAttention() isLongrope_Attention {
+	if x != nil {
+		return x.Attention
+	}
+	return nil
+}
+
+func (x *Longrope) GetFactor() float64 {
+	if x != nil {
+		if x, ok := x.Attention.(*Longrope_Factor); ok {
+			return x.Factor
+		}
+	}
+	return 0
+}
+
+func (x *Longrope) GetMaxPositionEmbeddings() int64 {
+	if x != nil {
+		if x, ok := x.Attention.(*Longrope_MaxPositionEmbeddings); ok {
+			return x.MaxPositionEmbeddings
+		}
+	}
+	return 0
+}
+
+func (x *Longrope) GetAttentionFactor() float64 {
+	if x != nil {
+		if x, ok := x.Attention.(*Longrope_AttentionFactor); ok {
+			return x.AttentionFactor
+		}
+	}
+	return 0
+}
+
+type isLongrope_Attention interface {
+	isLongrope_Attention()
+}
+
+type Longrope_Factor struct {
+	// Stretch.
+	Factor float64 `protobuf:"fixed64,5,opt,name=factor,proto3,oneof"`
+}
+
+type Longrope_MaxPositionEmbeddings struct {
+	// Length after extension: its ratio to the original length is the stretch.
+	MaxPositionEmbeddings int64 `protobuf:"varint,6,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3,oneof"`
+}
+
+type Longrope_AttentionFactor struct {
+	// The attention factor itself.
+	AttentionFactor float64 `protobuf:"fixed64,7,opt,name=attention_factor,json=attentionFactor,proto3,oneof"`
+}
+
+func (*Longrope_Factor) isLongrope_Attention() {}
+
+func (*Longrope_MaxPositionEmbeddings) isLongrope_Attention() {}
+
+func (*Longrope_AttentionFactor) isLongrope_Attention() {}
+
+// Llama 3.1.
+//
+// With `x = original_max_position_embeddings / wavelength`, frequencies with x
+// above `high_freq_factor` are kept, those with x below `low_freq_factor` are
+// `inv_m / factor`, those between the two are blended.
+type Llama3 struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stretch.
+	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
+	// Length before extension.
+	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
+	// Rotations over that length below which a pair is stretched.
+	LowFreqFactor float64 `protobuf:"fixed64,3,opt,name=low_freq_factor,json=lowFreqFactor,proto3" json:"low_freq_factor,omitempty"`
+	// Rotations above which a pair is kept. Larger than `low_freq_factor`.
+	HighFreqFactor float64 `protobuf:"fixed64,4,opt,name=high_freq_factor,json=highFreqFactor,proto3" json:"high_freq_factor,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Llama3) Reset() {
+	*x = Llama3{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Llama3) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Llama3) ProtoMessage() {}
+
+func (x *Llama3) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Llama3.ProtoReflect.Descriptor instead.
+func (*Llama3) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Llama3) GetFactor() float64 {
+	if x != nil {
+		return x.Factor
+	}
+	return 0
+}
+
+func (x *Llama3) GetOriginalMaxPositionEmbeddings() int64 {
+	if x != nil {
+		return x.OriginalMaxPositionEmbeddings
+	}
+	return 0
+}
+
+func (x *Llama3) GetLowFreqFactor() float64 {
+	if x != nil {
+		return x.LowFreqFactor
+	}
+	return 0
+}
+
+func (x *Llama3) GetHighFreqFactor() float64 {
+	if x != nil {
+		return x.HighFreqFactor
+	}
+	return 0
+}
+
+// Frequencies of a whole head of which a part rotates (Gemma).
+//
+// They are spaced by `head_dim` and zero beyond the rotating part: n is
+// `head_dim / 2`.
+type Proportional struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Divisor of the frequencies.
+	Factor        *float64 `protobuf:"fixed64,1,opt,name=factor,proto3,oneof" json:"factor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Proportional) Reset() {
+	*x = Proportional{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Proportional) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Proportional) ProtoMessage() {}
+
+func (x *Proportional) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Proportional.ProtoReflect.Descriptor instead.
+func (*Proportional) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Proportional) GetFactor() float64 {
+	if x != nil && x.Factor != nil {
+		return *x.Factor
+	}
+	return 0
+}
+
 // Decay of rotary positions (xPos: Sun et al. 2022).
 //
 // Queries are multiplied by scale, keys divided by it:
@@ -2205,7 +2806,7 @@ type Decay struct {
 
 func (x *Decay) Reset() {
 	*x = Decay{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2818,7 @@ func (x *Decay) String() string {
 func (*Decay) ProtoMessage() {}
 
 func (x *Decay) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2831,7 @@ func (x *Decay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decay.ProtoReflect.Descriptor instead.
 func (*Decay) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Decay) GetCenter() int64 {
@@ -2258,8 +2859,8 @@ func (x *Decay) GetGamma() float64 {
 //
 // `bias[h, i, j] = scalars[row, h]`, or `vector[i, j] = vectors[row]`. The row is
 // j - i, clipped to [-left, right] and counted in the direction of `sign`. If
-// symmetric, it is |j - i| clipped to right. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with
-// `relative_key`.
+// symmetric, it is |j - i| clipped to right. Found in wav2vec2-BERT,
+// SeamlessM4T-v2 and BERT with `relative_key`.
 type LearnedRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Rows:
@@ -2287,7 +2888,7 @@ type LearnedRelative struct {
 
 func (x *LearnedRelative) Reset() {
 	*x = LearnedRelative{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +2900,7 @@ func (x *LearnedRelative) String() string {
 func (*LearnedRelative) ProtoMessage() {}
 
 func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +2913,7 @@ func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearnedRelative.ProtoReflect.Descriptor instead.
 func (*LearnedRelative) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LearnedRelative) GetRows() isLearnedRelative_Rows {
@@ -2420,7 +3021,7 @@ type Kerple struct {
 
 func (x *Kerple) Reset() {
 	*x = Kerple{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +3033,7 @@ func (x *Kerple) String() string {
 func (*Kerple) ProtoMessage() {}
 
 func (x *Kerple) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +3046,7 @@ func (x *Kerple) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kerple.ProtoReflect.Descriptor instead.
 func (*Kerple) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Kerple) GetKernel() KerpleKernel {
@@ -2494,7 +3095,7 @@ type Sandwich struct {
 
 func (x *Sandwich) Reset() {
 	*x = Sandwich{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +3107,7 @@ func (x *Sandwich) String() string {
 func (*Sandwich) ProtoMessage() {}
 
 func (x *Sandwich) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +3120,7 @@ func (x *Sandwich) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sandwich.ProtoReflect.Descriptor instead.
 func (*Sandwich) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Sandwich) GetNumHeads() int32 {
@@ -2574,7 +3175,7 @@ type Fire struct {
 
 func (x *Fire) Reset() {
 	*x = Fire{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +3187,7 @@ func (x *Fire) String() string {
 func (*Fire) ProtoMessage() {}
 
 func (x *Fire) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +3200,7 @@ func (x *Fire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fire.ProtoReflect.Descriptor instead.
 func (*Fire) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Fire) GetNumHeads() int32 {
@@ -2660,12 +3261,12 @@ func (x *Fire) GetOutputBias() *TableRef {
 
 // An MLP of relative coordinates (Liu et al. 2022; Wang et al. 2021).
 //
-// A coordinate x is a function of d, the query's position, row or column minus
-// the key's:
+// A coordinate x is a function of d, the query's position minus the key's, along
+// one axis:
 //
 //	bias[h, i, j] = output(MLP(x_1, ...))_h
 //
-// Without `window` it has one input, of i - j; with it two, of rows and columns.
+// Without `window` it has one input, of i - j; with it one for each axis.
 // Found in Swin-V2, CrossFormer, timm and x-transformers.
 type MlpBias struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2677,13 +3278,14 @@ type MlpBias struct {
 	Layers []*MlpLayer `protobuf:"bytes,2,rep,name=layers,proto3" json:"layers,omitempty"`
 	// Function between layers, after the layer's LayerNorm if it has one.
 	Activation Activation `protobuf:"varint,3,opt,name=activation,proto3,enum=attnbias.v1.Activation" json:"activation,omitempty"`
-	// Sides of a window of tokens: rows, then columns. Empty: tokens are in a
-	// sequence, and `coordinates` is not `LOG2_NORMALIZED`.
+	// Sides of a window, which has 65536 tokens at most: rows, then columns;
+	// frames before them. Empty: tokens are in a sequence, and `coordinates` is not
+	// `LOG2_NORMALIZED`.
 	Window []int32 `protobuf:"varint,4,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Function of each d.
 	Coordinates Coordinates `protobuf:"varint,5,opt,name=coordinates,proto3,enum=attnbias.v1.Coordinates" json:"coordinates,omitempty"`
 	// Sides of the window that the model was trained with; a side is 1 only where
-	// the window's is. Empty: `window`.
+	// the window's is. Only with `coordinates` `LOG2_NORMALIZED`. Empty: `window`.
 	PretrainedWindow []int32 `protobuf:"varint,6,rep,packed,name=pretrained_window,json=pretrainedWindow,proto3" json:"pretrained_window,omitempty"`
 	// Function of the last layer's outputs.
 	Output MlpOutput `protobuf:"varint,7,opt,name=output,proto3,enum=attnbias.v1.MlpOutput" json:"output,omitempty"`
@@ -2696,7 +3298,7 @@ type MlpBias struct {
 
 func (x *MlpBias) Reset() {
 	*x = MlpBias{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2708,7 +3310,7 @@ func (x *MlpBias) String() string {
 func (*MlpBias) ProtoMessage() {}
 
 func (x *MlpBias) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2721,7 +3323,7 @@ func (x *MlpBias) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MlpBias.ProtoReflect.Descriptor instead.
 func (*MlpBias) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MlpBias) GetNumHeads() int32 {
@@ -2797,7 +3399,7 @@ type MlpLayer struct {
 
 func (x *MlpLayer) Reset() {
 	*x = MlpLayer{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +3411,7 @@ func (x *MlpLayer) String() string {
 func (*MlpLayer) ProtoMessage() {}
 
 func (x *MlpLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +3424,7 @@ func (x *MlpLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MlpLayer.ProtoReflect.Descriptor instead.
 func (*MlpLayer) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MlpLayer) GetWeight() *TableRef {
@@ -2876,7 +3478,7 @@ type Deberta struct {
 
 func (x *Deberta) Reset() {
 	*x = Deberta{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +3490,7 @@ func (x *Deberta) String() string {
 func (*Deberta) ProtoMessage() {}
 
 func (x *Deberta) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +3503,7 @@ func (x *Deberta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deberta.ProtoReflect.Descriptor instead.
 func (*Deberta) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Deberta) GetBucketSize() int32 {
@@ -2974,7 +3576,7 @@ type RelativeSinusoidal struct {
 
 func (x *RelativeSinusoidal) Reset() {
 	*x = RelativeSinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2986,7 +3588,7 @@ func (x *RelativeSinusoidal) String() string {
 func (*RelativeSinusoidal) ProtoMessage() {}
 
 func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2999,7 +3601,7 @@ func (x *RelativeSinusoidal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelativeSinusoidal.ProtoReflect.Descriptor instead.
 func (*RelativeSinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RelativeSinusoidal) GetDim() int32 {
@@ -3072,18 +3674,22 @@ func (x *RelativeSinusoidal) GetCausal() bool {
 //	bias[h, i, j] = table[index(i, j), h]
 //	index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 //
-// The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT,
-// EfficientFormer and TinyViT.
+// With frames, a window of Wt by Wh by Ww, the index is
+// `(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww - 1)` higher. The framework's bits. Found
+// in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT, EfficientFormer, TinyViT and Video
+// Swin.
 type GridRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sides of the window in tokens: rows Wh, columns Ww.
+	// Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww;
+	// frames Wt before them. With one side the tokens are a sequence.
 	Window []int32 `protobuf:"varint,1,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Heads of the table.
 	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Learned bias, with `(2 Wh - 1)(2 Ww - 1)` rows, or `Wh Ww` if symmetric, and
-	// 3 more with a class token. Required with values `BIAS`.
+	// 3 more with a class token. For other numbers of axes there is such a factor
+	// for each. Required with values `BIAS`.
 	Table *TableRef `protobuf:"bytes,3,opt,name=table,proto3" json:"table,omitempty"`
-	// Sign of both differences. With `KEY_MINUS_QUERY` the index has r_j - r_i and
+	// Sign of all differences. With `KEY_MINUS_QUERY` the index has r_j - r_i and
 	// c_j - c_i (MaxViT and CoAtNet in TensorFlow).
 	Sign RelativeSign `protobuf:"varint,4,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Drops the signs: the index is `|r_i - r_j| Ww + |c_i - c_j|` (LeViT,
@@ -3091,14 +3697,18 @@ type GridRelative struct {
 	Symmetric bool `protobuf:"varint,5,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	// Adds a class token as token 0, before the window. The last rows of the table
 	// are class to token, token to class, class to class (BEiT).
-	ClassToken    bool `protobuf:"varint,6,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
+	ClassToken bool `protobuf:"varint,6,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
+	// Resamples the table of another window. `source` has the sides of its grid,
+	// `(2 Wh - 1)(2 Ww - 1)` or `Wh Ww` of that window; rows of a class token stay.
+	// Windows have at most two axes then.
+	Resample      *Resample `protobuf:"bytes,7,opt,name=resample,proto3" json:"resample,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GridRelative) Reset() {
 	*x = GridRelative{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3110,7 +3720,7 @@ func (x *GridRelative) String() string {
 func (*GridRelative) ProtoMessage() {}
 
 func (x *GridRelative) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3123,7 +3733,7 @@ func (x *GridRelative) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GridRelative.ProtoReflect.Descriptor instead.
 func (*GridRelative) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GridRelative) GetWindow() []int32 {
@@ -3166,6 +3776,13 @@ func (x *GridRelative) GetClassToken() bool {
 		return x.ClassToken
 	}
 	return false
+}
+
+func (x *GridRelative) GetResample() *Resample {
+	if x != nil {
+		return x.Resample
+	}
+	return nil
 }
 
 // TUPE (Ke et al. 2020): untied absolute and relative position terms.
@@ -3213,7 +3830,7 @@ type Tupe struct {
 
 func (x *Tupe) Reset() {
 	*x = Tupe{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3842,7 @@ func (x *Tupe) String() string {
 func (*Tupe) ProtoMessage() {}
 
 func (x *Tupe) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3855,7 @@ func (x *Tupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tupe.ProtoReflect.Descriptor instead.
 func (*Tupe) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Tupe) GetNumHeads() int32 {
@@ -3368,7 +3985,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x04tupe\x18% \x01(\v2\x11.attnbias.v1.TupeH\x01R\x04tupeB\b\n" +
 	"\x06extentB\n" +
 	"\n" +
-	"\bencoding\"\xa1\x03\n" +
+	"\bencoding\"\xfa\x03\n" +
 	"\n" +
 	"Sinusoidal\x12*\n" +
 	"\x03dim\x18\x01 \x01(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@x\x01R\x03dim\x125\n" +
@@ -3382,7 +3999,8 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\xa2\xbb\x18\x06b\x04axesR\n" +
 	"acrossAxes\x12?\n" +
 	"\x03odd\x18\a \x01(\x0e2\x16.attnbias.v1.OddColumnB\x15\xa2\xbb\x18\x11\n" +
-	"\x0fODD_COLUMN_SINER\x03odd:\r\xaa\xbb\x18\x05tableȻ\x18\x01\"\xb3\x02\n" +
+	"\x0fODD_COLUMN_SINER\x03odd\x12W\n" +
+	"\x10frequency_matrix\x18\b \x01(\v2\x15.attnbias.v1.TableRefB\x15\xa2\xbb\x18\x11J\x0fnum_axes, pairsR\x0ffrequencyMatrix:\r\xaa\xbb\x18\x05tableȻ\x18\x01\"\xb3\x02\n" +
 	"\x04Axis\x124\n" +
 	"\x05scale\x18\x01 \x01(\x01B\x19\xa2\xbb\x18\x15\n" +
 	"\x011\x19\x00\x00\x00\x00\x80\x84.\xc1!\x00\x00\x00\x00\x80\x84.AH\x00R\x05scale\x88\x01\x01\x126\n" +
@@ -3435,84 +4053,114 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x06slopes\x18\x03 \x03(\x01B\x06\xa2\xbb\x18\x028\x01R\x06slopes\x12R\n" +
 	"\avariant\x18\x04 \x01(\x0e2\x19.attnbias.v1.AlibiVariantB\x1d\xa2\xbb\x18\x19\n" +
 	"\x17ALIBI_VARIANT_SYMMETRICR\avariant:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\x11\n" +
-	"\x0f_alibi_bias_max\"\xb0\x03\n" +
+	"\x0f_alibi_bias_max\"\xa9\x02\n" +
 	"\x0fLearnedAbsolute\x12I\n" +
 	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB\x1c\xa2\xbb\x18\x18\x10\x01J\x12num_positions, dimx\x01R\x05table\x126\n" +
 	"\x06offset\x18\x02 \x01(\x03B\x19\xa2\xbb\x18\x15\n" +
-	"\x010\x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pBH\x00R\x06offset\x88\x01\x01\x12,\n" +
-	"\vpadding_idx\x18\x03 \x01(\x03B\x06\xa2\xbb\x18\x02\n" +
-	"\x00H\x01R\n" +
-	"paddingIdx\x88\x01\x01\x12Z\n" +
-	"\rinterpolation\x18\x04 \x01(\x0e2\x1a.attnbias.v1.InterpolationB\x18\xa2\xbb\x18\x14\n" +
-	"\x12INTERPOLATION_NONER\rinterpolation\x12N\n" +
-	"\x13interpolated_length\x18\x05 \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x000AH\x02R\x12interpolatedLength\x88\x01\x01:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\t\n" +
+	"\x010\x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pBH\x00R\x06offset\x88\x01\x01\x126\n" +
+	"\vpadding_idx\x18\x03 \x01(\x03B\x10\xa2\xbb\x18\f\n" +
+	"\x00j\bresampleH\x01R\n" +
+	"paddingIdx\x88\x01\x01\x121\n" +
+	"\bresample\x18\x04 \x01(\v2\x15.attnbias.v1.ResampleR\bresample:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\t\n" +
 	"\a_offsetB\x0e\n" +
-	"\f_padding_idxB\x16\n" +
-	"\x14_interpolated_length\"\x89\x0f\n" +
+	"\f_padding_idx\"\xc5\x03\n" +
+	"\bResample\x120\n" +
+	"\x06source\x18\x01 \x03(\x03B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x000A@\x02R\x06source\x120\n" +
+	"\x06target\x18\x02 \x03(\x03B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x000A@\x02R\x06target\x12?\n" +
+	"\vprefix_rows\x18\x03 \x01(\x03B\x19\xa2\xbb\x18\x15\n" +
+	"\x010\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x00\x00\x00\x000AH\x00R\n" +
+	"prefixRows\x88\x01\x01\x12@\n" +
+	"\x06filter\x18\x04 \x01(\x0e2\x13.attnbias.v1.FilterB\x13\xa2\xbb\x18\x0f\n" +
+	"\rFILTER_LINEARR\x06filter\x126\n" +
+	"\acubic_a\x18\x05 \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
+	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0\xbf!\x00\x00\x00\x00\x00\x00\x00\x00H\x01R\x06cubicA\x88\x01\x01\x12#\n" +
+	"\ralign_corners\x18\x06 \x01(\bR\falignCorners\x12\x1c\n" +
+	"\tantialias\x18\a \x01(\bR\tantialias\x12;\n" +
+	"\x04step\x18\b \x03(\x01B'\xa2\xbb\x18#\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.A@\x02j\ralign_cornersR\x04stepB\x0e\n" +
+	"\f_prefix_rowsB\n" +
+	"\n" +
+	"\b_cubic_a\"\xf7\b\n" +
 	"\x06Rotary\x125\n" +
 	"\bhead_dim\x18\x01 \x01(\x05B\x1a\xa2\xbb\x18\x16\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xf0@0\x01x\x01R\aheadDim\x12V\n" +
 	"\n" +
 	"rope_theta\x18\x02 \x01(\x01B2\xa2\xbb\x18.\n" +
-	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCj\x13inverse_frequenciesH\x00R\tropeTheta\x88\x01\x01\x12R\n" +
+	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCj\x13inverse_frequenciesH\x01R\tropeTheta\x88\x01\x01\x12R\n" +
 	"\x15partial_rotary_factor\x18\x03 \x01(\x01B\x19\xa2\xbb\x18\x15\n" +
-	"\x011!\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00H\x01R\x13partialRotaryFactor\x88\x01\x01\x12K\n" +
+	"\x011!\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00H\x02R\x13partialRotaryFactor\x88\x01\x01\x12K\n" +
 	"\x06layout\x18\x04 \x01(\x0e2\x19.attnbias.v1.RotaryLayoutB\x18\xa2\xbb\x18\x14\n" +
-	"\x12ROTARY_LAYOUT_HALFR\x06layout\x12K\n" +
-	"\trope_type\x18\x05 \x01(\x0e2\x15.attnbias.v1.RopeTypeB\x17\xa2\xbb\x18\x13\n" +
-	"\x11ROPE_TYPE_DEFAULTR\bropeType\x125\n" +
-	"\x06factor\x18\x06 \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x80\x84.AH\x02R\x06factor\x88\x01\x01\x12U\n" +
-	"\x17max_position_embeddings\x18\a \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBH\x03R\x15maxPositionEmbeddings\x88\x01\x01\x12f\n" +
-	" original_max_position_embeddings\x18\b \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBH\x04R\x1doriginalMaxPositionEmbeddings\x88\x01\x01\x12F\n" +
-	"\x0fsequence_length\x18\t \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBH\x05R\x0esequenceLength\x88\x01\x01\x12<\n" +
-	"\tbeta_fast\x18\n" +
-	" \x01(\x01B\x1a\xa2\xbb\x18\x16\n" +
-	"\x0232\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\x06R\bbetaFast\x88\x01\x01\x12;\n" +
-	"\tbeta_slow\x18\v \x01(\x01B\x19\xa2\xbb\x18\x15\n" +
-	"\x011\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\aR\bbetaSlow\x88\x01\x01\x125\n" +
-	"\x06mscale\x18\f \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\bR\x06mscale\x88\x01\x01\x12C\n" +
-	"\x0emscale_all_dim\x18\r \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\tR\fmscaleAllDim\x88\x01\x01\x12+\n" +
-	"\btruncate\x18\x0e \x01(\bB\n" +
-	"\xa2\xbb\x18\x06\n" +
-	"\x04trueH\n" +
-	"R\btruncate\x88\x01\x01\x12H\n" +
-	"\x10attention_factor\x18\x0f \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\vR\x0fattentionFactor\x88\x01\x01\x129\n" +
-	"\fshort_factor\x18\x10 \x03(\x01B\x16\xa2\xbb\x18\x12\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AR\vshortFactor\x127\n" +
-	"\vlong_factor\x18\x11 \x03(\x01B\x16\xa2\xbb\x18\x12\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AR\n" +
-	"longFactor\x12E\n" +
-	"\x0flow_freq_factor\x18\x12 \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\fR\rlowFreqFactor\x88\x01\x01\x12G\n" +
-	"\x10high_freq_factor\x18\x13 \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
-	"\x00\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\rR\x0ehighFreqFactor\x88\x01\x01\x12-\n" +
-	"\x04axes\x18\x14 \x03(\v2\x11.attnbias.v1.AxisB\x06\xa2\xbb\x18\x02@\x04R\x04axes\x129\n" +
-	"\tpair_axis\x18\x15 \x03(\x05B\x1c\xa2\xbb\x18\x18\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x00\x00\x00\x00\b@b\x04axesR\bpairAxis\x12N\n" +
-	"\x05angle\x18\x16 \x01(\x0e2\x1b.attnbias.v1.AnglePrecisionB\x1b\xa2\xbb\x18\x17\n" +
+	"\x12ROTARY_LAYOUT_HALFR\x06layout\x12-\n" +
+	"\x06linear\x18\x05 \x01(\v2\x13.attnbias.v1.LinearH\x00R\x06linear\x120\n" +
+	"\adynamic\x18\x06 \x01(\v2\x14.attnbias.v1.DynamicH\x00R\adynamic\x12$\n" +
+	"\x03ntk\x18\a \x01(\v2\x10.attnbias.v1.NtkH\x00R\x03ntk\x12'\n" +
+	"\x04yarn\x18\b \x01(\v2\x11.attnbias.v1.YarnH\x00R\x04yarn\x123\n" +
+	"\blongrope\x18\t \x01(\v2\x15.attnbias.v1.LongropeH\x00R\blongrope\x12-\n" +
+	"\x06llama3\x18\n" +
+	" \x01(\v2\x13.attnbias.v1.Llama3H\x00R\x06llama3\x12?\n" +
+	"\fproportional\x18\v \x01(\v2\x19.attnbias.v1.ProportionalH\x00R\fproportional\x12-\n" +
+	"\x04axes\x18\f \x03(\v2\x11.attnbias.v1.AxisB\x06\xa2\xbb\x18\x02@\x04R\x04axes\x129\n" +
+	"\tpair_axis\x18\r \x03(\x05B\x1c\xa2\xbb\x18\x18\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x00\x00\x00\x00\b@b\x04axesR\bpairAxis\x12N\n" +
+	"\x05angle\x18\x0e \x01(\x0e2\x1b.attnbias.v1.AnglePrecisionB\x1b\xa2\xbb\x18\x17\n" +
 	"\x15ANGLE_PRECISION_EXACTR\x05angle\x12/\n" +
-	"\x13inverse_frequencies\x18\x17 \x03(\x01R\x12inverseFrequencies\x12<\n" +
-	"\x05decay\x18\x18 \x01(\v2\x12.attnbias.v1.DecayB\x12\xa2\xbb\x18\x0ej\x04axes\x92\x01\x05scaleR\x05decay:\x1b\xaa\xbb\x18\x05tableȻ\x18\x01\xe2\xbb\x18\x03cos\xe2\xbb\x18\x03sinB\r\n" +
+	"\x13inverse_frequencies\x18\x0f \x03(\x01R\x12inverseFrequencies\x12<\n" +
+	"\x05decay\x18\x10 \x01(\v2\x12.attnbias.v1.DecayB\x12\xa2\xbb\x18\x0ej\x04axes\x92\x01\x05scaleR\x05decay\x12l\n" +
+	"\x10frequency_matrix\x18\x11 \x01(\v2\x15.attnbias.v1.TableRefB*\xa2\xbb\x18&J\x0fnum_axes, pairsj\x13inverse_frequenciesR\x0ffrequencyMatrix:\x1b\xaa\xbb\x18\x05tableȻ\x18\x01\xe2\xbb\x18\x03cos\xe2\xbb\x18\x03sinB\v\n" +
+	"\textensionB\r\n" +
 	"\v_rope_thetaB\x18\n" +
-	"\x16_partial_rotary_factorB\t\n" +
-	"\a_factorB\x1a\n" +
-	"\x18_max_position_embeddingsB#\n" +
-	"!_original_max_position_embeddingsB\x12\n" +
-	"\x10_sequence_lengthB\f\n" +
+	"\x16_partial_rotary_factor\"8\n" +
+	"\x06Linear\x12.\n" +
+	"\x06factor\x18\x01 \x01(\x01B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x80\x84.AR\x06factor\"\xca\x01\n" +
+	"\aDynamic\x12.\n" +
+	"\x06factor\x18\x01 \x01(\x01B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x80\x84.AR\x06factor\x12N\n" +
+	"\x17max_position_embeddings\x18\x02 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBR\x15maxPositionEmbeddings\x12?\n" +
+	"\x0fsequence_length\x18\x03 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBR\x0esequenceLength\"5\n" +
+	"\x03Ntk\x12.\n" +
+	"\x06factor\x18\x01 \x01(\x01B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x80\x84.AR\x06factor\"\xe9\x04\n" +
+	"\x04Yarn\x12.\n" +
+	"\x06factor\x18\x01 \x01(\x01B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x80\x84.AR\x06factor\x12_\n" +
+	" original_max_position_embeddings\x18\x02 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBR\x1doriginalMaxPositionEmbeddings\x12<\n" +
+	"\tbeta_fast\x18\x03 \x01(\x01B\x1a\xa2\xbb\x18\x16\n" +
+	"\x0232\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\x00R\bbetaFast\x88\x01\x01\x12;\n" +
+	"\tbeta_slow\x18\x04 \x01(\x01B\x19\xa2\xbb\x18\x15\n" +
+	"\x011\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\x01R\bbetaSlow\x88\x01\x01\x125\n" +
+	"\x06mscale\x18\x05 \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
+	"\x00\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\x02R\x06mscale\x88\x01\x01\x12C\n" +
+	"\x0emscale_all_dim\x18\x06 \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
+	"\x00\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\x03R\fmscaleAllDim\x88\x01\x01\x12P\n" +
+	"\x10attention_factor\x18\a \x01(\x01B \xa2\xbb\x18\x1c\n" +
+	"\x00\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.Aj\x06mscaleH\x04R\x0fattentionFactor\x88\x01\x01\x12+\n" +
+	"\btruncate\x18\b \x01(\bB\n" +
+	"\xa2\xbb\x18\x06\n" +
+	"\x04trueH\x05R\btruncate\x88\x01\x01B\f\n" +
 	"\n" +
 	"_beta_fastB\f\n" +
 	"\n" +
 	"_beta_slowB\t\n" +
 	"\a_mscaleB\x11\n" +
-	"\x0f_mscale_all_dimB\v\n" +
-	"\t_truncateB\x13\n" +
-	"\x11_attention_factorB\x12\n" +
-	"\x10_low_freq_factorB\x13\n" +
-	"\x11_high_freq_factor\"\xdc\x01\n" +
+	"\x0f_mscale_all_dimB\x13\n" +
+	"\x11_attention_factorB\v\n" +
+	"\t_truncate\"\x80\x04\n" +
+	"\bLongrope\x12;\n" +
+	"\fshort_factor\x18\x01 \x03(\x01B\x18\xa2\xbb\x18\x14\x10\x01\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AR\vshortFactor\x129\n" +
+	"\vlong_factor\x18\x02 \x03(\x01B\x18\xa2\xbb\x18\x14\x10\x01\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AR\n" +
+	"longFactor\x12_\n" +
+	" original_max_position_embeddings\x18\x03 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00pBR\x1doriginalMaxPositionEmbeddings\x12?\n" +
+	"\x0fsequence_length\x18\x04 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBR\x0esequenceLength\x122\n" +
+	"\x06factor\x18\x05 \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
+	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x80\x84.AH\x00R\x06factor\x12R\n" +
+	"\x17max_position_embeddings\x18\x06 \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
+	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBH\x00R\x15maxPositionEmbeddings\x12E\n" +
+	"\x10attention_factor\x18\a \x01(\x01B\x18\xa2\xbb\x18\x14\n" +
+	"\x00\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AH\x00R\x0fattentionFactorB\v\n" +
+	"\tattention\"\x9b\x02\n" +
+	"\x06Llama3\x12.\n" +
+	"\x06factor\x18\x01 \x01(\x01B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x80\x84.AR\x06factor\x12_\n" +
+	" original_max_position_embeddings\x18\x02 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBR\x1doriginalMaxPositionEmbeddings\x12>\n" +
+	"\x0flow_freq_factor\x18\x03 \x01(\x01B\x16\xa2\xbb\x18\x12\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AR\rlowFreqFactor\x12@\n" +
+	"\x10high_freq_factor\x18\x04 \x01(\x01B\x16\xa2\xbb\x18\x12\x19\x8d\xed\xb5\xa0\xf7ư>!\x00\x00\x00\x00\x80\x84.AR\x0ehighFreqFactor\"Q\n" +
+	"\fProportional\x126\n" +
+	"\x06factor\x18\x01 \x01(\x01B\x19\xa2\xbb\x18\x15\n" +
+	"\x011\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x80\x84.AH\x00R\x06factor\x88\x01\x01B\t\n" +
+	"\a_factor\"\xdc\x01\n" +
 	"\x05Decay\x126\n" +
 	"\x06center\x18\x01 \x01(\x03B\x19\xa2\xbb\x18\x15\n" +
 	"\x010\x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pBH\x00R\x06center\x88\x01\x01\x12?\n" +
@@ -3568,17 +4216,17 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x02_cB\f\n" +
 	"\n" +
 	"_thresholdB\x06\n" +
-	"\x04_eps\"\x99\x04\n" +
+	"\x04_eps\"\x9d\x04\n" +
 	"\aMlpBias\x12;\n" +
 	"\tnum_heads\x18\x01 \x01(\x05B\x1e\xa2\xbb\x18\x1a\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x06layersR\bnumHeads\x127\n" +
 	"\x06layers\x18\x02 \x03(\v2\x15.attnbias.v1.MlpLayerB\b\xa2\xbb\x18\x04\x10\x01@@R\x06layers\x127\n" +
 	"\n" +
 	"activation\x18\x03 \x01(\x0e2\x17.attnbias.v1.ActivationR\n" +
-	"activation\x121\n" +
-	"\x06window\x18\x04 \x03(\x05B\x19\xa2\xbb\x18\x15\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@\x80\x01\x04R\x06window\x12T\n" +
+	"activation\x123\n" +
+	"\x06window\x18\x04 \x03(\x05B\x1b\xa2\xbb\x18\x17\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@@\x03\x80\x01\x04R\x06window\x12T\n" +
 	"\vcoordinates\x18\x05 \x01(\x0e2\x18.attnbias.v1.CoordinatesB\x18\xa2\xbb\x18\x14\n" +
-	"\x12COORDINATES_LINEARR\vcoordinates\x12C\n" +
-	"\x11pretrained_window\x18\x06 \x03(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\x10pretrainedWindow\x12I\n" +
+	"\x12COORDINATES_LINEARR\vcoordinates\x12E\n" +
+	"\x11pretrained_window\x18\x06 \x03(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@@\x03R\x10pretrainedWindow\x12I\n" +
 	"\x06output\x18\a \x01(\x0e2\x16.attnbias.v1.MlpOutputB\x19\xa2\xbb\x18\x15\n" +
 	"\x13MLP_OUTPUT_IDENTITYR\x06output\x120\n" +
 	"\vclass_token\x18\b \x01(\bB\x0f\xa2\xbb\x18\vb\x06window\x88\x01\x01R\n" +
@@ -3621,16 +4269,17 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBj\x06causalH\x01R\x05right\x88\x01\x01\x12\x16\n" +
 	"\x06causal\x18\t \x01(\bR\x06causal:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
 	"\x05_leftB\b\n" +
-	"\x06_right\"\xf9\x02\n" +
-	"\fGridRelative\x120\n" +
-	"\x06window\x18\x01 \x03(\x05B\x18\xa2\xbb\x18\x14\x10\x01\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\x06window\x12<\n" +
+	"\x06_right\"\xb6\x03\n" +
+	"\fGridRelative\x122\n" +
+	"\x06window\x18\x01 \x03(\x05B\x1a\xa2\xbb\x18\x16\x10\x01\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@@\x03R\x06window\x12<\n" +
 	"\tnum_heads\x18\x02 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12D\n" +
 	"\x05table\x18\x03 \x01(\v2\x15.attnbias.v1.TableRefB\x17\xa2\xbb\x18\x13J\x0frows, num_headsp\x01R\x05table\x12]\n" +
 	"\x04sign\x18\x04 \x01(\x0e2\x19.attnbias.v1.RelativeSignB.\xa2\xbb\x18*\n" +
 	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEYj\tsymmetricR\x04sign\x12\x1c\n" +
 	"\tsymmetric\x18\x05 \x01(\bR\tsymmetric\x12(\n" +
 	"\vclass_token\x18\x06 \x01(\bB\a\xa2\xbb\x18\x03\x88\x01\x01R\n" +
-	"classToken:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xd4\b\n" +
+	"classToken\x129\n" +
+	"\bresample\x18\a \x01(\v2\x15.attnbias.v1.ResampleB\x06\xa2\xbb\x18\x02p\x01R\bresample:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xd4\b\n" +
 	"\x04Tupe\x12E\n" +
 	"\tnum_heads\x18\x01 \x01(\x05B(\xa2\xbb\x18$\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x0erelative_tablep\x01R\bnumHeads\x12p\n" +
 	"\x0erelative_table\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB2\xa2\xbb\x18.J*num_buckets + reset_class_token, num_headsp\x01R\rrelativeTable\x12@\n" +
@@ -3658,12 +4307,12 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\f_num_bucketsB\x0f\n" +
 	"\r_max_distanceB\v\n" +
 	"\t_norm_epsB\x11\n" +
-	"\x0f_position_scale*\x93\x01\n" +
+	"\x0f_position_scale*q\n" +
 	"\aColumns\x12\x17\n" +
 	"\x13COLUMNS_UNSPECIFIED\x10\x00\x12\x17\n" +
-	"\x13COLUMNS_INTERLEAVED\x10\x01\x12*\n" +
-	"\x15COLUMNS_SINES_COSINES\x10\x02\x1a\x0f\xba\xbb\x18\vacross_axes\x12*\n" +
-	"\x15COLUMNS_COSINES_SINES\x10\x03\x1a\x0f\xba\xbb\x18\vacross_axes*Q\n" +
+	"\x13COLUMNS_INTERLEAVED\x10\x01\x12\x19\n" +
+	"\x15COLUMNS_SINES_COSINES\x10\x02\x12\x19\n" +
+	"\x15COLUMNS_COSINES_SINES\x10\x03*Q\n" +
 	"\tOddColumn\x12\x1a\n" +
 	"\x16ODD_COLUMN_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fODD_COLUMN_SINE\x10\x01\x12\x13\n" +
@@ -3678,30 +4327,16 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x17ALIBI_VARIANT_SYMMETRIC\x10\x01\x12\x18\n" +
 	"\x14ALIBI_VARIANT_CAUSAL\x10\x02\x12&\n" +
 	"\x1cALIBI_VARIANT_KEY_FROM_START\x10\x03\x1a\x04Ȼ\x18\x03\x12$\n" +
-	"\x1aALIBI_VARIANT_KEY_FROM_END\x10\x04\x1a\x04Ȼ\x18\x03*\xcb\x01\n" +
-	"\rInterpolation\x12\x1d\n" +
-	"\x19INTERPOLATION_UNSPECIFIED\x10\x00\x12'\n" +
-	"\x12INTERPOLATION_NONE\x10\x01\x1a\x0f\xba\xbb\x18\vpadding_idx\x121\n" +
-	"\x14INTERPOLATION_LINEAR\x10\x02\x1a\x17\xb2\xbb\x18\x13interpolated_length\x12?\n" +
-	"\"INTERPOLATION_LINEAR_ALIGN_CORNERS\x10\x03\x1a\x17\xb2\xbb\x18\x13interpolated_length*\x7f\n" +
+	"\x1aALIBI_VARIANT_KEY_FROM_END\x10\x04\x1a\x04Ȼ\x18\x03*E\n" +
+	"\x06Filter\x12\x16\n" +
+	"\x12FILTER_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rFILTER_LINEAR\x10\x01\x12\x10\n" +
+	"\fFILTER_CUBIC\x10\x02*\x7f\n" +
 	"\fRotaryLayout\x12\x1d\n" +
 	"\x19ROTARY_LAYOUT_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ROTARY_LAYOUT_HALF\x10\x01\x12\x1d\n" +
 	"\x19ROTARY_LAYOUT_INTERLEAVED\x10\x02\x12\x19\n" +
-	"\x15ROTARY_LAYOUT_COMPACT\x10\x03*\xbd\x05\n" +
-	"\bRopeType\x12\x19\n" +
-	"\x15ROPE_TYPE_UNSPECIFIED\x10\x00\x12.\n" +
-	"\x11ROPE_TYPE_DEFAULT\x10\x01\x1a\x17\xba\xbb\x18\x13inverse_frequencies\x12 \n" +
-	"\x10ROPE_TYPE_LINEAR\x10\x02\x1a\n" +
-	"\xb2\xbb\x18\x06factor\x12O\n" +
-	"\x11ROPE_TYPE_DYNAMIC\x10\x03\x1a8\xb2\xbb\x18\x06factor\xb2\xbb\x18\x17max_position_embeddings\xb2\xbb\x18\x0fsequence_length\x12\x1d\n" +
-	"\rROPE_TYPE_NTK\x10\x04\x1a\n" +
-	"\xb2\xbb\x18\x06factor\x12\x99\x01\n" +
-	"\x0eROPE_TYPE_YARN\x10\x05\x1a\x84\x01\xb2\xbb\x18\x06factor\xb2\xbb\x18 original_max_position_embeddings\xba\xbb\x18\tbeta_fast\xba\xbb\x18\tbeta_slow\xba\xbb\x18\x06mscale\xba\xbb\x18\x0emscale_all_dim\xba\xbb\x18\btruncate\xba\xbb\x18\x10attention_factor\x12\xa2\x01\n" +
-	"\x12ROPE_TYPE_LONGROPE\x10\x06\x1a\x89\x01\xb2\xbb\x18 original_max_position_embeddings\xb2\xbb\x18\x0fsequence_length\xb2\xbb\x18\fshort_factor\xb2\xbb\x18\vlong_factor\xb2\xbb\x18/factor|attention_factor|max_position_embeddings\x12k\n" +
-	"\x10ROPE_TYPE_LLAMA3\x10\a\x1aU\xb2\xbb\x18\x06factor\xb2\xbb\x18 original_max_position_embeddings\xb2\xbb\x18\x0flow_freq_factor\xb2\xbb\x18\x10high_freq_factor\x12&\n" +
-	"\x16ROPE_TYPE_PROPORTIONAL\x10\b\x1a\n" +
-	"\xba\xbb\x18\x06factor*i\n" +
+	"\x15ROTARY_LAYOUT_COMPACT\x10\x03*i\n" +
 	"\x0eAnglePrecision\x12\x1f\n" +
 	"\x1bANGLE_PRECISION_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ANGLE_PRECISION_EXACT\x10\x01\x12\x1b\n" +
@@ -3722,12 +4357,12 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"Activation\x12\x1a\n" +
 	"\x16ACTIVATION_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fACTIVATION_RELU\x10\x01\x12\x13\n" +
-	"\x0fACTIVATION_SILU\x10\x02*\x96\x01\n" +
+	"\x0fACTIVATION_SILU\x10\x02*\x7f\n" +
 	"\vCoordinates\x12\x1b\n" +
 	"\x17COORDINATES_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12COORDINATES_LINEAR\x10\x01\x12\x1a\n" +
-	"\x16COORDINATES_SIGNED_LOG\x10\x02\x126\n" +
-	"\x1bCOORDINATES_LOG2_NORMALIZED\x10\x03\x1a\x15\xba\xbb\x18\x11pretrained_window*[\n" +
+	"\x16COORDINATES_SIGNED_LOG\x10\x02\x12\x1f\n" +
+	"\x1bCOORDINATES_LOG2_NORMALIZED\x10\x03*[\n" +
 	"\tMlpOutput\x12\x1a\n" +
 	"\x16MLP_OUTPUT_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13MLP_OUTPUT_IDENTITY\x10\x01\x12\x19\n" +
@@ -3754,127 +4389,144 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 	return file_attnbias_v1_encodings_proto_rawDescData
 }
 
-var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
-var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
+var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(Columns)(0),               // 0: attnbias.v1.Columns
 	(OddColumn)(0),             // 1: attnbias.v1.OddColumn
 	(BucketRule)(0),            // 2: attnbias.v1.BucketRule
 	(AlibiVariant)(0),          // 3: attnbias.v1.AlibiVariant
-	(Interpolation)(0),         // 4: attnbias.v1.Interpolation
+	(Filter)(0),                // 4: attnbias.v1.Filter
 	(RotaryLayout)(0),          // 5: attnbias.v1.RotaryLayout
-	(RopeType)(0),              // 6: attnbias.v1.RopeType
-	(AnglePrecision)(0),        // 7: attnbias.v1.AnglePrecision
-	(BeyondReach)(0),           // 8: attnbias.v1.BeyondReach
-	(RelativeSign)(0),          // 9: attnbias.v1.RelativeSign
-	(KerpleKernel)(0),          // 10: attnbias.v1.KerpleKernel
-	(Activation)(0),            // 11: attnbias.v1.Activation
-	(Coordinates)(0),           // 12: attnbias.v1.Coordinates
-	(MlpOutput)(0),             // 13: attnbias.v1.MlpOutput
-	(DebertaTerm)(0),           // 14: attnbias.v1.DebertaTerm
-	(DebertaEdge)(0),           // 15: attnbias.v1.DebertaEdge
-	(*TensorSpec)(nil),         // 16: attnbias.v1.TensorSpec
-	(*Sinusoidal)(nil),         // 17: attnbias.v1.Sinusoidal
-	(*Axis)(nil),               // 18: attnbias.v1.Axis
-	(*Ladder)(nil),             // 19: attnbias.v1.Ladder
-	(*Timescales)(nil),         // 20: attnbias.v1.Timescales
-	(*T5)(nil),                 // 21: attnbias.v1.T5
-	(*Alibi)(nil),              // 22: attnbias.v1.Alibi
-	(*LearnedAbsolute)(nil),    // 23: attnbias.v1.LearnedAbsolute
+	(AnglePrecision)(0),        // 6: attnbias.v1.AnglePrecision
+	(BeyondReach)(0),           // 7: attnbias.v1.BeyondReach
+	(RelativeSign)(0),          // 8: attnbias.v1.RelativeSign
+	(KerpleKernel)(0),          // 9: attnbias.v1.KerpleKernel
+	(Activation)(0),            // 10: attnbias.v1.Activation
+	(Coordinates)(0),           // 11: attnbias.v1.Coordinates
+	(MlpOutput)(0),             // 12: attnbias.v1.MlpOutput
+	(DebertaTerm)(0),           // 13: attnbias.v1.DebertaTerm
+	(DebertaEdge)(0),           // 14: attnbias.v1.DebertaEdge
+	(*TensorSpec)(nil),         // 15: attnbias.v1.TensorSpec
+	(*Sinusoidal)(nil),         // 16: attnbias.v1.Sinusoidal
+	(*Axis)(nil),               // 17: attnbias.v1.Axis
+	(*Ladder)(nil),             // 18: attnbias.v1.Ladder
+	(*Timescales)(nil),         // 19: attnbias.v1.Timescales
+	(*T5)(nil),                 // 20: attnbias.v1.T5
+	(*Alibi)(nil),              // 21: attnbias.v1.Alibi
+	(*LearnedAbsolute)(nil),    // 22: attnbias.v1.LearnedAbsolute
+	(*Resample)(nil),           // 23: attnbias.v1.Resample
 	(*Rotary)(nil),             // 24: attnbias.v1.Rotary
-	(*Decay)(nil),              // 25: attnbias.v1.Decay
-	(*LearnedRelative)(nil),    // 26: attnbias.v1.LearnedRelative
-	(*Kerple)(nil),             // 27: attnbias.v1.Kerple
-	(*Sandwich)(nil),           // 28: attnbias.v1.Sandwich
-	(*Fire)(nil),               // 29: attnbias.v1.Fire
-	(*MlpBias)(nil),            // 30: attnbias.v1.MlpBias
-	(*MlpLayer)(nil),           // 31: attnbias.v1.MlpLayer
-	(*Deberta)(nil),            // 32: attnbias.v1.Deberta
-	(*RelativeSinusoidal)(nil), // 33: attnbias.v1.RelativeSinusoidal
-	(*GridRelative)(nil),       // 34: attnbias.v1.GridRelative
-	(*Tupe)(nil),               // 35: attnbias.v1.Tupe
-	(*TableExtent)(nil),        // 36: attnbias.v1.TableExtent
-	(*PairExtent)(nil),         // 37: attnbias.v1.PairExtent
-	(*GridExtent)(nil),         // 38: attnbias.v1.GridExtent
-	(*Output)(nil),             // 39: attnbias.v1.Output
-	(*DoubleList)(nil),         // 40: attnbias.v1.DoubleList
-	(*TableRef)(nil),           // 41: attnbias.v1.TableRef
+	(*Linear)(nil),             // 25: attnbias.v1.Linear
+	(*Dynamic)(nil),            // 26: attnbias.v1.Dynamic
+	(*Ntk)(nil),                // 27: attnbias.v1.Ntk
+	(*Yarn)(nil),               // 28: attnbias.v1.Yarn
+	(*Longrope)(nil),           // 29: attnbias.v1.Longrope
+	(*Llama3)(nil),             // 30: attnbias.v1.Llama3
+	(*Proportional)(nil),       // 31: attnbias.v1.Proportional
+	(*Decay)(nil),              // 32: attnbias.v1.Decay
+	(*LearnedRelative)(nil),    // 33: attnbias.v1.LearnedRelative
+	(*Kerple)(nil),             // 34: attnbias.v1.Kerple
+	(*Sandwich)(nil),           // 35: attnbias.v1.Sandwich
+	(*Fire)(nil),               // 36: attnbias.v1.Fire
+	(*MlpBias)(nil),            // 37: attnbias.v1.MlpBias
+	(*MlpLayer)(nil),           // 38: attnbias.v1.MlpLayer
+	(*Deberta)(nil),            // 39: attnbias.v1.Deberta
+	(*RelativeSinusoidal)(nil), // 40: attnbias.v1.RelativeSinusoidal
+	(*GridRelative)(nil),       // 41: attnbias.v1.GridRelative
+	(*Tupe)(nil),               // 42: attnbias.v1.Tupe
+	(*TableExtent)(nil),        // 43: attnbias.v1.TableExtent
+	(*PairExtent)(nil),         // 44: attnbias.v1.PairExtent
+	(*GridExtent)(nil),         // 45: attnbias.v1.GridExtent
+	(*Output)(nil),             // 46: attnbias.v1.Output
+	(*TableRef)(nil),           // 47: attnbias.v1.TableRef
+	(*DoubleList)(nil),         // 48: attnbias.v1.DoubleList
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	36, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	37, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	38, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
-	39, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
-	17, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
-	21, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
-	22, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
-	23, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
+	43, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	44, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	45, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
+	46, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	16, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
+	20, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
+	21, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
+	22, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
 	24, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
-	26, // 9: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
-	27, // 10: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
-	28, // 11: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
-	29, // 12: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
-	30, // 13: attnbias.v1.TensorSpec.mlp_bias:type_name -> attnbias.v1.MlpBias
-	32, // 14: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
-	33, // 15: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
-	34, // 16: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
-	35, // 17: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
-	19, // 18: attnbias.v1.Sinusoidal.ladder:type_name -> attnbias.v1.Ladder
-	18, // 19: attnbias.v1.Sinusoidal.axes:type_name -> attnbias.v1.Axis
+	33, // 9: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
+	34, // 10: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
+	35, // 11: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
+	36, // 12: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
+	37, // 13: attnbias.v1.TensorSpec.mlp_bias:type_name -> attnbias.v1.MlpBias
+	39, // 14: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
+	40, // 15: attnbias.v1.TensorSpec.relative_sinusoidal:type_name -> attnbias.v1.RelativeSinusoidal
+	41, // 16: attnbias.v1.TensorSpec.grid_relative:type_name -> attnbias.v1.GridRelative
+	42, // 17: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
+	18, // 18: attnbias.v1.Sinusoidal.ladder:type_name -> attnbias.v1.Ladder
+	17, // 19: attnbias.v1.Sinusoidal.axes:type_name -> attnbias.v1.Axis
 	0,  // 20: attnbias.v1.Sinusoidal.columns:type_name -> attnbias.v1.Columns
 	1,  // 21: attnbias.v1.Sinusoidal.odd:type_name -> attnbias.v1.OddColumn
-	19, // 22: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
-	20, // 23: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
-	40, // 24: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
-	41, // 25: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
-	2,  // 26: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
-	3,  // 27: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	41, // 28: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
-	4,  // 29: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
-	5,  // 30: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
-	6,  // 31: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
-	18, // 32: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
-	7,  // 33: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	25, // 34: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
-	41, // 35: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
-	41, // 36: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
-	9,  // 37: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
-	8,  // 38: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	10, // 39: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	41, // 40: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	41, // 41: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	41, // 42: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	41, // 43: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
-	31, // 44: attnbias.v1.MlpBias.layers:type_name -> attnbias.v1.MlpLayer
-	11, // 45: attnbias.v1.MlpBias.activation:type_name -> attnbias.v1.Activation
-	12, // 46: attnbias.v1.MlpBias.coordinates:type_name -> attnbias.v1.Coordinates
-	13, // 47: attnbias.v1.MlpBias.output:type_name -> attnbias.v1.MlpOutput
-	41, // 48: attnbias.v1.MlpLayer.weight:type_name -> attnbias.v1.TableRef
-	41, // 49: attnbias.v1.MlpLayer.bias:type_name -> attnbias.v1.TableRef
-	41, // 50: attnbias.v1.MlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	41, // 51: attnbias.v1.MlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	14, // 52: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	15, // 53: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
-	2,  // 54: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
-	19, // 55: attnbias.v1.RelativeSinusoidal.ladder:type_name -> attnbias.v1.Ladder
-	0,  // 56: attnbias.v1.RelativeSinusoidal.columns:type_name -> attnbias.v1.Columns
-	1,  // 57: attnbias.v1.RelativeSinusoidal.odd:type_name -> attnbias.v1.OddColumn
-	9,  // 58: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
-	41, // 59: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
-	9,  // 60: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
-	41, // 61: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	41, // 62: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	41, // 63: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	41, // 64: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	41, // 65: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	41, // 66: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	41, // 67: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	41, // 68: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	69, // [69:69] is the sub-list for method output_type
-	69, // [69:69] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	47, // 22: attnbias.v1.Sinusoidal.frequency_matrix:type_name -> attnbias.v1.TableRef
+	18, // 23: attnbias.v1.Axis.ladder:type_name -> attnbias.v1.Ladder
+	19, // 24: attnbias.v1.Ladder.timescales:type_name -> attnbias.v1.Timescales
+	48, // 25: attnbias.v1.Ladder.frequencies:type_name -> attnbias.v1.DoubleList
+	47, // 26: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	2,  // 27: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
+	3,  // 28: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
+	47, // 29: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	23, // 30: attnbias.v1.LearnedAbsolute.resample:type_name -> attnbias.v1.Resample
+	4,  // 31: attnbias.v1.Resample.filter:type_name -> attnbias.v1.Filter
+	5,  // 32: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	25, // 33: attnbias.v1.Rotary.linear:type_name -> attnbias.v1.Linear
+	26, // 34: attnbias.v1.Rotary.dynamic:type_name -> attnbias.v1.Dynamic
+	27, // 35: attnbias.v1.Rotary.ntk:type_name -> attnbias.v1.Ntk
+	28, // 36: attnbias.v1.Rotary.yarn:type_name -> attnbias.v1.Yarn
+	29, // 37: attnbias.v1.Rotary.longrope:type_name -> attnbias.v1.Longrope
+	30, // 38: attnbias.v1.Rotary.llama3:type_name -> attnbias.v1.Llama3
+	31, // 39: attnbias.v1.Rotary.proportional:type_name -> attnbias.v1.Proportional
+	17, // 40: attnbias.v1.Rotary.axes:type_name -> attnbias.v1.Axis
+	6,  // 41: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	32, // 42: attnbias.v1.Rotary.decay:type_name -> attnbias.v1.Decay
+	47, // 43: attnbias.v1.Rotary.frequency_matrix:type_name -> attnbias.v1.TableRef
+	47, // 44: attnbias.v1.LearnedRelative.scalars:type_name -> attnbias.v1.TableRef
+	47, // 45: attnbias.v1.LearnedRelative.vectors:type_name -> attnbias.v1.TableRef
+	8,  // 46: attnbias.v1.LearnedRelative.sign:type_name -> attnbias.v1.RelativeSign
+	7,  // 47: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	9,  // 48: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	47, // 49: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	47, // 50: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	47, // 51: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	47, // 52: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	38, // 53: attnbias.v1.MlpBias.layers:type_name -> attnbias.v1.MlpLayer
+	10, // 54: attnbias.v1.MlpBias.activation:type_name -> attnbias.v1.Activation
+	11, // 55: attnbias.v1.MlpBias.coordinates:type_name -> attnbias.v1.Coordinates
+	12, // 56: attnbias.v1.MlpBias.output:type_name -> attnbias.v1.MlpOutput
+	47, // 57: attnbias.v1.MlpLayer.weight:type_name -> attnbias.v1.TableRef
+	47, // 58: attnbias.v1.MlpLayer.bias:type_name -> attnbias.v1.TableRef
+	47, // 59: attnbias.v1.MlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	47, // 60: attnbias.v1.MlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	13, // 61: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	14, // 62: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	2,  // 63: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
+	18, // 64: attnbias.v1.RelativeSinusoidal.ladder:type_name -> attnbias.v1.Ladder
+	0,  // 65: attnbias.v1.RelativeSinusoidal.columns:type_name -> attnbias.v1.Columns
+	1,  // 66: attnbias.v1.RelativeSinusoidal.odd:type_name -> attnbias.v1.OddColumn
+	8,  // 67: attnbias.v1.RelativeSinusoidal.sign:type_name -> attnbias.v1.RelativeSign
+	47, // 68: attnbias.v1.GridRelative.table:type_name -> attnbias.v1.TableRef
+	8,  // 69: attnbias.v1.GridRelative.sign:type_name -> attnbias.v1.RelativeSign
+	23, // 70: attnbias.v1.GridRelative.resample:type_name -> attnbias.v1.Resample
+	47, // 71: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	47, // 72: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	47, // 73: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	47, // 74: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	47, // 75: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	47, // 76: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	47, // 77: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	47, // 78: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	79, // [79:79] is the sub-list for method output_type
+	79, // [79:79] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }
@@ -3914,23 +4566,39 @@ func file_attnbias_v1_encodings_proto_init() {
 	file_attnbias_v1_encodings_proto_msgTypes[6].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[7].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[8].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[9].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[10].OneofWrappers = []any{
+	file_attnbias_v1_encodings_proto_msgTypes[9].OneofWrappers = []any{
+		(*Rotary_Linear)(nil),
+		(*Rotary_Dynamic)(nil),
+		(*Rotary_Ntk)(nil),
+		(*Rotary_Yarn)(nil),
+		(*Rotary_Longrope)(nil),
+		(*Rotary_Llama3)(nil),
+		(*Rotary_Proportional)(nil),
+	}
+	file_attnbias_v1_encodings_proto_msgTypes[13].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[14].OneofWrappers = []any{
+		(*Longrope_Factor)(nil),
+		(*Longrope_MaxPositionEmbeddings)(nil),
+		(*Longrope_AttentionFactor)(nil),
+	}
+	file_attnbias_v1_encodings_proto_msgTypes[16].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[18].OneofWrappers = []any{
 		(*LearnedRelative_Scalars)(nil),
 		(*LearnedRelative_Vectors)(nil),
 	}
-	file_attnbias_v1_encodings_proto_msgTypes[12].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[13].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[16].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[19].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[20].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[21].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[24].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[25].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
-			NumEnums:      16,
-			NumMessages:   20,
+			NumEnums:      15,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

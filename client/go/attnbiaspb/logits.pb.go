@@ -646,8 +646,8 @@ func (x *AbsoluteKeys) GetProjection() *TableRef {
 // dropped. H and W have 2 max(q, k) - 1 rows.
 type DecomposedRelativePositions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// H, which all heads share. With another number of rows it is stretched as a
-	// learned_absolute is with `interpolation` `LINEAR`.
+	// H, which all heads share. With another number of rows it is resampled, as
+	// learned_absolute is by `filter` `LINEAR`.
 	RelPosH *TableRef `protobuf:"bytes,1,opt,name=rel_pos_h,json=relPosH,proto3" json:"rel_pos_h,omitempty"`
 	// The same for W.
 	RelPosW *TableRef `protobuf:"bytes,2,opt,name=rel_pos_w,json=relPosW,proto3" json:"rel_pos_w,omitempty"`

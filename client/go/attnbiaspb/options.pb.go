@@ -31,12 +31,12 @@ const (
 type Structure int32
 
 const (
-	Structure_STRUCTURE_UNSPECIFIED       Structure = 0
-	Structure_STRUCTURE_TABLE             Structure = 1
-	Structure_STRUCTURE_TOEPLITZ          Structure = 2
-	Structure_STRUCTURE_KEY_ROW           Structure = 3
-	Structure_STRUCTURE_BLOCK_TOEPLITZ_2D Structure = 4
-	Structure_STRUCTURE_DENSE             Structure = 5
+	Structure_STRUCTURE_UNSPECIFIED    Structure = 0
+	Structure_STRUCTURE_TABLE          Structure = 1
+	Structure_STRUCTURE_TOEPLITZ       Structure = 2
+	Structure_STRUCTURE_KEY_ROW        Structure = 3
+	Structure_STRUCTURE_BLOCK_TOEPLITZ Structure = 4
+	Structure_STRUCTURE_DENSE          Structure = 5
 )
 
 // Enum value maps for Structure.
@@ -46,16 +46,16 @@ var (
 		1: "STRUCTURE_TABLE",
 		2: "STRUCTURE_TOEPLITZ",
 		3: "STRUCTURE_KEY_ROW",
-		4: "STRUCTURE_BLOCK_TOEPLITZ_2D",
+		4: "STRUCTURE_BLOCK_TOEPLITZ",
 		5: "STRUCTURE_DENSE",
 	}
 	Structure_value = map[string]int32{
-		"STRUCTURE_UNSPECIFIED":       0,
-		"STRUCTURE_TABLE":             1,
-		"STRUCTURE_TOEPLITZ":          2,
-		"STRUCTURE_KEY_ROW":           3,
-		"STRUCTURE_BLOCK_TOEPLITZ_2D": 4,
-		"STRUCTURE_DENSE":             5,
+		"STRUCTURE_UNSPECIFIED":    0,
+		"STRUCTURE_TABLE":          1,
+		"STRUCTURE_TOEPLITZ":       2,
+		"STRUCTURE_KEY_ROW":        3,
+		"STRUCTURE_BLOCK_TOEPLITZ": 4,
+		"STRUCTURE_DENSE":          5,
 	}
 )
 
@@ -306,22 +306,6 @@ var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	},
 	{
 		ExtendedType:  (*descriptorpb.EnumValueOptions)(nil),
-		ExtensionType: ([]string)(nil),
-		Field:         50102,
-		Name:          "attnbias.v1.needs",
-		Tag:           "bytes,50102,rep,name=needs",
-		Filename:      "attnbias/v1/options.proto",
-	},
-	{
-		ExtendedType:  (*descriptorpb.EnumValueOptions)(nil),
-		ExtensionType: ([]string)(nil),
-		Field:         50103,
-		Name:          "attnbias.v1.takes",
-		Tag:           "bytes,50103,rep,name=takes",
-		Filename:      "attnbias/v1/options.proto",
-	},
-	{
-		ExtendedType:  (*descriptorpb.EnumValueOptions)(nil),
 		ExtensionType: (*Structure)(nil),
 		Field:         50105,
 		Name:          "attnbias.v1.structure_of_value",
@@ -370,18 +354,10 @@ var (
 
 // Extension fields to descriptorpb.EnumValueOptions.
 var (
-	// The fields beside the enum's that this value needs, and those that it may
-	// have. Of several names joined by "|" it needs exactly one. A field that is
-	// named here goes with no value that does not name it.
-	//
-	// repeated string needs = 50102;
-	E_Needs = &file_attnbias_v1_options_proto_extTypes[1]
-	// repeated string takes = 50103;
-	E_Takes = &file_attnbias_v1_options_proto_extTypes[2]
 	// Structure of an encoding whose field has this value.
 	//
 	// optional attnbias.v1.Structure structure_of_value = 50105;
-	E_StructureOfValue = &file_attnbias_v1_options_proto_extTypes[3]
+	E_StructureOfValue = &file_attnbias_v1_options_proto_extTypes[1]
 )
 
 // Extension fields to descriptorpb.MessageOptions.
@@ -391,19 +367,19 @@ var (
 	// set.
 	//
 	// repeated string extent = 50101;
-	E_Extent = &file_attnbias_v1_options_proto_extTypes[4]
+	E_Extent = &file_attnbias_v1_options_proto_extTypes[2]
 	// Structure of an encoding, unless one of its fields determines another.
 	//
 	// optional attnbias.v1.Structure structure = 50105;
-	E_Structure = &file_attnbias_v1_options_proto_extTypes[5]
+	E_Structure = &file_attnbias_v1_options_proto_extTypes[3]
 	// Names of the parts of a TABLE, in order. Default: "positions".
 	//
 	// repeated string parts = 50108;
-	E_Parts = &file_attnbias_v1_options_proto_extTypes[6]
+	E_Parts = &file_attnbias_v1_options_proto_extTypes[4]
 	// The encoding has values BUCKETS only.
 	//
 	// optional bool buckets_only = 50109;
-	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[7]
+	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[5]
 )
 
 var File_attnbias_v1_options_proto protoreflect.FileDescriptor
@@ -435,17 +411,15 @@ const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\b_defaultB\x06\n" +
 	"\x04_minB\x06\n" +
 	"\x04_maxB\b\n" +
-	"\x06_above*\xa0\x01\n" +
+	"\x06_above*\x9d\x01\n" +
 	"\tStructure\x12\x19\n" +
 	"\x15STRUCTURE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTRUCTURE_TABLE\x10\x01\x12\x16\n" +
 	"\x12STRUCTURE_TOEPLITZ\x10\x02\x12\x15\n" +
-	"\x11STRUCTURE_KEY_ROW\x10\x03\x12\x1f\n" +
-	"\x1bSTRUCTURE_BLOCK_TOEPLITZ_2D\x10\x04\x12\x13\n" +
+	"\x11STRUCTURE_KEY_ROW\x10\x03\x12\x1c\n" +
+	"\x18STRUCTURE_BLOCK_TOEPLITZ\x10\x04\x12\x13\n" +
 	"\x0fSTRUCTURE_DENSE\x10\x05:K\n" +
-	"\x04rule\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\v2\x16.attnbias.v1.FieldRuleR\x04rule:9\n" +
-	"\x05needs\x12!.google.protobuf.EnumValueOptions\x18\xb6\x87\x03 \x03(\tR\x05needs:9\n" +
-	"\x05takes\x12!.google.protobuf.EnumValueOptions\x18\xb7\x87\x03 \x03(\tR\x05takes:i\n" +
+	"\x04rule\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\v2\x16.attnbias.v1.FieldRuleR\x04rule:i\n" +
 	"\x12structure_of_value\x12!.google.protobuf.EnumValueOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\x10structureOfValue:9\n" +
 	"\x06extent\x12\x1f.google.protobuf.MessageOptions\x18\xb5\x87\x03 \x03(\tR\x06extent:W\n" +
 	"\tstructure\x12\x1f.google.protobuf.MessageOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\tstructure:7\n" +
@@ -476,20 +450,18 @@ var file_attnbias_v1_options_proto_goTypes = []any{
 var file_attnbias_v1_options_proto_depIdxs = []int32{
 	0,  // 0: attnbias.v1.FieldRule.structure_if_set:type_name -> attnbias.v1.Structure
 	2,  // 1: attnbias.v1.rule:extendee -> google.protobuf.FieldOptions
-	3,  // 2: attnbias.v1.needs:extendee -> google.protobuf.EnumValueOptions
-	3,  // 3: attnbias.v1.takes:extendee -> google.protobuf.EnumValueOptions
-	3,  // 4: attnbias.v1.structure_of_value:extendee -> google.protobuf.EnumValueOptions
-	4,  // 5: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
-	4,  // 6: attnbias.v1.structure:extendee -> google.protobuf.MessageOptions
-	4,  // 7: attnbias.v1.parts:extendee -> google.protobuf.MessageOptions
-	4,  // 8: attnbias.v1.buckets_only:extendee -> google.protobuf.MessageOptions
-	1,  // 9: attnbias.v1.rule:type_name -> attnbias.v1.FieldRule
-	0,  // 10: attnbias.v1.structure_of_value:type_name -> attnbias.v1.Structure
-	0,  // 11: attnbias.v1.structure:type_name -> attnbias.v1.Structure
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	9,  // [9:12] is the sub-list for extension type_name
-	1,  // [1:9] is the sub-list for extension extendee
+	3,  // 2: attnbias.v1.structure_of_value:extendee -> google.protobuf.EnumValueOptions
+	4,  // 3: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
+	4,  // 4: attnbias.v1.structure:extendee -> google.protobuf.MessageOptions
+	4,  // 5: attnbias.v1.parts:extendee -> google.protobuf.MessageOptions
+	4,  // 6: attnbias.v1.buckets_only:extendee -> google.protobuf.MessageOptions
+	1,  // 7: attnbias.v1.rule:type_name -> attnbias.v1.FieldRule
+	0,  // 8: attnbias.v1.structure_of_value:type_name -> attnbias.v1.Structure
+	0,  // 9: attnbias.v1.structure:type_name -> attnbias.v1.Structure
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	7,  // [7:10] is the sub-list for extension type_name
+	1,  // [1:7] is the sub-list for extension extendee
 	0,  // [0:1] is the sub-list for field type_name
 }
 
@@ -506,7 +478,7 @@ func file_attnbias_v1_options_proto_init() {
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_options_proto_rawDesc), len(file_attnbias_v1_options_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   1,
-			NumExtensions: 8,
+			NumExtensions: 6,
 			NumServices:   0,
 		},
 		GoTypes:           file_attnbias_v1_options_proto_goTypes,

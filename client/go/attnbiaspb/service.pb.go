@@ -46,7 +46,10 @@ type TensorHeader struct {
 	// Queries, counted inside the window, whose every key in it is masked.
 	FullyMaskedRows []*Range `protobuf:"bytes,6,rep,name=fully_masked_rows,json=fullyMaskedRows,proto3" json:"fully_masked_rows,omitempty"`
 	// What the encoding worked out of its hyperparameters (rotary factors).
-	Derived       []*DerivedValue `protobuf:"bytes,7,rep,name=derived,proto3" json:"derived,omitempty"`
+	Derived []*DerivedValue `protobuf:"bytes,7,rep,name=derived,proto3" json:"derived,omitempty"`
+	// Only for form TABLE over a grid: the axis of each column of the tables. The
+	// part of an axis has its columns in this order.
+	ColumnAxes    []int32 `protobuf:"varint,8,rep,packed,name=column_axes,json=columnAxes,proto3" json:"column_axes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -126,6 +129,13 @@ func (x *TensorHeader) GetFullyMaskedRows() []*Range {
 func (x *TensorHeader) GetDerived() []*DerivedValue {
 	if x != nil {
 		return x.Derived
+	}
+	return nil
+}
+
+func (x *TensorHeader) GetColumnAxes() []int32 {
+	if x != nil {
+		return x.ColumnAxes
 	}
 	return nil
 }
@@ -971,7 +981,7 @@ var File_attnbias_v1_service_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x19attnbias/v1/service.proto\x12\vattnbias.v1\x1a\x1battnbias/v1/encodings.proto\x1a\x18attnbias/v1/logits.proto\x1a\x18attnbias/v1/tensor.proto\"\xe6\x02\n" +
+	"\x19attnbias/v1/service.proto\x12\vattnbias.v1\x1a\x1battnbias/v1/encodings.proto\x1a\x18attnbias/v1/logits.proto\x1a\x18attnbias/v1/tensor.proto\"\x87\x03\n" +
 	"\fTensorHeader\x12-\n" +
 	"\x05parts\x18\x01 \x03(\v2\x17.attnbias.v1.TensorPartR\x05parts\x12\x1f\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x03R\n" +
@@ -980,7 +990,9 @@ const file_attnbias_v1_service_proto_rawDesc = "" +
 	"\x14encoding_fingerprint\x18\x04 \x01(\tR\x13encodingFingerprint\x12<\n" +
 	"\rresolved_spec\x18\x05 \x01(\v2\x17.attnbias.v1.TensorSpecR\fresolvedSpec\x12>\n" +
 	"\x11fully_masked_rows\x18\x06 \x03(\v2\x12.attnbias.v1.RangeR\x0ffullyMaskedRows\x123\n" +
-	"\aderived\x18\a \x03(\v2\x19.attnbias.v1.DerivedValueR\aderived\":\n" +
+	"\aderived\x18\a \x03(\v2\x19.attnbias.v1.DerivedValueR\aderived\x12\x1f\n" +
+	"\vcolumn_axes\x18\b \x03(\x05R\n" +
+	"columnAxes\":\n" +
 	"\fDerivedValue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\x01R\x06values\"D\n" +

@@ -94,7 +94,7 @@ type Form int32
 const (
 	// The encoding's compact form, or DENSE for position lists without one.
 	Form_FORM_UNSPECIFIED Form = 0
-	// [positions, dim].
+	// [positions, dim]. Over a grid, a part per axis: [length, its columns].
 	Form_FORM_TABLE Form = 1
 	// diagonals [heads, queries + keys - 1]:
 	// dense[h, i, j] = diagonals[h, j - i + queries - 1]. Where a number is a
@@ -102,12 +102,12 @@ const (
 	Form_FORM_TOEPLITZ Form = 2
 	// [heads, keys]: dense[h, i, j] = row[h, j].
 	Form_FORM_KEY_ROW Form = 3
-	// [heads, queries, keys].
+	// [heads, queries, keys]. Of a table over a grid, [tokens, dim].
 	Form_FORM_DENSE Form = 4
 	// block [heads, 2 Wh - 1, 2 Ww - 1] for tokens on a grid of Wh rows and Ww
 	// columns: dense[h, i, j] = block[h, r_j - r_i + Wh - 1, c_j - c_i + Ww - 1]
-	// for token i in row r_i, column c_i.
-	Form_FORM_BLOCK_TOEPLITZ_2D Form = 5
+	// for token i in row r_i, column c_i. A grid has one to three axes.
+	Form_FORM_BLOCK_TOEPLITZ Form = 5
 )
 
 // Enum value maps for Form.
@@ -118,15 +118,15 @@ var (
 		2: "FORM_TOEPLITZ",
 		3: "FORM_KEY_ROW",
 		4: "FORM_DENSE",
-		5: "FORM_BLOCK_TOEPLITZ_2D",
+		5: "FORM_BLOCK_TOEPLITZ",
 	}
 	Form_value = map[string]int32{
-		"FORM_UNSPECIFIED":       0,
-		"FORM_TABLE":             1,
-		"FORM_TOEPLITZ":          2,
-		"FORM_KEY_ROW":           3,
-		"FORM_DENSE":             4,
-		"FORM_BLOCK_TOEPLITZ_2D": 5,
+		"FORM_UNSPECIFIED":    0,
+		"FORM_TABLE":          1,
+		"FORM_TOEPLITZ":       2,
+		"FORM_KEY_ROW":        3,
+		"FORM_DENSE":          4,
+		"FORM_BLOCK_TOEPLITZ": 5,
 	}
 )
 
@@ -367,10 +367,16 @@ func (x *Range) GetEnd() int64 {
 	return 0
 }
 
-// Explicit positions in the order wanted, at most 262144 of them.
+// Explicit positions in the order wanted, 1 to 262144 of them: integers in
+// `positions`, or `doubles`.
 type PositionList struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Positions     []int64                `protobuf:"varint,1,rep,packed,name=positions,proto3" json:"positions,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Positions []int64                `protobuf:"varint,1,rep,packed,name=positions,proto3" json:"positions,omitempty"`
+	// Positions p that need not be integers, of a table of Sinusoidal or Rotary.
+	// The sum of p and the offset of its axis, 0 without axes, is k 2^e over the
+	// real numbers, with |k| at most 2^62, and is 0 or of magnitude at least
+	// 2^-149. A list of integers is the same in either field.
+	Doubles       []float64 `protobuf:"fixed64,2,rep,packed,name=doubles,proto3" json:"doubles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -408,6 +414,13 @@ func (*PositionList) Descriptor() ([]byte, []int) {
 func (x *PositionList) GetPositions() []int64 {
 	if x != nil {
 		return x.Positions
+	}
+	return nil
+}
+
+func (x *PositionList) GetDoubles() []float64 {
+	if x != nil {
+		return x.Doubles
 	}
 	return nil
 }
@@ -634,13 +647,18 @@ func (x *InlineTable) GetData() []byte {
 	return nil
 }
 
-// Positions of a table: exactly one of the two.
+// Positions of a table: exactly one of positions, position_ids and grid.
 type TableExtent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Consecutive positions, the same on every axis.
 	Positions *Range `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`
 	// One list per axis of the encoding, all of one length; most have one axis.
-	PositionIds   []*PositionList `protobuf:"bytes,2,rep,name=position_ids,json=positionIds,proto3" json:"position_ids,omitempty"`
+	PositionIds []*PositionList `protobuf:"bytes,2,rep,name=position_ids,json=positionIds,proto3" json:"position_ids,omitempty"`
+	// Lengths of a grid, one per axis of an encoding with several axes: all of
+	// its tokens, at most 2^40, row-major.
+	Grid []int64 `protobuf:"varint,3,rep,packed,name=grid,proto3" json:"grid,omitempty"`
+	// Position of the grid's first token on each axis. Unset: 0.
+	GridOffset    []int64 `protobuf:"varint,4,rep,packed,name=grid_offset,json=gridOffset,proto3" json:"grid_offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -685,6 +703,20 @@ func (x *TableExtent) GetPositions() *Range {
 func (x *TableExtent) GetPositionIds() []*PositionList {
 	if x != nil {
 		return x.PositionIds
+	}
+	return nil
+}
+
+func (x *TableExtent) GetGrid() []int64 {
+	if x != nil {
+		return x.Grid
+	}
+	return nil
+}
+
+func (x *TableExtent) GetGridOffset() []int64 {
+	if x != nil {
+		return x.GridOffset
 	}
 	return nil
 }
@@ -841,10 +873,13 @@ func (*PairExtent_QueryOffset) isPairExtent_Origin() {}
 // after a class token if the encoding has one. The ranges cut a window out of
 // it. An absent range means all, and so does an absent extent.
 type GridExtent struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queries       *Range                 `protobuf:"bytes,1,opt,name=queries,proto3" json:"queries,omitempty"`
-	Keys          *Range                 `protobuf:"bytes,2,opt,name=keys,proto3" json:"keys,omitempty"`
-	Heads         *Range                 `protobuf:"bytes,3,opt,name=heads,proto3" json:"heads,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Queries *Range                 `protobuf:"bytes,1,opt,name=queries,proto3" json:"queries,omitempty"`
+	Keys    *Range                 `protobuf:"bytes,2,opt,name=keys,proto3" json:"keys,omitempty"`
+	Heads   *Range                 `protobuf:"bytes,3,opt,name=heads,proto3" json:"heads,omitempty"`
+	// Takes every n-th token of each axis as a query, from the first on; a class
+	// token stays. `queries` counts what remains. Unset: 1 for each axis.
+	QueryStride   []int64 `protobuf:"varint,4,rep,packed,name=query_stride,json=queryStride,proto3" json:"query_stride,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -896,6 +931,13 @@ func (x *GridExtent) GetKeys() *Range {
 func (x *GridExtent) GetHeads() *Range {
 	if x != nil {
 		return x.Heads
+	}
+	return nil
+}
+
+func (x *GridExtent) GetQueryStride() []int64 {
+	if x != nil {
+		return x.QueryStride
 	}
 	return nil
 }
@@ -1109,7 +1151,8 @@ type TensorPart struct {
 	// "diagonals", "row", "dense" or "block"; "positions", or what the encoding
 	// calls its tables. "border" [heads, 3] comes after the compact form of an
 	// encoding with a class token, which is token 0: what it gives every key, what
-	// every other query gives it, and what it gives itself.
+	// every other query gives it, and what it gives itself. Over a grid, form
+	// TABLE has "NAME.axis0", "NAME.axis1" and so on for each table.
 	Name     string   `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	DataType DataType `protobuf:"varint,2,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	Form     Form     `protobuf:"varint,3,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
@@ -1212,9 +1255,10 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\x05begin\x18\x01 \x01(\x03B\a\xa2\xbb\x18\x03\n" +
 	"\x010R\x05begin\x12\x19\n" +
 	"\x03end\x18\x02 \x01(\x03B\a\xa2\xbb\x18\x03\n" +
-	"\x010R\x03end\",\n" +
+	"\x010R\x03end\"W\n" +
 	"\fPositionList\x12\x1c\n" +
-	"\tpositions\x18\x01 \x03(\x03R\tpositions\"$\n" +
+	"\tpositions\x18\x01 \x03(\x03R\tpositions\x12)\n" +
+	"\adoubles\x18\x02 \x03(\x01B\x0f\xa2\xbb\x18\vj\tpositionsR\adoubles\"$\n" +
 	"\n" +
 	"DoubleList\x12\x16\n" +
 	"\x06values\x18\x01 \x03(\x01R\x06values\"\xb5\x01\n" +
@@ -1227,10 +1271,13 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\vInlineTable\x122\n" +
 	"\tdata_type\x18\x01 \x01(\x0e2\x15.attnbias.v1.DataTypeR\bdataType\x12\x14\n" +
 	"\x05shape\x18\x02 \x03(\x03R\x05shape\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"\x85\x01\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\xf4\x01\n" +
 	"\vTableExtent\x120\n" +
 	"\tpositions\x18\x01 \x01(\v2\x12.attnbias.v1.RangeR\tpositions\x12D\n" +
-	"\fposition_ids\x18\x02 \x03(\v2\x19.attnbias.v1.PositionListB\x06\xa2\xbb\x18\x02@\x04R\vpositionIds\"\xf9\x04\n" +
+	"\fposition_ids\x18\x02 \x03(\v2\x19.attnbias.v1.PositionListB\x06\xa2\xbb\x18\x02@\x04R\vpositionIds\x12,\n" +
+	"\x04grid\x18\x03 \x03(\x03B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\x10A@\x04R\x04grid\x12?\n" +
+	"\vgrid_offset\x18\x04 \x03(\x03B\x1e\xa2\xbb\x18\x1a\x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pB@\x04b\x04gridR\n" +
+	"gridOffset\"\xf9\x04\n" +
 	"\n" +
 	"PairExtent\x12J\n" +
 	"\fquery_length\x18\x01 \x01(\x03B'\xa2\xbb\x18#\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBj\x0fquery_positionsR\vqueryLength\x12D\n" +
@@ -1245,12 +1292,13 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\x05heads\x18\a \x01(\v2\x12.attnbias.v1.RangeR\x05heads\x12B\n" +
 	"\x0fquery_positions\x18\b \x01(\v2\x19.attnbias.v1.PositionListR\x0equeryPositions\x12>\n" +
 	"\rkey_positions\x18\t \x01(\v2\x19.attnbias.v1.PositionListR\fkeyPositionsB\b\n" +
-	"\x06origin\"\x8c\x01\n" +
+	"\x06origin\"\xc9\x01\n" +
 	"\n" +
 	"GridExtent\x12,\n" +
 	"\aqueries\x18\x01 \x01(\v2\x12.attnbias.v1.RangeR\aqueries\x12&\n" +
 	"\x04keys\x18\x02 \x01(\v2\x12.attnbias.v1.RangeR\x04keys\x12(\n" +
-	"\x05heads\x18\x03 \x01(\v2\x12.attnbias.v1.RangeR\x05heads\"\x9d\x02\n" +
+	"\x05heads\x18\x03 \x01(\v2\x12.attnbias.v1.RangeR\x05heads\x12;\n" +
+	"\fquery_stride\x18\x04 \x03(\x03B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@@\x03R\vqueryStride\"\x9d\x02\n" +
 	"\x04Mask\x12\x16\n" +
 	"\x06causal\x18\x01 \x01(\bR\x06causal\x12>\n" +
 	"\vwindow_left\x18\x02 \x01(\x03B\x18\xa2\xbb\x18\x14\n" +
@@ -1294,7 +1342,7 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\rDATA_TYPE_F32\x10\x02\x12\x11\n" +
 	"\rDATA_TYPE_F16\x10\x03\x12\x12\n" +
 	"\x0eDATA_TYPE_BF16\x10\x04\x12\x11\n" +
-	"\rDATA_TYPE_I32\x10\x05*}\n" +
+	"\rDATA_TYPE_I32\x10\x05*z\n" +
 	"\x04Form\x12\x14\n" +
 	"\x10FORM_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1302,8 +1350,8 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\rFORM_TOEPLITZ\x10\x02\x12\x10\n" +
 	"\fFORM_KEY_ROW\x10\x03\x12\x0e\n" +
 	"\n" +
-	"FORM_DENSE\x10\x04\x12\x1a\n" +
-	"\x16FORM_BLOCK_TOEPLITZ_2D\x10\x05*E\n" +
+	"FORM_DENSE\x10\x04\x12\x17\n" +
+	"\x13FORM_BLOCK_TOEPLITZ\x10\x05*E\n" +
 	"\x06Values\x12\x16\n" +
 	"\x12VALUES_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vVALUES_BIAS\x10\x01\x12\x12\n" +

@@ -19,7 +19,7 @@ from grpc_status import rpc_status
 from attnbias.v1 import encodings_pb2, logits_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
     from google.protobuf.message import Message
@@ -35,10 +35,14 @@ def header(
     fingerprint: str = FINGERPRINT,
     first_relative_position: int = 0,
     resolved_spec: encodings_pb2.TensorSpec | None = None,
+    column_axes: Sequence[int] = (),
 ) -> service_pb2.TensorHeader:
     """A header of parts (name, form, array)."""
     made = service_pb2.TensorHeader(
-        fingerprint=fingerprint, encoding_fingerprint="e" * 64, resolved_spec=resolved_spec
+        fingerprint=fingerprint,
+        encoding_fingerprint="e" * 64,
+        resolved_spec=resolved_spec,
+        column_axes=column_axes,
     )
     for name, form, array in parts:
         made.parts.add(

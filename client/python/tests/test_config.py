@@ -12,7 +12,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import attnbias
-from attnbias import T5, Axis, LearnedAbsolute, MlpLayer, Rotary, Shaw, Swin, SwinV2, from_config
+from attnbias import (
+    T5,
+    Axis,
+    Beit,
+    LearnedAbsolute,
+    Linear,
+    MlpLayer,
+    Mrope,
+    Resample,
+    Rotary,
+    Shaw,
+    Swin,
+    SwinV2,
+    from_config,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +64,7 @@ def rotary_of(**fields: Any) -> Any:
 def test_every_source(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))
-    want = {"rotary": Rotary(head_dim=16, rope_theta=10000.0, rope_type="default")}
+    want = {"rotary": Rotary(head_dim=16, rope_theta=10000.0)}
     assert from_config(LLAMA) == want
     assert from_config(Config(**LLAMA)) == want
     for source in (path, tmp_path, str(path), str(tmp_path)):
@@ -106,7 +120,7 @@ def test_refuses_more_bytes_than_a_server(tmp_path: Path) -> None:
 def test_old_words_and_new_are_the_same() -> None:
     old = rotary_of(rope_theta=500000.0, rope_scaling=LLAMA3)
     assert old == rotary_of(rope_parameters=LLAMA3 | {"rope_theta": 500000.0})
-    assert old == Rotary(head_dim=16, rope_theta=500000.0, **LLAMA3)
+    assert old == Mrope(16, rope_theta=500000.0, **LLAMA3)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +176,7 @@ def test_old_words_and_new_are_the_same() -> None:
 )
 def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
     rope_type = rope.get("rope_type", "linear")
-    want = Rotary(head_dim=16, rope_theta=10000.0, rope_type=rope_type, **fields)
+    want = Mrope(16, rope_theta=10000.0, rope_type=rope_type, **fields)
     assert rotary_of(rope_scaling=rope) == want
 
 
@@ -311,8 +325,8 @@ def test_layers_that_differ() -> None:
     config = {"model_type": "gemma3_text", "head_dim": 8}
     old = {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 8.0}}
     want = {
-        "rotary.full_attention": Rotary(head_dim=8, rope_theta=5e5, rope_type="linear", factor=8.0),
-        "rotary.sliding_attention": Rotary(head_dim=8, rope_theta=10000.0, rope_type="default"),
+        "rotary.full_attention": Rotary(head_dim=8, rope_theta=5e5, linear=Linear(8.0)),
+        "rotary.sliding_attention": Rotary(head_dim=8, rope_theta=10000.0),
     }
     assert from_config(config | old) == want
     nested = {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5e5}}
@@ -332,7 +346,7 @@ def test_layers_do_not_see_truncate() -> None:
     config = {"model_type": "gemma3_text", "rope_parameters": {"full_attention": words}}
     with pytest.warns(UserWarning, match="full_attention.truncate = False"):
         encoding: Any = from_config(config)["rotary.full_attention"]
-    assert encoding.truncate is None
+    assert encoding.yarn.truncate is None
 
 
 def test_what_has_nothing_that_is_served_says_why() -> None:
@@ -350,7 +364,6 @@ def test_older_files_of_a_whole() -> None:
     assert places["text.rotary"] == Rotary(
         head_dim=128,
         rope_theta=1e6,
-        rope_type="default",
         axes=[Axis()] * 3,
         pair_axis=16 * [0] + 24 * [1] + 24 * [2],
     )
@@ -386,6 +399,16 @@ def test_tables_have_the_names_of_a_checkpoint() -> None:
     )
     with pytest.raises(ValueError, match=r"checkpoint: got 'm', want None: .*'llama'"):
         from_config(LLAMA, checkpoint="m")
+
+
+def test_beit_of_an_oblong_image_is_resampled() -> None:
+    beit = {"model_type": "beit", "image_size": [64, 144], "patch_size": 16}
+    beit |= {"use_shared_relative_position_bias": True, "use_absolute_position_embeddings": True}
+    from_square = Resample(source=(6, 6), target=(4, 9), prefix_rows=1, filter="cubic")
+    assert from_config(beit, checkpoint="m") == {
+        "encoder": Beit((4, 9), num_heads=12, table="m/encoder", resample=Resample(source=(17, 7))),
+        "positions": LearnedAbsolute("m/positions", offset=0, resample=from_square),
+    }
 
 
 def test_berts_distances() -> None:
@@ -443,6 +466,14 @@ def test_berts_distances() -> None:
             "image_size: got [32, 'wide'], want a positive integer, or two",
         ),
         (
+            {
+                "model_type": "beit",
+                "use_absolute_position_embeddings": True,
+                "image_size": [32, 64],
+            },
+            "image_size: got [32, 64], want one whose patches make a square",
+        ),
+        (
             {"model_type": "swinv2", "image_size": 8, "patch_size": 4},
             "image_size: got 8, want one of which stage 2 has something left",
         ),
@@ -456,7 +487,7 @@ def test_fields_that_are_refused(config: dict[str, Any], message: str) -> None:
 
 
 def test_it_is_printed_without_what_is_not_set() -> None:
-    assert str(rotary_of()) == "Rotary(head_dim=16, rope_theta=10000.0, rope_type='default')"
+    assert str(rotary_of()) == "Rotary(head_dim=16, rope_theta=10000.0)"
     assert str(MlpLayer(weight=None)) == "MlpLayer()"
 
 

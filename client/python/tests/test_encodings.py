@@ -19,7 +19,7 @@ ENCODINGS = attnbias.Encoding.__subclasses__()
 
 
 # Members of a oneof, of which a message has one at a time.
-MEMBERS = range(3)
+MEMBERS = range(7)
 
 
 def value_of(field: Any, member: int) -> Any:

@@ -70,6 +70,21 @@ def test_a_structure_comes_back(kind: str, heads: int | None, dtype: Any, tmp_pa
             assert again.first_relative_position == structure.first_relative_position  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("stride", [(1, 1, 1), (2, 1, 3)])
+def test_a_grid_of_three_axes_comes_back(stride: tuple[int, ...], tmp_path: Path) -> None:
+    block = np.arange(45, dtype=np.float32).reshape(3, 3, 5)
+    spec = attnbias.GridRelative((2, 2, 3)).to_spec()
+    spec.grid.query_stride.extend(stride)
+    bias = attnbias.BlockToeplitz(block, query_stride=stride)
+    served = attnbias.BlockToeplitz(block, query_stride=stride)
+    served.fingerprint, served.resolved_spec = FINGERPRINT, spec
+    for structure in (bias, bias.window(queries=1, keys=(2, 9)), served):
+        attnbias.save(structure, tmp_path / "bias.safetensors")
+        again: Any = attnbias.load(tmp_path / "bias.safetensors")
+        assert_same(again, structure)
+        assert again.query_stride == stride
+
+
 def test_a_mask_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "bias.safetensors"
     mask = attnbias.Mask(window_left=0, window_right=3)
@@ -230,6 +245,7 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
         ("key_row", "key_length", "5", "lengths 4 of row, 5 of attnbias.key_length;"),
         ("key_row", "key_length", None, "attnbias.key_length: not among its metadata"),
         ("block", "block.first_query", "4", "queries: got .* want a window"),
+        ("block", "block.query_stride", "2,two", "block.query_stride: got 'two', want an integer"),
         ("bordered", "border.class_key", "4", "class_key: got 4, want None or one of"),
         ("bordered", "border.class_query", "first", "border.class_query: got 'first'"),
     ],

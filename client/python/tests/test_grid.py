@@ -12,7 +12,7 @@ import pytest
 
 import attnbias
 
-GRIDS = [(1, 1, 1), (2, 2, 2), (3, 1, 4), (2, 3, 5), (1, 4, 2)]
+GRIDS = [(1, 1, 1), (2, 2, 2), (3, 1, 4), (2, 3, 5), (1, 4, 2), (2, 4), (2, 2, 3, 4)]
 LENGTHS = [(1, 1, 1), (2, 5, 3), (3, 1, 7), (1, 6, 1)]
 DTYPES = [np.float32, ml_dtypes.bfloat16, np.int32]
 
@@ -22,11 +22,12 @@ def numbers(*shape: int, dtype: Any = np.float32) -> npt.NDArray[Any]:
 
 
 def block_toeplitz(
-    heads: int, height: int, width: int, *, border: bool, dtype: Any = np.float32
+    heads: int, *sides: int, border: bool, dtype: Any = np.float32, stride: int = 1
 ) -> attnbias.BlockToeplitz:
     return attnbias.BlockToeplitz(
-        numbers(heads, 2 * height - 1, 2 * width - 1, dtype=dtype),
+        numbers(heads, *(2 * side - 1 for side in sides), dtype=dtype),
         border=-numbers(heads, 3, dtype=dtype) if border else None,
+        query_stride=[stride] * len(sides),
     )
 
 
@@ -52,15 +53,15 @@ def of_border(border: Any, head: int, *, is_query: bool, is_key: bool) -> Any:
 def grid_by_definition(tensor: attnbias.BlockToeplitz) -> npt.NDArray[Any]:
     dense = np.empty(tensor.shape, tensor.dtype)
     first = 0 if tensor.border is None else 1
+    queries = np.zeros(tensor.grid, bool)
+    queries[tuple(slice(None, None, stride) for stride in tensor.query_stride)] = True
     for h, i, j in np.ndindex(tensor.shape):
         if i < first or j < first:
             dense[h, i, j] = of_border(tensor.border, h, is_query=i < first, is_key=j < first)
             continue
-        query_row, query_column = divmod(i - first, tensor.width)
-        key_row, key_column = divmod(j - first, tensor.width)
-        dense[h, i, j] = tensor.block[
-            h, key_row - query_row + tensor.height - 1, key_column - query_column + tensor.width - 1
-        ]
+        key = np.unravel_index(j - first, tensor.grid)
+        query = np.argwhere(queries)[i - first]
+        dense[h, i, j] = tensor.block[(h, *(key - query + tensor.grid - 1))]
     return dense
 
 
@@ -79,8 +80,9 @@ def pair_by_definition(tensor: attnbias.BorderedToeplitz) -> npt.NDArray[Any]:
 @pytest.mark.parametrize("shape", GRIDS)
 @pytest.mark.parametrize("border", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_dense_grid_is_the_definition(shape: Any, border: bool, dtype: Any) -> None:
-    tensor = block_toeplitz(*shape, border=border, dtype=dtype)
+@pytest.mark.parametrize("stride", [1, 2, 5])
+def test_dense_grid_is_the_definition(shape: Any, border: bool, dtype: Any, stride: int) -> None:
+    tensor = block_toeplitz(*shape, border=border, dtype=dtype, stride=stride)
     dense = tensor.dense()
     np.testing.assert_array_equal(dense, grid_by_definition(tensor), strict=True)
     assert dense.flags.c_contiguous
@@ -88,17 +90,16 @@ def test_dense_grid_is_the_definition(shape: Any, border: bool, dtype: Any) -> N
 
 
 @pytest.mark.parametrize("shape", GRIDS)
-def test_grid_view_is_the_grid_and_copies_nothing(shape: Any) -> None:
-    heads, height, width = shape
-    tensor = block_toeplitz(*shape, border=True)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_grid_view_is_the_grid_and_copies_nothing(shape: Any, stride: int) -> None:
+    heads, *sides = shape
+    tensor = block_toeplitz(*shape, border=True, stride=stride)
     view = tensor.grid_view()
-    assert view.shape == (heads, height, width, height, width)
+    assert view.shape == (heads, *(-(-side // stride) for side in sides), *sides)
     assert np.shares_memory(view, tensor.block)
     assert not view.flags.writeable
-    tokens = height * width
-    np.testing.assert_array_equal(
-        view.reshape(heads, tokens, tokens), tensor.dense()[:, 1:, 1:], strict=True
-    )
+    inside = tensor.dense()[:, 1:, 1:]
+    np.testing.assert_array_equal(view.reshape(inside.shape), inside, strict=True)
 
 
 def test_indices_have_no_head_axis() -> None:
@@ -132,6 +133,7 @@ def tensors() -> list[Any]:
     return [
         block_toeplitz(2, 3, 4, border=False),
         block_toeplitz(2, 3, 4, border=True),
+        block_toeplitz(2, 2, 3, 4, border=True, stride=2),
         bordered(2, 6, 5),
         bordered(2, 6, 5, class_query=None, class_key=3),
     ]
@@ -188,7 +190,7 @@ def test_flex_attention_with_score_mod_is_attention_with_the_bias() -> None:
 @pytest.mark.parametrize(
     ("block", "border", "says"),
     [
-        (np.zeros(3), None, r"block: got shape \(3,\), want two odd lengths"),
+        (np.zeros(3), None, r"block: got shape \(3,\), want 2 odd lengths"),
         (np.zeros((2, 3, 4)), None, r"block: got shape \(2, 3, 4\)"),
         (np.zeros((2, 3, 3)), np.zeros((3, 3)), r"border: got shape \(3, 3\), want \(2, 3\)"),
     ],
@@ -196,3 +198,9 @@ def test_flex_attention_with_score_mod_is_attention_with_the_bias() -> None:
 def test_shapes_must_fit(block: Any, border: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         attnbias.BlockToeplitz(block, border=border)
+
+
+@pytest.mark.parametrize("strides", [(), (2, 0)])
+def test_strides_are_positive(strides: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"query_stride: got .*, want positive integers"):
+        attnbias.BlockToeplitz(np.zeros((3, 3)), query_stride=strides)

@@ -174,13 +174,21 @@ def test_learned_positions_end_with_their_table(real_client: attnbias.Client) ->
     np.testing.assert_array_equal(real_client.get(encoding, positions=512), table[2:], strict=True)
     with pytest.raises(attnbias.OutOfRangeError, match=r"want them in \[-2, 512\)"):
         real_client.get(encoding, positions=1024)
-    stretched = attnbias.LearnedAbsolute(
-        table=table, interpolation="linear_align_corners", interpolated_length=1027
-    )
+    resample = attnbias.Resample(target=[1027], align_corners=True)
+    stretched = attnbias.LearnedAbsolute(table=table, resample=resample)
     got = real_client.get(stretched, positions=1027, data_type="f64")
     np.testing.assert_array_equal(got[::2], table.astype(np.float64), strict=True)
     doubles = table.astype(np.float64)
     np.testing.assert_array_equal(got[1::2], (doubles[1:] + doubles[:-1]) / 2, strict=True)
+
+
+def test_learned_positions_of_a_grid_are_resampled(real_client: attnbias.Client) -> None:
+    resample = attnbias.Resample(source=[2, 2], target=[4, 4], prefix_rows=1)
+    table = np.array([[7.0], [0], [256], [0], [0]])
+    encoding = attnbias.LearnedAbsolute(table, resample=resample)
+    got = real_client.get(encoding, positions=17, data_type="f64")
+    grid = np.outer([1, 0.75, 0.25, 0], [0, 64, 192, 256])
+    np.testing.assert_array_equal(got.ravel(), [7, *grid.ravel()], strict=True)
 
 
 def test_t5_table_in_the_other_layout(
@@ -483,7 +491,7 @@ def test_wrong_fields_are_named_by_the_server(
         (
             attnbias.Sinusoidal(dim=4),
             {"positions": 4, "position_ids": [1]},
-            "spec.table: got both of positions and position_ids, want one of them",
+            "spec.table: got several of positions, position_ids and grid, want one of them",
         ),
         (
             attnbias.T5(num_heads=2, bidirectional=True, table="nobody's"),

@@ -37,6 +37,13 @@ LONGROPE = {
         "long_factor": [2.0] * 8,
     },
 }
+OF_A_LENGTH = attnbias.Longrope(
+    [1.0] * 8,
+    long_factor=[2.0] * 8,
+    original_max_position_embeddings=32,
+    max_position_embeddings=4096,
+    sequence_length=LENGTH,
+)
 BLOOM = {"model_type": "bloom", "n_head": 6}
 T5 = {"model_type": "t5", "num_heads": 6}
 MARIAN = {"model_type": "marian", "d_model": 32}
@@ -45,7 +52,7 @@ POSITIONS = {"positions": LENGTH}
 PAIRS: dict[str, Any] = {"query_length": LENGTH, "key_length": LENGTH}
 ASKED: dict[str, tuple[dict[str, Any], str, dict[str, Any], dict[str, Any]]] = {
     "rotary": (ROTARY, "rotary", {}, POSITIONS),
-    "longrope": (LONGROPE, "rotary", {"sequence_length": LENGTH}, POSITIONS),
+    "longrope": (LONGROPE, "rotary", {"longrope": OF_A_LENGTH}, POSITIONS),
     "bloom": (BLOOM, "decoder", {}, PAIRS),
     "t5-encoder": (T5, "encoder", {}, {**PAIRS, "values": "buckets"}),
     "t5-decoder": (T5, "decoder", {}, {**PAIRS, "values": "buckets"}),

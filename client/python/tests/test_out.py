@@ -128,7 +128,7 @@ def test_tables_of_several_shapes_lie_in_one_axis(
     server: FakeServer, client: attnbias.Client
 ) -> None:
     payload = Payload(
-        ("block", tensor_pb2.FORM_BLOCK_TOEPLITZ_2D, sequence(9).reshape(1, 3, 3)),
+        ("block", tensor_pb2.FORM_BLOCK_TOEPLITZ, sequence(9).reshape(1, 3, 3)),
         ("border", tensor_pb2.FORM_TABLE, sequence(3).reshape(1, 3)),
     )
     beit = attnbias.Beit((2, 2), num_heads=1, table="w")

@@ -63,6 +63,7 @@ def test_presets_of_nested_messages_are_their_encodings() -> None:
 
 def test_presets_of_grids_are_their_encodings() -> None:
     given: dict[str, Any] = {"window": (2, 3), "table": "w", "table_layout": "heads_buckets"}
+    given["resample"] = attnbias.Resample(source=(5, 7), filter="cubic")
     assert attnbias.Swin(**given) == attnbias.GridRelative(**given)
     assert attnbias.Beit(**given) == attnbias.GridRelative(class_token=True, **given)
     assert attnbias.LeViT(**given) == attnbias.GridRelative(symmetric=True, **given)
@@ -107,11 +108,23 @@ def test_mrope_deals_pairs_out() -> None:
     assert chunked == want
     in_turn = attnbias.Mrope(16, [4, 2, 2], mrope_interleaved=True)
     assert in_turn == attnbias.Rotary(16, axes=[one] * 3, pair_axis=[0, 1, 2, 0, 1, 2, 0, 0])
-    assert attnbias.Mrope(16, rope_type="linear", factor=2.0) == attnbias.Rotary(
-        16, rope_type="linear", factor=2.0
-    )
     with pytest.raises(ValueError, match=r"^Mrope\.mrope_section: got \[1, 3\], want the pairs"):
         attnbias.Mrope(8, [1, 3], mrope_interleaved=True)
+
+
+def test_mrope_takes_the_words_of_a_length_extension() -> None:
+    words: dict[str, Any] = {"factor": 4.0, "original_max_position_embeddings": 512}
+    yarn = attnbias.Rotary(
+        16, rope_theta=7.0, yarn=attnbias.Yarn(4.0, original_max_position_embeddings=512)
+    )
+    assert attnbias.Mrope(16, rope_type="YARN", rope_theta=7.0, **words) == yarn
+    assert attnbias.Mrope(16, rope_type="default", rope_theta=7.0) == attnbias.Rotary(
+        16, rope_theta=7.0
+    )
+    with pytest.raises(ValueError, match=r"^Mrope\.rope_type: got 'su', want one of default, lin"):
+        attnbias.Mrope(16, rope_type="su")
+    with pytest.raises(TypeError, match="low_freq_factor"):
+        attnbias.Mrope(16, rope_type="yarn", low_freq_factor=1.0, **words)
 
 
 def test_axial_mrope_has_ladders() -> None:
@@ -176,6 +189,8 @@ def test_refusals_have_the_presets_words(real_client: attnbias.Client) -> None:
     for mrope, refusal in (
         (attnbias.Mrope(16, [1, 2]), r"Mrope\.mrope_section: got 3 numbers, want 8"),
         (attnbias.Mrope(16, rope_type="axial", rope_theta=0.5), r"Mrope\.rope_theta: got 0\.5"),
+        (attnbias.Mrope(16, rope_type="linear", factor=0.5), r"Mrope\.factor: got 0\.5"),
+        (attnbias.Mrope(16, rope_type="dynamic"), r"Mrope\.factor: not set"),
     ):
         with pytest.raises(attnbias.InvalidArgumentError, match=refusal):
             real_client.get(mrope, position_ids=[[0]] * 2)

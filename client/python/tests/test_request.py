@@ -77,12 +77,26 @@ def test_encoding_without_fields_set_is_still_named() -> None:
         ({"positions": np.int64(8)}, {"positions": {"end": "8"}}),
         ({"position_ids": [5, 3]}, {"position_ids": [{"positions": ["5", "3"]}]}),
         (
+            {"position_ids": [[0.5, 3], np.array([1, 2], np.float32), [4, 5]]},
+            {
+                "position_ids": [
+                    {"doubles": [0.5, 3.0]},
+                    {"doubles": [1.0, 2.0]},
+                    {"positions": ["4", "5"]},
+                ]
+            },
+        ),
+        (
             {"position_ids": np.array([5, 1 << 40])},
             {"position_ids": [{"positions": ["5", "1099511627776"]}]},
         ),
         (
             {"position_ids": [[1], [2, 3]]},
             {"position_ids": [{"positions": ["1"]}, {"positions": ["2", "3"]}]},
+        ),
+        (
+            {"grid": np.array([3, 1 << 40]), "grid_offset": (0, -2)},
+            {"grid": ["3", "1099511627776"], "grid_offset": ["0", "-2"]},
         ),
     ],
 )
@@ -224,8 +238,9 @@ def test_wrong_options_are_named(options: dict[str, Any], says: str) -> None:
         ),
         ({"positions": 1.5}, "positions: got 1.5"),
         ({"positions": (0, 1 << 64)}, "positions: got"),
-        ({"position_ids": [1.5]}, "position_ids: got float64"),
+        ({"position_ids": ["1"]}, "position_ids: got <U1"),
         ({"position_ids": [True]}, "position_ids: got bool"),
+        ({"grid": [2, 1.5]}, "grid: got"),
     ],
 )
 def test_wrong_positions_are_named(options: dict[str, Any], says: str) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import operator
 import os
@@ -79,8 +80,12 @@ def by_definition(bias: attnbias.Structure, head: tuple[int, ...], i: int, j: in
         if i == 0 or j == 0:
             return border_of(bias.border[head], is_query=i == 0, is_key=j == 0)
         i, j = i - 1, j - 1
-    row, column = (np.subtract(divmod(j, bias.width), divmod(i, bias.width))).tolist()
-    return bias.block[head][row + bias.height - 1, column + bias.width - 1]
+    places = list(itertools.product(*map(range, bias.grid)))
+    query = list(
+        itertools.product(*map(range, (0,) * len(bias.grid), bias.grid, bias.query_stride))
+    )
+    displacement = np.subtract(places[j], query[i])
+    return bias.block[head][(*(displacement + bias.grid - 1),)]
 
 
 def dense_of(bias: attnbias.Structure) -> Array:

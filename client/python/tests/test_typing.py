@@ -55,6 +55,11 @@ if TYPE_CHECKING:
         dense = client.get(alibi, query_positions=[1], key_positions=[2], form="dense")
         assert_type(dense, Array)
 
+    def a_grid_may_be_any_table(client: attnbias.Client) -> None:
+        encoding = attnbias.Sinusoidal(dim=8, axes=[attnbias.Axis()] * 2)
+        assert_type(client.get(encoding, grid=[2, 3], grid_offset=[0, 1]), Any)
+        assert_type(client.get(encoding, grid=[2, 3], form="dense"), Any)
+
     def out_is_returned(client: attnbias.Client) -> None:
         raw = bytearray(96)
         assert_type(client.get(attnbias.Sinusoidal(dim=6), positions=4, out=raw), bytearray)
@@ -64,8 +69,9 @@ if TYPE_CHECKING:
         assert_type(client.get(table.encoding, query_length=4, key_length=4), Any)
 
     def words_are_of_either_case(client: attnbias.Client) -> None:
-        attnbias.Rotary(head_dim=4, rope_type="yarn", layout="interleaved")
-        attnbias.Rotary(head_dim=4, rope_type="yearn")  # type: ignore[call-overload]
+        attnbias.Rotary(head_dim=4, layout="interleaved")
+        attnbias.Rotary(head_dim=4, layout="interleaving")  # type: ignore[call-overload]
+        attnbias.Rotary(head_dim=4, ntk=attnbias.Linear(2.0))  # type: ignore[call-overload]
         client.get(attnbias.ALiBi(num_heads=1), query_length=4, key_length=4, form="dens")  # type: ignore[call-overload]
 
     def a_file_holds_what_get_gave() -> None:

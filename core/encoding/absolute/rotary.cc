@@ -2,28 +2,23 @@
 // Rotary positions (Su et al. 2021) as an encoding.
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
+#include <array>
 #include <map>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "core/base/executor.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
-#include "core/encoding/absolute/rotary_decay.h"
+#include "core/base/errors.h"
 #include "core/encoding/absolute/rotary_evaluator.h"
 #include "core/encoding/absolute/rotary_frequencies.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/sinusoid/float32_angles.h"
+#include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/request/rules.h"
+#include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -48,37 +43,26 @@ absl::Status CheckColumns(const v1::Rotary& spec) {
                    ", want a number in (0, 1] that leaves at least 2 of ",
                    spec.head_dim(), " columns");
   }
-  const bool raises_theta = spec.rope_type() == v1::ROPE_TYPE_DYNAMIC ||
-                            spec.rope_type() == v1::ROPE_TYPE_NTK;
-  if (raises_theta && RotatingColumns(spec) < 4) {
-    return Invalid(
-        "rotary.head_dim: got 2 columns that turn, want at least 4 "
-        "with rope_type ",
-        ShortName(spec.rope_type()));
+  if (!RaisesRopeTheta(spec) || RotatingColumns(spec) >= 4) {
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  return Invalid("rotary.head_dim: got 2 columns that turn, want at least 4 ",
+                 "with dynamic and ntk");
 }
 
 absl::Status CheckYarn(const v1::Rotary& spec) {
   if (spec.rope_theta() == 1) {
-    return Invalid("rotary.rope_theta: got 1, want more with rope_type YARN");
+    return Invalid("rotary.rope_theta: got 1, want more with yarn");
   }
-  const double fast = spec.beta_fast();
-  const double slow = spec.beta_slow();
-  if (fast < slow) {
-    return Invalid("rotary.beta_fast: got ", fast, ", want at least ", slow,
-                   " (beta_slow)");
+  const v1::Yarn& own = spec.yarn();
+  if (own.beta_fast() < own.beta_slow()) {
+    return Invalid("rotary.yarn.beta_fast: got ", own.beta_fast(),
+                   ", want at least ", own.beta_slow(), " (beta_slow)");
   }
-  if (spec.has_mscale() != spec.has_mscale_all_dim()) {
-    return Invalid("rotary.", spec.has_mscale() ? "mscale_all_dim" : "mscale",
-                   ": not set, want both of mscale and mscale_all_dim, or "
-                   "neither");
-  }
-  if (spec.has_attention_factor() && spec.has_mscale()) {
-    return Invalid("rotary.mscale: got ", spec.mscale(),
-                   ", want none: attention_factor is given");
-  }
-  return absl::OkStatus();
+  if (own.has_mscale() == own.has_mscale_all_dim()) return absl::OkStatus();
+  return Invalid("rotary.yarn.", own.has_mscale() ? "mscale_all_dim" : "mscale",
+                 ": not set, want both of mscale and mscale_all_dim, or "
+                 "neither");
 }
 
 template <typename Numbers>
@@ -90,22 +74,22 @@ absl::Status CheckNumbers(absl::string_view field, const Numbers& numbers,
 }
 
 absl::Status CheckLongrope(const v1::Rotary& spec) {
-  // ln(original length) divides.
-  if (spec.original_max_position_embeddings() < 2) {
-    return Invalid("rotary.original_max_position_embeddings: got ",
-                   spec.original_max_position_embeddings(),
-                   ", want at least 2 with rope_type LONGROPE");
+  const v1::Longrope& own = spec.longrope();
+  if (own.attention_case() == v1::Longrope::ATTENTION_NOT_SET) {
+    return Invalid(
+        "rotary.longrope.factor: not set, want exactly one of factor, "
+        "max_position_embeddings, attention_factor");
   }
   const int64_t pairs = RotaryPairs(spec);
   ATTNBIAS_RETURN_IF_ERROR(
-      CheckNumbers("short_factor", spec.short_factor(), pairs));
-  return CheckNumbers("long_factor", spec.long_factor(), pairs);
+      CheckNumbers("longrope.short_factor", own.short_factor(), pairs));
+  return CheckNumbers("longrope.long_factor", own.long_factor(), pairs);
 }
 
-absl::Status CheckLlama3(const v1::Rotary& spec) {
-  if (spec.high_freq_factor() > spec.low_freq_factor()) return absl::OkStatus();
-  return Invalid("rotary.high_freq_factor: got ", spec.high_freq_factor(),
-                 ", want more than ", spec.low_freq_factor(),
+absl::Status CheckLlama3(const v1::Llama3& own) {
+  if (own.high_freq_factor() > own.low_freq_factor()) return absl::OkStatus();
+  return Invalid("rotary.llama3.high_freq_factor: got ", own.high_freq_factor(),
+                 ", want more than ", own.low_freq_factor(),
                  " (low_freq_factor)");
 }
 
@@ -136,6 +120,10 @@ absl::Status CheckPairAxis(const v1::Rotary& spec) {
 absl::Status CheckGivenFrequencies(const v1::Rotary& spec) {
   const auto& frequencies = spec.inverse_frequencies();
   if (frequencies.empty()) return absl::OkStatus();
+  if (const auto extension = FieldIn("extension", spec); extension.ok()) {
+    return Invalid("rotary.inverse_frequencies: got ", frequencies.size(),
+                   " numbers, want none with ", (*extension)->name());
+  }
   ATTNBIAS_RETURN_IF_ERROR(
       CheckNumbers("inverse_frequencies", frequencies, RotaryPairs(spec)));
   for (int i = 0; i < frequencies.size(); ++i) {
@@ -144,46 +132,44 @@ absl::Status CheckGivenFrequencies(const v1::Rotary& spec) {
           frequencies[i] <= kMostFrequency)) {
       return Invalid("rotary.inverse_frequencies[", i, "]: got ",
                      frequencies[i], ", want 0 or a number in [",
-                     kLeastFrequency, ", ", kMostFrequency, "]");
+                     kLeastFrequency, ", ", kMostFrequency,
+                     "], or axes with ladder.frequencies of either sign");
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckAxis(const v1::Rotary& spec, int axis) {
-  const v1::Axis& own = spec.axes(axis);
-  if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32 &&
-      (own.scale() != 1 || own.offset() != 0 || own.length() != 1 ||
-       own.eps() != 0)) {
-    return Invalid("rotary.angle: got FLOAT32, want EXACT: axes[", axis,
-                   "] has a scale, an offset or a length");
+// Returns the axes by Sinusoidal's rules, two columns for each pair.
+absl::StatusOr<std::vector<SinusoidAxis>> PairAxesOf(const v1::Rotary& spec) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckPairAxis(spec));
+  const int64_t pairs = RotaryPairs(spec);
+  v1::Sinusoidal sinusoidal;
+  sinusoidal.set_dim(static_cast<int32_t>(2 * pairs));
+  *sinusoidal.mutable_axes() = spec.axes();
+  auto& dims = *sinusoidal.mutable_axis_dims();
+  dims.Resize(spec.axes_size(), 0);
+  for (int64_t pair = 0; pair < pairs && !dims.empty(); ++pair) {
+    dims[static_cast<int>(RotaryAxisOf(spec, pair))] += 2;
   }
-  if (!own.has_ladder() || (spec.rope_type() == v1::ROPE_TYPE_DEFAULT &&
-                            spec.inverse_frequencies().empty())) {
-    return absl::OkStatus();
-  }
-  return Invalid("rotary.axes[", axis, "].ladder: got one, want none with ",
-                 spec.inverse_frequencies().empty()
-                     ? absl::StrCat("rope_type ", ShortName(spec.rope_type()))
-                     : "inverse_frequencies");
+  return AxesOf("rotary", sinusoidal);
 }
 
-absl::Status CheckAxes(const v1::Rotary& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckPairAxis(spec));
+absl::Status CheckAxes(const Rotation& rotation) {
+  const v1::Rotary& spec = rotation.spec;
+  const auto extension = FieldIn("extension", spec);
   for (int axis = 0; axis < spec.axes_size(); ++axis) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckAxis(spec, axis));
-  }
-  // Checks the axes by Sinusoidal's rules, two columns for each pair.
-  if (!spec.axes().empty()) {
-    std::vector<int32_t> dims(spec.axes_size());
-    for (int64_t pair = 0; pair < RotaryPairs(spec); ++pair) {
-      dims[RotaryAxisOf(spec, pair)] += 2;
+    if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32 &&
+        rotation.axes[axis].stretch != AxisStretch()) {
+      return Invalid("rotary.angle: got FLOAT32, want EXACT: axes[", axis,
+                     "] has a scale, an offset or a length");
     }
-    v1::Sinusoidal pairs;
-    pairs.set_dim(static_cast<int32_t>(2 * RotaryPairs(spec)));
-    *pairs.mutable_axes() = spec.axes();
-    pairs.mutable_axis_dims()->Add(dims.begin(), dims.end());
-    ATTNBIAS_RETURN_IF_ERROR(AxesOf("rotary", pairs).status());
+    if (!HasLadder(spec, axis)) continue;
+    if (extension.ok() || !spec.inverse_frequencies().empty()) {
+      return Invalid(
+          "rotary.axes[", axis, "].ladder: got one, want none with ",
+          extension.ok() ? (*extension)->name() : "inverse_frequencies",
+          ", or ladder.frequencies alone");
+    }
   }
   if (!HasCommonFrequencies(spec) && spec.rope_theta() != kRopeTheta) {
     return Invalid("rotary.rope_theta: got ", spec.rope_theta(),
@@ -196,47 +182,53 @@ absl::Status CheckAxes(const v1::Rotary& spec) {
       ": got zeros alone, want at least one other frequency");
 }
 
+absl::Status CheckExtension(const v1::Rotary& spec) {
+  if (spec.has_yarn()) return CheckYarn(spec);
+  if (spec.has_longrope()) return CheckLongrope(spec);
+  return spec.has_llama3() ? CheckLlama3(spec.llama3()) : absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Rotation>> RotationOf(
+    const v1::Rotary& spec) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckColumns(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckGivenFrequencies(spec));
+  auto rotation = std::make_shared<Rotation>();
+  rotation->spec = spec;
+  ATTNBIAS_ASSIGN_OR_RETURN(rotation->axes, PairAxesOf(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckAxes(*rotation));
+  ATTNBIAS_RETURN_IF_ERROR(CheckExtension(spec));
+  std::vector<int32_t> counts(rotation->axes.size());
+  for (int32_t pair = 0; pair < RotaryPairs(spec); ++pair) {
+    const int64_t axis = RotaryAxisOf(spec, pair);
+    rotation->places.push_back(HasLadder(spec, axis) ? counts[axis]++ : pair);
+  }
+  return rotation;
+}
+
 // Returns a message of the same numbers, one for all sequence lengths that
 // have them: a cache serves them all.
 std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
   auto spec = std::make_shared<v1::Rotary>(given);
-  if (spec->factor() == 1) spec->clear_factor();
   spec->clear_pair_axis();
   for (int pair = 0; pair < given.pair_axis_size(); ++pair) {
     if (RotaryAxisOf(*spec, pair) == given.pair_axis(pair)) continue;
     *spec->mutable_pair_axis() = given.pair_axis();
     break;
   }
-  if (spec->rope_type() == v1::ROPE_TYPE_LONGROPE) {
-    if (UsesLongFactor(given)) {
-      spec->clear_short_factor();
+  if (spec->has_longrope()) {
+    v1::Longrope& own = *spec->mutable_longrope();
+    if (UsesLongFactor(own)) {
+      own.clear_short_factor();
     } else {
-      spec->clear_long_factor();
+      own.clear_long_factor();
     }
-  }
-  if (spec->rope_type() == v1::ROPE_TYPE_DYNAMIC) {
-    spec->set_sequence_length(
-        std::max(spec->sequence_length(), spec->max_position_embeddings()));
-  } else {
-    spec->clear_sequence_length();
+    own.clear_sequence_length();
+  } else if (spec->has_dynamic()) {
+    v1::Dynamic& own = *spec->mutable_dynamic();
+    own.set_sequence_length(
+        std::max(own.sequence_length(), own.max_position_embeddings()));
   }
   return spec;
-}
-
-absl::Status Check(const v1::Rotary& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckColumns(spec));
-  ATTNBIAS_RETURN_IF_ERROR(CheckGivenFrequencies(spec));
-  ATTNBIAS_RETURN_IF_ERROR(CheckAxes(spec));
-  switch (spec.rope_type()) {
-    case v1::ROPE_TYPE_YARN:
-      return CheckYarn(spec);
-    case v1::ROPE_TYPE_LONGROPE:
-      return CheckLongrope(spec);
-    case v1::ROPE_TYPE_LLAMA3:
-      return CheckLlama3(spec);
-    default:
-      return absl::OkStatus();
-  }
 }
 
 float NearestFloat(const Real& value) {
@@ -264,14 +256,15 @@ std::vector<AxisColumns> ColumnsOf(const v1::Rotary& spec) {
   return columns;
 }
 
-std::vector<DerivedValue> Derive(const v1::Rotary& spec) {
+std::vector<DerivedValue> Derive(const Rotation& rotation) {
+  const v1::Rotary& spec = rotation.spec;
   const RealCacheScope cache_scope;
   constexpr int kPrecision = 128;
   const auto nearest = [](const Real& value) {
     return mpfr_get_d(value.get(), MPFR_RNDN);
   };
   std::vector<double> frequencies;
-  for (const Real& each : InverseFrequencies(spec, kPrecision).All()) {
+  for (const Real& each : InverseFrequencies(rotation, kPrecision).All()) {
     frequencies.push_back(spec.angle() == v1::ANGLE_PRECISION_FLOAT32
                               ? NearestFloat(each)
                               : nearest(each));
@@ -287,130 +280,178 @@ std::vector<DerivedValue> Derive(const v1::Rotary& spec) {
   return derived;
 }
 
-// Returns the attention factor times the request's scale.
-RealToAnyPrecision ScaleOf(const v1::Rotary& spec, double scale) {
-  return [spec, scale](int precision) {
-    Real factor = EffectiveAttentionFactor(spec, precision);
-    mpfr_mul_d(factor.get(), factor.get(), scale, MPFR_RNDN);
-    return factor;
-  };
-}
-
 // Returns the columns of that many pairs in a row of their own.
 SinusoidColumns ColumnsOfPairs(int64_t pairs) {
   return {2 * pairs, v1::COLUMNS_SINES_COSINES};
 }
 
 // Returns what the axis of a pair adds to positions.
-double OffsetOf(const v1::Rotary& spec, int64_t pair) {
-  if (spec.axes().empty()) return 0;
-  return spec.axes(static_cast<int>(RotaryAxisOf(spec, pair))).offset();
+double OffsetOf(const Rotation& rotation, int64_t pair) {
+  return rotation.axes[RotaryAxisOf(rotation.spec, pair)].stretch.offset;
 }
 
-// Fills rows of pairs of one offset, of which `all` has the frequencies.
-EvaluatorPtr PrepareExact(const v1::Rotary& spec, const std::vector<Real>& all,
-                          const std::vector<int64_t>& pairs, double offset,
-                          const RealToAnyPrecision& scale, DataType type,
-                          const KernelSet& kernels) {
-  const int64_t whole = std::llround(offset);
-  const double rest = offset - static_cast<double>(whole);
-  const SinusoidColumns columns =
-      ColumnsOfPairs(static_cast<int64_t>(pairs.size()));
-  std::vector<SinusoidFrequency> frequencies;
-  frequencies.reserve(pairs.size());
-  for (const int64_t pair : pairs) {
-    (void)MakingScope::Continues();
-    frequencies.push_back(FrequencyOf(all[pair], rest));
-  }
-  auto reference = [=](int64_t position, int64_t column, DataType as,
-                       std::byte* out) {
-    const SinusoidColumns::Wave wave = columns.WaveAt(column);
-    const auto frequency = [&](int precision) {
-      return InverseFrequencies(spec, precision).Of(pairs[wave.frequency]);
-    };
-    RoundSinusoid({wave.kind, position + whole, frequency, scale, rest}, as,
-                  out);
+// Describes rows of pairs, of which `all` has the frequencies.
+SinusoidRows RowsOfPairs(const std::shared_ptr<const Rotation>& rotation,
+                         const std::vector<Real>& all,
+                         const std::vector<int64_t>& pairs, double offset,
+                         const RealToAnyPrecision& scale) {
+  const auto at = [&](int64_t i) -> const Real& { return all[pairs[i]]; };
+  auto exact = [rotation, pairs](int64_t i, int precision) {
+    return InverseFrequencies(*rotation, precision).Of(pairs[i]);
   };
-  return PrepareSinusoids(SinusoidRows{.columns = columns,
-                                       .frequencies = std::move(frequencies),
-                                       .scale = scale(kSinusoidPrecision),
-                                       .reference = std::move(reference),
-                                       .whole = whole,
-                                       .rest = rest},
-                          type, kernels);
+  return RowsOf(ColumnsOfPairs(std::ssize(pairs)), offset, at, std::move(exact),
+                scale);
 }
 
-EvaluatorPtr PrepareRotary(const v1::Rotary& spec, const NumberFormat& format,
-                           const KernelSet& kernels) {
+// Returns rows [sines | cosines] of some pairs as a part of those of all.
+RowPart PartOf(EvaluatorPtr rows, const std::vector<int64_t>& pairs,
+               int64_t all) {
+  const int64_t count = std::ssize(pairs);
+  RowPart part = {std::move(rows), 2 * count, {}};
+  for (int64_t i = 0, end = 0; i < count; i = end) {
+    while (end < count && pairs[end] - pairs[i] == end - i) ++end;
+    part.runs.push_back({i, pairs[i], end - i});
+    part.runs.push_back({count + i, all + pairs[i], end - i});
+  }
+  return part;
+}
+
+// Returns the rows of all pairs. Of those that do not turn the sine is 0 and
+// the cosine `scale`.
+EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs,
+                    const Real& scale, DataType type) {
+  if (parts.front().width == 2 * pairs) return std::move(parts.front().rows);
+  std::array<std::byte, sizeof(double)> cosine;
+  RoundReal(scale, type, cosine.data());
+  std::vector<std::byte> resting(2 * pairs * SizeOf(type));
+  RepeatElement(type, cosine.data(), pairs,
+                resting.data() + pairs * SizeOf(type));
+  return JoinRows(std::move(parts), std::move(resting), type);
+}
+
+// `kernels` may be null where there are `positions`.
+EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
+                           const NumberFormat& format, const KernelSet* kernels,
+                           const RealPositionsPtr& positions) {
+  const v1::Rotary& spec = rotation->spec;
   const RealCacheScope cache_scope;
   const std::vector<Real> all =
-      InverseFrequencies(spec, kSinusoidPrecision).All();
-  const RealToAnyPrecision scale = ScaleOf(spec, format.scale);
-  std::map<double, std::vector<int64_t>> by_offset;
-  for (int64_t pair = 0; pair < RotaryPairs(spec); ++pair) {
+      InverseFrequencies(*rotation, kSinusoidPrecision).All();
+  // Returns the attention factor times the request's scale.
+  const RealToAnyPrecision scale = [rotation, asked = format.scale](int bits) {
+    Real factor = EffectiveAttentionFactor(rotation->spec, bits);
+    mpfr_mul_d(factor.get(), factor.get(), asked, MPFR_RNDN);
+    return factor;
+  };
+  const int64_t pairs = RotaryPairs(spec);
+  // By their offset and, where positions are doubles, their axis.
+  std::map<std::pair<double, int64_t>, std::vector<int64_t>> sets;
+  for (int64_t pair = 0; pair < pairs; ++pair) {
     if (mpfr_zero_p(all[pair].get()) != 0) continue;
-    by_offset[OffsetOf(spec, pair)].push_back(pair);
+    const int64_t axis = positions == nullptr ? 0 : RotaryAxisOf(spec, pair);
+    sets[{OffsetOf(*rotation, pair), axis}].push_back(pair);
   }
-  std::vector<RotaryRows> rows;
-  for (auto& [offset, pairs] : by_offset) {
+  std::vector<RowPart> parts;
+  for (const auto& [place, own] : sets) {
+    const auto& [offset, axis] = place;
+    EvaluatorPtr rows;
     if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
       std::vector<float> frequencies;
-      frequencies.reserve(pairs.size());
-      for (const int64_t pair : pairs) {
+      frequencies.reserve(own.size());
+      for (const int64_t pair : own) {
         frequencies.push_back(NearestFloat(all[pair]));
       }
-      rows.push_back(
-          {PrepareFloat32Angles(std::move(frequencies), scale, format.type),
-           std::move(pairs)});
+      rows = PrepareFloat32Angles(std::move(frequencies), scale, format.type);
+    } else if (positions != nullptr) {
+      rows = PrepareListed(RowsOfPairs(rotation, all, own, 0, scale),
+                           {positions, static_cast<size_t>(axis), offset},
+                           format.type);
     } else {
-      EvaluatorPtr exact =
-          PrepareExact(spec, all, pairs, offset, scale, format.type, kernels);
-      rows.push_back({std::move(exact), std::move(pairs)});
+      rows = PrepareSinusoids(RowsOfPairs(rotation, all, own, offset, scale),
+                              format.type, *kernels);
     }
+    parts.push_back(PartOf(std::move(rows), own, pairs));
   }
-  EvaluatorPtr rotary =
-      PrepareRotary(std::move(rows), RotaryPairs(spec),
-                    scale(kSinusoidPrecision), spec.layout(), format.type);
+  EvaluatorPtr rotary = PrepareRotary(
+      Joined(std::move(parts), pairs, scale(kSinusoidPrecision), format.type),
+      pairs, spec.layout(), format.type);
   return spec.has_decay() ? PrepareDecay(spec, format, std::move(rotary))
                           : std::move(rotary);
 }
 
-int64_t EvaluatorBytes(const v1::Rotary& spec) {
+int64_t EvaluatorBytes(const Rotation& rotation) {
+  const v1::Rotary& spec = rotation.spec;
   const int64_t pairs = RotaryPairs(spec);
+  const int64_t turning = TurningPairs(spec);
+  // Lists of pairs and runs while they grow.
+  constexpr int64_t kPairBytes =
+      int64_t{3 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
+  int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) +
+                  RotaryBytes(pairs) + JoinedBytes(2 * pairs) +
+                  pairs * kPairBytes;
+  if (spec.has_decay()) bytes += DecayBytes(spec);
+  if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
+    return bytes + pairs * int64_t{sizeof(float)};
+  }
   std::map<double, int64_t> by_offset;
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    ++by_offset[OffsetOf(spec, pair)];
+    ++by_offset[OffsetOf(rotation, pair)];
   }
-  // Copies of the spec, in the frequencies and the scale of each offset, and on
-  // the way there.
-  const int64_t copies = 3 + 2 * std::ssize(by_offset);
-  int64_t listed = int64_t{spec.short_factor_size()} + spec.long_factor_size() +
-                   spec.inverse_frequencies_size() + spec.pair_axis_size();
-  for (const v1::Axis& axis : spec.axes()) {
-    listed += axis.ladder().frequencies().values_size();
+  for (const auto& [offset, count] : by_offset) {
+    bytes += SinusoidsBytes(ColumnsOfPairs(std::min(count, turning)));
   }
-  int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) +
-                  RotaryBytes(pairs) +
-                  copies * listed * int64_t{sizeof(double)};
-  if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
-    bytes += pairs * int64_t{sizeof(float)};
-  } else {
-    for (const auto& [offset, count] : by_offset) {
-      bytes +=
-          SinusoidsBytes(ColumnsOfPairs(std::min(count, TurningPairs(spec))));
-    }
-    bytes += TurningPairs(spec) * int64_t{sizeof(int64_t)};
+  return bytes + turning * int64_t{sizeof(int64_t)};
+}
+
+// Describes tables whose columns depend on all axes.
+absl::StatusOr<Encoding> DescribeSumsOfAxes(const v1::Rotary& spec,
+                                            const Tables& tables) {
+  const auto refuse = [](absl::string_view field, const auto& got) {
+    return Invalid("rotary.", field, ": got ", got,
+                   ", want none with frequency_matrix");
+  };
+  ATTNBIAS_RETURN_IF_ERROR(CheckColumns(spec));
+  if (const auto extension = FieldIn("extension", spec); extension.ok()) {
+    return refuse((*extension)->name(), "one");
   }
-  if (spec.has_decay()) bytes += DecayBytes(spec);
-  return bytes;
+  if (spec.rope_theta() != kRopeTheta) {
+    return refuse("rope_theta", spec.rope_theta());
+  }
+  if (!spec.pair_axis().empty()) return refuse("pair_axis", "a list");
+  if (spec.has_decay()) return refuse("decay", "one");
+  if (spec.angle() != v1::ANGLE_PRECISION_EXACT) {
+    return refuse("angle", ShortName(spec.angle()));
+  }
+  const int64_t pairs = RotaryPairs(spec);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const FrequencyMatrixPtr matrix,
+      FrequencyMatrixOf("rotary", spec.axes(), spec.frequency_matrix(), pairs,
+                        tables));
+  return Encoding{
+      .lanes = 2,
+      .part_names = {"cos", "sin"},
+      .width = WidthOf(spec),
+      .has_columns = true,
+      .domain = kAllPositions,
+      .evaluator_bytes = SummedBytes(*matrix) + RotaryBytes(pairs),
+      .prepare_reals =
+          [matrix, pairs, layout = spec.layout()](
+              const NumberFormat& format, const RealPositionsPtr& positions) {
+            return PrepareRotary(
+                PrepareSummed(matrix, ColumnsOfPairs(pairs), positions, format),
+                pairs, layout, format.type);
+          },
+      .axis_offsets = OffsetsOf(matrix->axes)};
 }
 
 absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
-                                        const Tables& /*tables*/) {
-  ATTNBIAS_RETURN_IF_ERROR(Check(spec));
+                                        const Tables& tables) {
+  if (spec.has_frequency_matrix()) return DescribeSumsOfAxes(spec, tables);
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::shared_ptr<const Rotation> rotation,
+                            RotationOf(spec));
   std::vector<std::string_view> parts = {"cos", "sin"};
   if (spec.has_decay()) parts.push_back("scale");
-  return Encoding{
+  Encoding encoding = {
       .lanes = static_cast<int64_t>(parts.size()),
       .part_names = std::move(parts),
       .width = WidthOf(spec),
@@ -418,9 +459,21 @@ absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
       .domain = spec.has_decay() ? DecayDomain(spec.decay()) : kAllPositions,
       .axis_columns = ColumnsOf(spec),
       .canonical = Canonical(spec),
-      .derive = std::bind_front(&Derive, spec),
-      .evaluator_bytes = EvaluatorBytes(spec),
-      .prepare = std::bind_front(&PrepareRotary, spec)};
+      .derive = [rotation] { return Derive(*rotation); },
+      .evaluator_bytes = EvaluatorBytes(*rotation),
+      .prepare =
+          [rotation](const NumberFormat& format, const KernelSet& kernels) {
+            return PrepareTables(rotation, format, &kernels, nullptr);
+          }};
+  if (spec.has_decay() || spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
+    return encoding;
+  }
+  encoding.prepare_reals = [rotation](const NumberFormat& format,
+                                      const RealPositionsPtr& positions) {
+    return PrepareTables(rotation, format, nullptr, positions);
+  };
+  encoding.axis_offsets = OffsetsOf(rotation->axes);
+  return encoding;
 }
 
 const EncodingRegistration kRotary(v1::TensorSpec::kRotaryFieldNumber,

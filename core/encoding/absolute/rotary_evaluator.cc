@@ -2,12 +2,20 @@
 #include "core/encoding/absolute/rotary_evaluator.h"
 
 #include <algorithm>
-#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
-#include "core/tensor/element.h"
+#include "core/base/executor.h"
+#include "core/encoding/absolute/rotary_frequencies.h"
+#include "core/encoding/common/scaled_rounding.h"
+#include "core/encoding/sinusoid/sinusoid.h"
+#include "core/numerics/rounding.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 namespace {
@@ -30,127 +38,7 @@ void RepeatEach(const std::byte* elements, int64_t count, std::byte* out) {
   }
 }
 
-// The source of pairs that do not turn.
-constexpr int kResting = -1;
-
-// Consecutive pairs of one source, which begin with its pair `first`.
-struct Run {
-  int source;
-  int64_t first;
-  int64_t pairs;
-};
-
-class RotaryEvaluator final : public Evaluator {
- public:
-  RotaryEvaluator(std::vector<RotaryRows> sources, int64_t pairs,
-                  const Real& scale, v1::RotaryLayout layout, DataType type)
-      : sources_(std::move(sources)),
-        layout_(layout),
-        type_(type),
-        pairs_(pairs) {
-    std::vector<size_t> next(sources_.size());
-    for (int64_t pair = 0; pair < pairs_; ++pair) {
-      Run run = {kResting, 0, 0};
-      for (size_t i = 0; i < sources_.size(); ++i) {
-        const std::vector<int64_t>& own = sources_[i].pairs;
-        if (next[i] == own.size() || own[next[i]] != pair) continue;
-        run = {static_cast<int>(i), static_cast<int64_t>(next[i]++), 0};
-        ++turning_;
-      }
-      if (runs_.empty() || runs_.back().source != run.source) {
-        runs_.push_back(run);
-      }
-      ++runs_.back().pairs;
-    }
-    RoundReal(scale, type, resting_cosine_.data());
-  }
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
-    const int64_t row_bytes = pairs_ * CopiesIn(layout_) * SizeOf(type_);
-    const int64_t turning_bytes = 2 * turning_ * SizeOf(type_);
-    const int64_t most =
-        std::clamp<int64_t>(kPairPieceBytes / turning_bytes, 1, kMostPieceRows);
-    std::vector<std::byte> piece(std::min(most, block.span.size()) *
-                                 turning_bytes);
-    std::vector<std::byte> all_pairs(pairs_ * SizeOf(type_));
-    // The next row of each source.
-    std::vector<const std::byte*> rows(sources_.size());
-    for (int64_t first = block.span.begin; first < block.span.end;) {
-      const int64_t end = std::min(first + most, block.span.end);
-      std::byte* to = piece.data();
-      for (const RotaryRows& source : sources_) {
-        source.rows->Fill({{0, 1}, {first, end}}, to, 0);
-        to += (end - first) * 2 * LaneBytes(source);
-      }
-      for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-        const std::byte* from = piece.data();
-        for (size_t i = 0; i < sources_.size(); ++i) {
-          rows[i] = from + (lane == kCosLane ? LaneBytes(sources_[i]) : 0);
-          from += (end - first) * 2 * LaneBytes(sources_[i]);
-        }
-        to = out + (lane - block.lanes.begin) * lane_stride_bytes +
-             (first - block.span.begin) * row_bytes;
-        for (int64_t row = first; row < end; ++row, to += row_bytes) {
-          WriteRotaryRow(layout_, type_, Joined(rows, lane, all_pairs.data()),
-                         pairs_, to);
-          for (size_t i = 0; i < sources_.size(); ++i) {
-            rows[i] += 2 * LaneBytes(sources_[i]);
-          }
-        }
-      }
-      first = end;
-    }
-  }
-
- private:
-  int64_t LaneBytes(const RotaryRows& source) const {
-    return static_cast<int64_t>(source.pairs.size()) * SizeOf(type_);
-  }
-
-  // Returns the numbers of all pairs, perhaps in `out`.
-  const std::byte* Joined(const std::vector<const std::byte*>& rows,
-                          int64_t lane, std::byte* out) const {
-    if (runs_.size() == 1) return rows[runs_.front().source];
-    constexpr std::byte kZero[sizeof(double)] = {};
-    const std::byte* resting =
-        lane == kCosLane ? resting_cosine_.data() : kZero;
-    std::byte* to = out;
-    for (const Run& run : runs_) {
-      const int64_t size = run.pairs * SizeOf(type_);
-      if (run.source != kResting) {
-        std::memcpy(to, rows[run.source] + run.first * SizeOf(type_), size);
-      } else {
-        RepeatElement(type_, resting, run.pairs, to);
-      }
-      to += size;
-    }
-    return out;
-  }
-
-  const std::vector<RotaryRows> sources_;
-  const v1::RotaryLayout layout_;
-  const DataType type_;
-  const int64_t pairs_;
-  int64_t turning_ = 0;
-  std::vector<Run> runs_;
-  std::array<std::byte, sizeof(double)> resting_cosine_;
-};
-
-}  // namespace
-
-int64_t RotaryBytes(int64_t pairs) {
-  // Runs and lists of pairs while they grow, a piece of a row at least, and all
-  // pairs.
-  return kPairPieceBytes +
-         pairs * int64_t{3 * sizeof(Run) + 3 * sizeof(int64_t) +
-                         3 * sizeof(double)};
-}
-
-int64_t CopiesIn(v1::RotaryLayout layout) {
-  return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2;
-}
-
+// Lays the numbers of `count` pairs out as a row.
 void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
                     const std::byte* pairs, int64_t count, std::byte* out) {
   const int64_t size = count * SizeOf(type);
@@ -168,11 +56,233 @@ void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
   if (layout == v1::ROTARY_LAYOUT_HALF) std::memcpy(out + size, pairs, size);
 }
 
-EvaluatorPtr PrepareRotary(std::vector<RotaryRows> rows, int64_t pairs,
-                           const Real& scale, v1::RotaryLayout layout,
-                           DataType type) {
-  return std::make_unique<RotaryEvaluator>(std::move(rows), pairs, scale,
-                                           layout, type);
+class RotaryEvaluator final : public Evaluator {
+ public:
+  RotaryEvaluator(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout layout,
+                  DataType type)
+      : rows_(std::move(rows)), pairs_(pairs), layout_(layout), type_(type) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    const int64_t half_bytes = pairs_ * SizeOf(type_);
+    const int64_t row_bytes = CopiesIn(layout_) * half_bytes;
+    const int64_t most = std::clamp<int64_t>(kPairPieceBytes / (2 * half_bytes),
+                                             1, kMostPieceRows);
+    std::vector<std::byte> piece(std::min(most, block.span.size()) * 2 *
+                                 half_bytes);
+    for (int64_t first = block.span.begin; first < block.span.end;) {
+      const int64_t end = std::min(first + most, block.span.end);
+      rows_->Fill({{0, 1}, {first, end}}, piece.data(), 0);
+      for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
+        const std::byte* from =
+            piece.data() + (lane == kCosLane ? half_bytes : 0);
+        std::byte* to = out + (lane - block.lanes.begin) * lane_stride_bytes +
+                        (first - block.span.begin) * row_bytes;
+        for (int64_t row = first; row < end; ++row) {
+          WriteRotaryRow(layout_, type_, from, pairs_, to);
+          from += 2 * half_bytes;
+          to += row_bytes;
+        }
+      }
+      first = end;
+    }
+  }
+
+ private:
+  const EvaluatorPtr rows_;
+  const int64_t pairs_;
+  const v1::RotaryLayout layout_;
+  const DataType type_;
+};
+
+constexpr int64_t kScaleLane = 2;
+
+// Decays stay within 2^kMostDecayExponent of 1, where double-doubles hold them.
+constexpr double kMostDecayExponent = 512;
+
+// Rows after which a power is formed afresh and not from the one before.
+constexpr int64_t kChainRows = 64;
+
+// Bounds the relative error of a power: of at most 41 factors and kChainRows
+// products, each within 2^-102.
+constexpr double kPowerBound = 0x1p-95;
+
+// More bits for the exponent of a decay, whose error the power has times 2^9.
+constexpr int kDecayGuardBits = 16;
+
+// What a position further from the center multiplies by, to within 4 x 2^-p:
+// ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base).
+Real DecayOf(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
+             int precision) {
+  Real value(precision + kDecayGuardBits);
+  Real other(precision + kDecayGuardBits);
+  mpfr_set_si(value.get(), pair, MPFR_RNDN);
+  mpfr_div_si(value.get(), value.get(), pairs, MPFR_RNDN);
+  mpfr_add_d(value.get(), value.get(), decay.gamma(), MPFR_RNDN);
+  mpfr_set_d(other.get(), decay.gamma(), MPFR_RNDN);
+  mpfr_add_ui(other.get(), other.get(), 1, MPFR_RNDN);
+  mpfr_div(value.get(), value.get(), other.get(), MPFR_RNDN);
+  mpfr_set_si(other.get(), steps, MPFR_RNDN);
+  mpfr_div_d(other.get(), other.get(), decay.scale_base(), MPFR_RNDN);
+  mpfr_pow(value.get(), value.get(), other.get(), MPFR_RNDN);
+  return value;
+}
+
+// Positions from the center that decays are formed for.
+int64_t ReachOf(const v1::Decay& decay) {
+  const double steepest =
+      std::log2(1 + decay.gamma()) - std::log2(decay.gamma());
+  const double reach = kMostDecayExponent * decay.scale_base() / steepest;
+  return static_cast<int64_t>(
+      std::min(reach, static_cast<double>(2 * kMaxPosition)));
+}
+
+// Powers 1, 2, 4, ... of the decays of one position, one way or the other.
+class Powers {
+ public:
+  // Of one; what making it takes on the way is not among them.
+  static int64_t BytesOf(const v1::Decay& decay, int64_t pairs) {
+    return pairs * CountOf(decay) * int64_t{sizeof(DoubleDouble)};
+  }
+
+  Powers(const v1::Decay& decay, int64_t pairs, int64_t step) : pairs_(pairs) {
+    std::vector<Real> powers;
+    powers.reserve(pairs_);
+    values_.reserve(pairs_ * CountOf(decay));
+    for (int64_t pair = 0; pair < pairs_; ++pair) {
+      if (!MakingScope::Continues()) return;
+      powers.push_back(DecayOf(decay, pairs, pair, step, kSinusoidPrecision));
+    }
+    for (int64_t reach = ReachOf(decay); reach > 0; reach /= 2) {
+      for (Real& power : powers) {
+        if (!MakingScope::Continues()) return;
+        values_.push_back(ToDoubleDouble(power));
+        mpfr_sqr(power.get(), power.get(), MPFR_RNDN);
+      }
+    }
+  }
+
+  DoubleDouble One(int64_t pair) const { return values_[pair]; }
+
+  DoubleDouble Of(int64_t pair, int64_t exponent) const {
+    DoubleDouble product = {1, 0};
+    for (size_t at = pair; exponent != 0; exponent /= 2, at += pairs_) {
+      if (exponent % 2 != 0) product = product * values_[at];
+    }
+    return product;
+  }
+
+ private:
+  static int64_t CountOf(const v1::Decay& decay) {
+    return std::bit_width(static_cast<uint64_t>(ReachOf(decay)));
+  }
+
+  const int64_t pairs_;
+  std::vector<DoubleDouble> values_;
+};
+
+class DecayEvaluator final : public Evaluator {
+ public:
+  DecayEvaluator(const v1::Rotary& spec, const NumberFormat& format,
+                 EvaluatorPtr rotary)
+      : decay_(spec.decay()),
+        layout_(spec.layout()),
+        format_(format),
+        pairs_(RotaryPairs(spec)),
+        rotary_(std::move(rotary)),
+        rounding_(format.scale, format.type),
+        after_(decay_, pairs_, 1),
+        before_(decay_, pairs_, -1) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    Block rotary = block;
+    rotary.lanes.end = std::min(rotary.lanes.end, kScaleLane);
+    if (rotary.lanes.size() > 0) rotary_->Fill(rotary, out, lane_stride_bytes);
+    if (block.lanes.end > kScaleLane) {
+      FillScale(block.span,
+                out + (kScaleLane - block.lanes.begin) * lane_stride_bytes);
+    }
+  }
+
+ private:
+  void FillScale(Range span, std::byte* out) const {
+    std::vector<DoubleDouble> decays(pairs_);
+    std::vector<std::byte> row(pairs_ * SizeOf(format_.type));
+    for (int64_t at = span.begin; at < span.end; ++at) {
+      const int64_t steps = at - decay_.center();
+      const bool fresh = (at - span.begin) % kChainRows == 0;
+      for (int64_t pair = 0; pair < pairs_; ++pair) {
+        decays[pair] =
+            fresh ? (steps < 0 ? before_ : after_).Of(pair, std::abs(steps))
+                  : decays[pair] * after_.One(pair);
+        std::byte* element = row.data() + pair * SizeOf(format_.type);
+        const double error = kPowerBound * decays[pair].hi;
+        if (!rounding_.TryRound(decays[pair], error, element)) {
+          Resolve(pair, steps, element);
+        }
+      }
+      WriteRotaryRow(layout_, format_.type, row.data(), pairs_, out);
+      out += pairs_ * CopiesIn(layout_) * SizeOf(format_.type);
+    }
+  }
+
+  void Resolve(int64_t pair, int64_t steps, std::byte* out) const {
+    const RealCacheScope cache_scope;
+    RoundByRefining(
+        [&](Real& value, Real& bound) {
+          const Real decay =
+              DecayOf(decay_, pairs_, pair, steps, value.precision());
+          mpfr_mul_d(value.get(), decay.get(), format_.scale, MPFR_RNDN);
+          SetRoundingBound(value, 3, bound);
+        },
+        format_.type, out);
+  }
+
+  const v1::Decay decay_;
+  const v1::RotaryLayout layout_;
+  const NumberFormat format_;
+  const int64_t pairs_;
+  const EvaluatorPtr rotary_;
+  const ScaledRounding rounding_;
+  const Powers after_;
+  const Powers before_;
+};
+
+}  // namespace
+
+int64_t RotaryBytes(int64_t pairs) {
+  // A piece of one row at least.
+  return kPairPieceBytes + 2 * pairs * int64_t{sizeof(double)};
+}
+
+int64_t CopiesIn(v1::RotaryLayout layout) {
+  return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2;
+}
+
+EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs,
+                           v1::RotaryLayout layout, DataType type) {
+  return std::make_unique<RotaryEvaluator>(std::move(rows), pairs, layout,
+                                           type);
+}
+
+Range DecayDomain(const v1::Decay& decay) {
+  const int64_t reach = ReachOf(decay);
+  return {std::max(decay.center() - reach, kAllPositions.begin),
+          std::min(decay.center() + reach + 1, kAllPositions.end)};
+}
+
+int64_t DecayBytes(const v1::Rotary& spec) {
+  // Per pair: the power being formed, a decay and its rounded number.
+  const int64_t pair = Real::BytesOf(kSinusoidPrecision + kDecayGuardBits) +
+                       int64_t{sizeof(DoubleDouble) + sizeof(double)};
+  const int64_t pairs = RotaryPairs(spec);
+  return 2 * Powers::BytesOf(spec.decay(), pairs) + pairs * pair;
+}
+
+EvaluatorPtr PrepareDecay(const v1::Rotary& spec, const NumberFormat& format,
+                          EvaluatorPtr rotary) {
+  return std::make_unique<DecayEvaluator>(spec, format, std::move(rotary));
 }
 
 }  // namespace attnbias

@@ -4,25 +4,39 @@
 //
 // All specs are valid. Results are within a relative 2^-precision of the real
 // number that the spec's doubles define.
-#ifndef ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_
-#define ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_
+#pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "attnbias/v1/encodings.pb.h"
+#include "core/encoding/sinusoid/sinusoid.h"
 #include "core/numerics/real.h"
 
 namespace attnbias {
+
+// A complete message, and what follows from it.
+struct Rotation {
+  v1::Rotary spec;
+  // As those of sinusoids; one, plain, if the message has none.
+  std::vector<SinusoidAxis> axes;
+  // The number of each pair's frequency: among its axis's own, if that has a
+  // ladder, else among all.
+  std::vector<int32_t> places;
+};
 
 // Returns the even number of columns that turn: floor(head_dim x
 // partial_rotary_factor), the product rounded to a double as peers do.
 int64_t RotatingColumns(const v1::Rotary& spec);
 
-// Returns whether long_factor is in force with LONGROPE, and not short_factor.
-inline bool UsesLongFactor(const v1::Rotary& spec) {
+// Returns whether long_factor is in force, and not short_factor.
+inline bool UsesLongFactor(const v1::Longrope& spec) {
   return spec.sequence_length() > spec.original_max_position_embeddings();
+}
+
+// Returns whether the extension raises the base.
+inline bool RaisesRopeTheta(const v1::Rotary& spec) {
+  return spec.has_dynamic() || spec.has_ntk();
 }
 
 // Pairs of a row, those that do not turn among them.
@@ -34,7 +48,12 @@ int64_t TurningPairs(const v1::Rotary& spec);
 // The axis of position that a pair turns with.
 int64_t RotaryAxisOf(const v1::Rotary& spec, int64_t pair);
 
-// The base, after DYNAMIC and NTK have raised it.
+// Returns whether the axis has frequencies of its own.
+inline bool HasLadder(const v1::Rotary& spec, int64_t axis) {
+  return !spec.axes().empty() && spec.axes(static_cast<int>(axis)).has_ladder();
+}
+
+// The base, after the extension has raised it.
 Real EffectiveRopeTheta(const v1::Rotary& spec, int precision);
 
 Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision);
@@ -43,49 +62,40 @@ Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision);
 // turn.
 class InverseFrequencies {
  public:
-  // `spec` outlives this.
-  InverseFrequencies(const v1::Rotary& spec, int precision);
+  // `rotation` outlives this.
+  InverseFrequencies(const Rotation& rotation, int precision);
 
   Real Of(int64_t pair) const;
-  // All of them, by fewer powers.
+  // All of them, by a product each.
   std::vector<Real> All() const;
   // Bounds what they take.
   static int64_t BytesOfAll(const v1::Rotary& spec, int precision);
 
  private:
-  // A pair's frequency is number k of n of a ladder, or of the message's own
-  // frequencies if `ladder` is null.
-  struct Place {
-    const v1::Ladder* ladder;
-    int64_t k;
-    int64_t n;
+  // Frequency k is given[k], or else first step^k.
+  struct Axis {
+    const double* given;
+    double first;
+    Real step;
+    // Positions count so many times.
+    Real stretch;
   };
 
-  Place PlaceOf(int64_t pair) const;
-  // Returns the frequencies that are given and not computed.
-  const google::protobuf::RepeatedField<double>& GivenOf(
-      const Place& place) const;
-  // Sets a progression's frequency k without its first one: ratio^-k.
-  void SetPower(const Place& place, int64_t k, Real& power) const;
-  // Applies the first frequency, rope_type and the axis's scale to ratio^-k.
-  Real Finished(int64_t pair, Real frequency) const;
+  // Applies what `power`, which is step^k, is without.
+  Real Finished(int64_t pair, Real power) const;
   void Rescale(int64_t pair, Real& frequency) const;
-  void SetCorrectionRange();
+  void SetCorrectionRange(const Real& theta);
   void SetYarnRamp(int64_t pair, Real& ramp) const;
   void SetLlama3Ramp(const Real& frequency, Real& ramp) const;
 
+  const Rotation& rotation_;
   const v1::Rotary& spec_;
   const int precision_;
   const int working_precision_;
-  Real theta_;
   // YARN: pairs up to `low_` are kept, those from `high_` stretched.
   Real low_;
   Real high_;
-  // The place of each pair among those of its axis, and their numbers.
-  std::vector<int32_t> ranks_;
-  std::array<int64_t, 4> axis_pairs_ = {};
+  std::vector<Axis> axes_;
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoidal absolute positions (Vaswani et al. 2017) as an encoding.
 #include <algorithm>
+#include <vector>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
+#include "core/request/rules.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -41,8 +44,45 @@ std::vector<AxisColumns> ColumnsOf(const std::vector<SinusoidAxis>& axes) {
   return joined;
 }
 
+// Describes a table whose columns depend on all axes.
+absl::StatusOr<Encoding> DescribeSums(const v1::Sinusoidal& spec,
+                                      const Tables& tables) {
+  const auto refuse = [](absl::string_view field) {
+    return Invalid("sinusoidal.", field,
+                   ": got one, want none with frequency_matrix");
+  };
+  if (IdentityOf(spec.ladder(), false, Tables()) !=
+      IdentityOf(v1::Ladder(), false, Tables())) {
+    return refuse("ladder");
+  }
+  if (!spec.axis_dims().empty()) return refuse("axis_dims");
+  if (spec.across_axes()) return refuse("across_axes");
+  if (spec.odd() != v1::ODD_COLUMN_SINE) return refuse("odd");
+  if (spec.dim() % 2 != 0) {
+    return Invalid("sinusoidal.dim: got ", spec.dim(),
+                   ", want an even number with frequency_matrix");
+  }
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const FrequencyMatrixPtr matrix,
+      FrequencyMatrixOf("sinusoidal", spec.axes(), spec.frequency_matrix(),
+                        spec.dim() / 2, tables));
+  const SinusoidColumns columns(spec.dim(), spec.columns());
+  return Encoding{.width = spec.dim(),
+                  .has_columns = true,
+                  .domain = kAllPositions,
+                  .evaluator_bytes = SummedBytes(*matrix),
+                  .prepare_reals =
+                      [matrix, columns](const NumberFormat& format,
+                                        const RealPositionsPtr& positions) {
+                        return PrepareSummed(matrix, columns, positions,
+                                             format);
+                      },
+                  .axis_offsets = OffsetsOf(matrix->axes)};
+}
+
 absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec,
-                                            const Tables& /*tables*/) {
+                                            const Tables& tables) {
+  if (spec.has_frequency_matrix()) return DescribeSums(spec, tables);
   ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<SinusoidAxis> axes,
                             AxesOf("sinusoidal", spec));
   return Encoding{
@@ -51,9 +91,16 @@ absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec,
       .domain = kAllPositions,
       .axis_columns = ColumnsOf(axes),
       .evaluator_bytes = SinusoidsBytes(axes),
-      .prepare = [axes](const NumberFormat& format, const KernelSet& kernels) {
-        return PrepareSinusoids(axes, format, kernels);
-      }};
+      .prepare =
+          [axes](const NumberFormat& format, const KernelSet& kernels) {
+            return PrepareSinusoids(axes, format, kernels);
+          },
+      .prepare_reals =
+          [axes](const NumberFormat& format,
+                 const RealPositionsPtr& positions) {
+            return PrepareSinusoidsAt(positions, axes, format);
+          },
+      .axis_offsets = OffsetsOf(axes)};
 }
 
 const EncodingRegistration kSinusoidal(v1::TensorSpec::kSinusoidalFieldNumber,

@@ -2,18 +2,128 @@
 // DeBERTa's indices (He et al. 2021) into its relative embeddings.
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <numeric>
 #include <optional>
 
-#include "core/base/invalid.h"
-#include "core/encoding/bias/deberta_buckets.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/by_distance.h"
-#include "core/encoding/common/limits.h"
+#include "core/encoding/common/t5_buckets.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
+#include "core/numerics/elementary.h"
+#include "core/numerics/real.h"
 
 namespace attnbias {
 namespace {
+
+// Far more than the few roundings of a logarithm in doubles may cost, however
+// good the machine's library is.
+constexpr double kEstimateBound = 0x1p-40;
+
+// ln(numerator / denominator)
+double LogRatio(int64_t numerator, int64_t denominator) {
+  return std::log1p(static_cast<double>(numerator - denominator) /
+                    static_cast<double>(denominator));
+}
+
+// Sets `value` to ln(numerator / denominator), within 2^(1 - precision) of it.
+void SetLog(int64_t numerator, int64_t denominator, Real& value) {
+  mpfr_set_si(value.get(), numerator - denominator, MPFR_RNDN);
+  mpfr_div_si(value.get(), value.get(), denominator, MPFR_RNDN);
+  mpfr_log1p(value.get(), value.get(), MPFR_RNDN);
+}
+
+// DeBERTa-v2's map from distances to buckets (He et al. 2021; the formula is
+// make_log_bucket_position of its code).
+//
+// With m = bucket_size / 2, M = max_position - 1 and a = |distance|:
+//
+//   bucket(a) = a                                            for a <= m
+//   bucket(a) = m + ceil((m - 1) ln(a / m) / ln(M / m))      otherwise
+//
+// and of a negative distance the negative of that. FLOAT32_LOG takes logarithms
+// of float32 quotients, rounds them to float32, and so each operation after.
+class DebertaBuckets {
+ public:
+  // bucket_size is even and positive, max_position above bucket_size / 2 + 1.
+  explicit DebertaBuckets(const v1::Deberta& spec)
+      : middle_(spec.bucket_size() / 2),
+        farthest_(spec.max_position() - 1),
+        rule_(spec.bucket_rule()),
+        buckets_per_log_(static_cast<double>(middle_ - 1) /
+                         LogRatio(farthest_, middle_)),
+        // This quotient is Python's, and not torch's: float64 first.
+        float32_log_(RoundedLog(static_cast<float>(
+            static_cast<double>(farthest_) / static_cast<double>(middle_)))) {}
+
+  // Exactly the rule's, for distances up to 2^42, none negative.
+  int64_t BucketOf(int64_t distance) const {
+    if (distance <= middle_) return distance;
+    return rule_ == v1::BUCKET_RULE_EXACT ? ExactBucketOf(distance)
+                                          : Float32BucketOf(distance);
+  }
+
+ private:
+  // Whether a is beyond the k-th border: (a / m)^(m - 1) > (M / m)^k.
+  //
+  // Two sides that are equal are powers of one rational number, whose numerator
+  // is at least 2: then, without the exponents' common divisor, that of a is
+  // below 42 and that of M below 31. Larger exponents never give equal sides,
+  // so that enough bits decide.
+  bool IsBeyond(int64_t a, int64_t k) const {
+    if (k == 0) return middle_ > 1;
+    const int64_t divisor = std::gcd(middle_ - 1, k);
+    const int64_t s = (middle_ - 1) / divisor;
+    k /= divisor;
+    constexpr int64_t kMostEqualExponent = 42;
+    if (s <= kMostEqualExponent && k <= kMostEqualExponent) {
+      return ComparePowers(a, s, farthest_, k, middle_) > 0;
+    }
+    const RealCacheScope cache_scope;
+    for (int precision = 128;; precision *= 2) {
+      Real left(precision);
+      Real right(precision);
+      SetLog(a, middle_, left);
+      SetLog(farthest_, middle_, right);
+      mpfr_mul_si(left.get(), left.get(), s, MPFR_RNDN);
+      mpfr_mul_si(right.get(), right.get(), k, MPFR_RNDN);
+      // Four roundings of each side.
+      Real difference(precision);
+      mpfr_sub(difference.get(), left.get(), right.get(), MPFR_RNDN);
+      mpfr_mul_2si(right.get(), right.get(), 4 - precision, MPFR_RNDU);
+      if (mpfr_cmpabs(difference.get(), right.get()) > 0) {
+        return mpfr_sgn(difference.get()) > 0;
+      }
+    }
+  }
+
+  // Of distances a > m.
+  int64_t ExactBucketOf(int64_t a) const {
+    const double estimate = buckets_per_log_ * LogRatio(a, middle_);
+    const double bound = kEstimateBound * (1 + estimate);
+    // In doubt only where a border lies between the two.
+    auto k = static_cast<int64_t>(std::ceil(estimate - bound));
+    const auto most = static_cast<int64_t>(std::ceil(estimate + bound));
+    while (k < most && IsBeyond(a, k)) ++k;
+    return middle_ + k;
+  }
+
+  int64_t Float32BucketOf(int64_t a) const {
+    const auto middle = static_cast<float>(middle_);
+    const float log = RoundedLog(static_cast<float>(a) / middle);
+    const float steps =
+        std::ceil(log / float32_log_ * static_cast<float>(middle_ - 1));
+    return static_cast<int64_t>(steps + middle);
+  }
+
+  const int64_t middle_;
+  const int64_t farthest_;
+  const v1::BucketRule rule_;
+  const double buckets_per_log_;  // (m - 1) / ln(M / m), for EXACT
+  const float float32_log_;       // ln(M / m), for FLOAT32_LOG
+};
 
 // Distances that are their own buckets must fit into 32 bits.
 constexpr Range kDistances = {-(int64_t{1} << 31) + 1, int64_t{1} << 31};
@@ -22,10 +132,7 @@ class DebertaEvaluator final : public Evaluator {
  public:
   DebertaEvaluator(const v1::Deberta& spec, const NumberFormat& /*indices*/)
       : spec_(spec) {
-    if (spec.bucket_size() != 0) {
-      buckets_.emplace(spec.bucket_size(), spec.max_position(),
-                       spec.bucket_rule());
-    }
+    if (spec.bucket_size() != 0) buckets_.emplace(spec);
   }
 
   void Fill(const Block& block, std::byte* out,

@@ -10,11 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/base/mutex.h"
-#include "core/base/status_macros.h"
-#include "core/encoding/common/limits.h"
-#include "core/encoding/common/linear.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
@@ -84,14 +81,20 @@ struct FireTables {
   std::optional<Table> output_bias;
 };
 
+// Not listed in braces, which would hold every weight twice.
+std::vector<NetworkLayer> LayersOf(const FireTables& tables) {
+  std::vector<NetworkLayer> layers;
+  layers.push_back(
+      {Linear(tables.hidden_weight, tables.hidden_bias), v1::ACTIVATION_RELU});
+  layers.push_back({Linear(tables.output_weight, tables.output_bias)});
+  return layers;
+}
+
 class FireEvaluator final : public NetworkEvaluator {
  public:
   FireEvaluator(const v1::Fire& spec, const FireTables& tables,
                 const NumberFormat& format, const KernelSet& kernels)
-      : NetworkEvaluator(
-            OneHiddenLayer(tables.hidden_weight, tables.hidden_bias,
-                           tables.output_weight, tables.output_bias),
-            format, kernels),
+      : NetworkEvaluator(LayersOf(tables), format, kernels),
         spec_(spec),
         logs_(spec.c()) {}
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // An MLP of relative coordinates: Swin-V2's continuous position bias (Liu et
 // al. 2022), and the dynamic position bias of CrossFormer (Wang et al. 2021)
-// and, in one dimension, of x-transformers.
+// and, of a sequence, of x-transformers.
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -13,10 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
-#include "core/encoding/common/limits.h"
-#include "core/encoding/common/linear.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/table_checks.h"
@@ -25,12 +21,12 @@
 #include "core/numerics/elementary.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
-#include "core/tensor/element.h"
+#include "core/request/rules.h"
+#include "core/tensor/data_type.h"
 
 namespace attnbias {
 namespace {
 
-constexpr int kSides = 2;
 constexpr int64_t kBorderLength = 3;
 // Bounds the relative error of a sigmoid in F64. Leaves room for an exp that
 // errs by thousands of units in the last place.
@@ -116,17 +112,15 @@ Layers LayersIn(const v1::MlpBias& spec, const Tables& tables) {
 
 std::vector<NetworkLayer> NetworkOf(const Layers& given,
                                     v1::Activation activation) {
-  const Activation between =
-      activation == v1::ACTIVATION_RELU ? Activation::kRelu : Activation::kSilu;
   std::vector<NetworkLayer> layers;
   layers.reserve(given.size());
   for (const Layer& layer : given) {
-    layers.push_back({Linear(*layer.weight, layer.bias), between});
+    layers.push_back({Linear(*layer.weight, layer.bias), activation});
     if (!layer.norm_weight.has_value()) continue;
     layers.back().norm_weight = NumbersOf(*layer.norm_weight);
     layers.back().norm_bias = NumbersOf(*layer.norm_bias);
   }
-  layers.back().activation = Activation::kNone;
+  layers.back().activation = v1::ACTIVATION_UNSPECIFIED;
   return layers;
 }
 
@@ -153,6 +147,7 @@ class MlpBiasEvaluator final : public NetworkEvaluator {
         has_sigmoid_(spec.output() == v1::MLP_OUTPUT_SIGMOID_16),
         rounding_(format.scale, format.type) {
     const RealCacheScope cache_scope;
+    of_axes_.resize(spec.window_size());
     for (int axis = 0; axis < spec.window_size(); ++axis) {
       const int64_t farthest = spec.window(axis) - 1;
       // Grids count key - query, and coordinates query - key.
@@ -166,16 +161,14 @@ class MlpBiasEvaluator final : public NetworkEvaluator {
  private:
   void SetInputs(int64_t /*query*/, Range coordinates,
                  double* in) const override {
-    const auto& [rows, columns] = of_axes_;
-    const auto width = static_cast<int64_t>(columns.size());
     for (int64_t n = 0; n < coordinates.size(); ++n) {
-      const int64_t at = coordinates.begin + n;
-      if (width == 0) {
-        in[n] = CoordinateOf(-at, kind_, 0);
-        continue;
+      int64_t at = coordinates.begin + n;
+      if (of_axes_.empty()) in[n] = CoordinateOf(-at, kind_, 0);
+      for (size_t axis = of_axes_.size(); axis-- > 0;) {
+        const auto side = static_cast<int64_t>(of_axes_[axis].size());
+        in[axis * kBatch + n] = of_axes_[axis][at % side];
+        at /= side;
       }
-      in[n] = rows[at / width];
-      in[kBatch + n] = columns[at % width];
     }
   }
 
@@ -194,29 +187,31 @@ class MlpBiasEvaluator final : public NetworkEvaluator {
   const v1::Coordinates kind_;
   const bool has_sigmoid_;
   const ScaledRounding rounding_;
-  // In a window, those of every row and every column of its block.
-  std::array<std::vector<double>, kSides> of_axes_;
+  // In a window, those of each axis of its block.
+  std::vector<std::vector<double>> of_axes_;
 };
 
 // LOG2_NORMALIZED divides by a side's length minus 1, which may be 0 only if
 // every difference is 0.
 absl::Status CheckWindows(const v1::MlpBias& spec) {
-  for (const auto& [name, sides] :
-       {std::pair("window", &spec.window()),
-        std::pair("pretrained_window", &spec.pretrained_window())}) {
-    if (sides->empty() || sides->size() == kSides) continue;
-    return Invalid("mlp_bias.", name, ": got ", sides->size(),
-                   " numbers, want 2, rows and columns, or none");
-  }
   if (spec.coordinates() != v1::COORDINATES_LOG2_NORMALIZED) {
-    return absl::OkStatus();
+    if (spec.pretrained_window().empty()) return absl::OkStatus();
+    return Invalid(
+        "mlp_bias.pretrained_window: got ", spec.pretrained_window_size(),
+        " numbers, want none with coordinates ", ShortName(spec.coordinates()));
   }
   if (spec.window().empty()) {
     return Invalid(
-        "mlp_bias.window: not set, want rows and columns, which coordinates "
+        "mlp_bias.window: not set, want one to three sides, which coordinates "
         "LOG2_NORMALIZED needs");
   }
-  for (int axis = 0; axis < kSides; ++axis) {
+  if (!spec.pretrained_window().empty() &&
+      spec.pretrained_window_size() != spec.window_size()) {
+    return Invalid("mlp_bias.pretrained_window: got ",
+                   spec.pretrained_window_size(), " sides, want ",
+                   spec.window_size(), ", as many as window has");
+  }
+  for (int axis = 0; axis < spec.window_size(); ++axis) {
     if (PretrainedSide(spec, axis) > 1 || spec.window(axis) == 1) continue;
     return Invalid("mlp_bias.pretrained_window[", axis,
                    "]: got 1, want at least 2 for a side of ",
@@ -336,8 +331,8 @@ absl::StatusOr<Encoding> DescribeMlpBias(const v1::MlpBias& spec,
                                                   kernels);
       }};
   if (!spec.window().empty()) {
-    encoding.structure = Structure::kBlockToeplitz2D;
-    encoding.grid = {spec.window(0), spec.window(1)};
+    encoding.structure = Structure::kBlockToeplitz;
+    encoding.grid = {{spec.window().begin(), spec.window().end()}};
     encoding.domain = encoding.grid.coordinates();
   }
   if (spec.class_token()) encoding.write_border = &WriteZeros;

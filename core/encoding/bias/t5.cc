@@ -3,11 +3,11 @@
 // and head.
 #include <memory>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
-#include "core/encoding/common/limits.h"
 #include "core/encoding/common/t5_buckets.h"
 #include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 
 namespace attnbias {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/encoding/common/limits.h"
+#include "core/encoding/encoding.h"
 #include "core/numerics/rounding.h"
-#include "core/tensor/element.h"
+#include "core/tensor/data_type.h"
 
 namespace attnbias {
 namespace {

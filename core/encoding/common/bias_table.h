@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learned biases: one number for each row of a table and each head; or, for
 // values BUCKETS, the row's own index.
-#ifndef ATTNBIAS_CORE_ENCODING_COMMON_BIAS_TABLE_H_
-#define ATTNBIAS_CORE_ENCODING_COMMON_BIAS_TABLE_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -11,7 +10,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 #include "core/table/table.h"
 #include "core/tensor/range.h"
 
@@ -53,5 +52,3 @@ std::function<void(const NumberFormat& format, Range lanes, std::byte* out)>
 BorderIn(std::optional<Table> table, const std::array<int64_t, 3>& rows);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_COMMON_BIAS_TABLE_H_

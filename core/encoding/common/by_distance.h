@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For encodings that look at |key - query| alone: each distance once.
-#ifndef ATTNBIAS_CORE_ENCODING_COMMON_BY_DISTANCE_H_
-#define ATTNBIAS_CORE_ENCODING_COMMON_BY_DISTANCE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -9,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/range.h"
 
@@ -56,5 +55,3 @@ void FillByDistance(const Block& block, DataType type, std::byte* out,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_COMMON_BY_DISTANCE_H_

@@ -3,12 +3,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
+#include "core/base/errors.h"
 #include "core/numerics/elementary.h"
 
 namespace attnbias {
 namespace {
+
+std::vector<double> NumbersIn(const Table& table, Range indices) {
+  std::vector<double> numbers;
+  numbers.reserve(indices.size());
+  for (int64_t i = indices.begin; i < indices.end; ++i) {
+    numbers.push_back(table.At(i));
+  }
+  return numbers;
+}
 
 constexpr double kNormEps = 1e-5;
 
@@ -41,24 +52,71 @@ void Normalise(const NetworkLayer& layer, std::vector<double>& features) {
   }
 }
 
-void Activate(Activation activation, std::vector<double>& features) {
+void Activate(v1::Activation activation, std::vector<double>& features) {
   // From here on 1 + exp(-x) rounds to 1.
   constexpr double kSiluIsIdentity = 40;
   for (double& x : features) {
     switch (activation) {
-      case Activation::kNone:
-        return;
-      case Activation::kRelu:
+      case v1::ACTIVATION_RELU:
         x = std::max(x, 0.0);
         break;
-      case Activation::kSilu:
+      case v1::ACTIVATION_SILU:
         if (x < kSiluIsIdentity) x = x / (1 + RoundedExp(-x));
         break;
+      default:
+        return;
     }
   }
 }
 
 }  // namespace
+
+std::vector<double> NumbersOf(const Table& table) {
+  return NumbersIn(table, {0, table.size()});
+}
+
+Linear::Linear(const Table& weight, const std::optional<Table>& bias,
+               Range outputs)
+    : inputs_(weight.columns()),
+      outputs_(outputs.size()),
+      weight_(
+          NumbersIn(weight, {outputs.begin * inputs_, outputs.end * inputs_})),
+      bias_(bias.has_value() ? NumbersIn(*bias, outputs)
+                             : std::vector<double>(outputs_)) {}
+
+void Linear::Apply(const double* in, Range outputs, const KernelSet& kernels,
+                   double* out) const {
+  for (int64_t o = outputs.begin; o < outputs.end; ++o) {
+    std::fill_n(out, kBatch, bias_[o]);
+    kernels.add_products(&weight_[o * inputs_], {in, kBatch, inputs_}, out,
+                         kBatch);
+    out += kBatch;
+  }
+}
+
+double ReachOf(const Table& weight, const std::optional<Table>& bias,
+               double reach) {
+  double most = 0;
+  for (int64_t out = 0; out < weight.rows(); ++out) {
+    double sum = bias.has_value() ? std::fabs(bias->At(out)) : 0;
+    for (int64_t in = 0; in < weight.columns(); ++in) {
+      sum += std::fabs(weight.At(out, in)) * reach;
+    }
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+absl::Status CheckWithinF32(absl::string_view field, const Table& table) {
+  if (table.data_type() != DataType::kF64) return absl::OkStatus();
+  for (int64_t i = 0; i < table.size(); ++i) {
+    const double number = table.At(i);
+    if (std::fabs(number) <= std::numeric_limits<float>::max()) continue;
+    return Invalid(field, ": got ", number, " at ", i,
+                   ", want numbers within F32's range");
+  }
+  return absl::OkStatus();
+}
 
 void NetworkEvaluator::Fill(const Block& block, std::byte* out,
                             int64_t lane_stride_bytes) const {
@@ -94,8 +152,6 @@ std::vector<double> NetworkEvaluator::OutputsOf(std::vector<double> features,
   return features;
 }
 
-int64_t NetworkEvaluator::batch() const { return kBatch; }
-
 int64_t NetworkBytes(absl::Span<const Table* const> weights) {
   int64_t kept = 0;
   int64_t features = 0;
@@ -105,15 +161,6 @@ int64_t NetworkBytes(absl::Span<const Table* const> weights) {
     features = std::max(features, weight->columns() + weight->rows());
   }
   return (kept + features * kBatch) * int64_t{sizeof(double)};
-}
-
-std::vector<NetworkLayer> OneHiddenLayer(
-    const Table& hidden_weight, const std::optional<Table>& hidden_bias,
-    const Table& output_weight, const std::optional<Table>& output_bias) {
-  std::vector<NetworkLayer> layers;
-  layers.push_back({Linear(hidden_weight, hidden_bias), Activation::kRelu});
-  layers.push_back({Linear(output_weight, output_bias)});
-  return layers;
 }
 
 }  // namespace attnbias

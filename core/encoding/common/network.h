@@ -1,38 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small networks of linear layers, evaluated a batch of coordinates at a time.
-#ifndef ATTNBIAS_CORE_ENCODING_COMMON_NETWORK_H_
-#define ATTNBIAS_CORE_ENCODING_COMMON_NETWORK_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "core/encoding/common/linear.h"
-#include "core/encoding/evaluator.h"
+#include "attnbias/v1/encodings.pb.h"
+#include "core/encoding/encoding.h"
 #include "core/kernel/kernel_set.h"
 #include "core/numerics/rounding.h"
 #include "core/table/table.h"
+#include "core/tensor/range.h"
 
 namespace attnbias {
 
-// What becomes of a layer's outputs.
-enum class Activation : uint8_t { kNone, kRelu, kSilu };
+// Features are rows of so many numbers, one for each member of a batch.
+inline constexpr int64_t kBatch = 64;
+
+// The layers' numbers stay below this, so that neither a square nor a sum of
+// squares overflows.
+inline constexpr double kMostReach = 1e140;
+
+// A learned linear layer over a batch of inputs, computed to the same bits
+// everywhere: the products of an output are added to its bias in the order of
+// the inputs, each product and sum rounded together, once, to F64. Vectors go
+// across the batch, never along a sum.
+class Linear {
+ public:
+  // `weight` [outputs, inputs], as torch's Linear has it, and `bias` [outputs],
+  // zeros where there is none.
+  Linear(const Table& weight, const std::optional<Table>& bias)
+      : Linear(weight, bias, {0, weight.rows()}) {}
+  // Only some of its outputs.
+  Linear(const Table& weight, const std::optional<Table>& bias, Range outputs);
+
+  int64_t inputs() const { return inputs_; }
+  int64_t outputs() const { return outputs_; }
+
+  // Writes some of the outputs, [outputs.size(), kBatch], of `in` [inputs(),
+  // kBatch].
+  void Apply(const double* in, Range outputs, const KernelSet& kernels,
+             double* out) const;
+
+ private:
+  const int64_t inputs_;
+  const int64_t outputs_;
+  std::vector<double> weight_;  // [outputs, inputs]
+  std::vector<double> bias_;    // [outputs]
+};
+
+// The numbers of a table, row-major.
+std::vector<double> NumbersOf(const Table& table);
+
+// The largest magnitude that such a layer gives for inputs of at most `reach`.
+double ReachOf(const Table& weight, const std::optional<Table>& bias,
+               double reach);
+
+// Refuses numbers beyond F32's range, from which a layer could overflow.
+absl::Status CheckWithinF32(absl::string_view field, const Table& table);
 
 struct NetworkLayer {
   Linear linear;
-  Activation activation = Activation::kNone;
+  // What becomes of the outputs; nothing where it is not specified.
+  v1::Activation activation = v1::ACTIVATION_UNSPECIFIED;
   // LayerNorm before the activation: [outputs] each, or neither.
   std::vector<double> norm_weight = {};
   std::vector<double> norm_bias = {};
 };
-
-// Layers with the ReLU between them. They are not listed in braces, which would
-// hold every weight twice.
-std::vector<NetworkLayer> OneHiddenLayer(
-    const Table& hidden_weight, const std::optional<Table>& hidden_bias,
-    const Table& output_weight, const std::optional<Table>& output_bias);
 
 // An Encoding's evaluator_bytes for layers of these weights.
 int64_t NetworkBytes(absl::Span<const Table* const> weights);
@@ -42,7 +82,7 @@ class NetworkEvaluator : public Evaluator {
  public:
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const final;
-  int64_t batch() const final;
+  int64_t batch() const final { return kBatch; }
 
  protected:
   NetworkEvaluator(std::vector<NetworkLayer> layers, const NumberFormat& format,
@@ -70,5 +110,3 @@ class NetworkEvaluator : public Evaluator {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_COMMON_NETWORK_H_

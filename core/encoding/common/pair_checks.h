@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all requests over pairs of positions, tensors and logits, have in
 // common. Messages begin with a field's path and ": ".
-#ifndef ATTNBIAS_CORE_ENCODING_COMMON_PAIR_CHECKS_H_
-#define ATTNBIAS_CORE_ENCODING_COMMON_PAIR_CHECKS_H_
+#pragma once
 
 #include <cmath>
 #include <cstddef>
@@ -13,11 +12,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "attnbias/v1/tensor.pb.h"
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/element.h"
 
 namespace attnbias {
 
@@ -67,5 +65,3 @@ absl::Status RoundFill(absl::string_view path, const Message& owner,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_COMMON_PAIR_CHECKS_H_

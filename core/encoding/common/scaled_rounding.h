@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rounds a scale times a value that is known to within an error.
-#ifndef ATTNBIAS_CORE_ENCODING_COMMON_SCALED_ROUNDING_H_
-#define ATTNBIAS_CORE_ENCODING_COMMON_SCALED_ROUNDING_H_
+#pragma once
 
+#include <cmath>
 #include <cstddef>
 
 #include "core/numerics/double_double.h"
@@ -30,6 +30,11 @@ class ScaledRounding {
   // error at least kLeastError of it.
   [[nodiscard]] bool TryRound(DoubleDouble value, double error,
                               std::byte* out) const;
+  // The same of an error relative to `value`; false from 1 on.
+  [[nodiscard]] bool TryRoundRelative(DoubleDouble value, double error,
+                                      std::byte* out) const {
+    return error < 1 && TryRound(value, error * std::fabs(value.hi), out);
+  }
 
  private:
   Real scale_;
@@ -40,5 +45,3 @@ class ScaledRounding {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_COMMON_SCALED_ROUNDING_H_

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/encoding/common/t5_buckets.h"
 
+#include <gmpxx.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 
-#include "core/base/invalid.h"
-#include "core/encoding/common/powers.h"
+#include "core/base/errors.h"
 #include "core/numerics/elementary.h"
 
 namespace attnbias {
@@ -63,6 +65,18 @@ int64_t Float32Start(const LogRule& rule, int64_t k) {
 }
 
 }  // namespace
+
+int ComparePowers(int64_t a, int64_t s, int64_t b, int64_t k, int64_t m) {
+  mpz_class left;
+  mpz_class right;
+  mpz_class factor;
+  mpz_ui_pow_ui(left.get_mpz_t(), a, s);
+  mpz_ui_pow_ui(right.get_mpz_t(), b, k);
+  mpz_ui_pow_ui(factor.get_mpz_t(), m, std::abs(s - k));
+  // Both sides are multiplied by m^max(s, k).
+  (s > k ? right : left) *= factor;
+  return cmp(left, right);
+}
 
 absl::Status CheckBuckets(absl::string_view encoding,
                           const T5BucketRule& rule) {

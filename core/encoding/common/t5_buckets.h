@@ -10,8 +10,7 @@
 //
 // The map is monotone, so it is kept as the distance at which each bucket
 // begins.
-#ifndef ATTNBIAS_CORE_ENCODING_COMMON_T5_BUCKETS_H_
-#define ATTNBIAS_CORE_ENCODING_COMMON_T5_BUCKETS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -34,6 +33,10 @@ struct T5BucketRule {
 // own ranges, fit each other.
 absl::Status CheckBuckets(absl::string_view encoding, const T5BucketRule& rule);
 
+// The sign of (a / m)^s - (b / m)^k; none is negative, m not 0. Borders of
+// logarithmic buckets are where it changes.
+int ComparePowers(int64_t a, int64_t s, int64_t b, int64_t k, int64_t m);
+
 class T5Buckets {
  public:
   // `rule` is one that CheckBuckets accepts.
@@ -51,5 +54,3 @@ class T5Buckets {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_COMMON_T5_BUCKETS_H_

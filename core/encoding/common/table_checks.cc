@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/invalid.h"
-#include "core/encoding/common/limits.h"
+#include "core/base/errors.h"
+#include "core/encoding/encoding.h"
 
 namespace attnbias {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What encodings say of tables that are missing or not as they must be.
-#ifndef ATTNBIAS_CORE_ENCODING_COMMON_TABLE_CHECKS_H_
-#define ATTNBIAS_CORE_ENCODING_COMMON_TABLE_CHECKS_H_
+#pragma once
 
 #include <cstdint>
 #include <initializer_list>
@@ -9,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "core/encoding/common/limits.h"
 #include "core/table/table.h"
 
 namespace attnbias {
@@ -33,5 +31,3 @@ absl::Status CheckTable(absl::string_view field,
 absl::Status CheckNetworkSize(absl::string_view field, const Table& table);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_COMMON_TABLE_CHECKS_H_

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Relative position bias of a grid, from a learned table: Swin's (Liu et al.
-// 2021), LeViT's of displacements without sign (Graham et al. 2021), and BEiT's
-// with a class token (Bao et al. 2021).
+// 2021), LeViT's of displacements without sign (Graham et al. 2021), BEiT's
+// with a class token (Bao et al. 2021), and Video Swin's with frames (Liu et
+// al. 2022); perhaps resampled from another window.
 
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "core/base/invalid.h"
+#include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
+#include "core/encoding/common/resample.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
@@ -20,51 +28,135 @@ namespace {
 // At the table's end: class to tokens, tokens to class, class to itself.
 constexpr int64_t kClassRows = 3;
 
-// Returns the row of the table at a coordinate, which counts key - query.
-int64_t RowAt(int64_t at, const Grid& grid, bool symmetric, bool from_query) {
-  if (symmetric) {
-    const int64_t down = at / grid.block_width() - (grid.height - 1);
-    const int64_t right = at % grid.block_width() - (grid.width - 1);
-    return std::abs(down) * grid.width + std::abs(right);
+// Returns the row of a symmetric table at a coordinate.
+int64_t RowOfMagnitudes(int64_t at, const Grid& grid) {
+  int64_t row = 0;
+  int64_t digit = 1;
+  for (const int64_t side : std::views::reverse(grid.sides)) {
+    row += std::abs(at % (2 * side - 1) - (side - 1)) * digit;
+    at /= 2 * side - 1;
+    digit *= side;
   }
-  return from_query ? grid.coordinates().end - 1 - at : at;
+  return row;
+}
+
+using RowOf = std::function<int64_t(int64_t at)>;
+
+class ResampledGridEvaluator final : public Evaluator {
+ public:
+  ResampledGridEvaluator(Table table, Resampling resampling, RowOf row_of,
+                         const NumberFormat& format)
+      : row_of_(std::move(row_of)),
+        number_bytes_(SizeOf(format.type)),
+        rows_(std::move(table), std::move(resampling), /*prefix_rows=*/0,
+              format) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    for (int64_t at = block.span.begin; at < block.span.end; ++at) {
+      rows_.Write(row_of_(at), block.lanes, lane_stride_bytes, out);
+      out += number_bytes_;
+    }
+  }
+
+ private:
+  const RowOf row_of_;
+  const int64_t number_bytes_;
+  const TableRows rows_;
+};
+
+// Checks a resampling of all rows of the table but those of a class token.
+absl::StatusOr<Resampling> ResamplingOf(const v1::GridRelative& spec,
+                                        const Tables& tables,
+                                        absl::Span<const int64_t> target) {
+  const std::string path = "grid_relative.resample";
+  if (target.size() > 2) {
+    return Invalid(path, ": got a window of ", target.size(),
+                   " axes, want at most 2: resample the table before you send "
+                   "it");
+  }
+  v1::Resample resample = spec.resample();
+  // Requests for values BUCKETS are not checked here, and ignore the status.
+  ATTNBIAS_RETURN_IF_ERROR(Complete(path, /*buckets=*/false, tables, resample));
+  if (resample.target_size() > 0) {
+    return Invalid(path, ".target: got ", resample.target_size(),
+                   " numbers, want none: window gives the sides");
+  }
+  if (resample.prefix_rows() != 0) {
+    return Invalid(path, ".prefix_rows: got ", resample.prefix_rows(),
+                   ", want none: class_token keeps the last rows");
+  }
+  const Table table = *tables.Get(spec.table());
+  ATTNBIAS_RETURN_IF_ERROR(CheckShape(
+      "grid_relative.table", table,
+      {{table.rows(), "rows"}, {spec.num_heads(), "heads (num_heads)"}}));
+  const int64_t rows = table.rows() - (spec.class_token() ? kClassRows : 0);
+  if (rows < 1) {
+    return Invalid("grid_relative.table: got ", table.rows(),
+                   " rows, want more than the 3 of a class token");
+  }
+  return Resampling::Create(path, resample, target, rows, table.columns());
 }
 
 absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec,
                                               const Tables& tables) {
-  if (spec.window_size() != 2) {
-    return Invalid("grid_relative.window: got ", spec.window_size(),
-                   " numbers, want 2, rows and columns");
-  }
-  const Grid grid = {spec.window(0), spec.window(1)};
+  const Grid grid = {{spec.window().begin(), spec.window().end()}};
   const std::optional<Table> table = tables.Get(spec.table());
   const bool symmetric = spec.symmetric();
+  // Coordinates count key - query.
   const bool from_query = spec.sign() == v1::RELATIVE_SIGN_QUERY_MINUS_KEY;
   const int64_t rows = symmetric ? grid.tokens() : grid.coordinates().size();
+  const RowOf row_of = [=](int64_t at) {
+    if (symmetric) return RowOfMagnitudes(at, grid);
+    return from_query ? rows - 1 - at : at;
+  };
+  const std::vector<int64_t> sides = symmetric ? grid.sides : grid.block();
   const std::string rows_name =
-      absl::StrCat("rows ", symmetric ? "Wh Ww" : "(2 Wh - 1)(2 Ww - 1)",
-                   spec.class_token() ? " + 3" : "");
+      absl::StrCat("rows ", absl::StrJoin(sides, " x "),
+                   spec.class_token() ? " + 3" : "", " without resample");
+  std::optional<Resampling> resampling;
+  absl::Status status;
+  if (spec.has_resample() && table.has_value()) {
+    const auto made = ResamplingOf(spec, tables, sides);
+    status = made.status();
+    if (made.ok()) resampling = *made;
+  } else {
+    status =
+        CheckTable("grid_relative.table", table,
+                   {{rows + (spec.class_token() ? kClassRows : 0), rows_name},
+                    {spec.num_heads(), "heads (num_heads)"}});
+  }
+  // Rows of a class token follow those of the grid that the table has.
+  const int64_t class_row =
+      resampling.has_value() ? table->rows() - kClassRows : rows;
   Encoding encoding{
-      .structure = Structure::kBlockToeplitz2D,
+      .structure = Structure::kBlockToeplitz,
       .lanes = spec.num_heads(),
       .has_heads = true,
       .domain = grid.coordinates(),
       .has_buckets = true,
-      .bias_status =
-          CheckTable("grid_relative.table", table,
-                     {{rows + (spec.class_token() ? kClassRows : 0), rows_name},
-                      {spec.num_heads(), "heads (num_heads)"}}),
+      .bias_status = status,
       .grid = grid,
-      .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
+      .evaluator_bytes = resampling.has_value() ? resampling->bytes() : 0,
+      .prepare = [=](const NumberFormat& format,
+                     const KernelSet& /*kernels*/) -> EvaluatorPtr {
+        if (resampling.has_value() && format.type != DataType::kI32) {
+          return std::make_unique<ResampledGridEvaluator>(*table, *resampling,
+                                                          row_of, format);
+        }
         return std::make_unique<BiasTableEvaluator>(
             table,
             [=](int64_t at) {
-              return RowSpan{RowAt(at, grid, symmetric, from_query), at + 1};
+              return RowSpan{row_of(at), at + 1};
             },
             format);
       }};
   if (spec.class_token()) {
-    encoding.write_border = BorderIn(table, {rows, rows + 1, rows + 2});
+    encoding.write_border = [=](const NumberFormat& format, Range lanes,
+                                std::byte* out) {
+      const int64_t row = format.type == DataType::kI32 ? rows : class_row;
+      BorderIn(table, {row, row + 1, row + 2})(format, lanes, out);
+    };
   }
   return encoding;
 }

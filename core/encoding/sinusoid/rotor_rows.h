@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Owns rows of rotors: for each row the sines and cosines of one angle per
 // column pair, as kernels take them.
-#ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_ROTOR_ROWS_H_
-#define ATTNBIAS_CORE_ENCODING_SINUSOID_ROTOR_ROWS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 #include "core/base/executor.h"
 #include "core/encoding/sinusoid/sinusoid.h"
-#include "core/kernel/kernels.h"
+#include "core/kernel/kernel_set.h"
 #include "core/numerics/turn.h"
 
 namespace attnbias {
@@ -34,6 +33,11 @@ struct CacheLineAllocator {
 };
 
 using AlignedDoubles = std::vector<double, CacheLineAllocator<double>>;
+
+// Returns the pairs of a row of so many frequencies, padding among them.
+constexpr int64_t PaddedPairs(int64_t frequencies) {
+  return (frequencies + kPairMultiple - 1) / kPairMultiple * kPairMultiple;
+}
 
 class RotorRows {
  public:
@@ -80,9 +84,9 @@ inline void SetAngles(const std::vector<SinusoidFrequency>& frequencies,
     if (!MakingScope::Continues()) return;
     SinCos value = {{0, 0}, {1, 0}, 0};
     if (i < used && (steps != 0 || of_origin)) {
-      const auto& [turns, origin, radians] = frequencies[i];
-      value =
-          SinCosOf(AngleAt(turns, steps, of_origin ? origin : TurnFraction{}));
+      value = SinCosOf(
+          AngleAt(frequencies[i].turns_per_position, steps,
+                  of_origin ? frequencies[i].turns_at_origin : TurnFraction{}));
     }
     out.sin_hi[i] = value.sin.hi;
     out.sin_lo[i] = value.sin.lo;
@@ -92,5 +96,3 @@ inline void SetAngles(const std::vector<SinusoidFrequency>& frequencies,
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_SINUSOID_ROTOR_ROWS_H_

@@ -10,9 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/executor.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
 #include "core/request/tables.h"
@@ -25,25 +24,6 @@ constexpr double kLeastScale = 1e-12;
 constexpr double kLeastOffset = 1e-30;
 constexpr double kLeastRung = 1e-30;
 constexpr double kMostRung = 1e6;
-
-// Sets `factor` to scale / (length + eps), by two roundings.
-void SetStretch(const AxisStretch& stretch, Real& factor) {
-  mpfr_set_d(factor.get(), stretch.length, MPFR_RNDN);
-  mpfr_add_d(factor.get(), factor.get(), stretch.eps, MPFR_RNDN);
-  mpfr_d_div(factor.get(), stretch.scale, factor.get(), MPFR_RNDN);
-}
-
-// Sets `power` to ratio^(-steps numerator / denominator). With 2^-p for its
-// precision, the exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those
-// of ratio and power 2^-p each.
-void SetPower(const SinusoidLadder& ladder, int64_t steps, Real& power) {
-  Real exponent(power.precision());
-  mpfr_set_si(exponent.get(), -steps * ladder.numerator, MPFR_RNDN);
-  mpfr_div_si(exponent.get(), exponent.get(), ladder.denominator, MPFR_RNDN);
-  mpfr_set_d(power.get(), ladder.ratio_over, MPFR_RNDN);
-  mpfr_div_d(power.get(), power.get(), ladder.ratio_under, MPFR_RNDN);
-  mpfr_pow(power.get(), power.get(), exponent.get(), MPFR_RNDN);
-}
 
 // Sets `frequency` to the ladder's frequency k, within 60 x 2^-p of it.
 void SetFrequency(const SinusoidLadder& ladder, int64_t k, Real& frequency) {
@@ -73,14 +53,6 @@ void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
   Real rounding(precision);
   SetRoundingBound(value, 7, rounding);
   mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
-}
-
-// Integer and rest of an offset. Their difference from it is 0.
-int64_t WholeOf(const AxisStretch& stretch) {
-  return std::llround(stretch.offset);
-}
-double RestOf(const AxisStretch& stretch) {
-  return stretch.offset - static_cast<double>(WholeOf(stretch));
 }
 
 absl::Status CheckGiven(absl::string_view path, const v1::DoubleList& list,
@@ -148,6 +120,10 @@ absl::StatusOr<AxisStretch> StretchOf(const std::string& path,
                    ", want 0 or a number of magnitude in [", kLeastOffset,
                    ", 2^40]");
   }
+  if (axis.eps() != 0 && axis.eps() < kLeastOffset) {
+    return Invalid(path, ".eps: got ", axis.eps(), ", want 0 or a number in [",
+                   kLeastOffset, ", 1]");
+  }
   return AxisStretch{.scale = axis.scale(),
                      .offset = axis.offset(),
                      .length = axis.length(),
@@ -210,6 +186,21 @@ void PlaceColumns(const v1::Sinusoidal& spec, std::vector<SinusoidAxis>& axes) {
 
 }  // namespace
 
+void SetStretch(const AxisStretch& stretch, Real& factor) {
+  mpfr_set_d(factor.get(), stretch.length, MPFR_RNDN);
+  mpfr_add_d(factor.get(), factor.get(), stretch.eps, MPFR_RNDN);
+  mpfr_d_div(factor.get(), stretch.scale, factor.get(), MPFR_RNDN);
+}
+
+void SetPower(const SinusoidLadder& ladder, int64_t steps, Real& power) {
+  Real exponent(power.precision());
+  mpfr_set_si(exponent.get(), -steps * ladder.numerator, MPFR_RNDN);
+  mpfr_div_si(exponent.get(), exponent.get(), ladder.denominator, MPFR_RNDN);
+  mpfr_set_d(power.get(), ladder.ratio_over, MPFR_RNDN);
+  mpfr_div_d(power.get(), power.get(), ladder.ratio_under, MPFR_RNDN);
+  mpfr_pow(power.get(), power.get(), exponent.get(), MPFR_RNDN);
+}
+
 SinusoidColumns::SinusoidColumns(int64_t dim, v1::Columns order,
                                  v1::OddColumn odd)
     : width(dim),
@@ -257,6 +248,11 @@ SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order) {
 
 absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
                                                  const v1::Sinusoidal& spec) {
+  if (spec.across_axes() && spec.columns() == v1::COLUMNS_INTERLEAVED) {
+    return Invalid(encoding,
+                   ".across_axes: got true, want false, or columns "
+                   "SINES_COSINES or COSINES_SINES");
+  }
   ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<int64_t> dims,
                             DimsOf(encoding, spec));
   const auto has_own = [&](int64_t axis) {
@@ -303,6 +299,12 @@ absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
   return axes;
 }
 
+std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes) {
+  std::vector<double> offsets;
+  for (const SinusoidAxis& axis : axes) offsets.push_back(axis.stretch.offset);
+  return offsets;
+}
+
 SinusoidFrequency FrequencyOf(const Real& radians_per_position, double rest) {
   Real turns(kSinusoidPrecision);
   mpfr_const_pi(turns.get(), MPFR_RNDN);
@@ -312,7 +314,8 @@ SinusoidFrequency FrequencyOf(const Real& radians_per_position, double rest) {
   SinusoidFrequency frequency = {.turns_per_position = FractionOf(turns, shift),
                                  .turns_at_origin = {},
                                  .radians_per_position = std::fabs(mpfr_get_d(
-                                     radians_per_position.get(), MPFR_RNDN))};
+                                     radians_per_position.get(), MPFR_RNDN)),
+                                 .floating_turns = FloatingOf(turns)};
   if (rest != 0) {
     mpfr_mul_d(turns.get(), turns.get(), rest, MPFR_RNDN);
     frequency.turns_at_origin = FractionOf(turns, shift);
@@ -320,47 +323,77 @@ SinusoidFrequency FrequencyOf(const Real& radians_per_position, double rest) {
   return frequency;
 }
 
+SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
+                    absl::FunctionRef<const Real&(int64_t index)> at,
+                    RealsToAnyPrecision frequencies, RealToAnyPrecision scale) {
+  const int64_t whole = std::llround(offset);
+  const double rest = offset - static_cast<double>(whole);  // exactly
+  SinusoidRows rows = {.columns = columns,
+                       .frequencies = {},
+                       .scale = scale(kSinusoidPrecision),
+                       .reference = nullptr,
+                       .whole = whole,
+                       .rest = rest};
+  rows.frequencies.reserve(columns.sines);
+  for (int64_t i = 0; i < columns.sines; ++i) {
+    // Rows that are not wanted are not looked at.
+    (void)MakingScope::Continues();
+    rows.frequencies.push_back(FrequencyOf(at(i), rest));
+  }
+  rows.reference = [columns, whole, rest, frequencies = std::move(frequencies),
+                    scale = std::move(scale)](BinaryPosition position,
+                                              int64_t column, DataType type,
+                                              std::byte* out) {
+    const SinusoidColumns::Wave wave = columns.WaveAt(column);
+    const auto frequency = [&](int precision) {
+      Real value = frequencies(wave.frequency, precision);
+      mpfr_mul_2si(value.get(), value.get(), position.exponent, MPFR_RNDN);
+      return value;
+    };
+    RoundSinusoid({wave.kind, position.count + whole, frequency, scale, rest},
+                  type, out);
+  };
+  return rows;
+}
+
 SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
                     double scale) {
   const RealCacheScope cache_scope;
-  const double rest = RestOf(axis.stretch);
-  SinusoidRows rows = {.columns = columns,
-                       .frequencies = {},
-                       .scale = Real(scale, kSinusoidPrecision),
-                       .reference = nullptr,
-                       .whole = WholeOf(axis.stretch),
-                       .rest = rest};
-  rows.frequencies.reserve(columns.sines);
-  std::vector<int64_t> places;
-  Real factor(kSinusoidPrecision);
-  SetStretch(axis.stretch, factor);
-  Real ratio(kSinusoidPrecision);
-  SetPower(axis.ladder, 1, ratio);
-  Real frequency(kSinusoidPrecision);
-  for (const Range& run : axis.Turning()) {
-    for (int64_t i = run.begin; i < run.end; ++i) {
-      // Rows that are not wanted are not looked at.
-      (void)MakingScope::Continues();
-      if (axis.ladder.given != nullptr || i == run.begin) {
-        SetFrequency(axis.ladder, axis.first_frequency + i, frequency);
-        mpfr_mul(frequency.get(), frequency.get(), factor.get(), MPFR_RNDN);
-      } else {
-        mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
-      }
-      rows.frequencies.push_back(FrequencyOf(frequency, rest));
-      places.push_back(i);
-    }
+  SinusoidLadder ladder = axis.ladder;
+  int64_t first = axis.first_frequency;
+  if (ladder.given != nullptr) {
+    const auto begin = ladder.given->begin() + first;
+    auto turning = std::make_shared<std::vector<double>>(
+        begin, begin + axis.columns.sines);
+    std::erase(*turning, 0);
+    ladder.given = std::move(turning);
+    first = 0;
   }
-  rows.reference = [axis, columns, scale, places = std::move(places)](
-                       int64_t position, int64_t column, DataType type,
-                       std::byte* out) {
-    SinusoidColumns::Wave wave = columns.WaveAt(column);
-    if (wave.kind != SinusoidColumns::Kind::kZero) {
-      wave.frequency = places[wave.frequency];
+  const AxisStretch& stretch = axis.stretch;
+  Real factor(kSinusoidPrecision);
+  SetStretch(stretch, factor);
+  Real ratio(kSinusoidPrecision);
+  SetPower(ladder, 1, ratio);
+  Real frequency(kSinusoidPrecision);
+  const auto at = [&](int64_t i) -> const Real& {
+    if (ladder.given != nullptr || i == 0) {
+      SetFrequency(ladder, first + i, frequency);
+      mpfr_mul(frequency.get(), frequency.get(), factor.get(), MPFR_RNDN);
+    } else {
+      mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
     }
-    ReferenceSinusoidal(axis, position, wave, {type, scale}, out);
+    return frequency;
   };
-  return rows;
+  const auto exact = [ladder, first, stretch](int64_t i, int precision) {
+    Real value(precision);
+    Real times(precision);
+    SetFrequency(ladder, first + i, value);
+    SetStretch(stretch, times);
+    mpfr_mul(value.get(), value.get(), times.get(), MPFR_RNDN);
+    return value;
+  };
+  return RowsOf(columns, stretch.offset, at, exact,
+                [scale](int precision) { return Real(scale, precision); });
 }
 
 void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
@@ -385,31 +418,6 @@ void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
                  bound);
       },
       type, out);
-}
-
-void ReferenceSinusoidal(const SinusoidAxis& axis, int64_t position,
-                         SinusoidColumns::Wave wave, const NumberFormat& format,
-                         std::byte* out) {
-  const int64_t k = axis.first_frequency + wave.frequency;
-  const bool rests =
-      axis.ladder.given != nullptr && (*axis.ladder.given)[k] == 0;
-  const auto frequency = [&](int precision) {
-    Real value(precision);
-    Real factor(precision);
-    SetFrequency(axis.ladder, k, value);
-    SetStretch(axis.stretch, factor);
-    mpfr_mul(value.get(), value.get(), factor.get(), MPFR_RNDN);
-    return value;
-  };
-  const auto scale = [&](int precision) {
-    return Real(format.scale, precision);
-  };
-  RoundSinusoid({.kind = wave.kind,
-                 .position = rests ? 0 : position + WholeOf(axis.stretch),
-                 .frequency = frequency,
-                 .scale = scale,
-                 .rest = rests ? 0 : RestOf(axis.stretch)},
-                format.type, out);
 }
 
 }  // namespace attnbias

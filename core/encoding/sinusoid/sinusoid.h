@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of sines and cosines: where they stand, how fast each turns, what they
 // are multiplied by, and the definition of every element.
-#ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOID_H_
-#define ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOID_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -10,9 +9,10 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/encodings.pb.h"
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 #include "core/numerics/real.h"
 #include "core/numerics/turn.h"
 #include "core/tensor/data_type.h"
@@ -65,6 +65,11 @@ struct SinusoidLadder {
                          const SinusoidLadder&) = default;
 };
 
+// Sets `power` to ratio^(-steps numerator / denominator). With 2^-p for its
+// precision, the exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those
+// of ratio and power 2^-p each.
+void SetPower(const SinusoidLadder& ladder, int64_t steps, Real& power);
+
 // Turns positions into x = (p + offset) scale / (length + eps).
 struct AxisStretch {
   double scale = 1;
@@ -74,6 +79,9 @@ struct AxisStretch {
 
   friend bool operator==(const AxisStretch&, const AxisStretch&) = default;
 };
+
+// Sets `factor` to scale / (length + eps), by two roundings.
+void SetStretch(const AxisStretch& stretch, Real& factor);
 
 // Sinusoids along one axis of position.
 struct SinusoidAxis {
@@ -95,12 +103,16 @@ SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order);
 absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
                                                  const v1::Sinusoidal& spec);
 
+// Returns an Encoding's axis_offsets.
+std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes);
+
 // A frequency, in turns and in radians.
 struct SinusoidFrequency {
   TurnFraction turns_per_position;
   // Turns at the origin: position 0 plus the offset's rest.
   TurnFraction turns_at_origin;
   double radians_per_position;  // nearest magnitude
+  FloatingTurn floating_turns;  // per position
 };
 
 // Bits that frequencies and scales are formed at, all but the last few correct.
@@ -117,8 +129,10 @@ struct SinusoidRows {
   std::vector<SinusoidFrequency> frequencies;
   // A factor of every element, not 0, at kSinusoidPrecision.
   Real scale;
-  // Writes the element at a position and column as `type`, by its definition.
-  std::function<void(int64_t position, int64_t column, DataType type,
+  // Writes the element at a position and column as `type`, by its definition:
+  // slow; everything else answers to it. Where the rest is not 0, positions are
+  // integers.
+  std::function<void(BinaryPosition position, int64_t column, DataType type,
                      std::byte* out)>
       reference;
   // The offset of positions, as an integer and the rest.
@@ -126,14 +140,24 @@ struct SinusoidRows {
   double rest = 0;
 };
 
+// A real number other than 0, to within a relative 2^(6 - precision_bits).
+using RealToAnyPrecision = std::function<Real(int precision_bits)>;
+// One for each frequency of a row.
+using RealsToAnyPrecision =
+    std::function<Real(int64_t index, int precision_bits)>;
+
+// Returns rows of frequencies, none of them 0, at positions and an offset.
+// `frequencies` are their definition; `at` gives them at kSinusoidPrecision and
+// is asked for one after the other.
+SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
+                    absl::FunctionRef<const Real&(int64_t index)> at,
+                    RealsToAnyPrecision frequencies, RealToAnyPrecision scale);
+
 // Returns the rows of those frequencies of an axis that turn, at `columns`. A
 // geometric progression is formed by one power and a product each, which keeps
 // it within a relative 2^-360.
 SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
                     double scale);
-
-// A real number other than 0, to within a relative 2^(6 - precision_bits).
-using RealToAnyPrecision = std::function<Real(int precision_bits)>;
 
 // scale x the sine or cosine of (position + rest) x frequency.
 struct ExactSinusoid {
@@ -148,12 +172,4 @@ struct ExactSinusoid {
 void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
                    std::byte* out);
 
-// Writes one element of a valid axis: the definition. Slow; everything else
-// answers to it.
-void ReferenceSinusoidal(const SinusoidAxis& axis, int64_t position,
-                         SinusoidColumns::Wave wave, const NumberFormat& format,
-                         std::byte* out);
-
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOID_H_

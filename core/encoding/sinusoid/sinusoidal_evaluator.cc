@@ -11,6 +11,7 @@
 
 #include "core/base/executor.h"
 #include "core/encoding/common/scaled_rounding.h"
+#include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/kernel/cuda/accelerator.h"
 #include "core/numerics/rounding.h"
@@ -47,14 +48,6 @@ constexpr double kChainBound = 0x1p-85;
 // well: F16's normal numbers.
 constexpr double kMinKernelScale = 0x1p-4;
 constexpr double kMaxKernelScale = 0x1p4;
-
-int64_t RoundUpToMultiple(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-int64_t PairsOf(const SinusoidColumns& columns) {
-  return RoundUpToMultiple(columns.sines, kPairMultiple);
-}
 
 // Rows an anchor serves.
 int64_t BlockRowsOf(int64_t pairs) {
@@ -130,7 +123,7 @@ class SinusoidalEvaluator final : public Evaluator {
         type_(type),
         row_bytes_(columns_.width * SizeOf(type)),
         kernels_(kernels),
-        pairs_(PairsOf(columns_)),
+        pairs_(PaddedPairs(columns_.sines)),
         block_rows_(BlockRowsOf(pairs_)) {
     for (int64_t step = 1; step < kComposedPositions; step *= block_rows_) {
       if (!MakingScope::Continues()) return;
@@ -427,13 +420,13 @@ class SinusoidalEvaluator final : public Evaluator {
     using Kind = SinusoidColumns::Kind;
     const SinusoidColumns::Wave wave = columns_.WaveAt(column);
     if (position != 0 || described_.rest != 0) {
-      const auto& [turns, origin, radians] = frequencies_[wave.frequency];
-      const SinCos both = SinCosOf(AngleAt(turns, position, origin));
+      const SinusoidFrequency& frequency = frequencies_[wave.frequency];
+      const SinCos both = SinCosOf(AngleAt(
+          frequency.turns_per_position, position, frequency.turns_at_origin));
       const DoubleDouble value = wave.kind == Kind::kSine ? both.sin : both.cos;
-      const double error = both.error * std::fabs(value.hi);
-      if (both.error < 1 && rounding_.TryRound(value, error, out)) return;
+      if (rounding_.TryRoundRelative(value, both.error, out)) return;
     }
-    described_.reference(position - described_.whole, column, type_, out);
+    described_.reference({position - described_.whole}, column, type_, out);
   }
 
   const SinusoidRows described_;
@@ -443,7 +436,6 @@ class SinusoidalEvaluator final : public Evaluator {
   const DataType type_;
   const int64_t row_bytes_;
   const KernelSet& kernels_;
-  // frequencies_.size() rounded up to a multiple of kPairMultiple.
   const int64_t pairs_;
   const int64_t block_rows_;
   // Table n has the rotations by 0, 1, ..., block_rows_ - 1 times block_rows_^n
@@ -484,33 +476,13 @@ bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
          a.columns.cosines == b.columns.cosines;
 }
 
-// Joins the rows of axes, and the numbers of frequencies that do not turn.
-class JoinedSinusoids final : public Evaluator {
+class JoinedRows final : public Evaluator {
  public:
-  JoinedSinusoids(const std::vector<SinusoidAxis>& axes,
-                  const NumberFormat& format, const KernelSet& kernels)
-      : element_bytes_(SizeOf(format.type)),
-        resting_(axes.front().columns.width * element_bytes_) {
-    std::vector<const SinusoidAxis*> made;
-    for (const SinusoidAxis& axis : axes) {
-      AddResting(axis, format);
-      const SinusoidColumns columns = ColumnsThatTurn(axis);
-      if (columns.width == 0) continue;
-      const auto same = std::ranges::find_if(
-          made, [&](const auto* other) { return HaveSameTable(axis, *other); });
-      if (same == made.end()) {
-        made.push_back(&axis);
-        tables_.push_back(
-            {.rows = PrepareSinusoids(RowsOf(axis, columns, format.scale),
-                                      format.type, kernels),
-             .row_bytes = columns.width * element_bytes_,
-             .runs = {}});
-        AddRuns(axis, columns, tables_.back());
-      } else {
-        AddRuns(axis, columns, tables_[same - made.begin()]);
-      }
-    }
-  }
+  JoinedRows(std::vector<RowPart> parts, std::vector<std::byte> resting,
+             DataType type)
+      : parts_(std::move(parts)),
+        resting_(std::move(resting)),
+        element_bytes_(SizeOf(type)) {}
 
   void Fill(const Block& block, std::byte* out,
             int64_t /*lane_stride_bytes*/) const override {
@@ -522,14 +494,18 @@ class JoinedSinusoids final : public Evaluator {
       for (int64_t row = 0; row < end - first; ++row) {
         std::memcpy(out + row * row_bytes, resting_.data(), row_bytes);
       }
-      for (const Table& table : tables_) {
-        table.rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
-        for (int64_t row = 0; row < end - first; ++row) {
-          for (const Run& run : table.runs) {
-            std::memcpy(out + row * row_bytes + run.to,
-                        piece.data() + row * table.row_bytes + run.from,
-                        run.size);
+      for (const RowPart& part : parts_) {
+        part.rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
+        const std::byte* from = piece.data();
+        std::byte* to = out;
+        for (int64_t row = first; row < end; ++row) {
+          for (const RowPart::Run& run : part.runs) {
+            std::memcpy(to + run.to * element_bytes_,
+                        from + run.from * element_bytes_,
+                        run.columns * element_bytes_);
           }
+          from += part.width * element_bytes_;
+          to += row_bytes;
         }
       }
       out += (end - first) * row_bytes;
@@ -538,71 +514,70 @@ class JoinedSinusoids final : public Evaluator {
   }
 
  private:
-  // Bytes of a table's row, and where they go.
-  struct Run {
-    int64_t from;
-    int64_t to;
-    int64_t size;
-  };
-  struct Table {
-    EvaluatorPtr rows;
-    int64_t row_bytes;
-    std::vector<Run> runs;
-  };
-
-  // Sets the cosines of frequencies that do not turn.
-  void AddResting(const SinusoidAxis& axis, const NumberFormat& format) {
-    int64_t next = 0;
-    const auto rest_until = [&](int64_t end) {
-      for (; next < std::min(end, axis.columns.cosines); ++next) {
-        const int64_t column =
-            axis.columns.cos_offset + next * axis.columns.pair_stride;
-        RoundDouble(format.scale, format.type,
-                    resting_.data() + column * element_bytes_);
-      }
-    };
-    for (const Range& run : axis.Turning()) {
-      rest_until(run.begin);
-      next = run.end;
-    }
-    rest_until(axis.columns.cosines);
-  }
-
-  void AddRun(int64_t from, int64_t to, int64_t count, Table& table) const {
-    if (count == 0) return;
-    table.runs.push_back(
-        {from * element_bytes_, to * element_bytes_, count * element_bytes_});
-  }
-
-  // `columns` are the table's, of those of the axis that turn.
-  void AddRuns(const SinusoidAxis& axis, const SinusoidColumns& columns,
-               Table& table) const {
-    const SinusoidColumns& to = axis.columns;
-    int64_t turned = 0;
-    for (const Range& run : axis.Turning()) {
-      const int64_t cosines = std::min(run.end, to.cosines) - run.begin;
-      if (to.pair_stride == 2) {
-        AddRun(2 * turned, to.sin_offset + 2 * run.begin, run.size() + cosines,
-               table);
-      } else {
-        AddRun(turned, to.sin_offset + run.begin, run.size(), table);
-        AddRun(columns.cos_offset + turned, to.cos_offset + run.begin, cosines,
-               table);
-      }
-      turned += run.size();
-    }
-  }
-
+  const std::vector<RowPart> parts_;
+  const std::vector<std::byte> resting_;
   const int64_t element_bytes_;
-  // A row in which nothing turns.
-  std::vector<std::byte> resting_;
-  std::vector<Table> tables_;
 };
+
+// `columns` are the part's, of those of the axis that turn.
+void AddRuns(const SinusoidAxis& axis, const SinusoidColumns& columns,
+             RowPart& part) {
+  const auto add = [&](int64_t from, int64_t to, int64_t count) {
+    if (count > 0) part.runs.push_back({from, to, count});
+  };
+  const SinusoidColumns& own = axis.columns;
+  int64_t turned = 0;
+  for (const Range& run : axis.Turning()) {
+    const int64_t cosines = std::min(run.end, own.cosines) - run.begin;
+    if (own.pair_stride == 2) {
+      add(2 * turned, own.sin_offset + 2 * run.begin, run.size() + cosines);
+    } else {
+      add(turned, own.sin_offset + run.begin, run.size());
+      add(columns.cos_offset + turned, own.cos_offset + run.begin, cosines);
+    }
+    turned += run.size();
+  }
+}
+
+// Returns the rows of one of the axes, which other axes may share.
+using MakeRows = absl::FunctionRef<EvaluatorPtr(
+    const SinusoidAxis& axis, const SinusoidColumns& columns)>;
+
+// Joins the rows of axes, and the numbers of frequencies that do not turn.
+EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes,
+                      const NumberFormat& format, bool may_share,
+                      MakeRows make_rows) {
+  std::vector<std::byte> resting(axes.front().columns.width *
+                                 SizeOf(format.type));
+  std::vector<const SinusoidAxis*> made;
+  std::vector<RowPart> parts;
+  for (const SinusoidAxis& axis : axes) {
+    // Those of frequencies that turn are written over.
+    const SinusoidColumns& own = axis.columns;
+    for (int64_t i = 0; i < own.cosines; ++i) {
+      const int64_t column = own.cos_offset + i * own.pair_stride;
+      RoundDouble(format.scale, format.type,
+                  resting.data() + column * SizeOf(format.type));
+    }
+    const SinusoidColumns columns = ColumnsThatTurn(axis);
+    if (columns.width == 0) continue;
+    const auto same = std::ranges::find_if(made, [&](const auto* other) {
+      return may_share && HaveSameTable(axis, *other);
+    });
+    const auto part = static_cast<size_t>(same - made.begin());
+    if (same == made.end()) {
+      made.push_back(&axis);
+      parts.push_back({make_rows(axis, columns), columns.width, {}});
+    }
+    AddRuns(axis, columns, parts[part]);
+  }
+  return JoinRows(std::move(parts), std::move(resting), format.type);
+}
 
 }  // namespace
 
 int64_t SinusoidsBytes(const SinusoidColumns& columns) {
-  const int64_t pairs = PairsOf(columns);
+  const int64_t pairs = PaddedPairs(columns.sines);
   const int64_t block_rows = BlockRowsOf(pairs);
   int64_t tables = 0;
   for (int64_t step = 1; step < kComposedPositions; step *= block_rows) {
@@ -618,8 +593,8 @@ EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
 }
 
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
-  // A frequency's place, its number in each copy of a given list, and its runs
-  // while their list grows.
+  // A frequency's number in the list of those that turn, and its runs while
+  // their list grows.
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
   const bool is_alone = IsAlone(axes);
   int64_t bytes = 0;
@@ -628,20 +603,45 @@ int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
     if (!is_alone) columns.width = columns.sines + columns.cosines;
     bytes += SinusoidsBytes(columns) + columns.sines * kPairBytes;
   }
-  if (is_alone) return bytes;
-  return bytes + kJoinedPieceBytes +
-         2 * axes.front().columns.width * int64_t{sizeof(double)};
+  return bytes + (is_alone ? 0 : JoinedBytes(axes.front().columns.width));
 }
 
 EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes,
                               const NumberFormat& format,
                               const KernelSet& kernels) {
-  if (!IsAlone(axes)) {
-    return std::make_unique<JoinedSinusoids>(axes, format, kernels);
-  }
-  const SinusoidAxis& axis = axes.front();
-  return PrepareSinusoids(RowsOf(axis, axis.columns, format.scale), format.type,
-                          kernels);
+  const auto rows_of = [&](const SinusoidAxis& axis,
+                           const SinusoidColumns& columns) {
+    return PrepareSinusoids(RowsOf(axis, columns, format.scale), format.type,
+                            kernels);
+  };
+  if (IsAlone(axes)) return rows_of(axes.front(), axes.front().columns);
+  return JoinAxes(axes, format, /*may_share=*/true, rows_of);
+}
+
+EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
+                                const std::vector<SinusoidAxis>& axes,
+                                const NumberFormat& format) {
+  const auto rows_of = [&](const SinusoidAxis& axis,
+                           const SinusoidColumns& columns) {
+    SinusoidAxis without_offset = axis;
+    without_offset.stretch.offset = 0;
+    return PrepareListed(RowsOf(without_offset, columns, format.scale),
+                         {positions, static_cast<size_t>(&axis - axes.data()),
+                          axis.stretch.offset},
+                         format.type);
+  };
+  return JoinAxes(axes, format, /*may_share=*/false, rows_of);
+}
+
+int64_t JoinedBytes(int64_t width) {
+  // A row in which nothing turns, and a piece of one row at least.
+  return kJoinedPieceBytes + 2 * width * int64_t{sizeof(double)};
+}
+
+EvaluatorPtr JoinRows(std::vector<RowPart> parts,
+                      std::vector<std::byte> resting, DataType type) {
+  return std::make_unique<JoinedRows>(std::move(parts), std::move(resting),
+                                      type);
 }
 
 }  // namespace attnbias

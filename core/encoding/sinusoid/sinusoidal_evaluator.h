@@ -10,16 +10,17 @@
 //      an extreme scale take double-double rotations instead.
 //   3. An undecided element is computed by SinCosOf, at 2^-97.
 //   4. What that leaves undecided goes to the rows' reference.
-#ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOIDAL_EVALUATOR_H_
-#define ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOIDAL_EVALUATOR_H_
+#pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "core/encoding/evaluator.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 
@@ -35,7 +36,30 @@ int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes);
 EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes,
                               const NumberFormat& format,
                               const KernelSet& kernels);
+// An Encoding's prepare_reals for them.
+EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
+                                const std::vector<SinusoidAxis>& axes,
+                                const NumberFormat& format);
+
+// Rows of numbers, and where their columns stand in wider rows.
+struct RowPart {
+  // Consecutive columns, the first of which is `from` here and `to` there.
+  struct Run {
+    int64_t from;
+    int64_t to;
+    int64_t columns;
+  };
+
+  EvaluatorPtr rows;
+  int64_t width;
+  std::vector<Run> runs;
+};
+
+// Bounds what JoinRows's result takes beside its parts and their runs.
+int64_t JoinedBytes(int64_t width);
+
+// Joins rows. Columns that no part has are those of `resting`, a row of `type`.
+EvaluatorPtr JoinRows(std::vector<RowPart> parts,
+                      std::vector<std::byte> resting, DataType type);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOIDAL_EVALUATOR_H_

@@ -10,23 +10,42 @@
 #include <tuple>
 #include <vector>
 
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/base/mutex.h"
-#include "core/base/status_macros.h"
 #include "core/encoding/common/bias_table.h"
-#include "core/encoding/common/limits.h"
-#include "core/encoding/common/linear.h"
+#include "core/encoding/common/network.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/t5_buckets.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/tupe/tupe_positions.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
 namespace {
+
+// The tables of a request.
+struct TupeTables {
+  TupeTables(const v1::Tupe& spec, const Tables& tables)
+      : relative_table(tables.Get(spec.relative_table())),
+        position_table(tables.Get(spec.position_table())),
+        query_weight(tables.Get(spec.query_weight())),
+        query_bias(tables.Get(spec.query_bias())),
+        key_weight(tables.Get(spec.key_weight())),
+        key_bias(tables.Get(spec.key_bias())),
+        norm_weight(tables.Get(spec.norm_weight())),
+        norm_bias(tables.Get(spec.norm_bias())) {}
+
+  std::optional<Table> relative_table;
+  std::optional<Table> position_table;
+  std::optional<Table> query_weight;
+  std::optional<Table> query_bias;
+  std::optional<Table> key_weight;
+  std::optional<Table> key_bias;
+  std::optional<Table> norm_weight;
+  std::optional<Table> norm_bias;
+};
 
 T5BucketRule BucketsOf(const v1::Tupe& spec) {
   return {.num_buckets = spec.num_buckets(),
@@ -140,7 +159,7 @@ absl::Status CheckNoBuckets(const v1::Tupe& spec) {
         std::tuple("max_distance", spec.max_distance(), 128)}) {
     if (got == unset) continue;
     return Invalid("tupe.", field, ": got ", got,
-                   ", want none: there is no relative_table");
+                   ", want none without relative_table");
   }
   return absl::OkStatus();
 }
@@ -178,6 +197,137 @@ absl::Status CheckRelativeTable(const v1::Tupe& spec,
       "tupe.relative_table", *table,
       {{rows, "buckets"}, {spec.num_heads(), "heads (num_heads)"}});
 }
+
+// Columns of a projection whose weights become doubles together: a MiB of them.
+// All of a large model's would take more than everything else.
+int64_t ColumnsAtOnce(int64_t dim) {
+  constexpr int64_t kWeights = int64_t{1} << 17;
+  return std::clamp<int64_t>(kWeights / dim, 1, dim);
+}
+
+class LayerNorm {
+ public:
+  LayerNorm(const TupeTables& tables, double eps)
+      : weight_(NumbersOf(*tables.norm_weight)),
+        bias_(NumbersOf(*tables.norm_bias)),
+        eps_(eps) {}
+
+  void Apply(double* row) const {
+    const auto count = static_cast<double>(weight_.size());
+    double sum = 0;
+    for (size_t i = 0; i < weight_.size(); ++i) sum += row[i];
+    const double mean = sum / count;
+    double squares = 0;
+    for (size_t i = 0; i < weight_.size(); ++i) {
+      row[i] -= mean;
+      squares = std::fma(row[i], row[i], squares);
+    }
+    const double deviation = std::sqrt(squares / count + eps_);
+    for (size_t i = 0; i < weight_.size(); ++i) {
+      row[i] = std::fma(row[i] / deviation, weight_[i], bias_[i]);
+    }
+  }
+
+ private:
+  const std::vector<double> weight_;
+  const std::vector<double> bias_;
+  const double eps_;
+};
+
+// TUPE's absolute term: dot products of projected positions, to the same bits
+// everywhere.
+//
+// In F64 and in this order: LayerNorm with sums over a row's columns one after
+// the other, both projections as Linear has them, queries times the scale, and
+// products of query and key added to 0 over a head's columns; each step rounded
+// once, a product and its sum together.
+class TupePositions {
+ public:
+  // Bounds what one takes, and what making it does.
+  static int64_t BytesOf(const Table& position_table) {
+    const int64_t dim = position_table.columns();
+    const int64_t columns = ColumnsAtOnce(dim);
+    // The positions, their queries and keys; a part of a weight, with its bias;
+    // a batch of positions, and its projections.
+    return (3 * position_table.size() + columns * (dim + 1) +
+            (dim + columns) * kBatch) *
+           int64_t{sizeof(double)};
+  }
+
+  // `spec` has an absolute term, and its position_scale.
+  TupePositions(const v1::Tupe& spec, const TupeTables& tables,
+                const KernelSet& kernels)
+      : rows_(tables.position_table->rows()),
+        dim_(tables.position_table->columns()),
+        head_dim_(dim_ / spec.num_heads()),
+        queries_(rows_ * dim_),
+        keys_(dim_ * rows_) {
+    std::vector<double> positions = NumbersOf(*tables.position_table);
+    if (tables.norm_weight.has_value()) {
+      const LayerNorm norm(tables, spec.norm_eps());
+      for (int64_t row = 0; row < rows_; ++row) {
+        norm.Apply(&positions[row * dim_]);
+      }
+    }
+    Project(*tables.query_weight, tables.query_bias, positions, kernels,
+            [&](Range rows, int64_t column, const double* projected) {
+              for (int64_t row = rows.begin; row < rows.end; ++row) {
+                queries_[row * dim_ + column] =
+                    *projected++ * spec.position_scale();
+              }
+            });
+    Project(*tables.key_weight, tables.key_bias, positions, kernels,
+            [&](Range rows, int64_t column, const double* projected) {
+              std::copy_n(projected, rows.size(),
+                          &keys_[column * rows_ + rows.begin]);
+            });
+  }
+
+  // Writes the products of the table's row `query` with the rows `keys`.
+  void Dot(int64_t head, int64_t query, Range keys, const KernelSet& kernels,
+           double* out) const {
+    const int64_t column = head * head_dim_;
+    std::fill_n(out, keys.size(), 0.0);
+    kernels.add_products(
+        &queries_[query * dim_ + column],
+        {&keys_[column * rows_ + keys.begin], rows_, head_dim_}, out,
+        keys.size());
+  }
+
+ private:
+  // Gives `write` each column of the projected `positions` [rows, dim], a batch
+  // of rows at a time.
+  template <typename Write>
+  void Project(const Table& weight, const std::optional<Table>& bias,
+               const std::vector<double>& positions, const KernelSet& kernels,
+               Write write) const {
+    const int64_t step = ColumnsAtOnce(dim_);
+    std::vector<double> in(dim_ * kBatch);
+    std::vector<double> out(step * kBatch);
+    for (int64_t column = 0; column < dim_; column += step) {
+      const Linear linear(weight, bias,
+                          {column, std::min(column + step, dim_)});
+      for (int64_t first = 0; first < rows_; first += kBatch) {
+        const Range rows = {first, std::min(first + kBatch, rows_)};
+        for (int64_t n = 0; n < rows.size(); ++n) {
+          for (int64_t i = 0; i < dim_; ++i) {
+            in[i * kBatch + n] = positions[(first + n) * dim_ + i];
+          }
+        }
+        linear.Apply(in.data(), {0, linear.outputs()}, kernels, out.data());
+        for (int64_t i = 0; i < linear.outputs(); ++i) {
+          write(rows, column + i, &out[i * kBatch]);
+        }
+      }
+    }
+  }
+
+  const int64_t rows_;
+  const int64_t dim_;
+  const int64_t head_dim_;
+  std::vector<double> queries_;  // [rows, dim], scaled
+  std::vector<double> keys_;     // [dim, rows]
+};
 
 // What belongs to an encoding and outlives it with its evaluators.
 struct Tupe {

@@ -6,9 +6,8 @@
 #include <cstring>
 #include <memory>
 
-#include "core/base/invalid.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
-#include "core/encoding/common/limits.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"

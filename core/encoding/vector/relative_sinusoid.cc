@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/status_macros.h"
-#include "core/encoding/common/limits.h"
+#include "core/base/errors.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"

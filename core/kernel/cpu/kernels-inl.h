@@ -3,7 +3,7 @@
 // once per instruction set by kernels.cc, never anywhere else.
 //
 // All that an instruction set must have is IEEE 754 doubles. MulAdd may fuse or
-// not: the bounds that kernels.h states hold either way. Fused always fuses,
+// not: the bounds that kernel_set.h states hold either way. Fused always fuses,
 // for results that have a rule instead of a bound.
 #if defined(ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -17,7 +17,7 @@
 #include <cstring>
 
 #include "core/kernel/element_bits.h"
-#include "core/kernel/kernels.h"
+#include "core/kernel/kernel_set.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 

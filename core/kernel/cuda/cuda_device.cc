@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/kernel/cuda/device.h"
 #include "core/kernel/cuda/kernels.h"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/kernel/cuda/dense_expander.h"
-
+// Dense expansion on a device.
 #include <cstring>
 #include <utility>
 
-#include "core/base/status_macros.h"
-#include "core/kernel/cuda/device_memory.h"
+#include "core/base/errors.h"
+#include "core/kernel/cuda/accelerator.h"
+#include "core/kernel/cuda/device.h"
 
 namespace attnbias {
 

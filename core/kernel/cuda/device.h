@@ -3,16 +3,20 @@
 //
 // Errors are RESOURCE_EXHAUSTED where memory is short, UNAVAILABLE where there
 // is no device, INTERNAL where it is broken.
-#ifndef ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_
-#define ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_
+#pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/base/errors.h"
 #include "core/kernel/cuda/launches.h"
 
 namespace attnbias {
@@ -81,6 +85,50 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
 };
 
+// Told what a device does. Called from any thread; must be quick.
+class AcceleratorObserver {
+ public:
+  virtual ~AcceleratorObserver() = default;
+  // Results that left the device.
+  virtual void OnMade(int64_t bytes) = 0;
+  // The CPU takes over: for all work when `for_good`, else for one piece that
+  // there was no memory for. Called at most once for either.
+  virtual void OnFallback(const absl::Status& why, bool for_good) = 0;
+};
+
+// A device, and whether it still works. Any number of threads may use it at
+// once.
+class GuardedDevice {
+ public:
+  // `observer` outlives this.
+  GuardedDevice(std::unique_ptr<Device> device, AcceleratorObserver* observer)
+      : device_(std::move(device)), observer_(*observer) {}
+
+  Device& operator*() const { return *device_; }
+  Device* operator->() const { return device_.get(); }
+
+  // False once anything but memory has failed.
+  bool works() const { return !broken_; }
+  // Whether `status` is OK. If not, tells the observer, and gives the device up
+  // unless it only lacked memory.
+  bool Check(const absl::Status& status) {
+    if (status.ok()) return true;
+    if (absl::IsResourceExhausted(status)) {
+      if (!was_full_.exchange(true)) observer_.OnFallback(status, false);
+    } else if (!broken_.exchange(true)) {
+      observer_.OnFallback(status, true);
+    }
+    return false;
+  }
+  void Made(int64_t bytes) { observer_.OnMade(bytes); }
+
+ private:
+  const std::unique_ptr<Device> device_;
+  AcceleratorObserver& observer_;
+  std::atomic<bool> broken_{false};
+  std::atomic<bool> was_full_{false};
+};
+
 // The machine's first CUDA device. UNAVAILABLE, saying why, when there is none,
 // its driver is too old, or the backend was not built.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice();
@@ -89,6 +137,26 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice();
 inline constexpr char kOpenCudaDevice[] = "attnbias_open_cuda_device";
 using OpenDeviceFunction = void(absl::StatusOr<std::unique_ptr<Device>>*);
 
-}  // namespace attnbias
+constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
-#endif  // ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_
+template <typename T>
+DeviceArray<T> ArrayOf(const SharedMemory& memory, int64_t count) {
+  return {reinterpret_cast<T*>(memory.get()), count};
+}
+
+// Has the stream copy `data`, which it reads until it has been waited for.
+template <typename T>
+absl::Status Upload(Device& device, Stream& stream, absl::Span<const T> data,
+                    SharedMemory* memory, DeviceArray<const T>* array) {
+  const auto count = static_cast<int64_t>(data.size());
+  const auto bytes = count * static_cast<int64_t>(sizeof(T));
+  ATTNBIAS_ASSIGN_OR_RETURN(*memory,
+                            device.Allocate(std::max<int64_t>(bytes, 1)));
+  *array = ArrayOf<const T>(*memory, count);
+  return stream.CopyIn(memory->get(),
+                       reinterpret_cast<const std::byte*>(data.data()), bytes);
+}
+
+}  // namespace attnbias

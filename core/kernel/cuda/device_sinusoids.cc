@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/kernel/cuda/device_sinusoids.h"
-
+// Sinusoids on a device, in pieces of whole blocks.
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <tuple>
 
-#include "core/base/status_macros.h"
-#include "core/kernel/cuda/device_memory.h"
+#include "core/base/errors.h"
+#include "core/kernel/cuda/accelerator.h"
+#include "core/kernel/cuda/device.h"
 
 namespace attnbias {
 namespace {
@@ -159,10 +159,10 @@ class SinusoidFill {
 
 }  // namespace
 
-absl::Status FillSinusoidsOnDevice(const SinusoidBlocks& blocks, Device* device,
-                                   PinnedPool* pool, std::byte* out,
-                                   std::vector<int64_t>* undecided) {
-  return SinusoidFill(device, blocks).Fill(*pool, out, undecided);
+absl::Status Accelerator::TryFillSinusoids(const SinusoidBlocks& blocks,
+                                           std::byte* out,
+                                           std::vector<int64_t>* undecided) {
+  return SinusoidFill(&*device_, blocks).Fill(*pool_, out, undecided);
 }
 
 }  // namespace attnbias

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/kernel/cuda/device_vectors.h"
-
+// Products with vectors that a device keeps.
 #include <utility>
 
-#include "core/base/status_macros.h"
-#include "core/kernel/cuda/device_memory.h"
+#include "core/base/errors.h"
+#include "core/kernel/cuda/accelerator.h"
+#include "core/kernel/cuda/device.h"
 
 namespace attnbias {
 

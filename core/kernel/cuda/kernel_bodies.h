@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one thread of each CUDA kernel does. kernels.cu runs these on a device;
 // tests run them on the CPU, over every block and thread of a launch.
-#ifndef ATTNBIAS_CORE_KERNEL_CUDA_KERNEL_BODIES_H_
-#define ATTNBIAS_CORE_KERNEL_CUDA_KERNEL_BODIES_H_
+#pragma once
 
 #include <cmath>
 #include <cstdint>
 
 #include "core/kernel/cuda/launches.h"
 #include "core/kernel/element_bits.h"
-#include "core/kernel/host_device.h"
 
 namespace attnbias {
 
@@ -223,5 +221,3 @@ ATTNBIAS_HOST_DEVICE void SinusoidThread(
 }
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_KERNEL_CUDA_KERNEL_BODIES_H_

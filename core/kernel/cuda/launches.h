@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is handed to a kernel: its arguments and its geometry. Both compilers
 // read it.
-#ifndef ATTNBIAS_CORE_KERNEL_CUDA_LAUNCHES_H_
-#define ATTNBIAS_CORE_KERNEL_CUDA_LAUNCHES_H_
+#pragma once
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/kernel/host_device.h"
+#include "core/kernel/element_bits.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {
@@ -118,5 +117,3 @@ struct SinusoidLaunch {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CORE_KERNEL_CUDA_LAUNCHES_H_

@@ -7,8 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/make_encoding.h"
 #include "core/logits/term.h"
 #include "core/request/rules.h"
@@ -118,8 +117,7 @@ absl::StatusOr<Summand> Describe(absl::string_view name, const Table& table,
   v1::TensorSpec spec;
   v1::LearnedAbsolute& rows = *spec.mutable_learned_absolute();
   *rows.mutable_table() = tables.Add(table);
-  rows.set_interpolation(v1::INTERPOLATION_LINEAR);
-  rows.set_interpolated_length(axis.num_vectors());
+  rows.mutable_resample()->add_target(axis.num_vectors());
   ATTNBIAS_ASSIGN_OR_RETURN(EncodingPtr encoding, MakeEncoding(tables, spec));
   return Summand{.encoding = std::move(encoding),
                  .count = axis.num_vectors(),

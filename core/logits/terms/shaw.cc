@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shaw's keys and values: a learned vector for each relative position.
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/logits/term.h"
 
 namespace attnbias {

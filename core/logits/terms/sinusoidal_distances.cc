@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/encoding/common/by_distance.h"
-#include "core/encoding/common/limits.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/logits/term.h"
 #include "core/tensor/positions.h"
@@ -32,6 +31,11 @@ absl::Status CheckSinusoid(const v1::SinusoidalDistances& term,
     return Invalid("sinusoidal_distances.sinusoidal.axes: got ",
                    term.sinusoidal().axes_size(),
                    " elements, want none: a distance has one axis");
+  }
+  if (term.sinusoidal().has_frequency_matrix()) {
+    return Invalid(
+        "sinusoidal_distances.sinusoidal.frequency_matrix: got a "
+        "table, want none: give ladder.frequencies");
   }
   if (term.has_projection() || term.sinusoidal().dim() == request.head_dim()) {
     return absl::OkStatus();

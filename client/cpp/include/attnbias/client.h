@@ -11,8 +11,7 @@
 //
 // An RPC costs tens of microseconds: fetch once at the greatest length, keep
 // the tensor by its fingerprint and slice locally.
-#ifndef ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_CLIENT_H_
-#define ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_CLIENT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -155,5 +154,3 @@ class Client {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_CLIENT_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a server said about an error beyond its code and message. All text is
 // printable: control characters are escaped, as \x1b.
-#ifndef ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_ERROR_H_
-#define ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_ERROR_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -28,5 +27,3 @@ struct FieldViolation {
 std::vector<FieldViolation> FieldViolations(const absl::Status& status);
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_ERROR_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor that was fetched: its header and its bytes.
-#ifndef ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_TENSOR_H_
-#define ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_TENSOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -53,5 +52,3 @@ class Tensor {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_TENSOR_H_

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor of form TOEPLITZ as the matrices that it stands for, without making
 // them.
-#ifndef ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_TOEPLITZ_H_
-#define ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_TOEPLITZ_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -124,5 +123,3 @@ class Toeplitz {
 };
 
 }  // namespace attnbias
-
-#endif  // ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_TOEPLITZ_H_

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnbias._checks import require_instance, set_number
+from attnbias._checks import bounds, require_instance, set_number
 from attnbias._dtypes import to_data_type
 from attnbias._enums import set_enum
 from attnbias._generated import is_repeated
 from attnbias._shown import Shown
-from attnbias._span import bounds
 from attnbias._tables import to_table_ref
 from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import FieldDescriptor
 
-    from attnbias._span import Span
+    from attnbias._checks import Span
 
 
 def set_fields(message: Any, arguments: object, path: str = "") -> None:
@@ -117,7 +116,10 @@ def _to_range(span: Span, name: str) -> tensor_pb2.Range:
 
 def _to_list(ids: Any, name: str) -> tensor_pb2.PositionList:
     array = np.asarray(ids)
-    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size > 0):
-        message = f"{name}: got {array.dtype} of shape {array.shape}, want a sequence of integers"
+    if array.ndim != 1 or (array.dtype.kind not in "iuf" and array.size > 0):
+        message = f"{name}: got {array.dtype} of shape {array.shape}, want a sequence of numbers"
         raise TypeError(message)
-    return tensor_pb2.PositionList(positions=array.tolist())
+    numbers = array.tolist()
+    if numbers and array.dtype.kind == "f":
+        return tensor_pb2.PositionList(doubles=numbers)
+    return tensor_pb2.PositionList(positions=numbers)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from attnbias._calls import Method, Part
+    from attnbias._calls import Method, Part, Read
     from attnbias._channel import Endpoint
 
 _Result = TypeVar("_Result")
@@ -35,6 +35,7 @@ _Result = TypeVar("_Result")
 # place of the status that the server sent: https://github.com/grpc/grpc/issues/36066
 _LOST_STATUS: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 _LOST: Final = "the server ended the call; what it said was lost"
+_EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing in its stubs
 
 
 class AsyncConnection:
@@ -107,7 +108,6 @@ class AsyncConnection:
         return False
 
     def leave(self) -> bool:
-        """See Forkable."""
         inherited, self._channels = self._channels, {}
         if inherited:
             # Ending it would wait for threads that are not there: it is never to be freed.
@@ -131,11 +131,9 @@ class AsyncCalls:
 
     @property
     def has_reached(self) -> bool:
-        """See Calls."""
         return self._connection.has_reached
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
-        """See Calls."""
         call = self._begin(method, message, timeout)
         with self._translated():
             answer = await call
@@ -145,11 +143,17 @@ class AsyncCalls:
     @contextlib.asynccontextmanager
     async def stream(
         self, method: Method, messages: Message | Iterator[Message], timeout: float | None
-    ) -> AsyncIterator[AsyncStream]:
-        """See Calls."""
+    ) -> AsyncIterator[Read]:
         call = self._begin(method, messages, timeout)
+
+        async def read() -> Any:
+            with self._translated():
+                message = await call.read()
+            self._connection.has_reached = True
+            return None if message is _EOF else message
+
         try:
-            yield AsyncStream(call, self._translated, self._connection)
+            yield read
         finally:
             call.cancel()  # does nothing to a call that has finished
 
@@ -183,7 +187,6 @@ class AsyncCalls:
             raise
 
     async def pause(self, seconds: float) -> None:
-        """See Calls."""
         await self._connection.pause(seconds)
 
     def _begin(self, method: Method, message: Any, timeout: float | None) -> Any:
@@ -205,20 +208,3 @@ class AsyncCalls:
             if task is None or not task.cancelling():  # so it is gRPC that says it
                 self._connection.require_open()
             raise
-
-
-class AsyncStream:
-    """See ``Stream``."""
-
-    def __init__(self, call: Any, translated: Any, connection: AsyncConnection) -> None:
-        self._call = call
-        self._translated = translated
-        self._connection = connection
-
-    async def read(self) -> Any:
-        """See Stream."""
-        with self._translated():
-            message = await self._call.read()
-        self._connection.has_reached = True
-        eof = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing in its stubs
-        return None if message is eof else message

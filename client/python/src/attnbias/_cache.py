@@ -30,7 +30,7 @@ from google.protobuf.message import DecodeError, Message
 
 from attnbias import _forks
 from attnbias._checks import require_instance
-from attnbias._description import read_description
+from attnbias._download import read_description
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, Error
 from attnbias._escape import escaped
@@ -42,7 +42,6 @@ from attnbias.v1 import encodings_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     import numpy.typing as npt
 
@@ -316,16 +315,19 @@ class Cache:
     def _last_uses(self) -> dict[str, int]:
         """When each tensor was last asked for, by its fingerprint."""
         uses: dict[str, int] = {}
+        for requests, name, fingerprint in self._requests():
+            with contextlib.suppress(OSError):
+                last = requests.status(name).st_mtime_ns
+                uses[fingerprint] = max(last, uses.get(fingerprint, 0))
+        return uses
+
+    def _requests(self) -> Iterator[tuple[Folder, str, str]]:
+        """Each file of ``requests``, and the fingerprint of its tensor."""
         with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
             for name in _named_in(requests):
                 with contextlib.suppress(OSError):
-                    known = _known_in(requests, name)
-                    if known is not None:
-                        last = max(
-                            requests.status(name).st_mtime_ns, uses.get(known.fingerprint, 0)
-                        )
-                        uses[known.fingerprint] = last
-        return uses
+                    if (known := _known_in(requests, name)) is not None:
+                        yield requests, name, known.fingerprint
 
     def _make_room(self, size: int) -> None:
         """Removes what was not used for longest, until so many bytes more are within the bound."""
@@ -347,12 +349,10 @@ class Cache:
                 _remove_file(tensors, name)
                 removed.add(_fingerprint_of(name))
                 excess -= sizes[name]
-        with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
-            for name in _named_in(requests):
+        for requests, name, fingerprint in self._requests():
+            if fingerprint in removed:
                 with contextlib.suppress(OSError):
-                    known = _known_in(requests, name)
-                    if known is not None and known.fingerprint in removed:
-                        requests.remove(name)
+                    requests.remove(name)
 
     def _sweep(self, older_than: float = _STALE) -> None:
         """Removes the drafts of those who died over them."""
@@ -438,12 +438,7 @@ class Draft:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def write(self, head: bytes, memory: Any) -> _Stamp:

@@ -8,11 +8,13 @@ in one step. Retries, resuming and checksums are so written once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+
+from google.protobuf.message_factory import GetMessageClass
 
 from attnbias._public.grpc.health.v1 import health_pb2
-from attnbias.v1 import logits_pb2, service_pb2
+from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from attnbias._channel import Endpoint
+    from attnbias._sizes import Sizes
 
-_SERVICE: Final = "attnbias.v1.AttentionBiasService"
-_HEALTH: Final = "grpc.health.v1.Health"
+_SERVICE: Final = service_pb2.DESCRIPTOR.services_by_name["AttentionBiasService"]
+_HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
 _Result = TypeVar("_Result")
 
@@ -33,7 +36,7 @@ class Method:
     """A method, and the classes of its messages."""
 
     path: str
-    kind: Literal["unary_unary", "unary_stream", "stream_stream"]
+    kind: str
     request: type[Message]
     response: type[Message] | None = None
     """None leaves messages as they came. Chunks are parsed by hand, to copy them only once; headers
@@ -48,54 +51,28 @@ class Method:
         )
 
 
-STREAM_TENSOR: Final = Method(
-    f"/{_SERVICE}/StreamTensor", "unary_stream", service_pb2.StreamTensorRequest
-)
-GET_TENSOR: Final = Method(f"/{_SERVICE}/GetTensor", "unary_unary", service_pb2.GetTensorRequest)
-COMPUTE_LOGITS: Final = Method(
-    f"/{_SERVICE}/ComputeLogits", "stream_stream", logits_pb2.ComputeLogitsRequest
-)
-DESCRIBE_TENSOR: Final = Method(
-    f"/{_SERVICE}/DescribeTensor", "unary_unary", service_pb2.DescribeTensorRequest
-)
-LIST_TABLES: Final = Method(
-    f"/{_SERVICE}/ListTables",
-    "unary_unary",
-    service_pb2.ListTablesRequest,
-    service_pb2.ListTablesResponse,
-)
-GET_SERVER_INFO: Final = Method(
-    f"/{_SERVICE}/GetServerInfo",
-    "unary_unary",
-    service_pb2.GetServerInfoRequest,
-    service_pb2.GetServerInfoResponse,
-)
-CHECK_HEALTH: Final = Method(
-    f"/{_HEALTH}/Check",
-    "unary_unary",
-    health_pb2.HealthCheckRequest,
-    health_pb2.HealthCheckResponse,
-)
+def _method(service: Any, name: str, *, parsed: bool = True) -> Method:
+    """A method of a service's descriptor; ``parsed`` says whether its answers are."""
+    method = service.methods_by_name[name]
+    sides = (method.client_streaming, method.server_streaming)
+    return Method(
+        f"/{service.full_name}/{name}",
+        "_".join("stream" if is_stream else "unary" for is_stream in sides),
+        GetMessageClass(method.input_type),
+        GetMessageClass(method.output_type) if parsed else None,
+    )
+
+
+STREAM_TENSOR: Final = _method(_SERVICE, "StreamTensor", parsed=False)
+GET_TENSOR: Final = _method(_SERVICE, "GetTensor", parsed=False)
+COMPUTE_LOGITS: Final = _method(_SERVICE, "ComputeLogits", parsed=False)
+DESCRIBE_TENSOR: Final = _method(_SERVICE, "DescribeTensor", parsed=False)
+LIST_TABLES: Final = _method(_SERVICE, "ListTables")
+GET_SERVER_INFO: Final = _method(_SERVICE, "GetServerInfo")
+CHECK_HEALTH: Final = _method(_HEALTH, "Check")
 # One request, but sent as a stream, which is the same on the wire: of a unary_stream that is
 # cancelled, gRPC would keep its threads for ever, in the way of forks.
-WATCH_HEALTH: Final = Method(
-    f"/{_HEALTH}/Watch",
-    "stream_stream",
-    health_pb2.HealthCheckRequest,
-    health_pb2.HealthCheckResponse,
-)
-
-
-class Stream(Protocol):
-    """A call in flight whose answer is a stream."""
-
-    async def read(self) -> Any:
-        """The next message; None at the end, if that is OK.
-
-        Raises:
-            CallFailed: it is not.
-            CallInterrupted: see there.
-        """
+WATCH_HEALTH: Final = replace(_method(_HEALTH, "Watch"), kind="stream_stream")
 
 
 class Calls(Protocol):
@@ -118,7 +95,7 @@ class Calls(Protocol):
 
     def stream(
         self, method: Method, messages: Message | Iterator[Message], timeout: float | None
-    ) -> AbstractAsyncContextManager[Stream]:
+    ) -> AbstractAsyncContextManager[Read]:
         """Makes a call whose answer is a stream. It is over when the block is left, however."""
         ...
 
@@ -153,6 +130,26 @@ class Calls(Protocol):
 
 
 Part: TypeAlias = "Callable[[Calls], Coroutine[Any, Any, Any]]"
+Read: TypeAlias = "Callable[[], Coroutine[Any, Any, Any]]"
+"""Reads the next message of a stream; None at the end, if that is OK.
+
+Otherwise it raises CallFailed, or CallInterrupted: see there.
+"""
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """What a caller decides about a call, and what makes the calls."""
+
+    calls: Calls
+    max_tensor_bytes: int
+    max_attempts: int | None
+    timeout: float | None
+    out: Any
+    progress: bool | None
+    streams: int | None
+    """How many connections a large payload comes over; None is as many as are worth it."""
+    sizes: Sizes
 
 
 def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:

@@ -1,14 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of the wrong kind, refused with what came and what was wanted."""
+"""What arguments give; those of the wrong kind are refused with what came and what was wanted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import operator
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    import numpy as np
+    import numpy.typing as npt
     from google.protobuf.message import Message
+
+    Ids: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
+    """Explicit positions."""
+    Reals: TypeAlias = Sequence[float] | npt.NDArray[np.integer[Any] | np.floating[Any]]
+    """Those that may be fractions."""
+
+
+Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
+"""A length n, which is [0, n), or a half-open (begin, end)."""
 
 
 def require_instance(value: Any, kind: type | tuple[type, ...], name: str, want: str) -> None:
@@ -38,3 +50,15 @@ def set_number(message: Message, field: str, value: Any, name: str) -> None:
             setattr(message, field, value)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name}: got {value!r}: {error}") from error
+
+
+def bounds(span: Span, name: str) -> tuple[int, int]:
+    """The half-open bounds of a span; raises TypeError naming ``name``."""
+    try:
+        if isinstance(span, tuple):
+            begin, end = span
+            return operator.index(begin), operator.index(end)
+        return 0, operator.index(span)
+    except (TypeError, ValueError) as error:
+        message = f"{name}: got {span!r}, want an integer or a tuple (begin, end) of two"
+        raise TypeError(message) from error

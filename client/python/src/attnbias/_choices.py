@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 DataType: TypeAlias = Literal["f64", "f32", "f16", "bf16", "i32"]
-Form: TypeAlias = Literal["table", "toeplitz", "key_row", "dense", "block_toeplitz_2d"]
+Form: TypeAlias = Literal["table", "toeplitz", "key_row", "dense", "block_toeplitz"]
 Values: TypeAlias = Literal["bias", "buckets"]
 TableLayout: TypeAlias = Literal["buckets_heads", "heads_buckets"]
 Alignment: TypeAlias = Literal["start", "end"]
@@ -15,11 +15,8 @@ Columns: TypeAlias = Literal["interleaved", "sines_cosines", "cosines_sines"]
 OddColumn: TypeAlias = Literal["sine", "zero"]
 BucketRule: TypeAlias = Literal["exact", "float32_log"]
 AlibiVariant: TypeAlias = Literal["symmetric", "causal", "key_from_start", "key_from_end"]
-Interpolation: TypeAlias = Literal["none", "linear", "linear_align_corners"]
+Filter: TypeAlias = Literal["linear", "cubic"]
 RotaryLayout: TypeAlias = Literal["half", "interleaved", "compact"]
-RopeType: TypeAlias = Literal[
-    "default", "linear", "dynamic", "ntk", "yarn", "longrope", "llama3", "proportional"
-]
 AnglePrecision: TypeAlias = Literal["exact", "float32"]
 BeyondReach: TypeAlias = Literal["clip", "refuse"]
 RelativeSign: TypeAlias = Literal["key_minus_query", "query_minus_key"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -20,36 +21,30 @@ from typing import (
 
 from attnbias._cache import Cache, require_bytes, require_folder
 from attnbias._cached import Cached
-from attnbias._call_options import CallOptions
 from attnbias._calls import (
     CHECK_HEALTH,
     GET_SERVER_INFO,
     LIST_TABLES,
     WATCH_HEALTH,
+    CallOptions,
     Calls,
-    Method,
     run,
 )
 from attnbias._channel import endpoint_to
 from attnbias._checks import refuse_unknown, require_instance
 from attnbias._connection import CallGroup, Connection
-from attnbias._description import ask_for_description
-from attnbias._download import Download
+from attnbias._download import Download, ask_for_description
 from attnbias._errors import CallFailed, CallInterrupted, DataLossError, UnavailableError
 from attnbias._escape import escaped
 from attnbias._files import check_suffix, metadata_of, write
-from attnbias._info import (
-    ServerInfo,
-    TensorInfo,
-    to_server_info,
-    to_table_info,
-)
+from attnbias._info import ServerInfo, TensorInfo, to_server_info, to_table_info
 from attnbias._logits import LogitsOptions, LogitsRequest
 from attnbias._logits_stream import LogitsStream
 from attnbias._memory import Payload, part_of
+from attnbias._options import RequestOptions
 from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias._reach import explained
-from attnbias._request import Request, RequestOptions
+from attnbias._request import Request
 from attnbias._results import to_result
 from attnbias._retry import Deadline, ask
 from attnbias._sharded_request import ShardedRequest
@@ -59,7 +54,6 @@ from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
 
     import grpc
     import jax
@@ -69,7 +63,7 @@ if TYPE_CHECKING:
 
     from attnbias._channel import Metadata
     from attnbias._fields import Compact, Encoding, LogitsTerm
-    from attnbias._request import CompactForm, CompactOptions, ListOptions
+    from attnbias._request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
     from attnbias._results import RotaryTables, XposTables
     from attnbias._sharded_request import Piece
     from attnbias._sharding import Sharding
@@ -109,6 +103,7 @@ class BaseClient:
         cache_bytes: int | None = None,
         offline: bool = False,
     ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name != "self"}
         if max_attempts is not None and max_attempts < 1:
             raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
         if streams is not None and not 1 <= streams <= _MAX_STREAMS:
@@ -123,9 +118,6 @@ class BaseClient:
             if value and self._cache is None:
                 want = f"want cache=FOLDER, or {CACHE_VARIABLE}"
                 raise ValueError(f"{name}: got {value} without a cache; {want}")
-        self._tls = tls
-        self._token = token
-        self._credentials = credentials
         self._endpoint = endpoint_to(
             target,
             tls=tls,
@@ -143,27 +135,19 @@ class BaseClient:
 
     def __getstate__(self) -> dict[str, Any]:
         cannot = f"cannot pickle a {type(self).__name__} with"
-        if self._credentials is not None:
+        if self._arguments["credentials"] is not None:
             raise TypeError(f"{cannot} credentials: make one in each process, or pass tls=")
-        if isinstance(self._token, str) and self._token:
+        if isinstance(self._arguments["token"], str) and self._arguments["token"]:
             raise TypeError(
                 f"{cannot} a token, which whoever has the pickle could read: pass its file as "
                 "token=pathlib.Path(...), or name that in ATTNBIAS_CLIENT_TOKEN_FILE"
             )
-        return {
+        # Whatever the environment says where it is read, and whatever became of lists since.
+        return self._arguments | {
             "target": self._endpoint.target,
-            "timeout": self._timeout,
-            "connect_timeout": self._endpoint.connect_timeout,
-            "tls": self._tls,
-            "token": self._token,
             "metadata": self._endpoint.metadata,
             "channel_options": self._endpoint.options,
-            "max_attempts": self._max_attempts,
-            "max_tensor_bytes": self._max_tensor_bytes,
-            "streams": self._streams,
-            "cache": self._cache.folder if self._cache is not None else "",
-            "cache_bytes": self._cache.max_bytes if self._cache is not None else None,
-            "offline": self._endpoint.offline,
+            "cache": "" if self._cache is None else self._cache.folder,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -219,37 +203,58 @@ class BaseClient:
     def _cached(
         self, request: Request | Piece, options: CallOptions, deadline: Deadline, cache: Cache
     ) -> Cached:
-        return Cached(request, options, deadline, cache, offline=self._endpoint.offline)
+        return Cached(request, options, deadline, cache, self._endpoint.offline)
 
     async def _logits(
-        self, request: LogitsRequest, out: Any, timeout: float | None
+        self,
+        term: LogitsTerm,
+        rows: Any,
+        *,
+        key_length: SupportsIndex | None = None,
+        direction: Literal["left_to_right", "right_to_left", "bidirectional"],
+        query_length: SupportsIndex | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+        **options: Unpack[LogitsOptions],
     ) -> npt.NDArray[Any]:
+        """See ``attnbias.Client.logits``."""
+        refuse_unknown(options, LogitsOptions, "logits")
+        request = LogitsRequest(term, rows, key_length, direction, query_length, **options)
         return await LogitsStream(request, self._options(out, False, timeout)).run()
 
-    async def _for_file(
+    async def _save(
         self,
-        path: Path,
+        path: str | os.PathLike[str],
         encoding: Encoding[Any],
-        progress: bool | None,
-        timeout: float | None,
-        extent: Any,
-    ) -> tuple[TensorInfo, dict[str, npt.NDArray[Any]], dict[str, str]]:
-        """What a file holds, beside what the caller is told of it."""
+        *,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> TensorInfo:
+        """See ``attnbias.Client.save``; the file is written in a thread."""
+        path = Path(path)
         check_suffix(path)
-        refuse_unknown(extent, RequestOptions, "save")
-        request = Request(encoding, **extent)
-        options = self._options(None, progress, timeout)
-        info, memory, _ = await self._payload(request, options, Deadline(options.timeout))
+        refuse_unknown(options, RequestOptions, "save")
+        request = Request(encoding, **options)
+        call = self._options(None, progress, timeout)
+        info, memory, _ = await self._payload(request, call, Deadline(call.timeout))
         arrays = {part.name: part_of(memory, info, i) for i, part in enumerate(info.parts)}
-        return info, arrays, metadata_of(to_result(info, memory, request), info)
+        metadata = metadata_of(to_result(info, memory, request), info)
+        await call.calls.do(partial(write, path, arrays, metadata))
+        return info
 
     async def _describe(
-        self, encoding: Encoding[Any], timeout: float | None, extent: Any
+        self,
+        encoding: Encoding[Any],
+        *,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> TensorInfo:
-        refuse_unknown(extent, RequestOptions, "describe")
-        request = Request(encoding, **extent)
-        options = self._options(None, False, timeout)
-        return await self._describe_request(request, options, Deadline(options.timeout))
+        """See ``attnbias.Client.describe``."""
+        refuse_unknown(options, RequestOptions, "describe")
+        request = Request(encoding, **options)
+        call = self._options(None, False, timeout)
+        return await self._describe_request(request, call, Deadline(call.timeout))
 
     async def _describe_request(
         self, request: Request, options: CallOptions, deadline: Deadline
@@ -260,11 +265,14 @@ class BaseClient:
             info, _ = await ask_for_description(request.to_spec(), options, deadline)
             return info
 
-    async def _info(self, timeout: float | None) -> ServerInfo:
-        message = service_pb2.GetServerInfoRequest()
-        return to_server_info(await self._ask(GET_SERVER_INFO, message, timeout))
+    async def _info(self, *, timeout: float | None = None) -> ServerInfo:
+        """See ``attnbias.Client.info``."""
+        message, options = service_pb2.GetServerInfoRequest(), self._options(None, False, timeout)
+        answer = await ask(GET_SERVER_INFO, message, options, Deadline(options.timeout))
+        return to_server_info(answer)
 
-    async def _list_tables(self, timeout: float | None) -> list[TableInfo]:
+    async def _list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
+        """See ``attnbias.Client.list_tables``."""
         options = self._options(None, False, timeout)
         deadline = Deadline(options.timeout)
         tables: list[TableInfo] = []
@@ -287,7 +295,8 @@ class BaseClient:
             f"tables: got more than {_MOST_PAGES} pages, want at most {_MOST_PAGES}"
         )
 
-    async def _health(self, service: str, timeout: float | None) -> bool:
+    async def _health(self, service: str = "", *, timeout: float | None = None) -> bool:
+        """See ``attnbias.Client.health``."""
         message = health_pb2.HealthCheckRequest(service=service)
         deadline = Deadline(self._time_for(timeout))
         calls = self._new_calls()
@@ -309,8 +318,8 @@ class BaseClient:
             requests = iter([health_pb2.HealthCheckRequest()])
             calls, left = self._new_calls(), deadline.remaining()
             try:
-                async with calls.stream(WATCH_HEALTH, requests, left) as stream:
-                    while (response := await stream.read()) is not None:
+                async with calls.stream(WATCH_HEALTH, requests, left) as read:
+                    while (response := await read()) is not None:
                         if response.status == health_pb2.HealthCheckResponse.SERVING:
                             return
             except CallInterrupted:
@@ -318,10 +327,6 @@ class BaseClient:
             except CallFailed as failed:
                 raise failed.error from None
             raise UnavailableError("the server no longer says whether it is serving")
-
-    async def _ask(self, method: Method, message: Any, timeout: float | None) -> Any:
-        options = self._options(None, False, timeout)
-        return await ask(method, message, options, Deadline(options.timeout))
 
     def _options(
         self, out: Any, progress: bool | None, timeout: float | None, calls: Calls | None = None
@@ -397,12 +402,7 @@ class Client(BaseClient):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -410,89 +410,29 @@ class Client(BaseClient):
         self._connection.close()
 
     @overload
-    def get(
-        self,
-        encoding: Encoding[Compact],
-        *,
-        form: CompactForm | None = None,
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[CompactOptions],
-    ) -> Compact: ...
+    def get(self, encoding: Encoding[Compact], **options: Unpack[CompactCall]) -> Compact: ...
+    @overload
+    def get(self, encoding: Encoding[Any], **options: Unpack[GridCall]) -> Any: ...
+    @overload
+    def get(self, encoding: Encoding[Any], **options: Unpack[DenseCall]) -> npt.NDArray[Any]: ...
     @overload
     def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        form: Literal["dense"],
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[ListOptions],
-    ) -> npt.NDArray[Any]: ...
-    @overload
-    def get(
-        self,
-        encoding: Encoding[Compact],
-        *,
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
+        self, encoding: Encoding[Compact], *, out: None = None, **options: Unpack[AnyCall]
     ) -> Compact | npt.NDArray[Any]: ...
     @overload
-    def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        out: Out,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> Out: ...
+    def get(self, encoding: Encoding[Any], *, out: Out, **options: Unpack[AnyCall]) -> Out: ...
     @overload
     def get(
-        self,
-        encoding: Encoding[RotaryTables] | Encoding[XposTables],
-        *,
-        device_mesh: DeviceMesh,
-        placements: Sequence[Placement],
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
+        self, encoding: Encoding[RotaryTables] | Encoding[XposTables], **options: Unpack[MeshCall]
     ) -> Any: ...
     @overload
-    def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        device_mesh: DeviceMesh,
-        placements: Sequence[Placement],
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> DTensor: ...
+    def get(self, encoding: Encoding[Any], **options: Unpack[MeshCall]) -> DTensor: ...
     @overload
     def get(
-        self,
-        encoding: Encoding[RotaryTables] | Encoding[XposTables],
-        *,
-        sharding: jax.sharding.Sharding,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
+        self, encoding: Encoding[RotaryTables] | Encoding[XposTables], **options: Unpack[JaxCall]
     ) -> Any: ...
     @overload
-    def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        sharding: jax.sharding.Sharding,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> jax.Array: ...
+    def get(self, encoding: Encoding[Any], **options: Unpack[JaxCall]) -> jax.Array: ...
     def get(
         self,
         encoding: Encoding[Any],
@@ -526,16 +466,16 @@ class Client(BaseClient):
                 on a terminal, for a large payload that takes long.
             timeout: seconds for this call, instead of the client's.
             **options: the extent and the output, as described in ``Request``:
-                positions, position_ids; query_length, key_length, alignment,
-                query_offset, queries, keys, heads, query_positions, key_positions;
+                positions, position_ids, grid, grid_offset; query_length, key_length, alignment,
+                query_offset, queries, keys, heads, query_stride, query_positions, key_positions;
                 data_type, form, values, causal, window_left, window_right,
                 fill_value, fill_lowest, scale.
 
         Returns:
-            By form: "table" a numpy array ``[positions, dim]``, "dense" one of
-            ``[heads, queries, keys]``, "toeplitz" a ``Toeplitz`` (with a class
+            By form: "table" a numpy array ``[positions, dim]`` (over a grid a ``GridTable``),
+            "dense" one of ``[heads, queries, keys]``, "toeplitz" a ``Toeplitz`` (with a class
             token a ``BorderedToeplitz``), "key_row" a ``KeyRow``,
-            "block_toeplitz_2d" a ``BlockToeplitz``. Rotary gives ``RotaryTables``,
+            "block_toeplitz" a ``BlockToeplitz``. Rotary gives ``RotaryTables``,
             with a decay ``XposTables``. Without form it is the encoding's compact form, or
             "dense" for what has none: most lists of positions, windows of a grid,
             masks of a key row. With ``out`` it is ``out``. With ``device_mesh`` or ``sharding``
@@ -547,16 +487,8 @@ class Client(BaseClient):
             ValueError: an argument cannot be sent, ``out`` does not fit, or the tensor cannot be
                 sharded so.
         """
-        return run(
-            self._get(
-                encoding,
-                out,
-                progress,
-                timeout,
-                options,
-                sharding=to_sharding(device_mesh, placements, sharding, out),
-            )
-        )
+        shards = to_sharding(device_mesh, placements, sharding, out)
+        return run(self._get(encoding, out, progress, timeout, options, sharding=shards))
 
     def logits(
         self,
@@ -600,16 +532,18 @@ class Client(BaseClient):
             TypeError: an argument is of the wrong type.
             ValueError: an argument cannot be sent, or ``out`` does not fit.
         """
-        refuse_unknown(options, LogitsOptions, "logits")
-        request = LogitsRequest(
-            term=term,
-            rows=rows,
-            key_length=key_length,
-            direction=direction,
-            query_length=query_length,
-            **options,
+        return run(
+            self._logits(
+                term,
+                rows,
+                key_length=key_length,
+                direction=direction,
+                query_length=query_length,
+                out=out,
+                timeout=timeout,
+                **options,
+            )
         )
-        return run(self._logits(request, out, timeout))
 
     def get_many(self, requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:
         """Fetches several tensors, a few at a time over the one connection.
@@ -669,10 +603,7 @@ class Client(BaseClient):
             OSError: the file cannot be written.
             ValueError: the name ends otherwise, or a .npy would hold several parts.
         """
-        path = Path(path)
-        info, arrays, metadata = run(self._for_file(path, encoding, progress, timeout, options))
-        write(path, arrays, metadata)
-        return info
+        return run(self._save(path, encoding, progress=progress, timeout=timeout, **options))
 
     def describe(
         self,
@@ -688,11 +619,11 @@ class Client(BaseClient):
             timeout: as for ``get``.
             **options: as for ``get``.
         """
-        return run(self._describe(encoding, timeout, options))
+        return run(self._describe(encoding, timeout=timeout, **options))
 
     def info(self, *, timeout: float | None = None) -> ServerInfo:
         """What the server is: version, encodings, dtypes, limits."""
-        return run(self._info(timeout))
+        return run(self._info(timeout=timeout))
 
     def list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
         """The learned tables that the server has mounted, by name.
@@ -700,7 +631,7 @@ class Client(BaseClient):
         Args:
             timeout: seconds for the whole list, instead of the client's.
         """
-        return run(self._list_tables(timeout))
+        return run(self._list_tables(timeout=timeout))
 
     def health(self, service: str = "", *, timeout: float | None = None) -> bool:
         """Whether the server, or one service of it, says that it is serving. Asks once.
@@ -713,7 +644,7 @@ class Client(BaseClient):
             NotFoundError: the server has no such service.
             UnavailableError: no server answers.
         """
-        return run(self._health(service, timeout))
+        return run(self._health(service, timeout=timeout))
 
     def _open(self) -> None:
         self._connection = Connection(self._endpoint)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from attnbias._calls import Part
+    from attnbias._calls import Part, Read
     from attnbias._channel import Endpoint
 
 CLOSED: Final = "the client is closed"
@@ -93,7 +92,6 @@ class Connection:
             return channel not in self._channels.values() and not self._closed
 
     def rest(self) -> bool:
-        """See Forkable."""
         channels, self._channels = self._channels, {}
         self._methods = {}
         for channel in channels.values():
@@ -101,7 +99,6 @@ class Connection:
         return bool(channels)
 
     def leave(self) -> bool:
-        """See Forkable."""
         self._groups = weakref.WeakSet()
         return False
 
@@ -126,11 +123,9 @@ class CallGroup:
 
     @property
     def has_reached(self) -> bool:
-        """See Calls."""
         return self._connection.has_reached
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
-        """See Calls."""
         deadline = Deadline(timeout)
         while True:
             with contextlib.suppress(CallInterrupted), self._beginning(method) as (begin, _):
@@ -142,15 +137,20 @@ class CallGroup:
     @contextlib.asynccontextmanager
     async def stream(
         self, method: Method, messages: Message | Iterator[Message], timeout: float | None
-    ) -> AsyncIterator[_Stream]:
-        """See Calls."""
+    ) -> AsyncIterator[Read]:
         with self._beginning(method) as (begin, channel):
             call = begin(messages, timeout=timeout, metadata=self.endpoint.call_metadata())
         with self._running(call):
-            yield _Stream(call, partial(self._translated, channel), self._connection)
+
+            async def read() -> Any:
+                with self._translated(channel):
+                    message = next(call, None)
+                self._connection.has_reached = True
+                return message
+
+            yield read
 
     async def wait(self, seconds: float) -> None:
-        """See Calls."""
         with self._reconnecting():
             await self.pause(seconds)
 
@@ -183,12 +183,10 @@ class CallGroup:
             raise failure
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
-        """See Calls."""
         self._require_wanted()
         return work()
 
     async def pause(self, seconds: float) -> None:
-        """See Calls."""
         self._cancelled.wait(seconds)
         self._require_wanted()
 
@@ -296,24 +294,3 @@ def _join(threads: list[threading.Thread], cancel: Callable[[], None]) -> None:
 def _cancel(call: grpc.Call) -> None:
     with _forks.in_grpc():
         call.cancel()
-
-
-class _Stream:
-    """See ``Stream``."""
-
-    def __init__(
-        self,
-        call: Any,
-        translated: Callable[[], contextlib.AbstractContextManager[None]],
-        connection: Connection,
-    ) -> None:
-        self._call = call
-        self._translated = translated
-        self._connection = connection
-
-    async def read(self) -> Any:
-        """See Stream."""
-        with self._translated():
-            message = next(self._call, None)
-        self._connection.has_reached = True
-        return message

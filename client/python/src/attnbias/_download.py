@@ -1,35 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One payload: in one message where it is known to fit, else by one stream or by several."""
+"""One payload: in one message where it is known to fit, else by one stream or by several.
+
+And what a request's payload would be, as the server says it.
+"""
 
 from __future__ import annotations
 
 import math
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import grpc
 
 from attnbias._assembler import Assembler
-from attnbias._calls import GET_TENSOR
+from attnbias._calls import DESCRIBE_TENSOR, GET_TENSOR
 from attnbias._channel import WINDOW_BYTES
 from attnbias._errors import DataLossError, Error
 from attnbias._expected import check_answer
-from attnbias._header import header_of
 from attnbias._info import to_tensor_info
 from attnbias._memory import Payload, allocate, borrow, keep_freed_memory, require_within
 from attnbias._progress import Progress
 from attnbias._range import PayloadChangedError, Range
 from attnbias._retry import ask
-from attnbias._wire import parse_chunk
+from attnbias._wire import header_of, parse_chunk, read_header
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from attnbias._call_options import CallOptions
-    from attnbias._calls import Calls
+    from attnbias._calls import CallOptions, Calls
     from attnbias._info import TensorInfo
     from attnbias._retry import Deadline
 
@@ -133,19 +135,22 @@ class Download:
 
     async def _range(self, calls: Calls, begin: int = 0, end: int | None = None) -> float:
         """Gets a range, and says at how many bytes a second."""
-        one = Range(
-            self._spec, self, self._options.over(calls), self._deadline, begin=begin, end=end
-        )
+        options = replace(self._options, calls=calls)
+        one = Range(self._spec, self, options, self._deadline, begin, end)
         await one.run()
         return one.bytes_per_second
 
     @property
     def fingerprint(self) -> str:
-        """See Target."""
+        """Of the payload that was begun."""
         return self._begun().info.fingerprint
 
     def accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
-        """See Target."""
+        """The payload's memory, by the header that comes before its byte ``at``.
+
+        Raises:
+            DataLossError: the header is of another payload than the one begun.
+        """
         info = to_tensor_info(header)
         check_answer(header, self._spec)
         if at == 0:
@@ -156,7 +161,7 @@ class Download:
         return self._begun().memory
 
     def advance(self, count: int) -> None:
-        """See Target."""
+        """Hears that count more bytes are in their place."""
         with self._lock:  # ranges have threads
             self._progress.advance(count)
 
@@ -181,3 +186,27 @@ def _require_same(got: TensorInfo, want: TensorInfo) -> None:
     ):
         if value != wanted:
             raise DataLossError(f"stream: resumed with {name} {value}, want {wanted}")
+
+
+async def ask_for_description(
+    spec: encodings_pb2.TensorSpec, options: CallOptions, deadline: Deadline
+) -> tuple[TensorInfo, bytes]:
+    """What the server says, and its answer as it came."""
+    message = service_pb2.DescribeTensorRequest(spec=spec)
+    answer: bytes = await ask(DESCRIBE_TENSOR, message, options, deadline)
+    info = read_description(answer, spec)
+    options.sizes.learn(spec, info.nbytes)
+    return info, answer
+
+
+def read_description(answer: bytes, spec: encodings_pb2.TensorSpec) -> TensorInfo:
+    """What such an answer to a request says.
+
+    Raises:
+        DataLossError: it is damaged, or describes another tensor than the one that was requested.
+        UnimplementedError: it has an element type that this package does not know.
+    """
+    header = read_header(answer, service_pb2.TensorHeader)
+    info = to_tensor_info(header)
+    check_answer(header, spec)
+    return info

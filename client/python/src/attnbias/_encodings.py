@@ -26,12 +26,11 @@ if TYPE_CHECKING:
         Coordinates,
         DebertaEdge,
         DebertaTerm,
-        Interpolation,
+        Filter,
         KerpleKernel,
         MlpOutput,
         OddColumn,
         RelativeSign,
-        RopeType,
         RotaryLayout,
         TableLayout,
     )
@@ -45,15 +44,22 @@ __all__ = [
     "Deberta",
     "Decay",
     "DecomposedRelativePositions",
+    "Dynamic",
     "Fire",
     "GridRelative",
     "Kerple",
     "Ladder",
     "LearnedAbsolute",
     "LearnedRelative",
+    "Linear",
+    "Llama3",
+    "Longrope",
     "MlpBias",
     "MlpLayer",
+    "Ntk",
+    "Proportional",
     "RelativeSinusoidal",
+    "Resample",
     "Rotary",
     "Sandwich",
     "ShawKeys",
@@ -62,6 +68,7 @@ __all__ = [
     "SinusoidalDistances",
     "Timescales",
     "Tupe",
+    "Yarn",
 ]
 
 
@@ -90,12 +97,11 @@ class Ladder(Fields):
 
     Attributes:
         base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
-            counts as half a pair. In [1, 1e18]. Default: 10000. Not with ``timescales``. Not with
+            counts as half a pair. In [1, 1e18]. Default: 10000. Not with ``timescales``,
             ``frequencies``.
-        timescales: Both ends of a geometric progression. Not with ``base``. Not with
-            ``frequencies``.
+        timescales: Both ends of a geometric progression. Not with ``base``, ``frequencies``.
         frequencies: The n frequencies themselves: 0, or from 1e-30 to 1e6 with either sign. Not
-            with ``base``. Not with ``timescales``.
+            with ``base``, ``timescales``.
     """
 
     _: KW_ONLY
@@ -116,7 +122,7 @@ class Axis(Fields):
         offset: Added to every position: 0, or a number of magnitude at least 1e-30. In [-2^40,
             2^40]. Default: 0.
         length: Length of the axis, if positions are fractions of it. In [1e-6, 1e12]. Default: 1.
-        eps: Added to the length. In [0, 1]. Default: 0.
+        eps: Added to the length: 0, or at least 1e-30. In [0, 1]. Default: 0.
         ladder: Frequencies of this axis's own pairs. Unset: those of the encoding's one
             progression. Sinusoidal counts only the pairs that use it, Rotary all n.
     """
@@ -134,11 +140,13 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 
     A column pair is the sine and the cosine of ``x w``, where w is the frequency of the pair and x
-    the position on its axis. With several axes each has a list of position_ids. Positions are
-    integers in [-2^40, 2^40]. Correctly rounded, and therefore not the framework's bits. Found in
-    the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
+    the position on its axis. With several axes each has a list of position_ids. Positions are in
+    [-2^40, 2^40]; in position_ids they may be fractions. Correctly rounded, and therefore not the
+    framework's bits. Found in the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former,
+    SAM 2, RT-DETR, MAE and DiT.
 
-    A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
+    A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``. Ask with ``grid`` for
+    a GridTable over several axes.
 
     Attributes:
         dim: Columns of the table. In [1, 65536].
@@ -153,11 +161,14 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
               tensor2tensor, RT-DETR, MAE).
             - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
         across_axes: Puts the sines of all axes before the cosines of all, or after them, as
-            ``columns`` states (timm). Only with ``axes``. Only with ``columns`` "sines_cosines",
-            "cosines_sines".
+            ``columns`` states (timm). Not with ``columns`` "interleaved". Only with ``axes``.
         odd: Last column of an axis with an odd number of them.
             - "sine" (default): The sine of one more frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
+        frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
+            ``x_a W[a, m]`` over the axes a, and ``dim`` is 2 pairs. A number is 0, or from 1e-30 to
+            1e6 with either sign. Without ladders, ``axis_dims``, ``across_axes`` and ``odd``; for
+            at most 262144 positions, and not for a ``grid``. Shape ``[num_axes, pairs]``.
     """
 
     field: ClassVar[str] = "sinusoidal"
@@ -170,6 +181,7 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     columns: Columns | None = None
     across_axes: bool = False
     odd: OddColumn | None = None
+    frequency_matrix: Any = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -280,6 +292,51 @@ class ALiBi(Encoding[Compact]):
         def __init__(self, *first: Any, **fields: Any) -> None: ...
 
 
+@dataclass(frozen=True, repr=False)
+class Resample(Fields):
+    """Resampling of a table whose rows are a line or, row by row, a grid.
+
+    Along an axis of n rows, row r of m is at ``x = (r + 1/2) step - 1/2``, where step is n / m:
+
+        target[r] = sum_j filter(j - x) source[clamp(j, 0, n - 1)]
+
+    Weights of two axes are multiplied. These are the numbers of torch's ``interpolate`` over the
+    rational numbers, rounded once.
+
+    Attributes:
+        source: Sides of the table's grid: rows, then columns. Unset: the table is a line. At most
+            2, each in [1, 2^20].
+        target: Sides of the result, as many as ``source`` has, or one if it has none. Not in
+            GridRelative, which takes those of its window. At most 2, each in [1, 2^20].
+        prefix_rows: First rows of the table, which stay as they are: a class token's. Not in
+            GridRelative, whose class token has the last rows. In [0, 2^20]. Default: 0.
+        filter: Filter along each axis.
+            - "linear" (default): ``max(1 - |d|, 0)`` (torch's modes "linear" and "bilinear").
+            - "cubic": ``(a + 2)|d|^3 - (a + 3)|d|^2 + 1`` up to 1 and ``a (|d| - 1)(|d| - 2)^2`` up
+              to 2 (torch's mode "bicubic"; Keys 1981).
+        cubic_a: Parameter a of "cubic": the slope at distance 1. Only with ``filter`` "cubic".
+            Unset: -0.75, or -0.5 with ``antialias``, as in torch. In [-1, 0].
+        align_corners: Places the first and the last rows of source and target alike: x is ``r (n -
+            1) / (m - 1)``, or 0 if m is 1. With ``antialias`` x is as above, and step is ``(n - 1)
+            / (m - 1)``.
+        antialias: Stretches the filter by step, where that is above 1. Drops weights of rows beyond
+            the table, and divides the others by their sum.
+        step: Step of each axis, in place of n / m: 1 / ``scale_factor``. torch ignores
+            ``scale_factor`` on an axis with n = m if the filter is "linear" or ``antialias`` is
+            set; there step is 1. At most 2, each in [1e-6, 1e6]. Not with ``align_corners``.
+    """
+
+    _: KW_ONLY
+    source: Sequence[int] | None = None
+    target: Sequence[int] | None = None
+    prefix_rows: int | None = None
+    filter: Filter | None = None
+    cubic_a: float | None = None
+    align_corners: bool = False
+    antialias: bool = False
+    step: Sequence[float] | None = None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
     """Learned absolute positions (Gehring et al. 2017): row p + offset of a table.
@@ -293,17 +350,8 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
         table: Learned vectors. Shape ``[num_positions, dim]``.
         offset: Added to every position: 2 for OPT and BART, ``padding_idx + 1`` for fairseq and
             RoBERTa. In [-2^40, 2^40]. Default: 0.
-        padding_idx: Row of the table that answers with zeros. Unset: none. Only with
-            ``interpolation`` "none".
-        interpolation: Stretching of the table to ``interpolated_length`` rows.
-            - "none" (default): No resampling.
-            - "linear": Linear between pixel centres: of m rows, row r reads the n original ones at
-              ``(r + 1/2) n / m - 1/2``, clamped (torch's mode "linear" with
-              ``align_corners=False``).
-            - "linear_align_corners": Linear between first and last row: row r reads at ``r (n - 1)
-              / (m - 1)``, or at 0 if m is 1 (``align_corners=True``).
-        interpolated_length: Rows after interpolation. In [1, 2^20]. Only with ``interpolation``
-            "linear", "linear_align_corners"; required there.
+        padding_idx: Row of the table that answers with zeros. Unset: none. Not with ``resample``.
+        resample: Resamples the table: position p is row p + offset of the result.
     """
 
     field: ClassVar[str] = "learned_absolute"
@@ -312,8 +360,156 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
     _: KW_ONLY
     offset: int | None = None
     padding_idx: int | None = None
-    interpolation: Interpolation | None = None
-    interpolated_length: int | None = None
+    resample: Resample | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Linear(Fields):
+    """Position interpolation (Chen et al. 2023).
+
+    Every frequency is ``inv_m / factor``.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+    """
+
+    factor: float
+    _: KW_ONLY
+
+
+@dataclass(frozen=True, repr=False)
+class Dynamic(Fields):
+    """Dynamic NTK: ``rope_theta`` grows with the length.
+
+    It is multiplied by ``(factor L/M - (factor - 1))^(dim / (dim - 2))``, where L is
+    ``sequence_length``, but at least M, ``max_position_embeddings``.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+        max_position_embeddings: Length that the model was trained for. In [1, 2^40].
+        sequence_length: Length that the table is for; a window of positions does not change it. In
+            [1, 2^40].
+    """
+
+    factor: float
+    _: KW_ONLY
+    max_position_embeddings: int
+    sequence_length: int
+
+
+@dataclass(frozen=True, repr=False)
+class Ntk(Fields):
+    """Static NTK.
+
+    ``rope_theta`` is multiplied by ``factor^(dim / (dim - 2))``.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+    """
+
+    factor: float
+    _: KW_ONLY
+
+
+@dataclass(frozen=True, repr=False)
+class Yarn(Fields):
+    """YaRN (Peng et al. 2023).
+
+    Pairs of high frequency are kept, those of low frequency have ``inv_m / factor``, those between
+    the two are blended. The attention factor is ``0.1 mscale ln(factor) + 1`` over the same of
+    ``mscale_all_dim``, or without them ``0.1 ln(factor) + 1``.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+        original_max_position_embeddings: Length before extension. In [1, 2^40].
+        beta_fast: Rotations from which a pair is kept; not less than ``beta_slow``. In [1e-6, 1e6].
+            Default: 32.
+        beta_slow: Rotations up to which a pair is stretched. In [1e-6, 1e6]. Default: 1.
+        mscale: Temperature; its ratio to that of ``mscale_all_dim`` is the attention factor. In
+            [1e-6, 1e6].
+        mscale_all_dim: The other temperature; both or neither. In [1e-6, 1e6].
+        attention_factor: Replaces the computed attention factor. In [1e-6, 1e6]. Not with
+            ``mscale``.
+        truncate: Rounds the correction range outwards to whole pairs. Default: True.
+    """
+
+    factor: float
+    _: KW_ONLY
+    original_max_position_embeddings: int
+    beta_fast: float | None = None
+    beta_slow: float | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    attention_factor: float | None = None
+    truncate: bool | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Longrope(Fields):
+    """LongRoPE (Ding et al. 2024; Phi-3).
+
+    Every frequency has a divisor of its own. The attention factor is ``sqrt(1 + ln(factor) /
+    ln(original_max_position_embeddings))``, where exactly one of ``factor``,
+    ``max_position_embeddings`` and ``attention_factor`` is given.
+
+    Attributes:
+        short_factor: Divisors of the n frequencies up to the original length. Each in [1e-6, 1e6].
+        long_factor: Divisors of the n frequencies beyond the original length. Each in [1e-6, 1e6].
+        original_max_position_embeddings: Length before extension. In [2, 2^40].
+        sequence_length: Length that the table is for. It selects the divisors; a window of
+            positions does not. In [1, 2^40].
+        factor: Stretch. In [1, 1e6]. Not with ``max_position_embeddings``, ``attention_factor``.
+        max_position_embeddings: Length after extension: its ratio to the original length is the
+            stretch. In [1, 2^40]. Not with ``factor``, ``attention_factor``.
+        attention_factor: The attention factor itself. In [1e-6, 1e6]. Not with ``factor``,
+            ``max_position_embeddings``.
+    """
+
+    short_factor: Sequence[float]
+    _: KW_ONLY
+    long_factor: Sequence[float]
+    original_max_position_embeddings: int
+    sequence_length: int
+    factor: float | None = None
+    max_position_embeddings: int | None = None
+    attention_factor: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Llama3(Fields):
+    """Llama 3.1.
+
+    With ``x = original_max_position_embeddings / wavelength``, frequencies with x above
+    ``high_freq_factor`` are kept, those with x below ``low_freq_factor`` are ``inv_m / factor``,
+    those between the two are blended.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+        original_max_position_embeddings: Length before extension. In [1, 2^40].
+        low_freq_factor: Rotations over that length below which a pair is stretched. In [1e-6, 1e6].
+        high_freq_factor: Rotations above which a pair is kept. Larger than ``low_freq_factor``. In
+            [1e-6, 1e6].
+    """
+
+    factor: float
+    _: KW_ONLY
+    original_max_position_embeddings: int
+    low_freq_factor: float
+    high_freq_factor: float
+
+
+@dataclass(frozen=True, repr=False)
+class Proportional(Fields):
+    """Frequencies of a whole head of which a part rotates (Gemma).
+
+    They are spaced by ``head_dim`` and zero beyond the rotating part: n is ``head_dim / 2``.
+
+    Attributes:
+        factor: Divisor of the frequencies. In [1, 1e6]. Default: 1.
+    """
+
+    _: KW_ONLY
+    factor: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -350,14 +546,16 @@ class Rotary(Encoding[Compact]):
     Cosines and sines are multiplied by the attention factor. Correctly rounded, and therefore not
     the framework's bits.
 
-    With ``axes``, p is the x of the pair's axis: its own position, shifted and scaled.
+    With ``axes``, p is the x of the pair's axis: its own position, shifted and scaled. In
+    position_ids it may be a fraction, if ``angle`` is "exact" and there is no ``decay``.
 
     The header's ``derived`` holds ``inverse_frequencies``, in radians per position,
-    ``attention_factor`` and, if it is used, ``rope_theta``. Fields that the ``rope_type`` does not
-    use are refused. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma, Phi-3 and torchscale.
+    ``attention_factor`` and, if it is used, ``rope_theta``. Found in Llama, GPT-NeoX, GPT-J, Qwen,
+    Gemma, Phi-3 and torchscale.
 
     RotaryTables of ``cos``, ``sin``, each ``[positions, columns]``; ask with ``positions`` or
-    ``position_ids``. XposTables with ``decay``.
+    ``position_ids``. XposTables with ``decay``. Ask with ``grid`` for a GridTable over several
+    axes.
 
     Attributes:
         head_dim: Dimension of a head. Even, in [2, 65536].
@@ -369,54 +567,24 @@ class Rotary(Encoding[Compact]):
             - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama; transformers' cat).
             - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
             - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
-        rope_type: Rescaling of frequencies.
-            - "default" (default): No rescaling.
-            - "linear": Position interpolation (Chen et al. 2023): ``inv_m / factor``.
-            - "dynamic": Dynamic NTK: ``rope_theta`` grows with ``sequence_length`` beyond
-              ``max_position_embeddings``.
-            - "ntk": Static NTK: ``rope_theta * factor^(dim / (dim - 2))``.
-            - "yarn": YaRN (Peng et al. 2023).
-            - "longrope": LongRoPE (Ding et al. 2024; Phi-3).
-            - "llama3": Llama 3.1.
-            - "proportional": Frequencies spaced by ``head_dim``, zero beyond the rotating part
-              (Gemma): columns are those of the whole head.
-        factor: Stretch. With "longrope", if it is not given, ``max_position_embeddings /
-            original_max_position_embeddings``. In [1, 1e6]. Only with ``rope_type`` "linear",
-            "dynamic", "ntk", "yarn", "llama3", "longrope", "proportional"; required with "linear",
-            "dynamic", "ntk", "yarn", "llama3".
-        max_position_embeddings: With "dynamic", the length that the model was trained for. With
-            "longrope", the length after extension. In [1, 2^40]. Only with ``rope_type`` "dynamic",
-            "longrope"; required with "dynamic".
-        original_max_position_embeddings: Length before extension. In [1, 2^40]. Only with
-            ``rope_type`` "yarn", "longrope", "llama3"; required there.
-        sequence_length: Length that the table is for. It selects the base or the factors; a window
-            of positions does not. In [1, 2^40]. Only with ``rope_type`` "dynamic", "longrope";
-            required there.
-        beta_fast: Rotations from which a pair is kept; not less than ``beta_slow``. In [1e-6, 1e6].
-            Default: 32. Only with ``rope_type`` "yarn".
-        beta_slow: Rotations up to which a pair is stretched. In [1e-6, 1e6]. Default: 1. Only with
-            ``rope_type`` "yarn".
-        mscale: Temperature; its ratio to that of ``mscale_all_dim`` is the attention factor. In
-            [1e-6, 1e6]. Only with ``rope_type`` "yarn".
-        mscale_all_dim: The other temperature; both or neither. In [1e-6, 1e6]. Only with
-            ``rope_type`` "yarn".
-        truncate: Rounds the correction range outwards to whole pairs. Default: True. Only with
-            ``rope_type`` "yarn".
-        attention_factor: Replaces the computed attention factor. In [1e-6, 1e6]. Only with
-            ``rope_type`` "yarn", "longrope".
-        short_factor: Divisors of the n frequencies up to the original length. Each in [1e-6, 1e6].
-            Only with ``rope_type`` "longrope"; required there.
-        long_factor: Divisors of the n frequencies beyond the original length. Each in [1e-6, 1e6].
-            Only with ``rope_type`` "longrope"; required there.
-        low_freq_factor: Wavelengths above original length / ``low_freq_factor`` are stretched. In
-            [1e-6, 1e6]. Only with ``rope_type`` "llama3"; required there.
-        high_freq_factor: Wavelengths below original length / ``high_freq_factor`` are kept; those
-            between the two are blended. Larger than ``low_freq_factor``. In [1e-6, 1e6]. Only with
-            ``rope_type`` "llama3"; required there.
+        linear: Position interpolation. Not with ``dynamic``, ``ntk``, ``yarn``, ``longrope``,
+            ``llama3``, ``proportional``.
+        dynamic: Dynamic NTK. Not with ``linear``, ``ntk``, ``yarn``, ``longrope``, ``llama3``,
+            ``proportional``.
+        ntk: Static NTK. Not with ``linear``, ``dynamic``, ``yarn``, ``longrope``, ``llama3``,
+            ``proportional``.
+        yarn: YaRN. Not with ``linear``, ``dynamic``, ``ntk``, ``longrope``, ``llama3``,
+            ``proportional``.
+        longrope: LongRoPE. Not with ``linear``, ``dynamic``, ``ntk``, ``yarn``, ``llama3``,
+            ``proportional``.
+        llama3: Llama 3.1. Not with ``linear``, ``dynamic``, ``ntk``, ``yarn``, ``longrope``,
+            ``proportional``.
+        proportional: Frequencies of a whole head of which a part rotates. Not with ``linear``,
+            ``dynamic``, ``ntk``, ``yarn``, ``longrope``, ``llama3``.
         axes: Axes of position, in the order of ``position_ids``; each has a pair at least. Unset:
             one. Pairs of an axis with a ladder have that ladder, from its first frequency on; all
-            others have theirs of the one progression over n pairs. A ladder goes with ``rope_type``
-            "default", without ``inverse_frequencies``. At most 4.
+            others have theirs of the one progression over n pairs. A ladder goes without
+            ``inverse_frequencies`` and without a length extension. At most 4.
         pair_axis: Axis of each of the n pairs, counted from 0. Unset: every axis has the same
             number of pairs, one axis after the other. Each in [0, 3]. Only with ``axes``.
         angle: Precision of the angle ``p inv_m``.
@@ -424,10 +592,16 @@ class Rotary(Encoding[Compact]):
             - "float32": The float32 product of position and float32 frequency: within 1 ulp of
               torch with transformers' own ``inverse_frequencies``.
         inverse_frequencies: A peer's own n frequencies in place of the computed ones, each 0 or in
-            [1e-30, 1e6]. An attention factor is then the request's scale. Only with ``rope_type``
-            "default".
+            [1e-30, 1e6], without a length extension. An attention factor is then the request's
+            scale.
         decay: Adds xPos's decay: a third table, ``scale``, which no attention factor multiplies.
             Not with ``axes``.
+        frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
+            ``x_a W[a, m]`` over the axes a, with a column for each of the n pairs. A number is 0,
+            or from 1e-30 to 1e6 with either sign. Without ladders, ``pair_axis``, other
+            frequencies, a length extension, ``decay`` and ``angle`` "float32"; for at most 262144
+            positions, and not for a ``grid``. Shape ``[num_axes, pairs]``. Not with
+            ``inverse_frequencies``.
     """
 
     field: ClassVar[str] = "rotary"
@@ -437,26 +611,19 @@ class Rotary(Encoding[Compact]):
     rope_theta: float | None = None
     partial_rotary_factor: float | None = None
     layout: RotaryLayout | None = None
-    rope_type: RopeType | None = None
-    factor: float | None = None
-    max_position_embeddings: int | None = None
-    original_max_position_embeddings: int | None = None
-    sequence_length: int | None = None
-    beta_fast: float | None = None
-    beta_slow: float | None = None
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
-    truncate: bool | None = None
-    attention_factor: float | None = None
-    short_factor: Sequence[float] | None = None
-    long_factor: Sequence[float] | None = None
-    low_freq_factor: float | None = None
-    high_freq_factor: float | None = None
+    linear: Linear | None = None
+    dynamic: Dynamic | None = None
+    ntk: Ntk | None = None
+    yarn: Yarn | None = None
+    longrope: Longrope | None = None
+    llama3: Llama3 | None = None
+    proportional: Proportional | None = None
     axes: Sequence[Axis] | None = None
     pair_axis: Sequence[int] | None = None
     angle: AnglePrecision | None = None
     inverse_frequencies: Sequence[float] | None = None
     decay: Decay | None = None
+    frequency_matrix: Any = None
 
     if TYPE_CHECKING:  # decay determines the result
 
@@ -468,26 +635,19 @@ class Rotary(Encoding[Compact]):
             rope_theta: float | None = None,
             partial_rotary_factor: float | None = None,
             layout: RotaryLayout | None = None,
-            rope_type: RopeType | None = None,
-            factor: float | None = None,
-            max_position_embeddings: int | None = None,
-            original_max_position_embeddings: int | None = None,
-            sequence_length: int | None = None,
-            beta_fast: float | None = None,
-            beta_slow: float | None = None,
-            mscale: float | None = None,
-            mscale_all_dim: float | None = None,
-            truncate: bool | None = None,
-            attention_factor: float | None = None,
-            short_factor: Sequence[float] | None = None,
-            long_factor: Sequence[float] | None = None,
-            low_freq_factor: float | None = None,
-            high_freq_factor: float | None = None,
+            linear: Linear | None = None,
+            dynamic: Dynamic | None = None,
+            ntk: Ntk | None = None,
+            yarn: Yarn | None = None,
+            longrope: Longrope | None = None,
+            llama3: Llama3 | None = None,
+            proportional: Proportional | None = None,
             axes: Sequence[Axis] | None = None,
             pair_axis: Sequence[int] | None = None,
             angle: AnglePrecision | None = None,
             inverse_frequencies: Sequence[float] | None = None,
             decay: None = None,
+            frequency_matrix: Any = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -497,26 +657,19 @@ class Rotary(Encoding[Compact]):
             rope_theta: float | None = None,
             partial_rotary_factor: float | None = None,
             layout: RotaryLayout | None = None,
-            rope_type: RopeType | None = None,
-            factor: float | None = None,
-            max_position_embeddings: int | None = None,
-            original_max_position_embeddings: int | None = None,
-            sequence_length: int | None = None,
-            beta_fast: float | None = None,
-            beta_slow: float | None = None,
-            mscale: float | None = None,
-            mscale_all_dim: float | None = None,
-            truncate: bool | None = None,
-            attention_factor: float | None = None,
-            short_factor: Sequence[float] | None = None,
-            long_factor: Sequence[float] | None = None,
-            low_freq_factor: float | None = None,
-            high_freq_factor: float | None = None,
+            linear: Linear | None = None,
+            dynamic: Dynamic | None = None,
+            ntk: Ntk | None = None,
+            yarn: Yarn | None = None,
+            longrope: Longrope | None = None,
+            llama3: Llama3 | None = None,
+            proportional: Proportional | None = None,
             axes: Sequence[Axis] | None = None,
             pair_axis: Sequence[int] | None = None,
             angle: AnglePrecision | None = None,
             inverse_frequencies: Sequence[float] | None = None,
             decay: Decay,
+            frequency_matrix: Any = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -526,26 +679,19 @@ class Rotary(Encoding[Compact]):
             rope_theta: float | None = None,
             partial_rotary_factor: float | None = None,
             layout: RotaryLayout | None = None,
-            rope_type: RopeType | None = None,
-            factor: float | None = None,
-            max_position_embeddings: int | None = None,
-            original_max_position_embeddings: int | None = None,
-            sequence_length: int | None = None,
-            beta_fast: float | None = None,
-            beta_slow: float | None = None,
-            mscale: float | None = None,
-            mscale_all_dim: float | None = None,
-            truncate: bool | None = None,
-            attention_factor: float | None = None,
-            short_factor: Sequence[float] | None = None,
-            long_factor: Sequence[float] | None = None,
-            low_freq_factor: float | None = None,
-            high_freq_factor: float | None = None,
+            linear: Linear | None = None,
+            dynamic: Dynamic | None = None,
+            ntk: Ntk | None = None,
+            yarn: Yarn | None = None,
+            longrope: Longrope | None = None,
+            llama3: Llama3 | None = None,
+            proportional: Proportional | None = None,
             axes: Sequence[Axis] | None = None,
             pair_axis: Sequence[int] | None = None,
             angle: AnglePrecision | None = None,
             inverse_frequencies: Sequence[float] | None = None,
             decay: Decay | None = None,
+            frequency_matrix: Any = None,
         ) -> None: ...
         def __init__(self, *first: Any, **fields: Any) -> None: ...
 
@@ -559,7 +705,7 @@ class LearnedRelative(Encoding[Toeplitz]):
     clipped to right. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with ``relative_key``.
 
     A Toeplitz, over vectors with ``vectors``; ask with ``query_length`` and ``key_length``. With
-    ``values="buckets"`` the answer is indices, i32 without heads. ``scalars`` and ``vectors`` and
+    ``values="buckets"`` the answer is indices, i32 without heads. ``scalars``, ``vectors`` and
     ``num_heads`` need not be set then.
 
     Attributes:
@@ -710,16 +856,16 @@ class MlpLayer(Fields):
 class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
     """An MLP of relative coordinates (Liu et al. 2022; Wang et al. 2021).
 
-    A coordinate x is a function of d, the query's position, row or column minus the key's:
+    A coordinate x is a function of d, the query's position minus the key's, along one axis:
 
         bias[h, i, j] = output(MLP(x_1, ...))_h
 
-    Without ``window`` it has one input, of i - j; with it two, of rows and columns. Found in
-    Swin-V2, CrossFormer, timm and x-transformers.
+    Without ``window`` it has one input, of i - j; with it one for each axis. Found in Swin-V2,
+    CrossFormer, timm and x-transformers.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. A BlockToeplitz with ``window``, with
-    a border if ``class_token``; ask without lengths, or for windows with ``queries``, ``keys`` and
-    ``heads``.
+    a border if ``class_token``; ask without lengths, for windows with ``queries``, ``keys`` and
+    ``heads``, or for every n-th query with ``query_stride``.
 
     Attributes:
         layers: First to last. The first has an input for each coordinate, the last ``num_heads``
@@ -728,8 +874,9 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
             - "relu": ``max(x, 0)`` (Swin-V2, CrossFormer, timm).
             - "silu": ``x / (1 + exp(-x))`` (x-transformers).
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        window: Sides of a window of tokens: rows, then columns. Empty: tokens are in a sequence,
-            and ``coordinates`` is not "log2_normalized". Each in [1, 256].
+        window: Sides of a window, which has 65536 tokens at most: rows, then columns; frames before
+            them. Empty: tokens are in a sequence, and ``coordinates`` is not "log2_normalized". At
+            most 3, each in [1, 256].
         coordinates: Function of each d.
             - "linear" (default): ``d`` (CrossFormer, x-transformers).
             - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp of mode "cr", x-transformers'
@@ -737,8 +884,8 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
             - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
               side is that of ``pretrained_window`` (Swin-V2).
         pretrained_window: Sides of the window that the model was trained with; a side is 1 only
-            where the window's is. Empty: ``window``. Each in [1, 256]. Only with ``coordinates``
-            "log2_normalized".
+            where the window's is. Only with ``coordinates`` "log2_normalized". Empty: ``window``.
+            At most 3, each in [1, 256].
         output: Function of the last layer's outputs.
             - "identity" (default): ``y``.
             - "sigmoid_16": ``16 sigmoid(y)`` (Swin-V2).
@@ -856,23 +1003,27 @@ class GridRelative(Encoding[BlockToeplitz]):
         bias[h, i, j] = table[index(i, j), h]
         index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 
-    The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT, EfficientFormer and
-    TinyViT.
+    With frames, a window of Wt by Wh by Ww, the index is ``(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww -
+    1)`` higher. The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT,
+    EfficientFormer, TinyViT and Video Swin.
 
-    A BlockToeplitz, with a border if ``class_token``; ask without lengths, or for windows with
-    ``queries``, ``keys`` and ``heads``. With ``values="buckets"`` the answer is indices, i32
-    without heads. ``num_heads`` and ``table`` need not be set then.
+    A BlockToeplitz, with a border if ``class_token``; ask without lengths, for windows with
+    ``queries``, ``keys`` and ``heads``, or for every n-th query with ``query_stride``. With
+    ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads``, ``table`` and
+    ``resample`` need not be set then.
 
     Attributes:
-        window: Sides of the window in tokens: rows Wh, columns Ww. Each in [1, 256].
+        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
+            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows, or ``Wh Ww`` if symmetric, and 3
-            more with a class token. Required with values "bias". Shape ``[rows, num_heads]``.
+            more with a class token. For other numbers of axes there is such a factor for each.
+            Required with values "bias". Shape ``[rows, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        sign: Sign of both differences. With "key_minus_query" the index has r_j - r_i and c_j - c_i
+        sign: Sign of all differences. With "key_minus_query" the index has r_j - r_i and c_j - c_i
             (MaxViT and CoAtNet in TensorFlow). Not with ``symmetric``.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
@@ -882,6 +1033,9 @@ class GridRelative(Encoding[BlockToeplitz]):
             EfficientFormer and TinyViT).
         class_token: Adds a class token as token 0, before the window. The last rows of the table
             are class to token, token to class, class to class (BEiT).
+        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
+            have at most two axes then.
     """
 
     field: ClassVar[str] = "grid_relative"
@@ -894,6 +1048,7 @@ class GridRelative(Encoding[BlockToeplitz]):
     sign: RelativeSign | None = None
     symmetric: bool = False
     class_token: bool = False
+    resample: Resample | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -1080,8 +1235,8 @@ class DecomposedRelativePositions(LogitsTerm):
     have 2 max(q, k) - 1 rows.
 
     Attributes:
-        rel_pos_h: H, which all heads share. With another number of rows it is stretched as a
-            learned_absolute is with ``interpolation`` "linear". Shape ``[rows, head_dim]``.
+        rel_pos_h: H, which all heads share. With another number of rows it is resampled, as
+            learned_absolute is by ``filter`` "linear". Shape ``[rows, head_dim]``.
         rel_pos_w: The same for W. Shape ``[rows, head_dim]``.
         query_height: Rows of queries. query_length is query_height * query_width. In [1, 256].
         query_width: Columns of queries. In [1, 256].

@@ -17,11 +17,30 @@ from attnbias._escape import escaped
 from attnbias._public.google.rpc import error_details_pb2, status_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from google.protobuf.message import Message
 
     from attnbias._channel import Endpoint
+
+__all__ = [
+    "AbortedError",
+    "CancelledError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "Error",
+    "FailedPreconditionError",
+    "FieldViolation",
+    "InternalError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "OutOfRangeError",
+    "PermissionDeniedError",
+    "ResourceExhaustedError",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnimplementedError",
+]
 
 
 @dataclass(frozen=True)
@@ -46,6 +65,12 @@ class Error(Exception):
     """
 
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
+
+    def __init_subclass__(cls) -> None:
+        """Gives a class the code of its name: INVALID_ARGUMENT to InvalidArgumentError."""
+        super().__init_subclass__()
+        words = re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Error"))
+        cls.code = getattr(grpc.StatusCode, "_".join(words).upper(), cls.code)
 
     def __init__(
         self,
@@ -73,26 +98,19 @@ class Error(Exception):
         """Which fields of the request were wrong, and how."""
         return tuple(
             FieldViolation(violation.field, violation.description)
-            for detail in self.details
-            if isinstance(detail, error_details_pb2.BadRequest)
+            for detail in self._details(error_details_pb2.BadRequest)
             for violation in detail.field_violations
         )
 
     @property
     def reason(self) -> str:
         """The machine-readable reason, as in ``TENSOR_TOO_LARGE_FOR_UNARY``; "" without one."""
-        for detail in self.details:
-            if isinstance(detail, error_details_pb2.ErrorInfo):
-                return str(detail.reason)
-        return ""
+        return next((d.reason for d in self._details(error_details_pb2.ErrorInfo)), "")
 
     @property
     def request_id(self) -> str:
         """What the server's log calls the call; "" where no server says."""
-        for detail in self.details:
-            if isinstance(detail, error_details_pb2.RequestInfo):
-                return str(detail.request_id)
-        return ""
+        return next((d.request_id for d in self._details(error_details_pb2.RequestInfo)), "")
 
     @property
     def retry_delay(self) -> float | None:
@@ -102,95 +120,70 @@ class Error(Exception):
         """
         if self._pushback is not None:
             return self._pushback
-        for detail in self.details:
-            if isinstance(detail, error_details_pb2.RetryInfo):
-                delay = detail.retry_delay
-                return float(delay.seconds) + float(delay.nanos) * 1e-9
+        for detail in self._details(error_details_pb2.RetryInfo):
+            delay = detail.retry_delay
+            return float(delay.seconds) + float(delay.nanos) * 1e-9
         return None
+
+    def _details(self, kind: type[Message]) -> Iterator[Any]:
+        """Those of a kind."""
+        return (detail for detail in self.details if isinstance(detail, kind))
 
 
 class CancelledError(Error):
     """The call was cancelled, as by closing the client."""
 
-    code = grpc.StatusCode.CANCELLED
-
 
 class InvalidArgumentError(Error, ValueError):
     """The request is wrong whatever the server's state; see ``field_violations``."""
-
-    code = grpc.StatusCode.INVALID_ARGUMENT
 
 
 class DeadlineExceededError(Error, TimeoutError):
     """The timeout passed first."""
 
-    code = grpc.StatusCode.DEADLINE_EXCEEDED
-
 
 class NotFoundError(Error):
     """A table or service by that name is not on this server."""
-
-    code = grpc.StatusCode.NOT_FOUND
 
 
 class PermissionDeniedError(Error):
     """The caller, by its token or certificate, may not do this."""
 
-    code = grpc.StatusCode.PERMISSION_DENIED
-
 
 class ResourceExhaustedError(Error):
     """The server is over its memory budget, or a payload over ``max_tensor_bytes``."""
-
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 class FailedPreconditionError(Error):
     """The server would no longer send the bytes that were begun."""
 
-    code = grpc.StatusCode.FAILED_PRECONDITION
-
 
 class AbortedError(Error):
     """The server ended the call, as it does to a client that stops reading or sending."""
-
-    code = grpc.StatusCode.ABORTED
 
 
 class OutOfRangeError(Error):
     """Positions that the encoding has no numbers for, or an offset beyond the payload."""
 
-    code = grpc.StatusCode.OUT_OF_RANGE
-
 
 class UnimplementedError(Error):
     """The server does not know a field, an enum value or a method of this client."""
-
-    code = grpc.StatusCode.UNIMPLEMENTED
 
 
 class InternalError(Error):
     """A defect of the server."""
 
-    code = grpc.StatusCode.INTERNAL
-
 
 class UnavailableError(Error):
     """No server could be reached, or it went away; retries did not help."""
-
-    code = grpc.StatusCode.UNAVAILABLE
 
 
 class DataLossError(Error):
     """What came is not what was promised: a checksum, an offset, a length."""
 
-    code = grpc.StatusCode.DATA_LOSS
-
 
 class UnauthenticatedError(Error):
     """The caller did not say who it is, or not so that the server believes it."""
-
-    code = grpc.StatusCode.UNAUTHENTICATED
 
 
 _MOST_CHARACTERS: Final = 8 << 10  # of a message, and of a text in its details

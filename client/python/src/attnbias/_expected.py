@@ -24,7 +24,7 @@ _NAMES: Final = {
     tensor_pb2.FORM_TOEPLITZ: "diagonals",
     tensor_pb2.FORM_KEY_ROW: "row",
     tensor_pb2.FORM_DENSE: "dense",
-    tensor_pb2.FORM_BLOCK_TOEPLITZ_2D: "block",
+    tensor_pb2.FORM_BLOCK_TOEPLITZ: "block",
 }
 _BORDER_LENGTH: Final = 3
 _IMPOSSIBLE: Final = (ArithmeticError, LookupError, ValueError)
@@ -82,6 +82,7 @@ def check_answer(header: service_pb2.TensorHeader, spec: encodings_pb2.TensorSpe
     except _IMPOSSIBLE:
         raise DataLossError("header: got an answer to a request that can have none") from None
     _check_parts(header, wanted, request.data_type())
+    _check_column_axes(header, request)
     if not _describes(header, request):
         raise DataLossError("header.resolved_spec: got another request, want the one that was made")
     rows = [(each.begin, each.end) for each in header.fully_masked_rows]
@@ -93,6 +94,11 @@ def check_answer(header: service_pb2.TensorHeader, spec: encodings_pb2.TensorSpe
 def axes_of(spec: encodings_pb2.TensorSpec) -> Sequence[Axis]:
     """The positions of the queries and keys that a request is for."""
     return _Request(spec).axes()
+
+
+def query_stride_of(spec: encodings_pb2.TensorSpec) -> tuple[int, ...]:
+    """How far apart the queries of a request for a grid stand on each axis."""
+    return _Request(spec).query_stride()
 
 
 def _describes(header: service_pb2.TensorHeader, request: _Request) -> bool:
@@ -130,6 +136,14 @@ def _check_parts(
         if part.first_relative_position != expected.first_relative_position:
             field = "first_relative_position"
             raise _other(part, field, getattr(part, field), expected.first_relative_position)
+
+
+def _check_column_axes(header: service_pb2.TensorHeader, request: _Request) -> None:
+    axes = request.axes_of_table()
+    columns = [list(header.column_axes).count(axis) for axis in range(axes)]
+    fits = all(part.shape[1] == columns[i % axes] for i, part in enumerate(header.parts) if axes)
+    if not fits or not len(header.column_axes) == sum(columns) == request.columns() * (axes > 0):
+        raise DataLossError("header.column_axes: got other columns, want those of the parts")
 
 
 def _other(part: tensor_pb2.TensorPart, field: str, got: object, want: object) -> DataLossError:
@@ -184,8 +198,16 @@ class _Request:
         """The parts in the order of the payload."""
         if self._structure == options_pb2.STRUCTURE_TABLE:
             names = [*(self._options[options_pb2.parts] or ["positions"]), *self._added_parts]
-            shape = (len(self.axes()[0]), *self._columns())
-            return [ExpectedPart(name, tensor_pb2.FORM_TABLE, shape) for name in names]
+            axes, grid = self.axes(), self._spec.table.grid
+            if self.axes_of_table():
+                return [
+                    ExpectedPart(f"{name}.axis{i}", tensor_pb2.FORM_TABLE, (len(axis), None))
+                    for name in names
+                    for i, axis in enumerate(axes)
+                ]
+            form = tensor_pb2.FORM_DENSE if grid else tensor_pb2.FORM_TABLE
+            shape = (math.prod(grid) if grid else len(axes[0]), *self._columns())
+            return [ExpectedPart(name, form, shape) for name in names]
         queries, keys = self.axes()
         form = self._spec.output.form or self._compact_form(queries, keys)
         heads, may_have_heads = self._heads()
@@ -196,24 +218,37 @@ class _Request:
             parts.append(ExpectedPart("border", tensor_pb2.FORM_TABLE, (*heads, _BORDER_LENGTH)))
         return parts
 
+    def axes_of_table(self) -> int:
+        """How many parts a table has, one per axis of a grid; 0 if a table is one part."""
+        is_dense = self._spec.output.form == tensor_pb2.FORM_DENSE
+        return 0 if is_dense else len(self._spec.table.grid)
+
+    def columns(self) -> int:
+        """The columns of a table that is not the server's."""
+        return next(iter(self._columns()), 0) or 0
+
     def axes(self) -> Sequence[Axis]:
         """The positions of queries and keys; of a table, those along each axis that differs."""
         if self._structure == options_pb2.STRUCTURE_TABLE:
             extent = self._spec.table
             if extent.HasField("positions"):
                 return [_range_of(extent.positions)]
+            if extent.grid:
+                offsets = extent.grid_offset or [0] * len(extent.grid)
+                lengths = zip(offsets, extent.grid, strict=True)
+                return [range(first, first + length) for first, length in lengths]
             axes = [_axis_of(ids) for ids in extent.position_ids]
             return axes if any(axis != axes[0] for axis in axes) else axes[:1]
-        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ_2D:
+        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ:
             return self._grid_axes()
         return self._pair_axes()
 
-    def window(self) -> tuple[Sequence[Axis], int]:
-        """The axes and the first head."""
+    def window(self) -> tuple[Sequence[Axis], int, tuple[int, ...]]:
+        """The axes, the first head, and how far apart the queries of a grid stand."""
         if self._structure == options_pb2.STRUCTURE_TABLE:
-            return self.axes(), 0
+            return self.axes(), 0, ()
         heads = self._head_window()
-        return self.axes(), heads.start if heads else 0
+        return self.axes(), heads.start if heads else 0, self.query_stride()
 
     def masked_rows(self) -> list[tuple[int, int]]:
         """Half-open ranges of queries, counted inside the window, that see no key."""
@@ -228,9 +263,9 @@ class _Request:
             return tensor_pb2.FORM_TOEPLITZ
         if self._structure == options_pb2.STRUCTURE_KEY_ROW:
             return tensor_pb2.FORM_KEY_ROW
-        whole = range(self._tokens())
-        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ_2D and queries == keys == whole:
-            return tensor_pb2.FORM_BLOCK_TOEPLITZ_2D
+        whole = self._whole_grid()
+        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ and (queries, keys) == whole:
+            return tensor_pb2.FORM_BLOCK_TOEPLITZ
         return tensor_pb2.FORM_DENSE
 
     def _inner_shape(self, form: tensor_pb2.Form, queries: Axis, keys: Axis) -> Iterable[int]:
@@ -239,23 +274,30 @@ class _Request:
             return (len(queries) + len(keys) - 1,)
         if form == tensor_pb2.FORM_KEY_ROW:
             return (len(keys),)
-        if form == tensor_pb2.FORM_BLOCK_TOEPLITZ_2D:
+        if form == tensor_pb2.FORM_BLOCK_TOEPLITZ:
             return [2 * side - 1 for side in self._sides()]
         return (len(queries), len(keys))
 
-    def _tokens(self) -> int:
-        """The tokens of a grid, and its class token."""
-        return math.prod(self._sides()) + self._has_border
+    def query_stride(self) -> tuple[int, ...]:
+        """How far apart the queries of a grid stand on each axis."""
+        return tuple(self._spec.grid.query_stride) or (1,) * len(self._sides())
+
+    def _whole_grid(self) -> tuple[range, range]:
+        """All queries and all keys of a grid, with its class token."""
+        strides = zip(self._sides(), self.query_stride(), strict=True)
+        queries = math.prod(-(-side // stride) for side, stride in strides)
+        keys = math.prod(self._sides())
+        return range(queries + self._has_border), range(keys + self._has_border)
 
     def _sides(self) -> Sequence[int]:
-        """The rows and columns of a grid."""
+        """The sides of a grid."""
         return tuple(getattr(self._encoding, "window", ()))
 
     def _grid_axes(self) -> tuple[Axis, Axis]:
-        extent, whole = self._spec.grid, range(self._tokens())
+        extent, (queries, keys) = self._spec.grid, self._whole_grid()
         return (
-            _range_of(extent.queries) if extent.HasField("queries") else whole,
-            _range_of(extent.keys) if extent.HasField("keys") else whole,
+            _range_of(extent.queries) if extent.HasField("queries") else queries,
+            _range_of(extent.keys) if extent.HasField("keys") else keys,
         )
 
     def _pair_axes(self) -> tuple[Axis, Axis]:
@@ -263,10 +305,7 @@ class _Request:
         offset = extent.query_offset
         if extent.alignment == tensor_pb2.ALIGNMENT_END:
             offset = extent.key_length - extent.query_length
-        return (
-            _axis(extent, "query", "queries", offset),
-            _axis(extent, "key", "keys", 0),
-        )
+        return (_axis(extent, "query", "queries", offset), _axis(extent, "key", "keys", 0))
 
     def _columns_field(self) -> Any:
         """The number or the table that determines the columns of an answer; None if it has none."""
@@ -288,16 +327,14 @@ class _Request:
 
     def _rotated(self, columns: int) -> int:
         """The columns of a rotary table; of other tables, all of them."""
-        encoding = self._encoding
-        if "partial_rotary_factor" in self._fields:
-            is_whole = encoding.rope_type == encodings_pb2.ROPE_TYPE_PROPORTIONAL
-            if not is_whole and encoding.HasField("partial_rotary_factor"):
-                columns = int(columns * encoding.partial_rotary_factor)
-            columns -= columns % 2
-        layout = self._fields.get("layout")
-        if layout is None or layout.enum_type != encodings_pb2.RotaryLayout.DESCRIPTOR:
+        if not self._spec.HasField("rotary"):
             return columns
-        return columns // 2 if encoding.layout == encodings_pb2.ROTARY_LAYOUT_COMPACT else columns
+        rotary = self._spec.rotary
+        if rotary.HasField("partial_rotary_factor") and not rotary.HasField("proportional"):
+            columns = int(columns * rotary.partial_rotary_factor)
+        columns -= columns % 2
+        is_compact = rotary.layout == encodings_pb2.ROTARY_LAYOUT_COMPACT
+        return columns // 2 if is_compact else columns
 
     def _head_window(self) -> range | None:
         extent = getattr(self._spec, self._spec.WhichOneof("extent") or "grid")
@@ -350,8 +387,10 @@ def _range_of(span: tensor_pb2.Range) -> range:
 
 
 def _axis_of(ids: tensor_pb2.PositionList) -> Axis:
-    positions = list(ids.positions)
-    whole = range(positions[0], positions[0] + len(positions))
+    positions: list[Any] = [*ids.positions, *ids.doubles]
+    if positions[0] != positions[0] // 1:  # a fraction, infinite, or not a number
+        return positions
+    whole = range(int(positions[0]), int(positions[0]) + len(positions))
     return whole if positions == list(whole) else positions
 
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from attnbias._cache import key_of
@@ -19,6 +19,7 @@ from attnbias._encodings import (
     Rotary,
     Sinusoidal,
 )
+from attnbias._models import with_length
 from attnbias._request import Request
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from attnbias._dtypes import DType
     from attnbias._fields import Encoding
 
-_OF_A_LENGTH: Final = ("dynamic", "longrope")  # the rope_types whose table a length decides
 _ATTACH_NEEDS: Final = ("torch", "transformers")
 
 
@@ -64,10 +64,19 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
     Raises:
         ValueError: transformers does not make a model of it.
     """
-    from attnbias.transformers._empty import empty_model  # noqa: PLC0415  # imports torch
+    import torch  # noqa: PLC0415
+
     from attnbias.transformers._family import Wanted, family_of  # noqa: PLC0415
 
-    model = empty_model(config)
+    transformers: Any = importlib.import_module("transformers")
+
+    try:
+        read = transformers.AutoConfig.from_pretrained(config)
+        with torch.device("meta"):
+            # Whatever attention runs with, positions are the same.
+            model = transformers.AutoModel.from_config(read, attn_implementation="eager")
+    except Exception as error:  # of transformers and what it checks by, which raise many kinds
+        raise ValueError(f"{config}: transformers does not take it: {error}") from error
     try:
         family = family_of(model)
         sites = list(family.sites(Wanted(model, max_length, family.attentions[0], client)))
@@ -115,16 +124,12 @@ def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | N
         return Wish(place, None, "its learned table is in the checkpoint")
     if isinstance(encoding, Sinusoidal) and encoding.axes:
         return Wish(place, None, "the size of the feature map is not in the configuration")
-    if isinstance(encoding, Rotary) and encoding.rope_type in _OF_A_LENGTH:
-        encoding = replace(encoding, sequence_length=length)
-    if isinstance(encoding, T5):  # of its bias the rows; its numbers are in the checkpoint
-        return Wish(
-            place, Request(encoding, query_length=length, key_length=length, values="buckets")
-        )
-    if isinstance(encoding, Deberta):
-        return Wish(place, Request(encoding, query_length=length, key_length=length))
+    if isinstance(encoding, Rotary):
+        encoding = with_length(encoding, length)
     if encoding.extent == "table":
         return Wish(place, Request(encoding, positions=length, data_type=data_type))
-    return Wish(
-        place, Request(encoding, query_length=length, key_length=length, data_type=data_type)
-    )
+    # Of T5's bias the rows; its numbers are in the checkpoint.
+    values: Any = "buckets" if isinstance(encoding, T5) else None
+    number = None if isinstance(encoding, (T5, Deberta)) else data_type
+    lengths: Any = {"query_length": length, "key_length": length}
+    return Wish(place, Request(encoding, **lengths, values=values, data_type=number))

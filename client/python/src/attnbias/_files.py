@@ -20,10 +20,12 @@ from safetensors.numpy import save_file
 
 from attnbias._checks import require_instance
 from attnbias._dtypes import BFLOAT16
+from attnbias._expected import query_stride_of
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
+from attnbias._grid_table import GridTable
 from attnbias._info import TensorInfo
 from attnbias._mask import Mask
-from attnbias._results import RotaryTables, XposTables, to_tables
+from attnbias._results import RotaryTables, XposTables, to_grid_tables, to_tables
 from attnbias._ring import RingShard
 from attnbias._structure import Structure
 from attnbias._tensors import KeyRow, Toeplitz
@@ -46,7 +48,8 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     """Writes a structure into a file, which appears whole or not at all; ``load`` reads it.
 
     Args:
-        bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one.
+        bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one; or a
+            GridTable.
         path: a name that ends in .safetensors; or in .npy, which holds the numbers alone.
 
     Raises:
@@ -57,6 +60,8 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     require_instance(bias, Structure, "bias", "a Toeplitz or another structure")
     if isinstance(bias, RingShard):
         raise TypeError("bias: got a RingShard; want what it is a shard of, bias.whole")
+    if isinstance(bias, GridTable) and not bias.is_whole():
+        raise TypeError("bias: got a window of a GridTable; want the whole, or bias.dense()")
     write(Path(path), bias.parts(), metadata_of(bias, bias))
 
 
@@ -121,7 +126,10 @@ def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
         values["encoding_fingerprint"] = source.encoding_fingerprint
     if source.resolved_spec is not None:
         values["resolved_spec"] = _to_json(source.resolved_spec)
-    if isinstance(result, Structure) and not _is_whole_grid(result):
+    first = result[0] if isinstance(result, tuple) else result
+    if isinstance(first, GridTable):
+        values["column_axes"] = ",".join(map(str, first.column_axes))
+    elif isinstance(result, Structure) and not _is_whole_grid(result):
         values["query_length"], values["key_length"] = result._lengths()
     toeplitz = result.toeplitz if isinstance(result, BorderedToeplitz) else result
     if isinstance(toeplitz, Toeplitz):
@@ -132,6 +140,7 @@ def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
     if isinstance(result, BlockToeplitz) and not _is_whole_grid(result):
         values["block.first_query"] = result.queries[0]
         values["block.first_key"] = result.keys[0]
+        values["block.query_stride"] = ",".join(map(str, result.query_stride))
     if isinstance(result, BorderedToeplitz):
         for name in ("class_query", "class_key"):
             index = getattr(result, name)
@@ -145,10 +154,7 @@ def _to_json(message: Message) -> str:
 
 def _is_whole_grid(result: Structure) -> bool:
     """Whether it is all that a server sent, which then says all by itself."""
-    if not isinstance(result, BlockToeplitz) or not result.fingerprint:
-        return False
-    tokens = result.height * result.width + (result.border is not None)
-    return result.queries == result.keys == (0, tokens)
+    return isinstance(result, BlockToeplitz) and bool(result.fingerprint) and result.is_whole()
 
 
 def _load_npy(path: Path) -> npt.NDArray[Any]:
@@ -168,11 +174,15 @@ def _load_safetensors(path: Path) -> Loaded:
     if not metadata:
         message = "it has no metadata of attnbias"
         raise ValueError(f"{message}; want what Client.save, attnbias.save or the tool wrote")
-    structure = _to_structure(arrays, metadata)
-    if structure is not None:
-        structure.fingerprint = metadata.text("fingerprint", "")
-        structure.resolved_spec = metadata.spec()
-        return structure
+    if column_axes := metadata.integers("column_axes"):
+        _require_one("dtype", {name: array.dtype for name, array in arrays.items()})
+        found: Loaded | None = to_grid_tables(dict(sorted(arrays.items())), column_axes)
+    else:
+        found = _to_structure(arrays, metadata)
+    if isinstance(found, Structure):
+        return found._named(metadata.text("fingerprint", ""), metadata.spec())
+    if found is not None:
+        return found
     tables = to_tables({name: arrays[name] for name in XposTables._fields if name in arrays})
     if tables is not None and len(tables) == len(arrays):
         _require_one("dtype", {name: array.dtype for name, array in arrays.items()})
@@ -204,9 +214,12 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
         )
         return bias
     if names in ({"block"}, {"block", "border"}):
+        spec = metadata.spec()
+        strides = metadata.integers("block.query_stride") or (spec and query_stride_of(spec))
         return BlockToeplitz(
             arrays["block"],
             border=arrays.get("border"),
+            query_stride=strides or (1, 1),
             queries=metadata.span("block.first_query", "query_length"),
             keys=metadata.span("block.first_key", "key_length"),
         )
@@ -250,14 +263,11 @@ class _Metadata:
         return value
 
     def integer(self, name: str) -> int:
-        text = self.text(name)
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer") from None
-        if not -(1 << 63) <= value < 1 << 63:
-            raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer of 64 bits")
-        return value
+        return _to_integer(self.text(name), name)
+
+    def integers(self, name: str) -> list[int]:
+        """Numbers with commas between them; none if the file has none."""
+        return [_to_integer(text, name) for text in filter(None, self.text(name, "").split(","))]
 
     def length(self, name: str) -> int:
         value = self.integer(name)
@@ -309,3 +319,13 @@ def _replacing(path: Path) -> Iterator[Path]:
         yield draft
         draft.chmod(mode)
         os.replace(draft, path)
+
+
+def _to_integer(text: str, name: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer") from None
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer of 64 bits")
+    return value

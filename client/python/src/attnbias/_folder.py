@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER_MODE: Final = 0o755  # less the umask; a umask of 002 must not let a group write
@@ -60,12 +59,7 @@ class Folder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

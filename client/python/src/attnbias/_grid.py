@@ -6,120 +6,117 @@ No strides make a dense array of these: each pair's number is looked up.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._structure import (
-    LookedUp,
-    heads_of,
-    inside,
-    joined,
-    place_on,
-)
+from attnbias._structure import LookedUp, heads_of, inside, joined, place_on
 from attnbias._torch import to_torch
 
 if TYPE_CHECKING:
-    from attnbias._span import Span
+    from collections.abc import Sequence
+
+    from attnbias._checks import Span
     from attnbias._structure import Device, Mod
     from attnbias._tensors import Toeplitz
-    from attnbias.v1 import encodings_pb2
 
 
 class BlockToeplitz(LookedUp):
     """A tensor over tokens of a grid, row-major, that depends on their displacement alone.
 
     With token i in row ``r[i]`` and column ``c[i]``:
-    ``dense[h, i, j] = block[h, r[j] - r[i] + height - 1, c[j] - c[i] + width - 1]``.
-    With a border, token 0 is a class token and the grid's tokens follow it.
+    ``dense[h, i, j] = block[h, r[j] - r[i] + height - 1, c[j] - c[i] + width - 1]``. A grid has one
+    to three axes. With a border, token 0 is a class token and the grid's tokens follow it.
     See ``Structure`` for what all share.
 
     Attributes:
-        block: ``[H, 2 height - 1, 2 width - 1]``.
+        block: ``[H, 2 height - 1, 2 width - 1]``, an odd length for each axis.
         border: None, or ``[H, 3]``: what the class token gives every other
             token, what it gets from every other, and what it gives itself.
-        height: rows of the grid.
-        width: columns of the grid.
-        queries: the tokens (begin, end) that are its rows; all, but for a window.
+        grid: sides of the grid, as (height, width).
+        query_stride: stride of the queries on each axis: with n, every n-th token is a query.
+        queries: the queries (begin, end) that are its rows; all, but for a window.
         keys: the tokens (begin, end) that are its columns.
-        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
-        resolved_spec: what was asked for; None for what was made here.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("block", "border")
+    _others: ClassVar[tuple[str, ...]] = ("query_stride", "queries", "keys")
 
     def __init__(
         self,
         block: npt.NDArray[Any],
         *,
         border: npt.NDArray[Any] | None = None,
+        query_stride: Sequence[int] = (1, 1),
         queries: Span | None = None,
         keys: Span | None = None,
-        fingerprint: str = "",
-        resolved_spec: encodings_pb2.TensorSpec | None = None,
     ) -> None:
-        """Wraps a block; copies nothing.
+        """Wraps a block of as many axes as strides; copies nothing.
 
         Raises:
             IndexError: queries or keys are not tokens of the grid.
-            ValueError: the block's last two axes are not odd, or the border does not fit it.
+            ValueError: the block's axes are not odd, the border does not fit it, or a stride is not
+                positive.
         """
-        sides = block.shape[-2:]
-        if block.ndim not in (2, 3) or not all(side % 2 for side in sides):
-            message = (
-                f"block: got shape {block.shape}, want two odd lengths at its end, "
-                "and at most heads before them"
+        axes = len(query_stride)
+        if min(query_stride, default=0) < 1:
+            raise ValueError(f"query_stride: got {query_stride}, want positive integers")
+        sides = block.shape[-axes:]
+        if block.ndim not in (axes, axes + 1) or not all(side % 2 for side in sides):
+            raise ValueError(
+                f"block: got shape {block.shape}, want {axes} odd lengths at its end, as many as "
+                "query_stride has, and at most heads before them"
             )
-            raise ValueError(message)
-        _check_border(border, block.shape[:-2])
+        _check_border(border, block.shape[:-axes])
         self.block = block
         self.border = border
-        self.height, self.width = ((side + 1) // 2 for side in sides)
-        tokens = self.height * self.width + (border is not None)
-        self.queries = inside(queries, tokens, "queries")
-        self.keys = inside(keys, tokens, "keys")
-        self.fingerprint = fingerprint
-        self.resolved_spec = resolved_spec
+        self.grid = tuple((side + 1) // 2 for side in sides)
+        self.query_stride = tuple(query_stride)
+        (_, all_queries), (_, all_keys) = self._all()
+        self.queries = inside(queries, all_queries, "queries")
+        self.keys = inside(keys, all_keys, "keys")
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor."""
         rows, columns = (end - begin for begin, end in (self.queries, self.keys))
-        return (*self.block.shape[:-2], rows, columns)
+        return (*self._outer(), rows, columns)
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
         """The block, and the border if there is one, under these names."""
         border = {} if self.border is None else {"border": self.border}
         return {"block": self.block, **border}
 
+    def is_whole(self) -> bool:
+        """Whether it has all queries and keys of the grid, and is not a window."""
+        return (self.queries, self.keys) == self._all()
+
     def grid_view(self) -> npt.NDArray[Any]:
         """The grid's tokens as ``[H, height, width, height, width]``, read-only, not a copy.
 
         Queries by row and column, then keys; of the whole grid, without the class token.
         """
-        base = np.asarray(self.block)[..., self.height - 1 :, self.width - 1 :]
-        *outer, row, column = base.strides
-        grid = (self.height, self.width)
+        middle: tuple[Any, ...] = (..., *(slice(side - 1, None) for side in self.grid))
+        base = np.asarray(self.block)[middle]
+        outer = len(self._outer())
+        steps = base.strides[outer:]
+        backward = (-step * each for step, each in zip(steps, self.query_stride, strict=True))
         return np.lib.stride_tricks.as_strided(
             base,
-            (*self.block.shape[:-2], *grid, *grid),
-            (*outer, -row, -column, row, column),
+            (*self._outer(), *map(len, self._queried()), *self.grid),
+            (*base.strides[:outer], *backward, *steps),
             writeable=False,
         )
 
-    def window(
-        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
-    ) -> Self:
-        """A part of this tensor, over the same memory; see ``Toeplitz.window``."""
-        first_query, last_query = inside(queries, self.shape[-2], "queries")
-        first_key, last_key = inside(keys, self.shape[-1], "keys")
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
         border = self.border
         part = type(self)(
             heads_of(self.block, heads, self._has_heads()),
             border=None if border is None else heads_of(border, heads, self._has_heads()),
-            queries=(self.queries[0] + first_query, self.queries[0] + last_query),
-            keys=(self.keys[0] + first_key, self.keys[0] + last_key),
+            query_stride=self.query_stride,
+            queries=(self.queries[0] + queries[0], self.queries[0] + queries[1]),
+            keys=(self.keys[0] + keys[0], self.keys[0] + keys[1]),
         )
         part._whole = self._shipped().heads(heads, self._has_heads())
         return part
@@ -136,30 +133,38 @@ class BlockToeplitz(LookedUp):
 
         return bias
 
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "block": self.block,
-            "border": self.border,
-            "queries": self.queries,
-            "keys": self.keys,
-        }
-
     def _numbers(self) -> npt.NDArray[Any]:
-        flat = self.block.reshape(*self.block.shape[:-2], -1)
+        flat = self.block.reshape(*self._outer(), -1)
         return flat if self.border is None else joined(flat, self.border)
 
     def _place(self, query: Any, key: Any, where: Any) -> Any:
         return self._place_of_tokens(query + self.queries[0], key + self.keys[0], where)
 
     def _place_of_tokens(self, query: Any, key: Any, where: Any) -> Any:
-        first, columns = int(self.border is not None), 2 * self.width - 1
+        first = int(self.border is not None)
         i, j = query - first, key - first
-        down = j // self.width - i // self.width + self.height - 1
-        across = j % self.width - i % self.width + self.width - 1
-        place = down * columns + across
+        place, step = 0, 1
+        for side, queried in reversed(list(zip(self.grid, self._queried(), strict=True))):
+            place = place + (j % side - i % len(queried) * queried.step + side - 1) * step
+            i, j, step = i // len(queried), j // side, step * (2 * side - 1)
         if self.border is None:
             return place
-        return _with_border(place, (2 * self.height - 1) * columns, query == 0, key == 0, where)
+        return _with_border(place, step, query == 0, key == 0, where)
+
+    def _all(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """All queries and all keys."""
+        first = int(self.border is not None)
+        queries, keys = math.prod(map(len, self._queried())), math.prod(self.grid)
+        return (0, first + queries), (0, first + keys)
+
+    def _queried(self) -> list[range]:
+        """The places on each axis where queries stand."""
+        strides = zip(self.grid, self.query_stride, strict=True)
+        return [range(0, side, stride) for side, stride in strides]
+
+    def _outer(self) -> tuple[int, ...]:
+        """The axis of heads, if there is one."""
+        return self.block.shape[: -len(self.grid)]
 
 
 class BorderedToeplitz(LookedUp):
@@ -173,11 +178,10 @@ class BorderedToeplitz(LookedUp):
             other query gives it, and what it gives itself.
         class_query: the query that is the class token; None where it is outside.
         class_key: the key that is the class token; None where it is outside.
-        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
-        resolved_spec: what was asked for, with positions; None for what was made here.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("toeplitz", "border")
+    _others: ClassVar[tuple[str, ...]] = ("class_query", "class_key")
 
     def __init__(
         self,
@@ -186,8 +190,6 @@ class BorderedToeplitz(LookedUp):
         *,
         class_query: int | None = 0,
         class_key: int | None = 0,
-        fingerprint: str = "",
-        resolved_spec: encodings_pb2.TensorSpec | None = None,
     ) -> None:
         """Wraps a Toeplitz and its border; copies nothing.
 
@@ -208,27 +210,21 @@ class BorderedToeplitz(LookedUp):
         self.border = border
         self.class_query = class_query
         self.class_key = class_key
-        self.fingerprint = fingerprint
-        self.resolved_spec = resolved_spec
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor."""
         return self.toeplitz.shape
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
         """The diagonals and the border, under these names."""
         return {**self.toeplitz.parts(), "border": self.border}
 
-    def window(
-        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
-    ) -> Self:
-        """A part of this tensor, over the same memory; see ``Toeplitz.window``."""
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
         return type(self)(
             self.toeplitz.window(queries=queries, keys=keys, heads=heads),
             heads_of(self.border, heads, self._has_heads()),
-            class_query=_moved(self.class_query, queries, self.toeplitz.query_length),
-            class_key=_moved(self.class_key, keys, self.toeplitz.key_length),
+            class_query=_moved(self.class_query, queries),
+            class_key=_moved(self.class_key, keys),
         )
 
     def _bias_on(self, device: Device) -> Mod:
@@ -242,14 +238,6 @@ class BorderedToeplitz(LookedUp):
             return outside.where(is_query | is_key, inner(head, query, key))
 
         return bias
-
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "toeplitz": self.toeplitz,
-            "border": self.border,
-            "class_query": self.class_query,
-            "class_key": self.class_key,
-        }
 
     def _numbers(self) -> npt.NDArray[Any]:
         numbers: npt.NDArray[Any] = joined(self.toeplitz.diagonals, self.border)
@@ -269,8 +257,7 @@ class BorderedToeplitz(LookedUp):
 
 def _check_border(border: npt.NDArray[Any] | None, heads: tuple[int, ...]) -> None:
     if border is not None and border.shape != (*heads, 3):
-        message = f"border: got shape {border.shape}, want {(*heads, 3)}"
-        raise ValueError(message)
+        raise ValueError(f"border: got shape {border.shape}, want {(*heads, 3)}")
 
 
 def _with_border(place: Any, first: int, is_query: Any, is_key: Any, where: Any) -> Any:
@@ -283,7 +270,7 @@ def _border_place(is_query: Any, is_key: Any) -> Any:
     return is_key * (1 + is_query * 1)
 
 
-def _moved(index: int | None, span: Span | None, length: int) -> int | None:
+def _moved(index: int | None, window: tuple[int, int]) -> int | None:
     """An index as seen from a window; None outside it."""
-    begin, end = inside(span, length, "window")
+    begin, end = window
     return None if index is None or not begin <= index < end else index - begin

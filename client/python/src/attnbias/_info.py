@@ -33,8 +33,9 @@ class TensorPart:
     """One named tensor inside a payload.
 
     Attributes:
-        name: "positions", "diagonals", "row", "block", "border" or "dense".
-        form: "table", "toeplitz", "key_row", "block_toeplitz_2d" or "dense".
+        name: "positions", "diagonals", "row", "block", "border" or "dense"; over a grid
+            "positions.axis0" and so on.
+        form: "table", "toeplitz", "key_row", "block_toeplitz" or "dense".
         offset: its first byte inside the payload.
         first_relative_position: only for a Toeplitz: key position minus query position of diagonal
             0.
@@ -63,6 +64,7 @@ class TensorInfo:
         fully_masked_rows: half-open ranges of queries, counted inside the window, whose every key
             is masked.
         derived: the encoding's own intermediate results, such as Rotary's "inverse_frequencies".
+        column_axes: the axis of each column of a table over a grid whose axes are parts.
     """
 
     parts: tuple[TensorPart, ...]
@@ -72,6 +74,7 @@ class TensorInfo:
     resolved_spec: encodings_pb2.TensorSpec
     fully_masked_rows: tuple[tuple[int, int], ...]
     derived: Mapping[str, tuple[float, ...]]
+    column_axes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,7 @@ def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
         resolved_spec=header.resolved_spec,
         fully_masked_rows=tuple((rows.begin, rows.end) for rows in header.fully_masked_rows),
         derived={value.name: tuple(value.values) for value in header.derived},
+        column_axes=tuple(header.column_axes),
     )
 
 

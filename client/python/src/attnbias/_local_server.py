@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from attnbias import _forks
 from attnbias._calls import run
@@ -22,9 +22,6 @@ from attnbias._checks import require_instance
 from attnbias._client import Client
 from attnbias._errors import DeadlineExceededError, UnavailableError
 from attnbias._retry import Deadline
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _PROGRAM: Final = "attnbias-server"
 _VARIABLE: Final = "ATTNBIAS_SERVER_BINARY"
@@ -96,12 +93,7 @@ class LocalServer:
     def __enter__(self) -> Client:
         return self.start()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

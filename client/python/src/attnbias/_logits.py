@@ -37,7 +37,7 @@ class LogitsOptions(TypedDict, total=False):
     query_bias: Any
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class LogitsRequest:
     """A term and the rows to compute it of, as ``Client.logits`` describes them."""
 

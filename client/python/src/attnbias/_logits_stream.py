@@ -13,8 +13,8 @@ from attnbias._assembler import Assembler
 from attnbias._calls import COMPUTE_LOGITS
 from attnbias._dtypes import from_data_type
 from attnbias._errors import CallFailed, CallInterrupted, DataLossError, ResourceExhaustedError
-from attnbias._header import read_header
 from attnbias._retry import Deadline, Retry
+from attnbias._wire import read_header
 from attnbias.v1 import logits_pb2, tensor_pb2
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attnbias._call_options import CallOptions
-    from attnbias._calls import Stream
+    from attnbias._calls import CallOptions, Read
     from attnbias._logits import LogitsRequest
 
 _MAX_REQUEST_BYTES: Final = (8 << 20) - 4096
@@ -68,10 +67,10 @@ class LogitsStream:
         """Makes one call for the rows that are not answered yet."""
         blocks = list(self._blocks())
         requests, timeout = self._requests(blocks), self._deadline.remaining()
-        async with self._options.calls.stream(COMPUTE_LOGITS, requests, timeout) as stream:
-            self._check(read_header(await stream.read(), logits_pb2.LogitsHeader))
+        async with self._options.calls.stream(COMPUTE_LOGITS, requests, timeout) as read:
+            self._check(read_header(await read(), logits_pb2.LogitsHeader))
             for begin, end in blocks:
-                await self._receive(stream, begin, end)
+                await self._receive(read, begin, end)
 
     def _memory(self) -> npt.NDArray[Any]:
         """Where the answer goes: the caller's array, or a new one."""
@@ -138,13 +137,13 @@ class LogitsStream:
             first_row=begin, num_rows=end - begin, crc32c=crc32c.crc32c(data), data=data
         )
 
-    async def _receive(self, stream: Stream, begin: int, end: int) -> None:
+    async def _receive(self, read: Read, begin: int, end: int) -> None:
         """Puts the answer to one block in its place, once all of it has come and was checked."""
         heads, _, width = self._answer.shape
         block = np.empty((heads, end - begin, width), self._answer.dtype)
         assembler = Assembler(block.reshape(-1).view(np.uint8))
         while not assembler.complete:
-            message = await stream.read()
+            message = await read()
             if message is None:
                 raise DataLossError(f"stream: ended in OK before row {end}")
             assembler.add(message)

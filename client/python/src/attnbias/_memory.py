@@ -101,18 +101,14 @@ def _as_array(out: Any) -> npt.NDArray[Any]:
     if isinstance(out, np.ndarray):
         return out
     if is_torch_tensor(out):
-        return _of_torch(out)
+        if out.device.type != "cpu":
+            raise ValueError(f"out: got a tensor on {out.device}, want one on the CPU")
+        return to_numpy(out)
     try:
         return np.asarray(memoryview(out))
     except TypeError as error:
         name = type(out).__name__
         raise TypeError(f"out: got {name}, want an array, a CPU tensor or a buffer") from error
-
-
-def _of_torch(out: Any) -> npt.NDArray[Any]:
-    if out.device.type != "cpu":
-        raise ValueError(f"out: got a tensor on {out.device}, want one on the CPU")
-    return to_numpy(out)
 
 
 def part_of(memory: npt.NDArray[np.uint8], info: TensorInfo, index: int) -> npt.NDArray[Any]:

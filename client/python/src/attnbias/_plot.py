@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._span import Span, bounds
+from attnbias._checks import Span, bounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,24 +47,6 @@ _POSITIONS = ("query position", "key position")
 _TOKENS = ("query token", "key token")
 _OF_SHARD = ("query of the shard", "key of the shard")
 _THUMBNAIL_HEADS, _THUMBNAIL_PIXELS = 4, 64
-
-
-class Pictured:
-    """What can be drawn."""
-
-    def plot(
-        self,
-        *,
-        kind: Kind = "heads",
-        heads: Span | None = None,
-        fill_value: float | None = None,
-        ax: Axes | Iterable[Axes] | None = None,
-    ) -> list[Axes]:
-        """Draws this tensor; see ``attnbias.plot``."""
-        return plot(self, kind=kind, heads=heads, fill_value=fill_value, ax=ax)
-
-    def _repr_html_(self) -> str:
-        return f"{_thumbnail(self)}<code>{html.escape(repr(self))}</code>"
 
 
 def plot(
@@ -205,6 +187,7 @@ def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
 
 def _of_structure(tensor: Structure, name: str) -> _HeatMap:
     from attnbias._grid import BlockToeplitz, BorderedToeplitz  # noqa: PLC0415
+    from attnbias._grid_table import GridTable  # noqa: PLC0415
     from attnbias._ring import RingShard  # noqa: PLC0415
     from attnbias._tensors import Toeplitz  # noqa: PLC0415
 
@@ -220,6 +203,8 @@ def _of_structure(tensor: Structure, name: str) -> _HeatMap:
     labels, first = _POSITIONS, (0, 0)
     if isinstance(tensor, BlockToeplitz):
         labels, first = _TOKENS, (tensor.queries[0], tensor.keys[0])
+    if isinstance(tensor, GridTable):
+        labels, first = ("token", "column"), (tensor.queries[0], tensor.keys[0])
     if isinstance(tensor, RingShard):
         labels = _OF_SHARD
     toeplitz = tensor.toeplitz if isinstance(tensor, BorderedToeplitz) else tensor
@@ -381,6 +366,11 @@ def _curves(tensor: Any) -> tuple[_Array, int, str]:
         f"kind: got 'curves' for {type(tensor).__name__}, want 'heads': its numbers do not "
         "depend on the relative position, or the key, alone"
     )
+
+
+def to_html(tensor: Any) -> str:
+    """What a notebook shows: the first heads, and what the tensor is."""
+    return f"{_thumbnail(tensor)}<code>{html.escape(repr(tensor))}</code>"
 
 
 def _thumbnail(tensor: Any) -> str:

@@ -15,6 +15,7 @@ from attnbias._encodings import (
     MlpBias,
     MlpLayer,
     RelativeSinusoidal,
+    Resample,
     Rotary,
     Sinusoidal,
     Timescales,
@@ -43,6 +44,7 @@ __all__ = [
     "RelPosMlp",
     "Shaw",
     "Swin",
+    "Swin3D",
     "SwinV2",
     "SymmetricSinusoidal",
     "Tensor2Tensor",
@@ -339,16 +341,55 @@ def Swin(  # noqa: N802
     num_heads: int | None = None,
     table: Any = None,
     table_layout: TableLayout | None = None,
+    resample: Resample | None = None,
 ) -> GridRelative:
     """Swin's relative position bias (Liu et al. 2021) inside a window.
 
     A GridRelative.
 
     Args:
-        window: Sides of the window in tokens: rows Wh, columns Ww. Each in [1, 256].
+        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
+            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows. Required with values "bias". Shape
             ``[rows, num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
+            have at most two axes then.
+    """
+    encoding = GridRelative(
+        window=window,
+        num_heads=num_heads,
+        table=table,
+        resample=resample,
+        table_layout=table_layout,
+    )
+    return encoding._with_names("Swin", {})
+
+
+def Swin3D(  # noqa: N802
+    window: Sequence[int],
+    *,
+    num_heads: int | None = None,
+    table: Any = None,
+    table_layout: TableLayout | None = None,
+) -> GridRelative:
+    """Video Swin's relative position bias (Liu et al. 2022): a window of frames.
+
+    Found in torchvision as Swin3D.
+
+    A GridRelative.
+
+    Args:
+        window: Sides of the window in tokens: frames Wt, rows Wh, columns Ww. At most 3, each in
+            [1, 256].
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        table: Learned bias, with ``(2 Wt - 1)(2 Wh - 1)(2 Ww - 1)`` rows. Required with values
+            "bias". Shape ``[rows, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
@@ -357,7 +398,7 @@ def Swin(  # noqa: N802
     encoding = GridRelative(
         window=window, num_heads=num_heads, table=table, table_layout=table_layout
     )
-    return encoding._with_names("Swin", {})
+    return encoding._with_names("Swin3D", {})
 
 
 def Beit(  # noqa: N802
@@ -366,13 +407,15 @@ def Beit(  # noqa: N802
     num_heads: int | None = None,
     table: Any = None,
     table_layout: TableLayout | None = None,
+    resample: Resample | None = None,
 ) -> GridRelative:
     """BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token.
 
     A GridRelative with ``class_token=True``.
 
     Args:
-        window: Sides of the window in tokens: rows Wh, columns Ww. Each in [1, 256].
+        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
+            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1) + 3`` rows. Required with values "bias".
             Shape ``[rows, num_heads]``.
@@ -380,9 +423,17 @@ def Beit(  # noqa: N802
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
+            have at most two axes then.
     """
     encoding = GridRelative(
-        window=window, num_heads=num_heads, table=table, table_layout=table_layout, class_token=True
+        window=window,
+        num_heads=num_heads,
+        table=table,
+        resample=resample,
+        table_layout=table_layout,
+        class_token=True,
     )
     return encoding._with_names("Beit", {})
 
@@ -393,15 +444,18 @@ def LeViT(  # noqa: N802
     num_heads: int | None = None,
     table: Any = None,
     table_layout: TableLayout | None = None,
+    resample: Resample | None = None,
 ) -> GridRelative:
     """LeViT's attention bias (Graham et al. 2021): displacements without sign.
 
-    Found in EfficientFormer and TinyViT, too.
+    Found in EfficientFormer and TinyViT, too. Between stages, LeViT and EfficientFormerV2 have a
+    ``query_stride`` of 2 on each axis, which belongs to the request.
 
     A GridRelative with ``symmetric=True``.
 
     Args:
-        window: Sides of the window in tokens: rows Wh, columns Ww. Each in [1, 256].
+        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
+            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``Wh Ww`` rows. Required with values "bias". Shape ``[rows,
             num_heads]``.
@@ -409,9 +463,17 @@ def LeViT(  # noqa: N802
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
+            have at most two axes then.
     """
     encoding = GridRelative(
-        window=window, num_heads=num_heads, table=table, table_layout=table_layout, symmetric=True
+        window=window,
+        num_heads=num_heads,
+        table=table,
+        resample=resample,
+        table_layout=table_layout,
+        symmetric=True,
     )
     return encoding._with_names("LeViT", {})
 
@@ -472,9 +534,9 @@ def SwinV2(  # noqa: N802
 
     Args:
         layers: The hidden layer with its bias, and the output layer, which has none. At most 64.
-        window: Sides of the window in tokens: rows, then columns. Each in [1, 256].
+        window: Sides of the window in tokens: rows, then columns. At most 3, each in [1, 256].
         pretrained_window: Sides of the window that the model was trained with; a side is 1 only
-            where the window's is. Empty: ``window``. Each in [1, 256].
+            where the window's is. Empty: ``window``. At most 3, each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
         class_token: Adds a class token as token 0, before the window. Its numbers are zero (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
@@ -507,7 +569,7 @@ def RelPosMlp(  # noqa: N802
 
     Args:
         layers: The hidden layer and the output layer, each with its bias. At most 64.
-        window: Sides of the window in tokens: rows, then columns. Each in [1, 256].
+        window: Sides of the window in tokens: rows, then columns. At most 3, each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
         class_token: Adds a class token as token 0, before the window. Its numbers are zero (timm's
             ``prefix_tokens`` of 1). Only with ``window``.

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from tqdm import tqdm
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _WORTHWHILE_BYTES = 16 << 20
 _PATIENCE = 0.5  # seconds before a bar appears unasked
@@ -32,12 +29,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
 

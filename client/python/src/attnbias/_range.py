@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from attnbias._assembler import Assembler
 from attnbias._calls import STREAM_TENSOR
@@ -17,15 +18,13 @@ from attnbias._errors import (
     FailedPreconditionError,
     NotFoundError,
 )
-from attnbias._header import read_header
 from attnbias._retry import Retry
+from attnbias._wire import read_header
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from attnbias._call_options import CallOptions
+    from attnbias._calls import CallOptions
+    from attnbias._download import Download
     from attnbias._retry import Deadline
 
 
@@ -37,49 +36,22 @@ class PayloadChangedError(Exception):
         self.error = error
 
 
-class Target(Protocol):
-    """Where the ranges of a payload go."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the payload that was begun."""
-        ...
-
-    def accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
-        """The payload's memory, by the header that comes before its byte ``at``.
-
-        Raises:
-            DataLossError: the header is of another payload than the one begun.
-        """
-        ...
-
-    def advance(self, count: int) -> None:
-        """Hears that count more bytes are in their place."""
-
-
+@dataclass(eq=False)
 class Range:
-    """Gets the bytes of a payload from begin to end, or to its last. Good for one run()."""
+    """Gets the bytes of a payload from ``at`` to ``end``, or to its last. Good for one run()."""
 
-    def __init__(
-        self,
-        spec: encodings_pb2.TensorSpec,
-        target: Target,
-        options: CallOptions,
-        deadline: Deadline,
-        *,
-        begin: int = 0,
-        end: int | None = None,
-    ) -> None:
-        self._spec = spec
-        self._target = target
-        self._calls = options.calls
-        self._deadline = deadline
-        self._at = begin
-        self._end = end
-        self._retry = Retry(options, deadline)
-        self._complete = False
-        self.bytes_per_second = math.inf
-        """Of the attempt that completed it."""
+    spec: encodings_pb2.TensorSpec
+    target: Download
+    options: CallOptions
+    deadline: Deadline
+    at: int = 0
+    end: int | None = None
+    complete: bool = field(default=False, init=False)
+    bytes_per_second: float = field(default=math.inf, init=False)
+    """Of the attempt that completed it."""
+
+    def __post_init__(self) -> None:
+        self._retry = Retry(self.options, self.deadline)
 
     async def run(self) -> None:
         """Fetches all of it, retrying and resuming within the timeout.
@@ -88,9 +60,9 @@ class Range:
             Error: the status of the last attempt.
             PayloadChangedError: the rest cannot be fetched.
         """
-        while not self._complete:
+        while not self.complete:
             failure = None
-            resumed = self._at > 0
+            resumed = self.at > 0
             try:
                 await self._attempt()
             except CallInterrupted:
@@ -98,7 +70,7 @@ class Range:
             except CallFailed as failed:
                 failure = failed.error
             # Once every byte has come and was checked, the stream may end as it likes.
-            if failure is None or self._complete:
+            if failure is None or self.complete:
                 continue
             if isinstance(failure, (FailedPreconditionError, NotFoundError)) and resumed:
                 raise PayloadChangedError(failure)
@@ -106,25 +78,25 @@ class Range:
 
     async def _attempt(self) -> None:
         """Makes one call, from where the last one broke."""
-        began, first = time.monotonic(), self._at
-        request = service_pb2.StreamTensorRequest(spec=self._spec, read_offset=self._at)
-        if self._end is not None:
-            request.read_limit = self._end - self._at
-        if self._at > 0:
-            request.expected_fingerprint = self._target.fingerprint
-        timeout = self._deadline.remaining()
-        async with self._calls.stream(STREAM_TENSOR, request, timeout) as stream:
-            header = read_header(await stream.read(), service_pb2.TensorHeader)
-            memory = self._target.accept(header, self._at)
-            assembler = Assembler(memory, self._at, self._end)
-            self._complete = assembler.complete
-            while (message := await stream.read()) is not None:
+        began, first = time.monotonic(), self.at
+        request = service_pb2.StreamTensorRequest(spec=self.spec, read_offset=self.at)
+        if self.end is not None:
+            request.read_limit = self.end - self.at
+        if self.at > 0:
+            request.expected_fingerprint = self.target.fingerprint
+        timeout = self.deadline.remaining()
+        async with self.options.calls.stream(STREAM_TENSOR, request, timeout) as read:
+            header = read_header(await read(), service_pb2.TensorHeader)
+            memory = self.target.accept(header, self.at)
+            assembler = Assembler(memory, self.at, self.end)
+            self.complete = assembler.complete
+            while (message := await read()) is not None:
                 count = assembler.add(message)
                 if count > 0:
-                    self._at = assembler.at
-                    self._complete = assembler.complete
-                    self._target.advance(count)
+                    self.at = assembler.at
+                    self.complete = assembler.complete
+                    self.target.advance(count)
                     self._retry.progressed()
-        self.bytes_per_second = (self._at - first) / (time.monotonic() - began)
-        if not self._complete:
+        self.bytes_per_second = (self.at - first) / (time.monotonic() - began)
+        if not self.complete:
             raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")

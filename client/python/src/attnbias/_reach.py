@@ -12,12 +12,7 @@ import grpc
 
 from attnbias import _forks
 from attnbias._calls import CHECK_HEALTH
-from attnbias._errors import (
-    DeadlineExceededError,
-    from_rpc_error,
-    is_of_the_name,
-    unreached_error,
-)
+from attnbias._errors import DeadlineExceededError, from_rpc_error, is_of_the_name, unreached_error
 from attnbias._target import addresses_of, is_on_this_machine
 
 if TYPE_CHECKING:

@@ -5,68 +5,71 @@ from __future__ import annotations
 
 import itertools
 import reprlib
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypedDict
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Literal, Required, TypeAlias, TypedDict
 
 from attnbias._arguments import set_fields
 from attnbias._checks import require_instance
 from attnbias._fields import Encoding
-from attnbias._shown import Shown
+from attnbias._options import Asked, CompactOptions, GridOptions, ListOptions, RequestOptions
 from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
-    from attnbias._dtypes import DType
-    from attnbias._span import Span
+    from collections.abc import Sequence
 
-Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
-"""Explicit positions."""
+    import jax
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import Placement
 
-
-CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz_2d"]
-Form: TypeAlias = Literal[CompactForm, "dense"]
+CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz"]
 
 
-class CompactOptions(TypedDict, total=False):
-    """The keyword arguments of ``Client.get`` that leave an encoding its compact form."""
+class AnyCall(RequestOptions, total=False):
+    """All keyword arguments of ``Client.get`` except where its answer lies."""
 
-    positions: Span | None
-    position_ids: Ids | Sequence[Ids] | None
-    query_length: SupportsIndex | None
-    key_length: SupportsIndex | None
-    alignment: Literal["start", "end"] | None
-    query_offset: SupportsIndex | None
-    queries: Span | None
-    keys: Span | None
-    heads: Span | None
-    data_type: DType | None
-    values: Literal["bias", "buckets"] | None
-    causal: bool
-    window_left: int | None
-    window_right: int | None
-    fill_value: float | None
-    fill_lowest: bool
-    scale: float | None
+    progress: bool | None
+    timeout: float | None
 
 
-class ListOptions(CompactOptions, total=False):
-    """Those, and the lists of positions, of which most have no compact form."""
+class NewCall(TypedDict, total=False):
+    """Those that do not describe the tensor, of a call whose answer lies in new memory."""
 
-    query_positions: Ids | None
-    key_positions: Ids | None
+    out: None
+    progress: bool | None
+    timeout: float | None
 
 
-class RequestOptions(ListOptions, total=False):
-    """All keyword arguments of ``Client.get`` that describe the tensor; see ``Request``."""
+class CompactCall(CompactOptions, NewCall, total=False):
+    """Those that give an encoding's compact form."""
 
-    form: Form | None
+    form: CompactForm | None
+
+
+class GridCall(GridOptions, NewCall):
+    """Those over a grid."""
+
+
+class DenseCall(ListOptions, NewCall, total=False):
+    """Those that give an array."""
+
+    form: Required[Literal["dense"]]
+
+
+class MeshCall(AnyCall):
+    """Those that give a DTensor."""
+
+    device_mesh: DeviceMesh
+    placements: Sequence[Placement]
+
+
+class JaxCall(AnyCall):
+    """Those that give a jax.Array."""
+
+    sharding: jax.sharding.Sharding
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Request(Shown):
+class Request(Asked):
     """One tensor to ask for.
 
     A window is a half-open tuple (begin, end), or n for (0, n).
@@ -75,7 +78,10 @@ class Request(Shown):
         encoding: what to compute, as ``attnbias.ALiBi(num_heads=8)``.
         positions: a window of consecutive positions, of an encoding of absolute positions.
         position_ids: explicit positions instead; for an encoding of several axes, one sequence for
-            each.
+            each. Of sinusoidal and rotary tables they may be fractions.
+        grid: lengths of a grid instead, for an encoding of several axes one for each: all its
+            tokens, row-major. The result is a ``GridTable``, or with form "dense" an array.
+        grid_offset: position of the grid's first token on each axis; None is 0.
         query_length: how many queries the whole has.
         key_length: how many keys, the first at position 0.
         alignment: "start" where the first query meets the first key, "end" where the last meets the
@@ -88,41 +94,20 @@ class Request(Shown):
         query_positions: explicit positions instead of query_length, alignment and queries.
         key_positions: explicit positions instead of key_length and keys; queries then need a
             query_offset, or explicit positions too.
+        query_stride: for each axis of a window of tokens the stride n of queries: every n-th token
+            is a query; None is 1.
         data_type: "f64", "f32", "f16", "bf16", or numpy's or torch's dtype. None is f32 (i32 for
             buckets).
         form: None is the encoding's compact form; or "dense".
         values: "bias" (None too), or "buckets", the indices into its learned table.
+        scale: factor applied before the one rounding.
         causal: masks keys after the query.
         window_left: masks keys more than so many positions before the query.
         window_right: masks keys more than so many positions after the query.
         fill_value: what masked elements become; None is -inf. Goes with a mask alone: causal,
             window_left or window_right.
         fill_lowest: they become the data type's lowest number instead.
-        scale: factor applied before the one rounding.
     """
-
-    encoding: Encoding[Any]
-    _: KW_ONLY
-    positions: Span | None = None
-    position_ids: Ids | Sequence[Ids] | None = None
-    query_length: SupportsIndex | None = None
-    key_length: SupportsIndex | None = None
-    alignment: Literal["start", "end"] | None = None
-    query_offset: SupportsIndex | None = None
-    queries: Span | None = None
-    keys: Span | None = None
-    heads: Span | None = None
-    query_positions: Ids | None = None
-    key_positions: Ids | None = None
-    data_type: DType | None = None
-    form: Form | None = None
-    values: Literal["bias", "buckets"] | None = None
-    causal: bool = False
-    window_left: int | None = None
-    window_right: int | None = None
-    fill_value: float | None = None
-    fill_lowest: bool = False
-    scale: float | None = None
 
     def __post_init__(self) -> None:
         require_instance(self.encoding, Encoding, "encoding", _WANTED_ENCODING)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from attnbias._errors import DataLossError
-from attnbias._expected import axes_of
+from attnbias._expected import axes_of, query_stride_of
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
+from attnbias._grid_table import GridTable
 from attnbias._mask import Mask
 from attnbias._memory import part_of
+from attnbias._structure import Structure
 from attnbias._tensors import KeyRow, Toeplitz
 
 if TYPE_CHECKING:
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class RotaryTables(NamedTuple):
-    """What rotary positions multiply queries and keys by, ``[positions, columns]`` each."""
+    """What rotary positions multiply queries and keys by, ``[positions, columns]`` each.
+
+    Over a grid each is a ``GridTable``.
+    """
 
     cos: npt.NDArray[Any]
     sin: npt.NDArray[Any]
@@ -60,6 +65,24 @@ def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
     return None if kind is None else kind(**arrays)
 
 
+def to_grid_tables(
+    arrays: dict[str, npt.NDArray[Any]], column_axes: Sequence[int]
+) -> GridTable | RotaryTables | XposTables | None:
+    """The tables over a grid of the parts "NAME.axis0", "NAME.axis1" and so on."""
+    parts: dict[str, list[npt.NDArray[Any]]] = {}
+    for name, array in arrays.items():
+        parts.setdefault(name.rpartition(".axis")[0], []).append(array)
+    tables = {
+        name: GridTable(
+            np.concatenate([axis.reshape(-1) for axis in axes]),
+            lengths=[len(axis) for axis in axes],
+            column_axes=column_axes,
+        )
+        for name, axes in parts.items()
+    }
+    return next(iter(tables.values())) if len(tables) == 1 else to_tables(tables)
+
+
 def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece) -> Any:
     """Gives each part its form; several become a named tuple."""
     arrays = [part_of(memory, info, index) for index in range(len(info.parts))]
@@ -74,15 +97,22 @@ def shape_of(info: TensorInfo, request: Request | Piece) -> tuple[int, ...]:
 
 
 def _to_result(info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Request | Piece) -> Any:
-    if len(info.parts) == 2 and info.parts[1].name == "border":  # noqa: PLR2004
-        return _to_bordered(info, arrays, request)
-    if len(info.parts) == 1:
-        return _to_part(info, arrays[0], request)
     names = [part.name for part in info.parts]
-    tables = to_tables(dict(zip(names, arrays, strict=True)))
-    if tables is None:
+    parts = dict(zip(names, arrays, strict=True))
+    result: Any
+    try:
+        if info.column_axes:
+            result = to_grid_tables(parts, info.column_axes)
+        elif len(parts) == 1 or names[1:] == ["border"]:
+            result = _to_part(info, arrays, request)
+        else:
+            result = to_tables(parts)
+    except ValueError as error:
+        raise DataLossError(f"header: {error}") from error
+    if result is None:
         raise DataLossError(f"header: parts {', '.join(names)} are not those of an encoding")
-    return tables
+    is_structure = isinstance(result, Structure)
+    return result._named(info.fingerprint, info.resolved_spec) if is_structure else result
 
 
 def holds_vectors(part: TensorPart, request: Request | Piece) -> bool:
@@ -91,52 +121,33 @@ def holds_vectors(part: TensorPart, request: Request | Piece) -> bool:
 
 
 def _to_part(
-    info: TensorInfo, array: npt.NDArray[Any], request: Request | Piece
-) -> npt.NDArray[Any] | Toeplitz | KeyRow | BlockToeplitz:
-    part = info.parts[0]
-    names: Any = {"fingerprint": info.fingerprint, "resolved_spec": info.resolved_spec}
-    try:
-        if part.form == "key_row":
-            return KeyRow(array, query_length=len(axes_of(info.resolved_spec)[0]), **names)
-        if part.form == "block_toeplitz_2d":
-            return BlockToeplitz(array, **names)
-        if part.form == "toeplitz":
-            query_length, key_length = map(len, axes_of(info.resolved_spec))
-            return Toeplitz(
-                array,
-                query_length=query_length,
-                key_length=key_length,
-                first_relative_position=part.first_relative_position,
-                vectors=holds_vectors(part, request),
-                # Not the answer's spec, which has no mask that hides none of these pairs.
-                mask=Mask.of(request.to_mask()),
-                **names,
-            )
-    except ValueError as error:
-        raise DataLossError(f"header: {error}") from error
-    return array
-
-
-def _to_bordered(
     info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Request | Piece
-) -> BlockToeplitz | BorderedToeplitz:
-    inside, border = _to_part(info, arrays[0], request), arrays[1]
-    names: Any = {"fingerprint": info.fingerprint, "resolved_spec": info.resolved_spec}
-    try:
-        if isinstance(inside, BlockToeplitz):
-            return BlockToeplitz(inside.block, border=border, **names)
-        if isinstance(inside, Toeplitz):
-            queries, keys = axes_of(info.resolved_spec)
-            return BorderedToeplitz(
-                inside,
-                border,
-                class_query=_class_token(queries),
-                class_key=_class_token(keys),
-                **names,
-            )
-    except ValueError as error:
-        raise DataLossError(f"header: {error}") from error
-    raise DataLossError(f"header: a border beside form {info.parts[0].form}")
+) -> npt.NDArray[Any] | Structure:
+    part, array = info.parts[0], arrays[0]
+    border = arrays[1] if len(arrays) > 1 else None
+    if part.form == "block_toeplitz":
+        strides = query_stride_of(info.resolved_spec)
+        return BlockToeplitz(array, border=border, query_stride=strides)
+    if part.form == "toeplitz":
+        queries, keys = axes_of(info.resolved_spec)
+        toeplitz = Toeplitz(
+            array,
+            query_length=len(queries),
+            key_length=len(keys),
+            first_relative_position=part.first_relative_position,
+            vectors=holds_vectors(part, request),
+            # Not the answer's spec, which has no mask that hides none of these pairs.
+            mask=Mask.of(request.to_mask()),
+        )
+        if border is None:
+            return toeplitz
+        class_tokens = {"class_query": _class_token(queries), "class_key": _class_token(keys)}
+        return BorderedToeplitz(toeplitz, border, **class_tokens)
+    if border is not None:
+        raise DataLossError(f"header: a border beside form {part.form}")
+    if part.form == "key_row":
+        return KeyRow(array, query_length=len(axes_of(info.resolved_spec)[0]))
+    return array
 
 
 def _class_token(positions: Sequence[int]) -> int | None:

@@ -15,8 +15,7 @@ from attnbias._errors import CallFailed, DeadlineExceededError, Error
 from attnbias._reach import explained
 
 if TYPE_CHECKING:
-    from attnbias._call_options import CallOptions
-    from attnbias._calls import Method
+    from attnbias._calls import CallOptions, Method
 
 _FIRST_BACKOFF: Final = 0.1  # seconds
 _LARGEST_BACKOFF: Final = 2.0

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnbias._checks import require_instance
-from attnbias._structure import LookedUp, Structure, inside
+from attnbias._structure import LookedUp, Structure
 from attnbias._torch import to_torch
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from attnbias._span import Span
+    from attnbias._checks import Span
     from attnbias._structure import Device, Mod
 
 Indices = npt.NDArray[np.integer[Any]]
@@ -34,8 +34,6 @@ class RingShard(LookedUp):
         whole: the structure it is a shard of.
         query_indices: which query of the whole each row is.
         key_indices: which key of the whole each column is.
-        fingerprint: "": this was made here.
-        resolved_spec: None, likewise.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("whole", "query_indices", "key_indices")
@@ -65,7 +63,6 @@ class RingShard(LookedUp):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor."""
         before, after = self.whole._has_heads(), self.whole.ndim - self.vectors
         lengths = (len(self.query_indices), len(self.key_indices))
         return (*self.whole.shape[:before], *lengths, *self.whole.shape[after:])
@@ -74,15 +71,11 @@ class RingShard(LookedUp):
         """Those of the whole."""
         return self.whole.parts()
 
-    def window(
-        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
-    ) -> Self:
-        """A part of this tensor, over the same memory; see ``Toeplitz.window``."""
-        rows, columns = self._lengths()
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
         return type(self)(
             self.whole if heads is None else self.whole.window(heads=heads),
-            query_indices=self.query_indices[slice(*inside(queries, rows, "queries"))],
-            key_indices=self.key_indices[slice(*inside(keys, columns, "keys"))],
+            query_indices=self.query_indices[slice(*queries)],
+            key_indices=self.key_indices[slice(*keys)],
         )
 
     # Shards of one structure share what was sent to a device: a ring's steps send indices.
@@ -99,13 +92,6 @@ class RingShard(LookedUp):
 
     def _with_hidden(self, numbers: torch.Tensor) -> torch.Tensor:
         return self.whole._with_hidden(numbers)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "whole": self.whole,
-            "query_indices": self.query_indices,
-            "key_indices": self.key_indices,
-        }
 
     def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
         return type(self)(**{**self._arguments(), "whole": self.whole._mapped(function)})
@@ -136,9 +122,8 @@ def _inside(given: npt.ArrayLike | None, length: int, name: str) -> Indices | sl
         raise TypeError(f"{name}: got an array of {indices.dtype}, want integers")
     fits = indices.ndim == 1 and len(indices) > 0
     if not fits or indices.min() < 0 or indices.max() >= length:
-        message = (
+        raise IndexError(
             f"{name}: got an array of shape {indices.shape}, want one axis of at least one index "
             f"in [0, {length})"
         )
-        raise IndexError(message)
     return indices

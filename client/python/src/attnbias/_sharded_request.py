@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from attnbias._sharding import Box, Numbers, Sharding
     from attnbias.v1 import encodings_pb2, tensor_pb2
 
-_LISTS: Final = {
-    "positions": "position_ids",
-    "queries": "query_positions",
-    "keys": "key_positions",
-}
+_LISTS: Final = {"positions": "position_ids", "queries": "query_positions", "keys": "key_positions"}
 """In the contract, the lists that may stand in place of the range."""
 
 
@@ -64,6 +60,7 @@ class Piece:
             lists = list(_lists(extent, axis))
             for ids in lists:
                 ids.positions[:] = ids.positions[begin:end]
+                ids.doubles[:] = ids.doubles[begin:end]
             if not lists:
                 window = getattr(extent, axis)
                 window.begin, window.end = window.begin + begin, window.begin + end
@@ -84,6 +81,10 @@ class ShardedRequest:
         Raises:
             ValueError: such a tensor cannot be sharded so.
         """
+        if info.resolved_spec.table.grid:
+            raise ValueError(
+                "grid: got one with a sharding, want position_ids; or shard() the GridTable"
+            )
         self._sharding = sharding
         self._request = request
         self._tensors = _shapes(info, request)

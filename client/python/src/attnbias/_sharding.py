@@ -84,19 +84,17 @@ class _OnMesh:
             raise TypeError(f"device_mesh: got {got}, want torch's DeviceMesh")
         is_list = isinstance(placements, (list, tuple))
         if not is_list or len(placements) != device_mesh.ndim:
-            message = (
+            raise ValueError(
                 f"placements: got {placements!r}, want one for each of the mesh's "
                 f"{device_mesh.ndim} axes: Shard(dim) or Replicate()"
             )
-            raise ValueError(message)
         for index, placement in enumerate(placements):
             # Exactly these: of torch's strided shards, subclasses of Shard, bounds say nothing.
             if type(placement) not in (Shard, Replicate):
-                message = (
+                raise ValueError(
                     f"placements[{index}]: got {placement!r}, want Shard(dim) or Replicate(): "
                     "every number comes whole, in one piece"
                 )
-                raise ValueError(message)
         self._mesh = device_mesh
         self._placements = tuple(placements)
 
@@ -107,11 +105,10 @@ class _OnMesh:
             if not placement.is_shard():
                 continue
             if not -len(shape) <= placement.dim < len(shape):
-                message = (
+                raise ValueError(
                     f"placements[{axis}]: got {placement!r} for a tensor of shape {shape}, want a "
                     f"dim in [{-len(shape)}, {len(shape)})"
                 )
-                raise ValueError(message)
             if coordinate is not None:
                 begin, end = box[placement.dim]
                 ranks = self._mesh.size(axis)
@@ -169,11 +166,10 @@ class _OnJax:
         try:
             slices = self._sharding.addressable_devices_indices_map(shape)
         except (IndexError, ValueError) as error:
-            message = (
+            raise ValueError(
                 f"sharding: got {self._sharding} for a tensor of shape {shape}, want one that "
                 f"divides its axes, and names no more: {error}"
-            )
-            raise ValueError(message) from error
+            ) from error
         return {
             device: tuple(cut.indices(length)[:2] for cut, length in zip(index, shape, strict=True))
             for device, index in slices.items()

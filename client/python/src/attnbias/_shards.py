@@ -45,11 +45,7 @@ def shard_indices(
 
 
 def indices_of(
-    length: int,
-    rank: SupportsIndex,
-    world_size: SupportsIndex,
-    layout: Any,
-    names: tuple[str, str],
+    length: int, rank: SupportsIndex, world_size: SupportsIndex, layout: Any, names: tuple[str, str]
 ) -> npt.NDArray[np.int64]:
     """``shard_indices``; errors of length and layout have these names."""
     rank, world_size = group_of(rank, world_size)
@@ -60,11 +56,10 @@ def indices_of(
         raise ValueError(f"{names[1]}: got {layout!r}, want one of {wanted}")
     chunks = _CHUNKS[layout] * world_size
     if length % chunks:
-        message = (
+        raise ValueError(
             f"{names[0]}: got {length}, want a multiple of {chunks} for {layout!r} over "
             f"{world_size} ranks"
         )
-        raise ValueError(message)
     tokens = np.arange(length, dtype=np.int64)
     if layout == "striped":
         return tokens[rank::world_size]

@@ -28,12 +28,11 @@ from typing import (
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._checks import require_instance
+from attnbias import _plot
+from attnbias._checks import Span, bounds, require_instance
 from attnbias._dtypes import BFLOAT16
 from attnbias._jax import register_with_jax
-from attnbias._plot import Pictured
 from attnbias._shards import Layout, chunk, group_of, indices_of
-from attnbias._span import Span, bounds
 from attnbias._torch import is_torch_tensor, to_torch
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ _SDPA_ALIGNMENT: Final = 8  # elements between rows, without which torch copies 
 _WHOLE: Final = slice(None, None, 1)
 
 
-class Structure(Pictured, NDArrayOperatorsMixin, ABC):
+class Structure(NDArrayOperatorsMixin, ABC):
     """A tensor that is held compactly, and is an array to numpy.
 
     What numpy does with an array it does with this. ``bias[3]``, ``bias[..., :100]`` and other
@@ -122,7 +121,9 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     _is_strided: ClassVar[bool]
     """Whether strides over what is held make the dense array: ``view`` copies nothing."""
     _leaves: ClassVar[tuple[str, ...]]
-    """The attributes that are the leaves of a pytree of JAX."""
+    """What its constructor takes, under these names: arrays, the leaves of a pytree of JAX."""
+    _others: ClassVar[tuple[str, ...]] = ()
+    """What else its constructor takes."""
     _whole: Shipped | None = None
     """The numbers of what this is a window of, for ``score_mod``; made when first needed."""
     _begin: int = 0
@@ -149,18 +150,12 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         """The dense tensor ``[H, queries, keys]``, read-only."""
 
     @abstractmethod
-    def window(
-        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
-    ) -> Self:
-        """A part of this tensor, over the same memory."""
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
+        """See ``window``; bounds of queries and keys are inside it."""
 
     @abstractmethod
     def _bias_on(self, device: Device) -> Mod:
         """``bias(head, query, key)`` of a tensor with heads, of torch's indices."""
-
-    @abstractmethod
-    def _arguments(self) -> dict[str, Any]:
-        """What its constructor takes to make it again, but its names."""
 
     @abstractmethod
     def _numbers(self) -> npt.NDArray[Any]:
@@ -169,6 +164,22 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     @abstractmethod
     def _place(self, query: Any, key: Any, where: Any) -> Any:
         """Where the number of a pair stands among them; of ints, or of any library's arrays."""
+
+    def window(
+        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
+    ) -> Self:
+        """A part of this tensor, over the same memory.
+
+        Args:
+            queries: rows, a length n or (begin, end), inside the tensor.
+            keys: columns, likewise.
+            heads: heads, likewise.
+
+        Raises:
+            IndexError: a window is empty or not inside the tensor.
+        """
+        rows, columns = self._lengths()
+        return self._window(inside(queries, rows, "queries"), inside(keys, columns, "keys"), heads)
 
     # ---- what a rank holds
 
@@ -244,11 +255,10 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         rank, world_size = group_of(rank, world_size)
         begin, end = chunk(length, rank, world_size)
         if begin == end:
-            message = (
+            raise IndexError(
                 f"rank: got {rank} of {world_size}, which holds none of {length} {axis} in chunks "
                 f"of {chunk(length, 0, world_size)[1]}; want fewer ranks"
             )
-            raise IndexError(message)
         return self.window(**{axis: (begin, end)})
 
     # ---- its dense array
@@ -427,12 +437,11 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
 
     def _require_mask(self) -> None:
         if self.mask is None:
-            message = (
+            raise ValueError(
                 f"mask: this {type(self).__name__} has none, want a Toeplitz that was asked for "
                 "with causal, window_left or window_right; score_mod() goes with a mask_mod of "
                 "your own"
             )
-            raise ValueError(message)
 
     def _seen_on(self, device: Device) -> Mod:
         """``is_seen(query, key)`` of a tensor with a mask, of torch's indices."""
@@ -477,15 +486,13 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         import torch  # noqa: PLC0415
 
         if offset.shape or offset.dtype not in (torch.int32, torch.int64):
-            message = (
+            raise ValueError(
                 f"{name}: got a tensor of {offset.dtype} and shape {tuple(offset.shape)}, "
                 "want int32 or int64 without axes"
             )
-            raise ValueError(message)
         there = torch.empty(0, device="cpu" if device is None else device).device
         if offset.device != there:
-            message = f"{name}: got a tensor on {offset.device}, want it on device, {there}"
-            raise ValueError(message)
+            raise ValueError(f"{name}: got a tensor on {offset.device}, want it on device, {there}")
         on_device: torch.Tensor = offset
         return on_device
 
@@ -493,6 +500,9 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         if self.vectors:
             message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
             raise ValueError(message)
+
+    plot = _plot.plot
+    _repr_html_ = _plot.to_html
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -518,11 +528,10 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
 
     def __bool__(self) -> bool:
         if self.size != 1:
-            message = (
+            raise ValueError(
                 f"the truth value of a {type(self).__name__} of shape {self.shape} is ambiguous: "
                 "use numpy.any(...) or numpy.all(...)"
             )
-            raise ValueError(message)
         return bool(self.view().item())
 
     # ---- numpy's protocols
@@ -533,11 +542,10 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         if copy is False:
             if dtype != self.dtype or not self._is_strided:
-                message = (
+                raise ValueError(
                     f"copy: got False, but a {type(self).__name__} of {self.dtype} is no array of "
                     f"{dtype} without a copy"
                 )
-                raise ValueError(message)
             return self.view()
         self._check_implicit(dtype)
         tensor = self if dtype == self.dtype else self._mapped(lambda part: part.astype(dtype))
@@ -547,11 +555,10 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         out = options.get("out") or ()
         for value in (*inputs, *out):
             if is_torch_tensor(value):
-                message = (
+                raise TypeError(
                     f"{ufunc.__name__}: got a torch.Tensor beside a {type(self).__name__}; "
                     "want both in torch (bias.to_torch(device)) or both in numpy"
                 )
-                raise TypeError(message)
             if _has_rules_of_its_own(value):
                 return NotImplemented
         if any(isinstance(array, Structure) for array in out):
@@ -603,9 +610,18 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
 
     # ---- copies of itself
 
+    def _arguments(self) -> dict[str, Any]:
+        """What its constructor takes to make it again."""
+        return {name: getattr(self, name) for name in (*self._leaves, *self._others)}
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Without what was sent to devices.
         return _remade, (type(self), self._arguments(), self.fingerprint, self.resolved_spec)
+
+    def _named(self, fingerprint: str, resolved_spec: encodings_pb2.TensorSpec | None) -> Self:
+        """Itself, under the names of what a server sent."""
+        self.fingerprint, self.resolved_spec = fingerprint, resolved_spec
+        return self
 
     def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
         """The same structure of other numbers."""
@@ -685,12 +701,11 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         nbytes = self.size * dtype.itemsize
         if nbytes > MAX_IMPLICIT_BYTES:
             copies = ".view() copies nothing" if self._is_strided else ".window() cuts a part"
-            message = (
+            raise ValueError(
                 f"{type(self).__name__}: the dense array of shape {self.shape} has {nbytes} bytes, "
                 f"want at most {MAX_IMPLICIT_BYTES} unless asked for by name: "
                 f".dense() makes it, {copies}"
             )
-            raise ValueError(message)
 
 
 class LookedUp(Structure):
@@ -705,7 +720,6 @@ class LookedUp(Structure):
         return dense
 
     def dense(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, queries, keys]`` as an ordinary array."""
         queries, keys = self._indices()
         places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
         axis = -2 if self.vectors else -1
@@ -727,11 +741,10 @@ def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple
     ]
     if len(named) != 1:
         got = " and ".join(axis for axis, _ in named) or "none"
-        message = (
+        raise ValueError(
             f"shard: got {got} of heads, queries and keys, want one in a call: "
             "bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries='zigzag')"
         )
-        raise ValueError(message)
     return named[0]
 
 
@@ -741,9 +754,7 @@ def _remade(
     fingerprint: str,
     resolved_spec: encodings_pb2.TensorSpec | None,
 ) -> Structure:
-    structure = kind(**arguments)
-    structure.fingerprint, structure.resolved_spec = fingerprint, resolved_spec
-    return structure
+    return kind(**arguments)._named(fingerprint, resolved_spec)
 
 
 def _require_basic(entries: tuple[Any, ...]) -> None:
@@ -751,11 +762,10 @@ def _require_basic(entries: tuple[Any, ...]) -> None:
         if entry is None or entry is Ellipsis or isinstance(entry, slice):
             continue
         if isinstance(entry, (bool, np.bool_)) or not _is_integer(entry):
-            message = (
+            raise IndexError(
                 f"index: got {entry!r}, want integers, slices, Ellipsis and None; "
                 "arrays of indices go with .view()[...]"
             )
-            raise IndexError(message)
 
 
 def _is_integer(entry: Any) -> bool:
@@ -837,8 +847,7 @@ def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> np
 def require_heads(shape: tuple[int, ...], has_heads: bool) -> None:
     """Refuses a shape without a head axis with a ValueError."""
     if not has_heads:
-        message = f"heads: got a tensor of shape {shape}, want one with a head axis"
-        raise ValueError(message)
+        raise ValueError(f"heads: got a tensor of shape {shape}, want one with a head axis")
 
 
 def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:

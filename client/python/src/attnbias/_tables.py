@@ -88,14 +88,12 @@ def from_table_ref(reference: tensor_pb2.TableRef) -> tuple[str, str]:
 def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:
     array = to_numpy(table.cpu()) if is_torch_tensor(table) else np.asarray(table)
     if array.dtype != BFLOAT16 and array.dtype.kind != "f":
-        message = f"{name}: got an array of {array.dtype}, want f64, f32, f16 or bf16"
-        raise TypeError(message)
+        raise TypeError(f"{name}: got an array of {array.dtype}, want f64, f32, f16 or bf16")
     if array.nbytes > _MOST_BYTES:
-        message = (
+        raise ValueError(
             f"{name}: got {array.nbytes} bytes, want at most {_MOST_BYTES} in a request; "
             "a larger table is mounted by the server (--tables)"
         )
-        raise ValueError(message)
     data = _little_endian(array).tobytes()
     return tensor_pb2.InlineTable(data_type=to_data_type(array.dtype), shape=array.shape, data=data)
 

@@ -13,22 +13,14 @@ import numpy.typing as npt
 
 from attnbias._checks import require_instance
 from attnbias._mask import Mask
-from attnbias._structure import (
-    Structure,
-    block_sizes,
-    heads_of,
-    inside,
-    padding,
-    place_on,
-)
+from attnbias._structure import Structure, block_sizes, heads_of, padding, place_on
 
 if TYPE_CHECKING:
     import torch
     from torch.nn.attention.flex_attention import BlockMask
 
-    from attnbias._span import Span
+    from attnbias._checks import Span
     from attnbias._structure import BlockSize, Device, Mod
-    from attnbias.v1 import encodings_pb2
 
 
 class Toeplitz(Structure):
@@ -44,12 +36,17 @@ class Toeplitz(Structure):
         vectors: whether the diagonals' last axis is the columns of vectors.
         mask: what was hidden, by numbers that are among the diagonals; None where nothing was asked
             to be.
-        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
-        resolved_spec: what was asked for, with positions and mask; None for what was made here.
     """
 
     _is_strided: ClassVar[bool] = True
     _leaves: ClassVar[tuple[str, ...]] = ("diagonals",)
+    _others: ClassVar[tuple[str, ...]] = (
+        "query_length",
+        "key_length",
+        "first_relative_position",
+        "vectors",
+        "mask",
+    )
 
     def __init__(
         self,
@@ -60,8 +57,6 @@ class Toeplitz(Structure):
         first_relative_position: int,
         vectors: bool = False,
         mask: Mask | None = None,
-        fingerprint: str = "",
-        resolved_spec: encodings_pb2.TensorSpec | None = None,
     ) -> None:
         """Wraps diagonals; copies nothing.
 
@@ -73,12 +68,11 @@ class Toeplitz(Structure):
         axis = diagonals.ndim - 1 - vectors
         fits = axis in (0, 1) and diagonals.shape[axis] == wanted
         if query_length < 1 or key_length < 1 or not fits:
-            message = (
+            raise ValueError(
                 f"diagonals: got shape {diagonals.shape}, want {wanted} as the last axis"
                 f"{' but one' if vectors else ''}, and at most heads before it, for "
                 f"{query_length} queries and {key_length} keys, at least one of each"
             )
-            raise ValueError(message)
         self.diagonals = diagonals
         self.query_length = query_length
         self.key_length = key_length
@@ -86,12 +80,9 @@ class Toeplitz(Structure):
         self.vectors = vectors
         require_instance(mask, (Mask, type(None)), "mask", "attnbias.Mask(...), or None")
         self.mask = mask
-        self.fingerprint = fingerprint
-        self.resolved_spec = resolved_spec
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor."""
         outer, columns = self._around(self.diagonals.shape)
         return (*outer, self.query_length, self.key_length, *columns)
 
@@ -109,21 +100,8 @@ class Toeplitz(Structure):
             base, self.shape, (*outer, -step, step, *columns), writeable=False
         )
 
-    def window(
-        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
-    ) -> Self:
-        """A part of this tensor, over the same memory.
-
-        Args:
-            queries: rows, a length n or (begin, end), inside [0, query_length).
-            keys: columns, likewise.
-            heads: heads, likewise.
-
-        Raises:
-            IndexError: a window is empty or not inside the tensor.
-        """
-        first_query, last_query = inside(queries, self.query_length, "queries")
-        first_key, last_key = inside(keys, self.key_length, "keys")
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
+        (first_query, last_query), (first_key, last_key) = queries, keys
         begin = first_key - (last_query - 1) + self.query_length - 1
         end = last_key - first_query + self.query_length - 1
         diagonals = self._cut(self.diagonals, begin, end)
@@ -208,16 +186,6 @@ class Toeplitz(Structure):
         visible = self.mask.visible(relative + self.first_relative_position)
         return numbers.where(visible, -torch.inf)
 
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "diagonals": self.diagonals,
-            "query_length": self.query_length,
-            "key_length": self.key_length,
-            "first_relative_position": self.first_relative_position,
-            "vectors": self.vectors,
-            "mask": self.mask,
-        }
-
     def _numbers(self) -> npt.NDArray[Any]:
         return self.diagonals
 
@@ -243,36 +211,25 @@ class KeyRow(Structure):
     Attributes:
         row: ``[H, key_length]``.
         query_length: rows of the dense tensor.
-        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
-        resolved_spec: what was asked for, with positions; None for what was made here.
     """
 
     _is_strided: ClassVar[bool] = True
     _leaves: ClassVar[tuple[str, ...]] = ("row",)
+    _others: ClassVar[tuple[str, ...]] = ("query_length",)
 
-    def __init__(
-        self,
-        row: npt.NDArray[Any],
-        *,
-        query_length: int,
-        fingerprint: str = "",
-        resolved_spec: encodings_pb2.TensorSpec | None = None,
-    ) -> None:
+    def __init__(self, row: npt.NDArray[Any], *, query_length: int) -> None:
         """Wraps a row; copies nothing.
 
         Raises:
             ValueError: there are no queries or no keys, or the row has other axes.
         """
         if row.ndim not in (1, 2) or row.shape[-1] < 1 or query_length < 1:
-            message = (
+            raise ValueError(
                 f"row: got shape {row.shape} for {query_length} queries, want keys as the last "
                 "axis, and at most heads before it, at least one query and key"
             )
-            raise ValueError(message)
         self.row = row
         self.query_length = query_length
-        self.fingerprint = fingerprint
-        self.resolved_spec = resolved_spec
 
     @property
     def key_length(self) -> int:
@@ -281,7 +238,6 @@ class KeyRow(Structure):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor."""
         return (*self.row.shape[:-1], self.query_length, self.key_length)
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
@@ -292,12 +248,8 @@ class KeyRow(Structure):
         """The dense tensor ``[H, query_length, key_length]`` as a read-only view, not a copy."""
         return np.broadcast_to(self.row[..., None, :], self.shape)
 
-    def window(
-        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
-    ) -> Self:
-        """A part of this tensor, over the same memory; see ``Toeplitz.window``."""
-        first_query, last_query = inside(queries, self.query_length, "queries")
-        first_key, last_key = inside(keys, self.key_length, "keys")
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
+        (first_query, last_query), (first_key, last_key) = queries, keys
         part = type(self)(
             heads_of(self.row, heads, self._has_heads())[..., first_key:last_key],
             query_length=last_query - first_query,
@@ -318,9 +270,6 @@ class KeyRow(Structure):
         more = padding(self.key_length, align)
         rows = pad(numbers, (0, more))[..., None, :].expand(*self.shape[:-1], -1)
         return rows[..., : self.key_length]
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"row": self.row, "query_length": self.query_length}
 
     def _numbers(self) -> npt.NDArray[Any]:
         return self.row

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads messages of headers and chunks by hand, as StreamTensorResponse.
+"""Reads messages of headers and chunks by hand, as StreamTensorResponse, and checks headers.
 
 All of them have their fields under the same numbers, so one reader serves them.
 A generated parser would copy ``data`` into a bytes object of its own. Here it
@@ -9,9 +9,17 @@ Checksums need the bytes as they came, which a parsed header no longer has.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import crc32c
+from google.protobuf.message import DecodeError
 
 from attnbias._errors import DataLossError
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+_Header = TypeVar("_Header", bound="Message")
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _HEADER, _OFFSET, _CRC32C, _HEADER_CRC32C, _DATA = 1, 2, 3, 5, 16
@@ -48,7 +56,7 @@ def parse_chunk(message: bytes) -> Chunk:
         else:
             size = _fixed_size(wire_type)
         if size > end - at:
-            raise malformed()
+            raise _malformed()
         value_bytes = memoryview(message)[at : at + size]
         if wire_type == _LENGTH_DELIMITED:
             if field == _DATA:
@@ -70,7 +78,7 @@ def _fixed_size(wire_type: int) -> int:
         return 4
     if wire_type == _FIXED64:
         return 8
-    raise malformed()
+    raise _malformed()
 
 
 def _read_varint(message: bytes, at: int) -> tuple[int, int]:
@@ -79,10 +87,10 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
         value |= (byte & ~_MORE) << (7 * index)
         if not byte & _MORE:
             return value, at + index + 1
-    raise malformed()
+    raise _malformed()
 
 
-def malformed() -> DataLossError:
+def _malformed() -> DataLossError:
     """What is wrong with bytes that no message has."""
     return DataLossError("message: it is not protobuf")
 
@@ -92,3 +100,38 @@ def beyond(size: int, missing: int) -> DataLossError:
     return DataLossError(
         f"chunk: got {size} bytes of data, want at most the {missing} that are missing"
     )
+
+
+def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
+    """The header that is alone in the first message of a stream, or in the only one.
+
+    Args:
+        message: None where the stream ended before it.
+        kind: the class of the header.
+
+    Raises:
+        DataLossError: there is none, it is damaged, or not alone.
+    """
+    if message is None:
+        raise DataLossError("stream: ended without a header")
+    chunk = parse_chunk(message)
+    if chunk.data:
+        raise beyond(len(chunk.data), 0)
+    return header_of(chunk, kind)
+
+
+def header_of(chunk: Chunk, kind: type[_Header]) -> _Header:
+    """The header of a message that may have data, too.
+
+    Raises:
+        DataLossError: there is none, or a damaged one.
+    """
+    if chunk.header is None:
+        raise DataLossError("stream: the first message has no header")
+    got, want = crc32c.crc32c(chunk.header), chunk.header_crc32c
+    if want is not None and want != got:
+        raise DataLossError(f"header: got CRC-32C {got:08x}, want {want:08x}")
+    try:
+        return kind.FromString(bytes(chunk.header))
+    except DecodeError:
+        raise _malformed() from None

@@ -8,45 +8,22 @@ async with attnbias.aio.Client("localhost:50051") as client:
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self
 
 from attnbias._async_connection import AsyncConnection
-from attnbias._checks import refuse_unknown
+from attnbias._async_get import AsyncGet
 from attnbias._client import CALLS_IN_FLIGHT, BaseClient
-from attnbias._files import write
-from attnbias._logits import LogitsOptions, LogitsRequest
-from attnbias._sharding import to_sharding
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Sequence
-    from types import TracebackType
-
-    import jax
-    import numpy.typing as npt
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import DTensor, Placement
+    from collections.abc import Iterable
 
     from attnbias._calls import Calls
-    from attnbias._fields import Compact, Encoding, LogitsTerm
-    from attnbias._info import ServerInfo, TensorInfo
-    from attnbias._request import (
-        CompactForm,
-        CompactOptions,
-        ListOptions,
-        Request,
-        RequestOptions,
-    )
-    from attnbias._results import RotaryTables, XposTables
-    from attnbias._tables import TableInfo
+    from attnbias._request import Request
 
 __all__ = ["Client"]
 
-Out = TypeVar("Out")
 
-
-class Client(BaseClient):
+class Client(AsyncGet):
     """``attnbias.Client`` for asyncio: the same arguments, answers and errors.
 
     Calls of many tasks go over one connection. A task that is cancelled ends its call. In another
@@ -56,147 +33,12 @@ class Client(BaseClient):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
         """Closes the connection; calls in flight end with CancelledError."""
         await self._connection.close()
-
-    @overload
-    async def get(
-        self,
-        encoding: Encoding[Compact],
-        *,
-        form: CompactForm | None = None,
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[CompactOptions],
-    ) -> Compact: ...
-    @overload
-    async def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        form: Literal["dense"],
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[ListOptions],
-    ) -> npt.NDArray[Any]: ...
-    @overload
-    async def get(
-        self,
-        encoding: Encoding[Compact],
-        *,
-        out: None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> Compact | npt.NDArray[Any]: ...
-    @overload
-    async def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        out: Out,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> Out: ...
-    @overload
-    async def get(
-        self,
-        encoding: Encoding[RotaryTables] | Encoding[XposTables],
-        *,
-        device_mesh: DeviceMesh,
-        placements: Sequence[Placement],
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> Any: ...
-    @overload
-    async def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        device_mesh: DeviceMesh,
-        placements: Sequence[Placement],
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> DTensor: ...
-    @overload
-    async def get(
-        self,
-        encoding: Encoding[RotaryTables] | Encoding[XposTables],
-        *,
-        sharding: jax.sharding.Sharding,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> Any: ...
-    @overload
-    async def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        sharding: jax.sharding.Sharding,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> jax.Array: ...
-    async def get(
-        self,
-        encoding: Encoding[Any],
-        *,
-        out: Any = None,
-        device_mesh: DeviceMesh | None = None,
-        placements: Sequence[Placement] | None = None,
-        sharding: jax.sharding.Sharding | None = None,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> Any:
-        """See ``attnbias.Client.get``."""
-        return await self._get(
-            encoding,
-            out,
-            progress,
-            timeout,
-            options,
-            sharding=to_sharding(device_mesh, placements, sharding, out),
-        )
-
-    async def logits(
-        self,
-        term: LogitsTerm,
-        rows: Any,
-        *,
-        key_length: SupportsIndex | None = None,
-        direction: Literal["left_to_right", "right_to_left", "bidirectional"],
-        query_length: SupportsIndex | None = None,
-        out: npt.NDArray[Any] | None = None,
-        timeout: float | None = None,
-        **options: Unpack[LogitsOptions],
-    ) -> npt.NDArray[Any]:
-        """See ``attnbias.Client.logits``."""
-        refuse_unknown(options, LogitsOptions, "logits")
-        request = LogitsRequest(
-            term=term,
-            rows=rows,
-            key_length=key_length,
-            direction=direction,
-            query_length=query_length,
-            **options,
-        )
-        return await self._logits(request, out, timeout)
 
     async def get_many(
         self, requests: Iterable[Request], *, timeout: float | None = None
@@ -217,42 +59,12 @@ class Client(BaseClient):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def save(
-        self,
-        path: str | os.PathLike[str],
-        encoding: Encoding[Any],
-        *,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> TensorInfo:
-        """See ``attnbias.Client.save``; the file is written in a thread."""
-        path = Path(path)
-        info, arrays, metadata = await self._for_file(path, encoding, progress, timeout, options)
-        await asyncio.to_thread(write, path, arrays, metadata)
-        return info
-
-    async def describe(
-        self,
-        encoding: Encoding[Any],
-        *,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> TensorInfo:
-        """See ``attnbias.Client.describe``."""
-        return await self._describe(encoding, timeout, options)
-
-    async def info(self, *, timeout: float | None = None) -> ServerInfo:
-        """See ``attnbias.Client.info``."""
-        return await self._info(timeout)
-
-    async def list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
-        """See ``attnbias.Client.list_tables``."""
-        return await self._list_tables(timeout)
-
-    async def health(self, service: str = "", *, timeout: float | None = None) -> bool:
-        """See ``attnbias.Client.health``."""
-        return await self._health(service, timeout)
+    logits = BaseClient._logits
+    save = BaseClient._save
+    describe = BaseClient._describe
+    info = BaseClient._info
+    list_tables = BaseClient._list_tables
+    health = BaseClient._health
 
     def _open(self) -> None:
         self._connection = AsyncConnection(self._endpoint)

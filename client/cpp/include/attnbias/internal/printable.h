@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text of a server, made safe for terminals and logs. For this project's own
 // programs.
-#ifndef ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_INTERNAL_PRINTABLE_H_
-#define ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_INTERNAL_PRINTABLE_H_
+#pragma once
 
 #include <string>
 
@@ -19,5 +18,3 @@ std::string Printable(absl::string_view text);
 std::string Excerpt(absl::string_view text);
 
 }  // namespace attnbias::internal
-
-#endif  // ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_INTERNAL_PRINTABLE_H_

@@ -50,7 +50,7 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
     what it does not say, or make a new ``DetrSinusoidal``:
 
     - ``table``, or the ``layers`` of SwinV2, which are in the checkpoint;
-    - ``sequence_length`` of a Rotary whose rope_type is "dynamic" or "longrope";
+    - ``sequence_length`` of the ``dynamic`` or the ``longrope`` of a Rotary, until then None;
     - ``height`` and ``width`` of DETR's sinusoids, the rows and columns of its feature map.
 
     The table of model types in docs/models.md says which are known, and where positions are

@@ -15,7 +15,6 @@ tests compare them with its classes.
 from __future__ import annotations
 
 import difflib
-import functools
 import json
 from dataclasses import dataclass, field
 from importlib import resources
@@ -23,47 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attnbias._config import places
 from attnbias._config.fields import As, ConfigFields
-from attnbias._config.rotary import RotaryModel, rotary_places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from attnbias._config.places import Places, TableOf
-
-
-def _rotary(config: ConfigFields, _: TableOf, **arguments: Any) -> Places:
-    return rotary_places(config, RotaryModel(**arguments))
-
-
-_RULES: Final[Mapping[str, Callable[..., Places]]] = {
-    "none": lambda _config, _table: {},
-    "rotary": _rotary,
-    **{
-        rule.__name__: rule
-        for rule in (
-            places.t5,
-            places.umt5,
-            places.longt5,
-            places.mpnet,
-            places.bloom,
-            places.falcon,
-            places.mpt,
-            places.deberta_v2,
-            places.learned,
-            places.of_both_sides,
-            places.sinusoidal,
-            places.whisper,
-            places.bert,
-            places.roberta,
-            places.swin,
-            places.swin_v2,
-            places.beit,
-            places.detr,
-            places.gptj,
-            places.granitemoehybrid,
-        )
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -71,7 +34,7 @@ class Model:
     """A model type.
 
     Attributes:
-        rule: names the function that makes its encodings.
+        rule: names the function of places.py that makes its encodings.
         arguments: those of that function, beside the configuration.
         defaults: what its fields are that a configuration leaves out, of those that are read.
         only: fields that its code does not read, with the value that it computes with; another
@@ -138,8 +101,8 @@ def places_of(config: ConfigFields, table_of: TableOf) -> Places:
         fields.ignore(name, instead)
     for name in model.unused:
         fields.get(name)
-    rule = functools.partial(_RULES[model.rule], **model.arguments)
-    found = dict(rule(fields, table_of))
+    rule = getattr(places, model.rule)
+    found: Places = rule(fields, table_of, **model.arguments)
     for part in model.parts:
         of_part = places_of(_part(fields, model, part), table_of)
         found |= {f"{part}.{place}": encoding for place, encoding in of_part.items()}

@@ -8,7 +8,7 @@ tables of a checkpoint.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -18,8 +18,10 @@ from attnbias._encodings import (
     T5,
     ALiBi,
     Deberta,
+    GridRelative,
     LearnedAbsolute,
     MlpLayer,
+    Resample,
     Rotary,
     Sinusoidal,
 )
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 Places: TypeAlias = "dict[str, Encoding]"
 # The name of a place's table; None where no checkpoint is named.
 TableOf: TypeAlias = "Callable[[str], str | None]"
+
+
+def none(_config: ConfigFields, _table: TableOf) -> Places:
+    return {}
 
 
 # Relative biases.
@@ -265,6 +271,14 @@ def swin_v2(config: ConfigFields, table: TableOf) -> Places:
     return places
 
 
+def beit_bias(window: tuple[int, int], *, num_heads: int, table: Any) -> GridRelative:
+    """The bias of transformers, which exchanges sides that differ, and resamples the table."""
+    height, width = window
+    source = (2 * width - 1, 2 * height - 1)
+    resample = Resample(source=source) if height != width else None
+    return Beit(window, num_heads=num_heads, table=table, resample=resample)
+
+
 def beit(config: ConfigFields, table: TableOf) -> Places:
     height, width = _grid(config)
     sites: list[str] = []
@@ -273,16 +287,23 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
     if config.flag("use_relative_position_bias"):
         sites += _layers(config.count("num_hidden_layers"))
     places: Places = {
-        place: Beit(
+        place: beit_bias(
             (height, width), num_heads=config.count("num_attention_heads"), table=table(place)
         )
         for place in sites
     }
-    if config.flag("use_absolute_position_embeddings"):
-        places |= learned(config, table)
-    if places and height != width:
-        config.refuse("image_size", "a square of patches: transformers resamples any other grid")
-    return places
+    if not config.flag("use_absolute_position_embeddings"):
+        return places
+    side = math.isqrt(height * width)
+    if side**2 != height * width:
+        config.refuse("image_size", "one whose patches make a square: its code resamples one")
+    from_square = None
+    if height != width:
+        from_square = Resample(
+            source=(side, side), target=(height, width), prefix_rows=1, filter="cubic"
+        )
+    positions = LearnedAbsolute(table=table("positions"), offset=0, resample=from_square)
+    return places | {"positions": positions}
 
 
 def detr(config: ConfigFields, table: TableOf) -> Places:
@@ -296,6 +317,10 @@ def detr(config: ConfigFields, table: TableOf) -> Places:
 
 
 # Rotary positions.
+
+
+def rotary(config: ConfigFields, _: TableOf, **arguments: Any) -> Places:
+    return rotary_places(config, RotaryModel(**arguments))
 
 
 def granitemoehybrid(config: ConfigFields, _: TableOf) -> Places:

@@ -7,12 +7,12 @@ They are ``rope_parameters`` since transformers 5, and ``rope_scaling`` and ``ro
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
 
 from attnbias._config.fields import ConfigFields
 from attnbias._encodings import Rotary
-from attnbias._models import Mrope
+from attnbias._models import EXTENSIONS, Mrope, extended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,47 +58,13 @@ class RotaryModel:
     mrope_section: Sequence[int] | None = None
 
 
-class _RopeType(NamedTuple):
-    """Which words a rope_type has, beside those that all have."""
-
-    needs: tuple[str, ...] = ()
-    takes: tuple[str, ...] = ()
-    original_length: bool = False
-
-
-_ROPE_TYPES: Final = {
-    "default": _RopeType(),
-    "linear": _RopeType(needs=("factor",)),
-    "dynamic": _RopeType(needs=("factor",)),
-    "yarn": _RopeType(
-        needs=("factor",),
-        takes=(
-            "attention_factor",
-            "beta_fast",
-            "beta_slow",
-            "mscale",
-            "mscale_all_dim",
-            "truncate",
-        ),
-        original_length=True,
-    ),
-    "longrope": _RopeType(
-        needs=("short_factor", "long_factor"),
-        takes=("factor", "attention_factor"),
-        original_length=True,
-    ),
-    "llama3": _RopeType(
-        needs=("factor", "low_freq_factor", "high_freq_factor"), original_length=True
-    ),
-    "proportional": _RopeType(takes=("factor",)),
-    "axial": _RopeType(),
-}
+_ROPE_TYPES: Final = ("default", *(name for name in EXTENSIONS if name != "ntk"), "axial")
+# Fields of length extensions that have other sources than a word, or more.
+_LENGTHS: Final = ("original_max_position_embeddings", "max_position_embeddings", "sequence_length")
 # Words that transformers reads only for some rope_types and models, and those that no code of it
 # reads: published configurations have them.
 _IGNORED_ELSEWHERE: Final = {
-    *(word for each in _ROPE_TYPES.values() for word in (*each.needs, *each.takes)),
-    "original_max_position_embeddings",
-    "max_position_embeddings",
+    *(own.name for kind in EXTENSIONS.values() for own in fields(kind)),
     "mrope_section",
     "mrope_interleaved",
     "alpha",
@@ -107,7 +73,7 @@ _IGNORED_ELSEWHERE: Final = {
     "llama_4_scaling_beta",
     "long_mscale",
     "short_mscale",
-}
+} - {"sequence_length"}
 _AS_ATTACHED: Final = (
     "attnbias.attach(model, client, max_length=...) takes the numbers of the model's module; or "
     "ask for Rotary(head_dim=..., inverse_frequencies=module.inv_freq.tolist())"
@@ -142,28 +108,31 @@ def _rotary(
     config: ConfigFields, model: RotaryModel, rope: ConfigFields, theta: str | float
 ) -> Rotary:
     rope_type = _rope_type(rope, model)
-    needs, takes, original_length = _ROPE_TYPES[rope_type]
-    fields: dict[str, Any] = {
+    own = fields(EXTENSIONS[rope_type]) if rope_type in EXTENSIONS else ()
+    needs = [each.name for each in own if each.name not in _LENGTHS and each.default is MISSING]
+    takes = [each.name for each in own if each.name not in _LENGTHS and each.name not in needs]
+    words: dict[str, Any] = {
         "head_dim": _head_dim(config, model),
         "rope_theta": _own_or_models(rope, "rope_theta", config, theta),
         "partial_rotary_factor": _partial_rotary_factor(config, model, rope),
         "layout": model.layout,
-        "rope_type": rope_type,
     }
-    if model.layer_types:  # whose code looks for it beside the layers' words, in vain
-        takes = tuple(word for word in takes if word != "truncate")
+    if model.layer_types and "truncate" in takes:
+        takes.remove("truncate")  # its code looks for it beside the layers' words, in vain
     for word in (*needs, *filter(rope.is_set, takes)):
-        fields[word] = _NOT_NUMBERS.get(word, ConfigFields.number)(rope, word)
-    if original_length:
-        fields["original_max_position_embeddings"] = _original_length(config, model, rope)
-    if rope_type == "dynamic" or (rope_type == "longrope" and fields.keys().isdisjoint(takes)):
-        fields["max_position_embeddings"] = config.integer("max_position_embeddings")
+        words[word] = _NOT_NUMBERS.get(word, ConfigFields.number)(rope, word)
+    if any(each.name == "original_max_position_embeddings" for each in own):
+        words["original_max_position_embeddings"] = _original_length(config, model, rope)
+    if rope_type == "dynamic" or (rope_type == "longrope" and words.keys().isdisjoint(takes)):
+        words["max_position_embeddings"] = config.integer("max_position_embeddings")
     if model.mrope_interleaved is not None:
-        fields |= _mrope(model, rope)
+        words |= _mrope(model, rope)
     _refuse_or_ignore(model, rope, rope_type)
-    _check_columns(config, model, rope, fields)
-    kind = Rotary if model.mrope_interleaved is None and rope_type != "axial" else Mrope
-    return kind(**_without_zeros(fields))
+    _check_columns(config, model, rope, rope_type, words)
+    words = _without_zeros(words)
+    if model.mrope_interleaved is not None or rope_type == "axial":
+        return Mrope(rope_type=rope_type, **words)
+    return Rotary(**extended(rope_type, words))
 
 
 def _mrope(model: RotaryModel, rope: ConfigFields) -> dict[str, Any]:
@@ -224,25 +193,29 @@ def _original_length(config: ConfigFields, model: RotaryModel, rope: ConfigField
 
 
 def _check_columns(
-    config: ConfigFields, model: RotaryModel, rope: ConfigFields, fields: Mapping[str, Any]
+    config: ConfigFields,
+    model: RotaryModel,
+    rope: ConfigFields,
+    rope_type: str,
+    words: Mapping[str, Any],
 ) -> None:
-    factor = fields["partial_rotary_factor"]
-    if factor is None or fields["rope_type"] == "proportional":
+    factor = words["partial_rotary_factor"]
+    if factor is None or rope_type == "proportional":
         return
     if rope.is_set("partial_rotary_factor"):
         refuse = functools.partial(rope.refuse, "partial_rotary_factor")
     else:
         refuse = functools.partial(config.refuse, model.partial_rotary_factor)
-    if fields["rope_type"] == "default" and not model.is_partial:
+    if rope_type == "default" and not model.is_partial:
         refuse("1: this model turns all columns of a head")
-    columns = int(fields["head_dim"] * factor)
+    columns = int(words["head_dim"] * factor)
     if columns % 2:
-        refuse(f"an even number of columns that turn, not {columns} of {fields['head_dim']}")
+        refuse(f"an even number of columns that turn, not {columns} of {words['head_dim']}")
 
 
-def _without_zeros(fields: dict[str, Any]) -> dict[str, Any]:
+def _without_zeros(words: dict[str, Any]) -> dict[str, Any]:
     """Without what transformers takes for not set: a zero, and one mscale without the other."""
-    unset = {name for name in ("beta_fast", "beta_slow") if not fields.get(name)}
-    if not (fields.get("mscale") and fields.get("mscale_all_dim")):
+    unset = {name for name in ("beta_fast", "beta_slow") if not words.get(name)}
+    if not (words.get("mscale") and words.get("mscale_all_dim")):
         unset |= {"mscale", "mscale_all_dim"}
-    return {name: value for name, value in fields.items() if name not in unset}
+    return {name: value for name, value in words.items() if name not in unset}

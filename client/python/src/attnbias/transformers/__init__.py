@@ -4,12 +4,6 @@
 Imports torch and transformers only where it is used.
 """
 
-from attnbias.transformers._attach import (
-    attach,
-)
-from attnbias.transformers._handle import (
-    Attached,
-    Replacement,
-)
+from attnbias.transformers._attach import Attached, Replacement, attach
 
 __all__ = ["Attached", "Replacement", "attach"]

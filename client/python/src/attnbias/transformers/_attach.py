@@ -4,30 +4,86 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from attnbias._checks import require_instance
 from attnbias._client import Client
 from attnbias._errors import Error
 from attnbias.transformers._changes import Changes
 from attnbias.transformers._family import Attention, Family, Site, Wanted, family_of
-from attnbias.transformers._handle import Attached, Replacement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from transformers import PreTrainedModel
 
+    from attnbias._fields import Encoding
+
 _MARK: Final = "_attnbias_attached"
 _FLEX: Final = "attnbias"  # the name of our attention function among transformers'
 
 
+@dataclass(frozen=True)
+class Replacement:
+    """A computation that was replaced, or a learned table that was left.
+
+    Before anything was replaced, the model's numbers were compared with the server's.
+
+    Attributes:
+        path: of the module, as ``model.named_modules()`` has it, and the method or parameter.
+        encoding: what was fetched for it; None where the model adds zeros, which are left out.
+        fetched_bytes: bytes of the answer; 0 where another replacement fetched it.
+        spared_bytes: of tensors that are no longer made, at max_length and a batch of one.
+        left: whether it is as it was.
+        reason: why it was left, or else why its numbers could not be compared with the server's;
+            empty if they were.
+    """
+
+    path: str
+    encoding: Encoding | None
+    fetched_bytes: int
+    spared_bytes: int
+    left: bool = False
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.left:
+            return f"{self.path}: left as it is; {self.reason}"
+        by = "nothing" if self.encoding is None else str(self.encoding)
+        sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} no longer made"
+        compared = f"; not compared with what the model has: {self.reason}" if self.reason else ""
+        return f"{self.path}: {by}; {sizes}{compared}"
+
+
+class Attached:
+    """A model that takes its positions from a server; ``with`` detaches it at the end."""
+
+    def __init__(self, changes: Changes, replacements: tuple[Replacement, ...]) -> None:
+        self._changes = changes
+        self._replacements = replacements
+
+    def __repr__(self) -> str:
+        left = sum(each.left for each in self._replacements)
+        return f"Attached({len(self._replacements) - left} replaced, {left} left as they are)"
+
+    def report(self) -> tuple[Replacement, ...]:
+        """What was replaced, in the order of the model's modules."""
+        return self._replacements
+
+    def detach(self) -> None:
+        """Makes the model what it was before; a second call does nothing."""
+        self._changes.undo()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+
 def attach(
-    model: PreTrainedModel,
-    client: Client,
-    *,
-    max_length: int,
-    attention: Attention | None = None,
+    model: PreTrainedModel, client: Client, *, max_length: int, attention: Attention | None = None
 ) -> Attached:
     """Makes a model of transformers take its positions from a server.
 
@@ -89,8 +145,7 @@ def _attached(
     with _errors_of_the_models_code(f"a {type(model).__name__}", "read"):
         sites = list(family.sites(Wanted(model, max_length, chosen, client)))
     if not sites:
-        message = f"model: got a {type(model).__name__} without positions that a server has"
-        raise ValueError(message)
+        raise ValueError(f"model: got a {type(model).__name__} without positions that a server has")
     requests = {
         id(site.request): site.request
         for site in sites
@@ -117,8 +172,7 @@ def _attached(
 def _refuse_attached(model: PreTrainedModel) -> None:
     for path, module in model.named_modules():
         if _MARK in vars(module):
-            message = f"model: got one that is attached already ({path}): detach() it first"
-            raise ValueError(message)
+            raise ValueError(f"model: got one that is attached already ({path}): detach() it first")
 
 
 def _compared(site: Site, answer: Any) -> str:

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch.nn import functional
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from torch import nn
 
 
 class Diagonals(NamedTuple):
@@ -76,24 +74,19 @@ def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def embedded(
-    buckets: torch.Tensor,
-    table: nn.Embedding,
-    *,
-    queries: int,
-    keys: int,
-    past: int | torch.Tensor = 0,
-    whole: bool = False,
+    module: Any, queries: int, keys: int, past: int | torch.Tensor = 0, *, whole: bool = False
 ) -> Diagonals:
     """The diagonals of a window out of a learned table.
 
     Args:
-        buckets: for each relative position from ``1 - max_length`` to ``max_length - 1`` its row.
-        table: an embedding, ``[buckets, heads]``.
+        module: has the table, ``[buckets, heads]``, and in ``attnbias_buckets`` its row for each
+            relative position from ``1 - max_length`` to ``max_length - 1``.
         queries: how many.
         keys: how many, the first at position 0.
         past: position of the first query.
         whole: all that there are, not the window's alone.
     """
+    buckets, table = module.attnbias_buckets, module.relative_attention_bias
     max_length = (buckets.shape[0] + 1) // 2
     first = max_length - 1 - past
     require_length(keys, max_length)
@@ -113,8 +106,7 @@ def near(numbers: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def require_length(length: int, max_length: int) -> None:
     """Refuses more positions than the model was attached with."""
     if length > max_length:
-        message = (
+        raise ValueError(
             f"max_length: the model was attached with {max_length}, and got {length} positions; "
             "detach() it and attach it with more"
         )
-        raise ValueError(message)

@@ -37,6 +37,13 @@ def hold(changes: Changes, module: Any, numbers: torch.Tensor) -> None:
     changes.set(module, _MADE_OF, _Origin(made_of))
 
 
+def forward(module: Any, *arguments: Any) -> torch.Tensor:
+    """The numbers that hold; what the module's own forward makes where there are none."""
+    numbers = held(module)
+    made: torch.Tensor = type(module).forward(module, *arguments) if numbers is None else numbers
+    return made
+
+
 def held(module: Any) -> torch.Tensor | None:
     """The numbers; None if a parameter is no longer what they were made of, or about to learn.
 

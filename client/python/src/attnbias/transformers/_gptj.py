@@ -13,13 +13,7 @@ from attnbias._encodings import Rotary
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers import _rotary
-from attnbias.transformers._compare import (
-    ULP,
-    Pair,
-    angle_bound,
-    probing,
-    require_readable,
-)
+from attnbias.transformers._compare import ULP, Pair, angle_bound, probing, require_readable
 from attnbias.transformers._family import Family, Site, Wanted
 
 if TYPE_CHECKING:
@@ -32,6 +26,7 @@ _TABLE: Final = "attnbias_table"
 _BASE: Final = 10000.0
 # From transformers 5.24 on. Before, each layer copies its whole table for every sequence.
 _EMBEDDING: Final = getattr(modeling_gptj, "GPTJRotaryEmbedding", None)
+_METHOD: Final = "_get_embed_positions" if _EMBEDDING is None else "forward"
 
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
@@ -41,11 +36,8 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
             encoding = Rotary(head_dim=module.embed_positions.shape[-1], layout="compact")
             request = Request(encoding, positions=wanted.max_length)
         compare = functools.partial(_pairs, module)
-        if _EMBEDDING is not None:
-            yield Site(path, "forward", module, request, _with_rows, 0, compare)
-        else:
-            copied = module.embed_positions.nbytes
-            yield Site(path, "_get_embed_positions", module, request, _with_table, copied, compare)
+        copied = module.embed_positions.nbytes if _EMBEDDING is None else 0
+        yield Site(path, _METHOD, module, request, _replace, copied, compare)
 
 
 def _pairs(module: Any, answer: RotaryTables) -> Iterator[Pair]:
@@ -68,19 +60,10 @@ def _pairs(module: Any, answer: RotaryTables) -> Iterator[Pair]:
     yield Pair("sin and cos", own, served, axes, bound + rounding)
 
 
-def _with_rows(changes: Changes, embedding: Any, answer: RotaryTables) -> None:
-    _add_table(changes, embedding, answer)
-    changes.set_method(embedding, "forward", _rows)
-
-
-def _with_table(changes: Changes, attention: Any, answer: RotaryTables) -> None:
-    _add_table(changes, attention, answer)
-    changes.set_method(attention, "_get_embed_positions", _table)
-
-
-def _add_table(changes: Changes, module: Any, answer: RotaryTables) -> None:
+def _replace(changes: Changes, module: Any, answer: RotaryTables) -> None:
     bits = _rotary.bits_of(answer.sin, answer.cos)  # in this order
     changes.add_buffer(module, _TABLE, torch.cat(tuple(bits), dim=-1), module.embed_positions)
+    changes.set_method(module, _METHOD, _table if _EMBEDDING is None else _rows)
 
 
 def _rows(
@@ -100,7 +83,5 @@ def _table(attention: Any, position_ids: torch.Tensor) -> torch.Tensor:
 
 
 FAMILY: Final = Family(
-    attentions=("eager",) if _EMBEDDING is None else ("eager", "sdpa"),
-    sites=_sites,
-    takes_any=True,
+    attentions=("eager",) if _EMBEDDING is None else ("eager", "sdpa"), sites=_sites, takes_any=True
 )

@@ -66,9 +66,7 @@ def _bias(
         computed: torch.Tensor = own(module, x, position_ids, num_buckets)
         return computed
     length = x.shape[1]
-    table = module.relative_attention_bias
-    bias = embedded(module.attnbias_buckets, table, queries=length, keys=length)
-    return dense(bias, length, length)
+    return dense(embedded(module, length, length), length, length)
 
 
 FAMILY: Final = Family(attentions=("eager",), sites=_sites)

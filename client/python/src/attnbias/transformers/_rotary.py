@@ -12,7 +12,7 @@ import functools
 import inspect
 import sys
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ import torch
 
 from attnbias._config import from_config
 from attnbias._encodings import Rotary
+from attnbias._models import with_length
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers._bias import require_length
@@ -50,7 +51,7 @@ def sites(wanted: Wanted) -> Iterator[Site]:
     """Each module, once for each table that it has."""
     for path, module in wanted.modules(_classes_of(wanted.model)):
         for layer_type, encoding, scale in _encodings_of(module):
-            tables = _Tables(wanted, path, module, layer_type, encoding=encoding, scale=scale)
+            tables = _Tables(wanted, path, module, layer_type, encoding, scale)
             yield from tables.sites()
 
 
@@ -171,45 +172,38 @@ def _name(layer_type: str, what: str = "table") -> str:
     return "_".join(filter(None, ("attnbias", layer_type, what)))
 
 
+@dataclass(eq=False)
 class _Tables:
     """The tables of a module for one type of layers."""
 
-    def __init__(
-        self,
-        wanted: Wanted,
-        path: str,
-        module: Any,
-        layer_type: str,
-        *,
-        encoding: Rotary,
-        scale: float | None,
-    ) -> None:
-        self._wanted = wanted
-        self._path = path
-        self._module = module
-        self._layer_type = layer_type
-        self._encoding = encoding
-        self._scale = scale
-        self._form, self._columns = _form_of(module, layer_type)
+    wanted: Wanted
+    path: str
+    module: Any
+    layer_type: str
+    encoding: Rotary
+    scale: float | None
+
+    def __post_init__(self) -> None:
+        self._form, self._columns = _form_of(self.module, self.layer_type)
 
     def sites(self) -> Iterator[Site]:
         """One for each table that ``max_length`` needs."""
-        encoding, longest = self._encoding, self._wanted.max_length
-        if encoding.rope_type == "longrope":
-            length = _needed(encoding.original_max_position_embeddings)
-            short = replace(encoding, sequence_length=length)
+        encoding, longest = self.encoding, self.wanted.max_length
+        if encoding.longrope is not None:
+            length = encoding.longrope.original_max_position_embeddings
+            short = with_length(encoding, length)
             yield self._site(short, min(length, longest), self._with_table)
             if longest > length:
-                long = replace(encoding, sequence_length=longest)
+                long = with_length(encoding, longest)
                 yield self._site(long, longest, self._with_long_table)
-        elif encoding.rope_type == "dynamic":
-            length = _needed(encoding.max_position_embeddings)
-            trained = replace(encoding, sequence_length=length)
+        elif encoding.dynamic is not None:
+            length = encoding.dynamic.max_position_embeddings
+            trained = with_length(encoding, length)
             if longest > length:
                 put = functools.partial(self._with_lengths, length)
                 yield self._site(trained, length, put)
                 # It is only compared: tables of greater lengths are asked for when they are needed.
-                last = replace(encoding, sequence_length=longest)
+                last = with_length(encoding, longest)
                 yield self._site(last, longest, _without_change, first=longest - 1)
             else:
                 yield self._site(trained, longest, self._with_table)
@@ -223,25 +217,25 @@ class _Tables:
         put: Callable[[Changes, Any, RotaryTables], None],
         first: int = 0,
     ) -> Site:
-        request = Request(encoding, positions=(first, length), scale=self._scale)
+        request = Request(encoding, positions=(first, length), scale=self.scale)
         compare = functools.partial(self._pairs, encoding, first, length)
-        return Site(self._path, "forward", self._module, request, put, 0, compare)
+        return Site(self.path, "forward", self.module, request, put, 0, compare)
 
     def _with_table(self, changes: Changes, module: Any, answer: RotaryTables) -> None:
-        self._add(changes, module, _name(self._layer_type), answer)
-        changes.set(module, _name(self._layer_type, "form"), self._form)
-        columns = _name(self._layer_type, "columns")
+        self._add(changes, module, _name(self.layer_type), answer)
+        changes.set(module, _name(self.layer_type, "form"), self._form)
+        columns = _name(self.layer_type, "columns")
         changes.add_buffer(module, columns, self._columns, self._frequencies())
         changes.set_method(module, "forward", _forward)
 
     def _with_long_table(self, changes: Changes, module: Any, answer: RotaryTables) -> None:
-        self._add(changes, module, _name(self._layer_type, "long"), answer)
+        self._add(changes, module, _name(self.layer_type, "long"), answer)
 
     def _add(self, changes: Changes, module: Any, name: str, answer: RotaryTables) -> None:
         changes.add_buffer(module, name, bits_of(answer.cos, answer.sin), self._frequencies())
 
     def _frequencies(self) -> torch.Tensor:
-        frequencies: torch.Tensor = getattr(self._module, _own(self._layer_type, "inv_freq"))
+        frequencies: torch.Tensor = getattr(self.module, _own(self.layer_type, "inv_freq"))
         return frequencies
 
     def _with_lengths(
@@ -249,28 +243,28 @@ class _Tables:
     ) -> None:
         self._with_table(changes, module, answer)
         seen = max(trained, int(getattr(module, self._own_length())))
-        changes.set(module, _name(self._layer_type, "length"), seen)
-        changes.set(module, _name(self._layer_type, "max_length"), self._wanted.max_length)
-        fetcher = _fetcher(self._wanted.client, self._encoding)
-        changes.set(module, _name(self._layer_type, "at"), fetcher)
+        changes.set(module, _name(self.layer_type, "length"), seen)
+        changes.set(module, _name(self.layer_type, "max_length"), self.wanted.max_length)
+        fetcher = _fetcher(self.wanted.client, self.encoding)
+        changes.set(module, _name(self.layer_type, "at"), fetcher)
 
     def _own_length(self) -> str:
         """Name of transformers' attribute for the longest sequence seen, of "dynamic"."""
-        name = _own(self._layer_type, "max_seq_len_cached")
-        return name if hasattr(self._module, name) else "max_seq_len_cached"
+        name = _own(self.layer_type, "max_seq_len_cached")
+        return name if hasattr(self.module, name) else "max_seq_len_cached"
 
     def _pairs(
         self, encoding: Rotary, first: int, length: int, answer: RotaryTables
     ) -> Iterator[Pair]:
         """What the module makes of some positions beside the rows that were fetched."""
-        module, layer_type = self._module, self._layer_type
+        module, layer_type = self.module, self.layer_type
         frequencies = self._frequencies()
         require_readable(frequencies)
-        if encoding.rope_type == "dynamic":
+        if encoding.dynamic is not None:
             yield Pair(
                 "original_max_seq_len",
                 torch.tensor([getattr(module, _own("", "original_max_seq_len"))]),
-                torch.tensor([encoding.max_position_embeddings]),
+                torch.tensor([encoding.dynamic.max_position_embeddings]),
                 {"index": [0]},
             )
         positions = [first] if first else probes(length)
@@ -281,7 +275,7 @@ class _Tables:
         options = {"layer_type": layer_type} if layer_type else {}
         with probing(module):
             x = torch.zeros(1, dtype=torch.float32, device="cpu")
-            if encoding.rope_type == "dynamic":
+            if encoding.dynamic is not None:
                 # A short sequence undoes what longer ones have changed before.
                 module.forward(x, torch.zeros_like(ids[:, None, :1]), **options)
             made = module.forward(x, ids.t() if self._form.axis == -1 else ids[:, None], **options)
@@ -322,12 +316,6 @@ def _bound(
 
 def _without_change(changes: Changes, module: Any, answer: RotaryTables) -> None:
     """Replaces nothing."""
-
-
-def _needed(length: int | None) -> int:
-    """A length that the encoding's rope_type always has."""
-    assert length is not None
-    return length
 
 
 def bits_of(*parts: Any) -> torch.Tensor:
@@ -377,8 +365,7 @@ def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torc
 
     @functools.lru_cache(_LENGTHS_KEPT)
     def rows(length: int, first: int, end: int) -> torch.Tensor:
-        of_length = replace(encoding, sequence_length=length)
-        tables = client.get(of_length, positions=(first, end))
+        tables = client.get(with_length(encoding, length), positions=(first, end))
         return bits_of(tables.cos, tables.sin)
 
     return rows

@@ -120,10 +120,7 @@ def _table_of(module: Any, answer: Any) -> torch.Tensor:
 
 
 def _pairs(
-    module: Any,
-    rows: Callable[[Any, torch.Tensor], torch.Tensor],
-    unit: float,
-    answer: Any,
+    module: Any, rows: Callable[[Any, torch.Tensor], torch.Tensor], unit: float, answer: Any
 ) -> Iterator[Pair]:
     """Rows of the module's table beside those that were fetched, as many as both have.
 

@@ -87,14 +87,7 @@ def _with_outputs(changes: Changes, network: Any, answer: BlockToeplitz) -> None
     # The block counts key - query, the network's input query - key.
     outputs = torch.logit(block.flip(-2, -1) / 16).movedim(0, -1)[None]
     _frozen.hold(changes, network, outputs.to(weight.dtype).contiguous())
-    changes.set_method(network, "forward", _forward)
-
-
-def _forward(network: Any, coordinates: torch.Tensor) -> torch.Tensor:
-    outputs = _frozen.held(network)
-    if outputs is None:
-        outputs = type(network).forward(network, coordinates)
-    return outputs
+    changes.set_method(network, "forward", _frozen.forward)
 
 
 FAMILY: Final = Family(attentions=("eager",), sites=_sites)

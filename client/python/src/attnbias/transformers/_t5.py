@@ -24,7 +24,7 @@ from attnbias.transformers._family import Family, Site, Wanted
 from attnbias.transformers._flex import LEAST_QUERIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from attnbias._tensors import Toeplitz
     from attnbias.transformers._changes import Changes
@@ -53,7 +53,7 @@ def sites(wanted: Wanted, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator
             "compute_bias",
             module,
             requests.setdefault(key, request),
-            _with_compact_bias if flex else _with_dense_bias,
+            functools.partial(_with_bias, compact_bias if flex else dense_bias),
             INDEX_BYTES * pairs + (bias_bytes if flex else 0),
             functools.partial(_pairs, module),
         )
@@ -99,14 +99,9 @@ def bucket_pair(own: torch.Tensor, served: torch.Tensor) -> Pair:
     return Pair("bucket", own, served.expand(len(own), -1), axes)
 
 
-def _with_compact_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
+def _with_bias(bias: Callable[..., Any], changes: Changes, module: Any, answer: Toeplitz) -> None:
     add_buckets(changes, module, answer)
-    changes.set_method(module, "compute_bias", compact_bias)
-
-
-def _with_dense_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
-    add_buckets(changes, module, answer)
-    changes.set_method(module, "compute_bias", dense_bias)
+    changes.set_method(module, "compute_bias", bias)
 
 
 def add_buckets(
@@ -137,14 +132,8 @@ def compact_bias(
     """``compute_bias`` for attention that reads diagonals."""
     del device  # that of the table, as in transformers
     # FlexAttention is compiled anew for each number of diagonals, so it gets all that there are.
-    return embedded(
-        module.attnbias_buckets,
-        module.relative_attention_bias,
-        queries=query_length,
-        keys=key_length,
-        past=past_seen_tokens,
-        whole=query_length >= LEAST_QUERIES,
-    )
+    whole = query_length >= LEAST_QUERIES
+    return embedded(module, query_length, key_length, past_seen_tokens, whole=whole)
 
 
 def dense_bias(
@@ -156,13 +145,7 @@ def dense_bias(
 ) -> torch.Tensor:
     """``compute_bias`` for other attention."""
     del device
-    bias = embedded(
-        module.attnbias_buckets,
-        module.relative_attention_bias,
-        queries=query_length,
-        keys=key_length,
-        past=past_seen_tokens,
-    )
+    bias = embedded(module, query_length, key_length, past_seen_tokens)
     return dense(bias, query_length, key_length)
 
 

@@ -7,10 +7,12 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 
-from attnbias._presets import Beit, Swin
+from attnbias._config.places import beit_bias
+from attnbias._presets import Swin
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers import _frozen
@@ -19,8 +21,6 @@ from attnbias.transformers._family import Family, Site, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import torch
 
     from attnbias._grid import BlockToeplitz
     from attnbias.transformers._changes import Changes
@@ -31,7 +31,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
     for path, module in wanted.modules(known):
         table = module.relative_position_bias_table
         window, heads = module.window_size, table.shape[1]
-        kind = Beit if _is_beit(module) else Swin
+        kind = beit_bias if _is_beit(module) else Swin
         request = Request(kind(window, num_heads=heads, table=table))
         tokens = math.prod(window) + _is_beit(module)
         spared = table.dtype.itemsize * heads * tokens**2
@@ -52,21 +52,24 @@ def _pairs(module: Any, answer: BlockToeplitz) -> Iterator[Pair]:
         own = module.forward(module.window_size) if _is_beit(module) else module.forward()
     served = to_torch(answer).to(own.dtype)
     axes = dict(zip(("head", "query", "key"), map(range, served.shape), strict=True))
-    yield Pair("bias", own[0], served, axes)
+    yield Pair("bias", own[0], served, axes, _bound(module) if _is_beit(module) else 0.0)
+
+
+def _bound(module: Any) -> float:
+    """How far torch's bilinear numbers may be off, whose places err by the rows of an axis."""
+    height, width = module.window_size
+    if height == width:
+        return 0.0
+    table = module.relative_position_bias_table.detach()
+    units = 24 * (height + width) + 96
+    return float(units * torch.finfo(table.dtype).eps / 2 * table.abs().max())
 
 
 def _with_bias(changes: Changes, module: Any, answer: BlockToeplitz) -> None:
     table = module.relative_position_bias_table
     bias = to_torch(answer, table.device)[None].contiguous()
     _frozen.hold(changes, module, bias.to(table.dtype))
-    changes.set_method(module, "forward", _of_patches if _is_beit(module) else _of_window)
-
-
-def _of_window(module: Any) -> torch.Tensor:
-    bias = _frozen.held(module)
-    if bias is None:
-        bias = type(module).forward(module)
-    return bias
+    changes.set_method(module, "forward", _of_patches if _is_beit(module) else _frozen.forward)
 
 
 def _of_patches(
@@ -76,9 +79,8 @@ def _of_patches(
     dim_size: int | None = None,
 ) -> torch.Tensor:
     trained = tuple(window_size) == tuple(module.window_size)
-    bias = _frozen.held(module) if trained else None
-    if bias is None:
-        bias = type(module).forward(module, window_size, interpolate_pos_encoding, dim_size)
+    forward = _frozen.forward if trained else type(module).forward
+    bias: torch.Tensor = forward(module, window_size, interpolate_pos_encoding, dim_size)
     return bias
 
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import "fmt"
+
+// GridTable is a table [tokens, columns] over the tokens of a grid, row-major. Each column depends
+// on the position on one axis:
+//
+//	At(token, column) = Axes[a].At(index of the token on axis a, place of the column among a's)
+type GridTable[T Element] struct {
+	// Axes are the tables [length, its columns] of the axes, where they lie.
+	Axes    []Array[T]
+	columns []gridColumn
+}
+
+// gridColumn is the axis of a column, and its place among that axis's columns.
+type gridColumn struct{ axis, place int }
+
+// AsGridTable reads the table of that name, as "positions", "cos" or "sin", of a tensor over a
+// grid, where it lies. It is ErrInvalidArgument where the tensor has no such table in form TABLE
+// over a grid, or its numbers are of another type.
+func AsGridTable[T Element](tensor *Tensor, name string) (*GridTable[T], error) {
+	axes := tensor.asked.axes
+	if axes == 0 {
+		return nil, invalid("tensor: got one without a part for each axis, want form TABLE over " +
+			"a grid")
+	}
+	t := &GridTable[T]{}
+	for axis := range axes {
+		array, err := AsArray[T](tensor, axisPart(name, axis))
+		if err != nil {
+			return nil, err
+		}
+		t.Axes = append(t.Axes, array)
+	}
+	next := make([]int, axes)
+	for _, axis := range tensor.header.ColumnAxes {
+		t.columns = append(t.columns, gridColumn{int(axis), next[axis]})
+		next[axis]++
+	}
+	return t, nil
+}
+
+// axisPart is the name of the part of a table that is an axis's.
+func axisPart(name string, axis int) string { return fmt.Sprintf("%s.axis%d", name, axis) }
+
+// Tokens returns the number of rows.
+func (t *GridTable[T]) Tokens() int {
+	tokens := 1
+	for _, table := range t.Axes {
+		tokens *= table.Shape[0]
+	}
+	return tokens
+}
+
+// Columns returns the number of columns.
+func (t *GridTable[T]) Columns() int { return len(t.columns) }
+
+// At returns the number of a token in a column.
+func (t *GridTable[T]) At(token, column int) T {
+	if tokens := t.Tokens(); uint(token) >= uint(tokens) {
+		panic(outOfRange("token", token, tokens))
+	}
+	if uint(column) >= uint(len(t.columns)) {
+		panic(outOfRange("column", column, len(t.columns)))
+	}
+	at := t.columns[column]
+	for later := len(t.Axes) - 1; later > at.axis; later-- {
+		token /= t.Axes[later].Shape[0]
+	}
+	table := t.Axes[at.axis]
+	return table.At(token%table.Shape[0], at.place)
+}

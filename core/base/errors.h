@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words of errors, their reasons, and how functions return them early.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+
+// Returns from the function when `expression`, an absl::Status, is an error.
+#define ATTNBIAS_RETURN_IF_ERROR(expression)                  \
+  do {                                                        \
+    if (absl::Status status_ = (expression); !status_.ok()) { \
+      return status_;                                         \
+    }                                                         \
+  } while (false)
+
+// Returns from the function when `expression`, an absl::StatusOr, is an error;
+// otherwise its value becomes `declaration`, a variable or its declaration:
+//
+//   ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, engine.MakePlan(spec));
+#define ATTNBIAS_ASSIGN_OR_RETURN(declaration, ...)                            \
+  ATTNBIAS_ASSIGN_OR_RETURN_AS_(ATTNBIAS_STATUS_CONCAT_(status_or_, __LINE__), \
+                                declaration, (__VA_ARGS__))
+// What is declared cannot stand in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
+#define ATTNBIAS_ASSIGN_OR_RETURN_AS_(result, declaration, expression) \
+  auto result = expression;                                            \
+  if (!result.ok()) return std::move(result).status();                 \
+  declaration = *std::move(result)
+// NOLINTEND(bugprone-macro-parentheses)
+#define ATTNBIAS_STATUS_CONCAT_(a, b) ATTNBIAS_STATUS_CONCAT_AGAIN_(a, b)
+#define ATTNBIAS_STATUS_CONCAT_AGAIN_(a, b) a##b
+
+namespace attnbias {
+
+// INVALID_ARGUMENT: "FIELD: got WHAT, want WHAT", in parts.
+template <typename... Parts>
+absl::Status Invalid(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+// "PLACE: MESSAGE"; OK stays OK.
+inline absl::Status Located(absl::string_view place,
+                            const absl::Status& status) {
+  return {status.code(), absl::StrCat(place, ": ", status.message())};
+}
+
+// `text`, of one longer than `most` bytes its beginning and its length: no
+// answer and no line of a log grows with what came from outside.
+inline std::string Shortened(absl::string_view text, size_t most = 128) {
+  if (text.size() <= most) return std::string(text);
+  size_t end = most;
+  // Not in the middle of a character.
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  return absl::StrCat(text.substr(0, end), "... (", text.size(), " bytes)");
+}
+
+// What tells errors of one code apart.
+inline constexpr char kReasonUrl[] = "attnbias/reason";
+
+inline absl::Status WithReason(absl::Status status, absl::string_view reason) {
+  status.SetPayload(kReasonUrl, absl::Cord(reason));
+  return status;
+}
+
+// Empty where its code says all.
+inline std::string ReasonOf(const absl::Status& status) {
+  const absl::optional<absl::Cord> reason = status.GetPayload(kReasonUrl);
+  return reason.has_value() ? std::string(*reason) : "";
+}
+
+// Of RESOURCE_EXHAUSTED where the limit is the caller's own.
+inline constexpr char kCallerLimit[] = "CALLER_LIMIT";
+
+inline absl::Status CallerLimit(absl::string_view message) {
+  return WithReason(absl::ResourceExhaustedError(message), kCallerLimit);
+}
+
+}  // namespace attnbias

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definitions of biases by formulas: each writes one element of a valid
+// spec, computed with ever more bits until they decide its one rounding.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attnbias/v1/encodings.pb.h"
+#include "core/encoding/encoding.h"
+
+namespace attnbias {
+
+// slope x scale x distance. Where the distance is 0 it is +0, as the real
+// number 0 rounds, although peers that multiply by a negative slope may have -0
+// there.
+void ReferenceAlibi(const v1::Alibi& spec, int64_t head, int64_t coordinate,
+                    const NumberFormat& format, std::byte* out);
+
+// The parameters of one head.
+struct KerpleHead {
+  KerpleHead(const v1::Kerple& spec, int head)
+      : is_log(spec.kernel() == v1::KERPLE_KERNEL_LOG),
+        p(spec.p(spec.p_size() == 1 ? 0 : head)),
+        a(spec.a(spec.a_size() == 1 ? 0 : head)) {}
+
+  // What ln(1 + a d) or d^p is multiplied by.
+  double weight() const { return is_log ? -p : -a; }
+
+  bool is_log;
+  double p;
+  double a;
+};
+
+// At distance 0 it is +0.
+void ReferenceKerple(const KerpleHead& head, int64_t distance,
+                     const NumberFormat& format, std::byte* out);
+
+void ReferenceSandwich(const v1::Sandwich& spec, int64_t head, int64_t distance,
+                       const NumberFormat& format, std::byte* out);
+
+}  // namespace attnbias

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Resamples the rows of a learned table, which form a line or a grid, as
+// torch's interpolate does, but over the rational numbers.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "attnbias/v1/encodings.pb.h"
+#include "core/encoding/common/scaled_rounding.h"
+#include "core/encoding/encoding.h"
+#include "core/table/table.h"
+#include "core/tensor/range.h"
+
+namespace attnbias {
+
+// A checked v1::Resample.
+struct Resampling {
+  struct Axis {
+    int64_t source = 1;
+    int64_t target = 1;
+    // Rows of the source per row of the target. The denominator is at most 2^20
+    // or a power of two.
+    int64_t numerator = 1;
+    __int128 denominator = 1;
+    // The first rows of source and target are at the same place, rather than
+    // their outer edges.
+    bool has_corners = false;
+    // One row of the target is the filter's unit, rather than one of the
+    // source.
+    bool is_stretched = false;
+  };
+
+  // Resamples `rows` rows of `columns` numbers to the sides of `target`. `path`
+  // precedes the names of fields in errors; the message is complete.
+  static absl::StatusOr<Resampling> Create(absl::string_view path,
+                                           const v1::Resample& spec,
+                                           absl::Span<const int64_t> target,
+                                           int64_t rows, int64_t columns);
+
+  // Rows of the target.
+  int64_t rows() const { return axes[0].target * axes[1].target; }
+  // Rows of the source that have a part of a row of the target, at most.
+  int64_t Window(const Axis& axis) const;
+  // Bounds the memory for the weights of one row.
+  int64_t bytes() const;
+
+  // A line is a grid of one row.
+  std::array<Axis, 2> axes;
+  bool is_cubic = false;
+  double cubic_a = 0;
+  // Drops weights beyond the source, rather than giving them to its last row.
+  bool is_cut = false;
+};
+
+// Writes rows of a table, or of its resampled rows after `prefix_rows` rows of
+// its own. Each number is scaled and rounded once.
+class TableRows {
+ public:
+  TableRows(Table table, std::optional<Resampling> resampling,
+            int64_t prefix_rows, const NumberFormat& format)
+      : table_(std::move(table)),
+        resampling_(std::move(resampling)),
+        prefix_rows_(prefix_rows),
+        format_(format),
+        rounding_(format.scale, format.type) {}
+
+  // Writes some columns of a row, `stride` bytes apart.
+  void Write(int64_t row, Range columns, int64_t stride, std::byte* out) const;
+
+ private:
+  void WriteOwn(int64_t row, Range columns, int64_t stride,
+                std::byte* out) const;
+  void WriteResampled(int64_t row, Range columns, int64_t stride,
+                      std::byte* out) const;
+
+  const Table table_;
+  const std::optional<Resampling> resampling_;
+  const int64_t prefix_rows_;
+  const NumberFormat format_;
+  const ScaledRounding rounding_;
+};
+
+}  // namespace attnbias

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests from their bytes: what they take in memory, and whether this server
+// knows all that is in them. The headers of answers.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "attnbias/v1/service.pb.h"
+#include "core/base/errors.h"
+#include "core/engine/plan.h"
+#include "core/logits/plan.h"
+#include "google/protobuf/message.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/proto_buffer_reader.h"
+
+namespace attnbias {
+
+// What the bytes of a message say before it is decoded.
+struct Measured {
+  // Roughly the bytes that it takes as a message, at most: an empty element of
+  // two bytes becomes an object, a number of one byte takes sixteen. Counts up
+  // to where the bytes are not a message.
+  int64_t decoded_bytes = 0;
+  // Whether each field ends inside the message that has it. Where one claims
+  // more, protobuf's parser takes up to 50 MB for a text in it.
+  bool is_whole = false;
+};
+
+// Measures a `type` in `bytes`.
+Measured Measure(const grpc::ByteBuffer& bytes,
+                 const google::protobuf::Descriptor& type);
+
+// UNIMPLEMENTED when `message` has at any depth a field or an enum value that
+// its descriptor does not. The error names path, number and this server's
+// version. A newer client would otherwise get only a part of what it asks for.
+absl::Status CheckKnown(const google::protobuf::Message& message);
+
+// The message in `bytes`, once `hold(size)` has found room for its size in
+// memory. INVALID_ARGUMENT when they are not one, UNIMPLEMENTED when it has
+// fields that this server does not know; errors of `hold`.
+template <typename Message, typename Hold>
+absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
+  const Measured measured = Measure(bytes, *Message::descriptor());
+  ATTNBIAS_RETURN_IF_ERROR(hold(measured.decoded_bytes));
+  Message message;
+  grpc::ByteBuffer copy(bytes);  // of references; parsing empties it
+  grpc::ProtoBufferReader reader(&copy);
+  // A parser that does not know where its input ends takes memory for whatever
+  // length a field claims, up to 50 MB.
+  if (!measured.is_whole || !reader.status().ok() ||
+      !message.ParseFromBoundedZeroCopyStream(
+          &reader, static_cast<int>(bytes.Length()))) {
+    return Invalid("request: not a serialised ", Message::descriptor()->name());
+  }
+  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
+  return message;
+}
+
+v1::TensorHeader HeaderOf(const Plan& plan);
+v1::LogitsHeader HeaderOf(const LogitsPlan& plan);
+
+}  // namespace attnbias
