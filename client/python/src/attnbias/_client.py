@@ -103,7 +103,6 @@ class BaseClient:
         cache_bytes: int | None = None,
         offline: bool = False,
     ) -> None:
-        self._arguments = {name: value for name, value in locals().items() if name != "self"}
         if max_attempts is not None and max_attempts < 1:
             raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
         if streams is not None and not 1 <= streams <= _MAX_STREAMS:
@@ -118,6 +117,9 @@ class BaseClient:
             if value and self._cache is None:
                 want = f"want cache=FOLDER, or {CACHE_VARIABLE}"
                 raise ValueError(f"{name}: got {value} without a cache; {want}")
+        self._tls = tls
+        self._token = token
+        self._credentials = credentials
         self._endpoint = endpoint_to(
             target,
             tls=tls,
@@ -135,19 +137,27 @@ class BaseClient:
 
     def __getstate__(self) -> dict[str, Any]:
         cannot = f"cannot pickle a {type(self).__name__} with"
-        if self._arguments["credentials"] is not None:
+        if self._credentials is not None:
             raise TypeError(f"{cannot} credentials: make one in each process, or pass tls=")
-        if isinstance(self._arguments["token"], str) and self._arguments["token"]:
+        if isinstance(self._token, str) and self._token:
             raise TypeError(
                 f"{cannot} a token, which whoever has the pickle could read: pass its file as "
                 "token=pathlib.Path(...), or name that in ATTNBIAS_CLIENT_TOKEN_FILE"
             )
-        # Whatever the environment says where it is read, and whatever became of lists since.
-        return self._arguments | {
+        return {
             "target": self._endpoint.target,
+            "timeout": self._timeout,
+            "connect_timeout": self._endpoint.connect_timeout,
+            "tls": self._tls,
+            "token": self._token,
             "metadata": self._endpoint.metadata,
             "channel_options": self._endpoint.options,
-            "cache": "" if self._cache is None else self._cache.folder,
+            "max_attempts": self._max_attempts,
+            "max_tensor_bytes": self._max_tensor_bytes,
+            "streams": self._streams,
+            "cache": self._cache.folder if self._cache is not None else "",
+            "cache_bytes": self._cache.max_bytes if self._cache is not None else None,
+            "offline": self._endpoint.offline,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
