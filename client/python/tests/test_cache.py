@@ -341,7 +341,7 @@ class Halves:
 
 @pytest.fixture
 def halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("_client", "aio"):
+    for module in ("_client", "_async_get"):
         monkeypatch.setattr(f"attnbias.{module}.to_sharding", lambda *_: Halves())
 
 
