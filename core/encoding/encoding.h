@@ -191,7 +191,8 @@ struct Encoding {
       prepare = nullptr;
   // TABLE only: prepares rows at lists of positions, which may be doubles.
   // Coordinate n of the result stands for the n-th position of every axis, or
-  // for position n where the lists are empty. Null where positions are integers.
+  // for position n where the lists are empty. Null where positions are
+  // integers.
   std::function<EvaluatorPtr(const NumberFormat& format,
                              const RealPositionsPtr& positions)>
       prepare_reals = nullptr;
