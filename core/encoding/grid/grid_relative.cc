@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,10 +31,10 @@ constexpr int64_t kClassRows = 3;
 int64_t RowOfMagnitudes(int64_t at, const Grid& grid) {
   int64_t row = 0;
   int64_t digit = 1;
-  for (const int64_t side : std::views::reverse(grid.sides)) {
-    row += std::abs(at % (2 * side - 1) - (side - 1)) * digit;
-    at /= 2 * side - 1;
-    digit *= side;
+  for (auto side = grid.sides.rbegin(); side != grid.sides.rend(); ++side) {
+    row += std::abs(at % (2 * *side - 1) - (*side - 1)) * digit;
+    at /= 2 * *side - 1;
+    digit *= *side;
   }
   return row;
 }
