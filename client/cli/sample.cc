@@ -64,7 +64,7 @@ struct Axes {
   Size size() const { return {.rows = rows.size(), .columns = columns.size()}; }
 };
 
-// Whether rows are at positions that are not all integers. They are numbered.
+// Returns whether a position is a fraction. Such rows are shown by number.
 bool HasReals(const v1::TableExtent& table) {
   return absl::c_any_of(table.position_ids(), [](const auto& list) {
     return !list.doubles().empty();
@@ -110,7 +110,7 @@ Axes AxesOf(const v1::TensorHeader& header, const v1::TensorPart& part) {
   }
   const v1::TableExtent& table = spec.table();
   if (!table.grid().empty() && rank > 0 && !part.name().empty()) {
-    // Ends in the number of its axis.
+    // The name of a part ends in the number of its axis.
     const int axis = part.name().back() - '0';
     const bool is_known = axis >= 0 && axis < table.grid_offset_size();
     return {.rows = Axis(is_known ? table.grid_offset(axis) : 0, part.shape(0)),

@@ -27,7 +27,7 @@
 #define ATTNBIAS_ASSIGN_OR_RETURN(declaration, ...)                            \
   ATTNBIAS_ASSIGN_OR_RETURN_AS_(ATTNBIAS_STATUS_CONCAT_(status_or_, __LINE__), \
                                 declaration, (__VA_ARGS__))
-// What is declared cannot stand in parentheses.
+// A declaration cannot stand in parentheses.
 // NOLINTBEGIN(bugprone-macro-parentheses)
 #define ATTNBIAS_ASSIGN_OR_RETURN_AS_(result, declaration, expression) \
   auto result = expression;                                            \
@@ -61,7 +61,7 @@ inline std::string Shortened(absl::string_view text, size_t most = 128) {
   return absl::StrCat(text.substr(0, end), "... (", text.size(), " bytes)");
 }
 
-// What tells errors of one code apart.
+// The payload that tells errors of one code apart.
 inline constexpr char kReasonUrl[] = "attnbias/reason";
 
 inline absl::Status WithReason(absl::Status status, absl::string_view reason) {
@@ -75,7 +75,7 @@ inline std::string ReasonOf(const absl::Status& status) {
   return reason.has_value() ? std::string(*reason) : "";
 }
 
-// Of RESOURCE_EXHAUSTED where the limit is the caller's own.
+// The reason of RESOURCE_EXHAUSTED where the caller's own limit is reached.
 inline constexpr char kCallerLimit[] = "CALLER_LIMIT";
 
 inline absl::Status CallerLimit(absl::string_view message) {

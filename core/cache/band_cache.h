@@ -38,7 +38,7 @@ struct Band {
   // Bytes of one lane at one coordinate.
   int64_t coordinate_bytes = 0;
   BudgetedBuffer buffer;
-  // What the cache takes to keep it.
+  // The bytes that the cache takes to keep the band.
   int64_t entry_bytes = 0;
   ByteBudget::Reservation entry_memory;
 
@@ -53,8 +53,8 @@ struct Band {
 
 using BandPtr = std::shared_ptr<const Band>;
 
-// Told of what a cache does, for whoever measures. Called from any thread,
-// possibly under the cache's lock: must be quick and never call back.
+// Measures what a cache does. The cache calls it from any thread, possibly
+// under its lock: an observer must be quick and never call back.
 class CacheObserver {
  public:
   virtual ~CacheObserver() = default;
@@ -173,8 +173,8 @@ class BandCache {
             std::shared_ptr<const Evaluator> evaluator);
   std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes,
                                                          const Holder& holder);
-  // What was kept and shall go, if there is a `maker` of the bands that this
-  // holder has made; null where nothing can.
+  // Removes one band, of those that the holder `maker` has made if there is
+  // one, and returns it for release; null where nothing can go.
   std::shared_ptr<const void> EvictOne(const Holder* maker);
   void RemoveFlightLocked(const FlightPtr& flight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

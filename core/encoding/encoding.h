@@ -48,8 +48,8 @@ inline constexpr int64_t kMaxHidden = 65536;
 inline constexpr Range kRelativePositions = {-(int64_t{1} << 42),
                                              int64_t{1} << 42};
 
-// What is made of real numbers: each is multiplied by the scale and rounded
-// once. As I32, which has no scale, indices stand in place of numbers.
+// How real numbers become elements: each is multiplied by the scale and rounded
+// once. I32 has no scale; its elements are indices in place of numbers.
 struct NumberFormat {
   DataType type = DataType::kF32;
   double scale = 1;

@@ -110,7 +110,7 @@ constexpr double kPowerBound = 0x1p-95;
 // More bits for the exponent of a decay, whose error the power has times 2^9.
 constexpr int kDecayGuardBits = 16;
 
-// What a position further from the center multiplies by, to within 4 x 2^-p:
+// Returns the decay over so many steps from the center, to within 4 x 2^-p:
 // ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base).
 Real DecayOf(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
              int precision) {
@@ -140,7 +140,7 @@ int64_t ReachOf(const v1::Decay& decay) {
 // Powers 1, 2, 4, ... of the decays of one position, one way or the other.
 class Powers {
  public:
-  // Of one; what making it takes on the way is not among them.
+  // Returns the bytes of finished powers, without those of making them.
   static int64_t BytesOf(const v1::Decay& decay, int64_t pairs) {
     return pairs * CountOf(decay) * int64_t{sizeof(DoubleDouble)};
   }

@@ -192,7 +192,7 @@ Real InverseFrequencies::Of(int64_t pair) const {
 }
 
 std::vector<Real> InverseFrequencies::All() const {
-  // Of each axis, the power that comes next.
+  // The next power of each axis.
   std::vector<Real> next;
   for (size_t i = 0; i < axes_.size(); ++i) {
     next.emplace_back(1, working_precision_);

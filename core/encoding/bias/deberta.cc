@@ -66,7 +66,7 @@ class DebertaBuckets {
   }
 
  private:
-  // Whether a is beyond the k-th border: (a / m)^(m - 1) > (M / m)^k.
+  // Returns whether a is beyond the k-th border: (a / m)^(m - 1) > (M / m)^k.
   //
   // Two sides that are equal are powers of one rational number, whose numerator
   // is at least 2: then, without the exponents' common divisor, that of a is
@@ -99,7 +99,7 @@ class DebertaBuckets {
     }
   }
 
-  // Of distances a > m.
+  // Returns the bucket of a distance a > m.
   int64_t ExactBucketOf(int64_t a) const {
     const double estimate = buckets_per_log_ * LogRatio(a, middle_);
     const double bound = kEstimateBound * (1 + estimate);

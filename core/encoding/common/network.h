@@ -67,7 +67,7 @@ absl::Status CheckWithinF32(absl::string_view field, const Table& table);
 
 struct NetworkLayer {
   Linear linear;
-  // What becomes of the outputs; nothing where it is not specified.
+  // The activation of the outputs. Unspecified: none.
   v1::Activation activation = v1::ACTIVATION_UNSPECIFIED;
   // LayerNorm before the activation: [outputs] each, or neither.
   std::vector<double> norm_weight = {};

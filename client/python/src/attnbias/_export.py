@@ -128,7 +128,7 @@ def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | N
         encoding = with_length(encoding, length)
     if encoding.extent == "table":
         return Wish(place, Request(encoding, positions=length, data_type=data_type))
-    # Of T5's bias the rows; its numbers are in the checkpoint.
+    # T5's bias is asked for as rows, since its numbers are in the checkpoint.
     values: Any = "buckets" if isinstance(encoding, T5) else None
     number = None if isinstance(encoding, (T5, Deberta)) else data_type
     lengths: Any = {"query_length": length, "key_length": length}
