@@ -184,7 +184,7 @@ class PlantedViolations(unittest.TestCase):
             ("core/encoding/bias/a.cc", '#include "core/encoding/grid/a.h"'),
             ("core/cache/a.cc", '#include "core/engine/plan.h"'),
             ("core/new/a.h", '#include "core/base/sha256.h"'),
-            ("core/cache/a.cc", '#include "tests/testing/a.h"'),
+            ("core/cache/a.cc", '#include "tests/unit/support/a.h"'),
             ("server/a.cc", '#include "client/cpp/client.h"'),
             ("client/cpp/a.cc", '#include "core/tensor/range.h"'),
             ("client/cpp/a.cc", '#include "server/config.h"'),

@@ -17,17 +17,17 @@ NAME = "sandwich"
 # Files where it is but an example: others would do.
 EXAMPLES = {
     "tests/architecture/recipe_test.py",
-    "tests/client/tool_test.cc",
+    "tests/unit/cpp/tool_test.cc",
     "tests/conformance/documented_rows_test.py",
     "tests/conformance/golden_test.py",
-    "tests/core/scalar_bias_test.cc",
+    "tests/unit/encoding/scalar_bias_test.cc",
     "tests/integration/lifecycle_test.py",
 }
 # Files of the recipe that this encoding does not need.
 OTHERS = {
     "core/mount/checkpoint_rules.cc",
     "tests/integration/cases.py",
-    "tests/memory/evaluator_memory_test.cc",
+    "tests/unit/memory/evaluator_memory_test.cc",
 }
 
 

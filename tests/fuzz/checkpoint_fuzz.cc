@@ -13,7 +13,7 @@
 
 #include "core/mount/registry.h"
 #include "tests/fuzz/scratch_folder.h"
-#include "tests/testing/safetensors_writer.h"
+#include "tests/unit/support/safetensors_writer.h"
 
 namespace attnbias {
 namespace {

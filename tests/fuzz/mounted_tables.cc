@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/fuzz/scratch_folder.h"
-#include "tests/testing/safetensors_writer.h"
+#include "tests/unit/support/safetensors_writer.h"
 
 namespace attnbias {
 namespace {

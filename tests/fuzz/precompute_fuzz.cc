@@ -5,8 +5,8 @@
 #include "server/precompute.h"
 #include "tests/fuzz/mounted_tables.h"
 #include "tests/fuzz/scratch_folder.h"
-#include "tests/testing/counting_observer.h"
-#include "tests/testing/threads.h"
+#include "tests/unit/support/counting_observer.h"
+#include "tests/unit/support/threads.h"
 
 namespace attnbias {
 namespace {

@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "attnbias/client.h"
-#include "tests/client/fake_server.h"
+#include "tests/unit/cpp/fake_server.h"
 
 namespace attnbias {
 namespace {

@@ -20,8 +20,8 @@ need_current_machine() {
   there=(in_machine "$machine" "$root" "$root $CCACHE_DIR $machine" env "${there[@]}")
 }
 
-# What is built names the machine's loader and libraries by their places here, so it runs here as
-# well as there.
+# Builds the targets named, or all. What is built names the machine's loader and libraries by their
+# places here, so it runs here as well as there.
 build_current() {
   local folders libraries flags
   need_current_machine
@@ -35,5 +35,5 @@ build_current() {
     "${there[@]}" cmake --fresh --preset dev -B build/current -DATTNBIAS_CUDA=OFF \
       -DCMAKE_EXE_LINKER_FLAGS="$flags"
   fi
-  "${there[@]}" cmake --build build/current "$@"
+  "${there[@]}" cmake --build build/current ${1:+--target "$@"}
 }

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whatever an accelerator makes has the CPU's bits, and where it gives up the
+// CPU goes on. The lines that run on the CPU here are those that a device runs;
+// where there is a device, it runs them too.
+#include "core/kernel/cuda/accelerator.h"
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/encoding/sinusoid/sinusoid.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/support/cpu_device.h"
+#include "tests/unit/support/engine_harness.h"
+
+namespace attnbias::accelerator_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr DataType kFloats[] = {DataType::kF64, DataType::kF32, DataType::kF16,
+                                DataType::kBF16};
+
+class Fallbacks final : public AcceleratorObserver {
+ public:
+  void OnMade(int64_t bytes) override { made_bytes_ += bytes; }
+  void OnFallback(const absl::Status& why, bool for_good) override {
+    messages_.push_back(std::string(why.message()) +
+                        (for_good ? " for good" : " for once"));
+  }
+
+  int64_t made_bytes() const { return made_bytes_; }
+  const std::vector<std::string>& messages() const { return messages_; }
+
+ private:
+  std::atomic<int64_t> made_bytes_{0};
+  std::vector<std::string> messages_;
+};
+
+// An engine whose kernels have an accelerator.
+class Accelerated {
+ public:
+  explicit Accelerated(std::unique_ptr<Device> device = nullptr)
+      : Accelerated({.replace_slices = true}, std::move(device)) {}
+  explicit Accelerated(const AcceleratorOptions& options,
+                       std::unique_ptr<Device> device = nullptr)
+      : accelerator_(device != nullptr ? std::move(device)
+                                       : std::make_unique<CpuDevice>(&log_),
+                     options, &fallbacks_),
+        kernels_(*SupportedKernelSets().front()) {
+    kernels_.accelerator = &accelerator_;
+    harness_.emplace(EngineOptions(), kernels_);
+  }
+
+  EngineHarness& engine() { return *harness_; }
+  Accelerator& accelerator() { return accelerator_; }
+  CpuDeviceLog& log() { return log_; }
+  const Fallbacks& fallbacks() const { return fallbacks_; }
+
+ private:
+  CpuDeviceLog log_;
+  Fallbacks fallbacks_;
+  Accelerator accelerator_;
+  KernelSet kernels_;
+  std::optional<EngineHarness> harness_;
+};
+
+enum class Place { kCpu, kCuda };
+
+class OnDevice : public ::testing::TestWithParam<Place> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == Place::kCuda && !OpenCudaDevice().ok()) {
+      GTEST_SKIP() << OpenCudaDevice().status();
+    }
+  }
+
+  // A device of its own for every engine.
+  static std::unique_ptr<Device> Open() {
+    return GetParam() == Place::kCuda ? *OpenCudaDevice() : nullptr;
+  }
+
+  static void ExpectCpuBytes(const v1::TensorSpec& spec) {
+    Accelerated accelerated(Open());
+    const std::string bytes = accelerated.engine().Whole(spec);
+    EXPECT_EQ(bytes, EngineHarness().Whole(spec));
+    EXPECT_EQ(accelerated.fallbacks().made_bytes(),
+              static_cast<int64_t>(bytes.size()));
+    accelerated.engine().ExpectSliceable(spec);
+    EXPECT_THAT(accelerated.fallbacks().messages(), IsEmpty());
+  }
+};
+
+constexpr Place kPlaces[] = {
+    Place::kCpu,
+#ifdef ATTNBIAS_HAVE_CUDA
+    Place::kCuda,
+#endif
+};
+
+std::string NameOf(const ::testing::TestParamInfo<Place>& info) {
+  return info.param == Place::kCuda ? "OnCuda" : "OnCpu";
+}
+
+using AcceleratedExpansion = OnDevice;
+using AcceleratedSinusoids = OnDevice;
+INSTANTIATE_TEST_SUITE_P(, AcceleratedExpansion, ::testing::ValuesIn(kPlaces),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(, AcceleratedSinusoids, ::testing::ValuesIn(kPlaces),
+                         NameOf);
+
+// The last query meets the last key.
+v1::TensorSpec Over(const v1::TensorSpec& spec, int64_t query_length,
+                    int64_t key_length) {
+  return OverPairs(spec, query_length, key_length, key_length - query_length);
+}
+
+v1::TensorSpec Sinusoids(int64_t dim, int64_t begin, int64_t end) {
+  return OverPositions(
+      Parse<v1::TensorSpec>(absl::StrCat("sinusoidal {dim: ", dim, "}")), begin,
+      end);
+}
+
+v1::PositionList RandomPositions(int64_t count, int64_t length) {
+  std::mt19937 random(5);
+  v1::PositionList list;
+  for (int64_t i = 0; i < count; ++i) {
+    list.add_positions(
+        std::uniform_int_distribution<int64_t>(0, length - 1)(random));
+  }
+  return list;
+}
+
+// All ways to cut and to list pairs, of three heads.
+std::vector<v1::TensorSpec> OverAllExtents(const v1::TensorSpec& spec) {
+  std::vector<v1::TensorSpec> specs = {Over(spec, 1, 1), Over(spec, 3, 5),
+                                       Over(spec, 37, 61), Over(spec, 64, 64),
+                                       Over(spec, 2, 4099)};
+  v1::TensorSpec window = Over(spec, 37, 61);
+  *window.mutable_pair()->mutable_queries() = RangeOf(25, 31);
+  *window.mutable_pair()->mutable_keys() = RangeOf(3, 40);
+  *window.mutable_pair()->mutable_heads() = RangeOf(1, 3);
+  specs.push_back(window);
+  v1::TensorSpec lists = spec;
+  v1::PairExtent& pair = *lists.mutable_pair();
+  *pair.mutable_query_positions() = RandomPositions(7, 90);
+  *pair.mutable_key_positions() = RandomPositions(33, 90);
+  specs.push_back(lists);
+  pair.clear_key_positions();
+  pair.set_key_length(70);
+  specs.push_back(lists);
+  return specs;
+}
+
+TEST_P(AcceleratedExpansion, OfPairsHasTheCpusBytes) {
+  auto t5 = Parse<v1::TensorSpec>("t5 {bidirectional: true}");
+  *t5.mutable_t5()->mutable_table() = RandomRef({32, 3}, 1);
+  auto tupe = Parse<v1::TensorSpec>("tupe {reset_class_token: true}");
+  *tupe.mutable_tupe()->mutable_relative_table() = RandomRef({33, 3}, 1);
+  const auto alibi = Parse<v1::TensorSpec>(
+      "alibi {num_heads: 3 variant: ALIBI_VARIANT_KEY_FROM_START}");
+  for (const v1::TensorSpec& encoding : {t5, alibi, tupe}) {
+    for (const v1::TensorSpec& spec : OverAllExtents(encoding)) {
+      for (const char* mask :
+           {"", "mask {causal: true}",
+            "mask {causal: true window_left: 6 fill_lowest: true}",
+            "mask {window_left: 3 window_right: 11 fill_value: -5}"}) {
+        for (const DataType type : kFloats) {
+          ExpectCpuBytes(
+              WithOutput(spec, absl::StrCat(kDense, Typed(type), mask)));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AcceleratedExpansion, OfIndicesHasTheCpusBytes) {
+  ExpectCpuBytes(Over(
+      Parse<v1::TensorSpec>("t5 {bidirectional: true} "
+                            "output {form: FORM_DENSE values: VALUES_BUCKETS}"),
+      21, 90));
+}
+
+TEST_P(AcceleratedExpansion, OfGridsHasTheCpusBytes) {
+  auto swin = Parse<v1::TensorSpec>("grid_relative {window: [3, 5]}");
+  v1::TensorSpec beit = swin;
+  *swin.mutable_grid_relative()->mutable_table() = RandomRef({45, 2}, 1);
+  beit.mutable_grid_relative()->set_class_token(true);
+  *beit.mutable_grid_relative()->mutable_table() = RandomRef({48, 2}, 1);
+  for (const v1::TensorSpec& encoding : {swin, beit}) {
+    for (const char* extent :
+         {"", "queries {end: 1}", "queries {begin: 2 end: 11} keys {end: 9}",
+          "query_stride: [2, 2]",
+          "query_stride: [1, 3] queries {begin: 1 end: 6}"}) {
+      for (const DataType type : kFloats) {
+        v1::TensorSpec spec = WithOutput(encoding, kDense + Typed(type));
+        *spec.mutable_grid() = Parse<v1::GridExtent>(extent);
+        ExpectCpuBytes(spec);
+      }
+    }
+  }
+}
+
+v1::TensorSpec DenseAlibi(int64_t query_length, int64_t key_length) {
+  return Over(
+      Parse<v1::TensorSpec>("alibi {num_heads: 4} output {form: FORM_DENSE}"),
+      query_length, key_length);
+}
+
+TEST_P(AcceleratedExpansion, ReadInOrderIsMadeAhead) {
+  Accelerated accelerated(Open());
+  const v1::TensorSpec spec = DenseAlibi(50, 50);
+  const PlanPtr plan = accelerated.engine().Plan(spec);
+  const PayloadPtr payload = accelerated.engine().Get(plan);
+  std::string bytes;
+  for (int64_t offset = 0; offset < plan->total_bytes(); offset += 4096) {
+    const int64_t size = std::min<int64_t>(4096, plan->total_bytes() - offset);
+    bytes += EngineHarness::Bytes(Read(*payload, offset, size));
+  }
+  EXPECT_EQ(bytes, EngineHarness().Whole(spec));
+  EXPECT_EQ(accelerated.fallbacks().made_bytes(), plan->total_bytes());
+}
+
+TEST_P(AcceleratedSinusoids, HaveTheCpusBytes) {
+  for (const char* fields :
+       {"", "columns: COLUMNS_SINES_COSINES",
+        "columns: COLUMNS_COSINES_SINES odd: ODD_COLUMN_ZERO",
+        "columns: COLUMNS_SINES_COSINES odd: ODD_COLUMN_ZERO "
+        "axes {offset: 0.5 scale: -0.3}"}) {
+    for (const int64_t dim : {3, 16, 37, 128}) {
+      for (const Range positions :
+           {Range{0, 1}, Range{0, 1500},
+            Range{(int64_t{1} << 39) - 77, (int64_t{1} << 39) + 900}}) {
+        for (const DataType type : kFloats) {
+          for (const char* scale : {"", "scale: -3.25"}) {
+            v1::TensorSpec spec =
+                WithOutput(Sinusoids(dim, positions.begin, positions.end),
+                           Typed(type) + scale);
+            spec.mutable_sinusoidal()->MergeFrom(Parse<v1::Sinusoidal>(fields));
+            Accelerated accelerated(Open());
+            ASSERT_EQ(accelerated.engine().Whole(spec),
+                      EngineHarness().Whole(spec));
+            EXPECT_EQ(accelerated.fallbacks().made_bytes() > 0,
+                      type != DataType::kF64);
+            EXPECT_THAT(accelerated.fallbacks().messages(), IsEmpty());
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AcceleratedSinusoids, InPiecesHaveTheCpusBytes) {
+  const v1::TensorSpec spec =
+      WithOutput(Sinusoids(512, -3000, 9001), Typed(DataType::kBF16));
+  Accelerated accelerated(Open());
+  EXPECT_EQ(accelerated.engine().Whole(spec), EngineHarness().Whole(spec));
+  EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
+}
+
+// Positions whose elements two doubles round wrongly (docs/numerics.md).
+TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
+  const SinusoidAxis axis = AxisOfBase(10000, 128, v1::COLUMNS_INTERLEAVED);
+  const SinusoidRows rows = RowsOf(axis, axis.columns, 1);
+  for (const int64_t position : {4524508, 7086789}) {
+    Accelerated accelerated(Open());
+    const std::vector<double> numbers = accelerated.engine().Numbers(
+        Sinusoids(128, position - 2, position + 3));
+    EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
+    for (int64_t i = 0; i < 5 * 128; ++i) {
+      float exact;
+      rows.reference({position - 2 + i / 128}, i % 128, DataType::kF32,
+                     reinterpret_cast<std::byte*>(&exact));
+      ASSERT_EQ(numbers[i], exact) << position << " " << i;
+    }
+  }
+}
+
+TEST_P(AcceleratedSinusoids, RotaryTablesHaveTheCpusBytes) {
+  for (const char* layout : {"HALF", "INTERLEAVED"}) {
+    const auto spec = Parse<v1::TensorSpec>(
+        absl::StrCat("rotary {head_dim: 64 layout: ROTARY_LAYOUT_", layout,
+                     "} table {positions {end: 3000}} "
+                     "output {data_type: DATA_TYPE_F16}"));
+    Accelerated accelerated(Open());
+    EXPECT_EQ(accelerated.engine().Whole(spec), EngineHarness().Whole(spec));
+    EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
+  }
+}
+
+v1::TensorSpec Large() { return DenseAlibi(50, 50); }
+
+TEST(Fallback, ABrokenDeviceIsGivenUpOnce) {
+  for (const int64_t good_launches : {0, 1, 2, 5}) {
+    Accelerated accelerated;
+    accelerated.log().good_launches = good_launches;
+    const PlanPtr plan = accelerated.engine().Plan(Large());
+    const PayloadPtr payload = accelerated.engine().Get(plan);
+    std::string bytes;
+    for (int64_t offset = 0; offset < plan->total_bytes(); offset += 4000) {
+      bytes += EngineHarness::Bytes(Read(*payload, offset, 4000));
+    }
+    EXPECT_EQ(bytes, EngineHarness().Whole(Large()));
+    EXPECT_EQ(accelerated.engine().Whole(Large()), bytes);
+    EXPECT_EQ(accelerated.engine().Whole(Sinusoids(64, 0, 99)),
+              EngineHarness().Whole(Sinusoids(64, 0, 99)));
+    EXPECT_THAT(accelerated.fallbacks().messages(),
+                ElementsAre("CUDA: the device is broken for good"));
+    EXPECT_FALSE(accelerated.accelerator().Wants(int64_t{1} << 40, false));
+  }
+}
+
+TEST(Fallback, AFullDeviceIsTriedAgain) {
+  Accelerated accelerated;
+  for (const int64_t memory : {0, 1000, 20000}) {
+    accelerated.log().memory_bytes = memory;
+    EXPECT_EQ(accelerated.engine().Whole(Large()),
+              EngineHarness().Whole(Large()));
+    EXPECT_EQ(accelerated.engine().Whole(Sinusoids(64 + memory, 0, 99)),
+              EngineHarness().Whole(Sinusoids(64 + memory, 0, 99)));
+  }
+  EXPECT_EQ(accelerated.log().launches, 0);
+  EXPECT_THAT(accelerated.fallbacks().messages(),
+              ElementsAre("CUDA: out of memory for once"));
+  accelerated.log().memory_bytes = int64_t{1} << 40;
+  EXPECT_EQ(accelerated.engine().Whole(Large()),
+            EngineHarness().Whole(Large()));
+  EXPECT_GT(accelerated.log().launches, 0);
+}
+
+TEST(Fallback, MoreDoubtsThanRoomGoToTheCpu) {
+  // An interval as wide as the numbers themselves leaves every element in
+  // doubt.
+  const std::vector<double> anchor(8, 0.5);
+  const std::vector<double> rotations(8 * 100, 0.5);
+  const std::vector<double> bound(8, 1.0);
+  Accelerated accelerated;
+  const SinusoidBlocks blocks = {.block = {.anchor_sin = anchor.data(),
+                                           .anchor_cos = anchor.data(),
+                                           .rotation_sin = rotations.data(),
+                                           .rotation_cos = rotations.data(),
+                                           .sin_bound = bound.data(),
+                                           .cos_bound = 1,
+                                           .rows = 100,
+                                           .pairs = 8,
+                                           .sines = 8,
+                                           .cosines = 8,
+                                           .width = 16,
+                                           .pair_stride = 2,
+                                           .cos_offset = 1},
+                                 .block_rows = 100};
+  std::vector<float> out(1600);
+  std::vector<int64_t> undecided;
+  EXPECT_FALSE(accelerated.accelerator().FillSinusoids(
+      blocks, reinterpret_cast<std::byte*>(out.data()), &undecided));
+  EXPECT_THAT(accelerated.fallbacks().messages(),
+              ElementsAre(HasSubstr("undecided")));
+}
+
+TEST(Policy, SmallWorkAndSlicesStayOnTheCpu) {
+  Accelerated accelerated({.min_bytes = 1000});
+  EXPECT_FALSE(accelerated.accelerator().Wants(999, false));
+  EXPECT_TRUE(accelerated.accelerator().Wants(1000, false));
+  EXPECT_FALSE(accelerated.accelerator().Wants(1000, true));
+  // Rows long enough to be slices of their diagonals.
+  accelerated.engine().Whole(DenseAlibi(20, 2000));
+  EXPECT_EQ(accelerated.log().launches, 0);
+  accelerated.engine().Whole(Large());
+  EXPECT_EQ(accelerated.log().launches, 1);
+}
+
+TEST(KernelsOnACpuDeathTest, CheckTheirIndices) {
+  int32_t numbers[4] = {};
+  const DeviceArray<int32_t> array(numbers, 4);
+  EXPECT_EQ(&array[3], numbers + 3);
+  EXPECT_DEATH(array[4], "index 4 of an array of 4");
+  EXPECT_DEATH(array[-1], "index -1 of an array of 4");
+}
+
+}  // namespace
+}  // namespace attnbias::accelerator_test

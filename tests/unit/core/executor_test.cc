@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/executor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/support/await.h"
+#include "tests/unit/support/status_matchers.h"
+#include "tests/unit/support/threads.h"
+
+namespace attnbias::executor_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Runs nothing by itself.
+class Manual final : public Executor {
+ public:
+  bool Schedule(CallerPtr caller, Task task) override {
+    Continue(std::move(caller), std::move(task));
+    return true;
+  }
+  void Continue(CallerPtr /*caller*/, Task task) override {
+    tasks_.push_back(std::move(task));
+  }
+  void ContinueUncut(CallerPtr /*caller*/, Task task) override {
+    uncut_.push_back(std::move(task));
+  }
+  int num_threads() const override { return 1; }
+
+  // Runs the task that has waited longest; false if there is none.
+  bool RunOne() {
+    if (tasks_.empty()) return false;
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    task();
+    return true;
+  }
+
+  // The same for those that cannot be cut.
+  bool RunUncut() {
+    if (uncut_.empty()) return false;
+    Task task = std::move(uncut_.front());
+    uncut_.pop_front();
+    task();
+    return true;
+  }
+
+ private:
+  std::deque<Task> tasks_;
+  std::deque<Task> uncut_;
+};
+
+absl::Status OnThreads(
+    int count, int unit,
+    absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body) {
+  Threads threads(4);
+  return Await<absl::Status>([&](auto done) {
+    ForRanges(threads, std::make_shared<Caller>(), count, unit, std::move(body),
+              std::move(done));
+  });
+}
+
+TEST(ForRanges, CallsEachItemOnceInWholeUnits) {
+  for (int count : {0, 1, 2, 7, 100, 100000}) {
+    std::vector<std::atomic<int>> calls(count);
+    EXPECT_THAT(OnThreads(count, 7,
+                          [&](int64_t begin, int64_t end) {
+                            EXPECT_EQ(begin % 7, 0);
+                            EXPECT_TRUE(end % 7 == 0 || end == count);
+                            for (int64_t i = begin; i < end; ++i) ++calls[i];
+                            return absl::OkStatus();
+                          }),
+                IsOk());
+    EXPECT_TRUE(std::all_of(calls.begin(), calls.end(),
+                            [](const auto& n) { return n == 1; }));
+  }
+}
+
+TEST(ForRanges, FewerItemsThanAUnitAreOneRange) {
+  for (int count : {1, 7, 63, 65}) {
+    std::atomic<int> items = 0;
+    EXPECT_THAT(OnThreads(count, 64,
+                          [&](int64_t begin, int64_t end) {
+                            items += static_cast<int>(end - begin);
+                            return absl::OkStatus();
+                          }),
+                IsOk());
+    EXPECT_EQ(items, count);
+  }
+}
+
+TEST(ForRanges, IdleThreadsJoinInLongWork) {
+  std::atomic<int> at_once = 0;
+  std::atomic<int> most = 0;
+  EXPECT_THAT(
+      OnThreads(200, 1,
+                [&](int64_t, int64_t) {
+                  const int now = ++at_once;
+                  int known = most;
+                  while (known < now &&
+                         !most.compare_exchange_weak(known, now)) {
+                  }
+                  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                  --at_once;
+                  return absl::OkStatus();
+                }),
+      IsOk());
+  EXPECT_GT(most, 1);
+}
+
+TEST(ForRanges, TheFirstErrorEndsIt) {
+  std::atomic<int> after = 0;
+  std::atomic<bool> failed = false;
+  EXPECT_THAT(OnThreads(1 << 20, 1,
+                        [&](int64_t begin, int64_t) {
+                          if (failed) ++after;
+                          if (begin < 1000) return absl::OkStatus();
+                          failed = true;
+                          return absl::DataLossError("no further");
+                        }),
+              StatusIs(absl::StatusCode::kDataLoss, "no further"));
+  // Those under way.
+  EXPECT_LE(after, 3);
+}
+
+TEST(ForRanges, LongWorkLeavesTheThreadToOthersBetween) {
+  Manual executor;
+  std::string order;
+  bool ended = false;
+  const auto slow = [&](int64_t, int64_t) {
+    order += 's';
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return absl::OkStatus();
+  };
+  ForRanges(executor, std::make_shared<Caller>(), 3, 1, slow,
+            [&](const absl::Status&) { ended = true; });
+  EXPECT_FALSE(ended);
+  executor.Schedule(std::make_shared<Caller>(), [&] { order += 'o'; });
+  while (executor.RunOne()) {
+  }
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(order, "ssos");
+}
+
+TEST(ForRanges, ACallerWhoHasCancelledGetsNoMore) {
+  Manual executor;
+  const auto caller = std::make_shared<Caller>();
+  int calls = 0;
+  absl::Status result;
+  ForRanges(
+      executor, caller, 1000, 1,
+      [&](int64_t, int64_t) {
+        ++calls;
+        caller->Cancel();
+        return absl::OkStatus();
+      },
+      [&](const absl::Status& status) { result = status; });
+  EXPECT_EQ(calls, 1);
+  EXPECT_THAT(result, StatusIs(absl::StatusCode::kCancelled,
+                               HasSubstr("nobody waits")));
+}
+
+TEST(MakeUncut, IsDoneAtOnceUnlessItTakesLong) {
+  Manual executor;
+  const auto caller = std::make_shared<Caller>();
+  std::vector<int> used;
+  const auto use = [&](const absl::StatusOr<int>& made) {
+    used.push_back(made.value_or(-1));
+  };
+  MakeUncut(
+      executor, caller, false, [] { return 1; }, use);
+  EXPECT_THAT(used, ElementsAre(1));
+  MakeUncut(
+      executor, caller, true, [] { return 2; }, use);
+  EXPECT_FALSE(executor.RunOne());
+  EXPECT_TRUE(executor.RunUncut());
+  EXPECT_THAT(used, ElementsAre(1)) << "used on a thread for what is cut";
+  EXPECT_TRUE(executor.RunOne());
+  EXPECT_THAT(used, ElementsAre(1, 2));
+}
+
+TEST(MakeUncut, MakesNothingForWhoHasCancelled) {
+  Manual executor;
+  const auto caller = std::make_shared<Caller>();
+  absl::Status used;
+  MakeUncut(
+      executor, caller, true,
+      [] {
+        ADD_FAILURE() << "made";
+        return 0;
+      },
+      [&](const absl::StatusOr<int>& made) { used = made.status(); });
+  caller->Cancel();
+  EXPECT_TRUE(executor.RunUncut());
+  EXPECT_TRUE(executor.RunOne());
+  EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+}
+
+TEST(MakeUncut, WhatIsCancelledMeanwhileIsToldAndThrownAway) {
+  Manual executor;
+  const auto caller = std::make_shared<Caller>();
+  absl::Status used;
+  EXPECT_TRUE(MakingScope::Continues());
+  MakeUncut(
+      executor, caller, true,
+      [&] {
+        EXPECT_TRUE(MakingScope::Continues());
+        caller->Cancel();
+        EXPECT_FALSE(MakingScope::Continues());
+        return 0;
+      },
+      [&](const absl::StatusOr<int>& made) { used = made.status(); });
+  EXPECT_TRUE(executor.RunUncut());
+  EXPECT_TRUE(MakingScope::Continues());
+  EXPECT_TRUE(executor.RunOne());
+  EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+}
+
+}  // namespace
+}  // namespace attnbias::executor_test

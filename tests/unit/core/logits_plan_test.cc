@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a request of positional logits must not be.
+#include <functional>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/core/logits_requests.h"
+#include "tests/unit/support/status_matchers.h"
+
+namespace attnbias::logits_plan_test {
+namespace {
+
+using Change = std::function<void(v1::LogitsSpec&)>;
+
+// Returns a change of fields that are not tables.
+Change To(const char* fields) {
+  return [fields](v1::LogitsSpec& spec) {
+    EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(fields, &spec));
+  };
+}
+
+// Returns a change to tokens of grids, and then of more fields.
+Change ToGrids(const char* fields) {
+  return [fields](v1::LogitsSpec& spec) {
+    spec = Grids({1, 3}, {1, 5}, {1, 9});
+    To(fields)(spec);
+  };
+}
+
+v1::TableRef Random(const std::vector<int64_t>& shape) {
+  return RandomRef(DataType::kF32, shape, 1);
+}
+
+const std::pair<const char*, Change> kRefusals[] = {
+    {"term: not set", [](auto& s) { s.clear_term(); }},
+    {"head_dim: got 65536 for 65536 heads",
+     To("num_heads: 65536 head_dim: 65536")},
+    {"key_length: got 1099511627776, want at most",
+     To("key_length: 1099511627776")},
+    {"alignment: not set", [](auto& s) { s.clear_origin(); }},
+    {"data_type: got I32", To("data_type: DATA_TYPE_I32")},
+    {"output_data_type: got I32", To("output_data_type: DATA_TYPE_I32")},
+    {"scale: got 0", To("scale: 0")},
+    {"fill_value: got NaN", To("fill_value: nan")},
+    {"fill_lowest: got false", To("fill_lowest: false")},
+    {"bias_alone: got true", To("bias_alone: true")},
+    {"query_bias: got shape [5, 3], want [num_heads, head_dim] = [3, 5]",
+     [](auto& s) {
+       *s.mutable_query_bias() = Random({5, 3});
+     }},
+    {"shaw_keys.table: got shape [5, 5], want [left + right + 1, head_dim] "
+     "= [6, 5]",
+     To("shaw_keys {right: 3}")},
+    {"fill: got one",
+     [](auto& s) {
+       s.set_fill_value(0);
+       *s.mutable_shaw_values() = Shaw(0, 0, Random({1, 5}));
+     }},
+    {"query_bias: got one",
+     [](auto& s) {
+       *s.mutable_query_bias() = Random({3, 5});
+       *s.mutable_shaw_values() = Shaw(0, 0, Random({1, 5}));
+     }},
+    {"sinusoidal_distances.sinusoidal.columns: not set",
+     To("sinusoidal_distances {sinusoidal {dim: 5}}")},
+    {"sinusoidal_distances.sinusoidal.dim: got 6, want head_dim (5)",
+     To("sinusoidal_distances {sinusoidal {"
+        "dim: 6 columns: COLUMNS_INTERLEAVED}}")},
+    {"sinusoidal_distances.sinusoidal.axes: got 1 elements, want none",
+     To("sinusoidal_distances {sinusoidal {"
+        "dim: 5 columns: COLUMNS_INTERLEAVED axes {scale: 2}}}")},
+    {"sinusoidal_distances.projection: got shape [14, 6], want [num_heads * "
+     "head_dim, dim] = [15, 6]",
+     [](auto& s) { *s.mutable_sinusoidal_distances() = TransformerXl(6, 14); }},
+    {"query_offset: got 1099511627776, which makes distances",
+     [](auto& s) {
+       *s.mutable_sinusoidal_distances() = TransformerXl(6, 15);
+       To("query_offset: 1099511627776 query_length: 4")(s);
+     }},
+    {"query_length: makes 2097151 vectors of 60 bytes, want at most",
+     [](auto& s) {
+       *s.mutable_sinusoidal_distances() = TransformerXl(6, 15);
+       To("query_length: 1048576 key_length: 1048576")(s);
+     }},
+    {"decomposed_relative_positions.rel_pos_h: got shape [9, 4], want rows of "
+     "head_dim (5)",
+     [](auto& s) {
+       s = Grids({1, 3}, {1, 5}, {1, 9});
+       *s.mutable_decomposed_relative_positions()->mutable_rel_pos_h() =
+           Random({9, 4});
+     }},
+    {"query_length: got 3, want 6, the tokens in a grid of 2 x 3",
+     ToGrids("decomposed_relative_positions {query_height: 2}")},
+    {"key_length: got 5, want 4, the tokens in a grid of 1 x 4",
+     ToGrids("decomposed_relative_positions {key_width: 4}")},
+    {"alignment: got END, want START: both grids are whole",
+     ToGrids("alignment: ALIGNMENT_END")},
+    {"query_offset: got 1, want 0", ToGrids("query_offset: 1")},
+    {"direction: got LEFT_TO_RIGHT, want BIDIRECTIONAL",
+     ToGrids("direction: DIRECTION_LEFT_TO_RIGHT")},
+    {"absolute_keys.positions: got shape [4, 5], want at least key_length",
+     [](auto& s) {
+       *s.mutable_absolute_keys()->mutable_positions() = Random({4, 5});
+     }},
+    {"absolute_keys.positions: got shape [5, 4], want rows of head_dim (5)",
+     [](auto& s) {
+       *s.mutable_absolute_keys()->mutable_positions() = Random({5, 4});
+     }},
+};
+
+TEST(LogitsPlanTest, RefusesNamingTheField) {
+  for (const auto& [message, change] : kRefusals) {
+    v1::LogitsSpec spec = Base(3, 5);
+    *spec.mutable_shaw_keys() = ShawKeys(2, 2, spec.head_dim());
+    change(spec);
+    EXPECT_THAT(PlanOf(spec, {.max_vector_bytes = 1 << 26}),
+                IsInvalid(message));
+  }
+}
+
+TEST(LogitsPlanTest, RowsMustFitTheMessage) {
+  v1::LogitsSpec spec = Base(10, 10);
+  *spec.mutable_shaw_keys() = ShawKeys(2, 2, spec.head_dim());
+  const LogitsPlanPtr plan = *PlanOf(spec);
+  EXPECT_THAT(plan->CheckRows(9, 1, 3 * 5 * 4), IsOk());
+  EXPECT_THAT(plan->CheckRows(-1, 1, 60), IsInvalid("first_row: got -1"));
+  EXPECT_THAT(plan->CheckRows(10, 1, 60), IsInvalid("first_row: got 10"));
+  EXPECT_THAT(plan->CheckRows(0, 0, 0), IsInvalid("num_rows: got 0"));
+  EXPECT_THAT(plan->CheckRows(8, 3, 180), IsInvalid("num_rows: got 3"));
+  EXPECT_THAT(plan->CheckRows(0, 1, 59),
+              IsInvalid("data: got 59 bytes, want 60 for shape [3, 1, 5]"));
+}
+
+}  // namespace
+}  // namespace attnbias::logits_plan_test

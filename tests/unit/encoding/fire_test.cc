@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// FIRE against the same network one number at a time: MPFR's logarithms, fused
+// multiplications in the stated order, one rounding.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/support/engine_harness.h"
+#include "tests/unit/support/filled.h"
+
+namespace attnbias::fire_test {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr int64_t kHidden = 32;
+constexpr int64_t kHeads = 3;
+
+v1::Fire Network() {
+  v1::Fire spec;
+  spec.set_threshold(64.5);
+  *spec.mutable_hidden_weight() = RandomRef({kHidden, 1}, 1);
+  *spec.mutable_hidden_bias() = RandomRef({kHidden}, 2);
+  *spec.mutable_output_weight() = RandomRef({kHeads, kHidden}, 3);
+  *spec.mutable_output_bias() = RandomRef({kHeads}, 4);
+  return Completed(spec);
+}
+
+// Returns a network that gives its input itself.
+v1::Fire Identity() {
+  v1::Fire spec;
+  *spec.mutable_hidden_weight() = Ref(TableOf({1, 1}, {1}));
+  *spec.mutable_output_weight() = spec.hidden_weight();
+  return spec;
+}
+
+// ln(c x + 1), the nearest double.
+double LogOracle(double c, double x) {
+  Number value;
+  mpfr_set_d(value, c, MPFR_RNDN);
+  mpfr_mul_d(value, value, x, MPFR_RNDN);
+  mpfr_add_ui(value, value, 1, MPFR_RNDN);
+  mpfr_log(value, value, MPFR_RNDN);
+  return mpfr_get_d(value, MPFR_RNDN);
+}
+
+double Oracle(const v1::Fire& spec, int64_t query, int64_t key, int64_t head) {
+  const double distance = std::fabs(static_cast<double>(query - key));
+  const double normaliser =
+      LogOracle(spec.c(),
+                std::max(static_cast<double>(query), spec.threshold())) +
+      spec.eps();
+  const double x = LogOracle(spec.c(), distance) / normaliser;
+  const Table hidden_weight = TableAt(spec.hidden_weight());
+  const Table output_weight = TableAt(spec.output_weight());
+  const auto hidden_bias = TestTables().Get(spec.hidden_bias());
+  const auto output_bias = TestTables().Get(spec.output_bias());
+  double sum = output_bias.has_value() ? output_bias->At(head) : 0;
+  for (int64_t k = 0; k < hidden_weight.rows(); ++k) {
+    const double bias = hidden_bias.has_value() ? hidden_bias->At(k) : 0;
+    const double hidden = std::fma(hidden_weight.At(k), x, bias);
+    sum = std::fma(output_weight.At(head, k), std::max(hidden, 0.0), sum);
+  }
+  return sum;
+}
+
+void ExpectOracle(const v1::Fire& spec, Range keys, int64_t query,
+                  double scale = 1) {
+  Number value;
+  for (const DataType type : kFloatTypes) {
+    const FilledNumbers got = Filled(spec, keys, type, Scaled(scale), query);
+    for (int64_t key = keys.begin; key < keys.end; ++key) {
+      for (int64_t head = 0; head < spec.num_heads(); ++head) {
+        mpfr_set_d(value, Oracle(spec, query, key, head), MPFR_RNDN);
+        mpfr_mul_d(value, value, scale, MPFR_RNDN);
+        ASSERT_TRUE(Same(got.At(head, key), RoundedBy(value, type)))
+            << NameOf(type) << " query " << query << " key " << key;
+      }
+    }
+  }
+}
+
+TEST(Fire, InputsAreThePublishedOnes) {
+  EXPECT_NEAR(Filled(Identity(), {90, 91}, DataType::kF64, "", 100).At(0, 90),
+              .17525475, 1e-8);
+  EXPECT_NEAR(
+      Filled(Identity(), {1013, 1014}, DataType::kF64, "", 1023).At(0, 1013),
+      .14946124, 1e-8);
+}
+
+TEST(Fire, IsTheNetworkOneNumberAtATime) {
+  for (const int64_t query : {0, 3, 64, 65, 500, -20}) {
+    ExpectOracle(Network(), {-30, 201}, query);
+  }
+  // Farther than logarithms are kept.
+  ExpectOracle(Network(), {-3, 70}, int64_t{1} << 40);
+  ExpectOracle(Network(), {0, 70}, 30, -0.3);
+}
+
+TEST(Fire, BiasesAreOptional) {
+  v1::Fire spec = Network();
+  spec.clear_hidden_bias();
+  spec.clear_output_bias();
+  ExpectOracle(spec, {0, 100}, 80);
+}
+
+TEST(Fire, ExtremeParametersGiveNoNan) {
+  for (const double c : {1e-30, 1e30}) {
+    for (const double threshold : {1e-30, 0x1p40}) {
+      v1::Fire spec = Network();
+      spec.set_c(c);
+      spec.set_threshold(threshold);
+      spec.set_eps(0);
+      for (const double number :
+           Filled(spec, {-20, 20}, DataType::kF64, "", 5).numbers) {
+        ASSERT_TRUE(std::isfinite(number));
+      }
+    }
+  }
+}
+
+TEST(Fire, IsDenseAndItsWindowsAreSlices) {
+  EngineHarness engine;
+  const v1::TensorSpec spec = OverPairs(SpecOf(Network()), 90, 130, 40);
+  const PlanPtr plan = engine.Plan(spec);
+  EXPECT_EQ(plan->form(), v1::FORM_DENSE);
+  EXPECT_THAT(plan->parts()[0].shape, ElementsAre(kHeads, 90, 130));
+  const std::vector<double> whole = engine.Numbers(spec);
+  for (int64_t h = 0; h < kHeads; ++h) {
+    for (int64_t i = 0; i < 90; i += 7) {
+      for (int64_t j = 0; j < 130; ++j) {
+        ASSERT_EQ(whole[(h * 90 + i) * 130 + j],
+                  static_cast<float>(Oracle(Network(), i + 40, j, h)));
+      }
+    }
+  }
+  engine.ExpectSliceable(spec);
+
+  std::vector<double> slice;
+  for (int64_t h = 1; h < 3; ++h) {
+    for (int64_t i = 80; i < 83; ++i) {
+      for (int64_t j = 5; j < 100; ++j) {
+        slice.push_back(whole[(h * 90 + i) * 130 + j]);
+      }
+    }
+  }
+  EXPECT_EQ(
+      engine.Numbers(With(spec,
+                          "pair {queries {begin: 80 end: 83} keys "
+                          "{begin: 5 end: 100} heads {begin: 1 end: 3}}")),
+      slice);
+}
+
+TEST(Fire, ListsAndMasks) {
+  EngineHarness engine;
+  const std::vector<int64_t> queries = {7, 100, -3};
+  const std::vector<int64_t> keys = {9, 2, 3, 101};
+  const std::vector<double> got = engine.Numbers(
+      AtPairs(WithOutput(Network(), "mask {causal: true}"), queries, keys));
+  for (int64_t h = 0; h < kHeads; ++h) {
+    for (size_t i = 0; i < 3; ++i) {
+      for (size_t j = 0; j < 4; ++j) {
+        EXPECT_EQ(got[(h * 3 + i) * 4 + j],
+                  keys[j] > queries[i]
+                      ? -INFINITY
+                      : static_cast<float>(
+                            Oracle(Network(), queries[i], keys[j], h)));
+      }
+    }
+  }
+}
+
+TEST(Fire, HasNoDiagonals) {
+  EXPECT_THAT(EngineHarness().MakePlan(OverPairs(
+                  WithOutput(Network(), "form: FORM_TOEPLITZ"), 4, 4)),
+              IsInvalid("output.form: got TOEPLITZ, want DENSE"));
+}
+
+TEST(Fire, BitsDependNeitherOnTheCutNorOnTheKernels) {
+  const FilledNumbers whole =
+      Filled(Network(), {0, 300}, DataType::kF64, "", 150);
+  for (const KernelSet* kernels : SupportedKernelSets()) {
+    EXPECT_EQ(Filled(Network(), {0, 300}, DataType::kF64, "", 150, 29, *kernels)
+                  .numbers,
+              whole.numbers);
+  }
+}
+
+TEST(Fire, RefusesTablesThatDoNotFitEachOther) {
+  const auto refusal = [](void (*spoil)(v1::Fire&)) {
+    v1::Fire spec = Network();
+    spoil(spec);
+    return RefusalOf(spec);
+  };
+  EXPECT_THAT(refusal([](v1::Fire& spec) {
+                *spec.mutable_hidden_weight() = RandomRef({32, 2}, 1);
+              }),
+              IsInvalid("fire.hidden_weight: got shape [32, 2], want [32 "
+                        "hidden, 1 input]"));
+  EXPECT_THAT(refusal([](v1::Fire& spec) { spec.set_num_heads(4); }),
+              IsInvalid("fire.output_weight: got shape [3, 32], want [4 heads "
+                        "(num_heads), 32"));
+  EXPECT_THAT(refusal([](v1::Fire& spec) {
+                *spec.mutable_hidden_bias() = RandomRef({3}, 1);
+              }),
+              IsInvalid("fire.hidden_bias: got shape [3], want [32 hidden]"));
+  EXPECT_THAT(refusal([](v1::Fire& spec) {
+                *spec.mutable_output_bias() = RandomRef({32}, 1);
+              }),
+              IsInvalid("fire.output_bias: got shape [32], want [3 heads "
+                        "(num_heads)]"));
+  EXPECT_THAT(refusal([](v1::Fire& spec) {
+                *spec.mutable_output_bias() = Ref(TableOf({3}, {0, 0, 1e200}));
+              }),
+              IsInvalid("fire.output_weight: got numbers that may reach "
+                        "1e+200"));
+}
+
+}  // namespace
+}  // namespace attnbias::fire_test

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sinusoids of sums over axes, against MPFR at 2000 bits.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/support/engine_harness.h"
+#include "tests/unit/support/filled.h"
+
+namespace attnbias::frequency_matrix_test {
+namespace {
+
+using Spec = v1::Sinusoidal;
+
+Spec WithMatrix(const std::string& text, const Table& matrix) {
+  Spec spec = Parse<Spec>(text);
+  *spec.mutable_frequency_matrix() = Ref(matrix);
+  return spec;
+}
+
+// The sine or cosine of the sum, rounded. Pairs are [sines | cosines].
+double Rounded(const Spec& given, const Table& matrix,
+               const RealPositions& positions, int64_t row, int64_t column,
+               DataType type, double scale) {
+  const Spec spec = Completed(given);
+  const int64_t pairs = spec.dim() / 2;
+  Number sum(2000);
+  mpfr_set_ui(sum, 0, MPFR_RNDN);
+  Number x(2000);
+  Number length(2000);
+  for (size_t axis = 0; axis < positions.size(); ++axis) {
+    mpfr_set_d(x, positions[axis][row], MPFR_RNDN);
+    mpfr_set_ui(length, 1, MPFR_RNDN);
+    if (!spec.axes().empty()) {
+      const v1::Axis& own = spec.axes(static_cast<int>(axis));
+      mpfr_add_d(x, x, own.offset(), MPFR_RNDN);
+      mpfr_mul_d(x, x, own.scale(), MPFR_RNDN);
+      mpfr_set_d(length, own.length(), MPFR_RNDN);
+      mpfr_add_d(length, length, own.eps(), MPFR_RNDN);
+    }
+    mpfr_mul_d(x, x, matrix.At(static_cast<int64_t>(axis), column % pairs),
+               MPFR_RNDN);
+    mpfr_div(x, x, length, MPFR_RNDN);
+    mpfr_add(sum, sum, x, MPFR_RNDN);
+  }
+  // Nothing is so small but what the divisions lose.
+  if (mpfr_zero_p(static_cast<mpfr_ptr>(sum)) != 0 ||
+      mpfr_get_exp(static_cast<mpfr_ptr>(sum)) < -1500) {
+    if (column < pairs) return 0;
+    mpfr_set_ui(sum, 0, MPFR_RNDN);
+  }
+  column < pairs ? mpfr_sin(sum, sum, MPFR_RNDN)
+                 : mpfr_cos(sum, sum, MPFR_RNDN);
+  mpfr_mul_d(sum, sum, scale, MPFR_RNDN);
+  return RoundedBy(sum, type);
+}
+
+void ExpectRounded(const std::string& text, const Table& matrix,
+                   const RealPositions& positions, double scale = 1) {
+  const Spec spec =
+      WithMatrix(text + " columns: COLUMNS_SINES_COSINES", matrix);
+  const auto shared = std::make_shared<const RealPositions>(positions);
+  const int64_t rows = std::ssize(positions[0]);
+  for (const DataType type : kFloatTypes) {
+    std::vector<std::byte> bytes(rows * spec.dim() * SizeOf(type));
+    MakeWith(spec, Scaled(scale))
+        ->prepare_reals({type, scale}, shared)
+        ->Fill({{0, 1}, {0, rows}}, bytes.data(), 0);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t column = 0; column < spec.dim(); ++column) {
+        const double wanted =
+            Rounded(spec, matrix, positions, row, column, type, scale);
+        const double got =
+            ElementAt(type, bytes.data(), row * spec.dim() + column);
+        ASSERT_TRUE(Same(got, wanted))
+            << text << ": " << NameOf(type) << " row " << row << " column "
+            << column << ": got " << got << ", want " << wanted;
+      }
+    }
+  }
+}
+
+RealPositions RandomPositions(int64_t axes, int64_t rows, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  RealPositions positions(axes);
+  for (std::vector<double>& list : positions) {
+    for (int64_t row = 0; row < rows; ++row) {
+      list.push_back(std::ldexp(static_cast<double>(random() >> 11),
+                                -13 - static_cast<int>(random() % 90)) *
+                     (random() % 2 == 0 ? 1 : -1));
+    }
+  }
+  return positions;
+}
+
+TEST(FrequencyMatrix, IsCorrectlyRounded) {
+  std::string axes;
+  for (int64_t count = 1; count <= 4; ++count) {
+    axes += " axes {}";
+    for (const double scale : {1.0, -0.3}) {
+      ExpectRounded("dim: 18" + axes, RandomTable({count, 9}, 5, 3),
+                    RandomPositions(count, 60, count), scale);
+    }
+  }
+  ExpectRounded(
+      "dim: 12 axes {scale: 6.28 offset: -31.5 length: 64} "
+      "axes {scale: -1e6 length: 1e-6} axes {eps: 0.1}",
+      RandomTable({3, 6}, 1, 3),
+      {{0, 31.5, 63, 0.25}, {0, -3, 0.5, 1e9}, {7, 0, -0.125, 2}}, 1);
+  // The ends of what a matrix may have.
+  ExpectRounded("dim: 8 axes {} axes {}",
+                TableOf({2, 4}, {1e6, 1e-30, 0, -1e-30, -1e6, 0, 0, 1e6}),
+                {{0x1p40, 0.1, 0x1p-149}, {-0x1p40, 0.3, 0x1p-149}});
+}
+
+// Greater terms cancel: to 0, by the least, and to a fraction of the least.
+TEST(FrequencyMatrix, TellsZeroFromSmallSums) {
+  const std::string axes = "dim: 8 axes {scale: 0.3} axes {scale: 0.1} axes {}";
+  const Table matrix = TableOf({3, 4}, {1, 2, 3, 1e-30,   //
+                                        -3, -6, -9, 1e6,  //
+                                        0, 1e-30, 0x1p-80, 0});
+  // 0.3 is not 3 x 0.1 as doubles.
+  ExpectRounded(axes, matrix, {{1, 1, 7, 0}, {1, 1, 7, 0}, {0, 1, 1, 5}});
+  const std::string same =
+      "dim: 8 axes {scale: 0.3 length: 7} axes {scale: 0.3 length: 7} axes {}";
+  for (const double scale : {1.0, -0.3}) {
+    ExpectRounded(same, matrix,
+                  {{3, 3, 0x1p40, -4.5}, {1, 1, 0x1p40, -1.5}, {0, 1, 0, 0}},
+                  scale);
+  }
+}
+
+TEST(FrequencyMatrix, OfOneAxisIsAListOfFrequencies) {
+  EngineHarness engine;
+  const std::vector<double> frequencies = {1, -0.25, 3e-5};
+  v1::TensorSpec listed;
+  listed.mutable_sinusoidal()->set_dim(6);
+  v1::TensorSpec matrix = listed;
+  listed.mutable_sinusoidal()
+      ->mutable_ladder()
+      ->mutable_frequencies()
+      ->mutable_values()
+      ->Add(frequencies.begin(), frequencies.end());
+  *matrix.mutable_sinusoidal()->mutable_frequency_matrix() =
+      Ref(TableOf({1, 3}, frequencies));
+  EXPECT_EQ(engine.Numbers(OverPositions(matrix, -7, 90)),
+            engine.Numbers(OverPositions(listed, -7, 90)));
+  EXPECT_EQ(engine.Plan(OverPositions(matrix, 3, 5))->fingerprint(),
+            engine.Plan(AtPositions(matrix, {{3, 4}}))->fingerprint());
+}
+
+// A short request may not make much memory.
+TEST(FrequencyMatrix, ARangeIsNoListOfItsPositions) {
+  EngineHarness engine;
+  v1::TensorSpec spec;
+  *spec.mutable_sinusoidal() =
+      WithMatrix("dim: 6 axes {} axes {offset: 0.5}", RandomTable({2, 3}, 7));
+  const auto plan = engine.Plan(OverPositions(spec, -2, 2000));
+  ASSERT_EQ(plan->window().reals->size(), 2u);
+  EXPECT_TRUE(plan->window().reals->back().empty());
+  std::vector<int64_t> positions(40);
+  std::iota(positions.begin(), positions.end(), -2);
+  EXPECT_EQ(engine.Numbers(OverPositions(spec, -2, 38)),
+            engine.Numbers(AtPositions(spec, {positions, positions})));
+  auto reversed = positions;
+  std::ranges::reverse(reversed);
+  std::vector<double> rows =
+      engine.Numbers(AtPositions(spec, {reversed, reversed}));
+  const std::vector<double> range = engine.Numbers(OverPositions(spec, -2, 38));
+  for (size_t row = 0; row < 40; ++row) {
+    for (size_t column = 0; column < 6; ++column) {
+      EXPECT_EQ(rows[(39 - row) * 6 + column], range[row * 6 + column]);
+    }
+  }
+}
+
+TEST(FrequencyMatrix, OfRotaryHasTheSameSums) {
+  EngineHarness engine;
+  const Table matrix = RandomTable({2, 3}, 7);
+  auto rotary = Parse<v1::TensorSpec>(
+      "rotary {head_dim: 6 layout: ROTARY_LAYOUT_COMPACT axes {} "
+      "axes {scale: 2}}");
+  auto sinusoidal = Parse<v1::TensorSpec>(
+      "sinusoidal {dim: 6 columns: COLUMNS_COSINES_SINES axes {} "
+      "axes {scale: 2}}");
+  *rotary.mutable_rotary()->mutable_frequency_matrix() = Ref(matrix);
+  *sinusoidal.mutable_sinusoidal()->mutable_frequency_matrix() = Ref(matrix);
+  const std::vector<std::vector<int64_t>> lists = {{0, 5, -3}, {0, 1, 1000}};
+  const std::vector<double> parts = engine.Numbers(AtPositions(rotary, lists));
+  const std::vector<double> rows =
+      engine.Numbers(AtPositions(sinusoidal, lists));
+  ASSERT_EQ(parts.size(), rows.size());
+  for (int64_t row = 0; row < 3; ++row) {
+    for (int64_t pair = 0; pair < 3; ++pair) {
+      EXPECT_EQ(parts[row * 3 + pair], rows[row * 6 + pair]);
+      EXPECT_EQ(parts[9 + row * 3 + pair], rows[row * 6 + 3 + pair]);
+    }
+  }
+}
+
+TEST(BadFrequencyMatrix, IsRefusedByName) {
+  const Table matrix = RandomTable({2, 3}, 7);
+  const std::pair<const char*, const char*> kCases[] = {
+      {"dim: 6", "sinusoidal.frequency_matrix: got shape [2, 3], want "},
+      {"dim: 8 axes {} axes {}", "sinusoidal.frequency_matrix: got shape"},
+      {"dim: 7 axes {} axes {}", "sinusoidal.dim: got 7, want an even number"},
+      {"dim: 6 axes {} axes {ladder {}}",
+       "sinusoidal.axes[1].ladder: got one, want none with frequency_matrix"},
+      {"dim: 6 axes {} axes {} ladder {base: 20}", "sinusoidal.ladder: got"},
+      {"dim: 6 axes {} axes {} axis_dims: [2, 4]", "sinusoidal.axis_dims: got"},
+      {"dim: 6 axes {} axes {} odd: ODD_COLUMN_ZERO", "sinusoidal.odd: got"},
+      {"dim: 6 axes {} axes {scale: 0}", "sinusoidal.axes[1].scale: got 0"}};
+  for (const auto& [text, message] : kCases) {
+    EXPECT_THAT(RefusalOf(WithMatrix(text, matrix)), IsInvalid(message))
+        << text;
+  }
+  EXPECT_THAT(RefusalOf(WithMatrix("dim: 2", TableOf({1, 1}, {2e6}))),
+              IsInvalid("sinusoidal.frequency_matrix[0, 0]: got 2e+06, want 0 "
+                        "or a number of magnitude in"));
+  const std::pair<const char*, const char*> kRotary[] = {
+      {"rope_theta: 5", "rotary.rope_theta: got 5, want none with"},
+      {"pair_axis: [0, 1, 0]", "rotary.pair_axis: got a list, want none with"},
+      {"linear {factor: 2}", "rotary.linear: got one, want none with"},
+      {"inverse_frequencies: [1, 1, 1]",
+       "rotary.frequency_matrix: got a table, want none: inverse_frequencies"},
+      {"angle: ANGLE_PRECISION_FLOAT32", "rotary.angle: got FLOAT32, want "}};
+  for (const auto& [text, message] : kRotary) {
+    auto spec =
+        Parse<v1::Rotary>(std::string("head_dim: 6 axes {} axes {} ") + text);
+    *spec.mutable_frequency_matrix() = Ref(matrix);
+    EXPECT_THAT(RefusalOf(spec), IsInvalid(message)) << text;
+  }
+}
+
+TEST(BadFrequencyMatrix, HasNoGridAndNoLongRange) {
+  EngineHarness engine;
+  v1::TensorSpec spec;
+  *spec.mutable_sinusoidal() =
+      WithMatrix("dim: 6 axes {} axes {}", RandomTable({2, 3}, 7));
+  EXPECT_EQ(engine.MakePlan(OverGrid(spec, {2, 3})).status().message(),
+            "table.grid: got 2 lengths, want the tokens' position_ids: with "
+            "frequency_matrix each column depends on all axes");
+  EXPECT_EQ(engine.MakePlan(OverPositions(spec, 0, 262145)).status().message(),
+            "table.positions: got 262145 positions, want at most 262144 with "
+            "frequency_matrix");
+  *spec.mutable_sinusoidal() =
+      WithMatrix("dim: 6 axes {} axes {offset: 0.1}", RandomTable({2, 3}, 7));
+  EXPECT_EQ(engine.MakePlan(OverPositions(spec, 120, 140)).status().message(),
+            "table.positions: got 128, want p + 0.1 (the offset) being 0 or k "
+            "2^e with |k| at most 2^62; give position_ids to which you have "
+            "added the offset");
+}
+
+}  // namespace
+}  // namespace attnbias::frequency_matrix_test

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+// Learned biases of grids: the published index matrices, gathers of random
+// tables, and the laws of grids and borders through the engine.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/support/engine_harness.h"
+#include "tests/unit/support/filled.h"
+
+namespace attnbias::grid_relative_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+
+constexpr int64_t kHeads = 3;
+
+v1::GridRelative WindowOf(const Grid& grid, const std::string& rest = "") {
+  return Parse<v1::GridRelative>(
+      absl::StrCat("window: [", absl::StrJoin(grid.sides, ", "), "] ", rest));
+}
+
+v1::GridRelative Window(int height, int width, const std::string& rest = "") {
+  return WindowOf({{height, width}}, rest);
+}
+
+v1::GridRelative Swin(const Grid& grid) {
+  v1::GridRelative spec = WindowOf(grid);
+  *spec.mutable_table() = RandomRef({grid.coordinates().size(), kHeads}, 5);
+  return spec;
+}
+
+v1::GridRelative Swin(int height, int width) {
+  return Swin(Grid{{height, width}});
+}
+
+v1::GridRelative Beit(const Grid& grid) {
+  v1::GridRelative spec = WindowOf(grid, "class_token: true");
+  *spec.mutable_table() = RandomRef({grid.coordinates().size() + 3, kHeads}, 6);
+  return spec;
+}
+
+v1::GridRelative Beit(int height, int width) {
+  return Beit(Grid{{height, width}});
+}
+
+v1::GridRelative LeVit(const Grid& grid) {
+  v1::GridRelative spec = WindowOf(grid, "symmetric: true");
+  *spec.mutable_table() = RandomRef({grid.tokens(), kHeads}, 7);
+  return spec;
+}
+
+template <typename Encoding>
+v1::TensorSpec Dense(const Encoding& encoding) {
+  return WithOutput(encoding, kDense);
+}
+
+template <typename Encoding>
+std::vector<double> Indices(const Encoding& encoding) {
+  return EngineHarness().Numbers(WithOutput(Dense(encoding), kBuckets));
+}
+
+TEST(GridRelative, IndexMatricesAreThePublishedOnes) {
+  EXPECT_THAT(Indices(Window(2, 2)),
+              ElementsAre(4, 3, 1, 0, 5, 4, 2, 1, 7, 6, 4, 3, 8, 7, 5, 4));
+  std::vector<double> row = Indices(Window(2, 3));
+  row.resize(6);
+  EXPECT_THAT(row, ElementsAre(7, 6, 5, 2, 1, 0));
+  const std::vector<double> seven = Indices(Window(7, 7));
+  ASSERT_EQ(seven.size(), 49 * 49);
+  EXPECT_EQ(seven[0], 84);
+  EXPECT_EQ(seven[48], 0);
+  EXPECT_EQ(seven[48 * 49], 168);
+  EXPECT_EQ(seven[1], 83);
+  EXPECT_EQ(seven[7], 71);
+}
+
+TEST(GridRelative, SignReversesBothAxes) {
+  EXPECT_THAT(Indices(Window(2, 2, "sign: RELATIVE_SIGN_KEY_MINUS_QUERY")),
+              ElementsAre(4, 5, 7, 8, 3, 4, 6, 7, 1, 2, 4, 5, 0, 1, 3, 4));
+}
+
+TEST(GridRelative, SymmetricIndicesAreOfMagnitudes) {
+  EXPECT_THAT(Indices(Window(2, 3, "symmetric: true")),
+              ElementsAre(0, 1, 2, 3, 4, 5,  //
+                          1, 0, 1, 4, 3, 4,  //
+                          2, 1, 0, 5, 4, 3,  //
+                          3, 4, 5, 0, 1, 2,  //
+                          4, 3, 4, 1, 0, 1,  //
+                          5, 4, 3, 2, 1, 0));
+  EXPECT_THAT(Indices(Window(1, 2, "symmetric: true class_token: true")),
+              ElementsAre(4, 2, 2,  //
+                          3, 0, 1,  //
+                          3, 1, 0));
+}
+
+// Video Swin's relative_position_index for a window of 2 x 1 x 2.
+TEST(GridRelative, FramesAreTheSlowestAxis) {
+  EXPECT_THAT(Indices(WindowOf({{2, 1, 2}})),
+              ElementsAre(4, 3, 1, 0, 5, 4, 2, 1, 7, 6, 4, 3, 8, 7, 5, 4));
+  std::vector<double> row = Indices(WindowOf({{2, 2, 3}}));
+  row.resize(12);
+  // The first token is at [1, 1, 2] of a table of 3 x 3 x 5 rows.
+  EXPECT_THAT(row, ElementsAre(22, 21, 20, 17, 16, 15, 7, 6, 5, 2, 1, 0));
+  row = Indices(WindowOf({{2, 2, 3}}, "symmetric: true"));
+  row.resize(12);
+  EXPECT_THAT(row, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
+}
+
+TEST(GridRelative, OneSideIsASequence) {
+  EXPECT_THAT(Indices(WindowOf({{3}})), ElementsAre(2, 1, 0, 3, 2, 1, 4, 3, 2));
+}
+
+// LeViT's attention_bias_idxs of a resolution of 3 and a stride of 2.
+TEST(GridRelative, QueriesAreEveryNthTokenOfEachAxis) {
+  const v1::TensorSpec strided = With(Dense(Window(3, 3, "symmetric: true")),
+                                      "grid {query_stride: [2, 2]}");
+  EXPECT_THAT(Indices(strided), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8,  //
+                                            2, 1, 0, 5, 4, 3, 8, 7, 6,  //
+                                            6, 7, 8, 3, 4, 5, 0, 1, 2,  //
+                                            8, 7, 6, 5, 4, 3, 2, 1, 0));
+}
+
+TEST(GridRelative, ClassTokenHasThePublishedIndices) {
+  EXPECT_THAT(Indices(Window(2, 2, "class_token: true")),
+              ElementsAre(11, 9, 9, 9, 9,  //
+                          10, 4, 3, 1, 0,  //
+                          10, 5, 4, 2, 1,  //
+                          10, 7, 6, 4, 3,  //
+                          10, 8, 7, 5, 4));
+}
+
+TEST(GridRelative, CompactIndicesAreABlockAndABorderWithoutHeads) {
+  EngineHarness engine;
+  const v1::TensorSpec spec =
+      WithOutput(Window(2, 2, "class_token: true"), kBuckets);
+  const PlanPtr plan = engine.Plan(spec);
+  ASSERT_EQ(plan->parts().size(), 2);
+  EXPECT_THAT(plan->parts()[0].shape, ElementsAre(3, 3));
+  EXPECT_THAT(plan->parts()[1].shape, ElementsAre(3));
+  EXPECT_THAT(engine.Numbers(spec),
+              ElementsAre(8, 7, 6, 5, 4, 3, 2, 1, 0, 9, 10, 11));
+}
+
+TEST(GridRelative, BiasIsTheTablesRowOfTheIndexRoundedOnce) {
+  const v1::GridRelative swin = Swin(3, 4);
+  const Table table = TableAt(swin.table());
+  const std::vector<double> indices = Indices(swin);
+  for (const double scale : {1.0, 1 / 3.0}) {
+    for (const DataType type : kFloatTypes) {
+      const std::vector<double> got = EngineHarness().Numbers(
+          WithOutput(Dense(swin), Typed(type) + Scaled(scale)));
+      ASSERT_EQ(got.size(), kHeads * indices.size());
+      Number product;
+      for (size_t at = 0; at < got.size(); ++at) {
+        const auto row = static_cast<int64_t>(indices[at % indices.size()]);
+        mpfr_set_d(product,
+                   table.At(row, static_cast<int64_t>(at / indices.size())),
+                   MPFR_RNDN);
+        mpfr_mul_d(product, product, scale, MPFR_RNDN);
+        ASSERT_TRUE(Same(got[at], RoundedBy(product, type))) << at;
+      }
+    }
+  }
+}
+
+TEST(GridRelative, BiasIsTheTablesRowOfTheIndex) {
+  for (const v1::GridRelative& spec :
+       {Beit(3, 2), LeVit({{3, 2}}), Swin({{2, 3, 2}})}) {
+    const Table table = TableAt(spec.table());
+    const std::vector<double> got = EngineHarness().Numbers(Dense(spec));
+    const std::vector<double> indices = Indices(spec);
+    ASSERT_EQ(got.size(), kHeads * indices.size());
+    for (size_t at = 0; at < got.size(); ++at) {
+      const auto row = static_cast<int64_t>(indices[at % indices.size()]);
+      ASSERT_EQ(got[at], table.At(row, at / indices.size())) << at;
+    }
+  }
+}
+
+// Where a token stands on an axis of a grid, whose last axis moves fastest.
+int64_t PlaceOf(int64_t token, const std::vector<int64_t>& sides, size_t axis) {
+  for (size_t later = sides.size() - 1; later > axis; --later) {
+    token /= sides[later];
+  }
+  return token % sides[axis];
+}
+
+// dense[h, i, j] of numbers in compact form, as the contract says it.
+double FromCompact(const std::vector<double>& numbers, const Grid& grid,
+                   const std::vector<int64_t>& strides, bool has_border,
+                   int64_t h, int64_t i, int64_t j) {
+  const int64_t block = grid.coordinates().size();
+  if (has_border && (i == 0 || j == 0)) {
+    const int64_t place = i != 0 ? 1 : j != 0 ? 0 : 2;
+    return numbers[kHeads * block + 3 * h + place];
+  }
+  i -= has_border ? 1 : 0;
+  j -= has_border ? 1 : 0;
+  int64_t at = 0;
+  for (size_t axis = 0; axis < grid.sides.size(); ++axis) {
+    const int64_t side = grid.sides[axis];
+    const int64_t query =
+        PlaceOf(i, grid.EveryNth(strides).sides, axis) * strides[axis];
+    at = at * (2 * side - 1) + PlaceOf(j, grid.sides, axis) - query + side - 1;
+  }
+  return numbers[h * block + at];
+}
+
+// Each kind, small and of more tokens than a slice is worth.
+struct GridCase {
+  std::string name;
+  v1::TensorSpec encoding;
+  Grid grid;
+  std::vector<int64_t> strides;
+  bool has_border;
+
+  int64_t keys() const { return grid.tokens() + (has_border ? 1 : 0); }
+  int64_t queries() const {
+    return grid.EveryNth(strides).tokens() + (has_border ? 1 : 0);
+  }
+};
+
+std::vector<GridCase> GridCases() {
+  std::vector<GridCase> cases;
+  for (const std::vector<int64_t>& sides :
+       std::vector<std::vector<int64_t>>{{1, 1},
+                                         {1, 4},
+                                         {4, 1},
+                                         {3, 5},
+                                         {20, 9},
+                                         {7},
+                                         {2, 3, 4},
+                                         {3, 1, 2}}) {
+    const Grid grid = {sides};
+    for (const int64_t stride : {1, 2, 3}) {
+      std::vector<int64_t> strides(sides.size(), stride);
+      if (stride == 3) strides.back() = 1;
+      const auto add = [&](const v1::GridRelative& spec) {
+        v1::TensorSpec encoding = SpecOf(spec);
+        encoding.mutable_grid()->mutable_query_stride()->Add(strides.begin(),
+                                                             strides.end());
+        cases.push_back({encoding.ShortDebugString().substr(0, 99), encoding,
+                         grid, strides, spec.class_token()});
+      };
+      add(Swin(grid));
+      add(Beit(grid));
+      add(LeVit(grid));
+    }
+  }
+  return cases;
+}
+
+TEST(Grids, DenseIsTheExpandedCompactForm) {
+  EngineHarness engine;
+  for (const GridCase& c : GridCases()) {
+    SCOPED_TRACE(c.name);
+    const std::vector<double> compact = engine.Numbers(c.encoding);
+    const std::vector<double> dense = engine.Numbers(Dense(c.encoding));
+    ASSERT_EQ(dense.size(), kHeads * c.queries() * c.keys());
+    size_t at = 0;
+    for (int64_t h = 0; h < kHeads; ++h) {
+      for (int64_t i = 0; i < c.queries(); ++i) {
+        for (int64_t j = 0; j < c.keys(); ++j) {
+          ASSERT_EQ(dense[at++], FromCompact(compact, c.grid, c.strides,
+                                             c.has_border, h, i, j))
+              << h << " " << i << " " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST(Grids, WindowsAreSlicesOfTheWhole) {
+  EngineHarness engine;
+  for (const GridCase& c : GridCases()) {
+    SCOPED_TRACE(c.name);
+    const std::vector<double> whole = engine.Numbers(Dense(c.encoding));
+    const int64_t all = c.queries();
+    const int64_t tokens = c.keys();
+    for (const Range queries :
+         {Range{0, all}, Range{0, 1}, Range{all / 2, all}}) {
+      for (const Range keys :
+           {Range{0, tokens}, Range{tokens - 1, tokens},
+            Range{tokens / 3, tokens / 3 + (tokens + 1) / 2}}) {
+        v1::TensorSpec spec =
+            With(Dense(c.encoding), "grid {heads {begin: 1 end: 3}}");
+        *spec.mutable_grid()->mutable_queries() =
+            RangeOf(queries.begin, queries.end);
+        *spec.mutable_grid()->mutable_keys() = RangeOf(keys.begin, keys.end);
+        std::vector<double> want;
+        for (int64_t h = 1; h < 3; ++h) {
+          for (int64_t i = queries.begin; i < queries.end; ++i) {
+            for (int64_t j = keys.begin; j < keys.end; ++j) {
+              want.push_back(whole[(h * all + i) * tokens + j]);
+            }
+          }
+        }
+        ASSERT_THAT(engine.Numbers(spec), ElementsAreArray(want));
+      }
+    }
+  }
+}
+
+TEST(Grids, HeadsAreSlicesOfTheCompactForm) {
+  EngineHarness engine;
+  const std::vector<double> whole = engine.Numbers(SpecOf(Beit(3, 5)));
+  std::vector<double> want(whole.begin() + 45, whole.begin() + 90);
+  want.insert(want.end(), whole.begin() + 138, whole.begin() + 141);
+  EXPECT_THAT(
+      engine.Numbers(With(Beit(3, 5), "grid {heads {begin: 1 end: 2}}")),
+      ElementsAreArray(want));
+}
+
+TEST(Grids, AnyReadIsASliceOfTheWhole) {
+  // Kept in the cache, and computed while it is read.
+  for (const int64_t budget : {int64_t{1} << 30, int64_t{150000}}) {
+    EngineHarness engine({.memory_budget_bytes = budget});
+    for (const GridCase& c : GridCases()) {
+      if (budget < 200000 && c.grid.tokens() > 100) continue;
+      if (c.grid.tokens() > 100 && c.strides.back() != 2) continue;
+      SCOPED_TRACE(c.name);
+      engine.ExpectSliceable(c.encoding);
+      engine.ExpectSliceable(Dense(c.encoding));
+      engine.ExpectSliceable(
+          With(Dense(c.encoding), "grid {queries {end: 1}}"));
+    }
+  }
+}
+
+TEST(Grids, WhatIsTooLargeToKeepIsTheSame) {
+  EngineHarness roomy;
+  EngineHarness tiny({.memory_budget_bytes = 10000});
+  const v1::TensorSpec spec =
+      With(Dense(Beit(7, 9)), "grid {queries {end: 3}}");
+  EXPECT_EQ(tiny.Numbers(spec), roomy.Numbers(spec));
+}
+
+TEST(Grids, AbsentExtentAndWindowsMeanAll) {
+  EngineHarness engine;
+  const auto plan = [&](const std::string& extent) {
+    return engine.Plan(With(Beit(2, 3), extent));
+  };
+  const PlanPtr none = plan("");
+  EXPECT_EQ(none->fingerprint(), plan("grid {}")->fingerprint());
+  EXPECT_EQ(none->fingerprint(),
+            plan("grid {queries {end: 7} keys {end: 7} heads {end: 3}}")
+                ->fingerprint());
+  EXPECT_EQ(none->fingerprint(),
+            plan("grid {query_stride: [1, 1]}")->fingerprint());
+  EXPECT_EQ(plan("grid {query_stride: [1, 1]}")
+                ->resolved_spec()
+                .grid()
+                .query_stride_size(),
+            0);
+  EXPECT_EQ(none->form(), v1::FORM_BLOCK_TOEPLITZ);
+  // Six of the seven tokens are not the whole grid.
+  EXPECT_EQ(plan("grid {queries {end: 6}}")->form(), v1::FORM_DENSE);
+}
+
+TEST(Grids, StridesAreAnotherTensorOfTheSameBlock) {
+  EngineHarness engine;
+  const auto strided = [&](const std::string& strides) {
+    return With(Beit(3, 4), "grid {query_stride: [" + strides + "]}");
+  };
+  const PlanPtr whole = engine.Plan(SpecOf(Beit(3, 4)));
+  const PlanPtr rows = engine.Plan(strided("2, 1"));
+  EXPECT_EQ(rows->form(), v1::FORM_BLOCK_TOEPLITZ);
+  EXPECT_EQ(rows->band_key(), whole->band_key());
+  EXPECT_NE(rows->fingerprint(), whole->fingerprint());
+  EXPECT_NE(rows->fingerprint(), engine.Plan(strided("1, 2"))->fingerprint());
+  EXPECT_EQ(rows->resolved_spec().grid().queries().end(), 9);
+  EXPECT_EQ(rows->resolved_spec().grid().keys().end(), 13);
+  // A stride longer than the side leaves the first token.
+  EXPECT_EQ(engine.Plan(strided("3, 256"))->window().queries.size(), 2);
+}
+
+TEST(Grids, RefuseTablesOfAnotherWindow) {
+  EXPECT_THAT(RefusalOf(Window(2, 2, "num_heads: 3")),
+              IsInvalid("grid_relative.table: not set, want a table of [9 rows "
+                        "3 x 3 without resample, 3 heads (num_heads)], or "
+                        "values BUCKETS"));
+  const auto refusal_of = [](const std::string& rest) {
+    v1::GridRelative spec = Window(2, 3, rest);
+    *spec.mutable_table() = RandomRef({9, kHeads}, 5);
+    return RefusalOf(spec);
+  };
+  const std::string got = "grid_relative.table: got shape [9, 3], want ";
+  EXPECT_THAT(refusal_of(""),
+              IsInvalid(got + "[15 rows 3 x 5 without resample, "
+                              "3 heads (num_heads)]"));
+  EXPECT_THAT(refusal_of("class_token: true"),
+              IsInvalid(got + "[18 rows 3 x 5 + 3 without resample, "));
+  EXPECT_THAT(refusal_of("symmetric: true"),
+              IsInvalid(got + "[6 rows 2 x 3 without resample, "));
+}
+
+TEST(Grids, RefuseToResampleThreeAxes) {
+  v1::GridRelative spec = WindowOf({{2, 2, 2}}, "resample {source: [3, 3]}");
+  *spec.mutable_table() = RandomRef({27, kHeads}, 5);
+  EXPECT_THAT(RefusalOf(spec),
+              IsInvalid("grid_relative.resample: got a window of 3 axes, want "
+                        "at most 2: resample the table before you send it"));
+}
+
+TEST(Grids, RefuseToResampleTheRowsOfAClassTokenAlone) {
+  for (int64_t rows = 1; rows <= 3; ++rows) {
+    v1::GridRelative spec = WindowOf({{2}}, "class_token: true resample {}");
+    *spec.mutable_table() = RandomRef({rows, kHeads}, 5);
+    EXPECT_THAT(RefusalOf(spec),
+                IsInvalid(absl::StrCat("grid_relative.table: got ", rows,
+                                       " rows, want more than the 3 of a class "
+                                       "token")));
+  }
+}
+
+TEST(Grids, RefuseOtherNumbersOfSides) {
+  EXPECT_THAT(
+      RefusalOf(Parse<v1::GridRelative>("num_heads: 3 window: [1, 2, 3, 4]")),
+      IsInvalid("grid_relative.window: got 4 numbers, want at most 3"));
+  EXPECT_THAT(RefusalOf(v1::GridRelative()),
+              IsInvalid("grid_relative.window: not set, want a list, each an "
+                        "integer in [1, 256]"));
+  EXPECT_THAT(RefusalOf(Window(2, 257)),
+              IsInvalid("grid_relative.window[1]: got 257, want an integer in "
+                        "[1, 256]"));
+}
+
+TEST(Grids, RefuseWhatDoesNotFitAGrid) {
+  const auto refusal = [](const std::string& rest) {
+    return EngineHarness().MakePlan(With(Swin(2, 2), rest));
+  };
+  EXPECT_THAT(refusal("pair {query_length: 4 key_length: 4}"),
+              IsInvalid("extent: got pair, want grid or none, which is what "
+                        "grid_relative takes"));
+  EXPECT_THAT(refusal("grid {queries {end: 5}}"),
+              IsInvalid("grid.queries: got [0, 5), want a range that is not "
+                        "empty inside [0, 4)"));
+  EXPECT_THAT(refusal("grid {keys {begin: -1 end: 4}}"),
+              IsInvalid("grid.keys: got [-1, 4), want a range that is not "
+                        "empty inside [0, 4)"));
+  EXPECT_THAT(
+      EngineHarness().MakePlan(WithOutput(WindowOf({{17, 64, 64}}), kBuckets)),
+      IsInvalid("grid_relative.window: got 69632 tokens, want at most "
+                "65536"));
+  EXPECT_THAT(refusal("grid {query_stride: 2}"),
+              IsInvalid("grid.query_stride: got 1 numbers, want 2, one for "
+                        "each axis of window"));
+  EXPECT_THAT(refusal("grid {query_stride: [2, 0]}"),
+              IsInvalid("grid.query_stride[1]: got 0, want an integer in "
+                        "[1, 256]"));
+  EXPECT_THAT(refusal("grid {query_stride: [2, 2] queries {end: 2}}"),
+              IsInvalid("grid.queries: got [0, 2), want a range that is not "
+                        "empty inside [0, 1)"));
+  EXPECT_THAT(refusal("grid {heads {begin: 2 end: 4}}"),
+              IsInvalid("grid.heads: got [2, 4)"));
+  EXPECT_THAT(refusal("grid {heads {end: 1}} output {values: VALUES_BUCKETS}"),
+              IsInvalid("grid.heads: got [0, 1), want none"));
+  EXPECT_THAT(refusal("output {form: FORM_TOEPLITZ}"),
+              IsInvalid("output.form: got TOEPLITZ, want BLOCK_TOEPLITZ or "
+                        "DENSE for grid_relative"));
+  EXPECT_THAT(
+      refusal("grid {keys {end: 1}} output {form: FORM_BLOCK_TOEPLITZ}"),
+      IsInvalid(
+          "output.form: got BLOCK_TOEPLITZ, want DENSE for grid_relative in "
+          "a part of the grid"));
+  EXPECT_THAT(
+      refusal("output {mask {causal: true}}"),
+      IsInvalid("output.mask: got a mask, want none: the tokens of "
+                "grid_relative lie in a grid, and only a sequence can be "
+                "masked"));
+}
+
+}  // namespace
+}  // namespace attnbias::grid_relative_test

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Learned scalars and vectors against their tables, and their rows against
+// literal index matrices of tensor2tensor and wav2vec2-BERT.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/support/engine_harness.h"
+#include "tests/unit/support/filled.h"
+
+namespace attnbias::learned_relative_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// table[r, h] = 10 r + h
+v1::TableRef Counting(int64_t rows, int64_t heads) {
+  std::vector<double> values;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t h = 0; h < heads; ++h) {
+      values.push_back(static_cast<double>(10 * r + h));
+    }
+  }
+  return Ref(TableOf({rows, heads}, values));
+}
+
+const std::string kIndices = absl::StrCat(kDense, kBuckets);
+
+v1::LearnedRelative Reach(int64_t left, int64_t right) {
+  v1::LearnedRelative spec;
+  spec.set_left(left);
+  spec.set_right(right);
+  return spec;
+}
+
+v1::LearnedRelative Scalars(int64_t left, int64_t right, int64_t heads = 2) {
+  v1::LearnedRelative spec = Reach(left, right);
+  *spec.mutable_scalars() = Counting(left + right + 1, heads);
+  return spec;
+}
+
+v1::LearnedRelative Vectors(int64_t left, int64_t right,
+                            const std::vector<int64_t>& table) {
+  v1::LearnedRelative spec = Reach(left, right);
+  *spec.mutable_vectors() = RandomRef(table, 3);
+  return spec;
+}
+
+std::vector<double> Indices(const v1::LearnedRelative& spec, int64_t queries,
+                            int64_t keys, int64_t offset = 0) {
+  return EngineHarness().Numbers(
+      OverPairs(WithOutput(spec, kIndices), queries, keys, offset));
+}
+
+std::vector<double> Head(const FilledNumbers& filled, int64_t head) {
+  const auto begin = filled.numbers.begin() + head * filled.span.size();
+  return {begin, begin + filled.span.size()};
+}
+
+// tensor2tensor's _generate_relative_positions_matrix, and its row of a cache.
+TEST(LearnedRows, AreTensor2Tensors) {
+  EXPECT_THAT(Indices(Reach(2, 2), 3, 5, 2), ElementsAre(0, 1, 2, 3, 4,  //
+                                                         0, 0, 1, 2, 3,  //
+                                                         0, 0, 0, 1, 2));
+  EXPECT_THAT(Indices(Reach(2, 2), 1, 5, 4), ElementsAre(0, 0, 0, 1, 2));
+}
+
+TEST(LearnedRows, AreWav2Vec2BertsWithUnequalReaches) {
+  const std::vector<double> matrix = Indices(Reach(3, 1), 6, 6);
+  EXPECT_THAT(std::vector<double>(matrix.begin(), matrix.begin() + 6),
+              ElementsAre(3, 4, 4, 4, 4, 4));
+  EXPECT_THAT(std::vector<double>(matrix.end() - 6, matrix.end()),
+              ElementsAre(0, 0, 0, 1, 2, 3));
+}
+
+// transformers' relative_key counts i - j + max_position_embeddings - 1.
+TEST(LearnedRows, CountTheOtherWayWhenSaidSo) {
+  v1::LearnedRelative spec = Reach(2, 2);
+  spec.set_sign(v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
+  EXPECT_THAT(Indices(spec, 3, 3), ElementsAre(2, 1, 0,  //
+                                               3, 2, 1,  //
+                                               4, 3, 2));
+  spec.set_left(3);
+  spec.set_right(1);
+  EXPECT_THAT(
+      EngineHarness().Numbers(OverPairs(WithOutput(spec, kBuckets), 5, 4)),
+      ElementsAre(4, 4, 3, 2, 1, 0, 0, 0));
+}
+
+TEST(LearnedRows, ReachAsFarAsI32) {
+  constexpr int64_t kMost = (int64_t{1} << 30) - 1;
+  EXPECT_THAT(Filled(Reach(kMost, kMost), {kMost - 1, kMost + 2},
+                     DataType::kI32, kBuckets)
+                  .numbers,
+              ElementsAre(2 * kMost - 1, 2 * kMost, 2 * kMost));
+}
+
+TEST(LearnedRows, DropTheSignIfSymmetric) {
+  EXPECT_THAT(Filled(Parse<v1::LearnedRelative>("right: 2 symmetric: true"),
+                     {-4, 4}, DataType::kI32, kBuckets)
+                  .numbers,
+              ElementsAre(2, 2, 2, 1, 0, 1, 2, 2));
+}
+
+TEST(LearnedRows, HaveNothingOfTheTable) {
+  const std::string identity = IdentityOf(Reach(3, 1), kBuckets);
+  EXPECT_EQ(IdentityOf(Scalars(3, 1), kBuckets), identity);
+  EXPECT_EQ(IdentityOf(Vectors(3, 1, {5, 2}), kBuckets), identity);
+  v1::LearnedRelative other = Scalars(3, 1);
+  *other.mutable_scalars() = RandomRef({5, 2}, 3);
+  ExpectAllDifferent({IdentityOf(Scalars(3, 1)), IdentityOf(other),
+                      IdentityOf(Vectors(3, 1, {5, 2}))});
+}
+
+TEST(LearnedScalars, AreClippedToTheReach) {
+  v1::LearnedRelative spec = Scalars(3, 1);
+  FilledNumbers got = Filled(spec, {-5, 4}, DataType::kF32);
+  EXPECT_THAT(Head(got, 0), ElementsAre(0, 0, 0, 10, 20, 30, 40, 40, 40));
+  EXPECT_THAT(Head(got, 1), ElementsAre(1, 1, 1, 11, 21, 31, 41, 41, 41));
+  spec.set_sign(v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
+  got = Filled(spec, {-5, 4}, DataType::kF32);
+  EXPECT_THAT(Head(got, 1), ElementsAre(41, 41, 41, 31, 21, 11, 1, 1, 1));
+}
+
+TEST(LearnedScalars, OneColumnServesAllHeads) {
+  v1::LearnedRelative spec = Scalars(2, 2, 1);
+  EXPECT_EQ(MakeWith(spec)->lanes, 1);
+  spec.set_num_heads(3);
+  const FilledNumbers got = Filled(spec, {-2, 3}, DataType::kF32);
+  for (int64_t head = 0; head < 3; ++head) {
+    EXPECT_THAT(Head(got, head), ElementsAre(0, 10, 20, 30, 40));
+  }
+}
+
+TEST(LearnedScalars, AreRoundedOnceWhenScaled) {
+  v1::LearnedRelative spec = Reach(4, 4);
+  const Table table = RandomTable({9, 3}, 1);
+  *spec.mutable_scalars() = Ref(table);
+  Number value;
+  for (const DataType type : kFloatTypes) {
+    const FilledNumbers got = Filled(spec, {-6, 7}, type, Scaled(0.3));
+    for (int64_t head = 0; head < 3; ++head) {
+      for (int64_t at = -6; at < 7; ++at) {
+        const int64_t row = std::clamp<int64_t>(at, -4, 4) + 4;
+        mpfr_set_d(value, table.At(row, head), MPFR_RNDN);
+        mpfr_mul_d(value, value, 0.3, MPFR_RNDN);
+        ASSERT_TRUE(Same(got.At(head, at), RoundedBy(value, type)));
+      }
+    }
+  }
+}
+
+// Returns the row of a table of 5 rows, counted from -3.
+int64_t RowOf(const v1::LearnedRelative& spec, int64_t relative_position) {
+  if (spec.symmetric())
+    return std::min<int64_t>(std::abs(relative_position), 4);
+  const int64_t clipped = std::clamp<int64_t>(relative_position, -3, 1);
+  return spec.sign() == v1::RELATIVE_SIGN_QUERY_MINUS_KEY ? -clipped + 1
+                                                          : clipped + 3;
+}
+
+TEST(LearnedVectors, AreTheTablesRowsRoundedOnce) {
+  EngineHarness engine;
+  for (const char* fields :
+       {"left: 3 right: 1", "right: 4 symmetric: true",
+        "left: 3 right: 1 sign: RELATIVE_SIGN_QUERY_MINUS_KEY"}) {
+    auto spec = Parse<v1::LearnedRelative>(fields);
+    for (const bool per_head : {false, true}) {
+      const Table table =
+          per_head ? RandomTable({2, 5, 6}, 3) : RandomTable({5, 6}, 3);
+      *spec.mutable_vectors() = Ref(table);
+      for (const DataType type : kFloatTypes) {
+        for (const double scale : {1.0, 0.1767766952966369}) {
+          const std::vector<double> dense = engine.Numbers(OverPairs(
+              WithOutput(spec, Typed(type) + Scaled(scale) + kDense), 4, 7, 1));
+          ASSERT_EQ(dense.size(), (per_head ? 2 : 1) * 4 * 7 * 6);
+          Number exact;
+          for (size_t at = 0; at < dense.size(); ++at) {
+            const int64_t column = at % 6;
+            const int64_t j = at / 6 % 7;
+            const int64_t i = at / 42 % 4 + 1;
+            const int64_t head = at / 168;
+            mpfr_set_d(exact,
+                       table.At((head * 5 + RowOf(spec, j - i)) * 6 + column),
+                       MPFR_RNDN);
+            mpfr_mul_d(exact, exact, scale, MPFR_RNDN);
+            ASSERT_TRUE(Same(dense[at], RoundedBy(exact, type))) << at;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(LearnedVectors, HaveTheirShapes) {
+  EngineHarness engine;
+  const auto shape = [&](const std::vector<int64_t>& table,
+                         const std::string& output) {
+    const PlanPtr plan =
+        engine.Plan(OverPairs(WithOutput(Vectors(1, 1, table), output), 4, 7));
+    return std::vector<int64_t>(plan->parts()[0].shape.begin(),
+                                plan->parts()[0].shape.end());
+  };
+  EXPECT_THAT(shape({3, 6}, ""), ElementsAre(10, 6));
+  EXPECT_THAT(shape({3, 6}, kDense), ElementsAre(4, 7, 6));
+  EXPECT_THAT(shape({2, 3, 6}, ""), ElementsAre(2, 10, 6));
+  EXPECT_THAT(shape({2, 3, 6}, kDense), ElementsAre(2, 4, 7, 6));
+  // A vector of one number is a vector.
+  EXPECT_THAT(shape({3, 1}, ""), ElementsAre(10, 1));
+  EXPECT_THAT(shape({1, 3, 1}, kDense), ElementsAre(1, 4, 7, 1));
+  EXPECT_THAT(shape({2, 3, 6}, kBuckets), ElementsAre(10));
+}
+
+TEST(LearnedRelative, EndsWhereItsTableEndsWhenBeyondIsRefused) {
+  EngineHarness engine;
+  for (v1::LearnedRelative spec : {Scalars(3, 1), Vectors(3, 1, {5, 2})}) {
+    const std::vector<double> clipped =
+        engine.Numbers(OverPairs(SpecOf(spec), 4, 2));
+    spec.set_beyond(v1::BEYOND_REACH_REFUSE);
+    EXPECT_EQ(engine.Numbers(OverPairs(SpecOf(spec), 4, 2)), clipped);
+    for (const v1::TensorSpec& wide :
+         {OverPairs(SpecOf(spec), 5, 2), OverPairs(SpecOf(spec), 4, 3),
+          // Positions picked one by one are inside only together.
+          AtPairs(SpecOf(spec), {0, 100}, {101, 1})}) {
+      EXPECT_THAT(engine.MakePlan(wide),
+                  StatusIs(absl::StatusCode::kOutOfRange,
+                           HasSubstr("want them in [-3, 2), which is all that "
+                                     "learned_relative has")));
+    }
+    // A window within reach is served, though the whole is not within it.
+    EXPECT_EQ(
+        engine.Numbers(With(OverPairs(SpecOf(spec), 9, 9),
+                            "pair {queries {begin: 3 end: 4} keys {end: 5}}")),
+        engine.Numbers(OverPairs(SpecOf(spec), 4, 2)));
+  }
+}
+
+TEST(LearnedRelative, RefusesTablesOfAnotherShape) {
+  v1::LearnedRelative spec = Scalars(1, 1);
+  *spec.mutable_scalars() = Counting(4, 2);
+  EXPECT_THAT(RefusalOf(spec),
+              IsInvalid("learned_relative.scalars: got shape [4, 2], want [3 "
+                        "relative positions, 2 heads (num_heads)]"));
+  spec = Scalars(1, 1);
+  spec.set_num_heads(3);
+  EXPECT_THAT(RefusalOf(spec),
+              IsInvalid("learned_relative.scalars: got shape [3, 2], want [3"));
+  EXPECT_THAT(RefusalOf(Vectors(2, 1, {5, 8})),
+              IsInvalid("learned_relative.vectors: got shape [5, 8], want [4 "
+                        "relative positions, 8 columns]"));
+  EXPECT_THAT(RefusalOf(Vectors(2, 1, {4, 5, 8})),
+              IsInvalid("learned_relative.vectors: got shape [4, 5, 8], want "
+                        "[4 heads, 4 relative positions, 8 columns]"));
+  EXPECT_THAT(RefusalOf(Vectors(2, 1, {4})),
+              IsInvalid("learned_relative.vectors: got shape [4], want [4 "));
+  EXPECT_THAT(RefusalOf(Vectors(0, 0, {65537, 1, 1})),
+              IsInvalid("learned_relative.vectors: got 65537 heads, want at "
+                        "most 65536"));
+}
+
+TEST(LearnedRelative, RequiresOneOfItsTablesAndWhatGoesWithIt) {
+  v1::LearnedRelative spec = Reach(2, 1);
+  for (const int heads : {0, 3}) {
+    spec.set_num_heads(heads);
+    EXPECT_THAT(
+        RefusalOf(spec),
+        IsInvalid("learned_relative.vectors: not set, want exactly one of "
+                  "scalars, vectors, or values BUCKETS"));
+  }
+  spec = Vectors(2, 1, {4, 5});
+  spec.set_num_heads(3);
+  EXPECT_THAT(RefusalOf(spec),
+              IsInvalid("learned_relative.num_heads: got 3, want none: "
+                        "vectors is set"));
+}
+
+TEST(LearnedRelative, RefusesAMaskOfVectors) {
+  EXPECT_THAT(
+      EngineHarness().MakePlan(OverPairs(
+          WithOutput(Vectors(0, 0, {1, 1}), "mask {causal: true}"), 3, 3)),
+      IsInvalid("output.mask: got a mask, want none: learned_relative"));
+}
+
+}  // namespace
+}  // namespace attnbias::learned_relative_test

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sinusoids of axes, ladders and orders of columns, against a list of waves
+// that the message spells, at 600 bits.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/encoding/sinusoid/sinusoid.h"
+#include "core/request/rules.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/support/filled.h"
+
+namespace attnbias::sinusoidal_axes_test {
+namespace {
+
+using Spec = v1::Sinusoidal;
+
+// A column: the sine or cosine of a frequency of an axis.
+struct Wave {
+  bool is_sine;
+  int axis;
+  int64_t frequency;
+};
+
+// The formula, by lists.
+class Oracle {
+ public:
+  explicit Oracle(Spec spec) : spec_(std::move(spec)) {
+    EXPECT_TRUE(Complete("", false, Tables(), spec_).ok());
+    if (spec_.axes().empty()) {
+      v1::Axis& axis = *spec_.add_axes();
+      EXPECT_TRUE(Complete("", false, Tables(), axis).ok());
+    }
+    const int count = spec_.axes_size();
+    std::vector<Wave> all_sines;
+    std::vector<Wave> all_cosines;
+    for (int axis = 0; axis < count; ++axis) {
+      int64_t dim = spec_.axis_dims().empty() ? spec_.dim() / count
+                                              : spec_.axis_dims(axis);
+      if (spec_.odd() == v1::ODD_COLUMN_ZERO) dim = dim / 2 * 2;
+      std::vector<Wave> sines;
+      std::vector<Wave> cosines;
+      for (int64_t k = 0; k < (dim + 1) / 2; ++k) {
+        sines.push_back({true, axis, k});
+      }
+      for (int64_t k = 0; k < dim / 2; ++k) cosines.push_back({false, axis, k});
+      if (spec_.across_axes()) {
+        Append(sines, all_sines);
+        Append(cosines, all_cosines);
+      } else {
+        AppendInOrder(sines, cosines);
+      }
+      columns_.push_back(dim);
+      sines_.push_back(std::ssize(sines));
+    }
+    AppendInOrder(all_sines, all_cosines);
+  }
+
+  int AxisOf(int64_t column) const {
+    return column < std::ssize(waves_) ? waves_[column].axis : 0;
+  }
+
+  double Rounded(double position, int64_t column, DataType type,
+                 double scale) const {
+    if (column >= std::ssize(waves_)) return 0;
+    const Wave& wave = waves_[column];
+    const v1::Axis& axis = spec_.axes(wave.axis);
+    Number x;
+    Number length;
+    mpfr_set_d(x, axis.offset(), MPFR_RNDN);
+    mpfr_add_d(x, x, position, MPFR_RNDN);
+    mpfr_mul_d(x, x, axis.scale(), MPFR_RNDN);
+    mpfr_set_d(length, axis.length(), MPFR_RNDN);
+    mpfr_add_d(length, length, axis.eps(), MPFR_RNDN);
+    mpfr_div(x, x, length, MPFR_RNDN);
+    Number frequency;
+    SetFrequency(wave, frequency);
+    mpfr_mul(x, x, frequency, MPFR_RNDN);
+    wave.is_sine ? mpfr_sin(x, x, MPFR_RNDN) : mpfr_cos(x, x, MPFR_RNDN);
+    mpfr_mul_d(x, x, scale, MPFR_RNDN);
+    // The real number 0 has no sign.
+    return mpfr_zero_p(static_cast<mpfr_ptr>(x)) != 0 ? 0 : RoundedBy(x, type);
+  }
+
+ private:
+  static void Append(const std::vector<Wave>& from, std::vector<Wave>& to) {
+    to.insert(to.end(), from.begin(), from.end());
+  }
+
+  void AppendInOrder(const std::vector<Wave>& sines,
+                     const std::vector<Wave>& cosines) {
+    if (spec_.columns() == v1::COLUMNS_INTERLEAVED) {
+      for (size_t k = 0; k < sines.size(); ++k) {
+        waves_.push_back(sines[k]);
+        if (k < cosines.size()) waves_.push_back(cosines[k]);
+      }
+    } else if (spec_.columns() == v1::COLUMNS_SINES_COSINES) {
+      Append(sines, waves_);
+      Append(cosines, waves_);
+    } else {
+      Append(cosines, waves_);
+      Append(sines, waves_);
+    }
+  }
+
+  void SetFrequency(const Wave& wave, mpfr_ptr value) const {
+    const v1::Axis& own = spec_.axes(wave.axis);
+    const v1::Ladder& ladder = own.has_ladder() ? own.ladder() : spec_.ladder();
+    int64_t k = wave.frequency;
+    int64_t columns = columns_[wave.axis];
+    int64_t pairs = sines_[wave.axis];
+    if (!own.has_ladder()) {
+      columns = pairs = 0;
+      for (int axis = 0; axis < spec_.axes_size(); ++axis) {
+        if (spec_.axes(axis).has_ladder()) continue;
+        if (axis < wave.axis) k += sines_[axis];
+        columns += columns_[axis];
+        pairs += sines_[axis];
+      }
+    }
+    if (ladder.has_frequencies()) {
+      mpfr_set_d(value, ladder.frequencies().values(static_cast<int>(k)),
+                 MPFR_RNDN);
+      return;
+    }
+    const bool has_timescales = ladder.has_timescales();
+    const double first = has_timescales ? ladder.timescales().min() : 1;
+    mpfr_set_d(value,
+               has_timescales ? ladder.timescales().max() : ladder.base(),
+               MPFR_RNDN);
+    mpfr_div_d(value, value, first, MPFR_RNDN);
+    mpfr_log(value, value, MPFR_RNDN);
+    mpfr_mul_si(value, value, has_timescales ? -k : -2 * k, MPFR_RNDN);
+    mpfr_div_si(value, value,
+                has_timescales ? std::max<int64_t>(pairs - 1, 1) : columns,
+                MPFR_RNDN);
+    mpfr_exp(value, value, MPFR_RNDN);
+    mpfr_mul_d(value, value, first, MPFR_RNDN);
+  }
+
+  Spec spec_;
+  std::vector<Wave> waves_;
+  // Each has one element for each axis.
+  std::vector<int64_t> columns_;
+  std::vector<int64_t> sines_;
+};
+
+void ExpectRounded(const std::string& text, Range rows, double scale = 1) {
+  const Spec spec = Parse<Spec>(text);
+  const Oracle oracle(spec);
+  for (const DataType type : kFloatTypes) {
+    std::vector<std::byte> bytes(rows.size() * spec.dim() * SizeOf(type));
+    MakeWith(spec, Scaled(scale))
+        ->prepare({type, scale}, *SupportedKernelSets().front())
+        ->Fill({{0, 1}, rows}, bytes.data(), 0);
+    for (int64_t row = 0; row < rows.size(); ++row) {
+      for (int64_t column = 0; column < spec.dim(); ++column) {
+        const double wanted = oracle.Rounded(
+            static_cast<double>(rows.begin + row), column, type, scale);
+        const double got =
+            ElementAt(type, bytes.data(), row * spec.dim() + column);
+        ASSERT_TRUE(Same(got, wanted))
+            << text << ": " << NameOf(type) << " position " << rows.begin + row
+            << " column " << column << ": got " << got << ", want " << wanted;
+      }
+    }
+  }
+}
+
+// The same at positions that are doubles.
+void ExpectRoundedAt(const std::string& text, const RealPositions& positions,
+                     double scale = 1) {
+  const Spec spec = Parse<Spec>(text);
+  const Oracle oracle(spec);
+  const auto shared = std::make_shared<const RealPositions>(positions);
+  const int64_t rows = std::ssize(positions[0]);
+  for (const DataType type : kFloatTypes) {
+    std::vector<std::byte> bytes(rows * spec.dim() * SizeOf(type));
+    MakeWith(spec, Scaled(scale))
+        ->prepare_reals({type, scale}, shared)
+        ->Fill({{0, 1}, {0, rows}}, bytes.data(), 0);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t column = 0; column < spec.dim(); ++column) {
+        const double position = positions[oracle.AxisOf(column)][row];
+        const double wanted = oracle.Rounded(position, column, type, scale);
+        const double got =
+            ElementAt(type, bytes.data(), row * spec.dim() + column);
+        ASSERT_TRUE(Same(got, wanted))
+            << text << ": " << NameOf(type) << " position " << position
+            << " column " << column << ": got " << got << ", want " << wanted;
+      }
+    }
+  }
+}
+
+std::vector<double> RandomReals(int64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<double> reals;
+  for (int64_t i = 0; i < count; ++i) {
+    const double mantissa = static_cast<double>(random() >> (random() % 40));
+    reals.push_back(std::ldexp(mantissa, -static_cast<int>(random() % 120)) *
+                    (i % 2 == 0 ? 0x1p-24 : -0x1p-24));
+  }
+  return reals;
+}
+
+TEST(SinusoidalAtReals, IsCorrectlyRounded) {
+  for (const char* columns :
+       {"INTERLEAVED", "SINES_COSINES", "COSINES_SINES"}) {
+    const std::string order = std::string(" columns: COLUMNS_") + columns;
+    for (const double scale : {1.0, -0.3}) {
+      ExpectRoundedAt("dim: 33" + order, {RandomReals(200, 1)}, scale);
+      ExpectRoundedAt("dim: 13 odd: ODD_COLUMN_ZERO" + order,
+                      {{0, -0.0, 0.5, 0x1p-149, -0x1p-149, 0x1p40, -0x1p40, 0.1,
+                        -1e-30, 999.7, 0x1.fffffffffffffp39}},
+                      scale);
+    }
+    // An axis's positions are its own, also where axes have one ladder.
+    ExpectRoundedAt(
+        "dim: 24 axes {ladder {}} axes {ladder {}} axes {scale: -3}" + order,
+        {RandomReals(40, 2), RandomReals(40, 3), RandomReals(40, 4)});
+  }
+  ExpectRoundedAt("dim: 8 ladder {frequencies {values: [0, -2.5, 1e6, 1e-30]}}",
+                  {RandomReals(60, 5)}, -0.3);
+}
+
+TEST(SinusoidalAtReals, AddsOffsets) {
+  for (const char* axis :
+       {"offset: 0.5", "offset: -0.75 scale: 1e6 length: 1e-6",
+        "offset: 1099511627776",
+        "offset: -549755813888.0625 scale: 1e-12 "
+        "length: 1e12 eps: 1"}) {
+    ExpectRoundedAt(std::string("dim: 12 axes {") + axis + "}",
+                    {{0, 0.25, -0.5, 0.75, 12345.375, -1e9, 0x1p-9}});
+  }
+}
+
+// Positions that are integers have the bits of consecutive ones.
+TEST(SinusoidalAtReals, HasTheNumbersOfIntegers) {
+  for (const char* text :
+       {"dim: 64", "dim: 9 axes {offset: 0.5 scale: 6.28 length: 37}",
+        "dim: 12 axes {ladder {timescales {min: 2 max: 50}}} axes {}"}) {
+    const Spec spec = Parse<Spec>(text);
+    const auto encoding = MakeWith(spec);
+    std::vector<double> list;
+    for (int64_t p = -20; p < 300; ++p) list.push_back(static_cast<double>(p));
+    const auto positions = std::make_shared<const RealPositions>(
+        std::max(spec.axes_size(), 1), list);
+    for (const DataType type : kFloatTypes) {
+      std::vector<std::byte> got(320 * spec.dim() * SizeOf(type));
+      std::vector<std::byte> want(got.size());
+      encoding->prepare_reals({type}, positions)
+          ->Fill({{0, 1}, {0, 320}}, got.data(), 0);
+      encoding->prepare({type}, *SupportedKernelSets().front())
+          ->Fill({{0, 1}, {-20, 300}}, want.data(), 0);
+      EXPECT_EQ(got, want) << text << " " << NameOf(type);
+    }
+  }
+}
+
+TEST(SinusoidalAxes, HaveTheirColumnsInEveryOrder) {
+  for (const std::string columns :
+       {"INTERLEAVED", "SINES_COSINES", "COSINES_SINES"}) {
+    for (const std::string odd : {"SINE", "ZERO"}) {
+      const std::string order =
+          " columns: COLUMNS_" + columns + " odd: ODD_COLUMN_" + odd;
+      const std::string across =
+          columns == "INTERLEAVED" ? "" : " across_axes: true";
+      for (const int dim : {1, 2, 7, 16, 33}) {
+        ExpectRounded("dim: " + std::to_string(dim) + order, {-9, 10}, -0.3);
+      }
+      ExpectRounded("dim: 15 axes {} axes {} axes {}" + order, {-5, 300});
+      ExpectRounded("dim: 15 axes {} axes {} axes {}" + order + across,
+                    {100, 200});
+      ExpectRounded(
+          "dim: 17 axes {} axes {scale: 3} axes {ladder {}} "
+          "axis_dims: [3, 8, 6] ladder {base: 500}" +
+              order + across,
+          {-50, 70}, -0.3);
+    }
+  }
+  // The remaining columns are zero.
+  ExpectRounded("dim: 23 odd: ODD_COLUMN_ZERO axes {} axes {} axes {}",
+                {0, 100});
+}
+
+TEST(SinusoidalAxes, HaveFrequenciesOfEveryLadder) {
+  for (const char* ladder :
+       {"base: 1", "base: 20", "base: 1e18", "timescales {}",
+        "timescales {min: 2 max: 50}", "timescales {min: 1e6 max: 1}",
+        "timescales {min: 1e-6 max: 1e18}",
+        "frequencies {values: [1, -1, 0, 1e6, -1e-30, 1e-30]}",
+        "frequencies {values: [0, 0, -2.5, 3, 0, 0]}",
+        "frequencies {values: [0, 0, 0, 0, 0, 0]}"}) {
+    for (const char* order : {"", " columns: COLUMNS_SINES_COSINES",
+                              " columns: COLUMNS_COSINES_SINES"}) {
+      const std::string text = std::string("{") + ladder + "}" + order;
+      for (const double scale : {1.0, -0.3}) {
+        ExpectRounded("dim: 12 ladder " + text, {-40, 40}, scale);
+        ExpectRounded("dim: 11 ladder " + text,
+                      {kMaxPosition - 9, kMaxPosition}, scale);
+      }
+      ExpectRounded(
+          "dim: 24 axes {} axes {ladder {" + std::string(ladder) + "}}" + order,
+          {-40, 40});
+    }
+  }
+}
+
+TEST(SinusoidalAxes, StretchPositions) {
+  const std::string pi = "scale: 6.283185307179586 eps: 1e-6 ladder {}";
+  for (const char* offset :
+       {"0", "-0.5", "3", "1000.5", "0.1", "-0.3", "1e-30", "-1e-12",
+        "1099511627776", "-1099511627775.5", "549755813888.0625"}) {
+    const std::string fields = pi + " offset: " + offset;
+    for (const double scale : {1.0, -0.3}) {
+      ExpectRounded("dim: 24 axes {length: 37 " + fields +
+                        "} axes {length: 50 " + fields + "}",
+                    {-3, 60}, scale);
+    }
+    ExpectRounded("dim: 6 axes {offset: " + std::string(offset) + "}",
+                  {kMaxPosition - 3, kMaxPosition + 1});
+    ExpectRounded("dim: 6 axes {offset: " + std::string(offset) + "}",
+                  {-kMaxPosition, 3 - kMaxPosition});
+  }
+  // Rows so wide that a piece of a table is one.
+  ExpectRounded(
+      "dim: 8196 axes {length: 7 scale: 100 eps: 0.25 offset: 0.5} "
+      "ladder {base: 20} columns: COLUMNS_COSINES_SINES",
+      {6, 9});
+}
+
+// Frequencies too low for the farthest position to turn, and the highest.
+TEST(SinusoidalAxes, ReachTheirExtremes) {
+  for (const char* axis :
+       {"scale: 1e-12 length: 1e12 eps: 1 offset: -0.5",
+        "scale: -1e-12 length: 1e12 offset: 1e-30", "scale: 1e6 length: 1e-6",
+        "scale: -1e6 length: 1e-6 offset: 999999.25"}) {
+    for (const char* ladder : {"base: 1e18", "timescales {min: 1e-6 max: 1e18}",
+                               "timescales {min: 1e6 max: 1}",
+                               "frequencies {values: [1e6, -1e-30]}"}) {
+      const std::string text =
+          std::string("dim: 4 axes {") + axis + "} ladder {" + ladder + "}";
+      ExpectRounded(text, {-3, 4});
+      ExpectRounded(text, {-kMaxPosition, 3 - kMaxPosition});
+      ExpectRounded(text, {kMaxPosition - 3, kMaxPosition + 1}, -0.3);
+    }
+  }
+}
+
+std::string ColumnsOf(const std::string& text) {
+  std::string columns;
+  const auto encoding = MakeWith(Parse<Spec>(text));
+  for (const AxisColumns& run : encoding->axis_columns) {
+    absl::StrAppend(&columns, " ", run.axis, ":", run.columns.begin, "-",
+                    run.columns.end);
+  }
+  return columns;
+}
+
+TEST(SinusoidalAxes, DealColumnsOut) {
+  EXPECT_EQ(ColumnsOf("dim: 24 axes {}"), "");
+  EXPECT_EQ(ColumnsOf("dim: 23 odd: ODD_COLUMN_ZERO axes {} axes {} axes {}"),
+            " 0:0-6 1:6-12 2:12-23");
+  EXPECT_EQ(ColumnsOf("dim: 8 columns: COLUMNS_COSINES_SINES axes {} axes {}"),
+            " 0:0-4 1:4-8");
+  EXPECT_EQ(ColumnsOf("dim: 10 columns: COLUMNS_SINES_COSINES axes {} axes {} "
+                      "across_axes: true axis_dims: [3, 7]"),
+            " 0:0-2 1:2-6 0:6-7 1:7-10");
+}
+
+TEST(SinusoidalAxes, TheSameFieldsHaveOneIdentity) {
+  const auto identity = [](const std::string& text) {
+    return MakeWith(Parse<Spec>(text))->identity;
+  };
+  const std::string plain = identity("dim: 8");
+  EXPECT_EQ(identity("dim: 8 ladder {}"), plain);
+  EXPECT_EQ(identity("dim: 8 ladder {base: 10000}"), plain);
+  EXPECT_NE(identity("dim: 8 ladder {base: 500}"), plain);
+  EXPECT_NE(identity("dim: 8 ladder {timescales {}}"), plain);
+  EXPECT_EQ(identity("dim: 8 ladder {timescales {min: 1}}"),
+            identity("dim: 8 ladder {timescales {}}"));
+  const std::string shared = identity("dim: 8 axes {} axes {}");
+  EXPECT_EQ(identity("dim: 8 axes {offset: -0.0} axes {scale: 1}"), shared);
+  EXPECT_NE(identity("dim: 8 axes {} axes {ladder {}}"), shared);
+  EXPECT_EQ(identity("dim: 8 axes {} axes {ladder {}}"),
+            identity("dim: 8 axes {} axes {ladder {base: 1e4}}"));
+}
+
+TEST(BadSinusoidalAxes, AreRefusedByName) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"dim: 5 axes {} axes {} axes {}",
+       "sinusoidal.dim: got 5, want at least 6"},
+      {"dim: 9 axes {} axes {}",
+       "sinusoidal.dim: got 9, want a multiple of 2, the number of axes"},
+      {"dim: 9 axes {} axes {} axis_dims: 9",
+       "sinusoidal.axis_dims: got 1 numbers, want 2"},
+      {"dim: 2 axes {} axes {} axis_dims: [1, 1]",
+       "sinusoidal.axis_dims[0]: got 1, want an integer in [2, 65536]"},
+      {"dim: 3 odd: ODD_COLUMN_ZERO axes {} axes {} axis_dims: [2, 1]",
+       "sinusoidal.axis_dims[1]: got 1, want an integer in [2, 65536]"},
+      {"dim: 9 axes {} axes {} axis_dims: [4, 4]",
+       "sinusoidal.axis_dims: got 8 columns in all, want 9 (dim)"},
+      {"dim: 9 axis_dims: 9", "sinusoidal.axis_dims: got 1 numbers, want none"},
+      {"dim: 8 axes {} axes {} across_axes: true",
+       "sinusoidal.across_axes: got true, want false, or columns "
+       "SINES_COSINES or COSINES_SINES"},
+      {"dim: 8 axes {scale: 0}",
+       "sinusoidal.axes[0].scale: got 0, want a number of magnitude in"},
+      {"dim: 8 axes {offset: 1e-40}",
+       "sinusoidal.axes[0].offset: got 1e-40, want 0 or a number of"},
+      {"dim: 8 axes {eps: 5e-324}",
+       "sinusoidal.axes[0].eps: got 4.94066e-324, want 0 or a number in"},
+      {"dim: 8 axes {} axes {length: 0}",
+       "sinusoidal.axes[1].length: got 0, want a number in"},
+      {"dim: 8 axes {ladder {}} ladder {base: 20}",
+       "sinusoidal.ladder: got one, want none: every axis has its own"},
+      {"dim: 8 ladder {frequencies {values: [1, 2]}}",
+       "sinusoidal.ladder.frequencies: got 2 numbers, want 4"},
+      {"dim: 4 axes {ladder {frequencies {values: [1, 1e7]}}}",
+       "sinusoidal.axes[0].ladder.frequencies[1]: got 1e+07, want 0 or"},
+      {"dim: 4 ladder {timescales {max: 0.5}}",
+       "sinusoidal.ladder.timescales.max: got 0.5, want a number in"},
+      {"dim: 4 axes {} axes {} axes {} axes {} axes {}",
+       "sinusoidal.axes: got 5 elements, want at most 4"}};
+  for (const auto& [text, message] : kCases) {
+    EXPECT_THAT(RefusalOf(Parse<Spec>(text)), IsInvalid(message)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace attnbias::sinusoidal_axes_test

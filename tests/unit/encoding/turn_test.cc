@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/numerics/turn.h"
+
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/unit/encoding/mpfr_oracle.h"
+
+namespace attnbias::turn_test {
+namespace {
+
+TurnFraction WholeFractionOf(const Real& turns) {
+  return FractionOf(turns, ShiftOf(turns));
+}
+
+// The relative error of `value`, as a power of two.
+double ErrorExponent(DoubleDouble value, mpfr_ptr exact) {
+  Number error;
+  mpfr_sub_d(error, exact, value.hi, MPFR_RNDN);
+  mpfr_sub_d(error, error, value.lo, MPFR_RNDN);
+  if (mpfr_zero_p(error) != 0) return -1000;
+  mpfr_div(error, error, exact, MPFR_RNDN);
+  mpfr_abs(error, error, MPFR_RNDN);
+  mpfr_log2(error, error, MPFR_RNDN);
+  return mpfr_get_d(error, MPFR_RNDN);
+}
+
+// Compares both functions of an angle with MPFR's, and returns the worse error.
+double WorstError(const SinCos& value, mpfr_ptr radians) {
+  Number sine;
+  Number cosine;
+  mpfr_sin_cos(sine, cosine, radians, MPFR_RNDN);
+  return std::max(ErrorExponent(value.sin, sine),
+                  ErrorExponent(value.cos, cosine));
+}
+
+TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
+  std::mt19937_64 random(3);
+  Number radians_per_position;
+  Number angle;
+  Number two_pi;
+  mpfr_const_pi(two_pi, MPFR_RNDN);
+  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  double worst = -1000;
+  for (int i = 0; i < 20000; ++i) {
+    mpfr_set_d(radians_per_position,
+               std::exp2(-static_cast<double>(random() % 6400) / 100),
+               MPFR_RNDN);
+    mpfr_sqrt(radians_per_position, radians_per_position, MPFR_RNDN);
+    Real turns(400);
+    mpfr_div(turns.get(), radians_per_position, two_pi, MPFR_RNDN);
+    const auto position =
+        static_cast<int64_t>(random() >> (23 + random() % 40)) *
+        (i % 2 == 0 ? 1 : -1);
+    if (position == 0) continue;
+    const SinCos value = SinCosOf(AngleAt(WholeFractionOf(turns), position));
+    mpfr_mul_si(angle, radians_per_position, position, MPFR_RNDN);
+    const double error = WorstError(value, angle);
+    ASSERT_LE(error, std::log2(value.error)) << "position " << position;
+    worst = std::max(worst, error);
+  }
+  // Not so loose a bound that a lost digit would go unnoticed.
+  EXPECT_GT(worst, std::log2(kSinCosBound) - 8);
+}
+
+// A turn of nearly a third of a position's: all octants, both signs.
+TEST(SinCosOf, CoversEveryOctant) {
+  Number angle;
+  Number two_pi;
+  mpfr_const_pi(two_pi, MPFR_RNDN);
+  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  for (int step = 0; step < 1024; ++step) {
+    Real turns(400);
+    mpfr_set_ui(turns.get(), step, MPFR_RNDN);
+    mpfr_div_ui(turns.get(), turns.get(), 1024, MPFR_RNDN);
+    mpfr_add_d(turns.get(), turns.get(), 0x1p-40, MPFR_RNDN);
+    mpfr_mul(angle, turns.get(), two_pi, MPFR_RNDN);
+    const SinCos value = SinCosOf(AngleAt(WholeFractionOf(turns), 1));
+    ASSERT_LE(WorstError(value, angle), std::log2(value.error)) << step;
+    mpfr_neg(angle, angle, MPFR_RNDN);
+    const SinCos mirrored = SinCosOf(AngleAt(WholeFractionOf(turns), -1));
+    ASSERT_LE(WorstError(mirrored, angle), std::log2(mirrored.error)) << step;
+  }
+}
+
+// Frequencies of either sign from the least to the greatest, at positions from
+// the finest to the farthest.
+TEST(SinCosOf, KeepsItsBoundAtAPositionThatIsNoInteger) {
+  std::mt19937_64 random(4);
+  Number two_pi;
+  mpfr_const_pi(two_pi, MPFR_RNDN);
+  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  Number angle;
+  for (int i = 0; i < 20000; ++i) {
+    const BinaryPosition position = {
+        .count = static_cast<int64_t>(random() >> (2 + random() % 60)) *
+                 (i % 2 == 0 ? 1 : -1),
+        .exponent = static_cast<int>(random() % 240) - 200};
+    if (position.count == 0) continue;
+    mpfr_set_d(angle,
+               std::exp2(static_cast<double>(random() % 40000) / 100 - 320),
+               MPFR_RNDN);
+    mpfr_sqrt(angle, angle, MPFR_RNDN);
+    if (i % 3 == 0) mpfr_neg(angle, angle, MPFR_RNDN);
+    Real turns(400);
+    mpfr_div(turns.get(), angle, two_pi, MPFR_RNDN);
+    mpfr_mul_si(angle, angle, position.count, MPFR_RNDN);
+    mpfr_mul_2si(angle, angle, position.exponent, MPFR_RNDN);
+    const TurnTerm term[] = {{FloatingOf(turns), position}};
+    const SinCos value = SinCosOf(AngleOf(term));
+    ASSERT_LE(WorstError(value, angle), std::log2(value.error))
+        << position.count << " 2^" << position.exponent;
+    // Only an angle near a multiple of a quarter turn needs more digits.
+    if (mpfr_cmpabs_ui(angle, 1 << 20) < 0) {
+      ASSERT_LT(value.error, 0x1p-80) << position.count;
+    }
+  }
+}
+
+// Of any signs and sizes, also such that the greater ones cancel.
+TEST(SinCosOf, KeepsItsBoundAtASum) {
+  std::mt19937_64 random(6);
+  Number two_pi;
+  mpfr_const_pi(two_pi, MPFR_RNDN);
+  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  Number sum;
+  Number radians;
+  int told = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<TurnTerm> terms;
+    mpfr_set_ui(sum, 0, MPFR_RNDN);
+    const int smallness = static_cast<int>(random() % 300);
+    for (uint64_t n = 1 + random() % kMostTurnTerms; n > 0; --n) {
+      const double weight =
+          std::ldexp(static_cast<double>(random() >> 11),
+                     -static_cast<int>(random() % 60) - smallness) *
+          (random() % 2 == 0 ? 1 : -1);
+      if (weight == 0) continue;
+      const BinaryPosition position = {
+          .count = static_cast<int64_t>(random() >> (2 + random() % 50)) + 1,
+          .exponent = -static_cast<int>(random() % 60)};
+      Real turns(400);
+      mpfr_set_d(turns.get(), weight, MPFR_RNDN);
+      mpfr_div(turns.get(), turns.get(), two_pi, MPFR_RNDN);
+      terms.push_back({FloatingOf(turns), position});
+      mpfr_set_d(radians, weight, MPFR_RNDN);
+      mpfr_mul_si(radians, radians, position.count, MPFR_RNDN);
+      mpfr_mul_2si(radians, radians, position.exponent, MPFR_RNDN);
+      mpfr_add(sum, sum, radians, MPFR_RNDN);
+      if (i % 4 == 0 && terms.size() + 1 < kMostTurnTerms) {
+        // All but 2^-40 of it, the other way.
+        const double rest = weight * (0x1p-40 - 1);
+        mpfr_set_d(turns.get(), rest, MPFR_RNDN);
+        mpfr_div(turns.get(), turns.get(), two_pi, MPFR_RNDN);
+        terms.push_back({FloatingOf(turns), position});
+        mpfr_set_d(radians, rest, MPFR_RNDN);
+        mpfr_mul_si(radians, radians, position.count, MPFR_RNDN);
+        mpfr_mul_2si(radians, radians, position.exponent, MPFR_RNDN);
+        mpfr_add(sum, sum, radians, MPFR_RNDN);
+        --n;
+        if (n == 0) break;
+      }
+    }
+    if (terms.empty() || mpfr_zero_p(static_cast<mpfr_ptr>(sum)) != 0) continue;
+    const SinCos value = SinCosOf(AngleOf(terms));
+    ASSERT_LE(WorstError(value, sum), std::log2(value.error)) << i;
+    told += value.error < 0x1p-80 ? 1 : 0;
+  }
+  EXPECT_GT(told, 19000);
+}
+
+TEST(BinarySum, IsExactOrNone) {
+  const auto expect = [](double a, double b, int64_t count, int exponent) {
+    const std::optional<BinaryPosition> sum = BinarySum(a, b);
+    ASSERT_TRUE(sum.has_value()) << a << " " << b;
+    EXPECT_EQ(sum->count, count);
+    EXPECT_EQ(sum->exponent, exponent);
+  };
+  expect(0, -0.0, 0, 0);
+  expect(0.5, -0.5, 0, 0);
+  expect(-6, 0, -3, 1);
+  expect(0x1p40, 0, 1, 40);
+  expect(0x1p-149, 0, 1, -149);
+  expect(5e-324, 0, 1, -1074);
+  expect(0.1, 0, 3602879701896397, -55);
+  expect(0x1p40, 0x1p-21, (int64_t{1} << 61) + 1, -21);
+  expect(0x1p40, -0x1p-22, (int64_t{1} << 62) - 1, -22);
+  EXPECT_FALSE(BinarySum(0x1p40, 0x1p-22).has_value());
+  EXPECT_FALSE(BinarySum(0x1p40, 0.1).has_value());
+  EXPECT_FALSE(BinarySum(1, 5e-324).has_value());
+}
+
+TEST(AngleAt, SaysThatItCannotTellAnExactQuarter) {
+  Real turns(300);
+  mpfr_set_d(turns.get(), 0.25, MPFR_RNDN);
+  EXPECT_GT(AngleAt(WholeFractionOf(turns), 1).error, 1);
+}
+
+}  // namespace
+}  // namespace attnbias::turn_test

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Laws of Toeplitz tensors whose numbers are vectors: those of engine_test.cc
+// with a last axis of columns, with and without an axis of heads.
+#include <algorithm>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/support/engine_harness.h"
+
+namespace attnbias::vectors_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Vectors {
+  v1::TensorSpec encoding;
+  int64_t heads;  // 1 where there is no axis of them
+  int64_t dim;
+};
+
+v1::TensorSpec Learned(const std::vector<int64_t>& shape) {
+  auto spec = Parse<v1::TensorSpec>("learned_relative {left: 3 right: 4}");
+  *spec.mutable_learned_relative()->mutable_vectors() = RandomRef(shape, 5);
+  return spec;
+}
+
+v1::TensorSpec Sinusoids(int dim) {
+  v1::TensorSpec spec;
+  spec.mutable_relative_sinusoidal()->set_dim(dim);
+  return spec;
+}
+
+std::vector<Vectors> AllVectors() {
+  return {
+      {Parse<v1::TensorSpec>(
+           "relative_sinusoidal {dim: 6 left: 4 causal: true}"),
+       1, 6},
+      {Sinusoids(10), 1, 10},
+      {Parse<v1::TensorSpec>("relative_sinusoidal {dim: 2 symmetric: true}"), 1,
+       2},
+      {Learned({8, 5}), 1, 5},
+      {Learned({8, 1}), 1, 1},
+      {Learned({3, 8, 7}), 3, 7}};
+}
+
+// Lengths on both sides of where rows become slices.
+const std::tuple<int64_t, int64_t, int64_t> kLengths[] = {
+    {5, 9, 4}, {9, 5, -3}, {1, 7, 6}, {7, 1, 0}, {40, 300, 260}};
+
+std::vector<double> Expand(const std::vector<double>& diagonals,
+                           const Vectors& vectors, int64_t queries,
+                           int64_t keys) {
+  std::vector<double> dense;
+  for (int64_t h = 0; h < vectors.heads; ++h) {
+    for (int64_t i = 0; i < queries; ++i) {
+      for (int64_t j = 0; j < keys; ++j) {
+        const int64_t at =
+            (h * (queries + keys - 1) + j - i + queries - 1) * vectors.dim;
+        dense.insert(dense.end(), diagonals.begin() + at,
+                     diagonals.begin() + at + vectors.dim);
+      }
+    }
+  }
+  return dense;
+}
+
+TEST(Vectors, OfADenseTensorAreTheExpandedDiagonals) {
+  EngineHarness engine;
+  for (const Vectors& vectors : AllVectors()) {
+    for (const auto& [queries, keys, offset] : kLengths) {
+      for (const DataType type : kFloatTypes) {
+        const v1::TensorSpec compact = WithOutput(
+            OverPairs(vectors.encoding, queries, keys, offset), Typed(type));
+        ASSERT_EQ(engine.Numbers(WithOutput(compact, kDense)),
+                  Expand(engine.Numbers(compact), vectors, queries, keys));
+      }
+    }
+  }
+}
+
+TEST(Vectors, OfAWindowAreASliceOfTheWhole) {
+  EngineHarness engine;
+  for (const Vectors& vectors : AllVectors()) {
+    for (const auto& [queries, keys, offset] : kLengths) {
+      v1::TensorSpec window =
+          OverPairs(vectors.encoding, queries, keys, offset);
+      const std::vector<double> whole =
+          engine.Numbers(WithOutput(window, kDense));
+      const Range q = {queries / 2, queries};
+      const Range k = {keys / 3, std::max(keys / 3 + 1, keys - 1)};
+      Range h = {0, 1};
+      if (vectors.heads > 1) {
+        h = {1, 3};
+        *window.mutable_pair()->mutable_heads() = RangeOf(1, 3);
+      }
+      *window.mutable_pair()->mutable_queries() = RangeOf(q.begin, q.end);
+      *window.mutable_pair()->mutable_keys() = RangeOf(k.begin, k.end);
+      std::vector<double> slice;
+      for (int64_t x = h.begin; x < h.end; ++x) {
+        for (int64_t i = q.begin; i < q.end; ++i) {
+          const auto row = whole.begin() +
+                           ((x * queries + i) * keys + k.begin) * vectors.dim;
+          slice.insert(slice.end(), row, row + k.size() * vectors.dim);
+        }
+      }
+      EXPECT_EQ(engine.Numbers(WithOutput(window, kDense)), slice);
+      Vectors part = vectors;
+      part.heads = h.size();
+      EXPECT_EQ(Expand(engine.Numbers(window), part, q.size(), k.size()),
+                slice);
+    }
+  }
+}
+
+TEST(Vectors, OfListsAreThoseOfTheirPositionsOneByOne) {
+  EngineHarness engine;
+  const std::vector<int64_t> queries = {3, 3, -2, 1000000000, 0};
+  const std::vector<int64_t> keys = {7, 0, 8, 9, -5, 999999990};
+  for (const Vectors& vectors : AllVectors()) {
+    for (const DataType type : kFloatTypes) {
+      const v1::TensorSpec spec = WithOutput(vectors.encoding, Typed(type));
+      const std::vector<double> numbers =
+          engine.Numbers(AtPairs(spec, queries, keys));
+      ASSERT_EQ(numbers.size(), vectors.heads * 30 * vectors.dim);
+      for (int64_t i = 0; i < std::ssize(queries); ++i) {
+        for (int64_t j = 0; j < std::ssize(keys); ++j) {
+          const std::vector<double> one =
+              engine.Numbers(OverPairs(spec, 1, 1, queries[i] - keys[j]));
+          for (int64_t h = 0; h < vectors.heads; ++h) {
+            for (int64_t c = 0; c < vectors.dim; ++c) {
+              const int64_t at = (h * 5 + i) * 6 + j;
+              ASSERT_EQ(numbers[at * vectors.dim + c],
+                        one[h * vectors.dim + c]);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Reads begin and end inside numbers, vectors and rows.
+TEST(Vectors, AreTheSameHoweverTheyAreRead) {
+  EngineHarness engine;
+  // Room for what sinusoids keep, not for eight bands.
+  EngineHarness tiny({.memory_budget_bytes = 1000000});
+  std::mt19937 random(2);
+  for (const Vectors& vectors : AllVectors()) {
+    for (const std::string form : {"", kDense}) {
+      const v1::TensorSpec spec =
+          WithOutput(OverPairs(vectors.encoding, 40, 6000, 5960),
+                     Typed(DataType::kBF16) + form);
+      const PlanPtr plan = engine.Plan(spec);
+      const PayloadPtr payload = engine.Get(plan);
+      const int64_t total = plan->total_bytes();
+      const std::string whole = EngineHarness::Bytes(Read(*payload, 0, total));
+      const PayloadPtr small = tiny.Get(tiny.Plan(spec));
+      for (int n = 0; n < 40; ++n) {
+        const auto offset =
+            std::uniform_int_distribution<int64_t>(0, total - 1)(random);
+        const auto size = std::uniform_int_distribution<int64_t>(
+            1, std::min<int64_t>(total - offset, 20000))(random);
+        ASSERT_EQ(EngineHarness::Bytes(Read(*payload, offset, size)),
+                  whole.substr(offset, size));
+        ASSERT_EQ(EngineHarness::Bytes(Read(*small, offset, size)),
+                  whole.substr(offset, size));
+      }
+    }
+  }
+  EXPECT_LT(tiny.computed(), engine.computed());
+}
+
+TEST(Vectors, MayBeWiderThanAChunk) {
+  EngineHarness engine;
+  const auto spec = Parse<v1::TensorSpec>(
+      "relative_sinusoidal {dim: 65536} pair {query_length: 3 key_length: 3} "
+      "output {data_type: DATA_TYPE_F64 form: FORM_DENSE}");
+  const PlanPtr plan = engine.Plan(spec);
+  EXPECT_THAT(plan->parts()[0].shape, ElementsAre(3, 3, 65536));
+  const std::string whole = engine.Whole(spec);
+  constexpr int64_t kVector = int64_t{65536} * 8;
+  EXPECT_EQ(whole.substr(0, kVector), whole.substr(4 * kVector, kVector));
+  EXPECT_EQ(whole.substr(kVector, kVector), whole.substr(5 * kVector, kVector));
+  const PayloadPtr payload = engine.Get(plan);
+  std::string read;
+  for (int64_t at = 0; at < plan->total_bytes(); at += 100003) {
+    read += EngineHarness::Bytes(Read(
+        *payload, at, std::min<int64_t>(100003, plan->total_bytes() - at)));
+  }
+  EXPECT_EQ(read, whole);
+}
+
+TEST(Vectors, OfOneComputationServeEveryWindow) {
+  EngineHarness engine;
+  const v1::TensorSpec all = OverPairs(Sinusoids(16), 300, 300);
+  engine.Whole(all);
+  engine.Whole(WithOutput(OverPairs(Sinusoids(16), 10, 10), kDense));
+  engine.Whole(With(all, "pair {queries {begin: 299 end: 300}}"));
+  EXPECT_EQ(engine.computed(), 1);
+}
+
+TEST(Vectors, HaveNoHeadsToChooseWhereHeadsShareThem) {
+  EngineHarness engine;
+  const auto first_head = [](const v1::TensorSpec& spec) {
+    return With(OverPairs(spec, 3, 3), "pair {heads {end: 1}}");
+  };
+  EXPECT_THAT(engine.MakePlan(first_head(Sinusoids(2))),
+              IsInvalid("pair.heads: got [0, 1), want none"));
+  EXPECT_THAT(engine.MakePlan(first_head(Learned({2, 8, 3}))), IsOk());
+}
+
+// Sizes are products of four lengths.
+TEST(Vectors, ThatWouldOverflowAreRefused) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  EXPECT_THAT(
+      EngineHarness().MakePlan(
+          With(OverPairs(WithOutput(Sinusoids(65536), kDense), kMost, kMost),
+               "relative_sinusoidal {left: 1 right: 1}")),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("want at most")));
+}
+
+}  // namespace
+}  // namespace attnbias::vectors_test

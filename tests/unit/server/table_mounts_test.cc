@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/table_mounts.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "server/logging.h"
+#include "tests/unit/support/safetensors_writer.h"
+#include "tests/unit/support/status_matchers.h"
+
+namespace attnbias::table_mounts_test {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class TableMountsTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    InitLogging({.level = "off", .access = "off"});
+  }
+  TableMountsTest() : folder_(FreshFolder()) {}
+
+  std::string Write(const std::string& file, float number,
+                    const std::string& tensor = "w") {
+    return WriteFile(
+        folder_ / file,
+        SafetensorsBytes({{tensor, {2, 1}, {number, 0}}, {"scalar", {}, {1}}}));
+  }
+
+  std::vector<std::string> Names() const {
+    const TableSetPtr set = registry_.Get();
+    std::vector<std::string> names;
+    for (const MountedTable& table : set->tables()) names.push_back(table.name);
+    return names;
+  }
+
+  double FirstOf(const std::string& name) const {
+    return registry_.Get()->Find(name)->table.At(0);
+  }
+
+  absl::Status Load(const TableSources& sources) {
+    return TableMounts(sources, 1000, &registry_).Load();
+  }
+
+  const std::filesystem::path folder_;
+  TableRegistry registry_;
+};
+
+TEST_F(TableMountsTest, NamesTablesByTheirFlag) {
+  Write("a.safetensors", 1);
+  Write("b.x.safetensors", 2);
+  WriteFile(folder_ / "notes.txt", "not a table");
+  WriteFile(folder_ / ".hidden.safetensors", "not a table either");
+  std::filesystem::create_directory(folder_ / "sub");
+  WriteFile(folder_ / "only.st", "");
+  const std::string one = WriteFile(folder_ / "sub" / "one.safetensors",
+                                    SafetensorsBytes({{"single", {1}, {7}}}));
+  ASSERT_THAT(Load({.folder = folder_,
+                    .tables = {"t=" + (folder_ / "a.safetensors:w").string(),
+                               "u=v=" + one},
+                    .checkpoints = {}}),
+              StatusIs(absl::StatusCode::kNotFound, StartsWith("--table: v=")));
+  ASSERT_THAT(Load({.folder = folder_,
+                    .tables = {"t=" + (folder_ / "a.safetensors:w").string(),
+                               "u=" + one},
+                    .checkpoints = {}}),
+              IsOk());
+  EXPECT_THAT(Names(), ElementsAre("a:w", "b.x:w", "t", "u"));
+  EXPECT_EQ(FirstOf("b.x:w"), 2);
+  EXPECT_EQ(FirstOf("u"), 7);
+}
+
+TEST_F(TableMountsTest, WhatIsWrongNamesFlagAndFile) {
+  const std::string file = Write("a.safetensors", 1);
+  EXPECT_THAT(Load({.folder = "/nonexistent"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "--tables: /nonexistent: No such file or directory"));
+  for (const char* flag : {"x", "=x", "x="}) {
+    EXPECT_THAT(Load({.tables = {flag}}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(StartsWith("--table: got '"),
+                               HasSubstr("want NAME=FILE.safetensors:"))));
+    EXPECT_THAT(Load({.checkpoints = {flag}}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(StartsWith("--checkpoint: got '"),
+                               HasSubstr("want NAME=FOLDER"))));
+  }
+  EXPECT_THAT(Load({.tables = {"t=" + file}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("got the tensor '', want one of scalar, w")));
+  EXPECT_THAT(Load({.tables = {"t=" + file + ":scalar"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr(":scalar: got F32 [], want F64, ")));
+  EXPECT_THAT(Load({.checkpoints = {"m=" + folder_.string()}}),
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(StartsWith("--checkpoint: "),
+                             HasSubstr("config.json: no such file"))));
+  WriteFile(folder_ / "b.safetensors", "damaged");
+  EXPECT_THAT(Load({.folder = folder_}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(StartsWith("--tables: "),
+                             HasSubstr("b.safetensors: not a .safetensors"))));
+}
+
+// A ConfigMap is mounted so: files are links to links inside the folder.
+TEST_F(TableMountsTest, LinksInsideTheFolderAreFollowedOthersAreNot) {
+  std::filesystem::create_directories(folder_ / "outside");
+  std::filesystem::create_directories(folder_ / "mount" / "..2026");
+  const std::filesystem::path mount = folder_ / "mount";
+  Write("outside/b.safetensors", 2);
+  Write("mount/..2026/a.safetensors", 1);
+  std::filesystem::create_symlink("..2026", mount / "..data");
+  std::filesystem::create_symlink("..data/a.safetensors",
+                                  mount / "a.safetensors");
+  // The operator's own name for the folder may be a link, too.
+  std::filesystem::create_symlink(mount, folder_ / "current");
+  ASSERT_THAT(Load({.folder = folder_ / "current"}), IsOk());
+  EXPECT_THAT(Names(), ElementsAre("a:w"));
+
+  std::filesystem::create_symlink("../outside/b.safetensors",
+                                  mount / "b.safetensors");
+  EXPECT_THAT(Load({.folder = mount}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(StartsWith("--tables: " + mount.string()),
+                             HasSubstr("b.safetensors: got a link to "),
+                             HasSubstr("want a file inside "))));
+  EXPECT_THAT(Names(), ElementsAre("a:w"));
+  // Nobody but the operator gives this flag.
+  EXPECT_THAT(Load({.tables = {"b=" + (mount / "b.safetensors:w").string()}}),
+              IsOk());
+}
+
+TEST_F(TableMountsTest, AFifoHoldsNobodyUp) {
+  const std::string fifo = folder_ / "a.safetensors";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(
+      Load({.folder = folder_}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "--tables: " + fifo + ": got a FIFO, want a regular file"));
+}
+
+TEST_F(TableMountsTest, RefreshFollowsTheFilesAndKeepsTheLastGoodSet) {
+  Write("a.safetensors", 1);
+  TableMounts mounts({.folder = folder_}, 1000, &registry_);
+  ASSERT_THAT(mounts.Load(), IsOk());
+  const TableSetPtr loaded = registry_.Get();
+  mounts.Refresh();
+  EXPECT_EQ(registry_.Get(), loaded);
+  mounts.Invalidate();
+  mounts.Refresh();
+  EXPECT_NE(registry_.Get(), loaded);
+
+  // Of another size: two writes may fall into one tick of the file's clock.
+  Write("a.safetensors", 2, "ww");
+  mounts.Refresh();
+  EXPECT_THAT(Names(), ElementsAre("a:ww"));
+  EXPECT_EQ(FirstOf("a:ww"), 2);
+
+  WriteFile(folder_ / "a.safetensors", "half a fi");
+  mounts.Refresh();
+  EXPECT_TRUE(mounts.failed());
+  EXPECT_EQ(FirstOf("a:ww"), 2);
+  // The server holds numbers of its own: the file may change as it likes.
+  EXPECT_EQ(loaded->Find("a:w")->table.At(0), 1);
+
+  Write("a.safetensors", 3);
+  Write("b.safetensors", 4);
+  mounts.Refresh();
+  EXPECT_FALSE(mounts.failed());
+  EXPECT_THAT(Names(), ElementsAre("a:w", "b:w"));
+  std::filesystem::remove(folder_ / "a.safetensors");
+  mounts.Refresh();
+  EXPECT_THAT(Names(), ElementsAre("b:w"));
+}
+
+TEST_F(TableMountsTest, AllTogetherAreBounded) {
+  Write("a.safetensors", 1);
+  TableMounts mounts({.folder = folder_}, 7, &registry_);
+  EXPECT_THAT(mounts.Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                      HasSubstr("together to take at most 7")));
+}
+
+}  // namespace
+}  // namespace attnbias::table_mounts_test
