@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What is deployed makes a mistake in memory harder to use: a build of type Release,
-# and no other. tests/container/hardening.py says whether a program has it.
+# and no other. tests/packaging/container/hardening.py says whether a program has it.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
   return()
 endif()

@@ -50,7 +50,7 @@ from tests.clients.trial import (
     sinusoid,
     t5,
 )
-from tests.integration.cases import Case
+from tests.support.cases import Case
 
 ANSWERS = {
     "diagonals": Trial(alibi(query_length=37, key_length=37)),

@@ -36,8 +36,8 @@ from tests.clients.trial import (
     corrupt,
     encoding,
 )
-from tests.integration.cases import Case
-from tests.integration.contract import message
+from tests.support.cases import Case
+from tests.support.contract import message
 
 ESCAPES = "\x1b]0;owned\x07\n\u202eline"
 """Renames a terminal's window, begins a line of its own, and turns it around."""

@@ -17,8 +17,8 @@ from tests.clients.connections import AUTHORITIES, CERTIFICATES
 from tests.clients.drivers import DRIVERS
 from tests.clients.proxy import Loop, Proxy
 from tests.clients.trial import TABLE, TABLE_FILE, TABLE_TENSOR, Trial
-from tests.integration.certificates import Authority
-from tests.integration.server import Server
+from tests.support.certificates import Authority
+from tests.support.server import Server
 
 
 @pytest.fixture(scope="session")

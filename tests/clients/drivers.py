@@ -18,7 +18,7 @@ import safetensors
 from google.protobuf import json_format
 
 from tests.clients.trial import PATIENCE, Asked
-from tests.integration import ways
+from tests.support import ways
 
 HERE = pathlib.Path(__file__).parent
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from tests.integration.contract import header_checksum, message
+from tests.support.contract import header_checksum, message
 
 
 class Refusal(NamedTuple):

@@ -22,7 +22,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from tests.clients.faults import Away, Cut, Fault, Pause, Refusal, Stall
 from tests.clients.fronts import Front, nothing, plain
-from tests.integration.contract import SERVICE
+from tests.support.contract import SERVICE
 
 _RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: closes at once, without a goodbye
 _PASSED_ON = ("authorization",)

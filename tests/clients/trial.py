@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.clients.faults import Fault, none
 from tests.clients.fronts import Front, plain
-from tests.integration.cases import Case, Fields, Options, case_of
+from tests.support.cases import Case, Fields, Options, case_of
 
 LONG = 60  # seconds, where nothing waits for a timeout
 PATIENCE = 120  # seconds, for what takes as long as the machine takes

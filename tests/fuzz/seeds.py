@@ -18,12 +18,12 @@ import numpy as np
 from google.protobuf import json_format
 from safetensors.numpy import save
 
-from tests.integration.cases import ENCODINGS, Case, case_of
-from tests.integration.contract import message
-from tests.integration.inference import request_of
 from tests.integration.logits_test import BAD_SPECS, GRIDS, spec_of, table_of
 from tests.integration.oip_test import BAD_INPUTS, BAD_PARAMETERS, ask, t5_request
 from tests.integration.refusals_test import BAD_SPECS as BAD_TENSORS
+from tests.support.cases import ENCODINGS, Case, case_of
+from tests.support.contract import message
+from tests.support.inference import request_of
 
 SEEDS = range(3)
 MOST_BYTES = 16 << 10

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.integration.contract import SERVICE, alibi, message, sinusoid
 from tests.integration.logits_test import queries_of, rows_of, spec_of
-from tests.integration.server import PATIENCE, Server, refused, settled
 from tests.integration.stream_test import DENSE
-from tests.tools import http2
+from tests.support import http2
+from tests.support.contract import SERVICE, alibi, message, sinusoid
+from tests.support.server import PATIENCE, Server, refused, settled
 
 PHASES = ("plan", "wait", "compute", "write")
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

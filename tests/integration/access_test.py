@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tests.integration.certificates import Authority, Pair
-from tests.integration.contract import message, sinusoid, spec
-from tests.integration.server import (
+from tests.support.certificates import Authority, Pair
+from tests.support.contract import message, sinusoid, spec
+from tests.support.server import (
     PATIENCE,
     Details,
     Server,
@@ -29,7 +29,7 @@ from tests.integration.server import (
     refused,
     run_server,
 )
-from tests.integration.traffic import Traffic
+from tests.support.traffic import Traffic
 
 HERE = "DNS:localhost,IP:127.0.0.1"
 ALIBI = spec(alibi={"num_heads": 8}, pair={"query_length": 64, "key_length": 64})

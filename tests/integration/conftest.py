@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.integration.server import Server
+from tests.support.server import Server
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ import grpc
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 
-from tests.integration.contract import SERVICE, alibi, inference_message, message
-from tests.integration.inference import request_of
-from tests.integration.server import Server
+from tests.support.contract import SERVICE, alibi, inference_message, message
+from tests.support.inference import request_of
+from tests.support.server import Server
 
 HUGE = b"x" * (1 << 20)
 MOST_BYTES = 16 << 10

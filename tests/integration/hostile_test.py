@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from tests.integration.contract import SERVICE, alibi, spec
-from tests.integration.server import Details, Server, eventually, refused, settled
+from tests.support.contract import SERVICE, alibi, spec
+from tests.support.server import Details, Server, eventually, refused, settled
 
 MIB = 1 << 20
 

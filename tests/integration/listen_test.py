@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import attnbias
-from tests.integration.server import PATIENCE, run_server
-from tests.integration.ways import run_tool
+from tests.support.server import PATIENCE, run_server
+from tests.support.ways import run_tool
 
 
 @pytest.fixture

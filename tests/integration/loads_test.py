@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loads of tests/attack, which runs seldom, are requests of the contract as it is."""
+"""The loads of tests/load/attack, which runs seldom, are requests of the contract as it is."""
 
 import pytest
 
-from tests.attack.attack import small_table
-from tests.attack.load import MEMORY, PROXY, TIME, UNWANTED, Calls
+from tests.load.attack.attack import small_table
+from tests.load.attack.load import MEMORY, PROXY, TIME, UNWANTED, Calls
 
 LOADS = {
     name: load

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.integration.contract import header_checksum, message
-from tests.integration.server import Details, Server, Stub, eventually, refused, settled
+from tests.support.contract import header_checksum, message
+from tests.support.server import Details, Server, Stub, eventually, refused, settled
 
 Array = npt.NDArray[np.float32]
 HEADS, DIM = 2, 8

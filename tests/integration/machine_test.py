@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.tools import control_groups
+from tests.support import control_groups
 
 LIMIT = 300 << 20
 PROCESSORS = {

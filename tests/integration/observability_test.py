@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.integration.contract import SERVICE, alibi, message, sinusoid, spec
-from tests.integration.server import PATIENCE, Server, eventually, refused
 from tests.integration.stream_test import DENSE
+from tests.support.contract import SERVICE, alibi, message, sinusoid, spec
+from tests.support.server import PATIENCE, Server, eventually, refused
 
 METHODS = {
     "DescribeTensor": "unary",

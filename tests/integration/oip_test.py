@@ -15,9 +15,9 @@ import grpc
 import numpy as np
 import pytest
 
-from tests.integration import ways
-from tests.integration.contract import alibi, inference_message, message
-from tests.integration.inference import (
+from tests.support import ways
+from tests.support.contract import alibi, inference_message, message
+from tests.support.inference import (
     SERVICE,
     by_stream_infer,
     call,
@@ -26,7 +26,7 @@ from tests.integration.inference import (
     set_parameter,
     stream_infer,
 )
-from tests.integration.server import Details, Server, Stub, refused, settled
+from tests.support.server import Details, Server, Stub, refused, settled
 
 Parameters = dict[str, Any]
 HEADS_AND_LENGTHS: Parameters = {

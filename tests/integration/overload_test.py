@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.integration.contract import SERVICE, alibi, message, sinusoid, spec
-from tests.integration.server import Details, eventually, hold_memory, refused, settled
 from tests.integration.stream_test import DENSE, dense_alibi
-from tests.tools import http2
+from tests.support import http2
+from tests.support.contract import SERVICE, alibi, message, sinusoid, spec
+from tests.support.server import Details, eventually, hold_memory, refused, settled
 
 
 def test_running_out_of_descriptors_is_survived(start_server: Any) -> None:

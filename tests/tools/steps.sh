@@ -92,8 +92,8 @@ install_python_client() {
 }
 
 step_layers() {
-  python tests/architecture/layers_test.py
-  python tests/architecture/recipe_test.py
+  python tests/docs/layers_test.py
+  python tests/docs/recipe_test.py
 }
 
 step_contract() {
@@ -101,8 +101,8 @@ step_contract() {
   local fresh
   fresh=$(mktemp -d)
   generate_into "$fresh"
-  buf breaking "$fresh/accepted.binpb" --against tests/contract/accepted.binpb
-  cmp "$fresh/accepted.binpb" tests/contract/accepted.binpb
+  buf breaking "$fresh/accepted.binpb" --against tests/conformance/accepted.binpb
+  cmp "$fresh/accepted.binpb" tests/conformance/accepted.binpb
   diff -r "$fresh/attnbiaspb" client/go/attnbiaspb
   rm -r "$fresh"
   python -m tests.tools.generate --check
@@ -122,11 +122,11 @@ generate() {
   fresh=$(mktemp -d)
   generate_into "$fresh"
   [[ ${1:-} == --breaking ]] ||
-    buf breaking "$fresh/accepted.binpb" --against tests/contract/accepted.binpb ||
+    buf breaking "$fresh/accepted.binpb" --against tests/conformance/accepted.binpb ||
     die "the contract is not what clients know; --breaking accepts it as it is now"
   rm -rf client/go/attnbiaspb
   mv "$fresh/attnbiaspb" client/go/
-  mv "$fresh/accepted.binpb" tests/contract/
+  mv "$fresh/accepted.binpb" tests/conformance/
   rm -r "$fresh"
   python -m tests.tools.generate
 }
@@ -212,7 +212,7 @@ step_current() {
   export_programs current
   install_python_client
   need_collector
-  pytest "${at_once[@]}" tests/integration tests/tracing
+  pytest "${at_once[@]}" tests/integration
   test_golden
   # The others bring a gRPC of their own.
   test_clients -k 'c++ or tool'
@@ -225,7 +225,7 @@ step_current_attack() {
   export_programs current
   install_python_client
   need_toxiproxy
-  pytest tests/attack
+  pytest tests/load/attack
 }
 
 # Hostile loads on a real server, some in control groups, and outages of it; minutes.
@@ -233,7 +233,7 @@ step_attack() {
   build dev
   install_python_client
   need_toxiproxy
-  pytest tests/attack
+  pytest tests/load/attack
 }
 
 # A compiler, a program and its inputs for each target; what these find joins their
@@ -288,7 +288,8 @@ test_clients() {
 step_integration() {
   build dev
   install_python_client
-  pytest "${at_once[@]}" tests/integration
+  # Only the current gRPC comes with the library that exports spans.
+  pytest "${at_once[@]}" tests/integration --ignore tests/integration/tracing
 }
 
 # Stored requests, which have to be answered as ever.
@@ -299,25 +300,25 @@ step_golden() {
 }
 
 # Each worker has a server, and works on it alone.
-test_golden() { pytest -n 2 tests/golden; }
+test_golden() { pytest -n 2 tests/conformance/golden; }
 
 step_grpcurl() {
   build dev
-  pytest tests/grpcurl
+  pytest tests/conformance/grpcurl_test.py
 }
 
 step_readme() {
   build dev
   install_python_client
-  pytest "${at_once[@]}" tests/readme
+  pytest "${at_once[@]}" tests/docs
 }
 
 step_deploy() {
   build dev attnbias-server
   need_manifest_tools
   need_unpacked prometheus # has promtool
-  (cd tests/deploy/pod_security && go vet ./...)
-  pytest tests/deploy --ignore tests/deploy/helm_test.py
+  (cd tests/packaging/deploy/pod_security && go vet ./...)
+  pytest tests/packaging/deploy --ignore tests/packaging/deploy/helm_test.py
 }
 
 # Apart from the others: compiling Helm takes minutes.
@@ -325,7 +326,7 @@ step_helm() {
   build dev attnbias-server
   need_manifest_tools
   need_go_tool "$HELM"
-  pytest tests/deploy/helm_test.py
+  pytest tests/packaging/deploy/helm_test.py
 }
 
 # What Kubernetes' schemas, and those of others, are checked with.
@@ -347,8 +348,9 @@ step_envoy() {
   build dev
   install_python_client
   need_envoy
-  python -m tests.tools.image build/image-root
-  ATTNBIAS_SERVER_BINARY=$root/build/image-root/attnbias-server pytest "${at_once[@]}" tests/envoy
+  python -m tests.support.image build/image-root
+  ATTNBIAS_SERVER_BINARY=$root/build/image-root/attnbias-server \
+    pytest "${at_once[@]}" tests/packaging/envoy
 }
 
 # Triton's and KServe's own clients, which cannot share a process.
@@ -356,7 +358,7 @@ step_oip() {
   build dev attnbias-server
   need_oip_clients
   local file
-  for file in tests/oip/*_test.py; do
+  for file in tests/conformance/oip/*_test.py; do
     "$OIP_PYTHON" -m pytest "$file"
   done
 }
@@ -367,23 +369,23 @@ step_languages() {
   install_python_client
   need_node_modules
   need_maven_repository
-  pytest tests/languages
+  pytest tests/conformance/languages
 }
 
 # A bare machine that has the README's two commands, and nothing else.
 step_bare() {
   ((EUID == 0)) || skip "making a bare machine needs root"
-  tests/bare/run.sh
+  tests/packaging/bare.sh
 }
 
 # What pip installs, on machines that have nothing else; minutes.
 step_wheels() {
   ((EUID == 0)) || skip "making a bare machine needs root"
   build_wheels
-  tests/wheels/run.sh
+  tests/packaging/wheels/run.sh
   if [[ $(uname -m) == x86_64 ]]; then
     need_sysroot
-    pytest tests/wheels
+    pytest tests/packaging/wheels
   fi
 }
 
@@ -392,7 +394,7 @@ step_wheels() {
 step_neighbours() {
   build dev attnbias-server
   install_python_client
-  ATTNBIAS_WHEEL=$(printf '%s\n' build/wheel/*.whl) pytest tests/pip
+  ATTNBIAS_WHEEL=$(printf '%s\n' build/wheel/*.whl) pytest tests/packaging/neighbours_test.py
 }
 
 # Debian packages, on machines of each release that have nothing else; minutes.
@@ -401,7 +403,7 @@ step_packages() {
   need_arm64
   build_packages
   build dev
-  pytest tests/packages
+  pytest tests/packaging/packages
 }
 
 # Skips the step if no image can be built here: Debian may lack the current versions.
@@ -414,7 +416,7 @@ need_image_tools() {
 step_container() {
   need_image_tools
   build dev attnbias-server
-  pytest tests/container
+  pytest tests/packaging/container
 }
 
 # The same for arm64, whose programs an emulator runs; minutes.
@@ -422,7 +424,7 @@ step_container_arm64() {
   need_image_tools
   need_arm64
   build dev attnbias-server
-  ATTNBIAS_IMAGE_ARCHITECTURE=arm64 pytest tests/container
+  ATTNBIAS_IMAGE_ARCHITECTURE=arm64 pytest tests/packaging/container
 }
 
 # The manifests and the chart on a Kubernetes of this machine's own; half an hour, and more for
@@ -432,8 +434,8 @@ step_kubernetes() {
   install_python_client
   need_go_tool "$HELM"
   need_kubernetes
-  python -m tests.kubernetes.images build/kubernetes
-  tests/kubernetes/run.sh build/kubernetes
+  python -m tests.packaging.kubernetes.images build/kubernetes
+  tests/packaging/kubernetes/run.sh build/kubernetes
 }
 
 # The tests of core but for those of single evaluators, beside the backend.
@@ -447,7 +449,7 @@ step_cuda_cpp() {
 step_cuda_code() {
   need_cuda
   build cuda attnbias_cuda
-  pytest tests/cuda
+  pytest tests/conformance/cuda_code_test.py
 }
 
 # The server with the backend, on a machine with or without a device.
@@ -462,7 +464,7 @@ step_cuda_server() {
 step_cuda_container() {
   need_image_tools
   build dev attnbias-server
-  ATTNBIAS_IMAGE_TARGET=cuda pytest tests/container
+  ATTNBIAS_IMAGE_TARGET=cuda pytest tests/packaging/container
 }
 
 has_cuda_device() { [[ -e /dev/nvidiactl ]]; }
@@ -480,10 +482,11 @@ step_peers() {
   set_up_peers
   build dev
   install_python_client
-  pytest -n 2 tests/conformance -m 'not exhaustive' ${peers_filter:+-k "$peers_filter"}
+  pytest -n 2 tests/conformance/peers -m 'not exhaustive' ${peers_filter:+-k "$peers_filter"}
   # What depends on transformers' version, with the newest.
   PYTHONPATH=$TRANSFORMERS_NEWEST:$PYTHONPATH PEERS_TRANSFORMERS=newest pytest -n 2 \
-    tests/conformance/{attach*,checkpoint,default_configs,export,from_config,versions}_test.py \
+    tests/conformance/peers/{attach*,checkpoint,default_configs,export}_test.py \
+    tests/conformance/peers/{from_config,versions}_test.py \
     -m 'not exhaustive' ${peers_filter:+-k "$peers_filter"} ||
     [[ $? == 5 && -n ${peers_filter:-} ]] # none of these is among the filtered
   # The client's and README's own that need torch or JAX, which are skipped where these are not
@@ -491,7 +494,7 @@ step_peers() {
   [[ -n ${peers_filter:-} ]] ||
     pytest "${at_once[@]}" client/python/tests/test_{attach,flex_attention,grid,out,processes}.py \
       client/python/tests/test_{request,shards,structure,tensors}.py \
-      tests/readme/readme_test.py::test_blocks_for_torch_run_as_they_stand
+      tests/docs/readme_test.py::test_blocks_for_torch_run_as_they_stand
 }
 
 # Sweeps of which the step peers has every seventh configuration.
@@ -499,7 +502,7 @@ step_exhaustive() {
   set_up_peers
   build dev
   install_python_client
-  pytest -n 2 tests/conformance -m exhaustive
+  pytest -n 2 tests/conformance/peers -m exhaustive
 }
 
 skip() {

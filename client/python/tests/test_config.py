@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a configuration's words become; that transformers agrees is tests/conformance's matter."""
+"""What a configuration's words become; tests/conformance/peers compares with transformers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements against those of another arithmetic, in another language: mpmath's,
-// as tests/golden/make_golden.py wrote them.
+// as tests/conformance/golden/make_golden.py wrote them.
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -30,7 +30,7 @@ struct GoldenAlibi {
   DataType type;
 };
 
-#include "tests/golden/golden.inc"
+#include "tests/conformance/golden/golden.inc"
 
 uint64_t BitsAt(const std::byte* data, DataType type) {
   uint64_t bits = 0;

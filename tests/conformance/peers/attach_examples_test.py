@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples of attach run, each with a server of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[3] / "client/python/examples"
+# What each says of its models, and of the bytes fetched.
+SAID = {
+    "alibi.py": [
+        "transformer.build_alibi_tensor: ALiBi(",
+        "transformer.build_mpt_alibi_tensor: ALiBi(",
+        "; 1536 bytes fetched, 0 no longer made",  # Falcon's, of bfloat16
+    ],
+    "learned.py": [
+        "transformer.wpe.weight: LearnedAbsolute(table='sha256:",
+        "; 49152 bytes fetched, 0 no longer made",
+        "changed: model: got transformer.wpe.weight, float32 [128, 96] of sha256:",
+    ],
+    "rotary.py": ["cosine of position 131071: "],
+    "sinusoids.py": [
+        "128 tokens, by itself: index out of range in self",
+        "model.encoder.embed_positions.forward: Sinusoidal(",
+        "128 tokens, attached: logits of [1, 1, 1000]",
+    ],
+    "swin.py": ["blocks.0.attention.relative_position_bias.forward: 2028 bytes fetched, 28812 no"],
+    "t5.py": ["16380 bytes fetched, 167772160 no longer made"],
+}
+
+
+def test_each_is_here() -> None:
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(SAID)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_runs(name: str) -> None:
+    path = EXAMPLES / name
+    assert "\n# %% " in path.read_text()  # the cells of a notebook
+    command = [sys.executable, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for said in SAID[name]:
+        assert said in done.stdout

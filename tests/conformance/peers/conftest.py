@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One server, one client that asks by every way, and the command-line tool."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from every_way import EveryWay
+
+import attnbias
+from tests.support.server_process import running_server
+
+CommandLine = Callable[..., None]
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[attnbias.Client]:
+    """A client of a server that has the checkpoint in `folder` mounted as "m"."""
+    command = [os.environ["ATTNBIAS_SERVER_BINARY"], f"--checkpoint=m={folder}"]
+    with running_server(command) as target, EveryWay(target) as client:
+        yield client
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "exhaustive: a sweep of minutes, beside one of seconds")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_torch_thread() -> None:
+    """The peers' small tensors gain nothing from threads that wait for one another."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with running_server() as target:
+        yield target
+
+
+@pytest.fixture(scope="session")
+def client(server: str) -> Iterator[attnbias.Client]:
+    with EveryWay(server) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def attnbias_cli(server: str) -> CommandLine:
+    def run(*arguments: object) -> None:
+        command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", server, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    return run

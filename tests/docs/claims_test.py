@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose bits a family is, in the same words wherever it is claimed.
+
+The tests in tests/conformance/peers hold the claims; documented_rows_test.py there names them.
+"""
+
+from pathlib import Path
+
+import pytest
+
+import attnbias
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = "correctly rounded, and therefore not the framework's bits"
+CLAIM = (
+    "T5 and, with the framework's slopes, ALiBi are the framework's bits. "
+    f"Rotary tables and sinusoids are {OWN}."
+)
+PAGES = [
+    "README.md",
+    "client/python/README.md",
+    "docs/models.md",
+    "docs/encodings.md",
+    "docs/numerics.md",
+]
+SINES = [
+    attnbias.Sinusoidal,
+    attnbias.RelativeSinusoidal,
+    attnbias.Rotary,
+]
+
+
+def words_of(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_make_the_claim(page: str) -> None:
+    assert CLAIM in words_of((ROOT / page).read_text())
+
+
+@pytest.mark.parametrize("page", ["rotary", "sinusoidal"])
+def test_pages_of_sines(page: str) -> None:
+    assert OWN in words_of((ROOT / f"docs/encodings/{page}.md").read_text())
+
+
+@pytest.mark.parametrize("encoding", SINES)
+def test_docstrings_of_sines(encoding: type[attnbias.Encoding]) -> None:
+    assert f"{OWN[0].upper()}{OWN[1:]}." in words_of(str(encoding.__doc__))
+
+
+def test_docstrings_of_biases() -> None:
+    assert " The framework's bits. " in words_of(str(attnbias.T5.__doc__))
+    assert "With the framework's slopes, the framework's bits." in words_of(
+        str(attnbias.ALiBi.__doc__)
+    )
+
+
+def test_no_page_promises_the_bits_of_every_model() -> None:
+    for page in [*PAGES, "docs/tutorial.md"]:
+        text = words_of((ROOT / page).read_text())
+        assert "exact numbers that their checkpoint was trained with" not in text
+        assert "Its outputs stay the same, bit for bit" not in text

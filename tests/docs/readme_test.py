@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocks of code in the READMEs and docs/ are run as they stand.
+
+Every block marked sh or python is run, those of one page in order, in one folder and
+against a server of their own: Python blocks share their variables, shell blocks stop
+at the first command that fails. The folder is a clone in which `./dev serve` has run.
+Shells are fresh: README.md finds nothing that it has not said how to find; the other
+pages find the project's programs and grpcurl. A block marked text right after one of
+these is what that prints; `…` stands for anything. A block right after a line
+
+    <!-- not run: reason -->
+
+is left out. Blocks that import torch or transformers run where these are installed.
+"""
+
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.server_process import running_server
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CLIENTS = ROOT / "client"
+README = ROOT / "README.md"
+PROGRAMS = pathlib.Path(os.environ["ATTNBIAS_CLI_BINARY"]).parent
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Of the environment: where what is fetched once lies.
+KEPT = ("HOME", "ATTNBIAS_CACHE", "ATTNBIAS_CLI_BINARY", "GOPROXY", "GOSUMDB")
+PAGES = [
+    README,
+    *sorted(CLIENTS.glob("*/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+BLOCK = re.compile(
+    r"^(?P<left_out><!-- not run: .+ -->\n)?```(?P<language>\w+)\n(?P<code>.*?)^```$"
+    r"(?:\n\n```text\n(?P<output>.*?)^```$)?",
+    re.MULTILINE | re.DOTALL,
+)
+DEFAULT_ADDRESS = "localhost:50051"
+SECONDS = 120
+
+
+# What a block imports that not every machine has.
+HEAVY = re.compile(r"^\s*(?:import|from) (torch|transformers)\b", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+    output: str | None = None
+
+    @property
+    def heavy(self) -> bool:
+        return self.language == "python" and HEAVY.search(self.code) is not None
+
+
+def blocks(text: str) -> list[Block]:
+    return [
+        Block(found["language"], found["code"], found["output"])
+        for found in BLOCK.finditer(text)
+        if not found["left_out"] and found["language"] in ("sh", "python")
+    ]
+
+
+def make_clone(folder: pathlib.Path) -> None:
+    """What `git clone` and `./dev serve` leave, with the programs under test as those built."""
+    for entry in ROOT.iterdir():
+        if entry.name not in ("build", ".git"):
+            (folder / entry.name).symlink_to(entry)
+    programs = folder / "build" / "release"
+    programs.mkdir(parents=True)
+    (programs / "bin").symlink_to(PROGRAMS)
+
+
+def shell_environment(page: pathlib.Path, server: str) -> dict[str, str]:
+    """That of a shell just begun, but for the server, which has a port of its own."""
+    path = SYSTEM_PATH
+    if page != README:
+        grpcurl = pathlib.Path(shutil.which("grpcurl") or "grpcurl").parent
+        path = f"{PROGRAMS}:{grpcurl}:{path}"
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    return kept | {"PATH": path, "ATTNBIAS_SERVER": server}
+
+
+def run_shell(code: str, folder: pathlib.Path, environment: dict[str, str]) -> str:
+    return run(["bash", "-euo", "pipefail", "-c", code], folder, environment)
+
+
+def run_python(code: str, folder: pathlib.Path) -> str:
+    # Other packages' warnings are not this project's.
+    strict = [] if HEAVY.search(code) else ["-W", "error"]
+    return run([sys.executable, *strict, "-c", code], folder, dict(os.environ))
+
+
+def run(command: list[str], folder: pathlib.Path, environment: dict[str, str]) -> str:
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert result.returncode == 0, f"{command[-1]}\n--- said:\n{result.stdout}"
+    return result.stdout
+
+
+def assert_printed(said: str, shown: str) -> None:
+    pattern = ".*?".join(re.escape(part) for part in shown.strip().split("…"))
+    assert re.fullmatch(pattern, said.strip(), re.DOTALL), f"shown:\n{shown}\n--- said:\n{said}"
+
+
+def run_blocks(found: list[Block], page: pathlib.Path, folder: pathlib.Path) -> None:
+    make_clone(folder)
+    with running_server() as server:
+        python, shown = "", ""
+        for language, code, output in found:
+            here = code.replace(DEFAULT_ADDRESS, server)
+            if language == "sh":
+                said = run_shell(here, folder, shell_environment(page, server))
+                if output is not None:
+                    assert_printed(said, output)
+            else:
+                # Earlier blocks are run again, so that a page reads as one program.
+                python += here
+                shown += output or ""
+                assert_printed(run_python(python, folder), shown)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_run_as_they_stand(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    found = [block for block in blocks(page.read_text()) if not block.heavy]
+    if found:
+        run_blocks(found, page, tmp_path)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None,
+    reason="needs torch and transformers; ./dev test --peers runs it",
+)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(block.heavy for block in blocks(page.read_text()))],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_blocks_for_torch_run_as_they_stand(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    found = [block for block in blocks(page.read_text()) if block.language == "python"]
+    run_blocks(found, page, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("language", "example"),
+    [("cpp", "cpp/examples/fetch.cc"), ("go", "go/examples/fetch/main.go")],
+)
+def test_a_guide_shows_the_example_that_is_built(language: str, example: str) -> None:
+    built = CLIENTS / example
+    guide = CLIENTS / language / "README.md"
+    pattern = rf"^```{language}\n(.*?)^```$"
+    shown = re.findall(pattern, guide.read_text(), re.MULTILINE | re.DOTALL)
+    licence, program = built.read_text().split("\n", 1)
+    assert licence.startswith("// SPDX")
+    assert program.lstrip("\n") in shown
+
+
+def test_the_readme_has_blocks_of_both_kinds() -> None:
+    languages = {block.language for block in blocks(README.read_text())}
+    assert languages == {"sh", "python"}
+
+
+def test_what_is_shown_is_what_is_printed() -> None:
+    [block] = blocks("```python\nprint(1, 2)\n```\n\n```text\n1 …\n```\n")
+    assert block.output is not None
+    assert_printed("1 2\n", block.output)
+    with pytest.raises(AssertionError):
+        assert_printed("2 2\n", block.output)
+
+
+def test_a_shell_finds_no_program_that_it_was_not_told_of(tmp_path: pathlib.Path) -> None:
+    environment = shell_environment(README, DEFAULT_ADDRESS)
+    for program in ("attnbias", "grpcurl"):
+        with pytest.raises(AssertionError, match="command not found"):
+            run_shell(f"{program} --version", tmp_path, environment)
+
+
+def test_a_block_that_fails_is_seen(tmp_path: pathlib.Path) -> None:
+    [shell, python] = blocks("```sh\nfalse\ntrue\n```\n\n```python\nassert False\n```\n")
+    with pytest.raises(AssertionError):
+        run_shell(shell.code, tmp_path, dict(os.environ))
+    with pytest.raises(AssertionError):
+        run_python(python.code, tmp_path)
+
+
+def test_only_marked_blocks_are_left_out() -> None:
+    text = "<!-- not run: needs root -->\n```sh\n./dev test\n```\n\n```sh\nls\n```\n"
+    assert blocks(text) == [Block("sh", "ls\n")]

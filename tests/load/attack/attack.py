@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads in processes of their own, and what a server is like under them and after."""
+
+import contextlib
+import json
+import pathlib
+import subprocess
+import sys
+import time
+from typing import Self
+
+from tests.load.attack.load import GET, Counts, request
+from tests.support import http2
+from tests.support.contract import spec
+from tests.support.server import PATIENCE, Server
+
+MIB = 1 << 20
+BUDGET = 64 * MIB
+PROCESS = 200 * MIB
+"""What docs/operations/size.md allows a process beside its budget."""
+
+RECOVERY_SECONDS = 10
+
+HEALTH = "/grpc.health.v1.Health/Check"
+
+_LIFE_SECONDS = 120  # of a load that nobody stops
+_STILL_SECONDS = 0.3
+_LOOKS = 10
+_IDLE_SHARE = 0.05  # of one processor
+
+
+class Attack:
+    """A load on a server, until the `with` block ends or it is stopped."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.load.attack.load", name, address, str(_LIFE_SECONDS)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "begun\n"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def stop(self) -> Counts:
+        """Ends it; how many calls it began, and what became of them."""
+        self.process.terminate()
+        said, _ = self.process.communicate(timeout=PATIENCE)
+        counts: Counts = json.loads(said)
+        return counts
+
+
+def cpu_seconds(process: "subprocess.Popen[str]") -> float:
+    """Of all its threads, since it began."""
+    # What clock_getcpuclockid(3) gives for another process; Python does not have it.
+    return time.clock_gettime((~process.pid << 3) | 2)
+
+
+def computes(*processes: "subprocess.Popen[str]") -> bool:
+    """Whether they take processor time, or wait for a processor, seen for a moment."""
+    began, used = time.monotonic(), sum(map(cpu_seconds, processes))
+    waits = False
+    for _ in range(_LOOKS):
+        time.sleep(_STILL_SECONDS / _LOOKS)
+        waits = waits or any(map(_is_runnable, processes))
+    used = sum(map(cpu_seconds, processes)) - used
+    return waits or used >= _IDLE_SHARE * (time.monotonic() - began)
+
+
+def _is_runnable(process: "subprocess.Popen[str]") -> bool:
+    """Whether a thread of it runs or would like to: on a busy machine it may not come to it."""
+    for stat in pathlib.Path(f"/proc/{process.pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            if stat.read_text().rpartition(") ")[2][0] in "RD":
+                return True
+    return False
+
+
+def small(n: int) -> bytes:
+    """A request of the n-th of many small tensors."""
+    fields = {"num_heads": 4, "alibi_bias_max": 1 + n / (1 << 20)}
+    return request(spec(alibi=fields, pair={"query_length": 8, "key_length": 8}))
+
+
+def small_table(n: int) -> bytes:
+    """The same of one that needs a table of rotations, which is made beforehand."""
+    fields = {"dim": 256, "ladder": {"base": 100.0 + n}}
+    return request(spec(sinusoidal=fields, table={"positions": {"end": 8}}))
+
+
+def is_well(server: Server) -> bool:
+    """Whether it answers a small call soon, after whatever it went through."""
+    deadline = time.monotonic() + RECOVERY_SECONDS
+    with contextlib.suppress(ConnectionError):  # it is gone
+        while (left := deadline - time.monotonic()) > 0:
+            connection = http2.Connection(server.address)
+            stream = connection.call(GET, small(-1), left)
+            connection.close()
+            if stream.received:
+                return True
+            time.sleep(0.1)  # it asked to wait
+    return False

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of a run, shown at its end whatever became of it."""
+
+import pytest
+
+from tests.support.figures import Figures
+
+_FIGURES = pytest.StashKey[Figures]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_FIGURES] = Figures()
+
+
+@pytest.fixture(scope="session")
+def figures(pytestconfig: pytest.Config) -> Figures:
+    return pytestconfig.stash[_FIGURES]
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    figures = config.stash[_FIGURES]
+    terminalreporter.section("figures")
+    terminalreporter.write_line(figures.table())
+    figures.write()

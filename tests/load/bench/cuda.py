@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A CUDA device: its kernels against what its memory takes and against torch on the same card,
+and whole answers against a server that computes on the CPU alone."""
+
+import statistics
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+import attnbias
+from tests.load.bench.kernels import benchmark_rates
+from tests.load.bench.logits import Contest
+from tests.load.bench.measure import Row, by_turns, compare, compare_rates, timed
+from tests.load.bench.programs import Server, binary, server
+
+HEADS, LENGTH = 32, 4096
+TYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
+ON_DEVICE = "--backend=cuda"
+
+
+def need_device() -> None:
+    """Ends the program where there is no device."""
+    asked = subprocess.run(
+        [binary("cuda_bench"), "--benchmark_list_tests"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    print(asked.stderr.strip())
+    if asked.returncode != 0:
+        raise SystemExit("./dev bench --cuda needs a CUDA device")
+
+
+def rows(running: Server, repetitions: int) -> Iterator[Row]:
+    del running  # those that are compared have flags of their own
+    rates = benchmark_rates("cuda_bench", repetitions)
+    what = f"Dense expansion {HEADS}x{LENGTH}x{LENGTH}"
+    for name, dtype in TYPES.items():
+        yield compare_rates(
+            f"{what} {name}, on the device",
+            "memset of the same bytes, on the device",
+            rates[f"expand/{name}"],
+            rates[f"memset/{name}"],
+            goal=0.9,
+        )
+        yield compare_rates(
+            f"{what} {name}, on the device",
+            "torch: unfold().flip() of the diagonals, on the device",
+            rates[f"expand/{name}"],
+            torch_expansion_rates(dtype, repetitions),
+            goal=1.0,
+        )
+    yield logits_row(repetitions)
+
+
+def torch_expansion_rates(dtype: torch.dtype, repetitions: int) -> list[float]:
+    """GB a second; several at once, as cuda_bench has it."""
+    diagonals = torch.randn(HEADS, 2 * LENGTH - 1, device="cuda").to(dtype)
+    num_bytes = HEADS * LENGTH * LENGTH * diagonals.element_size()
+    launches = 8
+
+    def expand() -> None:
+        for _ in range(launches):
+            diagonals.unfold(-1, LENGTH, 1).flip(-2).contiguous()
+        torch.cuda.synchronize()
+
+    seconds = by_turns({"torch": timed(expand)}, repetitions)["torch"]
+    return [launches * num_bytes / elapsed / 1e9 for elapsed in seconds]
+
+
+def logits_row(repetitions: int) -> Row:
+    """Over the wire, and so with two copies over the bus, as torch's."""
+    with server(ON_DEVICE) as running, attnbias.Client(running.target) as client:
+        contest = Contest(client)
+        contest.check()
+        on_card = contest.on("cuda")
+        times = by_turns({"ours": timed(contest.streamed), "theirs": timed(on_card)}, repetitions)
+    return compare(
+        what="Shaw's logits, products on the device, into one array of the host",
+        against="torch on the device: products, picked by index, and the copy back",
+        **times,
+        goal=None,
+    )
+
+
+def listed(client: attnbias.Client, length: int, seed: int) -> Callable[[], Any]:
+    """A dense answer that the CPU has to copy number by number."""
+    positions = np.random.default_rng(seed).integers(0, 1 << 16, length)
+    ids = {"query_positions": positions, "key_positions": positions}
+    return partial(client.get, attnbias.ALiBi(num_heads=HEADS), **ids, form="dense")
+
+
+def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
+    """Seconds of both by the answer's bytes; where ours are fewer, the device wins."""
+    del running
+    lengths = [1 << n for n in range(4, 12)]
+    curves: dict[str, list[float]] = {"bytes": [4.0 * HEADS * n * n for n in lengths]}
+    with (
+        server(ON_DEVICE) as device,
+        server("--backend=cpu") as cpu,
+        attnbias.Client(device.target) as by_device,
+        attnbias.Client(cpu.target) as by_cpu,
+    ):
+        for length in lengths:
+            assert np.array_equal(listed(by_device, length, 1)(), listed(by_cpu, length, 1)())
+            rounds = {
+                "on the device": timed(listed(by_device, length, 1)),
+                "on the CPU": timed(listed(by_cpu, length, 1)),
+            }
+            for name, seconds in by_turns(rounds, repetitions).items():
+                curves.setdefault(name, []).append(statistics.median(seconds))
+    return curves

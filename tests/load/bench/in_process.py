@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors over the wire against building them in process, with transformers and with torch."""
+
+import math
+import statistics
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, ClassVar
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import T5Config
+from transformers.models.t5.modeling_t5 import T5Attention
+
+import attnbias
+from attnbias.v1 import service_pb2
+from tests.load.bench.measure import Round, Row, by_turns, compare, timed
+from tests.load.bench.programs import GET_TENSOR, Server
+
+Array = npt.NDArray[Any]
+
+HEADS, LENGTH = 32, 4096
+DIM, POSITIONS = 512, 131072
+
+
+class T5Contest:
+    """The same bias by every route: with transformers, with torch, over the wire."""
+
+    extent: ClassVar = {"query_length": LENGTH, "key_length": LENGTH}
+
+    def __init__(self, client: attnbias.Client, channel: grpc.Channel) -> None:
+        config = T5Config(num_heads=HEADS, d_kv=2, d_model=64)
+        self._attention = T5Attention(config, has_relative_attention_bias=True)
+        self._weight = self._attention.relative_attention_bias.weight.detach()
+        torch.nn.init.normal_(self._weight)
+        self._encoding = self._encoding_of(self._weight)
+        self._client = client
+        spec = attnbias.Request(self._encoding, **self.extent).to_spec()
+        self._bare_request = service_pb2.GetTensorRequest(spec=spec).SerializeToString()
+        self._bare_stub = channel.unary_unary(GET_TENSOR)
+
+    def compute_bias(self) -> torch.Tensor:
+        with torch.no_grad():
+            return self._attention.compute_bias(LENGTH, LENGTH)
+
+    def contiguous(self) -> torch.Tensor:
+        return self.compute_bias().contiguous()
+
+    def diagonals(self) -> torch.Tensor:
+        relative = torch.arange(1 - LENGTH, LENGTH)
+        buckets = T5Attention._relative_position_bucket(relative)
+        return self._weight[buckets].T.contiguous()
+
+    def unfolded(self) -> torch.Tensor:
+        return self.diagonals().unfold(-1, LENGTH, 1).flip(-2)
+
+    def view(self) -> Array:
+        return self._client.get(self._encoding, **self.extent).view()
+
+    def bare(self) -> bytes:
+        """The answer that view() is made from, by a plain stub and not looked at."""
+        answer: bytes = self._bare_stub(self._bare_request)
+        return answer
+
+    def view_of_new_table(self) -> Array:
+        encoding = self._encoding_of(torch.randn_like(self._weight))
+        return self._client.get(encoding, **self.extent).view()
+
+    def streamed(self) -> Array:
+        return self._client.get(self._encoding, **self.extent, form="dense")
+
+    def expanded(self) -> Array:
+        return self._client.get(self._encoding, **self.extent).dense()
+
+    def check(self) -> None:
+        """Fast is nothing before it is right."""
+        for want, *others in zip(
+            self.compute_bias()[0],
+            self.unfolded(),
+            self.view(),
+            self.streamed(),
+            self.expanded(),
+            strict=True,
+        ):
+            assert all(np.array_equal(want, other) for other in others)
+
+    @staticmethod
+    def _encoding_of(weight: torch.Tensor) -> attnbias.T5:
+        return attnbias.T5(num_heads=HEADS, bidirectional=True, table=weight)
+
+
+def t5_rows(running: Server, repetitions: int) -> Iterator[Row]:
+    with (
+        attnbias.Client(running.target) as client,
+        grpc.insecure_channel(running.target) as channel,
+    ):
+        contest = T5Contest(client, channel)
+        contest.check()
+        small = rounds_of_methods(contest, "view", "bare", "diagonals")
+        small_times = by_turns(small, 20 * repetitions)
+        large = rounds_of_methods(
+            contest,
+            *("view", "view_of_new_table", "compute_bias"),
+            *("streamed", "expanded", "contiguous", "unfolded"),
+        )
+        times = by_turns(large, repetitions)
+    yield compare(
+        what="T5 bias 32x4096x4096 F32 as a numpy view",
+        against="transformers' compute_bias",
+        ours=times["view"],
+        theirs=times["compute_bias"],
+        goal=500,
+    )
+    yield compare(
+        what="the same, of a table that the server has not seen",
+        against="transformers' compute_bias",
+        ours=times["view_of_new_table"],
+        theirs=times["compute_bias"],
+        goal=None,
+    )
+    yield compare(
+        what="T5 bias 32x4096x4096 F32 as one array, its diagonals expanded by the client",
+        against="compute_bias(...).contiguous()",
+        ours=times["expanded"],
+        theirs=times["contiguous"],
+        goal=5,
+    )
+    yield compare(
+        what="the same, streamed dense",
+        against="compute_bias(...).contiguous()",
+        ours=times["streamed"],
+        theirs=times["contiguous"],
+        goal=None,
+    )
+    yield compare(
+        what="T5 diagonals 32x8191 F32",
+        against="torch: buckets of 8191 positions, one gather",
+        ours=small_times["view"],
+        theirs=small_times["diagonals"],
+        goal=0.5,
+    )
+    yield compare(
+        what="the same bytes by a plain stub of grpcio, neither checked nor unpacked",
+        against="torch: buckets of 8191 positions, one gather",
+        ours=small_times["bare"],
+        theirs=small_times["diagonals"],
+        goal=None,
+    )
+    yield compare(
+        what="T5 bias 32x4096x4096 F32 as one array, its diagonals expanded by the client",
+        against="torch: those diagonals, unfold().flip()",
+        ours=times["expanded"],
+        theirs=times["unfolded"],
+        goal=0.8,
+    )
+    yield compare(
+        what="the same, streamed dense",
+        against="torch: those diagonals, unfold().flip()",
+        ours=times["streamed"],
+        theirs=times["unfolded"],
+        goal=None,
+    )
+
+
+def rounds_of_methods(contest: T5Contest, *names: str) -> dict[str, Round]:
+    return {name: timed(getattr(contest, name)) for name in names}
+
+
+def torch_sinusoid(length: int) -> torch.Tensor:
+    """As the tutorial of torch has it."""
+    position = torch.arange(length).unsqueeze(1)
+    div_term = torch.exp(torch.arange(0, DIM, 2) * (-math.log(10000.0) / DIM))
+    table = torch.zeros(length, DIM)
+    table[:, 0::2] = torch.sin(position * div_term)
+    table[:, 1::2] = torch.cos(position * div_term)
+    return table
+
+
+def sinusoidal_row(running: Server, repetitions: int) -> Row:
+    encoding = attnbias.Sinusoidal(dim=DIM)
+    with attnbias.Client(running.target) as client:
+        got = client.get(encoding, positions=100)
+        assert np.allclose(got, torch_sinusoid(100).numpy(), atol=1e-5)
+        rounds = {
+            "ours": timed(lambda: client.get(encoding, positions=POSITIONS)),
+            "theirs": timed(lambda: torch_sinusoid(POSITIONS)),
+        }
+        times = by_turns(rounds, repetitions)
+    return compare(
+        what=f"Sinusoidal {POSITIONS}x{DIM} F32 as one array",
+        against=f"building it in torch with {torch.get_num_threads()} threads",
+        **times,
+        goal=2,
+    )
+
+
+def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
+    """Seconds of both by length; where ours are fewer, the wire wins."""
+    encoding = attnbias.Sinusoidal(dim=DIM)
+    lengths = [1 << n for n in range(4, 18)]
+    curves: dict[str, list[float]] = {"length": [float(n) for n in lengths]}
+    with attnbias.Client(running.target) as client:
+        for length in lengths:
+            rounds = {
+                "attnbias, over the wire": timed(partial(client.get, encoding, positions=length)),
+                "built in torch": timed(partial(torch_sinusoid, length)),
+            }
+            samples = by_turns(rounds, repetitions)
+            for name, seconds in samples.items():
+                curves.setdefault(name, []).append(statistics.median(seconds))
+    return curves

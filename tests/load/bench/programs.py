@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C++ programs of this folder, and the server, as processes of the benchmark."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.load.bench.measure import Round
+
+GET_TENSOR = "/attnbias.v1.AttentionBiasService/GetTensor"
+
+
+def binary(name: str) -> str:
+    """A program beside the server's binary."""
+    return str(Path(os.environ["ATTNBIAS_SERVER_BINARY"]).with_name(name))
+
+
+@contextlib.contextmanager
+def rounds_of(program: str, *arguments: object) -> Iterator[Round]:
+    """A program, one of this folder's where it is no path, that runs a round for each line it is
+    given."""
+    command = [program if "/" in program else binary(program), *map(str, arguments)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        to, back = process.stdin, process.stdout
+
+        def run() -> float:
+            to.write("\n")
+            to.flush()
+            return float(back.readline())
+
+        assert back.readline() == "ready\n", f"{program} failed"
+        yield run
+
+
+@dataclass(frozen=True)
+class Server:
+    target: str
+    metrics: str
+    pid: int
+
+
+@contextlib.contextmanager
+def server(*flags: str) -> Iterator[Server]:
+    """The server as it is deployed, its log thrown away."""
+    command = [
+        binary("attnbias-server"),
+        "--listen=127.0.0.1:0",
+        "--metrics-listen=127.0.0.1:0",
+        "--drain-notice=0s",
+        *flags,
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            target = said(process, "listening on ")
+            yield Server(target, said(process, "metrics on "), process.pid)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@contextlib.contextmanager
+def empty_server(response_bytes: int) -> Iterator[str]:
+    with subprocess.Popen(
+        [binary("empty_server"), str(response_bytes)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield said(process, "listening on ")
+        process.communicate()
+
+
+@contextlib.contextmanager
+def flight_server(num_bytes: int) -> Iterator[str]:
+    script = str(Path(__file__).with_name("flight_server.py"))
+    with subprocess.Popen(
+        [sys.executable, script, str(num_bytes)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield said(process, "listening on ")
+        finally:
+            process.terminate()
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process has used since it began."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def said(process: subprocess.Popen[str], beginning: str) -> str:
+    """The rest of the line that begins so."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(beginning):
+            return line.removeprefix(beginning).strip()
+    raise RuntimeError(f"{process.args} ended before it said {beginning!r}")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A dense bias of 2 GiB through the server: how fast, and in how much memory."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyarrow import flight
+
+import attnbias
+from tests.load.bench.measure import Row, by_turns, compare, timed
+from tests.load.bench.programs import Server, flight_server, rounds_of, server
+
+HEADS, LENGTH = 32, 4096
+DENSE_BYTES = 4 * HEADS * LENGTH * LENGTH
+TABLE = np.random.default_rng(0).standard_normal((32, HEADS), np.float32)
+ENCODING = attnbias.T5(num_heads=HEADS, bidirectional=True, table=TABLE)
+DENSE: Any = {"query_length": LENGTH, "key_length": LENGTH, "form": "dense"}
+MIB = 1 << 20
+FLIGHT_BATCHES = [MIB, 4 * MIB, 16 * MIB]
+
+
+def socket_row(running: Server, repetitions: int) -> Row:
+    with (
+        rounds_of("stream_bench", running.target) as ours,
+        rounds_of("socket_pump", DENSE_BYTES) as theirs,
+    ):
+        times = by_turns({"ours": ours, "theirs": theirs}, repetitions)
+    return compare(
+        what="2 GiB dense, C++ client with its own choice of streams, into one buffer",
+        against="plain blocking sockets, 1 MiB sends",
+        **times,
+        goal=1.0,
+        num_bytes=DENSE_BYTES,
+    )
+
+
+def flight_row(running: Server, repetitions: int) -> Row:
+    """Both into the same array, whose pages exist; Flight with the batches that suit it best."""
+    out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
+    with attnbias.Client(running.target) as client, flight_server(DENSE_BYTES) as location:
+        fetch, best = do_get_into(location, out)
+        rounds = {
+            "ours": timed(lambda: client.get(ENCODING, **DENSE, out=out)),
+            "theirs": timed(fetch),
+        }
+        times = by_turns(rounds, repetitions)
+    return compare(
+        what="2 GiB dense, Python client with its own choice of streams, into one array",
+        against=f"pyarrow Flight DoGet of the same bytes, batches of {best >> 20} MiB",
+        **times,
+        goal=1.25,
+        num_bytes=DENSE_BYTES,
+    )
+
+
+def do_get_into(location: str, out: np.ndarray) -> tuple[Callable[[], None], int]:
+    """A plain Flight client that reads record batches into one array, and their best size."""
+    client = flight.connect(location)
+    flat = out.reshape(-1)
+
+    def fetch(batch_bytes: int) -> None:
+        begin = 0
+        for chunk in client.do_get(flight.Ticket(str(batch_bytes))):
+            column = chunk.data.column(0).to_numpy()
+            flat[begin : begin + len(column)] = column
+            begin += len(column)
+        assert begin == flat.size
+
+    best = min(FLIGHT_BATCHES, key=lambda batch: timed(lambda: fetch(batch))())
+    return partial(fetch, best), best
+
+
+def memory_row(repetitions: int) -> Row:
+    """Of a fresh server, from its first small answers to the highest it reaches."""
+    growths = []
+    out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
+    for _ in range(repetitions):
+        with server() as running, attnbias.Client(running.target) as client:
+            client.get(attnbias.ALiBi(num_heads=8), query_length=64, key_length=64)
+            forget_peak(running.pid)
+            before = memory_of(running.pid, "VmRSS")
+            client.get(ENCODING, **DENSE, out=out)
+            growths.append(memory_of(running.pid, "VmHWM") - before)
+    return Row(
+        what="Growth of the server's memory while it streams 2 GiB",
+        against="32 MiB",
+        unit="MiB",
+        ours=max(growths) / MIB,
+        theirs=32,
+        goal=1.0,
+        statistic=f"worst of {repetitions}",
+        samples={"ours": [growth / MIB for growth in growths]},
+    )
+
+
+def memory_of(pid: int, name: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(name)
+
+
+def forget_peak(pid: int) -> None:
+    """Makes VmHWM begin anew."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")

@@ -1,0 +1,734 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chart: what it makes of values, alone and together, and which values it refuses."""
+
+import copy
+import functools
+import itertools
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import save_file
+
+from tests.packaging.deploy.manifests import (
+    CHART,
+    ROOT,
+    Reasons,
+    Resource,
+    Values,
+    documents,
+    helm,
+    kubeconform,
+    kustomized,
+    of_kind,
+    pod_of,
+    rendered,
+    server_of,
+    workload,
+)
+from tests.support.certificates import Authority
+
+PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
+# What Helm adds to each resource's labels.
+HELMS_LABELS = ("helm.sh/chart", "app.kubernetes.io/managed-by")
+# Where the server's writable and readable folders are in its pod.
+SOCKET = "/run/attnbias"
+
+# Values that turn on one feature each.
+FEATURES: dict[str, Values] = {
+    "five replicas": {"replicas": 5},
+    "an image": {
+        "image": {"repository": "example.org/attnbias", "tag": "1", "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "registry"}],
+    },
+    "resources": {"resources": {"cpu": 2.5, "memory": "8Gi"}},
+    "cuda": {"cuda": {"gpus": 1, "minBytes": 16 << 20, "runtimeClassName": "nvidia"}},
+    "tables of a claim": {"tables": {"persistentVolumeClaim": "models", "folder": "t/small"}},
+    "tables of a config map": {"tables": {"configMap": "tables"}},
+    "checkpoints": {
+        "checkpoints": [
+            {"name": "t5-small", "persistentVolumeClaim": "models", "folder": "t5/small"},
+            {"name": "bert", "persistentVolumeClaim": "bert"},
+        ]
+    },
+    "precompute": {
+        "precompute": [
+            {"alibi": {"num_heads": 8}, "pair": {"query_length": 4096, "key_length": 4096}}
+        ]
+    },
+    "tls of a secret": {"tls": {"secret": "certificate"}},
+    "tls of cert-manager": {
+        "tls": {
+            "certManager": {
+                "issuer": "ca",
+                "kind": "ClusterIssuer",
+                "dnsNames": ["attnbias.example.org"],
+            }
+        }
+    },
+    "client certificates": {"tls": {"secret": "certificate", "clientCaSecret": "client-ca"}},
+    "tokens": {"auth": {"tokensSecret": "tokens"}},
+    "policy": {"auth": {"tokensSecret": "tokens", "policySecret": "policy"}},
+    "daemon set": {"kind": "DaemonSet"},
+    "socket": {"kind": "DaemonSet", "socket": {"hostPath": "/run/attnbias", "mode": "0666"}},
+    "load balancer": {"service": {"type": "LoadBalancer", "annotations": {"example.org/a": "b"}}},
+    "network policy": {
+        "networkPolicy": {
+            "enabled": True,
+            "metricsFrom": [
+                {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "m"}}}
+            ],
+        }
+    },
+    "autoscaling": {"autoscaling": {"enabled": True, "maxReplicas": 4}},
+    "service monitor": {"metrics": {"serviceMonitor": {"enabled": True, "labels": {"a": "b"}}}},
+    "prometheus rule": {"metrics": {"prometheusRule": {"enabled": True, "labels": {"a": "b"}}}},
+    "dashboard": {"metrics": {"dashboard": {"enabled": True}}},
+    "a service account": {"serviceAccount": {"name": "other"}},
+    "no surge": {"maxSurge": 0, "minReadySeconds": 0},
+    "slow starts and ends": {"startupSeconds": 600, "terminationGracePeriodSeconds": 600},
+    "flags and environment": {
+        "extraFlags": ["--log-format=json", "--tables-poll=1m"],
+        "extraEnv": [{"name": "ATTNBIAS_LOG_LEVEL", "value": "warning"}],
+    },
+    "placement": {
+        "podAnnotations": {"prometheus.io/port": "1", "example.org/a": "b"},
+        "podLabels": {"team": "models"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "nodeSelector": {"kubernetes.io/arch": "amd64"},
+        "affinity": {"podAntiAffinity": {}},
+        "priorityClassName": "high",
+    },
+}
+# What does not go together: of each line, one side.
+ALTERNATIVES = [
+    ({"tables of a claim"}, {"tables of a config map"}),
+    ({"tls of a secret", "client certificates"}, {"tls of cert-manager"}),
+    ({"autoscaling"}, {"daemon set", "socket"}),
+]
+
+
+def merged(one: Values, other: Values) -> Values:
+    both = copy.deepcopy(one)
+    for key, value in other.items():
+        inner = isinstance(value, dict) and isinstance(both.get(key), dict)
+        both[key] = merged(both[key], value) if inner else value
+    return both
+
+
+def together(names: Iterator[str] | tuple[str, ...]) -> Values:
+    return functools.reduce(merged, (FEATURES[name] for name in names), {})
+
+
+def cases() -> dict[str, tuple[str, ...]]:
+    """None, each alone, as many as go together, and those without one each."""
+    found: dict[str, tuple[str, ...]] = {"nothing": ()}
+    found |= {name: (name,) for name in FEATURES}
+    for sides in itertools.product(*ALTERNATIVES):
+        left_out = sorted(set[str]().union(*sides))
+        found["all but " + ", ".join(left_out)] = tuple(
+            name for name in FEATURES if name not in left_out
+        )
+    fullest = max(found.values(), key=len)
+    for name in fullest:
+        without = tuple(one for one in fullest if one != name)
+        found["without " + name] = without
+    return found
+
+
+CASES = cases()
+
+
+@functools.cache
+def made(case: str) -> list[Resource]:
+    return rendered(together(CASES[case]))
+
+
+each_case = pytest.mark.parametrize("case", CASES)
+
+
+def test_the_cases_have_every_feature_on_and_off() -> None:
+    for name in FEATURES:
+        assert CASES[name] == (name,)
+        assert any(name in on and len(on) > 10 for on in CASES.values())
+        assert any(name not in on and len(on) > 10 for on in CASES.values())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("without ")])
+def test_lint_finds_nothing(case: str) -> None:
+    said = helm("lint", "--strict", "--quiet", CHART, values=together(CASES[case]))
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
+@each_case
+def test_schemas_accept_every_resource(case: str, schemas: pathlib.Path) -> None:
+    verdicts = kubeconform(schemas, made(case))
+    assert sorted(verdicts) == sorted(f"statusValid {one['kind']}" for one in made(case))
+
+
+def test_schemas_refuse_an_unknown_field_of_every_kind(schemas: pathlib.Path) -> None:
+    kinds = {one["kind"]: one for case in CASES for one in made(case)}
+    assert len(kinds) == 11
+    for kind, resource in kinds.items():
+        wrong = copy.deepcopy(resource)
+        wrong.get("spec", wrong)["surprise"] = 1
+        [verdict] = kubeconform(schemas, [wrong])
+        assert verdict.startswith(f"statusInvalid {kind}")
+        assert "surprise" in verdict
+
+
+@each_case
+def test_pods_are_restricted(case: str, restricted: Reasons) -> None:
+    [reasons] = restricted([workload(made(case))["spec"]["template"]])
+    if "socket" in CASES[case]:
+        # A folder of the node, and root to give it to the server, are what the profile forbids.
+        assert sorted(reasons) == [
+            "restricted volume types",
+            "runAsNonRoot != true",
+            "runAsUser=0",
+            "unrestricted capabilities",
+        ]
+        pod = copy.deepcopy(workload(made(case))["spec"]["template"])
+        del pod["spec"]["initContainers"]
+        pod["spec"]["volumes"] = []
+        [reasons] = restricted([pod])
+    assert reasons == []
+
+
+def test_defaults_are_the_kustomization() -> None:
+    def by_name(resources: list[Resource]) -> dict[tuple[str, str], Resource]:
+        return {(one["kind"], one["metadata"]["name"]): one for one in resources}
+
+    ours = copy.deepcopy(made("nothing"))
+    for resource in ours:
+        for label in HELMS_LABELS:
+            del resource["metadata"]["labels"][label]
+    assert by_name(ours) == by_name(kustomized())
+
+
+def paths_of(flags: list[str]) -> list[str]:
+    return [path for flag in flags for path in re.findall(r"[=:](/[^:]*)", flag)]
+
+
+@each_case
+def test_each_file_that_a_flag_names_is_mounted(case: str) -> None:
+    server = server_of(made(case))
+    mounts = [mount["mountPath"] for mount in server.get("volumeMounts", [])]
+    used = set()
+    for path in paths_of(server.get("args", [])):
+        [mount] = [mount for mount in mounts if path == mount or path.startswith(mount + "/")]
+        used.add(mount)
+    assert used == set(mounts)
+
+
+@each_case
+def test_volumes_are_mounted_once(case: str) -> None:
+    mounts = server_of(made(case)).get("volumeMounts", [])
+    volumes = pod_of(made(case)).get("volumes", [])
+    assert [mount["name"] for mount in mounts] == [volume["name"] for volume in volumes]
+    assert len({mount["mountPath"] for mount in mounts}) == len(mounts)
+    assert [one["mountPath"] for one in mounts if not one.get("readOnly")] == [SOCKET] * (
+        "socket" in CASES[case]
+    )
+
+
+@each_case
+def test_requests_are_limits(case: str) -> None:
+    for container in [server_of(made(case)), *pod_of(made(case)).get("initContainers", [])]:
+        resources = container["resources"]
+        assert {"cpu", "memory"} == set(resources["requests"])
+        assert resources["limits"].items() >= resources["requests"].items()
+        assert set(resources["limits"]) <= {"cpu", "memory", "nvidia.com/gpu"}
+
+
+@each_case
+def test_resources_find_each_other(case: str) -> None:
+    found = made(case)
+    main = workload(found)
+    template = main["spec"]["template"]
+    labels = template["metadata"]["labels"].items()
+    ports = {port["name"]: port["containerPort"] for port in server_of(found)["ports"]}
+
+    assert main["spec"]["selector"]["matchLabels"].items() <= labels
+    for spread in pod_of(found).get("topologySpreadConstraints", []):
+        assert spread["labelSelector"]["matchLabels"].items() <= labels
+    for kind in ("PodDisruptionBudget", "NetworkPolicy"):
+        for one in of_kind(found, kind):
+            spec = one["spec"]
+            assert spec.get("selector", spec.get("podSelector"))["matchLabels"].items() <= labels
+    for policy in of_kind(found, "NetworkPolicy"):
+        assert [rule["ports"][0]["port"] for rule in policy["spec"]["ingress"]] == [
+            "grpc",
+            "metrics",
+        ]
+    services = of_kind(found, "Service")
+    for service in services:
+        assert service["spec"]["selector"].items() <= labels
+        for port in service["spec"]["ports"]:
+            assert ports[port["targetPort"]] == port["port"]
+    for monitor in of_kind(found, "ServiceMonitor"):
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        [endpoint] = monitor["spec"]["endpoints"]
+        [_] = [
+            service
+            for service in services
+            if wanted <= service["metadata"]["labels"].items()
+            and endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
+        ]
+    for autoscaler in of_kind(found, "HorizontalPodAutoscaler"):
+        target = autoscaler["spec"]["scaleTargetRef"]
+        assert (target["kind"], target["name"]) == (main["kind"], main["metadata"]["name"])
+    accounts = [one["metadata"]["name"] for one in of_kind(found, "ServiceAccount")]
+    assert accounts == ([] if "a service account" in CASES[case] else ["attnbias"])
+    assert pod_of(found)["serviceAccountName"] == (accounts or ["other"])[0]
+
+
+@each_case
+def test_probes_reach_a_port_without_tls(case: str) -> None:
+    server = server_of(made(case))
+    tls = [flag for flag in server.get("args", []) if flag.startswith("--tls-cert=")]
+    listening = {50052} if tls else {50051}
+    assert ("--probe-listen=[::]:50052" in server.get("args", [])) == bool(tls)
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert server[probe]["grpc"]["port"] in listening
+        assert server[probe]["grpc"]["port"] in [one["containerPort"] for one in server["ports"]]
+
+
+@each_case
+def test_a_rollout_can_go_on(case: str) -> None:
+    """Kubernetes refuses a rollout that may neither add nor remove, and a DaemonSet's with both."""
+    spec = workload(made(case))["spec"]
+    rolling = spec.get("strategy", spec.get("updateStrategy"))["rollingUpdate"]
+    assert sorted(rolling.values()) == [0, 1]
+    on = CASES[case]
+    assert rolling["maxSurge"] == (0 if "no surge" in on or "socket" in on else 1)
+
+
+def ask_server(*flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [os.environ["ATTNBIAS_SERVER_BINARY"], *flags],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def pod_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder in the place of the pod's /, with all that can be mounted there."""
+    root = tmp_path_factory.mktemp("pod")
+    settings, data = root / "etc" / "attnbias", root / "var" / "lib" / "attnbias"
+    for folder in ("tls", "tls-client-ca", "tokens", "policy", "precompute"):
+        (settings / folder).mkdir(parents=True)
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    pair = authority.sign("server")
+    pair.certificate.rename(settings / "tls" / "tls.crt")
+    pair.key.rename(settings / "tls" / "tls.key")
+    authority.certificate.rename(settings / "tls-client-ca" / "ca.crt")
+    (settings / "tokens" / "tokens").write_text(f"trainer sha256:{64 * '0'}\n")
+    (settings / "policy" / "policy.json").write_text('{"callers": {"trainer": {"methods": ["*"]}}}')
+    [file] = of_kind(made("precompute"), "ConfigMap")
+    (settings / "precompute" / "precompute.json").write_text(file["data"]["precompute.json"])
+    (data / "tables" / "t" / "small").mkdir(parents=True)
+    (root / "run" / "attnbias").mkdir(parents=True)
+    bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    for name in ("t5-small/t5/small", "bert"):
+        checkpoint = data / "checkpoints" / name
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "config.json").write_text('{"model_type": "t5", "num_heads": 2}')
+        tables = {f"{side}.{bias}": np.zeros((32, 2), "f4") for side in ("encoder", "decoder")}
+        save_file(tables, checkpoint / "model.safetensors")
+    return root
+
+
+@each_case
+def test_the_server_takes_its_flags(case: str, pod_root: pathlib.Path) -> None:
+    server = server_of(made(case))
+    flags = [re.sub("(?<=[=:])/", f"{pod_root}/", flag) for flag in server.get("args", [])]
+    variables = {one["name"]: one["value"] for one in server.get("env", [])}
+    said = ask_server("--check-config", *flags, **variables)
+    assert said.returncode == 0, said.stderr
+
+
+def test_flags_that_follow_from_values_are_the_servers() -> None:
+    helpers = (CHART / "templates" / "_helpers.tpl").read_text()
+    [refused] = re.findall(r'"attnbias.flagsOfTheChart" -}}\n(.*?){{', helpers, re.DOTALL)
+    names = set(yaml.safe_load(refused))
+    assert "listen" in names
+    assert {f"--{name}" for name in names} <= set(
+        re.findall("--[a-z][-a-z]*", ask_server("--help").stdout)
+    )
+
+
+def flags_of(case: str) -> list[str]:
+    """Those that the server of the default values has not."""
+    always = server_of(made("nothing"))["args"]
+    return [flag for flag in server_of(made(case))["args"] if flag not in always]
+
+
+def test_a_deployments_features() -> None:
+    assert workload(made("five replicas"))["spec"]["replicas"] == 5
+    assert server_of(made("an image"))["image"] == "example.org/attnbias:1"
+    assert server_of(made("resources"))["resources"]["limits"] == {"cpu": "2.5", "memory": "8Gi"}
+
+    assert server_of(made("cuda"))["image"].endswith("-cuda")
+    assert server_of(made("cuda"))["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert flags_of("cuda") == ["--cuda-min-bytes=16777216"]
+
+    assert "replicas" not in workload(made("autoscaling"))["spec"]
+    [autoscaler] = of_kind(made("autoscaling"), "HorizontalPodAutoscaler")
+    assert [one["resource"]["name"] for one in autoscaler["spec"]["metrics"]] == ["cpu", "memory"]
+
+    spec = workload(made("daemon set"))["spec"]
+    assert "replicas" not in spec
+    assert of_kind(made("daemon set"), "PodDisruptionBudget") == []
+
+    probe = server_of(made("slow starts and ends"))["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 600
+
+
+def test_tables_and_checkpoints() -> None:
+    assert flags_of("tables of a claim") == ["--tables=/var/lib/attnbias/tables/t/small"]
+    assert flags_of("tables of a config map") == ["--tables=/var/lib/attnbias/tables"]
+    assert flags_of("checkpoints") == [
+        "--checkpoint=t5-small=/var/lib/attnbias/checkpoints/t5-small/t5/small",
+        "--checkpoint=bert=/var/lib/attnbias/checkpoints/bert",
+    ]
+
+
+def test_precompute_is_a_file_whose_change_rolls_out() -> None:
+    [file] = of_kind(made("precompute"), "ConfigMap")
+    wanted = FEATURES["precompute"]["precompute"]
+    assert json.loads(file["data"]["precompute.json"]) == wanted
+    [volume] = pod_of(made("precompute"))["volumes"]
+    assert volume["configMap"]["name"] == file["metadata"]["name"]
+
+    def annotations(resources: list[Resource]) -> dict[str, str]:
+        return dict(workload(resources)["spec"]["template"]["metadata"]["annotations"])
+
+    other = rendered({"precompute": [wanted[0] | {"scale": 2}]})
+    assert annotations(other) != annotations(made("precompute"))
+    assert annotations(other).keys() == annotations(made("precompute")).keys()
+
+
+def test_tls() -> None:
+    [certificate] = of_kind(made("tls of cert-manager"), "Certificate")
+    [volume] = pod_of(made("tls of cert-manager"))["volumes"]
+    assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
+    names = certificate["spec"]["dnsNames"]
+    assert {"attnbias-headless", "localhost", "attnbias.example.org"} <= set(names)
+    [service, _] = of_kind(made("tls of a secret"), "Service")
+    assert service["spec"]["ports"][0]["appProtocol"] == "https"
+    assert (
+        "--tls-client-ca=/etc/attnbias/tls-client-ca/ca.crt"
+        in (server_of(made("client certificates"))["args"])
+    )
+
+
+def test_a_network_policy_lets_nobody_else_in_and_nothing_out() -> None:
+    [policy] = of_kind(made("network policy"), "NetworkPolicy")
+    spec = policy["spec"]
+    assert sorted(spec["policyTypes"]) == ["Egress", "Ingress"]
+    assert spec["egress"] == []
+    given = FEATURES["network policy"]["networkPolicy"]["metricsFrom"]
+    assert [rule["from"] for rule in spec["ingress"]] == [[{"podSelector": {}}], given]
+
+
+def test_a_socket_beside_the_port() -> None:
+    assert flags_of("socket") == [
+        "--listen=[::]:50051",
+        f"--listen=unix:{SOCKET}/attnbias.sock",
+        "--socket-mode=0666",
+    ]
+    [first] = pod_of(made("socket"))["initContainers"]
+    assert first["command"] == ["chown", "65532:65532", SOCKET]
+    user = pod_of(made("socket"))["securityContext"]
+    assert (user["runAsUser"], user["runAsGroup"]) == (65532, 65532)
+
+
+def test_annotations_give_way_to_the_service_monitor_and_to_the_users() -> None:
+    def annotations(case: str) -> dict[str, str]:
+        return dict(workload(made(case))["spec"]["template"]["metadata"].get("annotations", {}))
+
+    assert annotations("service monitor") == {}
+    assert annotations("placement") == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": "1",
+        "example.org/a": "b",
+    }
+
+
+def test_rules_and_dashboards_are_those_of_deploy() -> None:
+    rules = ROOT / "deploy" / "prometheus" / "rules.yaml"
+    assert rules.samefile(CHART / "files" / "rules.yaml")
+    [rule] = of_kind(made("prometheus rule"), "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load(rules.read_text())
+    assert rule["spec"]["groups"]
+
+    dashboards = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
+    assert dashboards
+    [shown] = of_kind(made("dashboard"), "ConfigMap")
+    assert shown["data"] == {path.name: path.read_text() for path in dashboards}
+    for path in dashboards:
+        assert path.samefile(CHART / "files" / "dashboards" / path.name)
+
+
+def test_a_package_makes_the_same(tmp_path: pathlib.Path) -> None:
+    subprocess.run(
+        ["helm", "package", CHART, "--destination", tmp_path], check=True, stdout=subprocess.DEVNULL
+    )
+    [package] = tmp_path.glob("*.tgz")
+    fullest = max(CASES, key=lambda case: len(CASES[case]))
+    assert rendered(together(CASES[fullest]), package) == made(fullest)
+
+
+def test_releases_of_one_namespace_do_not_meet() -> None:
+    one = documents(helm("template", "one", CHART).stdout)
+    other = documents(helm("template", "other", CHART).stdout)
+    assert {one["metadata"]["name"] for one in one}.isdisjoint(
+        other["metadata"]["name"] for other in other
+    )
+    labels = workload(one)["spec"]["template"]["metadata"]["labels"].items()
+    assert not workload(other)["spec"]["selector"]["matchLabels"].items() <= labels
+
+
+def test_names_are_not_too_long() -> None:
+    longest = "r" * 53
+    for resource in documents(helm("template", longest, CHART).stdout):
+        assert len(resource["metadata"]["name"]) <= 63
+
+
+def test_the_page_has_a_line_that_renders_the_chart() -> None:
+    [line] = re.findall(r"^\./dev (helm template .*)$", PAGE.read_text(), re.MULTILINE)
+    made = subprocess.run(line.split(), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    assert documents(made.stdout) == rendered({})
+
+
+def test_notes_say_where_the_server_is(tmp_path: pathlib.Path) -> None:
+    # Helm shows notes only of what it installs, so in a copy they are a resource.
+    chart = shutil.copytree(CHART, tmp_path / "attnbias")
+    templates = chart / "templates"
+    text = (templates / "NOTES.txt").read_text()
+    (templates / "_notes.tpl").write_text('{{ define "notes" }}' + text + "{{ end }}")
+    (templates / "notes.yaml").write_text('{kind: Notes, text: {{ include "notes" . | quote }}}')
+
+    def notes(case: str) -> str:
+        [found] = of_kind(rendered(together(CASES[case]), chart), "Notes")
+        return str(found["text"])
+
+    assert "dns:///attnbias-headless.default:50051" in notes("nothing")
+    assert "localhost:50051" in notes("nothing")
+    assert "unix:" not in notes("nothing")
+    assert "unix:/run/attnbias/attnbias.sock" in notes("socket")
+    assert "WARNING: callers' tokens come in plaintext" in notes("tokens")
+    assert "WARNING" not in notes("nothing")
+    assert "9464, path /metrics" in notes("nothing")
+    assert "Callers need" not in notes("nothing")
+    assert "Callers need a token.\n" in notes("tokens")
+    assert "Callers need a client certificate. The" in notes("client certificates")
+    assert "--tls-ca ca.crt \\\n    --tls-cert FILE --tls-key FILE" in notes("client certificates")
+    assert "localhost:50052" in notes("tls of cert-manager")
+    assert "attnbias-tls" in notes("tls of cert-manager")
+
+
+# Values that the schema refuses, and what it says of them.
+REFUSED: list[tuple[Values, str]] = [
+    ({"replicaCount": 3}, "replicaCount"),
+    ({"resources": {"limits": {}}}, "limits"),
+    ({"metrics": {"serviceMonitor": {"enable": True}}}, "enable"),
+    ({"kind": "StatefulSet"}, "/kind"),
+    ({"replicas": "3"}, "/replicas"),
+    ({"replicas": -1}, "/replicas"),
+    ({"replicas": None}, "replicas"),
+    ({"image": {"repository": ""}}, "/image/repository"),
+    ({"image": {"tag": "a b"}}, "/image/tag"),
+    ({"image": {"pullPolicy": "always"}}, "/image/pullPolicy"),
+    ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
+    ({"resources": {"cpu": "two"}}, "/resources/cpu"),
+    ({"resources": {"cpu": 0}}, "/resources/cpu"),
+    ({"resources": {"memory": 1024}}, "/resources/memory"),
+    ({"resources": {"memory": "1GB"}}, "/resources/memory"),
+    ({"cuda": {"gpus": 0.5}}, "/cuda/gpus"),
+    ({"tables": {"persistentVolumeClaim": "a", "folder": "/a"}}, "/tables/folder"),
+    ({"tables": {"persistentVolumeClaim": "a", "folder": "a/../.."}}, "/tables/folder"),
+    ({"tables": {"persistentVolumeClaim": "Models"}}, "/tables/persistentVolumeClaim"),
+    ({"checkpoints": [{"name": "a"}]}, "/checkpoints/0"),
+    ({"checkpoints": [{"name": "a/b", "persistentVolumeClaim": "c"}]}, "/checkpoints/0/name"),
+    ({"precompute": "specs.json"}, "/precompute"),
+    ({"tls": {"certManager": {"issuer": "a", "kind": "issuer"}}}, "/tls/certManager/kind"),
+    ({"auth": {"tokens": "secret"}}, "tokens"),
+    ({"kind": "DaemonSet", "socket": {"hostPath": "run"}}, "/socket/hostPath"),
+    ({"kind": "DaemonSet", "socket": {"mode": 432}}, "/socket/mode"),
+    ({"service": {"type": "ExternalName"}}, "/service/type"),
+    ({"networkPolicy": {"enabled": True, "grpcFrom": []}}, "/networkPolicy/grpcFrom"),
+    ({"networkPolicy": {"enabled": True, "grpcFrom": [{}]}}, "/networkPolicy/grpcFrom/0"),
+    ({"autoscaling": {"cpuUtilization": 700}}, "/autoscaling/cpuUtilization"),
+    ({"metrics": {"serviceMonitor": {"interval": "30"}}}, "/metrics/serviceMonitor/interval"),
+    ({"maxSurge": "25%"}, "/maxSurge"),
+    ({"extraFlags": ["log-format=json"]}, "/extraFlags/0"),
+    ({"extraEnv": [{"value": "a"}]}, "/extraEnv/0"),
+    ({"podLabels": {"a": 1}}, "/podLabels/a"),
+]
+
+
+@pytest.mark.parametrize(("values", "named"), REFUSED, ids=str)
+def test_bad_values_are_refused(values: Values, named: str) -> None:
+    said = helm("template", "attnbias", CHART, values=values)
+    assert said.returncode != 0
+    assert "schema" in said.stderr
+    assert named in said.stderr
+
+
+# Values that do not go together, and what the chart wants instead.
+UNFIT: list[tuple[Values, str]] = [
+    (
+        {"image": {"repository": "example.org:5000/attnbias:1"}},
+        'image.repository: got "example.org:5000/attnbias:1", want the tag in image.tag',
+    ),
+    (
+        {"tables": {"configMap": "a", "persistentVolumeClaim": "b"}},
+        'tables.configMap: got "a" beside tables.persistentVolumeClaim, want one of them',
+    ),
+    (
+        {"tables": {"folder": "a"}},
+        'tables.folder: got "a", want tables.persistentVolumeClaim beside it',
+    ),
+    (
+        {"tls": {"secret": "a", "certManager": {"issuer": "b"}}},
+        'tls.secret: got "a" beside tls.certManager.issuer, want one of them',
+    ),
+    (
+        {"tls": {"clientCaSecret": "a"}},
+        'tls.clientCaSecret: got "a", want tls.secret or tls.certManager.issuer beside it',
+    ),
+    (
+        {"auth": {"policySecret": "a"}},
+        'auth.policySecret: got "a", want auth.tokensSecret or tls.clientCaSecret beside it',
+    ),
+    (
+        {"socket": {"hostPath": "/run/attnbias"}},
+        'socket.hostPath: got "/run/attnbias", want kind: DaemonSet beside it',
+    ),
+    (
+        {"kind": "DaemonSet", "autoscaling": {"enabled": True}},
+        "autoscaling.enabled: got true, want kind: Deployment beside it",
+    ),
+    (
+        {"terminationGracePeriodSeconds": 35},
+        "terminationGracePeriodSeconds: got 35, want more than 35",
+    ),
+    (
+        {"extraFlags": ["--threads=8"]},
+        'extraFlags: got "--threads=8", want the value resources.cpu',
+    ),
+    (
+        {"extraFlags": ["--tls-cert=/a"]},
+        'extraFlags: got "--tls-cert=/a", want the value tls.secret',
+    ),
+    (
+        {"extraFlags": ["--oip=false", "--policy"]},
+        'extraFlags: got "--policy", want the value auth.p',
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "complaint"), UNFIT, ids=str)
+def test_what_does_not_go_together_is_refused(values: Values, complaint: str) -> None:
+    said = helm("template", "attnbias", CHART, values=values)
+    assert said.returncode != 0
+    assert f": {complaint}" in said.stderr
+
+
+def test_a_repository_may_have_a_port() -> None:
+    repository = "example.org:5000/attnbias"
+    made = server_of(rendered({"image": {"repository": repository}}))
+    assert made["image"].startswith(f"{repository}:")
+
+
+def test_the_least_grace_period_is_that_of_the_servers_drain() -> None:
+    seconds = re.findall(r"--drain-(?:notice|grace) DURATION=(\d+)s", ask_server("--help").stdout)
+    assert sum(map(int, seconds)) == 35
+    assert rendered({"terminationGracePeriodSeconds": 36})
+
+
+def test_a_shorter_drain_may_have_a_shorter_grace_period() -> None:
+    short = {"terminationGracePeriodSeconds": 10}
+    assert rendered(short | {"extraFlags": ["--drain-notice=1s", "--drain-grace=5s"]})
+    assert rendered(short | {"extraEnv": [{"name": "ATTNBIAS_DRAIN_GRACE", "value": "4s"}]})
+
+
+def test_the_schema_lists_every_value() -> None:
+    def compare(schema: dict[str, Any], values: Values, where: str) -> None:
+        assert schema["additionalProperties"] is False, where
+        assert sorted(schema["required"]) == sorted(values), where
+        assert set(schema["properties"]) - {"global"} == set(values), where
+        for name, value in values.items():
+            if "properties" in (inner := schema["properties"][name]):
+                compare(inner, value, f"{where}.{name}")
+
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    compare(schema, yaml.safe_load((CHART / "values.yaml").read_text()), "values")
+
+
+def test_another_chart_can_have_it_below(tmp_path: pathlib.Path) -> None:
+    """Helm gives such a chart a value of its own, `global`."""
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts" / "attnbias").symlink_to(CHART)
+    (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: above, version: 0.1.0}")
+    assert workload(rendered({"attnbias": {"replicas": 3}}, tmp_path))["spec"]["replicas"] == 3
+
+
+def described(text: str) -> Iterator[tuple[str, str]]:
+    """The path of each value of a file, and the comment above it."""
+    path: list[str] = []
+    comment: list[str] = []
+    for line in text.splitlines():
+        if found := re.match(r" *# (.*)", line):
+            comment.append(found[1])
+            continue
+        if found := re.match(r"( *)(\w+):", line):
+            path[len(found[1]) // 2 :] = [found[2]]
+            yield ".".join(path), " ".join(comment)
+        comment.clear()
+
+
+def table_of_values() -> str:
+    text = (CHART / "values.yaml").read_text()
+    comments = dict(described(text))
+    rows = ["| value | default | |", "|---|---|---|"]
+    for path, comment in comments.items():
+        if any(other.startswith(path + ".") for other in comments):
+            continue
+        assert comment, f"{path} has no comment"
+        default = functools.reduce(
+            lambda values, key: values[key], path.split("."), yaml.safe_load(text)
+        )
+        rows.append(f"| `{path}` | `{json.dumps(default)}` | {comment} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_page_has_every_value() -> None:
+    wanted = table_of_values()
+    assert wanted in PAGE.read_text(), f"{PAGE} lacks\n{wanted}"
+
+
+def test_what_the_page_shows_is_accepted() -> None:
+    shown = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    assert len(shown) == 3
+    for block in shown:
+        assert rendered(yaml.safe_load(block)) != made("nothing")
+
+
+def test_the_table_has_what_values_yaml_has() -> None:
+    paths = dict(described("# Not a value.\n\n# A.\na: 1\nb:\n  # C of\n  # B.\n  c: []\n"))
+    assert paths == {"a": "A.", "b": "", "b.c": "C of B."}

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifests are what Kubernetes accepts, and agree with each other and the image."""
+
+import copy
+import pathlib
+import re
+
+import pytest
+import yaml
+
+from tests.packaging.deploy.manifests import (
+    BASE,
+    ENVOY,
+    ROOT,
+    Reasons,
+    Resource,
+    kubeconform,
+    kustomized,
+    of_kind,
+    pod_of,
+    server_of,
+    workload,
+)
+
+
+def test_schemas_accept_every_resource(schemas: pathlib.Path) -> None:
+    verdicts = kubeconform(schemas, kustomized())
+    assert sorted(verdicts) == sorted(f"statusValid {one['kind']}" for one in kustomized())
+
+
+def test_schemas_refuse_an_unknown_field(schemas: pathlib.Path) -> None:
+    wrong = copy.deepcopy(workload(kustomized()))
+    security = wrong["spec"]["template"]["spec"]["containers"][0]["securityContext"]
+    security["readOnlyRootFileSystem"] = security.pop("readOnlyRootFilesystem")
+    [verdict] = kubeconform(schemas, [wrong])
+    assert verdict.startswith("statusInvalid Deployment")
+    assert "readOnlyRootFileSystem" in verdict
+
+
+def test_schemas_refuse_a_value_of_the_wrong_type(schemas: pathlib.Path) -> None:
+    wrong = copy.deepcopy(workload(kustomized()))
+    wrong["spec"]["template"]["spec"]["containers"][0]["startupProbe"]["grpc"]["port"] = "grpc"
+    [verdict] = kubeconform(schemas, [wrong])
+    assert verdict.startswith("statusInvalid Deployment")
+    assert "/startupProbe/grpc/port" in verdict
+
+
+def test_pods_are_restricted(restricted: Reasons) -> None:
+    assert restricted([workload(kustomized())["spec"]["template"]]) == [[]]
+
+
+# What the profile asks for, each broken once: fields of the pod, fields of its container, reason.
+BROKEN: list[tuple[Resource, Resource, str]] = [
+    ({"hostNetwork": True}, {}, "host namespaces"),
+    ({"volumes": [{"name": "v", "hostPath": {"path": "/v"}}]}, {}, "restricted volume types"),
+    ({"volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]}, {}, "restricted volume"),
+    ({"securityContext": {"runAsUser": 65532}}, {}, "runAsNonRoot != true"),
+    ({"securityContext": {"runAsNonRoot": True}}, {}, "seccompProfile"),
+    ({"securityContext": {"runAsUser": 0}}, {}, "runAsUser=0"),
+    (
+        {"securityContext": {"sysctls": [{"name": "kernel.x", "value": "1"}]}},
+        {},
+        "forbidden sysctls",
+    ),
+    ({}, {"securityContext": {}}, "allowPrivilegeEscalation != false"),
+    ({}, {"securityContext": {"allowPrivilegeEscalation": False}}, "unrestricted capabilities"),
+    ({}, {"securityContext": {"privileged": True}}, "privileged"),
+    ({}, {"securityContext": {"procMount": "Unmasked"}}, "procMount"),
+    ({}, {"securityContext": {"seLinuxOptions": {"user": "u"}}}, "seLinuxOptions"),
+    ({}, {"ports": [{"containerPort": 50051, "hostPort": 50051}]}, "hostPort"),
+    ({}, {"livenessProbe": {"tcpSocket": {"port": 1, "host": "h"}}}, "probe or lifecycle host"),
+]
+
+
+@pytest.mark.parametrize(("pod", "container", "reason"), BROKEN, ids=str)
+def test_a_pod_that_is_not_restricted_is_seen(
+    restricted: Reasons, pod: Resource, container: Resource, reason: str
+) -> None:
+    template = copy.deepcopy(workload(kustomized())["spec"]["template"])
+    template["spec"].update(pod)
+    template["spec"]["containers"][0].update(container)
+    [found] = restricted([template])
+    assert [one for one in found if one.startswith(reason)]
+
+
+def test_kustomization_lists_every_manifest() -> None:
+    listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
+    present = sorted(path.name for path in BASE.glob("*.yaml"))
+    assert sorted([*listed, "kustomization.yaml"]) == present
+
+
+def test_selectors_find_the_pods() -> None:
+    labels = workload(kustomized())["spec"]["template"]["metadata"]["labels"].items()
+    deployment = workload(kustomized())["spec"]["selector"]["matchLabels"].items()
+    [budget] = of_kind(kustomized(), "PodDisruptionBudget")
+    services = [one["spec"]["selector"].items() for one in of_kind(kustomized(), "Service")]
+    for selector in [deployment, budget["spec"]["selector"]["matchLabels"].items(), *services]:
+        assert selector <= labels
+
+
+@pytest.mark.parametrize("folder", [BASE, ENVOY], ids=["attnbias", "envoy"])
+def test_one_replica_does_not_block_a_drain(folder: pathlib.Path) -> None:
+    [budget] = of_kind(kustomized(folder), "PodDisruptionBudget")
+    spec = {name: value for name, value in budget["spec"].items() if name != "selector"}
+    assert spec["maxUnavailable"] == 1
+    assert "minAvailable" not in spec
+    assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_ports_and_user_are_those_of_the_image() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    container = server_of(kustomized())
+    exposed = {int(port) for port in re.findall(r"^EXPOSE (.*)$", dockerfile, re.M)[0].split()}
+    assert {port["containerPort"] for port in container["ports"]} == exposed
+    [user] = re.findall(r"^USER (\d+):\d+$", dockerfile, re.M)
+    assert pod_of(kustomized())["securityContext"]["runAsUser"] == int(user)
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["grpc"]["port"] in exposed

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How manifests are made, by kustomize and by Helm, and what they are held against."""
+
+import functools
+import json
+import os
+import pathlib
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BASE = ROOT / "deploy" / "kubernetes"
+ENVOY = ROOT / "deploy" / "envoy"
+CHART = ROOT / "deploy" / "helm" / "attnbias"
+# The Kubernetes whose schemas are asked.
+VERSION = os.environ["KUBERNETES"]
+
+Resource = dict[str, Any]
+Values = dict[str, Any]
+# What Pod Security has against each of some templates of pods.
+Reasons = Callable[[Iterable[Resource]], list[list[str]]]
+
+
+def documents(text: str) -> list[Resource]:
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+@functools.cache
+def kustomized(folder: pathlib.Path = BASE) -> list[Resource]:
+    built = subprocess.run(
+        ["kustomize", "build", folder], check=True, stdout=subprocess.PIPE, text=True
+    )
+    return documents(built.stdout)
+
+
+def helm(
+    *arguments: str | pathlib.Path, values: Values | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs helm with the values as its last file of them."""
+    command = ["helm", *arguments, "--kube-version", VERSION, "--values", "-"]
+    return subprocess.run(
+        command, input=json.dumps(values or {}), capture_output=True, text=True, check=False
+    )
+
+
+def rendered(values: Values, chart: pathlib.Path = CHART) -> list[Resource]:
+    made = helm("template", "attnbias", chart, values=values)
+    assert made.returncode == 0, made.stderr
+    return documents(made.stdout)
+
+
+def of_kind(resources: Iterable[Resource], kind: str) -> list[Resource]:
+    return [resource for resource in resources if resource["kind"] == kind]
+
+
+def workload(resources: Iterable[Resource]) -> Resource:
+    [found] = [one for one in resources if one["kind"] in ("Deployment", "DaemonSet")]
+    return found
+
+
+def pod_of(resources: Iterable[Resource]) -> dict[str, Any]:
+    return dict(workload(resources)["spec"]["template"]["spec"])
+
+
+def server_of(resources: Iterable[Resource]) -> dict[str, Any]:
+    [container] = pod_of(resources)["containers"]
+    return dict(container)
+
+
+def kubeconform(schemas: pathlib.Path, resources: Iterable[Resource]) -> list[str]:
+    """The verdict on every resource, as "status kind message"."""
+    answer = subprocess.run(
+        [
+            "kubeconform",
+            "-strict",
+            "-verbose",
+            "-output=json",
+            f"-kubernetes-version={VERSION}",
+            f"-schema-location={schemas}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json",
+        ],
+        input=yaml.safe_dump_all(resources),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = json.loads(answer.stdout)["resources"]
+    return [f"{one['status']} {one['kind']} {one.get('msg', '')}".strip() for one in found]
+
+
+def strict(schema: Any) -> Any:
+    """The schema of a custom resource, without fields that it does not list."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {
+        key: {name: strict(one) for name, one in value.items()}
+        if key == "properties"
+        else strict(value)
+        for key, value in schema.items()
+    }
+    if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+def custom_schemas(definition: Resource) -> Iterator[tuple[str, Any]]:
+    """A CustomResourceDefinition's schemas, by the names of files that kubeconform looks for."""
+    spec = definition["spec"]
+    kind, group = spec["names"]["kind"].lower(), spec["group"].split(".")[0]
+    for version in spec["versions"]:
+        name = f"{kind}-{group}-{version['name']}.json"
+        yield name, strict(version["schema"]["openAPIV3Schema"])

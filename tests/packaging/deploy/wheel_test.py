@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wheel of the server as far as it can be told without building the server.
+
+Two programs that every machine has stand for those of the package.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import yaml
+from packaging.metadata import Metadata
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+STAND_INS = {"attnbias-server": "echo", "attnbias": "cat"}
+
+
+def output(*command: object, cwd: pathlib.Path) -> str:
+    words = [str(word) for word in command]
+    return subprocess.run(words, cwd=cwd, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The package as it lies in the tree, without programs."""
+    root = tmp_path_factory.mktemp("root")
+    shutil.copy(ROOT / "CMakeLists.txt", root)
+    return pathlib.Path(shutil.copytree(ROOT / "deploy" / "wheel", root / "deploy" / "wheel"))
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: pathlib.Path) -> pathlib.Path:
+    stage = pathlib.Path(shutil.copytree(checkout, checkout.parents[1] / "build" / "stage"))
+    shutil.copy(ROOT / "LICENSE", stage)
+    (stage / "licenses" / "libone").mkdir(parents=True)
+    (stage / "licenses" / "libone" / "copyright").write_text("theirs")
+    programs = stage / "src" / "attnbias_server" / "bin"
+    programs.mkdir()
+    for name, stand_in in STAND_INS.items():
+        found = shutil.which(stand_in)
+        assert found
+        shutil.copy(found, programs / name)
+    output("hatchling", "build", "-t", "wheel", "-d", stage / "dist", cwd=stage)
+    (built,) = (stage / "dist").iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def site(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    site = tmp_path_factory.mktemp("site")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    output(*pip, "--target", site, wheel, cwd=site)
+    return site
+
+
+def run(site: pathlib.Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [site / "bin" / name, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(site)},
+    )
+
+
+def client_metadata() -> dict[str, object]:
+    told = output("hatchling", "metadata", cwd=ROOT / "client" / "python")
+    return dict(json.loads(told))
+
+
+def read_metadata(wheel: pathlib.Path) -> Metadata:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return Metadata.from_email(archive.read(name), validate=True)
+
+
+def test_one_version_is_everywhere(wheel: pathlib.Path) -> None:
+    cmake = (ROOT / "CMakeLists.txt").read_text()
+    found = re.search(r"project\(attnbias VERSION (\S+)", cmake)
+    assert found
+    version = found[1]
+    client = client_metadata()
+    assert client["version"] == version
+    assert client["optional-dependencies"]["server"] == [f"attnbias-server=={version}"]
+    assert str(read_metadata(wheel).version) == version
+    manifest = yaml.safe_load((ROOT / "deploy/kubernetes/kustomization.yaml").read_text())
+    assert [image["newTag"] for image in manifest["images"]] == [version]
+    chart = yaml.safe_load((ROOT / "deploy/helm/attnbias/Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (version, version)
+
+
+def test_both_packages_run_on_the_same_pythons(wheel: pathlib.Path) -> None:
+    assert str(read_metadata(wheel).requires_python) == client_metadata()["requires-python"]
+
+
+def test_it_is_for_one_machine_and_every_python(wheel: pathlib.Path) -> None:
+    assert wheel.name.endswith(f"-py3-none-linux_{os.uname().machine}.whl")
+
+
+def test_its_license_files_are_those_of_all_that_is_inside(wheel: pathlib.Path) -> None:
+    assert set(read_metadata(wheel).license_files or ()) == {
+        "LICENSE",
+        "licenses/libone/copyright",
+    }
+
+
+def test_arguments_are_untouched(site: pathlib.Path) -> None:
+    said = run(site, "attnbias-server", "two words", "", "*", "--x=ü").stdout
+    assert said == "two words  * --x=ü\n"
+
+
+def ignored_signals(status: str) -> str:
+    found = re.search(r"^SigIgn:\s+([0-9a-f]+)$", status, re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def test_no_python_is_left_between(site: pathlib.Path) -> None:
+    """The script's process is the program, and ignores no signal that others do not."""
+    said = run(site, "attnbias", "/proc/self/comm", "/proc/self/status").stdout
+    assert said.startswith("attnbias\n")
+    # What runs these tests may have been told to ignore some, as a shell's background jobs are.
+    other = subprocess.run(["/bin/cat", "/proc/self/status"], check=True, stdout=subprocess.PIPE)
+    assert ignored_signals(said) == ignored_signals(other.stdout.decode())
+
+
+def test_commands_of_the_client_are_the_clients(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Where it is not installed, the program says what is lacking."""
+    without = run(site, "attnbias", "cache", "/etc/hostname")
+    assert without.stdout == pathlib.Path("/etc/hostname").read_text()
+    both = pathlib.Path(shutil.copytree(site, tmp_path / "site"))
+    (both / "attnbias").mkdir()
+    (both / "attnbias" / "__main__.py").write_text(
+        "import sys\ndef main(prog): print(prog, *sys.argv[1:]); return 3\n"
+    )
+    for command in ("cache", "export"):
+        done = run(both, "attnbias", command, "--x")
+        assert (done.stdout, done.returncode) == (f"attnbias {command} --x\n", 3)
+    assert run(both, "attnbias", "/etc/hostname", "cache").stdout == without.stdout
+
+
+def test_the_exit_code_is_the_programs(site: pathlib.Path) -> None:
+    assert run(site, "attnbias", "/no/such/file").returncode == 1
+
+
+def test_the_folder_of_the_programs_is_known(site: pathlib.Path) -> None:
+    ask = "import attnbias_server; print(*attnbias_server.PROGRAMS.iterdir())"
+    said = subprocess.run(
+        [sys.executable, "-c", ask],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(site)},
+    ).stdout.split()
+    assert {pathlib.Path(path).name for path in said} == set(STAND_INS)
+
+
+def test_a_program_of_another_machine_is_named(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    other = pathlib.Path(shutil.copytree(site, tmp_path / "site"))
+    (other / "attnbias_server" / "bin" / "attnbias").write_bytes(b"\x7fELF of some other machine")
+    done = run(other, "attnbias", "--help")
+    assert done.returncode == 1
+    machine = os.uname().machine
+    program = other / "attnbias_server" / "bin" / "attnbias"
+    assert done.stderr == (
+        f"attnbias: {program} cannot run here: Exec format error;"
+        f" this package is made for linux_{machine}, this machine is {machine}\n"
+    )
+
+
+@pytest.mark.parametrize("target", ["wheel", "sdist"])
+def test_without_programs_there_is_no_package(
+    checkout: pathlib.Path, tmp_path: pathlib.Path, target: str
+) -> None:
+    done = subprocess.run(
+        ["hatchling", "build", "-t", target, "-d", tmp_path],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=checkout,
+    )
+    assert done.returncode != 0
+    assert "published as wheels alone, for Linux on x86_64 and aarch64" in done.stderr
+    assert not list(tmp_path.iterdir())

