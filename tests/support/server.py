@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real binary on ports of its own, and stubs to talk to it."""
+"""The real server, stubs to talk to it, and what tests wait for."""
 
-import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
@@ -19,74 +16,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from tests.support.contract import SERVICE, message, spec
+from tests.support.server_process import PATIENCE, ServerProcess
 
-PATIENCE = 60  # seconds, for what must happen but takes as long as the machine takes
 
-
-class Server:
-    """Runs until the `with` block ends; `stop` before that for its exit code.
-
-    It listens on a free port unless `flags` say where. Its log is a file, or whatever descriptor
-    `stderr` is.
-    """
-
-    def __init__(
-        self,
-        *flags: str,
-        prefix: tuple[str, ...] = (),
-        log_level: str = "info",
-        stderr: int | None = None,
-    ) -> None:
-        self._logs = tempfile.TemporaryDirectory()
-        self._log = pathlib.Path(self._logs.name, "log")
-        if not any(flag.startswith("--listen=") for flag in flags):
-            flags = ("--listen=127.0.0.1:0", *flags)
-        with self._log.open("w") as log:
-            self.process = subprocess.Popen(
-                [
-                    *prefix,
-                    os.environ["ATTNBIAS_SERVER_BINARY"],
-                    "--metrics-listen=127.0.0.1:0",
-                    "--drain-notice=0s",
-                    f"--log-level={log_level}",
-                    *flags,
-                ],
-                stdout=subprocess.PIPE,
-                stderr=log if stderr is None else stderr,
-                text=True,
-            )
-        self.address = self._announced("listening on ")
-        self.metrics_address = self._announced("metrics on ")
-        probes = any(flag.startswith("--probe-listen=") for flag in flags)
-        self.probe_address = self._announced("probes on ") if probes else ""
-
-    def _announced(self, start: str) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line.startswith(start), f"{line!r}, and in the log: {self.log()}"
-        return line.removeprefix(start).strip()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._logs.cleanup()
-
-    def terminate(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-
-    def stop(self) -> int:
-        """Exit code after SIGTERM."""
-        self.terminate()
-        return self.process.wait(PATIENCE)
-
-    def log(self) -> str:
-        return self._log.read_text()
-
-    def json_log(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log().splitlines()]
+class Server(ServerProcess):
+    """A server that tests call, measure and read metrics of."""
 
     def resident_bytes(self) -> int:
         return self._memory("VmRSS")

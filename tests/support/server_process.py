@@ -1,39 +1,99 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the real server on free ports for as long as a test needs it."""
+"""The real server as a process on free ports; needs no package but Python's own."""
 
 import contextlib
+import json
 import os
+import pathlib
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
-GRACE_SECONDS = 60
+PATIENCE = 60  # seconds, for what must happen but takes as long as the machine takes
+
+
+class ServerProcess:
+    """Runs until the `with` block ends; `stop` before that for its exit code.
+
+    It listens on a free port unless `flags` say where. Its log is a file, or whatever descriptor
+    `stderr` is.
+
+    Args:
+        prefix: a command that runs the one after it.
+        program: another than ATTNBIAS_SERVER_BINARY.
+    """
+
+    def __init__(
+        self,
+        *flags: str,
+        prefix: Sequence[str] = (),
+        program: str = "",
+        log_level: str = "info",
+        stderr: int | None = None,
+    ) -> None:
+        self._logs = tempfile.TemporaryDirectory()
+        self._log = pathlib.Path(self._logs.name, "log")
+        if not any(flag.startswith("--listen=") for flag in flags):
+            flags = ("--listen=127.0.0.1:0", *flags)
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [
+                    *prefix,
+                    program or os.environ["ATTNBIAS_SERVER_BINARY"],
+                    "--metrics-listen=127.0.0.1:0",
+                    "--drain-notice=0s",
+                    f"--log-level={log_level}",
+                    *flags,
+                ],
+                stdout=subprocess.PIPE,
+                stderr=log if stderr is None else stderr,
+                text=True,
+            )
+        try:
+            self.address = announced(self.process, "listening on ")
+            self.metrics_address = announced(self.process, "metrics on ")
+            probes = any(flag.startswith("--probe-listen=") for flag in flags)
+            self.probe_address = announced(self.process, "probes on ") if probes else ""
+        except EOFError as error:
+            raise AssertionError(f"{error}; its log: {self.log()}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._logs.cleanup()
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> int:
+        """Exit code after SIGTERM."""
+        self.terminate()
+        return self.process.wait(PATIENCE)
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def json_log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log().splitlines()]
 
 
 @contextlib.contextmanager
-def running_server(command: Sequence[str] = ()) -> Iterator[str]:
-    """Gives HOST:PORT of a server; on leaving, SIGTERM has to end it with exit code 0.
-
-    `command` starts it by other means than from ATTNBIAS_SERVER_BINARY.
-    """
-    arguments = [
-        *(command or [os.environ["ATTNBIAS_SERVER_BINARY"]]),
-        "--listen=127.0.0.1:0",
-        "--metrics-listen=127.0.0.1:0",
-        "--drain-notice=0s",
-    ]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield listening_address(process)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(GRACE_SECONDS) == 0
-        finally:
-            process.kill()
+def running_server(*flags: str, **options: Any) -> Iterator[str]:
+    """Gives HOST:PORT of a ServerProcess; on leaving, SIGTERM has to end it with exit code 0."""
+    with ServerProcess(*flags, **options) as server:
+        yield server.address
+        assert server.stop() == 0, server.log()
 
 
-def listening_address(process: subprocess.Popen[str]) -> str:
+def announced(process: subprocess.Popen[str], start: str) -> str:
+    """Returns the rest of the next line of output that begins with `start`."""
     assert process.stdout is not None
     for line in process.stdout:
-        if line.startswith("listening on "):
-            return line.removeprefix("listening on ").strip()
-    raise AssertionError(f"the server ended with {process.wait()} before it was listening")
+        if line.startswith(start):
+            return line.removeprefix(start).strip()
+    raise EOFError(f"{process.args} ended before it printed {start!r}")

@@ -2,7 +2,6 @@
 """Triton's own client, as it is, and the code of the guide."""
 
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -114,8 +113,10 @@ def test_triton_is_refused_in_its_own_words(client: Any) -> None:
 
 def test_triton_infers_by_a_socket_file(tmp_path: pathlib.Path) -> None:
     target = f"unix:{tmp_path}/attnbias.sock"
-    command = [os.environ["ATTNBIAS_SERVER_BINARY"], f"--listen={target}"]
-    with running_server(command), triton.InferenceServerClient(target) as connected:
+    with (
+        running_server(f"--listen={target}"),
+        triton.InferenceServerClient(target) as connected,
+    ):
         result = connected.infer("alibi", [], parameters=dense())
         assert np.array_equal(result.as_numpy("dense"), alibi_bias())
 

@@ -2,7 +2,6 @@
 """Models with learned positions, attached to a server that has their tables, and as they are."""
 
 import copy
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -135,8 +134,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         save_file(tables, folder / f"{name}.safetensors")
     half = {path: table.bfloat16() for path, table in weights(new_model("opt"), "opt").items()}
     save_file(half, folder / "half.safetensors")
-    command = [os.environ["ATTNBIAS_SERVER_BINARY"], f"--tables={folder}"]
-    with running_server(command) as target:
+    with running_server(f"--tables={folder}") as target:
         yield target
 
 

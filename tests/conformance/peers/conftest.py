@@ -20,8 +20,7 @@ CommandLine = Callable[..., None]
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[attnbias.Client]:
     """A client of a server that has the checkpoint in `folder` mounted as "m"."""
-    command = [os.environ["ATTNBIAS_SERVER_BINARY"], f"--checkpoint=m={folder}"]
-    with running_server(command) as target, EveryWay(target) as client:
+    with running_server(f"--checkpoint=m={folder}") as target, EveryWay(target) as client:
         yield client
 
 

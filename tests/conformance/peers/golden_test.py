@@ -5,7 +5,6 @@ Those of sinusoids, T5's bias, ALiBi and FIRE stand in the tests of these encodi
 """
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -452,9 +451,8 @@ def test_a_table_by_its_digest(tmp_path: Path) -> None:
     """OPT's rows begin at 2, and there is none behind the last."""
     table = np.random.default_rng(9).standard_normal((12, 5)).astype(np.float32)
     save_file({"weight": table}, tmp_path / "opt.safetensors")
-    server = os.environ["ATTNBIAS_SERVER_BINARY"]
-    command = [server, f"--table=opt={tmp_path}/opt.safetensors:weight"]
-    with running_server(command) as target, EveryWay(target) as client:
+    mounted = f"--table=opt={tmp_path}/opt.safetensors:weight"
+    with running_server(mounted) as target, EveryWay(target) as client:
         (mounted,) = client.list_tables()
         sent = attnbias.LearnedAbsolute(table=table, offset=2)
         resolved = client.describe(sent, positions=10).resolved_spec

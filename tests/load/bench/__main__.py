@@ -26,7 +26,8 @@ from tests.load.bench import (
     streams,
 )
 from tests.load.bench.measure import Row
-from tests.load.bench.programs import Server, server
+from tests.load.bench.programs import server
+from tests.support.server import Server
 
 Group = Callable[[Server, int], Iterator[Row]]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import attnbias
 from tests.load.bench.measure import Row
-from tests.load.bench.programs import Server
+from tests.support.server import Server
 
 ENCODING, POSITIONS = attnbias.Sinusoidal(dim=512), 131072
 TABLE_BYTES = 256 << 20
@@ -21,7 +21,7 @@ GOAL_SECONDS = 0.005
 
 def rows(running: Server, repetitions: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        with attnbias.Client(running.target, cache=folder) as client:
+        with attnbias.Client(running.address, cache=folder) as client:
             assert client.get(ENCODING, positions=POSITIONS).nbytes == TABLE_BYTES
         seconds = [in_another_process(folder) for _ in range(repetitions)]
     yield Row(

@@ -15,7 +15,8 @@ import attnbias
 from tests.load.bench.kernels import benchmark_rates
 from tests.load.bench.logits import Contest
 from tests.load.bench.measure import Row, by_turns, compare, compare_rates, timed
-from tests.load.bench.programs import Server, binary, server
+from tests.load.bench.programs import binary, server
+from tests.support.server import Server
 
 HEADS, LENGTH = 32, 4096
 TYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
@@ -75,7 +76,7 @@ def torch_expansion_rates(dtype: torch.dtype, repetitions: int) -> list[float]:
 
 def logits_row(repetitions: int) -> Row:
     """Over the wire, and so with two copies over the bus, as torch's."""
-    with server(ON_DEVICE) as running, attnbias.Client(running.target) as client:
+    with server(ON_DEVICE) as running, attnbias.Client(running.address) as client:
         contest = Contest(client)
         contest.check()
         on_card = contest.on("cuda")
@@ -103,8 +104,8 @@ def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
     with (
         server(ON_DEVICE) as device,
         server("--backend=cpu") as cpu,
-        attnbias.Client(device.target) as by_device,
-        attnbias.Client(cpu.target) as by_cpu,
+        attnbias.Client(device.address) as by_device,
+        attnbias.Client(cpu.address) as by_cpu,
     ):
         for length in lengths:
             assert np.array_equal(listed(by_device, length, 1)(), listed(by_cpu, length, 1)())

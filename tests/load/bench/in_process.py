@@ -17,7 +17,8 @@ from transformers.models.t5.modeling_t5 import T5Attention
 import attnbias
 from attnbias.v1 import service_pb2
 from tests.load.bench.measure import Round, Row, by_turns, compare, timed
-from tests.load.bench.programs import GET_TENSOR, Server
+from tests.load.bench.programs import GET_TENSOR
+from tests.support.server import Server
 
 Array = npt.NDArray[Any]
 
@@ -93,8 +94,8 @@ class T5Contest:
 
 def t5_rows(running: Server, repetitions: int) -> Iterator[Row]:
     with (
-        attnbias.Client(running.target) as client,
-        grpc.insecure_channel(running.target) as channel,
+        attnbias.Client(running.address) as client,
+        grpc.insecure_channel(running.address) as channel,
     ):
         contest = T5Contest(client, channel)
         contest.check()
@@ -180,7 +181,7 @@ def torch_sinusoid(length: int) -> torch.Tensor:
 
 def sinusoidal_row(running: Server, repetitions: int) -> Row:
     encoding = attnbias.Sinusoidal(dim=DIM)
-    with attnbias.Client(running.target) as client:
+    with attnbias.Client(running.address) as client:
         got = client.get(encoding, positions=100)
         assert np.allclose(got, torch_sinusoid(100).numpy(), atol=1e-5)
         rounds = {
@@ -201,7 +202,7 @@ def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
     encoding = attnbias.Sinusoidal(dim=DIM)
     lengths = [1 << n for n in range(4, 18)]
     curves: dict[str, list[float]] = {"length": [float(n) for n in lengths]}
-    with attnbias.Client(running.target) as client:
+    with attnbias.Client(running.address) as client:
         for length in lengths:
             rounds = {
                 "attnbias, over the wire": timed(partial(client.get, encoding, positions=length)),

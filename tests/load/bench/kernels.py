@@ -9,14 +9,15 @@ from collections.abc import Iterator
 
 import attnbias
 from tests.load.bench.measure import Row, compare_rates
-from tests.load.bench.programs import Server, binary
+from tests.load.bench.programs import binary
+from tests.support.server import Server
 
 FILL = "Sinusoidal 131072x512 F32"
 DENSE = "Dense expansion 32x4096x4096"
 
 
 def rows(running: Server, repetitions: int) -> Iterator[Row]:
-    with attnbias.Client(running.target) as client:
+    with attnbias.Client(running.address) as client:
         kernel_set = client.info().instruction_sets[0]
     rates = measured_rates(kernel_set, repetitions)
     for what, ours, against, theirs, goal in [

@@ -10,7 +10,7 @@ import numpy as np
 
 import attnbias
 from tests.load.bench.measure import timed
-from tests.load.bench.programs import Server
+from tests.support.server import Server
 
 LENGTHS = [1 << n for n in range(6, 13)]
 
@@ -60,7 +60,7 @@ def curves(running: Server, repetitions: int) -> dict[str, list[float]]:
     """Seconds from question to answer by length, in the structure's own form."""
     fresh = itertools.count(1)
     result: dict[str, list[float]] = {"length": [float(n) for n in LENGTHS]}
-    with attnbias.Client(running.target) as client:
+    with attnbias.Client(running.address) as client:
         for name, case in CASES.items():
             for length in LENGTHS:
                 if length > case.longest:

@@ -10,8 +10,9 @@ import torch
 
 import attnbias
 from tests.load.bench.measure import Row, by_turns, compare, timed
-from tests.load.bench.programs import Server, server
-from tests.load.bench.streams import MIB, forget_peak, memory_of
+from tests.load.bench.programs import server
+from tests.load.bench.streams import MIB, forget_peak
+from tests.support.server import Server
 
 HEADS, LENGTH, DIM, CLIP = 8, 4096, 64, 20
 GATHERED_BYTES = 4 * LENGTH * LENGTH * DIM
@@ -64,7 +65,7 @@ class Contest:
 
 
 def rows(running: Server, repetitions: int) -> Iterator[Row]:
-    with attnbias.Client(running.target) as client:
+    with attnbias.Client(running.address) as client:
         contest = Contest(client)
         contest.check()
         names = ["streamed", "gathered", "spread"]
@@ -91,13 +92,13 @@ def memory_row(repetitions: int) -> Row:
     """Of a fresh server, from its first small answer to the highest it reaches."""
     growths = []
     for _ in range(repetitions):
-        with server() as running, attnbias.Client(running.target) as client:
+        with server() as running, attnbias.Client(running.address) as client:
             contest = Contest(client)
             client.get(attnbias.ALiBi(num_heads=8), query_length=64, key_length=64)
-            forget_peak(running.pid)
-            before = memory_of(running.pid, "VmRSS")
+            forget_peak(running.process.pid)
+            before = running.resident_bytes()
             contest.streamed()
-            growths.append(memory_of(running.pid, "VmHWM") - before)
+            growths.append(running.peak_resident_bytes() - before)
     return Row(
         what="Growth of the server's memory while it computes those logits",
         against="the gathered vectors alone",

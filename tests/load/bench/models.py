@@ -28,7 +28,7 @@ from transformers import (
 
 import attnbias
 from tests.load.bench.measure import Row
-from tests.load.bench.programs import Server
+from tests.support.server import Server
 
 GIB = 1 << 30
 # Where a model alone would take the machine's memory, it is stopped.
@@ -135,8 +135,8 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
     for name, case in CASES.items():
         for length in case.lengths:
             what = f"{name} at {length}"
-            ours = measured(name, length, "attached", running.target)
-            theirs = measured(name, length, "own", running.target)
+            ours = measured(name, length, "attached", running.address)
+            theirs = measured(name, length, "own", running.address)
             assert ours is not None, f"{what} took more than {MOST_BYTES} bytes"
             memory = f"{what}: peak memory"
             own_bytes = MOST_BYTES if theirs is None else theirs.peak_bytes

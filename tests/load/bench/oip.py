@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.load.bench.measure import Round, Row, by_turns, compare
-from tests.load.bench.programs import Server, rounds_of, server
+from tests.load.bench.programs import rounds_of, server
+from tests.support.server import Server
 
 NUM_BYTES = 128 << 20
 MODEL = "a model of Triton's Python backend that"
@@ -25,12 +26,12 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
     with (
         triton() as address,
         socket_file() as file,
-        client("stream", running.target) as stream,
+        client("stream", running.address) as stream,
         client("stream", file) as by_file,
-        client("infer", running.target) as infer,
+        client("infer", running.address) as infer,
         client("computed", address) as computed,
         client("ready", address) as ready,
-        client("stream", running.target, *KEEP_MEMORY) as kept_stream,
+        client("stream", running.address, *KEEP_MEMORY) as kept_stream,
         client("computed", address, *KEEP_MEMORY) as kept_computed,
     ):
         rounds = {

@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.load.bench.measure import Round
+from tests.support.server import Server
+from tests.support.server_process import announced
 
 GET_TENSOR = "/attnbias.v1.AttentionBiasService/GetTensor"
 
@@ -40,32 +41,9 @@ def rounds_of(program: str, *arguments: object) -> Iterator[Round]:
         yield run
 
 
-@dataclass(frozen=True)
-class Server:
-    target: str
-    metrics: str
-    pid: int
-
-
-@contextlib.contextmanager
-def server(*flags: str) -> Iterator[Server]:
+def server(*flags: str) -> Server:
     """The server as it is deployed, its log thrown away."""
-    command = [
-        binary("attnbias-server"),
-        "--listen=127.0.0.1:0",
-        "--metrics-listen=127.0.0.1:0",
-        "--drain-notice=0s",
-        *flags,
-    ]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            target = said(process, "listening on ")
-            yield Server(target, said(process, "metrics on "), process.pid)
-        finally:
-            process.terminate()
-            process.wait()
+    return Server(*flags, stderr=subprocess.DEVNULL)
 
 
 @contextlib.contextmanager
@@ -76,7 +54,7 @@ def empty_server(response_bytes: int) -> Iterator[str]:
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        yield said(process, "listening on ")
+        yield announced(process, "listening on ")
         process.communicate()
 
 
@@ -87,7 +65,7 @@ def flight_server(num_bytes: int) -> Iterator[str]:
         [sys.executable, script, str(num_bytes)], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
-            yield said(process, "listening on ")
+            yield announced(process, "listening on ")
         finally:
             process.terminate()
 
@@ -96,12 +74,3 @@ def processor_seconds(pid: int) -> float:
     """What a process has used since it began."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def said(process: subprocess.Popen[str], beginning: str) -> str:
-    """The rest of the line that begins so."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(beginning):
-            return line.removeprefix(beginning).strip()
-    raise RuntimeError(f"{process.args} ended before it said {beginning!r}")

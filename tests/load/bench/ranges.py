@@ -12,8 +12,9 @@ import numpy as np
 
 import attnbias
 from tests.load.bench.measure import Row, by_turns, compare, timed
-from tests.load.bench.programs import Server, flight_server, processor_seconds
+from tests.load.bench.programs import flight_server, processor_seconds
 from tests.load.bench.streams import DENSE, DENSE_BYTES, ENCODING, HEADS, LENGTH, MIB, do_get_into
+from tests.support.server import Server
 from tests.support.toxiproxy import Link, toxiproxy
 
 WHAT = f"Dense stream of {DENSE_BYTES >> 30} GiB, Python client, as many streams as are worth it"
@@ -62,18 +63,20 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
             timings = {name: timed(work) for name, work in rounds.items()}
             return by_turns(timings, repetitions), best
 
-    busy = Processes(client=os.getpid(), server=running.pid)
-    times, _ = measure(running.target, None, busy)
+    busy = Processes(client=os.getpid(), server=running.process.pid)
+    times, _ = measure(running.address, None, busy)
     yield row("on this machine", "one stream", times["several"], times["one"], ON_THIS_MACHINE)
     yield busy_row("on this machine", busy)
     with flight_server(DENSE_BYTES) as location, toxiproxy() as proxy:
-        links = [Link(proxy, server) for server in (running.target, location.split("//")[1])]
+        links = [Link(proxy, server) for server in (running.address, location.split("//")[1])]
         for delay in DELAYS:
             with ExitStack() as stack:
                 for link in links:
                     stack.enter_context(link.far(delay))
                 ours, theirs = (link.address for link in links)
-                busy = Processes(client=os.getpid(), server=running.pid, toxiproxy=proxy.pid)
+                busy = Processes(
+                    client=os.getpid(), server=running.process.pid, toxiproxy=proxy.pid
+                )
                 times, best = measure(ours, f"grpc://{theirs}", busy)
             where = f"over a delay of {delay} ms"
             flight = f"pyarrow Flight DoGet, batches of {best // MIB} MiB"

@@ -12,9 +12,9 @@ import numpy as np
 
 import attnbias
 from tests.load.bench.measure import Row, by_turns
-from tests.load.bench.programs import Server, server
-from tests.load.bench.small_requests import counter
+from tests.load.bench.programs import server
 from tests.support.certificates import Authority
+from tests.support.server import Server
 
 GIB = 1 << 30
 CALLS = 2000
@@ -28,8 +28,8 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
     with (
         tempfile.TemporaryDirectory() as folder,
         over_tls(Path(folder)) as (secure, tls),
-        attnbias.Client(running.target) as plain_client,
-        attnbias.Client(secure.target, tls=tls) as tls_client,
+        attnbias.Client(running.address) as plain_client,
+        attnbias.Client(secure.address, tls=tls) as tls_client,
     ):
         sides = {"ours": (running, plain_client), "theirs": (secure, tls_client)}
         works = [
@@ -64,9 +64,9 @@ def cpu_of(running: Server, work: Callable[[], object]) -> Callable[[], float]:
     """A round that says how much CPU time the server has used for it."""
 
     def run() -> float:
-        before = counter(running, "process_cpu_seconds_total")
+        before = running.metrics()["process_cpu_seconds_total"]
         work()
-        return counter(running, "process_cpu_seconds_total") - before
+        return running.metrics()["process_cpu_seconds_total"] - before
 
     return run
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small requests: how many a second, and what many of the same at once cost."""
 
-import re
 import tempfile
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -13,7 +11,8 @@ import grpc
 import attnbias
 from attnbias.v1 import service_pb2
 from tests.load.bench.measure import Row, by_turns, compare_rates
-from tests.load.bench.programs import GET_TENSOR, Server, empty_server, rounds_of, server
+from tests.load.bench.programs import GET_TENSOR, empty_server, rounds_of, server
+from tests.support.server import Server
 
 CLIENTS = 256
 
@@ -23,7 +22,7 @@ def unary_rows(running: Server, repetitions: int, seconds: float) -> Iterator[Ro
     encoding = attnbias.ALiBi(num_heads=8)
     spec = attnbias.Request(encoding, query_length=64, key_length=64).to_spec()
     request = service_pb2.GetTensorRequest(spec=spec).SerializeToString()
-    with grpc.insecure_channel(running.target) as channel:
+    with grpc.insecure_channel(running.address) as channel:
         response = channel.unary_unary(GET_TENSOR)(request)
     with (
         tempfile.NamedTemporaryFile() as file,
@@ -34,8 +33,8 @@ def unary_rows(running: Server, repetitions: int, seconds: float) -> Iterator[Ro
         file.flush()
         arguments = [GET_TENSOR, file.name, seconds]
         with (
-            rounds_of("unary_load", running.target, *arguments) as logged,
-            rounds_of("unary_load", silent.target, *arguments) as unlogged,
+            rounds_of("unary_load", running.address, *arguments) as logged,
+            rounds_of("unary_load", silent.address, *arguments) as unlogged,
             rounds_of("unary_load", empty, *arguments) as bare,
         ):
             rounds = {"logged": logged, "unlogged": unlogged, "bare": bare}
@@ -65,11 +64,11 @@ def one_computation_row() -> Row:
         ).row.tobytes()
 
     with server() as running, ThreadPoolExecutor(CLIENTS) as pool:
-        clients = [attnbias.Client(running.target) for _ in range(CLIENTS)]
+        clients = [attnbias.Client(running.address) for _ in range(CLIENTS)]
         answers = set(pool.map(ask, clients))
         for client in clients:
             client.close()
-        computations = counter(running, "attnbias_computations_total")
+        computations = running.metrics()["attnbias_computations_total"]
     assert len(answers) == 1
     return Row(
         what=f"Computations for {CLIENTS} clients that ask for one cold tensor",
@@ -80,11 +79,3 @@ def one_computation_row() -> Row:
         goal=1.0,
         statistic="one run",
     )
-
-
-def counter(running: Server, name: str) -> float:
-    with urllib.request.urlopen(f"http://{running.metrics}/metrics") as page:
-        text = page.read().decode()
-    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
-    assert found is not None
-    return float(found[1])

@@ -11,7 +11,8 @@ from pyarrow import flight
 
 import attnbias
 from tests.load.bench.measure import Row, by_turns, compare, timed
-from tests.load.bench.programs import Server, flight_server, rounds_of, server
+from tests.load.bench.programs import flight_server, rounds_of, server
+from tests.support.server import Server
 
 HEADS, LENGTH = 32, 4096
 DENSE_BYTES = 4 * HEADS * LENGTH * LENGTH
@@ -24,7 +25,7 @@ FLIGHT_BATCHES = [MIB, 4 * MIB, 16 * MIB]
 
 def socket_row(running: Server, repetitions: int) -> Row:
     with (
-        rounds_of("stream_bench", running.target) as ours,
+        rounds_of("stream_bench", running.address) as ours,
         rounds_of("socket_pump", DENSE_BYTES) as theirs,
     ):
         times = by_turns({"ours": ours, "theirs": theirs}, repetitions)
@@ -40,7 +41,7 @@ def socket_row(running: Server, repetitions: int) -> Row:
 def flight_row(running: Server, repetitions: int) -> Row:
     """Both into the same array, whose pages exist; Flight with the batches that suit it best."""
     out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
-    with attnbias.Client(running.target) as client, flight_server(DENSE_BYTES) as location:
+    with attnbias.Client(running.address) as client, flight_server(DENSE_BYTES) as location:
         fetch, best = do_get_into(location, out)
         rounds = {
             "ours": timed(lambda: client.get(ENCODING, **DENSE, out=out)),
@@ -78,12 +79,12 @@ def memory_row(repetitions: int) -> Row:
     growths = []
     out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
     for _ in range(repetitions):
-        with server() as running, attnbias.Client(running.target) as client:
+        with server() as running, attnbias.Client(running.address) as client:
             client.get(attnbias.ALiBi(num_heads=8), query_length=64, key_length=64)
-            forget_peak(running.pid)
-            before = memory_of(running.pid, "VmRSS")
+            forget_peak(running.process.pid)
+            before = running.resident_bytes()
             client.get(ENCODING, **DENSE, out=out)
-            growths.append(memory_of(running.pid, "VmHWM") - before)
+            growths.append(running.peak_resident_bytes() - before)
     return Row(
         what="Growth of the server's memory while it streams 2 GiB",
         against="32 MiB",
@@ -94,13 +95,6 @@ def memory_row(repetitions: int) -> Row:
         statistic=f"worst of {repetitions}",
         samples={"ours": [growth / MIB for growth in growths]},
     )
-
-
-def memory_of(pid: int, name: str) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise LookupError(name)
 
 
 def forget_peak(pid: int) -> None:

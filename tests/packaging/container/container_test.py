@@ -69,9 +69,10 @@ def read_only_server(machine: list[str], root: str, config: dict[str, Any]) -> I
         ' && mount -o remount,bind,ro "$0"'
         f' && exec env --ignore-environment {shlex.join(config["Env"])} /usr/sbin/chroot "$@"'
     )
-    chroot = [f"--userspec={config['User']}", root, *config["Entrypoint"]]
+    [program] = config["Entrypoint"]
     private = [*machine, "unshare", "--mount", "sh", "-c", script, root]
-    with running_server([*private, *chroot]) as address:
+    prefix = [*private, f"--userspec={config['User']}", root]
+    with running_server(prefix=prefix, program=program) as address:
         yield address
 
 
@@ -203,7 +204,7 @@ def test_it_trusts_the_authorities_in_its_store(
     authority = Authority(tmp_path)
     pair = authority.sign("server", alternatives="DNS:localhost,IP:127.0.0.1")
     flags = (f"--tls-cert={pair.certificate}", f"--tls-key={pair.key}")
-    with running_server([os.environ["ATTNBIAS_SERVER_BINARY"], *flags]) as server:
+    with running_server(*flags) as server:
         ask = ["chroot", root, "/usr/local/bin/attnbias", "health", f"--server={server}", "--tls"]
         assert subprocess.run([*machine, *ask], check=False).returncode != 0
         bind = 'mount --bind "$0" "$1/etc/ssl/certs/ca-certificates.crt" && shift && exec "$@"'

@@ -47,8 +47,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def test_it_serves_the_same_bytes(emulated: list[str], programs: pathlib.Path) -> None:
     here = ROOT / "build" / "release" / "bin"
     with (
-        running_server([*emulated, str(programs / "attnbias-server")]) as there,
-        running_server([str(here / "attnbias-server")]) as local,
+        running_server(prefix=emulated, program=str(programs / "attnbias-server")) as there,
+        running_server(program=str(here / "attnbias-server")) as local,
     ):
         answers = [
             subprocess.run(
