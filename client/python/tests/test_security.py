@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import grpc
 import numpy as np
 import pytest
-from certificates import Authority, Identity, of_server
 from fake_server import FakeServer, abort, header, sequence, table
+from tests.support.certificates import Authority, Pair
 
 import attnbias
 from attnbias import Tls, aio
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=1)
 ALIBI = attnbias.ALiBi(num_heads=2)
+HERE = "DNS:localhost,IP:127.0.0.1"
 VARIABLES = ("TLS", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_SERVER_NAME", "TOKEN", "TOKEN_FILE")
 
 
@@ -50,15 +51,16 @@ class Pki(NamedTuple):
     """Of clients."""
     other: Authority
     """Whom nobody trusts."""
-    server: Identity
-    trainer: Identity
+    server: Pair
+    trainer: Pair
 
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     folder = tmp_path_factory.mktemp("pki")
     authority, clients, other = (Authority(folder, n) for n in ("servers", "clients", "other"))
-    return Pki(authority, clients, other, authority.sign("server"), clients.sign("trainer"))
+    server = authority.sign("server", alternatives=HERE)
+    return Pki(authority, clients, other, server, clients.sign("trainer"))
 
 
 @pytest.fixture
@@ -87,8 +89,18 @@ def refuses(code: grpc.StatusCode) -> Any:
     return lambda _request, context: abort(context, code, "as planned")
 
 
-def serving(identity: Identity | None = None, clients: Authority | None = None) -> FakeServer:
-    server = FakeServer(credentials=identity and of_server(identity, clients))
+def of_server(identity: Pair, clients: Path | None = None) -> grpc.ServerCredentials:
+    """TLS of a server that wants certificates of its clients where ``clients`` may sign them."""
+    return grpc.ssl_server_credentials(
+        [(identity.key.read_bytes(), identity.certificate.read_bytes())],
+        root_certificates=clients.read_bytes() if clients else None,
+        require_client_auth=clients is not None,
+    )
+
+
+def serving(identity: Pair | None = None, clients: Authority | None = None) -> FakeServer:
+    credentials = identity and of_server(identity, clients.certificate if clients else None)
+    server = FakeServer(credentials=credentials)
     server.script = [table(sequence()).serve]
     server.describe = [describes]
     server.tables = {"": service_pb2.ListTablesResponse()}
@@ -113,7 +125,7 @@ CALLS: list[Callable[[attnbias.Client], object]] = [
 
 
 def test_every_call_says_who_makes_it(pki: Pki, token_file: Path, connect: Connect) -> None:
-    tls = Tls(ca=str(pki.authority.ca), cert=pki.trainer.cert, key=pki.trainer.key)
+    tls = Tls(ca=str(pki.authority.certificate), cert=pki.trainer.certificate, key=pki.trainer.key)
     with (
         serving(pki.server, pki.clients) as server,
         connect(server.target, tls=tls, token=token_file) as client,
@@ -128,7 +140,7 @@ def test_without_an_authority_it_is_the_systems(
     pki: Pki, monkeypatch: pytest.MonkeyPatch, connect: Connect
 ) -> None:
     monkeypatch.delenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", raising=False)
-    monkeypatch.setenv("SSL_CERT_FILE", str(pki.authority.ca))
+    monkeypatch.setenv("SSL_CERT_FILE", str(pki.authority.certificate))
     with serving(pki.server) as server, connect(server.target, tls=True) as client:
         assert client.health()
 
@@ -136,12 +148,12 @@ def test_without_an_authority_it_is_the_systems(
 def test_a_server_may_have_another_name(
     pki: Pki, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    misnamed = pki.authority.sign("server", "DNS:attnbias.example")
-    tls = Tls(ca=pki.authority.ca, server_name="attnbias.example")
+    misnamed = pki.authority.sign("misnamed", alternatives="DNS:attnbias.example")
+    tls = Tls(ca=pki.authority.certificate, server_name="attnbias.example")
     with serving(misnamed) as server:
         with connect(server.target, tls=tls) as client:
             assert client.health()
-        monkeypatch.setenv("ATTNBIAS_CLIENT_TLS_CA", str(pki.authority.ca))
+        monkeypatch.setenv("ATTNBIAS_CLIENT_TLS_CA", str(pki.authority.certificate))
         monkeypatch.setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "attnbias.example")
         with connect(server.target) as client:
             assert client.health()
@@ -156,8 +168,8 @@ def test_the_environment_says_what_the_arguments_do_not(
         return server.callers[-1].authorization
 
     with serving(pki.server, pki.clients) as server:
-        monkeypatch.setenv("ATTNBIAS_CLIENT_TLS_CA", str(pki.authority.ca))
-        monkeypatch.setenv("ATTNBIAS_CLIENT_TLS_CERT", str(pki.trainer.cert))
+        monkeypatch.setenv("ATTNBIAS_CLIENT_TLS_CA", str(pki.authority.certificate))
+        monkeypatch.setenv("ATTNBIAS_CLIENT_TLS_CERT", str(pki.trainer.certificate))
         monkeypatch.setenv("ATTNBIAS_CLIENT_TLS_KEY", str(pki.trainer.key))
         assert authorization() is None
         monkeypatch.setenv("ATTNBIAS_CLIENT_TOKEN", "abc")
@@ -232,11 +244,11 @@ def test_the_next_call_has_the_new_certificate(
         go_on.wait(20)
         yield from list(payload.messages(8000))[1:]
 
-    own = Identity(tmp_path / "cert", tmp_path / "key")
+    own = Pair(tmp_path / "cert", tmp_path / "key")
     for source, file in zip(pki.trainer, own, strict=True):
         shutil.copy(source, file)
     renewed = pki.clients.sign("renewed")
-    tls = Tls(ca=pki.authority.ca, cert=own.cert, key=own.key)
+    tls = Tls(ca=pki.authority.certificate, cert=own.certificate, key=own.key)
     with (
         serving(pki.server, pki.clients) as server,
         connect(server.target, tls=tls, timeout=60) as client,
@@ -245,7 +257,7 @@ def test_the_next_call_has_the_new_certificate(
         server.script = [slow, payload.serve]
         under_way = pool.submit(client.get, SINUSOIDAL, positions=5000)
         assert begun.wait(20)
-        replace(own.cert, renewed.cert.read_bytes())
+        replace(own.certificate, renewed.certificate.read_bytes())
         assert client.health()
         assert server.callers[-1].certificate_name == "trainer"
         (record,) = caplog.records
@@ -263,7 +275,7 @@ def test_an_authority_that_comes_later_is_trusted(
     pki: Pki, tmp_path: Path, caplog: pytest.LogCaptureFixture, connect: Connect
 ) -> None:
     ca = tmp_path / "ca"
-    shutil.copy(pki.other.ca, ca)
+    shutil.copy(pki.other.certificate, ca)
     with (
         serving(pki.server) as server,
         connect(server.target, tls=Tls(ca=ca), timeout=60) as client,
@@ -273,16 +285,13 @@ def test_an_authority_that_comes_later_is_trusted(
         while not caplog.records and not waiting.done():
             pass
         assert "has a certificate that is not trusted here" in caplog.text
-        replace(ca, pki.authority.ca.read_bytes())
+        replace(ca, pki.authority.certificate.read_bytes())
         assert waiting.result(30).version == "1.2.3"
 
 
-def whoever_serves(wire: Connection, identity: Identity, clients_ca: Path) -> None:
+def whoever_serves(wire: Connection, identity: Pair, clients_ca: Path) -> None:
     """A server in a process of its own, which answers when asked who has called."""
-    credentials = grpc.ssl_server_credentials(
-        [(identity.key.read_bytes(), identity.cert.read_bytes())], clients_ca.read_bytes(), True
-    )
-    with FakeServer(credentials=credentials) as server:
+    with FakeServer(credentials=of_server(identity, clients_ca)) as server:
         wire.send(server.target)
         wire.recv()
         wire.send([caller[:2] for caller in server.callers])
@@ -294,10 +303,10 @@ def check(client: attnbias.Client) -> bool:
 
 @pytest.mark.parametrize("way", multiprocessing.get_all_start_methods())
 def test_workers_use_the_client(pki: Pki, token_file: Path, way: str) -> None:
-    tls = Tls(ca=pki.authority.ca, cert=pki.trainer.cert, key=pki.trainer.key)
+    tls = Tls(ca=pki.authority.certificate, cert=pki.trainer.certificate, key=pki.trainer.key)
     wire, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
-        target=whoever_serves, args=(theirs, pki.server, pki.clients.ca), daemon=True
+        target=whoever_serves, args=(theirs, pki.server, pki.clients.certificate), daemon=True
     )
     process.start()
     with attnbias.Client(wire.recv(), tls=tls, token=token_file) as client:
@@ -332,10 +341,10 @@ def failure(connect: Connect, target: str, **options: Any) -> str:
 
 
 def test_what_is_wrong_with_a_connection_is_said(pki: Pki, connect: Connect) -> None:
-    trusting = Tls(ca=pki.authority.ca)
+    trusting = Tls(ca=pki.authority.certificate)
     unknown = pki.other.sign("unknown")
-    misnamed = pki.authority.sign("server", "DNS:attnbias.example")
-    expired = pki.authority.sign("server", days=0)
+    misnamed = pki.authority.sign("misnamed", alternatives="DNS:attnbias.example")
+    expired = pki.authority.sign("expired", alternatives=HERE, days=-1)
     with (
         serving() as plain,
         serving(pki.server) as tls,
@@ -353,7 +362,7 @@ def test_what_is_wrong_with_a_connection_is_said(pki: Pki, connect: Connect) -> 
             ),
             (
                 tls,
-                Tls(ca=pki.other.ca),
+                Tls(ca=pki.other.certificate),
                 "has a certificate that is not trusted here: pass its authority's, as "
                 "tls=attnbias.Tls(ca=FILE)",
             ),
@@ -372,7 +381,7 @@ def test_what_is_wrong_with_a_connection_is_said(pki: Pki, connect: Connect) -> 
             ),
             (
                 mutual,
-                Tls(ca=pki.authority.ca, cert=unknown.cert, key=unknown.key),
+                Tls(ca=pki.authority.certificate, cert=unknown.certificate, key=unknown.key),
                 "answers, but not with gRPC over TLS: is it starting or stopping, or does it not "
                 "trust the certificate in tls.cert?",
             ),
@@ -424,7 +433,7 @@ def test_a_token_leaves_this_machine_only_over_tls(
     want = "^token: got one for host:50051, which is not on this machine, in plaintext .* tls=True"
     with pytest.raises(ValueError, match=want):
         attnbias.Client("host", token="abc")
-    attnbias.Client("host", token="abc", tls=Tls(ca=pki.authority.ca))
+    attnbias.Client("host", token="abc", tls=Tls(ca=pki.authority.certificate))
     attnbias.Client("host", token="abc", credentials=grpc.ssl_channel_credentials())
     monkeypatch.setenv("ATTNBIAS_CLIENT_TOKEN_FILE", str(token_file))
     with pytest.raises(ValueError, match=r"^ATTNBIAS_CLIENT_TOKEN_FILE: got one for host:50051"):
