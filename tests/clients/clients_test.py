@@ -15,9 +15,9 @@ from tests.clients.drivers import DRIVERS, LACKS, PRINTED, Outcome, sketch
 from tests.clients.fronts import has_two_localhosts
 from tests.clients.proxy import Proxy
 from tests.clients.trial import LONG, Asked, Fails, Trial
-from tests.integration.ways_test import options_of
 from tests.support import ways
 from tests.support.cases import ENCODINGS, case_of
+from tests.support.options import options_of
 from tests.support.server import Server, eventually
 
 Before = Callable[[Trial], Proxy]

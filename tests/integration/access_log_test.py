@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tests.integration.logits_test import queries_of, rows_of, spec_of
-from tests.integration.stream_test import DENSE
 from tests.support import http2
-from tests.support.contract import SERVICE, alibi, message, sinusoid
+from tests.support.contract import DENSE, SERVICE, alibi, message, sinusoid
 from tests.support.server import PATIENCE, Server, refused, settled
 
 PHASES = ("plan", "wait", "compute", "write")

@@ -11,8 +11,8 @@ import pytest
 import attnbias
 from attnbias._expected import check_answer
 from attnbias.v1 import encodings_pb2, options_pb2, service_pb2
-from tests.integration.ways_test import options_of
 from tests.support.cases import ENCODINGS, case_of
+from tests.support.options import options_of
 from tests.support.server import Server
 
 SEEDS = range(40)

@@ -11,8 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from tests.integration.stream_test import DENSE, dense_alibi
-from tests.support.contract import alibi, message, sinusoid, spec
+from tests.support.contract import DENSE, alibi, dense_alibi, message, sinusoid, spec
 from tests.support.server import PATIENCE, Server, eventually, refused, run_server
 
 NAMES = ["", "attnbias.v1.AttentionBiasService", "liveness", "readiness"]

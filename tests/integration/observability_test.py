@@ -14,8 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.integration.stream_test import DENSE
-from tests.support.contract import SERVICE, alibi, message, sinusoid, spec
+from tests.support.contract import DENSE, SERVICE, alibi, message, sinusoid, spec
 from tests.support.server import PATIENCE, Server, eventually, refused
 
 METHODS = {

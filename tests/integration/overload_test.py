@@ -10,9 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.integration.stream_test import DENSE, dense_alibi
 from tests.support import http2
-from tests.support.contract import SERVICE, alibi, message, sinusoid, spec
+from tests.support.contract import DENSE, SERVICE, alibi, dense_alibi, message, sinusoid, spec
 from tests.support.server import Details, eventually, hold_memory, refused, settled
 
 

@@ -8,21 +8,10 @@ from typing import Any
 
 import crc32c
 import grpc
-import numpy as np
-import numpy.typing as npt
 import pytest
 
-from tests.support.contract import alibi, header_checksum, message, sinusoid
+from tests.support.contract import DENSE, alibi, dense_alibi, header_checksum, message, sinusoid
 from tests.support.server import Server, Stub, eventually, refused, settled
-
-DENSE = {"form": "FORM_DENSE"}
-
-
-def dense_alibi(heads: int, queries: int, keys: int) -> npt.NDArray[np.float32]:
-    """Press et al.'s bias for a power of two of heads, last query at the last key; exact in F32."""
-    slopes = 2.0 ** (-8.0 * np.arange(1, heads + 1) / heads)
-    distance = np.abs(np.arange(queries)[:, None] + (keys - queries) - np.arange(keys)[None, :])
-    return (slopes[:, None, None] * -distance).astype("<f4")  # an integer 0 has no sign
 
 
 @pytest.fixture(scope="module")

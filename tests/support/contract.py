@@ -8,10 +8,13 @@ import tempfile
 from typing import Any
 
 import crc32c
+import numpy as np
+import numpy.typing as npt
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
 SERVICE = "attnbias.v1.AttentionBiasService"
+DENSE = {"form": "FORM_DENSE"}
 
 
 @functools.cache
@@ -71,6 +74,13 @@ def alibi(heads: int, queries: int, keys: int | None = None, **output: Any) -> A
     """A TensorSpec of symmetric ALiBi; diagonals unless `output` says otherwise."""
     pair = {"query_length": queries, "key_length": keys or queries, "alignment": "ALIGNMENT_END"}
     return spec(alibi={"num_heads": heads}, pair=pair, output=output)
+
+
+def dense_alibi(heads: int, queries: int, keys: int) -> npt.NDArray[np.float32]:
+    """Press et al.'s bias for a power of two of heads, last query at the last key; exact in F32."""
+    slopes = 2.0 ** (-8.0 * np.arange(1, heads + 1) / heads)
+    distance = np.abs(np.arange(queries)[:, None] + (keys - queries) - np.arange(keys)[None, :])
+    return (slopes[:, None, None] * -distance).astype("<f4")  # an integer 0 has no sign
 
 
 def sinusoid(positions: int, dim: int, **output: Any) -> Any:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real server, stubs to talk to it, and what tests wait for."""
 
+import contextlib
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import time
 import urllib.request
@@ -187,6 +189,19 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
         time.sleep(0.01)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    """Whether something accepts connections on loopback."""
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port)).close()
+        return True
+    return False
 
 
 def hold_memory(server: Server, stub: Stub) -> Any:

@@ -4,14 +4,13 @@
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import urllib.request
 import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.support.server import eventually
+from tests.support.server import eventually, free_port, listens
 
 Request = dict[str, Any]
 
@@ -65,22 +64,14 @@ class Link:
 @contextlib.contextmanager
 def toxiproxy() -> Iterator[Toxiproxy]:
     """A toxiproxy, for links."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [os.environ["TOXIPROXY_BINARY"], "-host=127.0.0.1", f"-port={port}"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
-            eventually(lambda: _listens(port), "toxiproxy listens")
+            eventually(lambda: listens(port), "toxiproxy listens")
             yield Toxiproxy(f"http://127.0.0.1:{port}", process.pid)
         finally:
             process.kill()
-
-
-def _listens(port: int) -> bool:
-    with contextlib.suppress(ConnectionError):
-        socket.create_connection(("127.0.0.1", port)).close()
-        return True
-    return False
 
 
 def _ask(url: str, body: Request | None = None, method: str | None = None) -> Request:

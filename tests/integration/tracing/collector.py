@@ -14,14 +14,9 @@ from typing import Any, Self
 import grpc
 
 from tests.support.certificates import Authority, Pair
-from tests.support.server import eventually
+from tests.support.server import eventually, free_port, listens
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 class Collector:
@@ -68,9 +63,7 @@ class Collector:
 
     def _listens(self) -> bool:
         assert self._process.poll() is None, "the collector has ended"
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
-            return True
-        return False
+        return listens(self.port)
 
     def __enter__(self) -> Self:
         return self

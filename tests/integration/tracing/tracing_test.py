@@ -10,12 +10,11 @@ import grpc
 import pytest
 
 from tests.integration.logits_test import queries_of, rows_of, spec_of
-from tests.integration.stream_test import DENSE
-from tests.integration.tracing.collector import Collector, Impostor, black_hole, free_port
+from tests.integration.tracing.collector import Collector, Impostor, black_hole
 from tests.support import inference
 from tests.support.certificates import Authority
-from tests.support.contract import SERVICE, alibi, message
-from tests.support.server import Server, eventually, refused, settled
+from tests.support.contract import DENSE, SERVICE, alibi, message
+from tests.support.server import Server, eventually, free_port, refused, settled
 
 TRACE_ID, PARENT_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = (("traceparent", f"00-{TRACE_ID}-{PARENT_ID}-01"), ("tracestate", "a=1,b=2"))

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 import attnbias
-from tests.integration.stream_test import DENSE, dense_alibi
 from tests.load.attack.attack import HEALTH
 from tests.packaging.envoy.conftest import StartEdge
 from tests.packaging.envoy.edge import Config, Edge, cluster_of
-from tests.support.contract import SERVICE, alibi, message, sinusoid
+from tests.support.contract import DENSE, SERVICE, alibi, dense_alibi, message, sinusoid
 from tests.support.server import PATIENCE, Stub, eventually, hold_memory, refused
 from tests.support.traffic import Traffic
 

@@ -21,7 +21,7 @@ import attnbias
 from tests.packaging.envoy.mounted_secret import Files, MountedSecret, tls
 from tests.packaging.envoy.names import Names, name_server
 from tests.support.certificates import Authority
-from tests.support.server import Server, Stub, eventually
+from tests.support.server import Server, Stub, eventually, free_port
 
 DEPLOYED = pathlib.Path(__file__).resolve().parents[3] / "deploy" / "envoy"
 NAME = "attnbias-headless"
@@ -81,7 +81,7 @@ class Edge:
         self.secret = MountedSecret(folder / "tls", self.new_certificate())
         for name in ("certificate.yaml", "ca.yaml"):
             shutil.copy(DEPLOYED / name, folder)
-        self._admin = _free_port()
+        self._admin = free_port()
         config = deployed_config()
         self._place(config)
         change(config)
@@ -241,12 +241,6 @@ def monitor_of(config: Config, name: str) -> Config:
     monitors = config["overload_manager"]["resource_monitors"]
     [found] = [one for one in monitors if one["name"] == f"envoy.resource_monitors.{name}"]
     return dict_of(found["typed_config"])
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

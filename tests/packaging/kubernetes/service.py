@@ -14,8 +14,8 @@ from typing import Any, Self
 import numpy as np
 
 import attnbias
-from tests.integration.stream_test import dense_alibi
 from tests.packaging.kubernetes.cluster import Cluster
+from tests.support.contract import dense_alibi
 from tests.support.figures import Figures
 from tests.support.traffic import Traffic
 
