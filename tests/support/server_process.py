@@ -63,8 +63,8 @@ class ServerProcess:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.process.kill()
-        self.process.wait()
+        with self.process:
+            self.process.kill()
         self._logs.cleanup()
 
     def terminate(self) -> None:

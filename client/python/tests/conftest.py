@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +12,7 @@ from either_client import CONNECTS
 from fake_server import FakeServer
 from hypothesis import settings
 from safetensors.numpy import save_file
+from tests.support.server_process import running_server
 
 import attnbias
 
@@ -65,27 +65,12 @@ MOUNTED = np.arange(64, dtype="f4").reshape(32, 2)
 @pytest.fixture(scope="session")
 def real_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The real server on a port of its own; skips where no binary is named."""
-    binary = os.environ.get("ATTNBIAS_SERVER_BINARY")
-    if not binary:
+    if "ATTNBIAS_SERVER_BINARY" not in os.environ:
         pytest.skip("ATTNBIAS_SERVER_BINARY is not set")
     tables = tmp_path_factory.mktemp("tables")
     save_file({"w": MOUNTED}, tables / "bias.safetensors")
-    command = [binary, "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", f"--tables={tables}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield _listening_on(process.stdout)
-        finally:
-            process.terminate()
-            process.communicate(timeout=60)
-
-
-def _listening_on(lines: Iterator[str]) -> str:
-    for line in lines:
-        if line.startswith("listening on "):
-            return line.split()[-1]
-    message = "the server ended without saying where it listens"
-    raise AssertionError(message)
+    with running_server(f"--tables={tables}") as target:
+        yield target
 
 
 @pytest.fixture

@@ -7,11 +7,8 @@ import contextlib
 import inspect
 import itertools
 import logging
-import os
 import random
-import signal
 import socket
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +20,7 @@ import numpy as np
 import pytest
 from cutting_proxy import CuttingProxy
 from fake_server import FakeServer, abort, header, retry_info, sequence, table
+from tests.support.server_process import ServerProcess
 
 import attnbias
 from attnbias._calls import run
@@ -451,19 +449,7 @@ def test_a_peer_that_falls_silent_is_given_up(connect: Connect) -> None:
         assert proxy.connections == 2
 
 
-@contextlib.contextmanager
-def real_server(port: int) -> Iterator[subprocess.Popen[str]]:
-    binary = os.environ.get("ATTNBIAS_SERVER_BINARY")
-    if not binary:
-        pytest.skip("ATTNBIAS_SERVER_BINARY is not set")
-    command = [binary, f"--listen=127.0.0.1:{port}", "--metrics-listen=127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
+@pytest.mark.usefixtures("real_target")  # skips where there is no server
 @pytest.mark.parametrize("outage", [0.2, 2.0])
 def test_no_call_fails_when_the_server_is_killed(outage: float) -> None:
     port = free_port()
@@ -481,12 +467,11 @@ def test_no_call_fails_when_the_server_is_killed(outage: float) -> None:
 
     with attnbias.Client(f"127.0.0.1:{port}", timeout=60) as client, ThreadPoolExecutor() as pool:
         calls = [pool.submit(call_on, client) for _ in range(4)]
-        with real_server(port) as process:
+        with ServerProcess(f"--listen=127.0.0.1:{port}"):
             assert running.wait(30)
-            process.send_signal(signal.SIGKILL)
         time.sleep(outage)
         running.clear()
-        with real_server(port):
+        with ServerProcess(f"--listen=127.0.0.1:{port}"):
             assert running.wait(30)
             stop.set()
             assert min(call.result(timeout=60) for call in calls) > 0

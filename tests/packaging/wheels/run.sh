@@ -23,7 +23,8 @@ for suite in bookworm trixie; do
   machine=$(mktemp -d "${1:-/var/tmp}/attnbias-wheels.XXXXXX")
   trap 'rm -rf --one-file-system "$machine"' EXIT
   make_machine "$machine" "$suite" '' python3-venv ca-certificates
-  cp -r "$root/build/wheels" "$root/tests/packaging/wheels/use.py" "$machine"
+  cp -r "$root"/{build/wheels,tests/packaging/wheels/use.py,tests/support/server_process.py} \
+    "$machine"
   unshare --mount --pid --fork --kill-child "${BASH_SOURCE[0]}" --inside "$machine"
   rm -rf --one-file-system "$machine"
   printf '=== %s\n' "$suite"

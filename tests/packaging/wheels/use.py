@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What somebody does first after `pip install 'attnbias[server]'`; runs where that was done."""
 
-import contextlib
 import importlib.metadata
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 
 import numpy as np
+from server_process import ServerProcess  # lies beside it there
 
 import attnbias
 import attnbias_server
@@ -25,23 +23,6 @@ def run(program: str, *arguments: str) -> str:
     return subprocess.run(
         [SCRIPTS / program, *arguments], check=True, stdout=subprocess.PIPE, text=True
     ).stdout
-
-
-@contextlib.contextmanager
-def running_server() -> Iterator[tuple[str, int]]:
-    command = [SCRIPTS / "attnbias-server", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"]
-    with subprocess.Popen(
-        [*command, "--drain-notice=0s"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            said = process.stdout.readline()
-            assert said.startswith("listening on "), said
-            yield said.split()[-1], process.pid
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
-        finally:
-            process.kill()
 
 
 def check_alibi(client: attnbias.Client) -> None:
@@ -74,11 +55,12 @@ def main() -> None:
         "attnbias",
         "attnbias-server",
     }
-    with running_server() as (address, pid):
-        run("attnbias", "--server", address, "health")
-        with attnbias.Client(address) as client:
+    with ServerProcess(program=str(SCRIPTS / "attnbias-server")) as server:
+        run("attnbias", "--server", server.address, "health")
+        with attnbias.Client(server.address) as client:
             check_alibi(client)
-        check_libraries(pid)
+        check_libraries(server.process.pid)
+        assert server.stop() == 0
     with tempfile.TemporaryDirectory() as folder:
         with attnbias.LocalServer(cache=folder) as client:
             check_alibi(client)
