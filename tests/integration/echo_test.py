@@ -8,7 +8,7 @@ import grpc
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 
-from tests.support.contract import SERVICE, alibi, inference_message, message
+from tests.support.contract import SERVICE, alibi, inference_message, message, nested
 from tests.support.inference import request_of
 from tests.support.server import Server
 
@@ -39,21 +39,6 @@ def text_fields(of: Descriptor, above: tuple[str, ...] = ()) -> Iterator[list[Fi
         elif field.message_type and field.message_type.full_name not in above:
             inside = (*above, of.full_name)
             yield from ([field, *path] for path in text_fields(field.message_type, inside))
-
-
-def wire(path: list[int], text: bytes) -> bytes:
-    for number in reversed(path):
-        tag, length = _varint(number << 3 | 2), _varint(len(text))
-        text = tag + length + text
-    return text
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes(out + bytes([number]))
 
 
 def base(path: str) -> bytes:
@@ -93,11 +78,11 @@ def test_no_text_of_a_request_is_repeated_at_length(shared_server: Server, path:
     with shared_server.connect() as stub:
         plain = answer_bytes(stub.channel, path, request)
         for field in fields:
-            more = wire([one.number for one in field], HUGE)
+            more = nested([one.number for one in field], HUGE)
             size = answer_bytes(stub.channel, path, request + more)
             name = ".".join(one.name for one in field)
             assert size <= plain + MOST_BYTES, f"{name}: {size} bytes"
-        unknown = answer_bytes(stub.channel, path, request + wire([99999], HUGE))
+        unknown = answer_bytes(stub.channel, path, request + nested([99999], HUGE))
         assert unknown <= plain + MOST_BYTES
 
 
@@ -114,7 +99,7 @@ def test_neither_do_health_and_reflection(
 ) -> None:
     with shared_server.connect() as stub:
         for field in fields:
-            assert answer_bytes(stub.channel, path, wire(field, HUGE)) <= MOST_BYTES, field
+            assert answer_bytes(stub.channel, path, nested(field, HUGE)) <= MOST_BYTES, field
 
 
 def test_metadata_are_not_repeated_at_length(shared_server: Server) -> None:
@@ -130,7 +115,7 @@ def test_metadata_are_not_repeated_at_length(shared_server: Server) -> None:
 def test_reflection_still_answers(shared_server: Server) -> None:
     with shared_server.connect() as stub:
         ask = stub.channel.stream_stream(REFLECTION)
-        (services,) = ask(iter([wire([7], b"*")]), timeout=SECONDS)
+        (services,) = ask(iter([nested([7], b"*")]), timeout=SECONDS)
         assert SERVICE.encode() in services
-        (file,) = ask(iter([wire([4], SERVICE.encode())]), timeout=SECONDS)
+        (file,) = ask(iter([nested([4], SERVICE.encode())]), timeout=SECONDS)
         assert len(file) > 1000

@@ -65,6 +65,21 @@ def header_checksum(reply: Any) -> int:
     return int(crc32c.crc32c(reply.header.SerializeToString()))
 
 
+def nested(numbers: list[int], payload: bytes) -> bytes:
+    """A serialised message that has only field numbers[0], which has only numbers[1], and so on."""
+    for number in reversed(numbers):
+        payload = _varint(number << 3 | 2) + _varint(len(payload)) + payload
+    return payload
+
+
+def _varint(number: int) -> bytes:
+    encoded = b""
+    while number >= 0x80:
+        encoded += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return encoded + bytes([number])
+
+
 def spec(**fields: Any) -> Any:
     """A TensorSpec."""
     return message("TensorSpec")(**fields)

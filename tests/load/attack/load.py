@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.support import http2
-from tests.support.contract import SERVICE, alibi, message, spec
+from tests.support.contract import SERVICE, alibi, message, nested, spec
 
 MIB = 1 << 20
 LARGE = 8 * MIB - 64
@@ -135,21 +135,6 @@ def say_begun() -> None:
 def request(of: Any, method: str = "GetTensor", **fields: Any) -> bytes:
     serialised: bytes = message(f"{method}Request")(spec=of, **fields).SerializeToString()
     return http2.framed(serialised)
-
-
-def nested(numbers: list[int], payload: bytes) -> bytes:
-    """A serialised message that has only field numbers[0], which has only numbers[1], and so on."""
-    for number in reversed(numbers):
-        payload = _varint(number << 3 | 2) + _varint(len(payload)) + payload
-    return payload
-
-
-def _varint(number: int) -> bytes:
-    encoded = b""
-    while number >= 0x80:
-        encoded += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return encoded + bytes([number])
 
 
 def _fields(parent: str, *path: str) -> list[int]:
