@@ -23,7 +23,7 @@
 #include "grpcpp/server_context.h"
 #include "server/access/certificates.h"
 #include "server/access/policy.h"
-#include "server/logging.h"
+#include "server/observe/logging.h"
 
 namespace attnbias {
 

@@ -161,13 +161,13 @@ class PlantedViolations(unittest.TestCase):
 
     def test_wrong_arrows_are_seen(self) -> None:
         for name, line in (
-            ("core/cache/a.h", '#include "server/config.h"'),
+            ("core/cache/a.h", '#include "server/run/config.h"'),
             ("core/cache/a.h", '#include "client/cpp/client.h"'),
             ("core/cache/a.cc", '#include "attnbias/v1/tensor.pb.h"'),
             ("core/cache/a.cc", "#  include <grpcpp/grpcpp.h>"),
             ("core/cache/a.cc", "#include <google/protobuf/message.h>"),
             ("core/cache/a.cc", "#include <spdlog/spdlog.h>"),
-            ("core/cache/a.cc", '#include "../server/config.h"'),
+            ("core/cache/a.cc", '#include "../server/run/config.h"'),
             ("core/cache/a.cc", 'auto* value = std::getenv("X");'),
             ("core/cache/a.cc", "auto now = std::chrono::steady_clock::now();"),
             ("core/checksum/a.cc", '#include "core/tensor/range.h"'),
@@ -187,7 +187,7 @@ class PlantedViolations(unittest.TestCase):
             ("core/cache/a.cc", '#include "tests/unit/support/a.h"'),
             ("server/a.cc", '#include "client/cpp/client.h"'),
             ("client/cpp/a.cc", '#include "core/tensor/range.h"'),
-            ("client/cpp/a.cc", '#include "server/config.h"'),
+            ("client/cpp/a.cc", '#include "server/run/config.h"'),
             ("client/cpp/a.cc", '#include "core/safetensors/safetensors.h"'),
             ("client/cli/a.cc", '#include "core/checksum/crc32c.h"'),
             ("client/cli/a.cc", '#include "client/cpp/src/retry.h"'),

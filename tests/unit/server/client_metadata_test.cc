@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/client_metadata.h"
+#include "server/access/client_metadata.h"
 
 #include "gtest/gtest.h"
 

@@ -4,7 +4,7 @@
 #include "attnbias/v1/service.pb.h"
 #include "grpcpp/support/slice.h"
 #include "gtest/gtest.h"
-#include "server/codec/messages.h"
+#include "server/service/messages.h"
 
 namespace attnbias::decoded_size_test {
 namespace {

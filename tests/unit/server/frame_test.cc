@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hand-made frames must be what a generated parser reads.
-#include "server/frame.h"
+#include "server/service/frame.h"
 
 #include <memory>
 #include <string>

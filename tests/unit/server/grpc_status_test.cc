@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/grpc_status.h"
+#include "server/service/grpc_status.h"
 
 #include <optional>
 #include <string>

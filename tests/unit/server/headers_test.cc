@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
-#include "server/codec/messages.h"
+#include "server/service/messages.h"
 #include "tests/unit/core/logits_requests.h"
 #include "tests/unit/support/engine_harness.h"
 

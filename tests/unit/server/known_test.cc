@@ -2,7 +2,7 @@
 #include "attnbias/v1/service.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/codec/messages.h"
+#include "server/service/messages.h"
 
 namespace attnbias::known_test {
 namespace {

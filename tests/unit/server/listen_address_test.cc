@@ -8,7 +8,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "server/transport.h"
+#include "server/run/transport.h"
 #include "tests/unit/support/status_matchers.h"
 
 namespace attnbias::listen_address_test {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/metrics.h"
+#include "server/observe/metrics.h"
 
 namespace attnbias::process_metrics_test {
 namespace {

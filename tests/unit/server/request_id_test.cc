@@ -3,7 +3,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "server/call.h"
+#include "server/service/call.h"
 
 namespace attnbias::request_id_test {
 namespace {
