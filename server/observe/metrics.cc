@@ -31,6 +31,26 @@ constexpr std::string_view kRejectionNames[] = {
     "stalled_client", "unauthenticated", "permission_denied"};
 static_assert(std::size(kRejectionNames) == kNumRejections);
 
+// By number: the names of go-grpc-middleware, which dashboards know.
+constexpr std::string_view kCodeNames[] = {"OK",
+                                           "Canceled",
+                                           "Unknown",
+                                           "InvalidArgument",
+                                           "DeadlineExceeded",
+                                           "NotFound",
+                                           "AlreadyExists",
+                                           "PermissionDenied",
+                                           "ResourceExhausted",
+                                           "FailedPrecondition",
+                                           "Aborted",
+                                           "OutOfRange",
+                                           "Unimplemented",
+                                           "Internal",
+                                           "Unavailable",
+                                           "DataLoss",
+                                           "Unauthenticated"};
+static_assert(std::size(kCodeNames) == kNumStatusCodes);
+
 // From 50 us, the cost of a call itself, to a minute of streaming.
 const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {
     0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
@@ -197,8 +217,8 @@ void Metrics::RegisterMethods() {
     methods_[i].started = &started.Add(labels);
     methods_[i].messages_sent = &sent.Add(labels);
     methods_[i].seconds = &seconds.Add(labels, kSecondsBuckets);
-    for (size_t code = 0; code < kStatusCodes.size(); ++code) {
-      labels["grpc_code"] = std::string(kStatusCodes[code].metrics_name);
+    for (int code = 0; code < kNumStatusCodes; ++code) {
+      labels["grpc_code"] = std::string(kCodeNames[code]);
       methods_[i].handled[code] = &handled.Add(labels);
     }
   }

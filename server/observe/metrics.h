@@ -17,7 +17,6 @@
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "server/observe/phases.h"
-#include "server/service/grpc_status.h"
 
 namespace attnbias {
 
@@ -42,6 +41,20 @@ inline constexpr int kNumMethods = 13;
 std::string_view NameOf(Method method);
 // Returns "PACKAGE.SERVICE/METHOD".
 std::string PathOf(Method method);
+
+// Why something was turned away that was not a mistake of the caller.
+enum class Rejection : uint8_t {
+  kOverload,
+  kCallerLimit,
+  kDraining,
+  kStalledClient,
+  kUnauthenticated,
+  kPermissionDenied
+};
+inline constexpr int kNumRejections = 6;
+
+// gRPC's, which are Abseil's.
+inline constexpr int kNumStatusCodes = 17;
 
 // Safe for any number of threads.
 class Metrics final : public CacheObserver {
@@ -83,7 +96,7 @@ class Metrics final : public CacheObserver {
     prometheus::Counter* messages_sent;
     prometheus::Histogram* seconds;
     std::array<prometheus::Histogram*, kNumPhases> phases;
-    std::array<prometheus::Counter*, kStatusCodes.size()> handled;
+    std::array<prometheus::Counter*, kNumStatusCodes> handled;
   };
 
   prometheus::Family<prometheus::Counter>& AddCounters(const std::string& name,

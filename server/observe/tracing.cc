@@ -315,21 +315,23 @@ absl::Status Start() {
   return absl::OkStatus();
 }
 
-// Reads the context from a client's metadata, and keeps the call's own.
+// Gives a client's context, and keeps the call's own.
 class Carrier final
     : public opentelemetry::context::propagation::TextMapCarrier {
  public:
-  explicit Carrier(const ClientMetadata& metadata) : metadata_(metadata) {}
+  explicit Carrier(const TraceContext& client) : client_(client) {}
   std::string traceparent;
 
  private:
   nostd::string_view Get(nostd::string_view key) const noexcept override {
-    return View(OnlyValue(metadata_, std::string(key).c_str()));
+    return View(key == "traceparent"  ? client_.traceparent
+                : key == "tracestate" ? client_.tracestate
+                                      : "");
   }
   void Set(nostd::string_view key, nostd::string_view value) noexcept override {
     if (key == "traceparent") traceparent = std::string(value);
   }
-  const ClientMetadata& metadata_;
+  const TraceContext& client_;
 };
 
 // Sets attributes with OpenTelemetry's names for RPC, or names after attnbias.
@@ -370,9 +372,9 @@ void Describe(const AccessLine& line, otel::Span& span) {
 }
 
 std::string MakeSpan(Method method, const AccessLine& line,
-                     const ClientMetadata& metadata) {
+                     const TraceContext& client) {
   otel::propagation::HttpTraceContext propagator;
-  Carrier carrier(metadata);
+  Carrier carrier(client);
   opentelemetry::context::Context context;
   context = propagator.Extract(carrier, context);
   const auto start = std::chrono::system_clock::now() -
@@ -412,7 +414,7 @@ absl::Status Start() {
       "OTEL_* variables ask for spans, which this build cannot make");
 }
 
-std::string MakeSpan(Method, const AccessLine&, const ClientMetadata&) {
+std::string MakeSpan(Method, const AccessLine&, const TraceContext&) {
   return "";
 }
 
@@ -433,9 +435,9 @@ void StartTracing() {
 bool IsTracing() { return is_tracing; }
 
 std::string TraceCall(Method method, const AccessLine& line,
-                      const ClientMetadata& metadata) {
-  if (is_tracing) return MakeSpan(method, line, metadata);
-  const std::string text(OnlyValue(metadata, "traceparent"));
+                      const TraceContext& client) {
+  if (is_tracing) return MakeSpan(method, line, client);
+  const std::string text(client.traceparent);
   const bool has_form =
       text.size() == 55 &&
       text.find_first_not_of("0123456789abcdef-") == text.npos;

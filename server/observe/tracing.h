@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
-#include "server/access/client_metadata.h"
 #include "server/observe/logging.h"
 #include "server/observe/metrics.h"
 
@@ -19,11 +19,17 @@ void StartTracing();
 // Returns whether calls have spans.
 bool IsTracing();
 
+// The headers of W3C Trace Context that a client sent; empty without them.
+struct TraceContext {
+  std::string_view traceparent;
+  std::string_view tracestate;
+};
+
 // Makes the span of a call that has ended, a child of the span that the
-// client's `metadata` name. Never waits. Returns the W3C traceparent of the
-// span. Without tracing, returns the client's, if it has the form of one.
+// `client` names. Never waits. Returns the W3C traceparent of the span. Without
+// tracing, returns the client's, if it has the form of one.
 std::string TraceCall(Method method, const AccessLine& line,
-                      const ClientMetadata& metadata);
+                      const TraceContext& client);
 
 // Sends the queued spans, for at most `patience`.
 void FlushSpans(std::chrono::milliseconds patience);

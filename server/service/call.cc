@@ -15,7 +15,6 @@
 #include "absl/time/time.h"
 #include "core/base/errors.h"
 #include "core/mount/registry.h"
-#include "server/access/client_metadata.h"
 #include "server/observe/logging.h"
 #include "server/observe/tracing.h"
 #include "server/service/grpc_status.h"
@@ -145,7 +144,10 @@ Call::~Call() {
       .fingerprint = plan_ ? std::string_view(plan_->fingerprint()) : "",
       .request_id = request_id(),
       .error = std::string(end_.message())};
-  line.trace = TraceCall(method_, line, context_.client_metadata());
+  const ClientMetadata& metadata = context_.client_metadata();
+  line.trace = TraceCall(method_, line,
+                         {.traceparent = OnlyValue(metadata, "traceparent"),
+                          .tracestate = OnlyValue(metadata, "tracestate")});
   if (logs) LogAccess(line);
 }
 

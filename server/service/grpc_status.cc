@@ -2,6 +2,7 @@
 #include "server/service/grpc_status.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -15,6 +16,41 @@ namespace attnbias {
 namespace {
 
 constexpr char kDomain[] = "attnbias";
+
+struct StatusCodeRow {
+  // In ErrorInfo, where the error has none of its own.
+  std::string_view reason;
+  // Whether the message's field path becomes a BadRequest.
+  bool names_field = false;
+  // Whether the caller should try again.
+  bool may_pass = false;
+  std::optional<Rejection> rejection = std::nullopt;
+};
+
+// By number: gRPC's codes are Abseil's.
+constexpr std::array<StatusCodeRow, 17> kStatusCodes = {{
+    {""},
+    {"CANCELLED"},
+    {"UNKNOWN"},
+    {"INVALID_FIELD", true},
+    {"DEADLINE_EXCEEDED"},
+    {"TABLE_NOT_FOUND", true},
+    {"ALREADY_EXISTS"},
+    {"PERMISSION_DENIED", true, false, Rejection::kPermissionDenied},
+    {"OVERLOADED", false, true, Rejection::kOverload},
+    {"FINGERPRINT_MISMATCH", true},
+    {"ABORTED", false, false, Rejection::kStalledClient},
+    {"OUT_OF_RANGE", true},
+    {"UNKNOWN_FIELD", true},
+    {"INTERNAL"},
+    {"DRAINING", false, false, Rejection::kDraining},
+    {"DATA_LOSS"},
+    {"UNAUTHENTICATED", false, false, Rejection::kUnauthenticated},
+}};
+
+const StatusCodeRow& RowOf(const absl::Status& status) {
+  return kStatusCodes[static_cast<int>(status.code())];
+}
 
 // The path that a message begins with, or nothing.
 std::string_view FieldOf(const absl::Status& status) {

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "server/access/access.h"
+
 #include <limits>
 
 #include "gtest/gtest.h"
-#include "server/access/access.h"
 
-namespace attnbias::pacer_test {
+namespace attnbias::access_test {
 namespace {
 
 using std::chrono::seconds;
 using Clock = Pacer::Clock;
+
+TEST(OnlyValue, IsThatOfAKeyThatIsGivenOnce) {
+  const ClientMetadata metadata = {
+      {"once", "1"}, {"twice", "1"}, {"twice", "1"}, {"zero", ""}};
+  EXPECT_EQ(OnlyValue(metadata, "once"), "1");
+  EXPECT_EQ(OnlyValue(metadata, "twice"), "");
+  EXPECT_EQ(OnlyValue(metadata, "zero"), "");
+  EXPECT_EQ(OnlyValue(metadata, "absent"), "");
+}
 
 TEST(Pacer, WhatComesNextComesAfterWhatWasTaken) {
   Pacer pacer;
@@ -37,4 +47,4 @@ TEST(Pacer, KnowsNoTimeBeyondTheClocks) {
 }
 
 }  // namespace
-}  // namespace attnbias::pacer_test
+}  // namespace attnbias::access_test
