@@ -22,7 +22,7 @@
 #include "proto/grpc_versions.h"
 #include "server/observe/logging.h"
 #include "server/observe/tracing.h"
-#include "server/service/limits.h"
+#include "server/service/messages.h"
 #include "server/service/precompute.h"
 
 namespace attnbias {

@@ -20,7 +20,7 @@
 #include "google/protobuf/message.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/support/server_interceptor.h"
-#include "server/service/limits.h"
+#include "server/service/messages.h"
 
 namespace attnbias {
 namespace {

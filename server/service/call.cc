@@ -18,7 +18,7 @@
 #include "server/observe/logging.h"
 #include "server/observe/tracing.h"
 #include "server/service/grpc_status.h"
-#include "server/service/limits.h"
+#include "server/service/messages.h"
 
 namespace attnbias {
 namespace {

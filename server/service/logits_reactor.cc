@@ -15,7 +15,6 @@
 #include "core/mount/registry.h"
 #include "server/service/frame.h"
 #include "server/service/grpc_status.h"
-#include "server/service/limits.h"
 #include "server/service/messages.h"
 #include "server/service/output_pump.h"
 #include "server/service/tensor_service.h"

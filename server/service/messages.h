@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests from their bytes: what they take in memory, and whether this server
-// knows all that is in them. The headers of answers.
+// Messages: their bounds, which docs/protocol.md promises; requests from their
+// bytes, what they take in memory, and whether this server knows all that is in
+// them; the headers of answers.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,19 @@
 #include "grpcpp/support/proto_buffer_reader.h"
 
 namespace attnbias {
+
+// Requests larger than this are refused by gRPC.
+inline constexpr int kMaxRequestBytes = 8 << 20;
+
+// What stock clients accept as one message, and the payload that leaves room in
+// it for a header.
+inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
+inline constexpr int64_t kMaxUnaryBytes =
+    kMaxUnaryResponseBytes - (int64_t{64} << 10);
+
+inline constexpr int64_t kMinChunkBytes = 4096;
+inline constexpr int64_t kDefaultChunkBytes = int64_t{1} << 20;
+inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
 
 // What the bytes of a message say before it is decoded.
 struct Measured {

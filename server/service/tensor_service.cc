@@ -19,7 +19,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "server/service/call_reactor.h"
 #include "server/service/frame.h"
-#include "server/service/limits.h"
+#include "server/service/messages.h"
 #include "server/service/output_pump.h"
 #include "server/service/plan_memo.h"
 
@@ -34,6 +34,11 @@ constexpr int kMaxPageSize = 1000;
 // A token is this and the last name of its page. The next page begins after
 // that name, whatever has been mounted meanwhile.
 constexpr char kTokenPrefix[] = "after:";
+
+// Answers up to this size, of remembered requests and from the cache, are given
+// on gRPC's own threads, where they are read at once: a change of thread would
+// cost more.
+constexpr int64_t kInlineBytes = int64_t{1} << 20;
 
 ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -

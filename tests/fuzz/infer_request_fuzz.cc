@@ -12,7 +12,6 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "inference/inference.pb.h"
-#include "server/service/limits.h"
 #include "server/service/messages.h"
 #include "server/service/oip/infer_answer.h"
 #include "server/service/oip/infer_request.h"

@@ -9,7 +9,6 @@
 #include "core/mount/registry.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
-#include "server/service/limits.h"
 #include "server/service/messages.h"
 #include "tests/fuzz/heap_growth.h"
 #include "tests/fuzz/message_mutator.h"

@@ -16,7 +16,7 @@
 #include "grpcpp/support/slice.h"
 #include "server/service/frame.h"
 #include "server/service/grpc_status.h"
-#include "server/service/limits.h"
+#include "server/service/messages.h"
 
 namespace attnbias {
 namespace {

@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "server/observe/logging.h"
 #include "server/schedule/worker_pool.h"
-#include "server/service/limits.h"
+#include "server/service/messages.h"
 
 namespace attnbias::tensor_service_test {
 namespace {
