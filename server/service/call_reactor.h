@@ -13,7 +13,6 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/service/call.h"
-#include "server/service/frame.h"
 #include "server/service/messages.h"
 
 namespace attnbias {

@@ -13,7 +13,6 @@
 #include "core/checksum/crc32c.h"
 #include "core/logits/positional_logits.h"
 #include "core/mount/registry.h"
-#include "server/service/frame.h"
 #include "server/service/grpc_status.h"
 #include "server/service/messages.h"
 #include "server/service/output_pump.h"

@@ -2,6 +2,7 @@
 #include "server/service/messages.h"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
 
 // An object, what points to it, and what the allocator adds.
 constexpr int64_t kObjectBytes = 256;
@@ -181,6 +183,10 @@ void Describe(const Part& part, const Plan& plan, v1::TensorPart* header) {
   }
 }
 
+void ReleaseOwner(void* owner) {
+  delete static_cast<std::shared_ptr<const void>*>(owner);
+}
+
 }  // namespace
 
 v1::TensorHeader HeaderOf(const Plan& plan) {
@@ -217,6 +223,50 @@ v1::LogitsHeader HeaderOf(const LogitsPlan& plan) {
   header.set_work_data_type(static_cast<v1::DataType>(plan.work_type()));
   header.set_roundings(plan.roundings());
   return header;
+}
+
+std::string TagAndLength(int field, size_t length) {
+  // Two varints.
+  uint8_t bytes[20];
+  uint8_t* at = CodedOutputStream::WriteTagToArray(
+      WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED),
+      bytes);
+  at = CodedOutputStream::WriteVarint64ToArray(length, at);
+  return {bytes, at};
+}
+
+int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices) {
+  // All pieces are referenced through one count.
+  const grpc::Slice memory(const_cast<std::byte*>(chunk.memory.data()),
+                           chunk.memory.size(), &ReleaseOwner,
+                           new std::shared_ptr<const void>(chunk.owner));
+  int64_t size = 0;
+  for (absl::Span<const std::byte> piece : chunk.pieces) {
+    const size_t offset = piece.data() - chunk.memory.data();
+    slices->push_back(memory.sub(offset, offset + piece.size()));
+    size += static_cast<int64_t>(piece.size());
+  }
+  return size;
+}
+
+grpc::ByteBuffer AppendData(std::string_view fields, int data_field,
+                            const Chunk& chunk) {
+  std::vector<grpc::Slice> slices;
+  slices.reserve(1 + chunk.pieces.size());
+  slices.emplace_back();
+  const int64_t size = AppendBytes(chunk, &slices);
+  slices.front() =
+      grpc::Slice(std::string(fields) + TagAndLength(data_field, size));
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+grpc::ByteBuffer FrameTensor(std::string_view header, const Chunk& chunk) {
+  using Response = v1::GetTensorResponse;
+  Response rest;
+  rest.set_crc32c(chunk.crc32c);
+  std::string fields(header);
+  rest.AppendToString(&fields);
+  return AppendData(fields, Response::kDataFieldNumber, chunk);
 }
 
 }  // namespace attnbias

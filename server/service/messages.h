@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages: their bounds, which docs/protocol.md promises; requests from their
 // bytes, what they take in memory, and whether this server knows all that is in
-// them; the headers of answers.
+// them; answers to bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
 #include "core/base/errors.h"
+#include "core/checksum/crc32c.h"
+#include "core/engine/payload.h"
 #include "core/engine/plan.h"
 #include "core/logits/plan.h"
 #include "google/protobuf/message.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/proto_buffer_reader.h"
+#include "grpcpp/support/slice.h"
 
 namespace attnbias {
 
@@ -74,5 +82,60 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
 
 v1::TensorHeader HeaderOf(const Plan& plan);
 v1::LogitsHeader HeaderOf(const LogitsPlan& plan);
+
+// Answers. The bytes of a tensor are the last field of their message, and are
+// not copied: a message is its other fields followed by slices of the memory
+// that the tensor lies in. Any generated stub parses it.
+
+template <typename Message>
+grpc::ByteBuffer Serialized(const Message& message) {
+  grpc::ByteBuffer bytes;
+  bool own_buffer = false;
+  (void)grpc::SerializationTraits<Message>::Serialize(message, &bytes,
+                                                      &own_buffer);
+  return bytes;
+}
+
+// What stands before the bytes of a field.
+std::string TagAndLength(int field, size_t length);
+
+// A Response with the header and its checksum alone, serialised.
+template <typename Response, typename Header>
+std::string SerializeHeader(const Header& header) {
+  const size_t size = header.ByteSizeLong();
+  std::string fields = TagAndLength(Response::kHeaderFieldNumber, size);
+  header.AppendToString(&fields);
+  Response checksum;
+  checksum.set_header_crc32c(
+      Crc32c(fields.data() + fields.size() - size, size));
+  checksum.AppendToString(&fields);
+  return fields;
+}
+
+template <typename Response, typename Header>
+grpc::ByteBuffer FrameHeader(const Header& header) {
+  const grpc::Slice fields(SerializeHeader<Response>(header));
+  return grpc::ByteBuffer(&fields, 1);
+}
+
+// Appends slices of the chunk's memory, which keep it alive; gives their size
+// in bytes.
+int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
+
+// `fields`, serialised, and `chunk` as the bytes of `data_field`. The message
+// keeps the chunk's memory alive until it has been sent.
+grpc::ByteBuffer AppendData(std::string_view fields, int data_field,
+                            const Chunk& chunk);
+
+// `response` with the chunk's checksum and bytes.
+template <typename Response>
+grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk) {
+  response.set_crc32c(chunk.crc32c);
+  return AppendData(response.SerializeAsString(), Response::kDataFieldNumber,
+                    chunk);
+}
+
+// A GetTensorResponse, whose header SerializeHeader has made.
+grpc::ByteBuffer FrameTensor(std::string_view header, const Chunk& chunk);
 
 }  // namespace attnbias

@@ -18,7 +18,6 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/service/call_reactor.h"
-#include "server/service/frame.h"
 #include "server/service/messages.h"
 #include "server/service/output_pump.h"
 #include "server/service/plan_memo.h"

@@ -14,7 +14,6 @@
 #include "core/base/errors.h"
 #include "core/tensor/data_type.h"
 #include "grpcpp/support/slice.h"
-#include "server/service/frame.h"
 #include "server/service/grpc_status.h"
 #include "server/service/messages.h"
 
