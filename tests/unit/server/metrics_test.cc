@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "server/observe/metrics.h"
+
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -9,9 +11,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/observe/metrics.h"
 
-namespace attnbias::process_metrics_test {
+namespace attnbias::metrics_test {
 namespace {
 
 using prometheus::MetricType;
@@ -82,4 +83,4 @@ TEST(ProcessMetrics, TheStartDoesNotMove) {
 }
 
 }  // namespace
-}  // namespace attnbias::process_metrics_test
+}  // namespace attnbias::metrics_test

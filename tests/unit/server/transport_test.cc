@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "server/run/transport.h"
+
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -8,10 +10,9 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "server/run/transport.h"
 #include "tests/unit/support/status_matchers.h"
 
-namespace attnbias::listen_address_test {
+namespace attnbias::transport_test {
 namespace {
 
 using testing::HasSubstr;
@@ -111,4 +112,4 @@ TEST_F(SocketFile, AnotherFileOrNoFolderIsRefused) {
 }
 
 }  // namespace
-}  // namespace attnbias::listen_address_test
+}  // namespace attnbias::transport_test

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "server/service/call.h"
+
 #include <set>
 #include <string>
 
 #include "gtest/gtest.h"
-#include "server/service/call.h"
 
-namespace attnbias::request_id_test {
+namespace attnbias::call_test {
 namespace {
 
 TEST(RequestId, IsTheClientsWhereThatIsSane) {
@@ -39,4 +40,4 @@ TEST(RequestId, IsMadeWhereThereIsNoneOrItIsNotSane) {
 }
 
 }  // namespace
-}  // namespace attnbias::request_id_test
+}  // namespace attnbias::call_test
