@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
+#include "tests/core/sinusoidal_oracle.h"
 #include "tests/testing/engine_harness.h"
 #include "tests/testing/filled.h"
 
@@ -35,20 +36,12 @@ double Rounded(const Spec& given, const Table& matrix,
   Number sum(2000);
   mpfr_set_ui(sum, 0, MPFR_RNDN);
   Number x(2000);
-  Number length(2000);
   for (size_t axis = 0; axis < positions.size(); ++axis) {
-    mpfr_set_d(x, positions[axis][row], MPFR_RNDN);
-    mpfr_set_ui(length, 1, MPFR_RNDN);
-    if (!spec.axes().empty()) {
-      const v1::Axis& own = spec.axes(static_cast<int>(axis));
-      mpfr_add_d(x, x, own.offset(), MPFR_RNDN);
-      mpfr_mul_d(x, x, own.scale(), MPFR_RNDN);
-      mpfr_set_d(length, own.length(), MPFR_RNDN);
-      mpfr_add_d(length, length, own.eps(), MPFR_RNDN);
-    }
+    SetStretched(spec.axes().empty() ? Completed(v1::Axis())
+                                     : spec.axes(static_cast<int>(axis)),
+                 positions[axis][row], x);
     mpfr_mul_d(x, x, matrix.At(static_cast<int64_t>(axis), column % pairs),
                MPFR_RNDN);
-    mpfr_div(x, x, length, MPFR_RNDN);
     mpfr_add(sum, sum, x, MPFR_RNDN);
   }
   // Nothing is so small but what the divisions lose.
