@@ -129,6 +129,16 @@ TEST(FrequencyMatrix, TellsZeroFromSmallSums) {
                   {{3, 3, 0x1p40, -4.5}, {1, 1, 0x1p40, -1.5}, {0, 1, 0, 0}},
                   scale);
   }
+  // Exact fractions of the most bits, and lengths that differ by the least eps.
+  const std::string most = " axes {scale: 1e6 length: 1e-6 eps: 1e-30}";
+  const std::string least = " axes {scale: 1e-12 length: 1e12 eps: 1e-30}";
+  const Table twice = TableOf({4, 1}, {1e6, 1e-30, -1e6, -1e-30});
+  const RealPositions ends = {{1e12}, {0x1.fffffffffffffp-149}};
+  ExpectRounded("dim: 2" + most + least + most + least, twice,
+                {ends[0], ends[1], ends[0], ends[1]});
+  ExpectRounded(
+      "dim: 2" + most + least + most + " axes {scale: 1e-12 length: 1e12}",
+      twice, {ends[0], ends[1], ends[0], ends[1]});
 }
 
 TEST(FrequencyMatrix, OfOneAxisIsAListOfFrequencies) {
