@@ -2,6 +2,8 @@
 // Sinusoids of sums over axes, against MPFR at 2000 bits.
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -207,6 +209,68 @@ TEST(FrequencyMatrix, OfRotaryHasTheSameSums) {
       EXPECT_EQ(parts[9 + row * 3 + pair], rows[row * 6 + 3 + pair]);
     }
   }
+}
+
+// Runs tasks on the thread of the test.
+class Yielding final : public Executor {
+ public:
+  bool Schedule(CallerPtr caller, Task task) override {
+    Continue(std::move(caller), std::move(task));
+    return true;
+  }
+  void Continue(CallerPtr /*caller*/, Task task) override {
+    tasks_.push_back(std::move(task));
+  }
+  void ContinueUncut(CallerPtr caller, Task task) override {
+    Continue(std::move(caller), std::move(task));
+  }
+  void Yield() override {
+    if (on_yield) on_yield();
+  }
+  int num_threads() const override { return 1; }
+
+  // Runs all tasks.
+  void Run() {
+    while (!tasks_.empty()) {
+      Task task = std::move(tasks_.front());
+      tasks_.pop_front();
+      task();
+    }
+  }
+
+  std::function<void()> on_yield;
+
+ private:
+  std::deque<Task> tasks_;
+};
+
+TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
+  constexpr int kPairs = 2000;
+  constexpr int kYields = 10;
+  std::vector<double> weights(2 * kPairs, 1);
+  std::fill_n(weights.begin(), kPairs, -1);
+  v1::TensorSpec spec;
+  *spec.mutable_sinusoidal() =
+      WithMatrix("dim: 4000 axes {} axes {}", TableOf({2, kPairs}, weights));
+  Yielding executor;
+  CountingObserver observer;
+  Engine engine({}, *SupportedKernelSets().front(), &executor, &observer);
+  const auto caller = std::make_shared<Caller>();
+  const auto plan =
+      *engine.MakePlan(AtPositions(spec, {{7}, {7}}), TestTables());
+  PayloadPtr payload;
+  engine.Get(plan, caller, [&](auto made) { payload = *std::move(made); });
+  executor.Run();
+  int yields = 0;
+  executor.on_yield = [&] {
+    if (++yields == kYields) caller->Cancel();
+  };
+  absl::Status status;
+  payload->Read(0, plan->total_bytes(),
+                [&](const auto& chunk) { status = chunk.status(); });
+  executor.Run();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, ::testing::_));
+  EXPECT_EQ(yields, kYields);
 }
 
 TEST(BadFrequencyMatrix, IsRefusedByName) {

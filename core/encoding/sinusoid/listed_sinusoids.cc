@@ -99,6 +99,7 @@ class ListedSinusoids final : public Evaluator {
     const SinusoidColumns& columns = rows_.columns;
     std::array<TurnTerm, kMostTurnTerms> terms;
     for (int64_t i = 0; i < columns.sines; ++i) {
+      if (!MakingScope::Continues()) return;
       size_t count = 0;
       for (size_t axis = 0; axis < at.size(); ++axis) {
         const FloatingTurn& turns = rows_.turns[i * at.size() + axis];
