@@ -21,6 +21,10 @@ constexpr int64_t kMostPrefixes = int64_t{1} << 18;
 // What is made in one turn.
 constexpr int64_t kBytesAtOnce = int64_t{64} << 10;
 
+// Most columns of a row of Window::reals that is made in one turn: an element
+// may take microseconds.
+constexpr int64_t kMostColumns = 2048;
+
 // The border of all heads.
 std::vector<std::byte> BorderOf(const Plan& plan) {
   const Range heads = plan.window().heads;
@@ -347,16 +351,26 @@ void Payload::Make(int64_t offset, int64_t size, Done done) const {
                  data + begin * element_bytes_);
     return absl::OkStatus();
   };
-  ForRanges(executor_, row_maker_.source().caller, elements.size(),
-            ElementsAtOnce(), make,
-            [owner = std::move(owner),
-             skip = offset - elements.begin * element_bytes_, size,
-             done = std::move(done)](const absl::Status& status) mutable {
-              if (!status.ok()) return done(status);
-              const absl::Span<const std::byte> memory(owner->bytes.data(),
-                                                       owner->bytes.size());
-              done(ChunkOf(std::move(owner), memory, skip, size));
-            });
+  auto end = [owner = std::move(owner),
+              skip = offset - elements.begin * element_bytes_, size,
+              done = std::move(done)](const absl::Status& status) mutable {
+    if (!status.ok()) return done(status);
+    const absl::Span<const std::byte> memory(owner->bytes.data(),
+                                             owner->bytes.size());
+    done(ChunkOf(std::move(owner), memory, skip, size));
+  };
+  const CallerPtr& caller = row_maker_.source().caller;
+  if (plan_->window().reals == nullptr ||
+      plan_->encoding().width <= kMostColumns) {
+    return ForRanges(executor_, caller, elements.size(), ElementsAtOnce(), make,
+                     std::move(end));
+  }
+  MakeUncut(
+      executor_, caller, /*takes_long=*/true,
+      [make, elements] { return make(0, elements.size()).ok(); },
+      [end = std::move(end)](const absl::StatusOr<bool>& made) mutable {
+        end(made.status());
+      });
 }
 
 // Whole rows where these are short.

@@ -10,7 +10,6 @@
 #include "core/base/errors.h"
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"
-#include "server/client_metadata.h"
 
 namespace attnbias {
 namespace {

@@ -7,8 +7,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,9 +24,10 @@
 #include "core/file/regular_file.h"
 #include "core/mount/registry.h"
 #include "grpcpp/server_context.h"
+#include "grpcpp/support/string_ref.h"
 #include "server/access/certificates.h"
 #include "server/access/policy.h"
-#include "server/logging.h"
+#include "server/observe/logging.h"
 
 namespace attnbias {
 
@@ -112,6 +116,18 @@ struct AccessFiles {
 
   bool empty() const { return tls.empty() && tokens.empty(); }
 };
+
+// What a client sends beside its request.
+using ClientMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;
+
+// The one value of `key`, part of `metadata`; empty where it has none or
+// several.
+inline std::string_view OnlyValue(const ClientMetadata& metadata,
+                                  const char* key) {
+  const auto [begin, end] = metadata.equal_range(key);
+  if (begin == end || std::next(begin) != end) return "";
+  return {begin->second.data(), begin->second.size()};
+}
 
 // Spreads what is sent over time: whoever sends asks when it may, and sends
 // then. What was not used is not saved up. Safe for any number of threads.

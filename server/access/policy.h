@@ -12,7 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "server/metrics.h"
+#include "server/observe/metrics.h"
 
 namespace attnbias {
 

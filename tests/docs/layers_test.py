@@ -57,6 +57,15 @@ ENCODING = {
     ),
 }
 ENCODING_HEADERS = ("encoding.h", "make_encoding.h")
+# The rooms of server/, each after all that it knows.
+SERVER = {
+    "schedule": (),
+    "observe": (),
+    "access": ("observe",),
+    "service": ("schedule", "observe", "access"),
+    "service/oip": ("schedule", "observe", "access", "service"),
+    "run": ("schedule", "observe", "access", "service", "service/oip"),
+}
 
 
 def encoding_room(room: str) -> tuple[str, ...]:
@@ -79,6 +88,12 @@ def core_layer(name: str) -> Layer:
     return Layer(ours, (*RPC, *CUDA), IMPURE)
 
 
+def server_layer(name: str) -> Layer:
+    ours = tuple(f"server/{known}/" for known in (name, *SERVER[name]))
+    inside = tuple(f"server/{other}/" for other in SERVER if other.startswith(f"{name}/"))
+    return Layer((*ours, "core/", "proto/", "attnbias/v1/"), (*inside, *CUDA))
+
+
 LAYERS = {
     "core": Layer((), RPC, IMPURE),  # a new folder has no arrows before it has a row
     "core/checksum": Layer(("core/checksum/",), (*RPC, "absl/"), IMPURE),
@@ -90,7 +105,8 @@ LAYERS = {
         for room in ENCODING
     },
     "core/kernel/cuda": Layer(("core/base/", "core/tensor/", "core/kernel/"), RPC, IMPURE),
-    "server": Layer(("server/", "core/", "proto/", "attnbias/v1/"), CUDA),
+    "server": Layer((), CUDA),
+    **{f"server/{name}": server_layer(name) for name in SERVER},
     "client/cpp": Layer(("client/cpp/", "core/checksum/", "attnbias/"), ("spdlog/", "prometheus/")),
     "client/cli": Layer(
         ("client/cli/", "core/safetensors/", "proto/", "attnbias/"), ("spdlog/", "prometheus/")
@@ -137,11 +153,12 @@ class Layers(unittest.TestCase):
     def test_every_arrow_points_one_way(self) -> None:
         self.assertEqual(list(complaints(ROOT)), [])
 
-    def test_a_folder_of_core_knows_none_after_it(self) -> None:
-        before = {"checksum", "file", "safetensors"}
-        for name, knows in CORE.items():
-            self.assertLessEqual(set(knows), before, name)
-            before.add(name)
+    def test_a_folder_knows_none_after_it(self) -> None:
+        for folders, known in ((CORE, {"checksum", "file", "safetensors"}), (SERVER, set())):
+            before = set(known)
+            for name, knows in folders.items():
+                self.assertLessEqual(set(knows), before, name)
+                before.add(name)
 
     def test_there_is_something_to_check(self) -> None:
         for name in LAYERS:
@@ -161,13 +178,13 @@ class PlantedViolations(unittest.TestCase):
 
     def test_wrong_arrows_are_seen(self) -> None:
         for name, line in (
-            ("core/cache/a.h", '#include "server/config.h"'),
+            ("core/cache/a.h", '#include "server/run/config.h"'),
             ("core/cache/a.h", '#include "client/cpp/client.h"'),
             ("core/cache/a.cc", '#include "attnbias/v1/tensor.pb.h"'),
             ("core/cache/a.cc", "#  include <grpcpp/grpcpp.h>"),
             ("core/cache/a.cc", "#include <google/protobuf/message.h>"),
             ("core/cache/a.cc", "#include <spdlog/spdlog.h>"),
-            ("core/cache/a.cc", '#include "../server/config.h"'),
+            ("core/cache/a.cc", '#include "../server/run/config.h"'),
             ("core/cache/a.cc", 'auto* value = std::getenv("X");'),
             ("core/cache/a.cc", "auto now = std::chrono::steady_clock::now();"),
             ("core/checksum/a.cc", '#include "core/tensor/range.h"'),
@@ -185,13 +202,20 @@ class PlantedViolations(unittest.TestCase):
             ("core/cache/a.cc", '#include "core/engine/plan.h"'),
             ("core/new/a.h", '#include "core/base/sha256.h"'),
             ("core/cache/a.cc", '#include "tests/unit/support/a.h"'),
-            ("server/a.cc", '#include "client/cpp/client.h"'),
+            ("server/a.cc", '#include "server/run/config.h"'),
+            ("server/new/a.h", '#include "core/base/sha256.h"'),
+            ("server/schedule/a.h", '#include "server/observe/metrics.h"'),
+            ("server/observe/a.cc", '#include "server/access/access.h"'),
+            ("server/access/a.cc", '#include "server/service/call.h"'),
+            ("server/service/a.cc", '#include "server/service/oip/model.h"'),
+            ("server/service/oip/a.cc", '#include "server/run/config.h"'),
+            ("server/run/a.cc", '#include "client/cpp/client.h"'),
             ("client/cpp/a.cc", '#include "core/tensor/range.h"'),
-            ("client/cpp/a.cc", '#include "server/config.h"'),
+            ("client/cpp/a.cc", '#include "server/run/config.h"'),
             ("client/cpp/a.cc", '#include "core/safetensors/safetensors.h"'),
             ("client/cli/a.cc", '#include "core/checksum/crc32c.h"'),
             ("client/cli/a.cc", '#include "client/cpp/src/retry.h"'),
-            ("server/a.cc", '#include "attnbias/client.h"'),
+            ("server/service/a.cc", '#include "attnbias/client.h"'),
             ("core/engine/a.cc", '#include "attnbias/client.h"'),
             ("proto/attnbias/v1/a.proto", 'import "other/v1/b.proto";'),
         ):
@@ -208,9 +232,11 @@ class PlantedViolations(unittest.TestCase):
             ("core/request/a.cc", '#include "google/protobuf/message.h"'),
             ("core/encoding/bias/a.cc", '#include "core/encoding/make_encoding.h"'),
             ("core/encoding/bias/a.cc", '#include "core/encoding/sinusoid/sinusoid.h"'),
-            ("server/a.cc", '#include "core/tensor/range.h"'),
-            ("server/a.cc", "#include <spdlog/spdlog.h>"),
-            ("server/a.cc", '#include "attnbias/v1/service.grpc.pb.h"'),
+            ("server/schedule/a.cc", '#include "core/tensor/range.h"'),
+            ("server/observe/a.cc", "#include <spdlog/spdlog.h>"),
+            ("server/service/a.cc", '#include "attnbias/v1/service.grpc.pb.h"'),
+            ("server/service/oip/a.cc", '#include "server/service/call.h"'),
+            ("server/run/a.cc", '#include "server/service/oip/model.h"'),
             ("client/cpp/a.cc", '#include "core/checksum/crc32c.h"'),
             ("client/cpp/a.cc", "#include <grpcpp/grpcpp.h>"),
             ("client/cli/a.cc", '#include "core/safetensors/safetensors.h"'),

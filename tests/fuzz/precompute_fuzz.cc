@@ -2,7 +2,7 @@
 // The file of specs that a server computes before it is ready.
 #include <cstdint>
 
-#include "server/precompute.h"
+#include "server/service/precompute.h"
 #include "tests/fuzz/mounted_tables.h"
 #include "tests/fuzz/scratch_folder.h"
 #include "tests/unit/support/counting_observer.h"

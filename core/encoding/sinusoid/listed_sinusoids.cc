@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/encoding/sinusoid/listed_sinusoids.h"
 
-#include <gmpxx.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -26,6 +24,37 @@ namespace {
 constexpr double kLeastWeight = 1e-30;
 constexpr double kMostWeight = 1e6;
 
+// An angle as an exact fraction. Its numerator is a multiple of 2^-911 and
+// below 2^208.
+struct AngleFraction {
+  Real over{0, 1152};
+  Real under{1, 1152};
+};
+
+// Returns the sum of the angles of a pair over all axes.
+AngleFraction SumOf(const FrequencyMatrix& matrix,
+                    absl::Span<const BinaryPosition> at, int64_t pair) {
+  AngleFraction sum;
+  mpfr_ptr over = sum.over.get();
+  mpfr_ptr under = sum.under.get();
+  // Each is exact: a product of 62, 53 and 53 bits, and a sum of 193.
+  Real term(256);
+  Real length(256);
+  for (size_t axis = 0; axis < at.size(); ++axis) {
+    const double weight = matrix.weights.At(static_cast<int64_t>(axis), pair);
+    const AxisStretch& stretch = matrix.axes[axis].stretch;
+    mpfr_set_si_2exp(term.get(), at[axis].count, at[axis].exponent, MPFR_RNDN);
+    mpfr_mul_d(term.get(), term.get(), weight, MPFR_RNDN);
+    mpfr_mul_d(term.get(), term.get(), stretch.scale, MPFR_RNDN);
+    mpfr_set_d(length.get(), stretch.length, MPFR_RNDN);
+    mpfr_add_d(length.get(), length.get(), stretch.eps, MPFR_RNDN);
+    mpfr_mul(over, over, length.get(), MPFR_RNDN);
+    mpfr_fma(over, term.get(), under, over, MPFR_RNDN);
+    mpfr_mul(under, under, length.get(), MPFR_RNDN);
+  }
+  return sum;
+}
+
 // What an evaluator of listed rows needs to know of them.
 struct ListedRows {
   SinusoidColumns columns;
@@ -33,10 +62,13 @@ struct ListedRows {
   // [sines, axes]; a turn whose limbs are 0 is 0.
   std::vector<FloatingTurn> turns;
   Real scale;
-  // Writes the element at a column and the positions on all axes, not all 0.
+  // Writes the element at a column and the positions on all axes, of an angle
+  // that is not 0.
   std::function<void(absl::Span<const BinaryPosition> at, int64_t column,
                      DataType type, std::byte* out)>
       reference;
+  // Null if each column depends on one axis.
+  FrequencyMatrixPtr matrix = nullptr;
 };
 
 class ListedSinusoids final : public Evaluator {
@@ -67,6 +99,7 @@ class ListedSinusoids final : public Evaluator {
     const SinusoidColumns& columns = rows_.columns;
     std::array<TurnTerm, kMostTurnTerms> terms;
     for (int64_t i = 0; i < columns.sines; ++i) {
+      if (!MakingScope::Continues()) return;
       size_t count = 0;
       for (size_t axis = 0; axis < at.size(); ++axis) {
         const FloatingTurn& turns = rows_.turns[i * at.size() + axis];
@@ -76,6 +109,10 @@ class ListedSinusoids final : public Evaluator {
       SinCos both;
       if (count > 0) {
         both = SinCosOf(AngleOf(absl::MakeConstSpan(terms.data(), count)));
+      }
+      if (count > 1 && both.error >= 1 &&
+          mpfr_zero_p(SumOf(*rows_.matrix, at, i).over.get()) != 0) {
+        count = 0;
       }
       const auto write = [&](int64_t column, DoubleDouble value,
                              const std::byte* at_zero) {
@@ -101,21 +138,6 @@ class ListedSinusoids final : public Evaluator {
   const std::byte zero_[sizeof(double)] = {};
   std::byte scale_[sizeof(double)] = {};
 };
-
-// Adds the angle of a position on an axis, exactly.
-void AddAngle(const BinaryPosition& position, const AxisStretch& stretch,
-              double weight, mpq_class& sum) {
-  mpq_class term(position.count);
-  if (position.exponent < 0) {
-    term >>= -position.exponent;
-  } else {
-    term <<= position.exponent;
-  }
-  term *= mpq_class(weight);
-  term *= mpq_class(stretch.scale);
-  term /= mpq_class(stretch.length) + mpq_class(stretch.eps);
-  sum += term;
-}
 
 // Returns [pairs, axes], by position.
 std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
@@ -264,7 +286,8 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
                      .axes = {},
                      .turns = TurnsOf(*matrix),
                      .scale = Real(format.scale, kSinusoidPrecision),
-                     .reference = nullptr};
+                     .reference = nullptr,
+                     .matrix = matrix};
   for (size_t axis = 0; axis < matrix->axes.size(); ++axis) {
     rows.axes.push_back({positions, axis, matrix->axes[axis].stretch.offset});
   }
@@ -272,23 +295,17 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
                        absl::Span<const BinaryPosition> at, int64_t column,
                        DataType type, std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
-    mpq_class sum;
-    for (size_t axis = 0; axis < at.size(); ++axis) {
-      AddAngle(at[axis], matrix->axes[axis].stretch,
-               matrix->weights.At(static_cast<int64_t>(axis), wave.frequency),
-               sum);
-    }
-    // A sum that is 0 is told from others here, and none loses digits below.
+    const AngleFraction sum = SumOf(*matrix, at, wave.frequency);
+    // No sum loses digits here.
     const RealToAnyPrecision angle = [&sum](int precision) {
       Real value(precision);
-      mpfr_set_q(value.get(), sum.get_mpq_t(), MPFR_RNDN);
+      mpfr_div(value.get(), sum.over.get(), sum.under.get(), MPFR_RNDN);
       return value;
     };
     const RealToAnyPrecision to_scale = [scale](int precision) {
       return Real(scale, precision);
     };
-    const int64_t units = sgn(sum) == 0 ? 0 : 1;
-    RoundSinusoid({wave.kind, units, angle, to_scale}, type, out);
+    RoundSinusoid({wave.kind, 1, angle, to_scale}, type, out);
   };
   return std::make_unique<ListedSinusoids>(std::move(rows), format.type);
 }

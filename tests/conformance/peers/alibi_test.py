@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from attached import chosen
 from bits import assert_same_bits, bits, to_array
 from real import NUMPY_TYPES, alibi_slopes, rounded, rounded_array
 from transformers.models.bloom.modeling_bloom import _get_alibi_slopes, build_alibi_tensor
@@ -42,7 +43,7 @@ def test_default_slopes_are_x_transformers(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("dtype", NUMPY_TYPES)
-@pytest.mark.parametrize("bias_max", [8, 1, 16, 7.3])
+@pytest.mark.parametrize("bias_max", chosen([8, 1, 16, 7.3], 8, 7.3))
 def test_slopes_are_correctly_rounded(client: attnbias.Client, bias_max: float, dtype: str) -> None:
     encodings = [attnbias.ALiBi(num_heads=n, alibi_bias_max=bias_max) for n in HEADS]
     for num_heads, got in zip(HEADS, served_slopes(client, encodings, dtype), strict=True):

@@ -12,6 +12,7 @@ import transformers
 from attached import (
     assert_close,
     assert_same_gradients,
+    chosen,
     compiled,
     counted_sdpa,
     gradients_of,
@@ -507,7 +508,7 @@ def test_layers_that_compute_otherwise_are_refused(
     assert str(caught.value) == f"model: got {path} of Other, want transformers' {want}"
 
 
-@pytest.mark.parametrize("model_type", MODELS)
+@pytest.mark.parametrize("model_type", chosen(MODELS, "llama", "gptj", "gemma3_text", "qwen2_vl"))
 def test_compiled(client: attnbias.Client, model_type: str) -> None:
     has_types = model_type in ("gemma3_text", "olmo3", "qwen2_vl", "modernbert-decoder")
     fields = {} if has_types else {"num_hidden_layers": 1}

@@ -9,6 +9,7 @@ import torch
 import transformers
 from attached import (
     assert_same_gradients,
+    chosen,
     compiled,
     counted_sdpa,
     gradients_of,
@@ -185,7 +186,7 @@ def test_a_model_learns(client: attnbias.Client, name: str) -> None:
         assert torch.equal(got[path], want[path])
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", chosen(KINDS, "swin", "beit-both"))
 def test_compiled(client: attnbias.Client, name: str) -> None:
     """Tables that change are followed then too."""
     model = new_model(name)

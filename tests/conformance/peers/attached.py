@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of attached models share."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -8,6 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
+
+
+def chosen(values: Iterable[Any], *always: Any) -> list[Any]:
+    """All values of a parameter; the step exhaustive alone has those that are not in `always`."""
+    return [v if v in always else pytest.param(v, marks=pytest.mark.exhaustive) for v in values]
 
 
 def state(model: PreTrainedModel) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 // Sinusoids of sums over axes, against MPFR at 2000 bits.
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -12,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/encoding/sinusoidal_oracle.h"
 #include "tests/unit/support/engine_harness.h"
 #include "tests/unit/support/filled.h"
 
@@ -35,20 +38,12 @@ double Rounded(const Spec& given, const Table& matrix,
   Number sum(2000);
   mpfr_set_ui(sum, 0, MPFR_RNDN);
   Number x(2000);
-  Number length(2000);
   for (size_t axis = 0; axis < positions.size(); ++axis) {
-    mpfr_set_d(x, positions[axis][row], MPFR_RNDN);
-    mpfr_set_ui(length, 1, MPFR_RNDN);
-    if (!spec.axes().empty()) {
-      const v1::Axis& own = spec.axes(static_cast<int>(axis));
-      mpfr_add_d(x, x, own.offset(), MPFR_RNDN);
-      mpfr_mul_d(x, x, own.scale(), MPFR_RNDN);
-      mpfr_set_d(length, own.length(), MPFR_RNDN);
-      mpfr_add_d(length, length, own.eps(), MPFR_RNDN);
-    }
+    SetStretched(spec.axes().empty() ? Completed(v1::Axis())
+                                     : spec.axes(static_cast<int>(axis)),
+                 positions[axis][row], x);
     mpfr_mul_d(x, x, matrix.At(static_cast<int64_t>(axis), column % pairs),
                MPFR_RNDN);
-    mpfr_div(x, x, length, MPFR_RNDN);
     mpfr_add(sum, sum, x, MPFR_RNDN);
   }
   // Nothing is so small but what the divisions lose.
@@ -136,6 +131,16 @@ TEST(FrequencyMatrix, TellsZeroFromSmallSums) {
                   {{3, 3, 0x1p40, -4.5}, {1, 1, 0x1p40, -1.5}, {0, 1, 0, 0}},
                   scale);
   }
+  // Exact fractions of the most bits, and lengths that differ by the least eps.
+  const std::string most = " axes {scale: 1e6 length: 1e-6 eps: 1e-30}";
+  const std::string least = " axes {scale: 1e-12 length: 1e12 eps: 1e-30}";
+  const Table twice = TableOf({4, 1}, {1e6, 1e-30, -1e6, -1e-30});
+  const RealPositions ends = {{1e12}, {0x1.fffffffffffffp-149}};
+  ExpectRounded("dim: 2" + most + least + most + least, twice,
+                {ends[0], ends[1], ends[0], ends[1]});
+  ExpectRounded(
+      "dim: 2" + most + least + most + " axes {scale: 1e-12 length: 1e12}",
+      twice, {ends[0], ends[1], ends[0], ends[1]});
 }
 
 TEST(FrequencyMatrix, OfOneAxisIsAListOfFrequencies) {
@@ -204,6 +209,68 @@ TEST(FrequencyMatrix, OfRotaryHasTheSameSums) {
       EXPECT_EQ(parts[9 + row * 3 + pair], rows[row * 6 + 3 + pair]);
     }
   }
+}
+
+// Runs tasks on the thread of the test.
+class Yielding final : public Executor {
+ public:
+  bool Schedule(CallerPtr caller, Task task) override {
+    Continue(std::move(caller), std::move(task));
+    return true;
+  }
+  void Continue(CallerPtr /*caller*/, Task task) override {
+    tasks_.push_back(std::move(task));
+  }
+  void ContinueUncut(CallerPtr caller, Task task) override {
+    Continue(std::move(caller), std::move(task));
+  }
+  void Yield() override {
+    if (on_yield) on_yield();
+  }
+  int num_threads() const override { return 1; }
+
+  // Runs all tasks.
+  void Run() {
+    while (!tasks_.empty()) {
+      Task task = std::move(tasks_.front());
+      tasks_.pop_front();
+      task();
+    }
+  }
+
+  std::function<void()> on_yield;
+
+ private:
+  std::deque<Task> tasks_;
+};
+
+TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
+  constexpr int kPairs = 2000;
+  constexpr int kYields = 10;
+  std::vector<double> weights(2 * kPairs, 1);
+  std::fill_n(weights.begin(), kPairs, -1);
+  v1::TensorSpec spec;
+  *spec.mutable_sinusoidal() =
+      WithMatrix("dim: 4000 axes {} axes {}", TableOf({2, kPairs}, weights));
+  Yielding executor;
+  CountingObserver observer;
+  Engine engine({}, *SupportedKernelSets().front(), &executor, &observer);
+  const auto caller = std::make_shared<Caller>();
+  const auto plan =
+      *engine.MakePlan(AtPositions(spec, {{7}, {7}}), TestTables());
+  PayloadPtr payload;
+  engine.Get(plan, caller, [&](auto made) { payload = *std::move(made); });
+  executor.Run();
+  int yields = 0;
+  executor.on_yield = [&] {
+    if (++yields == kYields) caller->Cancel();
+  };
+  absl::Status status;
+  payload->Read(0, plan->total_bytes(),
+                [&](const auto& chunk) { status = chunk.status(); });
+  executor.Run();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, ::testing::_));
+  EXPECT_EQ(yields, kYields);
 }
 
 TEST(BadFrequencyMatrix, IsRefusedByName) {

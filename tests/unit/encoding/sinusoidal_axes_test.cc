@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/encoding/sinusoidal_oracle.h"
 #include "tests/unit/support/filled.h"
 
 namespace attnbias::sinusoidal_axes_test {
@@ -70,15 +71,8 @@ class Oracle {
                  double scale) const {
     if (column >= std::ssize(waves_)) return 0;
     const Wave& wave = waves_[column];
-    const v1::Axis& axis = spec_.axes(wave.axis);
     Number x;
-    Number length;
-    mpfr_set_d(x, axis.offset(), MPFR_RNDN);
-    mpfr_add_d(x, x, position, MPFR_RNDN);
-    mpfr_mul_d(x, x, axis.scale(), MPFR_RNDN);
-    mpfr_set_d(length, axis.length(), MPFR_RNDN);
-    mpfr_add_d(length, length, axis.eps(), MPFR_RNDN);
-    mpfr_div(x, x, length, MPFR_RNDN);
+    SetStretched(spec_.axes(wave.axis), position, x);
     Number frequency;
     SetFrequency(wave, frequency);
     mpfr_mul(x, x, frequency, MPFR_RNDN);

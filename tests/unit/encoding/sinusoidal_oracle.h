@@ -40,6 +40,17 @@ inline v1::Sinusoidal MessageOf(const SinusoidTable& table) {
   return message;
 }
 
+// Sets `x` to (position + offset) scale / (length + eps).
+inline void SetStretched(const v1::Axis& axis, double position, mpfr_ptr x) {
+  Number length(static_cast<int>(mpfr_get_prec(x)));
+  mpfr_set_d(x, axis.offset(), MPFR_RNDN);
+  mpfr_add_d(x, x, position, MPFR_RNDN);
+  mpfr_mul_d(x, x, axis.scale(), MPFR_RNDN);
+  mpfr_set_d(length, axis.length(), MPFR_RNDN);
+  mpfr_add_d(length, length, axis.eps(), MPFR_RNDN);
+  mpfr_div(x, x, length, MPFR_RNDN);
+}
+
 class SinusoidalOracle {
  public:
   explicit SinusoidalOracle(const SinusoidTable& spec) : spec_(spec) {}

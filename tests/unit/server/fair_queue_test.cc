@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/fair_queue.h"
+#include "server/schedule/fair_queue.h"
 
 #include <chrono>
 #include <optional>

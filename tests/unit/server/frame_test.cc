@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hand-made frames must be what a generated parser reads.
-#include "server/frame.h"
-
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/checksum/crc32c.h"
 #include "gtest/gtest.h"
+#include "server/service/messages.h"
 
 namespace attnbias::frame_test {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/grpc_status.h"
+#include "server/service/grpc_status.h"
 
 #include <optional>
 #include <string>
@@ -92,11 +92,12 @@ TEST(RejectionOf, TellsWhoseLimitItIs) {
 }
 
 TEST(ToGrpcStatus, EveryCodeHasItsRow) {
-  EXPECT_EQ(RowOf(absl::OkStatus()).metrics_name, "OK");
-  EXPECT_EQ(RowOf(absl::ResourceExhaustedError("")).metrics_name,
-            "ResourceExhausted");
-  EXPECT_EQ(RowOf(absl::UnauthenticatedError("")).metrics_name,
-            "Unauthenticated");
+  const auto reason = [](const absl::Status& error) {
+    return DetailOf<google::rpc::ErrorInfo>(ToGrpcStatus(error))->reason();
+  };
+  EXPECT_EQ(reason(absl::CancelledError("")), "CANCELLED");
+  EXPECT_EQ(reason(absl::ResourceExhaustedError("")), "OVERLOADED");
+  EXPECT_EQ(reason(absl::UnauthenticatedError("")), "UNAUTHENTICATED");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/health_service.h"
+#include "server/observe/health_service.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/oip/inference_service.h"
+#include "server/service/oip/inference_service.h"
 
 #include <chrono>
 #include <cstdint>
@@ -13,8 +13,8 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "inference/inference.grpc.pb.h"
-#include "server/logging.h"
-#include "server/worker_pool.h"
+#include "server/observe/logging.h"
+#include "server/schedule/worker_pool.h"
 
 namespace attnbias::inference_service_test {
 namespace {

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "server/tensor_service.h"
+#include "server/service/tensor_service.h"
 #include "tests/unit/support/safetensors_writer.h"
 #include "tests/unit/support/status_matchers.h"
 

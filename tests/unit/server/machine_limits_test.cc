@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/machine_limits.h"
+#include "server/run/machine_limits.h"
 
 #include <sched.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/phases.h"
+#include "server/observe/phases.h"
 
 #include <chrono>
 #include <numeric>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/plan_memo.h"
+#include "server/service/plan_memo.h"
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole server in this process, from ports to teardown.
-#include "server/server.h"
+#include "server/run/server.h"
 
 #include <fstream>
 #include <memory>
@@ -10,7 +10,7 @@
 #include "attnbias/v1/service.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
-#include "server/logging.h"
+#include "server/observe/logging.h"
 #include "tests/unit/support/status_matchers.h"
 
 namespace attnbias::server_test {

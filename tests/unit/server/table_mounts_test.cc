@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/table_mounts.h"
+#include "server/run/table_mounts.h"
 
 #include <sys/stat.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
-#include "server/logging.h"
+#include "server/observe/logging.h"
 #include "tests/unit/support/safetensors_writer.h"
 #include "tests/unit/support/status_matchers.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/tensor_service.h"
+#include "server/service/tensor_service.h"
 
 #include <atomic>
 #include <chrono>
@@ -16,9 +16,9 @@
 #include "google/rpc/status.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
-#include "server/limits.h"
-#include "server/logging.h"
-#include "server/worker_pool.h"
+#include "server/observe/logging.h"
+#include "server/schedule/worker_pool.h"
+#include "server/service/messages.h"
 
 namespace attnbias::tensor_service_test {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/timer.h"
+#include "server/schedule/timer.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/worker_pool.h"
+#include "server/schedule/worker_pool.h"
 
 #include <atomic>
 #include <chrono>

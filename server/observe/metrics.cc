@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/observe/metrics.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <sstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "attnbias/v1/service.pb.h"
+#include "google/protobuf/descriptor.h"
+#include "inference/inference.pb.h"
+#include "prometheus/gauge.h"
+#include "prometheus/text_serializer.h"
+
+namespace attnbias {
+namespace {
+
+constexpr std::string_view kRejectionNames[] = {
+    "overload",       "caller_limit",    "draining",
+    "stalled_client", "unauthenticated", "permission_denied"};
+static_assert(std::size(kRejectionNames) == kNumRejections);
+
+// By number: the names of go-grpc-middleware, which dashboards know.
+constexpr std::string_view kCodeNames[] = {"OK",
+                                           "Canceled",
+                                           "Unknown",
+                                           "InvalidArgument",
+                                           "DeadlineExceeded",
+                                           "NotFound",
+                                           "AlreadyExists",
+                                           "PermissionDenied",
+                                           "ResourceExhausted",
+                                           "FailedPrecondition",
+                                           "Aborted",
+                                           "OutOfRange",
+                                           "Unimplemented",
+                                           "Internal",
+                                           "Unavailable",
+                                           "DataLoss",
+                                           "Unauthenticated"};
+static_assert(std::size(kCodeNames) == kNumStatusCodes);
+
+// From 50 us, the cost of a call itself, to a minute of streaming.
+const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {
+    0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
+    0.05,    0.1,    0.2,    0.5,    1,     2,     5,     10,   60};
+
+const google::protobuf::MethodDescriptor& DescriptorOf(Method method) {
+  // Looked up once: every call asks for its name.
+  static const auto& own =
+      *v1::GetTensorRequest::descriptor()->file()->FindServiceByName(
+          "AttentionBiasService");
+  static const auto& inference =
+      *inference::ModelInferRequest::descriptor()->file()->FindServiceByName(
+          "GRPCInferenceService");
+  const int index = static_cast<int>(method);
+  return index < own.method_count()
+             ? *own.method(index)
+             : *inference.method(index - own.method_count());
+}
+
+prometheus::Labels LabelsOf(const google::protobuf::MethodDescriptor& method) {
+  const char* const type = method.client_streaming()   ? "bidi_stream"
+                           : method.server_streaming() ? "server_stream"
+                                                       : "unary";
+  return {{"grpc_type", type},
+          {"grpc_service", std::string(method.service()->full_name())},
+          {"grpc_method", std::string(method.name())}};
+}
+
+double SecondsOf(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) +
+         static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+double ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  double pages = 0;
+  statm >> pages >> pages;  // the second number
+  return pages * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double OpenDescriptors() {
+  std::error_code error;
+  const std::filesystem::directory_iterator begin("/proc/self/fd", error);
+  // Less the one that reads the folder.
+  return error ? 0 : static_cast<double>(std::distance(begin, {}) - 1);
+}
+
+double MostDescriptors() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur == RLIM_INFINITY
+             ? std::numeric_limits<double>::infinity()
+             : static_cast<double>(limit.rlim_cur);
+}
+
+// proc(5): the 22nd field, in ticks since the machine's start. The second is
+// the program's name, in parentheses, and may hold anything.
+double StartTime() {
+  std::ifstream stat("/proc/self/stat");
+  const std::string text(std::istreambuf_iterator<char>(stat), {});
+  const size_t name_ends = text.rfind(')');
+  if (name_ends == std::string::npos) return 0;
+  std::istringstream fields(text.substr(name_ends + 1));
+  std::string skipped;
+  for (int i = 3; i < 22; ++i) fields >> skipped;
+  double ticks = 0;
+  fields >> ticks;
+  const double age = SecondsOf(CLOCK_BOOTTIME) -
+                     ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return SecondsOf(CLOCK_REALTIME) - age;
+}
+
+prometheus::MetricFamily FamilyOf(std::string name, std::string help,
+                                  prometheus::MetricType type, double value) {
+  prometheus::ClientMetric metric;
+  if (type == prometheus::MetricType::Counter) {
+    metric.counter.value = value;
+  } else {
+    metric.gauge.value = value;
+  }
+  return {std::move(name), std::move(help), type, {std::move(metric)}};
+}
+
+}  // namespace
+
+std::string_view NameOf(Method method) { return DescriptorOf(method).name(); }
+
+std::string PathOf(Method method) {
+  const auto& descriptor = DescriptorOf(method);
+  return absl::StrCat(std::string(descriptor.service()->full_name()), "/",
+                      std::string(descriptor.name()));
+}
+
+Metrics::Metrics()
+    : stream_bytes_(AddCounter("attnbias_stream_bytes_total",
+                               "Bytes of tensors sent by StreamTensor")),
+      cache_hits_(AddCounter("attnbias_cache_hits_total",
+                             "Requests served from what was kept")),
+      cache_misses_(AddCounter("attnbias_cache_misses_total",
+                               "Requests that began a computation")),
+      cache_joins_(AddCounter("attnbias_cache_joins_total",
+                              "Requests that waited for a computation that "
+                              "another had begun")),
+      cache_evictions_(AddCounter("attnbias_cache_evictions_total",
+                                  "Entries dropped to make room")),
+      computations_(
+          AddCounter("attnbias_computations_total", "Computations finished")),
+      computed_bytes_(AddCounter("attnbias_computed_bytes_total",
+                                 "Bytes that computations made")),
+      cuda_bytes_(AddCounter("attnbias_cuda_bytes_total",
+                             "Bytes of results that a CUDA device made")),
+      cuda_fallbacks_(
+          AddCounter("attnbias_cuda_fallbacks_total",
+                     "Times that the CPU took over because a CUDA "
+                     "device was full, the first time, or broken")) {
+  RegisterMethods();
+  auto& rejected = AddCounters("attnbias_rejected_total", "Calls turned away");
+  for (int i = 0; i < kNumRejections; ++i) {
+    rejections_[i] =
+        &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
+  }
+  prometheus::BuildGauge()
+      .Name("attnbias_build_info")
+      .Help("Always 1; the version is in the label")
+      .Register(registry_)
+      .Add({{"version", ATTNBIAS_VERSION}})
+      .Set(1);
+}
+
+prometheus::Family<prometheus::Counter>& Metrics::AddCounters(
+    const std::string& name, const std::string& help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry_);
+}
+
+prometheus::Counter* Metrics::AddCounter(const std::string& name,
+                                         const std::string& help) {
+  return &AddCounters(name, help).Add({});
+}
+
+void Metrics::RegisterMethods() {
+  auto& started = AddCounters("grpc_server_started_total", "Calls begun");
+  auto& handled =
+      AddCounters("grpc_server_handled_total", "Calls ended, by status code");
+  auto& sent = AddCounters("grpc_server_msg_sent_total", "Messages sent");
+  auto& seconds = prometheus::BuildHistogram()
+                      .Name("grpc_server_handling_seconds")
+                      .Help("Time from the request to the end of its call")
+                      .Register(registry_);
+  auto& phase_seconds = prometheus::BuildHistogram()
+                            .Name("attnbias_phase_seconds")
+                            .Help("Time that a call was in a phase, if it was")
+                            .Register(registry_);
+  for (int i = 0; i < kNumMethods; ++i) {
+    const auto method = static_cast<Method>(i);
+    for (size_t phase = 0; phase < kNumPhases; ++phase) {
+      methods_[i].phases[phase] =
+          &phase_seconds.Add({{"grpc_method", std::string(NameOf(method))},
+                              {"phase", std::string(kPhaseNames[phase])}},
+                             kSecondsBuckets);
+    }
+    prometheus::Labels labels = LabelsOf(DescriptorOf(method));
+    methods_[i].started = &started.Add(labels);
+    methods_[i].messages_sent = &sent.Add(labels);
+    methods_[i].seconds = &seconds.Add(labels, kSecondsBuckets);
+    for (int code = 0; code < kNumStatusCodes; ++code) {
+      labels["grpc_code"] = std::string(kCodeNames[code]);
+      methods_[i].handled[code] = &handled.Add(labels);
+    }
+  }
+}
+
+std::string Metrics::Text() const {
+  std::vector<prometheus::MetricFamily> families = registry_.Collect();
+  for (const AskedGauge& gauge : asked_gauges_) {
+    families.push_back(FamilyOf(gauge.name, gauge.help,
+                                prometheus::MetricType::Gauge, gauge.value()));
+  }
+  absl::c_move(CollectProcessMetrics(), std::back_inserter(families));
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+void Metrics::AddGauge(const std::string& name, const std::string& help,
+                       std::function<double()> value) {
+  asked_gauges_.push_back({name, help, std::move(value)});
+}
+
+void Metrics::CallStarted(Method method) {
+  methods_[static_cast<int>(method)].started->Increment();
+}
+
+void Metrics::CallHandled(Method method, absl::StatusCode code,
+                          double seconds) {
+  const PerMethod& counters = methods_[static_cast<int>(method)];
+  counters.handled[static_cast<int>(code)]->Increment();
+  counters.seconds->Observe(seconds);
+}
+
+void Metrics::PhasesEnded(Method method, const PhaseTimes& phases) {
+  const PerMethod& counters = methods_[static_cast<int>(method)];
+  for (size_t phase = 0; phase < kNumPhases; ++phase) {
+    const std::chrono::duration<double> seconds = phases[phase];
+    if (seconds.count() > 0) counters.phases[phase]->Observe(seconds.count());
+  }
+}
+
+void Metrics::MessageSent(Method method, int64_t bytes) {
+  methods_[static_cast<int>(method)].messages_sent->Increment();
+  if (method == Method::kStreamTensor) {
+    stream_bytes_->Increment(static_cast<double>(bytes));
+  }
+}
+
+void Metrics::Rejected(Rejection reason) {
+  rejections_[static_cast<int>(reason)]->Increment();
+}
+
+void Metrics::MadeByCuda(int64_t bytes) {
+  cuda_bytes_->Increment(static_cast<double>(bytes));
+}
+
+void Metrics::OnComputed(int64_t bytes) {
+  computations_->Increment();
+  computed_bytes_->Increment(static_cast<double>(bytes));
+}
+
+std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
+  using prometheus::MetricType;
+  static const double start_time = StartTime();
+  return {
+      FamilyOf("process_cpu_seconds_total", "Time of processors used",
+               MetricType::Counter, SecondsOf(CLOCK_PROCESS_CPUTIME_ID)),
+      FamilyOf("process_resident_memory_bytes", "Memory that is resident",
+               MetricType::Gauge, ResidentBytes()),
+      FamilyOf("process_open_fds", "File descriptors that are open",
+               MetricType::Gauge, OpenDescriptors()),
+      FamilyOf("process_max_fds", "How many of them may be open",
+               MetricType::Gauge, MostDescriptors()),
+      FamilyOf("process_start_time_seconds", "Start, in Unix time",
+               MetricType::Gauge, start_time),
+  };
+}
+
+}  // namespace attnbias

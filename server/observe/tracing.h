@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exports a span for each call over OTLP, if OTEL_* variables ask for it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "server/observe/logging.h"
+#include "server/observe/metrics.h"
+
+namespace attnbias {
+
+// Reads the variables, before there are calls. Warns, and exports no spans, if
+// they ask for something that this build cannot do.
+void StartTracing();
+
+// Returns whether calls have spans.
+bool IsTracing();
+
+// The headers of W3C Trace Context that a client sent; empty without them.
+struct TraceContext {
+  std::string_view traceparent;
+  std::string_view tracestate;
+};
+
+// Makes the span of a call that has ended, a child of the span that the
+// `client` names. Never waits. Returns the W3C traceparent of the span. Without
+// tracing, returns the client's, if it has the form of one.
+std::string TraceCall(Method method, const AccessLine& line,
+                      const TraceContext& client);
+
+// Sends the queued spans, for at most `patience`.
+void FlushSpans(std::chrono::milliseconds patience);
+
+// Returns the number of spans that did not reach a collector.
+int64_t SpansDropped();
+
+}  // namespace attnbias

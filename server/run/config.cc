@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/run/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "server/run/machine_limits.h"
+#include "server/run/transport.h"
+
+namespace attnbias {
+namespace {
+
+constexpr int kExitInvalid = 2;
+constexpr absl::string_view kPrefix = "ATTNBIAS_";
+// The clients' and the command-line tool's.
+constexpr absl::string_view kVariablesOfOthers[] = {
+    "ATTNBIAS_SERVER",         "ATTNBIAS_SERVER_BINARY",
+    "ATTNBIAS_CACHE_DIR",      "ATTNBIAS_CLIENT_TLS",
+    "ATTNBIAS_CLIENT_TLS_CA",  "ATTNBIAS_CLIENT_TLS_CERT",
+    "ATTNBIAS_CLIENT_TLS_KEY", "ATTNBIAS_CLIENT_TLS_SERVER_NAME",
+    "ATTNBIAS_CLIENT_TOKEN",   "ATTNBIAS_CLIENT_TOKEN_FILE"};
+
+// --drain-grace is also ATTNBIAS_DRAIN_GRACE.
+void TakeFromEnvironment(CLI::Option* option) {
+  const std::string name = option->get_lnames().front();
+  option->envname(absl::StrCat(
+      kPrefix, absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}))));
+}
+
+// Of a repeated flag the last counts: a script may add its own to those that it
+// was given.
+void MakeOverridable(CLI::Option* option) {
+  option->take_last();
+  TakeFromEnvironment(option);
+}
+
+// A flag that may be given several times, or once with commas.
+CLI::Option* AddList(CLI::App& app, const std::string& name,
+                     std::vector<std::string>& target,
+                     const std::string& type_name,
+                     const std::string& description) {
+  CLI::Option* option = app.add_option(name, target, description);
+  option->delimiter(',')->allow_extra_args(false)->type_name(type_name);
+  option->default_str(absl::StrJoin(target, ","));
+  TakeFromEnvironment(option);
+  return option;
+}
+
+CLI::Option* Add(CLI::App& app, const std::string& name, auto& target,
+                 const std::string& description) {
+  CLI::Option* option = app.add_option(name, target, description);
+  option->capture_default_str();
+  MakeOverridable(option);
+  return option;
+}
+
+// --name or --name=true, --name=false.
+void AddSwitch(CLI::App& app, const std::string& name, bool& target,
+               const std::string& description) {
+  CLI::Option* option = app.add_flag(name, target, description);
+  option->default_str(target ? "true" : "false");
+  MakeOverridable(option);
+}
+
+// For a default that is this machine's: --check-config has it, the help, which
+// becomes a page of the manual, does not.
+void LeaveDefaultOut(CLI::Option* option) {
+  option->option_text(absl::StrCat(option->get_type_name(),
+                                   " (Env:", option->get_envname(), ")"));
+}
+
+CLI::Option* AddBytes(CLI::App& app, const std::string& name, int64_t& target,
+                      int64_t least, const std::string& description) {
+  return Add(app, name, target, description)
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(least, std::numeric_limits<int64_t>::max()));
+}
+
+// At least `least`, which is 0 or the smallest duration that makes sense.
+void AddDuration(CLI::App& app, const std::string& name, absl::Duration& target,
+                 absl::Duration least, const std::string& description) {
+  const auto parse = [name, least, &target](const std::string& text) {
+    if (absl::ParseDuration(text, &target) && target >= least &&
+        target <= absl::Hours(24)) {
+      return;
+    }
+    throw CLI::ValidationError(
+        name, "got '" + text + "', want a duration from " +
+                  absl::FormatDuration(least) + " to 24h, such as 30s");
+  };
+  CLI::Option* option =
+      app.add_option_function<std::string>(name, parse, description);
+  option->default_str(absl::FormatDuration(target))->type_name("DURATION");
+  MakeOverridable(option);
+}
+
+// The message of what refuses a text; empty where nothing does.
+CLI::Validator Checked(
+    absl::StatusOr<ListenAddress> (*parse)(std::string_view)) {
+  return CLI::Validator(
+      [parse](std::string& text) {
+        return std::string(parse(text).status().message());
+      },
+      "");
+}
+
+// Octal, as chmod takes it.
+void AddSocketMode(CLI::App& app, mode_t& target) {
+  const auto parse = [&target](const std::string& text) {
+    const bool octal = !text.empty() && text.size() <= 4 &&
+                       text.find_first_not_of("01234567") == std::string::npos;
+    const unsigned mode = octal ? std::stoul(text, nullptr, 8) : 0;
+    if (!octal || mode > 0777) {
+      throw CLI::ValidationError(
+          "--socket-mode",
+          "got '" + text +
+              "', want an octal mode from 0 to 0777, such as 0660");
+    }
+    target = mode;
+  };
+  CLI::Option* option = app.add_option_function<std::string>(
+      "--socket-mode", parse, "Mode of the files of unix:PATH");
+  option->default_str(absl::StrFormat("%04o", target))->type_name("MODE");
+  MakeOverridable(option);
+}
+
+void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
+  AddList(app, "--listen", config.listen, "HOST:PORT|unix:PATH",
+          "Address of the gRPC service; repeatable")
+      ->check(Checked(&ParseListenAddress));
+  Add(app, "--metrics-listen", config.metrics_listen,
+      "Address of the Prometheus metrics")
+      ->check(Checked(&ParseHostPort))
+      ->type_name("HOST:PORT");
+  AddSocketMode(app, config.socket_mode);
+  Add(app, "--probe-listen", config.probe_listen,
+      "Address of the health service alone, in plaintext, for probes that "
+      "speak no TLS")
+      ->check(Checked(&ParseHostPort))
+      ->type_name("HOST:PORT");
+  AddDuration(app, "--max-connection-age", config.transport.max_connection_age,
+              absl::ZeroDuration(),
+              "Older connections end once their calls have; 0s: never");
+  AddDuration(app, "--keepalive-time", config.transport.keepalive_time,
+              absl::Seconds(1),
+              "A client that is silent for so long is pinged");
+  AddDuration(app, "--keepalive-timeout", config.transport.keepalive_timeout,
+              absl::Seconds(1),
+              "One that does not answer the ping for so long is given up");
+  Add(app, "--max-concurrent-streams", config.transport.max_concurrent_streams,
+      "Calls at once on one connection")
+      ->check(CLI::Range(1, 1000000));
+  AddSwitch(
+      app, "--reflection", config.reflection,
+      "Whether clients may ask for the service's description, as grpcurl does");
+  AddSwitch(
+      app, "--oip", config.oip,
+      "Whether the Open Inference Protocol is served too, to Triton's and "
+      "KServe's clients");
+}
+
+void AddAccessFlags(CLI::App& app, AccessFiles& files) {
+  const auto add = [&app](const std::string& name, std::string& target,
+                          const std::string& description) {
+    Add(app, name, target, description)->type_name("FILE");
+  };
+  add("--tls-cert", files.tls.certificate,
+      "Certificate chain in PEM: TLS for all that is not unix:PATH");
+  add("--tls-key", files.tls.key, "Its private key in PEM");
+  add("--tls-client-ca", files.tls.client_ca,
+      "Certificates in PEM that sign those of clients, who then need one, or a "
+      "token where --tokens is given");
+  add("--tokens", files.tokens,
+      "Lines NAME sha256:DIGEST: callers need one of these bearer tokens, or a "
+      "client certificate");
+  add("--policy", files.policy, "JSON: which caller may do what, and how much");
+}
+
+void AddComputeFlags(CLI::App& app, ServerConfig& config) {
+  LeaveDefaultOut(AddBytes(
+      app, "--memory-budget", config.memory_budget_bytes, 1,
+      "Bytes of tensors computed, cached and in flight; default: a quarter "
+      "of the memory"));
+  AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes, 1,
+           "Payloads larger than this are refused");
+  LeaveDefaultOut(Add(app, "--threads", config.threads,
+                      "Threads that compute; default: one for each processor")
+                      ->check(CLI::Range(1, 4096)));
+  LeaveDefaultOut(Add(app, "--kernels", config.kernels,
+                      "Kernels to use; default: the best that this CPU has"));
+  Add(app, "--backend", config.backend,
+      "auto: a CUDA device for results of --cuda-min-bytes and more; cuda: for "
+      "all it can make; cpu: never")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  AddBytes(
+      app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
+      "Smaller results are left to the CPU; 0 with --backend auto: all are");
+  Add(app, "--precompute", config.precompute,
+      "JSON file, an array of TensorSpec to be in the cache before readiness");
+}
+
+void AddTableFlags(CLI::App& app, ServerConfig& config) {
+  Add(app, "--tables", config.tables.folder,
+      "Folder whose .safetensors files' tables are mounted as FILE:TENSOR")
+      ->type_name("FOLDER");
+  AddList(app, "--table", config.tables.tables, "NAME=FILE.safetensors:TENSOR",
+          "A tensor to mount under a name; repeatable");
+  AddList(app, "--checkpoint", config.tables.checkpoints, "NAME=FOLDER",
+          "A transformers checkpoint whose position tables are mounted as "
+          "NAME/PLACE; repeatable");
+  AddDuration(app, "--tables-poll", config.tables_poll, absl::ZeroDuration(),
+              "How often the files of tables are looked at; 0s: never");
+}
+
+void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
+  AddDuration(app, "--drain-notice", config.drain_notice, absl::ZeroDuration(),
+              "Time between NOT_SERVING and refusing new calls");
+  AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),
+              "Time that running calls then have");
+  AddDuration(app, "--progress-timeout", config.progress_timeout,
+              absl::Milliseconds(100),
+              "A stream whose client takes nothing for so long is closed");
+  AddDuration(app, "--idle-timeout", config.idle_timeout,
+              absl::Milliseconds(100),
+              "A stream whose client sends nothing for so long, with all "
+              "answers read, is closed");
+  Add(app, "--log-format", config.log.format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}));
+  Add(app, "--log-level", config.log.level, "Least level that is logged")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
+  Add(app, "--access-log", config.log.access,
+      "Calls that leave a line in the log, whatever its level")
+      ->check(CLI::IsMember({"off", "errors", "all"}));
+}
+
+std::string Effective(const CLI::App& app) {
+  std::string text;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_envname().empty()) continue;
+    absl::StrAppend(&text, option->get_lnames().front(), "=",
+                    option->empty()
+                        ? option->get_default_str()
+                        : absl::StrJoin(option->reduced_results(), ","),
+                    "\n");
+  }
+  return text;
+}
+
+std::vector<std::string> Warnings(const CLI::App& app,
+                                  const ServerConfig& config) {
+  std::vector<std::string> warnings;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string name = std::string(*entry, std::strcspn(*entry, "="));
+    if (!absl::StartsWith(name, kPrefix) ||
+        absl::c_linear_search(kVariablesOfOthers, name)) {
+      continue;
+    }
+    const bool known =
+        absl::c_any_of(app.get_options(), [&name](const CLI::Option* option) {
+          return option->get_envname() == name;
+        });
+    if (known) continue;
+    warnings.push_back(absl::StrCat(name, ": no flag has this variable"));
+  }
+  const bool plaintext =
+      config.access.tls.certificate.empty() &&
+      !absl::c_all_of(config.listen, [](const std::string& listen) {
+        return ParseListenAddress(listen)->is_file();
+      });
+  if (plaintext && !config.access.tokens.empty()) {
+    warnings.push_back(
+        "--tokens: without --tls-cert tokens come in plaintext, which others "
+        "on the network may read");
+  }
+  const int64_t memory = MemoryLimit();
+  if (config.memory_budget_bytes > memory) {
+    warnings.push_back(absl::StrCat(
+        "--memory-budget: got ", config.memory_budget_bytes,
+        ", which is more than the ", memory, " bytes that there are"));
+  }
+  return warnings;
+}
+
+}  // namespace
+
+std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
+                                                 const char* const* argv) {
+  ServerConfig config;
+  config.memory_budget_bytes = std::max<int64_t>(1, MemoryLimit() / 4);
+  config.threads = ProcessorLimit();
+  CLI::App app("Computes, caches and streams position tensors over gRPC.");
+  app.set_version_flag("--version", ATTNBIAS_VERSION);
+  app.add_flag("--check-config", config.check_config,
+               "Print the effective configuration and exit: 0 valid, 2 not");
+  AddNetworkFlags(app, config);
+  AddAccessFlags(app, config.access);
+  AddComputeFlags(app, config);
+  AddTableFlags(app, config);
+  AddLifecycleFlags(app, config);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return ExitCode{app.exit(error) == 0 ? 0 : kExitInvalid};
+  }
+  config.effective = Effective(app);
+  config.warnings = Warnings(app, config);
+  return config;
+}
+
+}  // namespace attnbias

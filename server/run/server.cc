@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/run/server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/errors.h"
+#include "core/engine/plan.h"
+#include "core/mount/registry.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/security/server_credentials.h"
+#include "proto/grpc_versions.h"
+#include "server/observe/logging.h"
+#include "server/observe/tracing.h"
+#include "server/service/messages.h"
+#include "server/service/precompute.h"
+
+namespace attnbias {
+namespace {
+
+constexpr std::chrono::milliseconds kDrainPoll{5};
+// For the status of calls that are cut.
+constexpr std::chrono::milliseconds kLastWords{100};
+// Of computations, after the grace.
+constexpr std::chrono::seconds kLastPieces{2};
+
+// Tasks that may wait for a thread: several for each stream of a busy server.
+constexpr int64_t kQueueCapacity = 4096;
+
+// How soon what nobody waits for any more is noticed.
+constexpr std::chrono::milliseconds kCancelledPeriod(20);
+constexpr std::chrono::milliseconds kMinTablesPeriod(100);
+constexpr std::chrono::milliseconds kAccessPeriod(1000);
+// Concurrent calls on a connection for probes, which send one at a time.
+constexpr int kMaxProbeStreams = 8;
+constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
+
+std::chrono::milliseconds InMilliseconds(absl::Duration duration) {
+  return absl::ToChronoMilliseconds(duration);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(
+    const ServerConfig& config) {
+  auto metrics = std::make_unique<Metrics>();
+  ATTNBIAS_ASSIGN_OR_RETURN(auto backend,
+                            Backend::Create(config, metrics.get()));
+  ATTNBIAS_ASSIGN_OR_RETURN(auto access, Access::Load(config.access));
+  std::unique_ptr<Server> server(new Server(
+      config, std::move(metrics), std::move(backend), std::move(access)));
+  ATTNBIAS_RETURN_IF_ERROR(server->table_mounts_.Load());
+  if (!config.precompute.empty()) {
+    absl::StatusOr<std::vector<PlanPtr>> plans = ReadPrecomputeFile(
+        config.precompute, server->engine_, *server->environment_.tables.Get());
+    if (!plans.ok()) {
+      return Invalid("--precompute: ", plans.status().message());
+    }
+    server->precompute_ = *std::move(plans);
+  }
+  return server;
+}
+
+Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
+               std::unique_ptr<Backend> backend, std::unique_ptr<Access> access)
+    : config_(config),
+      metrics_(std::move(metrics)),
+      backend_(std::move(backend)),
+      access_(std::move(access)),
+      pool_(config.threads, kQueueCapacity),
+      engine_({.memory_budget_bytes = config.memory_budget_bytes,
+               .max_tensor_bytes = config.max_tensor_bytes},
+              backend_->kernels(), &pool_, metrics_.get()),
+      stall_watch_(InMilliseconds(config.progress_timeout),
+                   InMilliseconds(config.idle_timeout), &engine_.budget(),
+                   &timer_),
+      cancelled_task_(&timer_, kCancelledPeriod,
+                      [this] {
+                        engine_.cache().DropCancelled();
+                        pool_.ExpediteCancelled();
+                      }),
+      environment_{engine_, pool_, *metrics_, stall_watch_, *access_},
+      // During a reload there are the old and the new ones.
+      table_mounts_(config.tables, config.memory_budget_bytes / 2,
+                    &environment_.tables,
+                    [this](int64_t bytes) { return HoldTable(bytes); }),
+      service_(MakeTensorService(&environment_, [this] { return MakeInfo(); })),
+      inference_service_(MakeInferenceService(
+          &environment_, [this] { return health_.ready(); })) {}
+
+absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
+  ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory,
+                            engine_.SetAside(bytes));
+  return std::make_shared<const ByteBudget::Reservation>(std::move(memory));
+}
+
+Server::~Server() {
+  tables_task_.reset();
+  access_task_.reset();
+  keep_warm_.reset();
+  health_.FinishWatchers();
+  const auto now = std::chrono::system_clock::now();
+  if (probe_server_) probe_server_->Shutdown(now);
+  if (grpc_server_) grpc_server_->Shutdown(now);
+  // It reads gauges, and these read what ends below.
+  metrics_port_.reset();
+  // The engine's tasks run before it goes.
+  pool_.Shutdown();
+}
+
+absl::Status Server::Start() {
+  AddGauges();
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      metrics_port_, MetricsPort::Listen(config_.metrics_listen,
+                                         [this] { return metrics_->Text(); }));
+  ATTNBIAS_RETURN_IF_ERROR(StartGrpc());
+  ATTNBIAS_RETURN_IF_ERROR(StartProbes());
+  KeepWarm();
+  if (!config_.access.empty()) {
+    access_task_.emplace(
+        &timer_, kAccessPeriod, [this] { access_->Refresh(); },
+        Timer::Body::kLong);
+  }
+  if (!config_.tables.empty()) {
+    const bool watched = config_.tables_poll > absl::ZeroDuration();
+    tables_task_.emplace(
+        &timer_,
+        watched
+            ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll))
+            : kNever,
+        [this] { table_mounts_.Refresh(); }, Timer::Body::kLong);
+  }
+  return absl::OkStatus();
+}
+
+void Server::AddGauges() {
+  const auto add = [this](const std::string& name, const std::string& help,
+                          auto value) {
+    metrics_->AddGauge(name, help,
+                       [value] { return static_cast<double>(value()); });
+  };
+  add("attnbias_memory_used_bytes", "Tensors computed, cached and in flight",
+      [this] { return engine_.budget().used(); });
+  add("attnbias_memory_budget_bytes",
+      "What they may be at most: --memory-budget less the mounted tables",
+      [this] { return engine_.budget().limit(); });
+  add("attnbias_cache_bytes", "Tensors kept",
+      [this] { return engine_.cached_bytes(); });
+  add("attnbias_queued_tasks", "Pieces of work that wait for a thread",
+      [this] { return pool_.queued(); });
+  add("attnbias_oldest_task_seconds", "How long the oldest of them has waited",
+      [this] {
+        return std::chrono::duration<double>(pool_.oldest_wait()).count();
+      });
+  add("attnbias_mounted_tables", "Learned tables",
+      [this] { return environment_.tables.Get()->tables().size(); });
+  add("attnbias_tables_reload_failed",
+      "1 while the tables on disk cannot be mounted",
+      [this] { return table_mounts_.failed(); });
+  if (access_->certificates() != nullptr) {
+    add("attnbias_tls_certificate_expiry_seconds",
+        "When the certificate that new connections have expires, Unix time",
+        [this] {
+          return absl::ToUnixSeconds(access_->certificates()->expiry);
+        });
+    add("attnbias_tls_reload_failed",
+        "1 while the certificates on disk cannot be used",
+        [this] { return access_->tls_failed(); });
+  }
+  if (access_->asks_for_names()) {
+    add("attnbias_access_reload_failed",
+        "1 while the tokens or the policy on disk cannot be used",
+        [this] { return access_->files_failed(); });
+  }
+  add("attnbias_cuda_in_use", "1 while a CUDA device is used",
+      [this] { return backend_->uses_device(); });
+  add("attnbias_tls_handshake_failures", "TLS handshakes that failed",
+      [] { return FailedHandshakes(); });
+  add("attnbias_log_lines_dropped",
+      "Lines of the log that the standard error did not take at once",
+      [] { return LogLinesDropped(); });
+  add("attnbias_spans_dropped", "Spans that did not reach a collector",
+      [] { return SpansDropped(); });
+  add("attnbias_ready", "1 while readiness is SERVING",
+      [this] { return health_.ready(); });
+  add("attnbias_draining", "1 while the server shuts down",
+      [this] { return drains_.load(); });
+}
+
+absl::Status Server::StartGrpc() {
+  for (const std::string& text : config_.listen) {
+    ATTNBIAS_ASSIGN_OR_RETURN(addresses_.emplace_back(),
+                              ParseListenAddress(text));
+  }
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  if (config_.reflection) {
+    BoundReflections(builder);
+  } else {
+    builder.SetOption(WithoutReflection());
+  }
+  ConfigureTransport(config_.transport, builder);
+  builder.RegisterService(service_.get());
+  if (config_.oip) builder.RegisterService(inference_service_.get());
+  builder.RegisterService(&health_);
+  credentials_ =
+      access_->certificates() == nullptr
+          ? grpc::InsecureServerCredentials()
+          : TlsCredentials([this] { return access_->certificates(); },
+                           access_->has_tokens()
+                               ? ClientCertificate::kOptional
+                               : ClientCertificate::kRequired);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      grpc_server_,
+      ListenOn(addresses_, credentials_, builder, config_.socket_mode));
+  WarnOfExposure();
+  return absl::OkStatus();
+}
+
+void Server::WarnOfExposure() const {
+  const bool is_open = access_->certificates() == nullptr ||
+                       access_->certificates()->client_ca.empty() ||
+                       access_->has_tokens();
+  const auto found = std::ranges::find_if(
+      addresses_, [](const auto& address) { return !address.is_local(); });
+  if (GrpcIsMaintained() || !is_open || found == addresses_.end()) return;
+  LogWarning(absl::StrCat(
+      "gRPC ", grpc::Version(), " has known vulnerabilities and gets no fixes;",
+      " any client that reaches ", ToString(*found), " can use them: listen on",
+      " loopback, require certificates (--tls-client-ca without --tokens), or",
+      " deploy the image behind Envoy; see SECURITY.md"));
+}
+
+// Serves health alone, in plaintext: Kubernetes' probes speak no TLS.
+absl::Status Server::StartProbes() {
+  if (config_.probe_listen.empty()) return absl::OkStatus();
+  ATTNBIAS_ASSIGN_OR_RETURN(probe_addresses_.emplace_back(),
+                            ParseHostPort(config_.probe_listen));
+  grpc::ServerBuilder builder;
+  builder.SetOption(WithoutReflection());
+  ConfigureTransport({.max_concurrent_streams = kMaxProbeStreams}, builder);
+  builder.RegisterService(&health_);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      probe_server_,
+      ListenOn(probe_addresses_, grpc::InsecureServerCredentials(), builder));
+  return absl::OkStatus();
+}
+
+std::string Server::address() const {
+  return absl::StrJoin(addresses_, ", ",
+                       [](std::string* out, const ListenAddress& address) {
+                         absl::StrAppend(out, ToString(address));
+                       });
+}
+
+std::string Server::probe_address() const {
+  return ToString(probe_addresses_.front());
+}
+
+// After about a second without work a callback thread of gRPC 1.51 sleeps for
+// 100 ms, and a lone request then waits tens of milliseconds. A call of the
+// server to itself every 400 ms, 1.5 ms of CPU a second, keeps it awake.
+void Server::KeepWarm() {
+  const std::shared_ptr<grpc::health::v1::Health::Stub> health =
+      grpc::health::v1::Health::NewStub(
+          grpc_server_->InProcessChannel(grpc::ChannelArguments()));
+  struct Call {
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckRequest request;
+    grpc::health::v1::HealthCheckResponse response;
+  };
+  keep_warm_.emplace(&timer_, std::chrono::milliseconds(400), [health] {
+    const auto call = std::make_shared<Call>();
+    call->context.set_deadline(std::chrono::system_clock::now() +
+                               std::chrono::seconds(1));
+    // Only the traffic matters, not the answer.
+    health->async()->Check(&call->context, &call->request, &call->response,
+                           [call](const grpc::Status&) {});
+  });
+}
+
+std::string Server::Summary() const {
+  return absl::StrCat("attnbias-server ", ATTNBIAS_VERSION,
+                      " kernels=", std::string(backend_->kernels().name),
+                      " threads=", config_.threads,
+                      " memory-budget=", config_.memory_budget_bytes,
+                      " backend=", backend_->names().front(),
+                      " grpc=", grpc::Version());
+}
+
+v1::GetServerInfoResponse Server::MakeInfo() const {
+  v1::GetServerInfoResponse info;
+  info.set_version(ATTNBIAS_VERSION);
+  for (const std::string& name : backend_->names()) info.add_backends(name);
+  const std::string_view kernels = backend_->kernels().name;
+  info.add_instruction_sets(std::string(kernels));
+  for (const KernelSet* other : SupportedKernelSets()) {
+    if (other->name != kernels) {
+      info.add_instruction_sets(std::string(other->name));
+    }
+  }
+  const auto* encodings =
+      v1::TensorSpec::descriptor()->FindOneofByName("encoding");
+  for (int i = 0; i < encodings->field_count(); ++i) {
+    info.add_encodings(encodings->field(i)->name());
+  }
+  const auto* types = v1::DataType_descriptor();
+  for (int i = 0; i < types->value_count(); ++i) {
+    const auto type = static_cast<v1::DataType>(types->value(i)->number());
+    if (type != v1::DATA_TYPE_UNSPECIFIED) info.add_data_types(type);
+  }
+  v1::ServerLimits& limits = *info.mutable_limits();
+  limits.set_max_unary_bytes(kMaxUnaryBytes);
+  limits.set_max_tensor_bytes(config_.max_tensor_bytes);
+  limits.set_max_chunk_bytes(kMaxChunkBytes);
+  limits.set_max_inline_table_bytes(kMaxInlineTableBytes);
+  limits.set_max_position_list_length(kMaxPositionListLength);
+  limits.set_memory_budget_bytes(config_.memory_budget_bytes);
+  return info;
+}
+
+absl::Status Server::BecomeReady(const CallerPtr& caller) {
+  ATTNBIAS_RETURN_IF_ERROR(Precompute(precompute_, &engine_, caller));
+  LogInfo(absl::StrCat("ready, ", precompute_.size(), " specs precomputed"));
+  precompute_.clear();  // and the tables that they hold
+  health_.SetServing(true);
+  return absl::OkStatus();
+}
+
+void Server::Reload() {
+  if (access_task_.has_value()) access_task_->RunSoon();
+  if (!tables_task_.has_value()) return;
+  table_mounts_.Invalidate();
+  tables_task_->RunSoon();
+}
+
+void Server::Drain() {
+  LogInfo("draining");
+  drains_ = true;
+  health_.SetServing(false);
+  std::this_thread::sleep_for(InMilliseconds(config_.drain_notice));
+  environment_.draining = true;
+  stall_watch_.CloseIdle(Draining());
+  keep_warm_.reset();
+  health_.FinishWatchers();
+  const auto deadline =
+      std::chrono::system_clock::now() + InMilliseconds(config_.drain_grace);
+  // Once gRPC has told a connection to go away, it closes it as soon as its
+  // last call has left the process. If a window update of the client then meets
+  // the closed socket, the system drops what the client has not read. So a
+  // connection is told only after its calls have ended: gRPC then waits for the
+  // client to acknowledge, and that comes after all that was sent.
+  while (environment_.active_calls > 0 &&
+         std::chrono::system_clock::now() < deadline) {
+    std::this_thread::sleep_for(kDrainPoll);
+  }
+  // Calls that were cancelled may finish a piece of work, but not for ever.
+  last_resort_.emplace(
+      &timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
+        LogError("computations still run after the grace; they end here");
+        std::_Exit(0);
+      });
+  if (environment_.active_calls > 0) {
+    environment_.grace_over = true;
+    stall_watch_.CloseAll(GraceOver());
+  }
+  grpc_server_->Shutdown(
+      std::max(deadline, std::chrono::system_clock::now() + kLastWords));
+  LogInfo("drained");
+}
+
+}  // namespace attnbias

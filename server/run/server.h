@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds and owns everything that serves.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/caller.h"
+#include "core/engine/engine.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "server/access/access.h"
+#include "server/observe/health_service.h"
+#include "server/observe/metrics.h"
+#include "server/run/backend.h"
+#include "server/run/config.h"
+#include "server/run/metrics_port.h"
+#include "server/run/table_mounts.h"
+#include "server/run/transport.h"
+#include "server/schedule/stall_watch.h"
+#include "server/schedule/timer.h"
+#include "server/schedule/worker_pool.h"
+#include "server/service/call.h"
+#include "server/service/oip/inference_service.h"
+#include "server/service/tensor_service.h"
+
+namespace attnbias {
+
+class Server {
+ public:
+  // Takes no port yet. INVALID_ARGUMENT, naming the flag, for a configuration
+  // that cannot work.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(
+      const ServerConfig& config);
+
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server();
+
+  // Takes the ports and answers, NOT_SERVING still. UNAVAILABLE for a port that
+  // cannot be had.
+  absl::Status Start();
+  // Fills the cache as configured, then says SERVING.
+  absl::Status BecomeReady(const CallerPtr& caller);
+  // Reports NOT_SERVING, waits for the notice, refuses new calls, and gives
+  // running calls the grace to end. Returns when no call is left.
+  void Drain();
+
+  // After Start: mounts the learned tables anew and reads the files of
+  // AccessFiles, on threads of their own. On an error, which is logged, what
+  // was in use before stays.
+  void Reload();
+
+  // Its tasks end before this does.
+  Timer& timer() { return timer_; }
+
+  // What it is and what it works with, on one line.
+  std::string Summary() const;
+
+  // After Start: the addresses with the ports that were bound; those of the
+  // service are joined by ", ".
+  std::string address() const;
+  const std::string& metrics_address() const {
+    return metrics_port_->address();
+  }
+  // Where ServerConfig has one.
+  std::string probe_address() const;
+
+ private:
+  Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
+         std::unique_ptr<Backend> backend, std::unique_ptr<Access> access);
+  absl::StatusOr<std::shared_ptr<const void>> HoldTable(int64_t bytes);
+  void AddGauges();
+  absl::Status StartGrpc();
+  absl::Status StartProbes();
+  // Logs a warning if other machines reach a gRPC that gets no fixes, without a
+  // certificate.
+  void WarnOfExposure() const;
+  void KeepWarm();
+  v1::GetServerInfoResponse MakeInfo() const;
+
+  const ServerConfig config_;
+  Timer timer_;
+  // From Drain on; outlives all that could still compute.
+  std::optional<Timer::Task> last_resort_;
+  const std::unique_ptr<Metrics> metrics_;
+  const std::unique_ptr<Backend> backend_;
+  const std::unique_ptr<Access> access_;
+  WorkerPool pool_;
+  Engine engine_;
+  StallWatch stall_watch_;
+  Timer::Task cancelled_task_;
+  CallEnvironment environment_;
+  // From the beginning of the drain notice on.
+  std::atomic<bool> drains_{false};
+  TableMounts table_mounts_;
+  HealthService health_;
+  const std::unique_ptr<grpc::Service> service_;
+  const std::unique_ptr<grpc::Service> inference_service_;
+  std::vector<PlanPtr> precompute_;
+  std::vector<ListenAddress> addresses_;
+  std::unique_ptr<MetricsPort> metrics_port_;
+  // gRPC uses the credentials at each handshake, without ownership.
+  std::shared_ptr<grpc::ServerCredentials> credentials_;
+  std::unique_ptr<grpc::Server> grpc_server_;
+  std::vector<ListenAddress> probe_addresses_;
+  std::unique_ptr<grpc::Server> probe_server_;
+  std::optional<Timer::Task> keep_warm_;
+  std::optional<Timer::Task> tables_task_;
+  std::optional<Timer::Task> access_task_;
+};
+
+}  // namespace attnbias

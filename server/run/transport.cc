@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/run/transport.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
+#include "google/protobuf/message.h"
+#include "grpcpp/resource_quota.h"
+#include "grpcpp/support/server_interceptor.h"
+#include "server/service/messages.h"
+
+namespace attnbias {
+namespace {
+
+constexpr std::string_view kUnix = "unix:";
+// The last byte of sun_path is NUL.
+constexpr size_t kMaxPathBytes = sizeof(sockaddr_un::sun_path) - 1;
+
+absl::Status Malformed(std::string_view text) {
+  return Invalid("got '", std::string(text),
+                 "', want HOST:PORT with a port in [0, 65535]");
+}
+
+// unix:PATH or, as gRPC's clients may spell it, unix:///PATH.
+absl::StatusOr<ListenAddress> ParseUnix(std::string_view text) {
+  std::string_view path = text.substr(kUnix.size());
+  const bool has_authority = path.starts_with("//");
+  if (has_authority) path.remove_prefix(2);
+  if (path.empty() || (has_authority && path.front() != '/')) {
+    return Invalid("got '", std::string(text),
+                   "', want unix:PATH or unix:///PATH");
+  }
+  if (path.size() > kMaxPathBytes) {
+    return Invalid("got '", std::string(text), "', a path of ", path.size(),
+                   " bytes, want at most ", kMaxPathBytes);
+  }
+  return ListenAddress{.path = std::string(path)};
+}
+
+// Returns 0 or the errno of connecting.
+int Connect(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, kMaxPathBytes);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  const int error = connect(fd, reinterpret_cast<const sockaddr*>(&address),
+                            sizeof(address)) == 0
+                        ? 0
+                        : errno;
+  close(fd);
+  return error;
+}
+
+}  // namespace
+
+bool ListenAddress::is_local() const {
+  return is_file() || host == "localhost" || host == "::1" ||
+         host.starts_with("127.");
+}
+
+absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
+  return text.starts_with(kUnix) ? ParseUnix(text) : ParseHostPort(text);
+}
+
+absl::StatusOr<ListenAddress> ParseHostPort(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return Malformed(text);
+  std::string_view host = text.substr(0, colon);
+  const bool bracketed =
+      host.size() >= 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  if (!bracketed && host.find(':') != std::string_view::npos) {
+    return Malformed(text);
+  }
+  ListenAddress result = {.host = std::string(host.empty() ? "::" : host)};
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] =
+      std::from_chars(text.data() + colon + 1, end, result.port);
+  if (error != std::errc() || rest != end) return Malformed(text);
+  return result;
+}
+
+std::string ToString(const ListenAddress& address) {
+  if (address.is_file()) return absl::StrCat("unix:", address.path);
+  const bool ipv6 = address.host.find(':') != std::string::npos;
+  return ipv6 ? absl::StrCat("[", address.host, "]:", address.port)
+              : absl::StrCat(address.host, ":", address.port);
+}
+
+absl::Status CheckSocketFile(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty() && !fs::is_directory(folder, error)) {
+    return absl::UnavailableError(
+        absl::StrCat("there is no folder '", folder.string(), "'"));
+  }
+  const fs::file_status file = fs::symlink_status(path, error);
+  if (!fs::exists(file)) return absl::OkStatus();
+  if (!fs::is_socket(file)) {
+    return absl::UnavailableError("there is a file that is not a socket");
+  }
+  switch (const int connected = Connect(path)) {
+    case ECONNREFUSED:  // left behind by a server that has ended
+      return absl::OkStatus();
+    case 0:
+    case EAGAIN:  // with a full queue
+      return absl::UnavailableError("another server listens there");
+    default:
+      return absl::UnavailableError(std::strerror(connected));
+  }
+}
+
+namespace {
+
+// Maximum bytes of incomplete requests in gRPC. Beyond it, gRPC ends some of
+// these calls with RESOURCE_EXHAUSTED.
+constexpr size_t kTransportBytes = size_t{64} << 20;
+
+// Concurrent reflection streams, and the one thread that waits for them.
+constexpr int kReflectionThreads = 16;
+
+class ReflectionRemoval final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments* /*args*/) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
+                         plugins) override {
+    std::erase_if(*plugins, [](const auto& plugin) {
+      return plugin->name() == "proto_server_reflection";
+    });
+  }
+};
+
+// Shortens the strings of a message, and drops its unknown fields.
+void Shorten(google::protobuf::Message& message) {
+  message.DiscardUnknownFields();
+  const google::protobuf::Reflection& fields = *message.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> set;
+  fields.ListFields(message, &set);
+  for (const google::protobuf::FieldDescriptor* field : set) {
+    if (field->cpp_type() == field->CPPTYPE_STRING) {
+      fields.SetString(&message, field,
+                       Shortened(fields.GetString(message, field)));
+    } else if (field->cpp_type() == field->CPPTYPE_MESSAGE) {
+      Shorten(*fields.MutableMessage(&message, field));
+    }
+  }
+}
+
+// Shortens each ServerReflectionRequest, whose class gRPC does not install. The
+// message has no repeated field.
+class ReflectionBound final : public grpc::experimental::Interceptor {
+ public:
+  void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
+    using grpc::experimental::InterceptionHookPoints;
+    if (batch->QueryInterceptionHookPoint(
+            InterceptionHookPoints::POST_RECV_MESSAGE) &&
+        batch->GetRecvMessage() != nullptr) {
+      Shorten(
+          *static_cast<google::protobuf::Message*>(batch->GetRecvMessage()));
+    }
+    batch->Proceed();
+  }
+};
+
+class ReflectionBoundFactory final
+    : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    constexpr std::string_view kReflection = "/grpc.reflection.";
+    return std::string_view(info->method()).starts_with(kReflection)
+               ? new ReflectionBound
+               : nullptr;
+  }
+};
+
+absl::Status CannotListen(const ListenAddress& address, absl::string_view why) {
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", ToString(address), ": ", why));
+}
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+}  // namespace
+
+void ConfigureTransport(const TransportOptions& options,
+                        grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  // Otherwise a second server takes a part of the connections, unnoticed.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // gRPC checks a message's size only after it has inflated it: half a megabyte
+  // becomes more than half a gigabyte.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             options.max_concurrent_streams);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                             Milliseconds(options.keepalive_time));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             Milliseconds(options.keepalive_timeout));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Clients ping every 10 s. gRPC closes connections that ping more than twice
+  // as often.
+  builder.AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  // The grace that gRPC gives calls then is endless by default.
+  if (options.max_connection_age > absl::ZeroDuration()) {
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                               Milliseconds(options.max_connection_age));
+  }
+  // Only reflection is served by threads of this kind, one for each of its
+  // streams.
+  builder.SetResourceQuota(grpc::ResourceQuota()
+                               .SetMaxThreads(kReflectionThreads)
+                               .Resize(kTransportBytes));
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+}
+
+void BoundReflections(grpc::ServerBuilder& builder) {
+  std::vector<
+      std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+      factories;
+  factories.push_back(std::make_unique<ReflectionBoundFactory>());
+  builder.experimental().SetInterceptorCreators(std::move(factories));
+}
+
+std::unique_ptr<grpc::ServerBuilderOption> WithoutReflection() {
+  return std::make_unique<ReflectionRemoval>();
+}
+
+absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
+    std::vector<ListenAddress>& addresses,
+    const std::shared_ptr<grpc::ServerCredentials>& credentials,
+    grpc::ServerBuilder& builder, mode_t socket_mode) {
+  std::vector<int> ports(addresses.size());
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const ListenAddress& address = addresses[i];
+    if (address.is_file()) {
+      const absl::Status file = CheckSocketFile(address.path);
+      if (!file.ok()) return CannotListen(address, file.message());
+    }
+    builder.AddListeningPort(
+        ToString(address),
+        address.is_file() ? grpc::InsecureServerCredentials() : credentials,
+        &ports[i]);
+  }
+  // No other thread makes files yet.
+  const mode_t mask = umask(0777 & ~socket_mode);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  umask(mask);
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    if (ports[i] == 0) return CannotListen(addresses[i], "see the log above");
+    if (!addresses[i].is_file()) addresses[i].port = ports[i];
+  }
+  return server;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Closes streams that would not end by themselves: with ABORTED those whose
+// client has stopped reading or sending, sooner where others wait for the
+// memory, and when the server drains those that wait for their client to send,
+// and at last all.
+//
+// Such streams hold memory: a write that makes no progress holds its tensor, a
+// silent ComputeLogits its vectors.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/base/caller.h"
+#include "core/base/mutex.h"
+#include "core/cache/byte_budget.h"
+#include "grpc/grpc.h"
+#include "server/schedule/timer.h"
+
+namespace attnbias {
+
+// Safe for any number of threads. Outlives its entries.
+class StallWatch {
+ public:
+  // One stream. `call` and `caller` outlive it.
+  class Entry {
+   public:
+    Entry(StallWatch* watch, grpc_call* call, const Caller* caller)
+        : watch_(watch), call_(call), caller_(*caller) {}
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+    ~Entry();
+
+    // Before anything below. A call that nothing can hold up need not.
+    void Register();
+
+    void WriteStarted();
+    void WriteDone();
+
+    // Says whether the stream only waits for its client to send.
+    void SetIdle(bool idle);
+
+    // Why the call was closed; OK where it was not.
+    absl::Status WhyClosed() const;
+
+   private:
+    friend class StallWatch;
+
+    StallWatch* const watch_;
+    grpc_call* const call_;
+    const Caller& caller_;
+    bool registered_ = false;
+    // Under the watch's mutex: where this is in entries_, and why it was
+    // closed; OK where it was not.
+    size_t place_ = 0;
+    absl::Status why_closed_;
+    // Nanoseconds of the steady clock; 0 when nothing is being written, or
+    // waited for.
+    std::atomic<int64_t> write_started_{0};
+    std::atomic<int64_t> idle_since_{0};
+  };
+
+  // Of how long a write may take, so much is left to connections that have more
+  // than their share of memory while others wait.
+  static constexpr int kCrowdedDivisor = 12;
+
+  // How long a write may take, and how long a stream may be idle. `budget` and
+  // `timer` outlive this.
+  StallWatch(std::chrono::milliseconds progress_timeout,
+             std::chrono::milliseconds idle_timeout, const ByteBudget* budget,
+             Timer* timer);
+
+  // Closes the streams that are idle now.
+  void CloseIdle(const absl::Status& why);
+  void CloseAll(const absl::Status& why);
+
+ private:
+  void CloseStalled();
+  // Closes every stream for which `why(entry)` is not OK.
+  template <typename Why>
+  void Close(Why why);
+
+  const std::chrono::nanoseconds progress_timeout_;
+  const std::chrono::nanoseconds idle_timeout_;
+  const ByteBudget& budget_;
+  Mutex mutex_;
+  // In any order: every answer comes here and goes, without an allocation.
+  std::vector<Entry*> entries_ ABSL_GUARDED_BY(mutex_);
+  Timer::Task task_;
+};
+
+}  // namespace attnbias

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/service/call.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "core/base/errors.h"
+#include "core/mount/registry.h"
+#include "server/observe/logging.h"
+#include "server/observe/tracing.h"
+#include "server/service/grpc_status.h"
+#include "server/service/messages.h"
+
+namespace attnbias {
+namespace {
+
+// What a call takes, here and in gRPC, beside its request and its answer.
+constexpr int64_t kCallBytes = int64_t{16} << 10;
+
+// Counts a request's lists as they came, as the positions of its plan, as the
+// plan's resolved spec repeats them, and in the header.
+constexpr int64_t kCopies = 4;
+
+// What a caller whose bytes per second are limited may have waiting to be sent
+// before a GetTensor or a ModelInfer is refused.
+constexpr std::chrono::seconds kLongestBacklog(1);
+
+// On a clock that nobody sets. The system's, in nanoseconds, ends in 2262, and
+// Go's longest timeout is later.
+std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
+  constexpr std::chrono::seconds kFar = std::chrono::hours(24 * 365);
+  const gpr_timespec left =
+      gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+  const auto seconds = std::min(std::chrono::seconds(left.tv_sec), kFar);
+  return std::chrono::steady_clock::now() + std::max(seconds, -kFar) +
+         std::chrono::nanoseconds(left.tv_nsec);
+}
+
+// Tells connections apart. gRPC gives all clients of a socket file one name,
+// but keeps the properties of each connection in a place of their own.
+std::string ConnectionOf(const grpc::CallbackServerContext& context) {
+  std::string peer = context.peer();
+  if (!peer.starts_with("unix:")) return peer;
+  const std::shared_ptr<const grpc::AuthContext> properties =
+      context.auth_context();
+  grpc::AuthPropertyIterator first = properties->begin();
+  if (first == properties->end()) return peer;
+  const char* const value = (*first).second.data();
+  return absl::StrCat(peer, absl::Hex(reinterpret_cast<uintptr_t>(value)));
+}
+
+// A caller with a name holds memory under that name, on whatever connection.
+CallerPtr MakeCaller(const grpc::CallbackServerContext& context,
+                     const absl::StatusOr<Identity>& identity,
+                     int64_t memory_budget_bytes) {
+  std::string connection = ConnectionOf(context);
+  if (!identity.ok() || !*identity) {
+    return std::make_shared<Caller>(std::move(connection));
+  }
+  return std::make_shared<Caller>(
+      std::move(connection),
+      Holder{.name = absl::StrCat("caller ", identity->account->name),
+             .max_bytes = static_cast<int64_t>(
+                 identity->rights->memory_share *
+                 static_cast<double>(memory_budget_bytes))});
+}
+
+TableSetPtr TablesOf(const absl::StatusOr<Identity>& identity,
+                     TableSetPtr mounted) {
+  if (!identity.ok() || !*identity) return mounted;
+  return mounted->Under(identity->rights->table_prefixes);
+}
+
+constexpr char kRequestIdKey[] = "x-request-id";
+
+bool IsRequestId(std::string_view id) {
+  constexpr std::string_view kMarks = "-_.:/+=";
+  return !id.empty() && id.size() <= 128 &&
+         absl::c_all_of(id, [kMarks](char c) {
+           return absl::ascii_isalnum(c) ||
+                  kMarks.find(c) != std::string_view::npos;
+         });
+}
+
+std::string RandomPrefix() {
+  std::random_device random;
+  return absl::StrCat(absl::Hex(random(), absl::kZeroPad8),
+                      absl::Hex(random(), absl::kZeroPad8), "-");
+}
+
+}  // namespace
+
+Call::Call(CallEnvironment* environment, Method method,
+           grpc::CallbackServerContext* context)
+    : environment_(*environment),
+      method_(method),
+      context_(*context),
+      peer_(context->peer()),
+      identity_(environment_.access.Identify(*context)),
+      caller_(MakeCaller(*context, identity_,
+                         environment_.engine.options().memory_budget_bytes)),
+      tables_(TablesOf(identity_, environment_.tables.Get())),
+      start_(std::chrono::steady_clock::now()),
+      deadline_(SteadyDeadline(context->raw_deadline())),
+      phases_(start_),
+      stall_entry_(&environment_.stall_watch, context->c_call(),
+                   caller_.get()) {
+  ++environment_.active_calls;
+  environment_.metrics.CallStarted(method_);
+}
+
+Call::~Call() {
+  const auto now = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> seconds = now - start_;
+  const PhaseTimes phases = phases_.End(now);
+  environment_.metrics.CallHandled(method_, end_.code(), seconds.count());
+  environment_.metrics.PhasesEnded(method_, phases);
+  --environment_.active_calls;
+  if (counted_) --identity_->account->calls;
+  const bool logs = LogsAccess(end_.code());
+  if (!logs && !IsTracing()) return;
+  AccessLine line = {
+      .method = NameOf(method_),
+      .peer = peer_,
+      .identity = identity_.ok() && *identity_
+                      ? std::string_view(identity_->account->name)
+                      : "",
+      .code = end_.code(),
+      .start = start_,
+      .duration = now - start_,
+      .phases = phases,
+      .changes = phases_.changes(),
+      .bytes = bytes_,
+      .encoding = plan_ ? plan_->encoding().name : "",
+      .fingerprint = plan_ ? std::string_view(plan_->fingerprint()) : "",
+      .request_id = request_id(),
+      .error = std::string(end_.message())};
+  const ClientMetadata& metadata = context_.client_metadata();
+  line.trace = TraceCall(method_, line,
+                         {.traceparent = OnlyValue(metadata, "traceparent"),
+                          .tracestate = OnlyValue(metadata, "tracestate")});
+  if (logs) LogAccess(line);
+}
+
+absl::Status Call::CheckWanted() const {
+  if (environment_.draining) return Draining();
+  // gRPC cancels a call whose deadline has passed, but a little later.
+  if (context_.IsCancelled() || deadline_ <= std::chrono::steady_clock::now()) {
+    return WhyCancelled();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Call::CheckAllowed() {
+  ATTNBIAS_RETURN_IF_ERROR(identity_.status());
+  if (!*identity_) return absl::OkStatus();
+  Account& account = *identity_->account;
+  const Rights& rights = *identity_->rights;
+  if (!rights.MayCall(method_)) {
+    return WithReason(absl::PermissionDeniedError(absl::StrCat(
+                          Shortened(account.name), " may not call ",
+                          std::string(NameOf(method_)))),
+                      "METHOD_NOT_ALLOWED");
+  }
+  counted_ = true;
+  if (++account.calls > rights.concurrent_calls) {
+    return CallerLimit(absl::StrCat(
+        Shortened(account.name), " has ", rights.concurrent_calls,
+        " calls under way, all that it may have; try again later"));
+  }
+  // Streams wait for their turn; one answer comes at once or not at all.
+  if ((method_ == Method::kGetTensor || method_ == Method::kModelInfer) &&
+      account.pacer.Backlog() > kLongestBacklog) {
+    return CallerLimit(absl::StrCat(
+        Shortened(account.name), " may be sent ", rights.bytes_per_second,
+        " bytes a second, and more is on its way; try again later"));
+  }
+  return absl::OkStatus();
+}
+
+std::chrono::steady_clock::time_point Call::TakeTurnToSend(int64_t bytes) {
+  if (!*identity_) return {};
+  return identity_->account->pacer.Take(bytes,
+                                        identity_->rights->bytes_per_second);
+}
+
+absl::Status Call::Admit(int64_t received_bytes) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckAllowed());
+  ATTNBIAS_ASSIGN_OR_RETURN(received_memory_,
+                            environment_.engine.cache().Reserve(
+                                kCallBytes + received_bytes, *caller_));
+  return absl::OkStatus();
+}
+
+absl::Status Call::HoldDecoded(int64_t bytes) {
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      decoded_memory_,
+      environment_.engine.cache().Reserve(kCopies * bytes, *caller_));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PlanPtr> Call::MakePlan(v1::TensorSpec spec,
+                                       std::string_view path) {
+  const absl::StatusOr<Tables> tables = TakeTables(*tables_, spec);
+  if (!tables.ok()) return Under(path, tables.status());
+  absl::StatusOr<PlanPtr> plan =
+      environment_.engine.MakePlan(std::move(spec), *tables);
+  if (!plan.ok()) return Under(path, plan.status());
+  plan_ = *plan;
+  return plan;
+}
+
+const std::string& Call::request_id() {
+  if (request_id_.empty()) {
+    request_id_ =
+        RequestId(OnlyValue(context_.client_metadata(), kRequestIdKey));
+  }
+  return request_id_;
+}
+
+void Call::AnswerSent(int64_t bytes) {
+  if (bytes > 0) TakeTurnToSend(bytes);
+  phases_.Enter(Phase::kWrite);
+  MessageSent(bytes);
+  stall_entry_.Register();
+  stall_entry_.WriteStarted();
+}
+
+void Call::MessageSent(int64_t bytes) {
+  bytes_ += bytes;
+  environment_.metrics.MessageSent(method_, bytes);
+}
+
+grpc::Status Call::End(const absl::Status& status) {
+  end_ = WithShortMessage(status);
+  if (const auto rejection = RejectionOf(status)) {
+    environment_.metrics.Rejected(*rejection);
+  }
+  if (const std::optional<absl::Duration> delay = RetryDelay(status)) {
+    // What gRPC's own retry policy obeys.
+    context_.AddTrailingMetadata(
+        "grpc-retry-pushback-ms",
+        std::to_string(absl::ToInt64Milliseconds(*delay)));
+  }
+  if (end_.ok()) return grpc::Status::OK;
+  // By which an operator finds the call's line in the log.
+  context_.AddTrailingMetadata(kRequestIdKey, request_id());
+  return ToGrpcStatus(end_, request_id());
+}
+
+absl::Status CheckHeaderSize(int64_t message_bytes) {
+  if (message_bytes <= kMaxUnaryResponseBytes) return absl::OkStatus();
+  return Invalid("spec: got lists of positions that make a header of ",
+                 message_bytes, " bytes, want at most ", kMaxUnaryResponseBytes,
+                 "; ask for fewer at once");
+}
+
+std::string RequestId(std::string_view given) {
+  if (IsRequestId(given)) return std::string(given);
+  static const std::string& of_process = *new std::string(RandomPrefix());
+  static std::atomic<uint64_t> next{1};
+  return absl::StrCat(of_process, next++);
+}
+
+absl::Status QueueFull() {
+  return absl::ResourceExhaustedError(
+      "the queue of computations is full; try again later");
+}
+
+absl::Status Draining() {
+  return absl::UnavailableError("the server is draining; try another");
+}
+
+absl::Status GraceOver() {
+  return absl::UnavailableError(
+      "the server stops and cannot wait any longer; try another");
+}
+
+absl::Status Call::WhyCancelled() const {
+  absl::Status closed = stall_entry_.WhyClosed();
+  if (!closed.ok()) return closed;
+  if (deadline_ <= std::chrono::steady_clock::now()) {
+    return absl::DeadlineExceededError("the deadline has passed");
+  }
+  if (environment_.grace_over) return GraceOver();
+  return absl::CancelledError("the client has cancelled");
+}
+
+}  // namespace attnbias

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// What calls have in common, whatever their method: what they work with, why
+// they are refused, how they are counted and logged.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "attnbias/v1/service.pb.h"
+#include "core/base/caller.h"
+#include "core/base/executor.h"
+#include "core/cache/byte_budget.h"
+#include "core/engine/engine.h"
+#include "core/mount/registry.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "server/access/access.h"
+#include "server/observe/metrics.h"
+#include "server/observe/phases.h"
+#include "server/schedule/stall_watch.h"
+#include "server/service/messages.h"
+#include "server/service/plan_memo.h"
+
+namespace attnbias {
+
+// Outlives every call.
+struct CallEnvironment {
+  Engine& engine;
+  Executor& executor;
+  Metrics& metrics;
+  StallWatch& stall_watch;
+  const Access& access;
+  PlanMemo plan_memo;
+  TableRegistry tables;
+  std::atomic<bool> draining{false};
+  // Whether calls that still run are cut.
+  std::atomic<bool> grace_over{false};
+  std::atomic<int> active_calls{0};
+};
+
+// One call, from request to end. `context` outlives it.
+class Call {
+ public:
+  Call(CallEnvironment* environment, Method method,
+       grpc::CallbackServerContext* context);
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  // Counts and logs the call.
+  ~Call();
+
+  CallEnvironment& environment() const { return environment_; }
+  grpc::CallbackServerContext& context() const { return context_; }
+
+  const CallerPtr& caller() const { return caller_; }
+
+  // The tables that were mounted when the call began, and that it may use.
+  const TableSetPtr& tables() const { return tables_; }
+
+  // UNAVAILABLE while draining, DEADLINE_EXCEEDED or CANCELLED once nobody
+  // waits for the answer.
+  absl::Status CheckWanted() const;
+
+  // The plan of a request. `path` is where the spec stands in it, for messages;
+  // empty where the fields of a spec are those of the request.
+  absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec,
+                                   std::string_view path = "spec");
+
+  // Before the call has any effect: whether it is allowed. Takes memory from
+  // the budget, until the call ends: for the call itself and for so many bytes
+  // received.
+  //
+  // UNAUTHENTICATED, PERMISSION_DENIED  as Access::Identify, or the caller may
+  //                                     not call this method
+  // RESOURCE_EXHAUSTED                  there is no room, or the caller has as
+  //                                     much under way as it may have
+  absl::Status Admit(int64_t received_bytes);
+
+  // The request in `bytes`; takes memory likewise for it, and for what is made
+  // of it.
+  template <typename Message>
+  absl::StatusOr<Message> Parse(const grpc::ByteBuffer& bytes) {
+    return ParseRequest<Message>(
+        bytes, [this](int64_t size) { return HoldDecoded(size); });
+  }
+
+  // Gives back what Parse took, where a call goes on to another request.
+  void ForgetRequest() { decoded_memory_ = ByteBudget::Reservation(); }
+
+  // Closes the call when its client stops reading or sending. Whoever writes,
+  // or waits for the client, tells it so.
+  StallWatch::Entry& stall_entry() { return stall_entry_; }
+
+  // Told by whoever carries out the call, one step after another.
+  PhaseClock& phases() { return phases_; }
+
+  // For the log: what the call is about.
+  void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
+
+  // When the next message, with so many bytes of tensors, may be sent; it has
+  // to be sent then.
+  std::chrono::steady_clock::time_point TakeTurnToSend(int64_t bytes);
+
+  // Counts the one answer of a call, and closes the call if its client does not
+  // read it.
+  void AnswerSent(int64_t bytes = 0);
+  // Counts a message that was sent, and the bytes of tensors in it.
+  void MessageSent(int64_t bytes = 0);
+
+  // The status to finish the call with. Counts it and adds its trailing
+  // metadata. Once.
+  grpc::Status End(const absl::Status& status);
+  // Why the call is cancelled: by this server, its deadline or the client.
+  absl::Status WhyCancelled() const;
+
+ private:
+  absl::Status CheckAllowed();
+  absl::Status HoldDecoded(int64_t bytes);
+  // The client's or, where it sent none, one of our own.
+  const std::string& request_id();
+
+  CallEnvironment& environment_;
+  const Method method_;
+  grpc::CallbackServerContext& context_;
+  // As it was when the call began: gRPC forgets it once the call is cancelled.
+  const std::string peer_;
+  // Who calls, or why that is not known.
+  const absl::StatusOr<Identity> identity_;
+  const CallerPtr caller_;
+  const TableSetPtr tables_;
+  const std::chrono::steady_clock::time_point start_;
+  const std::chrono::steady_clock::time_point deadline_;
+  PhaseClock phases_;
+  StallWatch::Entry stall_entry_;
+  // Whether it counts among the calls of its account.
+  bool counted_ = false;
+  ByteBudget::Reservation received_memory_;
+  ByteBudget::Reservation decoded_memory_;
+  int64_t bytes_ = 0;
+  PlanPtr plan_;
+  std::string request_id_;
+  absl::Status end_;
+};
+
+// INVALID_ARGUMENT where a header's message is larger than stock clients
+// accept. Only two long lists of negative positions make one so large.
+absl::Status CheckHeaderSize(int64_t message_bytes);
+
+// What a call is called, in the log and to its client: `given`, if it is 1 to
+// 128 letters, digits and "-_.:/+=". Otherwise one that no other call has, of
+// this process or another.
+std::string RequestId(std::string_view given);
+
+// Refuses a call when the executor's queue is full.
+absl::Status QueueFull();
+
+// Refuses a call while the server drains.
+absl::Status Draining();
+
+// Why the server cuts a call in the end.
+absl::Status GraceOver();
+
+}  // namespace attnbias

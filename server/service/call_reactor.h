@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the reactors of all methods share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/caller.h"
+#include "core/engine/engine.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/service/call.h"
+#include "server/service/messages.h"
+
+namespace attnbias {
+
+// `Reactor` is gRPC's. The object deletes itself when the call is over: after
+// End, which is called once, nothing may touch it.
+template <typename Reactor>
+class CallReactor : public Reactor {
+ public:
+  CallReactor(CallEnvironment* environment, Method method,
+              grpc::CallbackServerContext* context)
+      : call_(environment, method, context), caller_(call_.caller()) {}
+
+  void OnCancel() final {
+    caller_->Cancel();
+    OnUnwanted();
+  }
+  void OnDone() final { delete this; }
+
+ protected:
+  ~CallReactor() override = default;
+
+  // After the caller has cancelled.
+  virtual void OnUnwanted() {}
+
+  void End(const absl::Status& status) { this->Finish(call_.End(status)); }
+
+  absl::Status Admit(const grpc::ByteBuffer& request) {
+    return call_.Admit(static_cast<int64_t>(request.Length()));
+  }
+
+  // Runs `step`, the first that may take time, on a thread of the executor: who
+  // waits for gRPC's threads waits for nobody's computation. Not if the call is
+  // unwanted by then.
+  template <typename Step>
+  void Begin(const grpc::ByteBuffer& request, Step step) {
+    if (absl::Status status = Admit(request); !status.ok()) {
+      return End(status);
+    }
+    call_.phases().Enter(Phase::kWait);
+    if (!call_.environment().executor.Schedule(
+            caller_, [this, step = std::move(step)]() mutable {
+              call_.phases().Enter(Phase::kPlan);
+              absl::Status status = call_.CheckWanted();
+              if (!status.ok()) return End(status);
+              step();
+            })) {
+      End(QueueFull());
+    }
+  }
+
+  // Runs `step` with the header of `plan`, on a thread of the executor.
+  template <typename Step>
+  void GetHeader(const PlanPtr& plan, Step step) {
+    const Encoding& encoding = plan->encoding();
+    const bool takes_long =
+        encoding.derive != nullptr && encoding.takes_long_to_prepare();
+    PhaseClock& phases = call_.phases();
+    if (takes_long) phases.Enter(Phase::kWait);
+    MakeUncut(
+        call_.environment().executor, caller_, takes_long,
+        [plan, takes_long, &phases] {
+          phases.Enter(Phase::kPlan);
+          v1::TensorHeader header = HeaderOf(*plan);
+          if (takes_long) phases.Enter(Phase::kWait);
+          return header;
+        },
+        [this, step, &phases](absl::StatusOr<v1::TensorHeader> header) {
+          if (!header.ok()) return End(call_.WhyCancelled());
+          phases.Enter(Phase::kPlan);
+          step(*std::move(header));
+        });
+  }
+
+  // Runs `step` with the payload of `plan`, on a thread of the executor.
+  template <typename Step>
+  void GetPayload(const PlanPtr& plan, Step step) {
+    TryGetPayload(plan, [this, step](absl::StatusOr<PayloadPtr> payload) {
+      if (!payload.ok()) return End(payload.status());
+      step(*std::move(payload));
+    });
+  }
+
+  // The same, with errors, for calls that go on after one.
+  template <typename Done>
+  void TryGetPayload(const PlanPtr& plan, Done done) {
+    Engine& engine = call_.environment().engine;
+    if (PayloadPtr kept = engine.Find(plan, caller_)) {
+      return done(std::move(kept));
+    }
+    call_.phases().Enter(Phase::kCompute);
+    engine.Get(plan, caller_, [this, done](absl::StatusOr<PayloadPtr> payload) {
+      if (caller_->cancelled()) return done(call_.WhyCancelled());
+      if (!payload.ok()) return done(payload.status());
+      call_.phases().Enter(Phase::kWait);
+      // Others wait for the thread that this is called on.
+      call_.environment().executor.Continue(
+          caller_, [done, payload = *std::move(payload)]() mutable {
+            done(std::move(payload));
+          });
+    });
+  }
+
+  Call call_;
+  const CallerPtr caller_;
+};
+
+// The life of a call that is answered in one step.
+class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
+ public:
+  // `make(call, request, answer)` fills in the answer, or says why there is
+  // none.
+  template <typename Request, typename Answer, typename Make>
+  static OneStep* Start(CallEnvironment* environment, Method method,
+                        grpc::CallbackServerContext* context,
+                        const grpc::ByteBuffer* bytes,
+                        grpc::ByteBuffer* response, Make make) {
+    OneStep* const own = new OneStep(environment, method, context);
+    own->Begin(*bytes, [own, bytes, response, make] {
+      Answer answer;
+      const absl::StatusOr<Request> request = own->call_.Parse<Request>(*bytes);
+      absl::Status status = request.status();
+      if (status.ok()) status = make(own->call_, *request, &answer);
+      if (status.ok()) {
+        *response = Serialized(answer);
+        own->call_.AnswerSent();
+      }
+      own->End(status);
+    });
+    return own;
+  }
+
+ private:
+  using CallReactor::CallReactor;
+};
+
+}  // namespace attnbias

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "attnbias/v1/logits.pb.h"
+#include "core/base/errors.h"
+#include "core/cache/byte_budget.h"
+#include "core/checksum/crc32c.h"
+#include "core/logits/positional_logits.h"
+#include "core/mount/registry.h"
+#include "server/service/grpc_status.h"
+#include "server/service/messages.h"
+#include "server/service/output_pump.h"
+#include "server/service/tensor_service.h"
+
+namespace attnbias {
+namespace {
+
+// The vectors of one call may take the memory budget divided by this.
+constexpr int64_t kLargestVectorsDivisor = 8;
+
+absl::Status NoSpec() {
+  return Invalid("spec: not set, want it in the first message");
+}
+
+class LogitsReactor final : public RequestPump {
+ public:
+  LogitsReactor(CallEnvironment* environment,
+                grpc::CallbackServerContext* context)
+      : RequestPump(environment, Method::kComputeLogits, context) {
+    Start();
+  }
+
+  ~LogitsReactor() override {
+    call_.environment().engine.cache().Unpark(parked_.lock().get());
+  }
+
+ private:
+  // Rows under way.
+  struct Work {
+    BudgetedBuffer memory;
+    RowBlock block;
+    // Of its answer: how many there are, and how many have been made.
+    int64_t lines = 0;
+    int64_t made = 0;
+  };
+
+  bool IsUnfinished() const override { return work_.made < work_.lines; }
+  absl::Status NoRequest() const override { return NoSpec(); }
+
+  void Make() override {
+    if (IsUnfinished()) return Compute();
+    const Incoming incoming = TakeRequest();
+    if (!incoming.held.ok()) return Made(incoming.held);
+    ByteBudget::Reservation decoded_memory;
+    absl::StatusOr<v1::ComputeLogitsRequest> request =
+        ParseNext(incoming.bytes, decoded_memory);
+    if (!request.ok()) return Made(request.status());
+    if (plan_ == nullptr) {
+      absl::StatusOr<LogitsPlanPtr> plan = MakePlan(*request);
+      if (!plan.ok()) return Made(plan.status());
+      plan_ = *std::move(plan);
+      call_.phases().Enter(Phase::kCompute);
+      return Prepare([this] {
+        Park();
+        Made(Message{FrameHeader<v1::ComputeLogitsResponse>(HeaderOf(*plan_)),
+                     0});
+      });
+    }
+    if (absl::Status status = Accept(*request); !status.ok()) {
+      return Made(status);
+    }
+    logits_ = parked_.lock();
+    if (logits_ == nullptr) return Prepare([this] { Compute(); });
+    call_.environment().engine.cache().Unpark(logits_.get());
+    Compute();
+  }
+
+  absl::StatusOr<v1::ComputeLogitsRequest> ParseNext(
+      const grpc::ByteBuffer& bytes, ByteBudget::Reservation& memory) {
+    ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
+    // The spec stays as long as the call, rows only until they are taken.
+    using Request = v1::ComputeLogitsRequest;
+    if (plan_ == nullptr) return call_.Parse<Request>(bytes);
+    return ParseRequest<Request>(bytes, [&](int64_t size) -> absl::Status {
+      ATTNBIAS_ASSIGN_OR_RETURN(
+          memory, call_.environment().engine.cache().Reserve(size, *caller_));
+      return absl::OkStatus();
+    });
+  }
+
+  absl::StatusOr<LogitsPlanPtr> MakePlan(
+      const v1::ComputeLogitsRequest& request) const {
+    if (!request.has_spec()) return NoSpec();
+    for (const auto& [field, is_set] :
+         {std::pair("first_row", request.first_row() != 0),
+          std::pair("num_rows", request.num_rows() != 0),
+          std::pair("crc32c", request.has_crc32c()),
+          std::pair("data", !request.data().empty())}) {
+      if (!is_set) continue;
+      return Invalid(field,
+                     ": set beside the spec, want it in later messages alone");
+    }
+    v1::LogitsSpec spec = request.spec();
+    const absl::StatusOr<Tables> tables = TakeTables(*call_.tables(), spec);
+    if (!tables.ok()) return Under("spec", tables.status());
+    absl::StatusOr<LogitsPlanPtr> plan = LogitsPlan::Make(
+        std::move(spec), *tables,
+        {.max_vector_bytes =
+             call_.environment().engine.options().memory_budget_bytes /
+             kLargestVectorsDivisor,
+         .max_row_bytes = kMaxUnaryBytes});
+    if (!plan.ok()) return Under("spec", plan.status());
+    return plan;
+  }
+
+  // Makes the vectors, then calls `done`.
+  template <typename Done>
+  void Prepare(Done done) {
+    CallEnvironment& environment = call_.environment();
+    PositionalLogits::Create(
+        plan_,
+        {.executor = environment.executor,
+         .kernels = environment.engine.kernels(),
+         .allocate =
+             [&engine = environment.engine, caller = caller_](int64_t bytes) {
+               return engine.cache().Allocate(bytes, *caller);
+             },
+         .reserve =
+             [&engine = environment.engine, caller = caller_](int64_t bytes) {
+               return engine.cache().Reserve(bytes, *caller);
+             }},
+        caller_, [this, done](absl::StatusOr<PositionalLogitsPtr> logits) {
+          if (!logits.ok()) return Made(logits.status());
+          logits_ = *std::move(logits);
+          done();
+        });
+  }
+
+  void Park() {
+    parked_ = logits_;
+    const int64_t bytes = logits_->memory_bytes();
+    call_.environment().engine.cache().Park(std::move(logits_), bytes);
+  }
+
+  // The data moves to memory of the budget: it counts until its answer is made.
+  absl::Status Accept(const v1::ComputeLogitsRequest& request) {
+    if (request.has_spec()) {
+      return Invalid("spec: got another, want it in the first message alone");
+    }
+    const std::string& data = request.data();
+    const auto size = static_cast<int64_t>(data.size());
+    ATTNBIAS_RETURN_IF_ERROR(
+        plan_->CheckRows(request.first_row(), request.num_rows(), size));
+    if (request.has_crc32c()) {
+      const uint32_t crc32c = Crc32c(data.data(), data.size());
+      if (crc32c != request.crc32c()) {
+        return absl::DataLossError(
+            absl::StrCat("crc32c: got ", request.crc32c(), ", want ", crc32c,
+                         ", that of the data received"));
+      }
+    }
+    ATTNBIAS_ASSIGN_OR_RETURN(work_.memory,
+                              call_.environment().engine.cache().Allocate(
+                                  std::max<int64_t>(size, 1), *caller_));
+    std::memcpy(work_.memory.bytes.data(), data.data(), data.size());
+    work_.block = {request.first_row(), request.num_rows(),
+                   work_.memory.bytes.data()};
+    work_.lines = plan_->spec().num_heads() * request.num_rows();
+    work_.made = 0;
+    return absl::OkStatus();
+  }
+
+  void Compute() {
+    const int64_t row_bytes = plan_->output_row_bytes();
+    const int64_t most = std::max<int64_t>(kDefaultChunkBytes / row_bytes, 1);
+    const Range lines = {work_.made, std::min(work_.made + most, work_.lines)};
+    absl::StatusOr<BudgetedBuffer> memory =
+        call_.environment().engine.cache().Allocate(lines.size() * row_bytes,
+                                                    *caller_);
+    if (!memory.ok()) return Made(memory.status());
+    const auto owner = std::make_shared<BudgetedBuffer>(*std::move(memory));
+    logits_->Compute(work_.block, lines, owner->bytes.data(), caller_,
+                     [this, lines, owner](const absl::Status& status) {
+                       if (!status.ok()) return Made(status);
+                       Send(lines, owner);
+                     });
+  }
+
+  void Send(Range lines, const std::shared_ptr<const BudgetedBuffer>& answer) {
+    work_.made = lines.end;
+    Chunk chunk;
+    chunk.owner = answer;
+    chunk.memory = {answer->bytes.data(),
+                    static_cast<size_t>(answer->bytes.size())};
+    chunk.pieces = {chunk.memory};
+    chunk.crc32c = Crc32c(chunk.memory.data(), chunk.memory.size());
+    v1::ComputeLogitsResponse response;
+    response.set_first_row(work_.block.first_row);
+    response.set_offset(lines.begin * plan_->output_row_bytes());
+    if (!IsUnfinished()) {
+      work_.memory = BudgetedBuffer();
+      Park();
+    }
+    const auto size = static_cast<int64_t>(chunk.memory.size());
+    Made(Message{FrameChunk(std::move(response), chunk), size});
+  }
+
+  // Used by one Make at a time.
+  LogitsPlanPtr plan_;
+  PositionalLogitsPtr logits_;
+  // Between requests the engine may need the memory for others; the vectors are
+  // made again then.
+  std::weak_ptr<const PositionalLogits> parked_;
+  Work work_;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
+    CallEnvironment* environment, grpc::CallbackServerContext* context) {
+  return new LogitsReactor(environment, context);
+}
+
+}  // namespace attnbias

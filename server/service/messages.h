@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages: their bounds, which docs/protocol.md promises; requests from their
+// bytes, what they take in memory, and whether this server knows all that is in
+// them; answers to bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "attnbias/v1/service.pb.h"
+#include "core/base/errors.h"
+#include "core/checksum/crc32c.h"
+#include "core/engine/payload.h"
+#include "core/engine/plan.h"
+#include "core/logits/plan.h"
+#include "google/protobuf/message.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/proto_buffer_reader.h"
+#include "grpcpp/support/slice.h"
+
+namespace attnbias {
+
+// Requests larger than this are refused by gRPC.
+inline constexpr int kMaxRequestBytes = 8 << 20;
+
+// What stock clients accept as one message, and the payload that leaves room in
+// it for a header.
+inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
+inline constexpr int64_t kMaxUnaryBytes =
+    kMaxUnaryResponseBytes - (int64_t{64} << 10);
+
+inline constexpr int64_t kMinChunkBytes = 4096;
+inline constexpr int64_t kDefaultChunkBytes = int64_t{1} << 20;
+inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
+
+// What the bytes of a message say before it is decoded.
+struct Measured {
+  // Roughly the bytes that it takes as a message, at most: an empty element of
+  // two bytes becomes an object, a number of one byte takes sixteen. Counts up
+  // to where the bytes are not a message.
+  int64_t decoded_bytes = 0;
+  // Whether each field ends inside the message that has it. Where one claims
+  // more, protobuf's parser takes up to 50 MB for a text in it.
+  bool is_whole = false;
+};
+
+// Measures a `type` in `bytes`.
+Measured Measure(const grpc::ByteBuffer& bytes,
+                 const google::protobuf::Descriptor& type);
+
+// UNIMPLEMENTED when `message` has at any depth a field or an enum value that
+// its descriptor does not. The error names path, number and this server's
+// version. A newer client would otherwise get only a part of what it asks for.
+absl::Status CheckKnown(const google::protobuf::Message& message);
+
+// The message in `bytes`, once `hold(size)` has found room for its size in
+// memory. INVALID_ARGUMENT when they are not one, UNIMPLEMENTED when it has
+// fields that this server does not know; errors of `hold`.
+template <typename Message, typename Hold>
+absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
+  const Measured measured = Measure(bytes, *Message::descriptor());
+  ATTNBIAS_RETURN_IF_ERROR(hold(measured.decoded_bytes));
+  Message message;
+  grpc::ByteBuffer copy(bytes);  // of references; parsing empties it
+  grpc::ProtoBufferReader reader(&copy);
+  // A parser that does not know where its input ends takes memory for whatever
+  // length a field claims, up to 50 MB.
+  if (!measured.is_whole || !reader.status().ok() ||
+      !message.ParseFromBoundedZeroCopyStream(
+          &reader, static_cast<int>(bytes.Length()))) {
+    return Invalid("request: not a serialised ", Message::descriptor()->name());
+  }
+  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
+  return message;
+}
+
+v1::TensorHeader HeaderOf(const Plan& plan);
+v1::LogitsHeader HeaderOf(const LogitsPlan& plan);
+
+// Answers. The bytes of a tensor are the last field of their message, and are
+// not copied: a message is its other fields followed by slices of the memory
+// that the tensor lies in. Any generated stub parses it.
+
+template <typename Message>
+grpc::ByteBuffer Serialized(const Message& message) {
+  grpc::ByteBuffer bytes;
+  bool own_buffer = false;
+  (void)grpc::SerializationTraits<Message>::Serialize(message, &bytes,
+                                                      &own_buffer);
+  return bytes;
+}
+
+// What stands before the bytes of a field.
+std::string TagAndLength(int field, size_t length);
+
+// A Response with the header and its checksum alone, serialised.
+template <typename Response, typename Header>
+std::string SerializeHeader(const Header& header) {
+  const size_t size = header.ByteSizeLong();
+  std::string fields = TagAndLength(Response::kHeaderFieldNumber, size);
+  header.AppendToString(&fields);
+  Response checksum;
+  checksum.set_header_crc32c(
+      Crc32c(fields.data() + fields.size() - size, size));
+  checksum.AppendToString(&fields);
+  return fields;
+}
+
+template <typename Response, typename Header>
+grpc::ByteBuffer FrameHeader(const Header& header) {
+  const grpc::Slice fields(SerializeHeader<Response>(header));
+  return grpc::ByteBuffer(&fields, 1);
+}
+
+// Appends slices of the chunk's memory, which keep it alive; gives their size
+// in bytes.
+int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
+
+// `fields`, serialised, and `chunk` as the bytes of `data_field`. The message
+// keeps the chunk's memory alive until it has been sent.
+grpc::ByteBuffer AppendData(std::string_view fields, int data_field,
+                            const Chunk& chunk);
+
+// `response` with the chunk's checksum and bytes.
+template <typename Response>
+grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk) {
+  response.set_crc32c(chunk.crc32c);
+  return AppendData(response.SerializeAsString(), Response::kDataFieldNumber,
+                    chunk);
+}
+
+// A GetTensorResponse, whose header SerializeHeader has made.
+grpc::ByteBuffer FrameTensor(std::string_view header, const Chunk& chunk);
+
+}  // namespace attnbias

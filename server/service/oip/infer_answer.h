@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Payloads as the outputs of a ModelInferResponse, without copying them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/engine/payload.h"
+#include "core/engine/plan.h"
+#include "core/tensor/range.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "inference/inference.pb.h"
+#include "server/service/oip/infer_request.h"
+#include "server/service/oip/model.h"
+
+namespace attnbias {
+
+// What one message carries at most. Its client has --progress-timeout to take
+// it.
+inline constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
+
+// The parts of `plan` that `request` wants, in its order.
+//
+// INVALID_ARGUMENT  there is no part of that name, or it is named twice
+absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request,
+                                                const Plan& plan);
+
+// INVALID_ARGUMENT  one message cannot carry them
+absl::Status CheckUnarySize(const std::vector<Part>& outputs);
+
+// Elements of a part, in row-major order.
+struct Piece {
+  Part part;
+  // Where they lie in the payload.
+  Range bytes;
+};
+
+// The pieces in which outputs are read, one after another: of kMaxChunkBytes,
+// the last of each output of what is left.
+class Pieces {
+ public:
+  Pieces() = default;
+  explicit Pieces(std::vector<Part> outputs) : outputs_(std::move(outputs)) {}
+
+  bool AreAllTaken() const { return output_ == outputs_.size(); }
+  Piece Take();
+
+ private:
+  std::vector<Part> outputs_;
+  // Of the next piece; the offset is from the output's beginning.
+  size_t output_ = 0;
+  int64_t offset_ = 0;
+};
+
+// All outputs in one message; `chunks` are their bytes in order, none of two.
+grpc::ByteBuffer FrameInferResponse(const Model& model,
+                                    const InferRequest& request,
+                                    const Plan& plan,
+                                    const std::vector<Part>& outputs,
+                                    absl::Span<const Chunk> chunks);
+
+// A ModelStreamInferResponse of one piece; `last` of its request.
+grpc::ByteBuffer FrameStreamResponse(const Model& model,
+                                     const InferRequest& request,
+                                     const Plan& plan, const Piece& piece,
+                                     bool last, const Chunk& chunk);
+
+// One that says why the request with this id failed.
+grpc::ByteBuffer FrameStreamError(const std::string& id,
+                                  const absl::Status& status);
+
+}  // namespace attnbias

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// inference.GRPCInferenceService: the Open Inference Protocol, in which every
+// encoding is a model.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "grpcpp/impl/service_type.h"
+#include "server/service/call.h"
+
+namespace attnbias {
+
+// `environment` outlives the service; `ready` says whether readiness is
+// SERVING.
+std::unique_ptr<grpc::Service> MakeInferenceService(
+    CallEnvironment* environment, std::function<bool()> ready);
+
+}  // namespace attnbias

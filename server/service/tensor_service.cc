@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/service/tensor_service.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "attnbias/v1/service.grpc.pb.h"
+#include "core/base/errors.h"
+#include "core/engine/engine.h"
+#include "google/protobuf/message.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/service/call_reactor.h"
+#include "server/service/messages.h"
+#include "server/service/output_pump.h"
+#include "server/service/plan_memo.h"
+
+namespace attnbias {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr int kDefaultPageSize = 100;
+constexpr int kMaxPageSize = 1000;
+// A token is this and the last name of its page. The next page begins after
+// that name, whatever has been mounted meanwhile.
+constexpr char kTokenPrefix[] = "after:";
+
+// Answers up to this size, of remembered requests and from the cache, are given
+// on gRPC's own threads, where they are read at once: a change of thread would
+// cost more.
+constexpr int64_t kInlineBytes = int64_t{1} << 20;
+
+ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+         a.begin();
+}
+
+// The mounted table of this digest. Where several have the same numbers, it is
+// the one whose name is most like that of `own`.
+const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
+                            const TableSet& tables) {
+  const MountedTable* best = nullptr;
+  ptrdiff_t most = 0;
+  for (const MountedTable& table : tables.tables()) {
+    if (table.table.sha256() != sha256) continue;
+    const ptrdiff_t alike = CommonPrefix(table.name, own.name);
+    if (best == nullptr || alike > most) best = &table;
+    most = std::max(most, alike);
+  }
+  return best;
+}
+
+// Adds the names of mounted tables to the digests in `message`.
+void NameTables(const MountedTable& own, const TableSet& tables,
+                Message* message) {
+  const auto* reflection = message->GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(*message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->message_type() == nullptr) continue;
+    if (field->is_repeated()) {
+      for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
+        NameTables(own, tables,
+                   reflection->MutableRepeatedMessage(message, field, i));
+      }
+      continue;
+    }
+    Message* inner = reflection->MutableMessage(message, field);
+    if (field->message_type() != v1::TableRef::descriptor()) {
+      NameTables(own, tables, inner);
+      continue;
+    }
+    auto* ref = static_cast<v1::TableRef*>(inner);
+    if (const auto* named = Mounted(ref->sha256(), own, tables)) {
+      ref->set_name(named->name);
+    }
+  }
+}
+
+void EncodeInfo(const MountedTable& mounted, const TableSet& tables,
+                v1::TableInfo* info) {
+  const Table& table = mounted.table;
+  info->set_name(mounted.name);
+  info->set_sha256(table.sha256());
+  info->set_data_type(static_cast<v1::DataType>(table.data_type()));
+  info->mutable_shape()->Assign(table.shape().begin(), table.shape().end());
+  info->set_source(mounted.source);
+  if (!mounted.spec.has_value()) return;
+  *info->mutable_spec() = *mounted.spec;
+  NameTables(mounted, tables, info->mutable_spec());
+}
+
+}  // namespace
+
+absl::Status ListTables(const v1::ListTablesRequest& request,
+                        const TableSet& tables,
+                        v1::ListTablesResponse* response) {
+  if (request.page_size() < 0 || request.page_size() > kMaxPageSize) {
+    return Invalid("page_size: got ", request.page_size(),
+                   ", want an integer in [0, ", kMaxPageSize, "]");
+  }
+  absl::string_view after = request.page_token();
+  if (!after.empty() && !absl::ConsumePrefix(&after, kTokenPrefix)) {
+    return Invalid(
+        "page_token: not a token of this server, want the next_page_token of "
+        "the last answer");
+  }
+  const int size =
+      request.page_size() == 0 ? kDefaultPageSize : request.page_size();
+  const auto all = tables.tables();
+  auto next =
+      std::upper_bound(all.begin(), all.end(), after,
+                       [](absl::string_view name, const MountedTable& table) {
+                         return name < absl::string_view(table.name);
+                       });
+  for (; next != all.end() && response->tables_size() < size; ++next) {
+    EncodeInfo(*next, tables, response->add_tables());
+  }
+  if (next != all.end()) {
+    response->set_next_page_token(absl::StrCat(kTokenPrefix, (next - 1)->name));
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+class DescribeReactor final : public CallReactor<grpc::ServerUnaryReactor> {
+ public:
+  DescribeReactor(CallEnvironment* environment,
+                  grpc::CallbackServerContext* context,
+                  const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
+      : CallReactor(environment, Method::kDescribeTensor, context) {
+    Begin(*request, [this, request, response] {
+      const absl::StatusOr<PlanPtr> plan = MakePlan(*request);
+      if (!plan.ok()) return End(plan.status());
+      GetHeader(*plan, [this, response](const v1::TensorHeader& header) {
+        *response = FrameHeader<v1::DescribeTensorResponse>(header);
+        const absl::Status status =
+            CheckHeaderSize(static_cast<int64_t>(response->Length()));
+        if (status.ok()) call_.AnswerSent();
+        End(status);
+      });
+    });
+  }
+
+ private:
+  absl::StatusOr<PlanPtr> MakePlan(const grpc::ByteBuffer& bytes) {
+    ATTNBIAS_ASSIGN_OR_RETURN(auto request,
+                              call_.Parse<v1::DescribeTensorRequest>(bytes));
+    return call_.MakePlan(std::move(*request.mutable_spec()));
+  }
+};
+
+absl::Status TooLargeForGet(const std::string& got, int64_t want) {
+  return WithReason(Invalid("spec: got ", got, " bytes, want at most ", want,
+                            " for GetTensor; StreamTensor has no such limit"),
+                    "TENSOR_TOO_LARGE_FOR_UNARY");
+}
+
+std::string Flatten(const grpc::ByteBuffer& buffer) {
+  grpc::Slice slice;
+  if (!buffer.DumpToSingleSlice(&slice).ok()) return "";
+  return {slice.begin(), slice.end()};
+}
+
+// The life of one GetTensor: planning (unless remembered) -> computing (unless
+// kept) -> answered. Whichever step is the last calls End.
+class GetReactor final : public CallReactor<grpc::ServerUnaryReactor> {
+ public:
+  GetReactor(CallEnvironment* environment, grpc::CallbackServerContext* context,
+             const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
+      : CallReactor(environment, Method::kGetTensor, context),
+        request_(*request),
+        response_(*response) {
+    if (absl::Status status = call_.CheckWanted(); !status.ok()) {
+      End(status);
+      return;
+    }
+    if (!AnswerAtOnce()) Begin(request_, [this] { Prepare(); });
+  }
+
+ private:
+  // On gRPC's thread, where that is done in no time: a change of thread would
+  // take longer.
+  bool AnswerAtOnce() {
+    if (request_.Length() > PlanMemo::kMaxRememberedBytes) return false;
+    CallEnvironment& environment = call_.environment();
+    planned_ = environment.plan_memo.Find(Flatten(request_), call_.tables());
+    if (planned_ == nullptr) return false;
+    call_.SetPlan(planned_->plan);
+    if (planned_->plan->total_bytes() > kInlineBytes) return false;
+    PayloadPtr kept = environment.engine.Find(planned_->plan, caller_);
+    if (kept == nullptr || !kept->IsReadAtOnce()) return false;
+    if (absl::Status status = Admit(request_); !status.ok()) {
+      End(status);
+    } else {
+      Answer(std::move(kept));
+    }
+    return true;
+  }
+
+  void Prepare() {
+    if (planned_ != nullptr) return Compute();
+    absl::StatusOr<PlanPtr> plan = MakePlan();
+    if (!plan.ok()) return End(plan.status());
+    GetHeader(*plan, [this, plan = *plan](const v1::TensorHeader& header) {
+      absl::Status status = SetPlanned(plan, header);
+      if (!status.ok()) return End(status);
+      Compute();
+    });
+  }
+
+  absl::StatusOr<PlanPtr> MakePlan() {
+    ATTNBIAS_ASSIGN_OR_RETURN(auto request,
+                              call_.Parse<v1::GetTensorRequest>(request_));
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
+    const int64_t payload = plan->total_bytes();
+    if (payload > kMaxUnaryBytes) {
+      return TooLargeForGet(absl::StrCat("a tensor of ", payload),
+                            kMaxUnaryBytes);
+    }
+    return plan;
+  }
+
+  absl::Status SetPlanned(const PlanPtr& plan, const v1::TensorHeader& header) {
+    planned_ = std::make_shared<const PlannedRequest>(
+        PlannedRequest{plan, SerializeHeader<v1::GetTensorResponse>(header)});
+    const auto size = static_cast<int64_t>(planned_->header.size());
+    ATTNBIAS_RETURN_IF_ERROR(CheckHeaderSize(size));
+    // More than the fields of a GetTensorResponse take beside header and data.
+    constexpr int64_t kFramingBytes = 64;
+    constexpr int64_t kMost = kMaxUnaryResponseBytes - kFramingBytes;
+    if (plan->total_bytes() + size > kMost) {
+      return TooLargeForGet(absl::StrCat("a tensor and its header of ",
+                                         plan->total_bytes(), " + ", size),
+                            kMost);
+    }
+    if (request_.Length() <= PlanMemo::kMaxRememberedBytes) {
+      call_.environment().plan_memo.Insert(Flatten(request_), call_.tables(),
+                                           planned_);
+    }
+    return absl::OkStatus();
+  }
+
+  void Compute() {
+    GetPayload(planned_->plan,
+               [this](PayloadPtr payload) { Answer(std::move(payload)); });
+  }
+
+  void Answer(PayloadPtr payload) {
+    payload_ = std::move(payload);
+    call_.phases().Enter(Phase::kCompute);
+    const int64_t size = payload_->size_bytes();
+    payload_->Read(0, size, [this, size](absl::StatusOr<Chunk> chunk) {
+      if (!chunk.ok()) {
+        return End(caller_->cancelled() ? call_.WhyCancelled()
+                                        : chunk.status());
+      }
+      response_ = FrameTensor(planned_->header, *chunk);
+      call_.AnswerSent(size);
+      End(absl::OkStatus());
+    });
+  }
+
+  const grpc::ByteBuffer& request_;
+  grpc::ByteBuffer& response_;
+  PlannedRequestPtr planned_;
+  PayloadPtr payload_;
+};
+
+// The life of one StreamTensor: planning -> computing (unless kept) ->
+// streaming -> ended.
+class StreamReactor final
+    : public OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
+ public:
+  StreamReactor(CallEnvironment* environment,
+                grpc::CallbackServerContext* context,
+                const grpc::ByteBuffer* request)
+      : OutputPump(environment, Method::kStreamTensor, context) {
+    Begin(*request, [this, request] { Prepare(*request); });
+  }
+
+ private:
+  void Prepare(const grpc::ByteBuffer& request) {
+    if (absl::Status status = MakePlan(request); !status.ok()) {
+      return End(status);
+    }
+    GetHeader(plan_, [this](const v1::TensorHeader& header) {
+      header_ = FrameHeader<v1::StreamTensorResponse>(header);
+      absl::Status status =
+          CheckHeaderSize(static_cast<int64_t>(header_.Length()));
+      if (!status.ok()) return End(status);
+      GetPayload(plan_,
+                 [this](PayloadPtr payload) { Stream(std::move(payload)); });
+    });
+  }
+
+  absl::Status MakePlan(const grpc::ByteBuffer& bytes) {
+    ATTNBIAS_ASSIGN_OR_RETURN(auto request,
+                              call_.Parse<v1::StreamTensorRequest>(bytes));
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        plan_, call_.MakePlan(std::move(*request.mutable_spec())));
+    ATTNBIAS_ASSIGN_OR_RETURN(window_, ResolveStream(request, *plan_));
+    return absl::OkStatus();
+  }
+
+  void Stream(PayloadPtr payload) {
+    payload_ = std::move(payload);
+    made_ = window_.bytes.begin;
+    mutex_.Lock();
+    Put({std::exchange(header_, grpc::ByteBuffer()), 0});
+    ProceedAndUnlock();
+  }
+
+  void Make() override {
+    const int64_t size =
+        std::min(window_.chunk_bytes, window_.bytes.end - made_);
+    payload_->Read(made_, size, [this, size](absl::StatusOr<Chunk> chunk) {
+      if (!chunk.ok()) return Made(chunk.status());
+      v1::StreamTensorResponse response;
+      response.set_offset(made_);
+      made_ += size;
+      Made(Message{FrameChunk(std::move(response), *chunk), size});
+    });
+  }
+  bool HasWork() override { return made_ < window_.bytes.end; }
+  bool AwaitsClient() override { return false; }
+
+  // Set before streaming begins.
+  PlanPtr plan_;
+  StreamWindow window_;
+  grpc::ByteBuffer header_;
+  PayloadPtr payload_;
+
+  int64_t made_ = 0;  // end of what has been made, in the payload
+};
+
+absl::Status CheckStreamFields(const v1::StreamTensorRequest& request) {
+  for (const auto& [field, value] :
+       {std::pair("read_offset", request.read_offset()),
+        std::pair("read_limit", request.read_limit())}) {
+    if (value >= 0) continue;
+    return Invalid(field, ": got ", value, ", want an integer of at least 0");
+  }
+  if (request.read_offset() != 0 && request.expected_fingerprint().empty()) {
+    return Invalid(
+        "expected_fingerprint: not set, want the header's fingerprint where "
+        "read_offset is not 0");
+  }
+  const int64_t chunk = request.max_chunk_bytes();
+  if (chunk != 0 && (chunk < kMinChunkBytes || chunk > kMaxChunkBytes)) {
+    return Invalid("max_chunk_bytes: got ", chunk,
+                   ", want 0 or an integer in [", kMinChunkBytes, ", ",
+                   kMaxChunkBytes, "]");
+  }
+  return absl::OkStatus();
+}
+
+// All methods see raw messages: payloads are not copied, and what is no message
+// is answered, logged and counted like any bad request.
+using TensorMethods = v1::AttentionBiasService;
+using RawTensorMethods = TensorMethods::WithRawCallbackMethod_DescribeTensor<
+    TensorMethods::WithRawCallbackMethod_GetTensor<
+        TensorMethods::WithRawCallbackMethod_StreamTensor<
+            TensorMethods::WithRawCallbackMethod_ListTables<
+                TensorMethods::WithRawCallbackMethod_ComputeLogits<
+                    TensorMethods::WithRawCallbackMethod_GetServerInfo<
+                        TensorMethods::Service>>>>>>;
+
+class TensorService final : public RawTensorMethods {
+ public:
+  TensorService(CallEnvironment* environment,
+                std::function<v1::GetServerInfoResponse()> info)
+      : environment_(environment), info_(std::move(info)) {}
+
+  grpc::ServerUnaryReactor* DescribeTensor(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+      grpc::ByteBuffer* response) override {
+    return new DescribeReactor(environment_, context, request, response);
+  }
+
+  grpc::ServerUnaryReactor* GetTensor(grpc::CallbackServerContext* context,
+                                      const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) override {
+    return new GetReactor(environment_, context, request, response);
+  }
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* StreamTensor(
+      grpc::CallbackServerContext* context,
+      const grpc::ByteBuffer* request) override {
+    return new StreamReactor(environment_, context, request);
+  }
+
+  grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override {
+    return OneStep::Start<v1::ListTablesRequest, v1::ListTablesResponse>(
+        environment_, Method::kListTables, context, request, response,
+        [](Call& call, const auto& asked, v1::ListTablesResponse* answer) {
+          return attnbias::ListTables(asked, *call.tables(), answer);
+        });
+  }
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
+      grpc::CallbackServerContext* context) override {
+    return attnbias::ComputeLogits(environment_, context);
+  }
+
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override {
+    return OneStep::Start<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
+        environment_, Method::kGetServerInfo, context, request, response,
+        [this](Call&, const auto&, v1::GetServerInfoResponse* answer) {
+          *answer = info_();
+          return absl::OkStatus();
+        });
+  }
+
+ private:
+  CallEnvironment* const environment_;
+  const std::function<v1::GetServerInfoResponse()> info_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeTensorService(
+    CallEnvironment* environment,
+    std::function<v1::GetServerInfoResponse()> info) {
+  return std::make_unique<TensorService>(environment, std::move(info));
+}
+
+absl::StatusOr<StreamWindow> ResolveStream(
+    const v1::StreamTensorRequest& request, const Plan& plan) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckStreamFields(request));
+  const std::string& expected = request.expected_fingerprint();
+  if (!expected.empty() && expected != plan.fingerprint()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("expected_fingerprint: this server would send ",
+                     plan.fingerprint(), "; start again from offset 0"));
+  }
+  const int64_t total = plan.total_bytes();
+  const int64_t begin = request.read_offset();
+  if (begin > total) {
+    return absl::OutOfRangeError(absl::StrCat("read_offset: got ", begin,
+                                              ", want at most ", total,
+                                              ", the size of the payload"));
+  }
+  StreamWindow window;
+  window.bytes = {begin, total};
+  if (request.read_limit() != 0) {
+    window.bytes.end = begin + std::min(request.read_limit(), total - begin);
+  }
+  window.chunk_bytes = request.max_chunk_bytes() == 0
+                           ? kDefaultChunkBytes
+                           : request.max_chunk_bytes();
+  return window;
+}
+
+}  // namespace attnbias

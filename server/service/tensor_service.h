@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// attnbias.v1.AttentionBiasService.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "attnbias/v1/service.pb.h"
+#include "core/engine/plan.h"
+#include "core/mount/registry.h"
+#include "core/tensor/range.h"
+#include "grpcpp/impl/service_type.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/service/call.h"
+
+namespace attnbias {
+
+// `environment` outlives the service; `info` gives what GetServerInfo answers.
+std::unique_ptr<grpc::Service> MakeTensorService(
+    CallEnvironment* environment,
+    std::function<v1::GetServerInfoResponse()> info);
+
+// Which bytes of a payload a StreamTensor asks for.
+struct StreamWindow {
+  // Bytes of the payload; empty when only the header is wanted.
+  Range bytes;
+  int64_t chunk_bytes = 0;
+};
+
+// INVALID_ARGUMENT     a field's value
+// FAILED_PRECONDITION  expected_fingerprint is not the plan's
+// OUT_OF_RANGE         read_offset lies past the payload's end
+absl::StatusOr<StreamWindow> ResolveStream(
+    const v1::StreamTensorRequest& request, const Plan& plan);
+
+// One page of the mounted tables. INVALID_ARGUMENT, naming the field, for a
+// size that is not allowed or a token that no answer held.
+absl::Status ListTables(const v1::ListTablesRequest& request,
+                        const TableSet& tables,
+                        v1::ListTablesResponse* response);
+
+// Begins one ComputeLogits.
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
+    CallEnvironment* environment, grpc::CallbackServerContext* context);
+
+}  // namespace attnbias

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/service/messages.h"
+
+#include <string>
+
+#include "attnbias/v1/service.pb.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "grpcpp/support/slice.h"
+#include "gtest/gtest.h"
+#include "tests/unit/core/logits_requests.h"
+#include "tests/unit/support/engine_harness.h"
+
+namespace attnbias::messages_test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+int64_t SizeOfBytes(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return Measure(grpc::ByteBuffer(&slice, 1),
+                 *v1::GetTensorRequest::descriptor())
+      .decoded_bytes;
+}
+
+int64_t SizeOfMessage(const v1::GetTensorRequest& request) {
+  return SizeOfBytes(request.SerializeAsString());
+}
+
+// Whatever it is, the message takes no more.
+void ExpectBound(const v1::GetTensorRequest& request) {
+  EXPECT_GE(SizeOfMessage(request),
+            static_cast<int64_t>(request.SpaceUsedLong()))
+      << request.ByteSizeLong() << " bytes";
+}
+
+TEST(DecodedSize, BoundsWhatAMessageTakes) {
+  ExpectBound({});
+  v1::GetTensorRequest kerple;
+  for (int i = 0; i < 10000; ++i) {
+    kerple.mutable_spec()->mutable_kerple()->add_p(i);
+  }
+  ExpectBound(kerple);
+  v1::GetTensorRequest positions;
+  auto& list =
+      *positions.mutable_spec()->mutable_pair()->mutable_key_positions();
+  for (int i = 0; i < 10000; ++i) list.add_positions(i % 100);
+  ExpectBound(positions);
+  v1::GetTensorRequest table;
+  table.mutable_spec()
+      ->mutable_t5()
+      ->mutable_table()
+      ->mutable_inline_table()
+      ->set_data(std::string(100000, 'x'));
+  ExpectBound(table);
+}
+
+TEST(DecodedSize, EmptyElementsAreObjects) {
+  v1::GetTensorRequest layers;
+  for (int i = 0; i < 1000; ++i) {
+    layers.mutable_spec()->mutable_mlp_bias()->add_layers();
+  }
+  ExpectBound(layers);
+  EXPECT_GT(SizeOfMessage(layers),
+            50 * static_cast<int64_t>(layers.ByteSizeLong()));
+  v1::GetTensorRequest lists;
+  for (int i = 0; i < 1000; ++i) {
+    lists.mutable_spec()->mutable_table()->add_position_ids();
+  }
+  ExpectBound(lists);
+}
+
+TEST(DecodedSize, IsNotManyTimesTheSizeOfNumbers) {
+  v1::GetTensorRequest request;
+  auto& kerple = *request.mutable_spec()->mutable_kerple();
+  for (int i = 0; i < 10000; ++i) kerple.add_p(i);
+  EXPECT_LT(SizeOfMessage(request), 3 * 8 * 10000);
+}
+
+TEST(DecodedSize, EndsWhereBytesAreNoMessage) {
+  v1::GetTensorRequest request;
+  request.mutable_spec()->mutable_alibi()->set_num_heads(8);
+  const std::string bytes = request.SerializeAsString();
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_LT(SizeOfBytes(bytes.substr(0, size)), 4096);
+  }
+  EXPECT_LT(SizeOfBytes(std::string(1000, '\xff')), 4096);
+  // A length beyond the end, of a message and of an unknown field.
+  EXPECT_LT(SizeOfBytes("\x0a\xff\xff\xff\x7f"), 4096);
+  EXPECT_LT(SizeOfBytes("\x7a\xff\xff\xff\x7f"), 4096);
+  // Deeper than any message.
+  std::string deep;
+  for (int i = 0; i < 5000 && deep.size() < 60000; ++i) {
+    std::string length;
+    for (size_t left = deep.size();; left >>= 7) {
+      const bool more = left >= 128;
+      length += static_cast<char>((left & 127) | (more ? 128 : 0));
+      if (!more) break;
+    }
+    deep = "\x0a" + length + deep;
+  }
+  EXPECT_LT(SizeOfBytes(deep), 1 << 20);
+}
+
+// A spec, or a text in it, that claims more bytes than the request has.
+TEST(FieldsEndInside, WhateverALengthClaims) {
+  const auto inside = [](const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    return Measure(grpc::ByteBuffer(&slice, 1),
+                   *v1::GetTensorRequest::descriptor())
+        .is_whole;
+  };
+  EXPECT_TRUE(inside(""));
+  v1::GetTensorRequest request;
+  request.mutable_spec()->mutable_t5()->mutable_table()->set_name("a table");
+  const std::string bytes = request.SerializeAsString();
+  EXPECT_TRUE(inside(bytes));
+  for (size_t size = 1; size < bytes.size(); ++size) {
+    EXPECT_FALSE(inside(bytes.substr(0, size))) << size;
+  }
+  const std::string huge = "\x80\x80\x80\x80\x07";
+  EXPECT_FALSE(inside(std::string(2, '\0')));  // no tag
+  EXPECT_FALSE(inside("\n" + huge + bytes.substr(2)));
+  EXPECT_FALSE(inside("\n" + huge + "\x82\x7d" + huge + "text"));
+}
+
+void AddUnknown(google::protobuf::Message* message, int number) {
+  message->GetReflection()->MutableUnknownFields(message)->AddVarint(number, 1);
+}
+
+void ExpectUnknown(const google::protobuf::Message& message,
+                   const std::string& start) {
+  const absl::Status status = CheckKnown(message);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), StartsWith(start));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(ATTNBIAS_VERSION));
+}
+
+TEST(CheckKnown, LetsAnOrdinaryRequestPass) {
+  v1::StreamTensorRequest request;
+  request.mutable_spec()->mutable_alibi()->set_num_heads(8);
+  request.mutable_spec()->mutable_alibi()->set_variant(
+      v1::ALIBI_VARIANT_KEY_FROM_END);
+  request.mutable_spec()->mutable_table()->add_position_ids()->add_positions(1);
+  EXPECT_EQ(CheckKnown(request), absl::OkStatus());
+}
+
+TEST(CheckKnown, SeesFieldsAtEveryDepth) {
+  v1::GetTensorRequest top;
+  AddUnknown(&top, 99);
+  ExpectUnknown(top, "request: field number 99 ");
+
+  v1::GetTensorRequest deep;
+  AddUnknown(deep.mutable_spec()->mutable_t5()->mutable_table(), 77);
+  ExpectUnknown(deep, "spec.t5.table: field number 77 ");
+
+  v1::GetTensorRequest listed;
+  listed.mutable_spec()->mutable_table()->add_position_ids();
+  AddUnknown(listed.mutable_spec()->mutable_table()->add_position_ids(), 5);
+  ExpectUnknown(listed, "spec.table.position_ids[1]: field number 5 ");
+}
+
+TEST(CheckKnown, SeesEnumValues) {
+  v1::GetTensorRequest request;
+  request.mutable_spec()->mutable_t5()->set_bucket_rule(
+      static_cast<v1::BucketRule>(42));
+  ExpectUnknown(request, "spec.t5.bucket_rule: enum value 42 ");
+}
+
+template <typename Message>
+void ExpectEqual(const Message& message, const std::string& text) {
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(
+      message, Parse<Message>(text)))
+      << message.DebugString();
+}
+
+// Returns the header of a request, without the fingerprints, which are its
+// plan's.
+v1::TensorHeader Header(const std::string& request) {
+  const EngineHarness engine;
+  const PlanPtr plan = engine.Plan(Parse<v1::TensorSpec>(request));
+  v1::TensorHeader header = HeaderOf(*plan);
+  EXPECT_EQ(header.fingerprint(), plan->fingerprint());
+  EXPECT_EQ(header.encoding_fingerprint(), plan->encoding_fingerprint());
+  header.clear_fingerprint();
+  header.clear_encoding_fingerprint();
+  return header;
+}
+
+TEST(Headers, DescribeEveryPartAndWhatIsDerived) {
+  ExpectEqual(
+      Header("rotary {head_dim: 4 rope_theta: 4} table {positions {end: 5}}"),
+      "parts {name: 'cos' data_type: DATA_TYPE_F32 form: FORM_TABLE"
+      "  shape: [5, 4] size_bytes: 80}"
+      "parts {name: 'sin' data_type: DATA_TYPE_F32 form: FORM_TABLE"
+      "  shape: [5, 4] offset: 80 size_bytes: 80}"
+      "total_bytes: 160 "
+      "resolved_spec {"
+      "  rotary {head_dim: 4 rope_theta: 4 partial_rotary_factor: 1"
+      "    layout: ROTARY_LAYOUT_HALF"
+      "    angle: ANGLE_PRECISION_EXACT}"
+      "  table {positions {begin: 0 end: 5}}"
+      "  output {data_type: DATA_TYPE_F32 form: FORM_TABLE"
+      "    values: VALUES_BIAS scale: 1}}"
+      "derived {name: 'inverse_frequencies' values: [1, 0.5]}"
+      "derived {name: 'attention_factor' values: 1}"
+      "derived {name: 'rope_theta' values: 4}");
+}
+
+TEST(Headers, TellWhereDiagonalsBeginAndWhichRowsAreMasked) {
+  ExpectEqual(
+      Header("alibi {num_heads: 2} "
+             "pair {query_length: 3 key_length: 9 query_offset: -1"
+             "  keys {begin: 2 end: 9}} "
+             "output {mask {causal: true}}"),
+      "parts {name: 'diagonals' data_type: DATA_TYPE_F32 form: FORM_TOEPLITZ"
+      "  shape: [2, 9] size_bytes: 72 first_relative_position: 1}"
+      "total_bytes: 72 "
+      "resolved_spec {"
+      "  alibi {num_heads: 2 alibi_bias_max: 8"
+      "    variant: ALIBI_VARIANT_SYMMETRIC}"
+      "  pair {query_length: 3 key_length: 9 query_offset: -1"
+      "    queries {begin: 0 end: 3} keys {begin: 2 end: 9}"
+      "    heads {begin: 0 end: 2}}"
+      "  output {data_type: DATA_TYPE_F32 form: FORM_TOEPLITZ"
+      "    values: VALUES_BIAS scale: 1"
+      "    mask {causal: true fill_value: -inf}}}"
+      "fully_masked_rows {begin: 0 end: 3}");
+}
+
+TEST(Headers, TellTheAxesOfColumnsOverAGrid) {
+  const std::string request =
+      "rotary {head_dim: 6 axes {} axes {} pair_axis: [0, 1, 0]} "
+      "table {grid: [1, 2]} ";
+  EXPECT_THAT(Header(request).column_axes(), ElementsAre(0, 1, 0, 0, 1, 0));
+  EXPECT_THAT(Header(request + "output {form: FORM_DENSE}").column_axes(),
+              IsEmpty());
+}
+
+TEST(Headers, OfLogitsTellTypesAndRoundings) {
+  v1::LogitsSpec spec = Base(3, 7);
+  spec.set_output_data_type(v1::DATA_TYPE_BF16);
+  *spec.mutable_shaw_keys() = ShawKeys(2, 2, spec.head_dim());
+  ExpectEqual(HeaderOf(**PlanOf(spec)),
+              "num_heads: 3 width: 7 data_type: DATA_TYPE_BF16 query_offset: 4 "
+              "work_data_type: DATA_TYPE_F32 roundings: 5");
+  *spec.mutable_shaw_values() = ShawKeys(2, 2, spec.head_dim());
+  EXPECT_EQ(HeaderOf(**PlanOf(spec)).width(), spec.head_dim());
+}
+
+}  // namespace
+}  // namespace attnbias::messages_test

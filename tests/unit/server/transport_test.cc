@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/run/transport.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/unit/support/status_matchers.h"
+
+namespace attnbias::transport_test {
+namespace {
+
+using testing::HasSubstr;
+
+struct Good {
+  const char* text;
+  const char* host;
+  int port;
+  const char* again;
+};
+
+class GoodAddress : public testing::TestWithParam<Good> {};
+
+TEST_P(GoodAddress, IsSplitAndJoinedAgain) {
+  const absl::StatusOr<ListenAddress> parsed =
+      ParseListenAddress(GetParam().text);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->host, GetParam().host);
+  EXPECT_EQ(parsed->port, GetParam().port);
+  EXPECT_EQ(ToString(*parsed), GetParam().again);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    ListenAddress, GoodAddress,
+    testing::Values(Good{"localhost:0", "localhost", 0, "localhost:0"},
+                    Good{"0.0.0.0:65535", "0.0.0.0", 65535, "0.0.0.0:65535"},
+                    Good{"[::1]:80", "::1", 80, "[::1]:80"},
+                    Good{":9464", "::", 9464, "[::]:9464"},
+                    Good{"unix:a/b", "", 0, "unix:a/b"},
+                    Good{"unix:///a", "", 0, "unix:/a"}));
+
+class BadAddress : public testing::TestWithParam<const char*> {};
+
+TEST_P(BadAddress, IsRefusedAndQuoted) {
+  EXPECT_THAT(
+      ParseListenAddress(GetParam()),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(GetParam())));
+}
+
+INSTANTIATE_TEST_SUITE_P(ListenAddress, BadAddress,
+                         testing::Values("", "localhost",
+                                         "localhost:", "localhost:65536",
+                                         "localhost:-1", "localhost:80x",
+                                         "::1:80", "unix:", "unix://a/b"));
+
+TEST(ListenAddress, APathFitsASocketsAddress) {
+  EXPECT_THAT(ParseListenAddress("unix:" + std::string(107, 'a')), IsOk());
+  EXPECT_THAT(ParseListenAddress("unix:" + std::string(108, 'a')),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("a path of 108 bytes, want at most 107")));
+}
+
+class SocketFile : public testing::Test {
+ protected:
+  SocketFile() {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    path_.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+              0);
+  }
+  ~SocketFile() override { close(fd_); }
+
+  const std::string folder_ =
+      testing::TempDir() +
+      testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string path_ = folder_ + "/a.sock";
+  const int fd_ = socket(AF_UNIX, SOCK_STREAM, 0);
+};
+
+TEST_F(SocketFile, OfADeadServerMayBeReplaced) {
+  EXPECT_THAT(CheckSocketFile(path_), IsOk());
+  EXPECT_THAT(CheckSocketFile(folder_ + "/other"), IsOk());
+}
+
+TEST_F(SocketFile, OfALiveServerIsRefused) {
+  ASSERT_EQ(listen(fd_, 0), 0);
+  // The second one finds the queue full.
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(CheckSocketFile(path_),
+                StatusIs(absl::StatusCode::kUnavailable,
+                         HasSubstr("another server listens")));
+  }
+}
+
+TEST_F(SocketFile, AnotherFileOrNoFolderIsRefused) {
+  const std::string other = folder_ + "/other";
+  std::ofstream(other) << "mine";
+  EXPECT_THAT(CheckSocketFile(other),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("a file that is not a socket")));
+  EXPECT_THAT(CheckSocketFile(folder_ + "/none/a.sock"),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("no folder '" + folder_ + "/none'")));
+}
+
+}  // namespace
+}  // namespace attnbias::transport_test
