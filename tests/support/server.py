@@ -25,16 +25,11 @@ class Server(ServerProcess):
     """A server that tests call, measure and read metrics of."""
 
     def resident_bytes(self) -> int:
-        return self._memory("VmRSS")
+        return memory_of(self.process.pid, "VmRSS")
 
     def peak_resident_bytes(self) -> int:
         """The most that it has had; 0 once it has ended."""
-        return self._memory("VmHWM")
-
-    def _memory(self, name: str) -> int:
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(rf"{name}:\s+(\d+) kB", status)
-        return int(found[1]) * 1024 if found else 0
+        return memory_of(self.process.pid, "VmHWM")
 
     def connections(self) -> int:
         """Counts connections to its port. The current gRPC accepts IPv4 on IPv6 sockets."""
@@ -189,6 +184,19 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
         time.sleep(0.01)
+
+
+def memory_of(pid: int, name: str) -> int:
+    """Returns bytes of a process, as VmRSS; 0 once it has ended."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    found = re.search(rf"{name}:\s+(\d+) kB", status)
+    return int(found[1]) * 1024 if found else 0
+
+
+def cpu_seconds(pid: int) -> float:
+    """Returns the processor time of all threads of a process since it began."""
+    # What clock_getcpuclockid(3) gives for another process; Python does not have it.
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def free_port() -> int:

@@ -12,7 +12,7 @@ from typing import Self
 from tests.load.attack.load import GET, Counts, request
 from tests.support import http2
 from tests.support.contract import spec
-from tests.support.server import PATIENCE, Server
+from tests.support.server import PATIENCE, Server, cpu_seconds
 
 MIB = 1 << 20
 BUDGET = 64 * MIB
@@ -56,21 +56,19 @@ class Attack:
         return counts
 
 
-def cpu_seconds(process: "subprocess.Popen[str]") -> float:
-    """Of all its threads, since it began."""
-    # What clock_getcpuclockid(3) gives for another process; Python does not have it.
-    return time.clock_gettime((~process.pid << 3) | 2)
-
-
 def computes(*processes: "subprocess.Popen[str]") -> bool:
     """Whether they take processor time, or wait for a processor, seen for a moment."""
-    began, used = time.monotonic(), sum(map(cpu_seconds, processes))
+    began, used = time.monotonic(), _used(processes)
     waits = False
     for _ in range(_LOOKS):
         time.sleep(_STILL_SECONDS / _LOOKS)
         waits = waits or any(map(_is_runnable, processes))
-    used = sum(map(cpu_seconds, processes)) - used
+    used = _used(processes) - used
     return waits or used >= _IDLE_SHARE * (time.monotonic() - began)
+
+
+def _used(processes: "tuple[subprocess.Popen[str], ...]") -> float:
+    return sum(cpu_seconds(process.pid) for process in processes)
 
 
 def _is_runnable(process: "subprocess.Popen[str]") -> bool:

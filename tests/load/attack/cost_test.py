@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.load.attack.attack import cpu_seconds, is_well
+from tests.load.attack.attack import is_well
 from tests.load.attack.load import DESCRIBE, GET, STREAM, request
 from tests.load.attack.specs import changed, in_words, small_spec, widened
 from tests.support import http2
 from tests.support.cases import ENCODINGS
 from tests.support.figures import Figures, ms
-from tests.support.server import Server
+from tests.support.server import Server, cpu_seconds
 
 SECONDS = 11
 THREADS = 2
@@ -98,10 +98,10 @@ class Search:
     def _cpu_seconds_at_rest(self) -> float:
         """Once it does nothing any more."""
         deadline = time.monotonic() + 3
-        used = cpu_seconds(self._process)
+        used = cpu_seconds(self._process.pid)
         while time.monotonic() < deadline:
             time.sleep(0.001)
-            before, used = used, cpu_seconds(self._process)
+            before, used = used, cpu_seconds(self._process.pid)
             if used - before < 0.0001:
                 break
         return used

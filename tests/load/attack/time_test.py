@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.load.attack import probe
-from tests.load.attack.attack import Attack, computes, cpu_seconds
+from tests.load.attack.attack import Attack, computes
 from tests.load.attack.load import TIME, UNWANTED
 from tests.support.figures import Figures, ms
-from tests.support.server import Server, eventually, no_call_is_open
+from tests.support.server import Server, cpu_seconds, eventually, no_call_is_open
 
 SECONDS = 5
 SLACK = 20
@@ -56,7 +56,7 @@ def test_small_calls_and_health_are_answered_soon(name: str, figures: Figures) -
         with Attack(name, server.address) as attack:
             with probe.running(probes, server.address):
                 time.sleep(SECONDS)
-            client_share = cpu_seconds(attack.process) / SECONDS
+            client_share = cpu_seconds(attack.process.pid) / SECONDS
         idle_after = seconds_until_idle(server)
     for one in probes:
         shares = ", ".join(f"p{p} {ms(one.percentile(p))}" for p in (50, 99))

@@ -68,9 +68,3 @@ def flight_server(num_bytes: int) -> Iterator[str]:
             yield announced(process, "listening on ")
         finally:
             process.terminate()
-
-
-def processor_seconds(pid: int) -> float:
-    """What a process has used since it began."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -12,9 +12,9 @@ import numpy as np
 
 import attnbias
 from tests.load.bench.measure import Row, by_turns, compare, timed
-from tests.load.bench.programs import flight_server, processor_seconds
+from tests.load.bench.programs import flight_server
 from tests.load.bench.streams import DENSE, DENSE_BYTES, ENCODING, HEADS, LENGTH, MIB, do_get_into
-from tests.support.server import Server
+from tests.support.server import Server, cpu_seconds
 from tests.support.toxiproxy import Link, toxiproxy
 
 WHAT = f"Dense stream of {DENSE_BYTES >> 30} GiB, Python client, as many streams as are worth it"
@@ -41,7 +41,7 @@ class Processes:
         self.cores.append(sum(used[-1] for used in self.seconds.values()) / elapsed)
 
     def _used(self) -> dict[str, float]:
-        return {name: processor_seconds(pid) for name, pid in self._pids.items()}
+        return {name: cpu_seconds(pid) for name, pid in self._pids.items()}
 
 
 def rows(running: Server, repetitions: int) -> Iterator[Row]:

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 import shutil
 import socket
 import ssl
@@ -21,7 +20,7 @@ import attnbias
 from tests.packaging.envoy.mounted_secret import Files, MountedSecret, tls
 from tests.packaging.envoy.names import Names, name_server
 from tests.support.certificates import Authority
-from tests.support.server import Server, Stub, eventually, free_port
+from tests.support.server import Server, Stub, eventually, free_port, memory_of
 
 DEPLOYED = pathlib.Path(__file__).resolve().parents[3] / "deploy" / "envoy"
 NAME = "attnbias-headless"
@@ -163,13 +162,10 @@ class Edge:
         return [json.loads(line) for line in lines]
 
     def resident_bytes(self) -> int:
-        pages = pathlib.Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGESIZE")
+        return memory_of(self._process.pid, "VmRSS")
 
     def peak_resident_bytes(self) -> int:
-        status = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
-        [kilobytes] = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-        return int(kilobytes) * 1024
+        return memory_of(self._process.pid, "VmHWM")
 
     def new_certificate(self) -> Files:
         """Signed by the authority that clients trust; in the place of the one before."""
