@@ -23,6 +23,7 @@ from google.protobuf import descriptor_pool, message_factory, text_format
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from tests.tools import models_table
+from tests.tools.renew import renew
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "client/python/src/attnbias"
@@ -1186,15 +1187,7 @@ def main() -> None:
     texts |= {CLIENT / "_async_get.py": async_get_module()}
     texts |= {CLIENT / "_encodings.py": encodings_module()}
     texts |= {CLIENT / "_presets.py": presets_module(), GO_PRESETS: presets_in_go()}
-    stale = [
-        path
-        for path, text in texts.items()
-        if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
-    if "--check" in sys.argv and stale:
-        sys.exit(f"not current, ./dev generate renews them: {', '.join(map(str, stale))}")
-    for path in stale:
-        path.write_text(texts[path], encoding="utf-8")
+    renew(texts, "./dev generate")
 
 
 if __name__ == "__main__":

@@ -234,12 +234,23 @@ need_go() {
   go_is_new_enough || need_venv go
 }
 
-# Puts a Go program on the PATH: need_go_tool PACKAGE@VERSION
+# Puts a Go program on the PATH: need_go_tool PACKAGE@VERSION [FLAG…]
 need_go_tool() {
-  local folder=$cache/tools/${1//[\/@]/_}
+  local words="$*" folder
+  folder=$cache/tools/${words//[^[:alnum:].-]/_}
   [[ -e $folder/.complete ]] || need_go
-  need_once "$folder" env GOBIN="$folder" go install "$1"
+  need_once "$folder" env GOBIN="$folder" go install "${@:2}" "$1"
   [[ :$PATH: == *":$folder:"* ]] || export PATH=$folder:$PATH
+}
+
+# Helm assumes that Kubernetes when it has no cluster to ask; without a word, one too old for the
+# chart.
+need_helm() {
+  local package minor=${KUBERNETES#*.} flags=
+  for package in chartutil lint/rules; do
+    flags+=" -X=helm.sh/helm/v3/pkg/$package.k8sVersionMinor=${minor%.*}"
+  done
+  need_go_tool "$HELM" "-ldflags=$flags"
 }
 
 # Names the program that makes links slow, far or silent.

@@ -325,18 +325,22 @@ step_deploy() {
 step_helm() {
   build dev attnbias-server
   need_manifest_tools
-  need_go_tool "$HELM"
+  need_helm
+  need_go_tool "$HELM_DOCS"
+  python -m tests.tools.chart --check
   pytest tests/packaging/deploy/helm_test.py
 }
 
 # What Kubernetes' schemas, and those of others, are checked with.
 need_manifest_tools() {
-  local certificates monitors
+  local certificates monitors routes
   need_go_tool "$KUBECONFORM"
   need_go_tool "$KUSTOMIZE"
   certificates=$(go_module "$CERT_MANAGER")/deploy/crds
+  routes=$(go_module "$GATEWAY_API")/config/crd/standard
   monitors=$(go_module "$PROMETHEUS_OPERATOR")/example/prometheus-operator-crd
   CUSTOM_RESOURCE_DEFINITIONS=$certificates/cert-manager.io_certificates.yaml
+  CUSTOM_RESOURCE_DEFINITIONS+=:$routes/gateway.networking.k8s.io_grpcroutes.yaml
   CUSTOM_RESOURCE_DEFINITIONS+=:$monitors/monitoring.coreos.com_servicemonitors.yaml
   CUSTOM_RESOURCE_DEFINITIONS+=:$monitors/monitoring.coreos.com_prometheusrules.yaml
   export CUSTOM_RESOURCE_DEFINITIONS
@@ -432,7 +436,7 @@ step_container_arm64() {
 step_kubernetes() {
   ((EUID == 0)) || skip "a Kubernetes on this machine needs root"
   install_python_client
-  need_go_tool "$HELM"
+  need_helm
   need_kubernetes
   python -m tests.packaging.kubernetes.images build/kubernetes
   tests/packaging/kubernetes/run.sh build/kubernetes

@@ -39,7 +39,7 @@ build_server_wheel() {
   stage=$root/build/server-wheel-$architecture
   rm -rf "$stage"
   cp -r deploy/wheel "$stage"
-  cp LICENSE "$stage"
+  cp LICENSE NOTICE "$stage"
   mkdir "$stage/src/attnbias_server/bin"
   for program in attnbias-server attnbias; do
     "$strip" -o "$stage/src/attnbias_server/bin/$program" "build/$preset/bin/$program"

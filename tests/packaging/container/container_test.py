@@ -142,6 +142,16 @@ def test_its_bill_names_every_library_that_is_linked(
         assert pathlib.Path(root, "usr/share/doc", package, "copyright").is_file()
 
 
+def test_the_notice_names_every_source_package(buildah: Buildah) -> None:
+    buildah.write_bill()
+    bill = (ROOT / "build" / "image.spdx.json").read_text()
+    sources = set(re.findall(r"pkg:deb/debian/([^@]+)@[^\"]*arch=source", bill))
+    assert "glibc" in sources
+    # The versions of gcc are part of its name.
+    names = {re.sub(r"^gcc-\d+$", "gcc", source) for source in sources}
+    assert names <= set(re.findall(r"[-.\w]*\w", (ROOT / "NOTICE").read_text()))
+
+
 def test_its_grpc_is_the_current_one(root: str) -> None:
     [wanted] = re.findall(
         r"src:grpc:any\nPin: version ([0-9.]+)\.\*$",

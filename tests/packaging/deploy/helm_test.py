@@ -27,7 +27,6 @@ from tests.packaging.deploy.manifests import (
     documents,
     helm,
     kubeconform,
-    kustomized,
     of_kind,
     pod_of,
     rendered,
@@ -37,19 +36,31 @@ from tests.packaging.deploy.manifests import (
 from tests.support.certificates import Authority
 
 PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
-# What Helm adds to each resource's labels.
-HELMS_LABELS = ("helm.sh/chart", "app.kubernetes.io/managed-by")
+PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 # Where the server's writable and readable folders are in its pod.
 SOCKET = "/run/attnbias"
 
+# A container that is not the chart's.
+OTHER = {
+    "image": "rclone/rclone",
+    "args": ["copy", "remote:tables", "/scratch"],
+    "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+}
 # Values that turn on one feature each.
 FEATURES: dict[str, Values] = {
-    "five replicas": {"replicas": 5},
+    "names": {"nameOverride": "bias", "fullnameOverride": "bias-of-all"},
+    "five replicas": {"replicaCount": 5},
     "an image": {
         "image": {"repository": "example.org/attnbias", "tag": "1", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "registry"}],
     },
-    "resources": {"resources": {"cpu": 2.5, "memory": "8Gi"}},
+    "resources": {
+        "resources": {
+            "requests": {"cpu": "500m"},
+            "limits": {"cpu": 2.5, "memory": "8Gi", "ephemeral-storage": "1Gi"},
+        }
+    },
     "cuda": {"cuda": {"gpus": 1, "minBytes": 16 << 20, "runtimeClassName": "nvidia"}},
     "tables of a claim": {"tables": {"persistentVolumeClaim": "models", "folder": "t/small"}},
     "tables of a config map": {"tables": {"configMap": "tables"}},
@@ -79,32 +90,106 @@ FEATURES: dict[str, Values] = {
     "policy": {"auth": {"tokensSecret": "tokens", "policySecret": "policy"}},
     "daemon set": {"kind": "DaemonSet"},
     "socket": {"kind": "DaemonSet", "socket": {"hostPath": "/run/attnbias", "mode": "0666"}},
-    "load balancer": {"service": {"type": "LoadBalancer", "annotations": {"example.org/a": "b"}}},
+    "load balancer": {
+        "service": {"type": "LoadBalancer", "port": 443, "annotations": {"example.org/a": "b"}}
+    },
+    "ingress": {
+        "ingress": {
+            "enabled": True,
+            "className": "nginx",
+            "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "GRPC"},
+            "hosts": [
+                {"host": "attnbias.example.org"},
+                {"host": "example.org", "paths": [{"path": "/grpc", "pathType": "Prefix"}]},
+            ],
+            "tls": [{"secretName": "edge", "hosts": ["attnbias.example.org"]}],
+        }
+    },
+    "grpc route": {
+        "grpcRoute": {
+            "enabled": True,
+            "annotations": {"example.org/a": "b"},
+            "parentRefs": [{"name": "gateway", "namespace": "edge"}],
+            "hostnames": ["attnbias.example.org"],
+            "matches": [{"method": {"service": "attnbias.v1.AttentionBiasService"}}],
+        }
+    },
     "network policy": {
         "networkPolicy": {
             "enabled": True,
             "metricsFrom": [
                 {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "m"}}}
             ],
+            "egress": [{"ports": [{"port": 443}]}],
         }
     },
-    "autoscaling": {"autoscaling": {"enabled": True, "maxReplicas": 4}},
+    "autoscaling": {
+        "autoscaling": {
+            "enabled": True,
+            "maxReplicas": 4,
+            "targetMemoryUtilizationPercentage": 0,
+            "metrics": [
+                {
+                    "type": "Pods",
+                    "pods": {
+                        "metric": {"name": "attnbias_queued_tasks"},
+                        "target": {"type": "AverageValue", "averageValue": "100"},
+                    },
+                }
+            ],
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 600}},
+        }
+    },
+    "a budget of those that stay": {"podDisruptionBudget": {"minAvailable": "50%"}},
+    "no budget": {"podDisruptionBudget": {"enabled": False}},
     "service monitor": {"metrics": {"serviceMonitor": {"enabled": True, "labels": {"a": "b"}}}},
     "prometheus rule": {"metrics": {"prometheusRule": {"enabled": True, "labels": {"a": "b"}}}},
     "dashboard": {"metrics": {"dashboard": {"enabled": True}}},
-    "a service account": {"serviceAccount": {"name": "other"}},
+    "a service account": {"serviceAccount": {"create": False, "name": "other"}},
+    "an annotated service account": {
+        "serviceAccount": {"annotations": {"example.org/a": "b"}, "automount": True}
+    },
+    "security contexts": {
+        "podSecurityContext": {"runAsUser": 1000, "fsGroup": 1000},
+        "securityContext": {"runAsNonRoot": True},
+    },
+    "probes": {
+        "startupProbe": {"failureThreshold": 600},
+        "readinessProbe": {"httpGet": {"path": "/metrics", "port": "metrics"}},
+        "livenessProbe": {"enabled": False},
+    },
     "no surge": {"maxSurge": 0, "minReadySeconds": 0},
-    "slow starts and ends": {"startupSeconds": 600, "terminationGracePeriodSeconds": 600},
+    "slow ends": {"terminationGracePeriodSeconds": 600},
     "flags and environment": {
         "extraFlags": ["--log-format=json", "--tables-poll=1m"],
         "extraEnv": [{"name": "ATTNBIAS_LOG_LEVEL", "value": "warning"}],
     },
+    "containers and volumes": {
+        "extraVolumes": [{"name": "scratch", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+        "initContainers": [OTHER | {"name": "before"}],
+        "extraContainers": [OTHER | {"name": "beside"}],
+    },
     "placement": {
+        "commonLabels": {"owner": "research"},
         "podAnnotations": {"prometheus.io/port": "1", "example.org/a": "b"},
         "podLabels": {"team": "models"},
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
         "nodeSelector": {"kubernetes.io/arch": "amd64"},
         "affinity": {"podAntiAffinity": {}},
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 2,
+                "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+            },
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"team": "models"}},
+            },
+        ],
         "priorityClassName": "high",
     },
 }
@@ -113,6 +198,8 @@ ALTERNATIVES = [
     ({"tables of a claim"}, {"tables of a config map"}),
     ({"tls of a secret", "client certificates"}, {"tls of cert-manager"}),
     ({"autoscaling"}, {"daemon set", "socket"}),
+    ({"a budget of those that stay"}, {"no budget"}),
+    ({"a service account"}, {"an annotated service account"}),
 ]
 
 
@@ -176,7 +263,7 @@ def test_schemas_accept_every_resource(case: str, schemas: pathlib.Path) -> None
 
 def test_schemas_refuse_an_unknown_field_of_every_kind(schemas: pathlib.Path) -> None:
     kinds = {one["kind"]: one for case in CASES for one in made(case)}
-    assert len(kinds) == 11
+    assert len(kinds) == 14
     for kind, resource in kinds.items():
         wrong = copy.deepcopy(resource)
         wrong.get("spec", wrong)["surprise"] = 1
@@ -187,6 +274,7 @@ def test_schemas_refuse_an_unknown_field_of_every_kind(schemas: pathlib.Path) ->
 
 @each_case
 def test_pods_are_restricted(case: str, restricted: Reasons) -> None:
+    assert restricted(of_kind(made(case), "Pod")) == [[]]
     [reasons] = restricted([workload(made(case))["spec"]["template"]])
     if "socket" in CASES[case]:
         # A folder of the node, and root to give it to the server, are what the profile forbids.
@@ -203,17 +291,6 @@ def test_pods_are_restricted(case: str, restricted: Reasons) -> None:
     assert reasons == []
 
 
-def test_defaults_are_the_kustomization() -> None:
-    def by_name(resources: list[Resource]) -> dict[tuple[str, str], Resource]:
-        return {(one["kind"], one["metadata"]["name"]): one for one in resources}
-
-    ours = copy.deepcopy(made("nothing"))
-    for resource in ours:
-        for label in HELMS_LABELS:
-            del resource["metadata"]["labels"][label]
-    assert by_name(ours) == by_name(kustomized())
-
-
 def paths_of(flags: list[str]) -> list[str]:
     return [path for flag in flags for path in re.findall(r"[=:](/[^:]*)", flag)]
 
@@ -222,7 +299,7 @@ def paths_of(flags: list[str]) -> list[str]:
 def test_each_file_that_a_flag_names_is_mounted(case: str) -> None:
     server = server_of(made(case))
     mounts = [mount["mountPath"] for mount in server.get("volumeMounts", [])]
-    used = set()
+    used = {"/scratch"} & set(mounts)
     for path in paths_of(server.get("args", [])):
         [mount] = [mount for mount in mounts if path == mount or path.startswith(mount + "/")]
         used.add(mount)
@@ -235,18 +312,10 @@ def test_volumes_are_mounted_once(case: str) -> None:
     volumes = pod_of(made(case)).get("volumes", [])
     assert [mount["name"] for mount in mounts] == [volume["name"] for volume in volumes]
     assert len({mount["mountPath"] for mount in mounts}) == len(mounts)
-    assert [one["mountPath"] for one in mounts if not one.get("readOnly")] == [SOCKET] * (
-        "socket" in CASES[case]
-    )
-
-
-@each_case
-def test_requests_are_limits(case: str) -> None:
-    for container in [server_of(made(case)), *pod_of(made(case)).get("initContainers", [])]:
-        resources = container["resources"]
-        assert {"cpu", "memory"} == set(resources["requests"])
-        assert resources["limits"].items() >= resources["requests"].items()
-        assert set(resources["limits"]) <= {"cpu", "memory", "nvidia.com/gpu"}
+    writable = {"socket": SOCKET, "containers and volumes": "/scratch"}
+    assert [one["mountPath"] for one in mounts if not one.get("readOnly")] == [
+        path for feature, path in writable.items() if feature in CASES[case]
+    ]
 
 
 @each_case
@@ -259,21 +328,45 @@ def test_resources_find_each_other(case: str) -> None:
 
     assert main["spec"]["selector"]["matchLabels"].items() <= labels
     for spread in pod_of(found).get("topologySpreadConstraints", []):
-        assert spread["labelSelector"]["matchLabels"].items() <= labels
+        wanted = spread["labelSelector"]["matchLabels"]
+        assert wanted.items() <= labels
     for kind in ("PodDisruptionBudget", "NetworkPolicy"):
         for one in of_kind(found, kind):
             spec = one["spec"]
             assert spec.get("selector", spec.get("podSelector"))["matchLabels"].items() <= labels
     for policy in of_kind(found, "NetworkPolicy"):
-        assert [rule["ports"][0]["port"] for rule in policy["spec"]["ingress"]] == [
-            "grpc",
-            "metrics",
-        ]
+        rules = policy["spec"]["ingress"]
+        wanted = ["grpc", "metrics", "probe"] if "probe" in ports else ["grpc", "metrics"]
+        assert [rule["ports"][0]["port"] for rule in rules] == wanted
+        if "probe" in ports:
+            [peer] = rules[2]["from"]
+            [test] = of_kind(found, "Pod")
+            assert peer["podSelector"]["matchLabels"].items() <= test["metadata"]["labels"].items()
     services = of_kind(found, "Service")
+    moved = "load balancer" in CASES[case]
     for service in services:
         assert service["spec"]["selector"].items() <= labels
         for port in service["spec"]["ports"]:
-            assert ports[port["targetPort"]] == port["port"]
+            number = 443 if (port["name"], service) == ("grpc", services[0]) and moved else None
+            assert port["port"] == (number or ports[port["targetPort"]])
+    [test] = of_kind(found, "Pod")
+    assert not services[0]["spec"]["selector"].items() <= test["metadata"]["labels"].items()
+    port = 50052 if "probe" in ports else services[0]["spec"]["ports"][0]["port"]
+    host = services["probe" in ports]["metadata"]["name"]
+    assert test["spec"]["containers"][0]["command"][-1] == f"{host}:{port}"
+    for ingress in of_kind(found, "Ingress"):
+        for rule in ingress["spec"]["rules"]:
+            [path] = rule["http"]["paths"]
+            to = path["backend"]["service"]
+            assert to == {"name": services[0]["metadata"]["name"], "port": {"name": "grpc"}}
+    for route in of_kind(found, "GRPCRoute"):
+        [to] = route["spec"]["rules"][0]["backendRefs"]
+        [_] = [
+            service
+            for service in services
+            if service["metadata"]["name"] == to["name"]
+            and to["port"] in [port["port"] for port in service["spec"]["ports"]]
+        ]
     for monitor in of_kind(found, "ServiceMonitor"):
         wanted = monitor["spec"]["selector"]["matchLabels"].items()
         [endpoint] = monitor["spec"]["endpoints"]
@@ -287,7 +380,7 @@ def test_resources_find_each_other(case: str) -> None:
         target = autoscaler["spec"]["scaleTargetRef"]
         assert (target["kind"], target["name"]) == (main["kind"], main["metadata"]["name"])
     accounts = [one["metadata"]["name"] for one in of_kind(found, "ServiceAccount")]
-    assert accounts == ([] if "a service account" in CASES[case] else ["attnbias"])
+    assert accounts == ([] if "a service account" in CASES[case] else [main["metadata"]["name"]])
     assert pod_of(found)["serviceAccountName"] == (accounts or ["other"])[0]
 
 
@@ -297,9 +390,11 @@ def test_probes_reach_a_port_without_tls(case: str) -> None:
     tls = [flag for flag in server.get("args", []) if flag.startswith("--tls-cert=")]
     listening = {50052} if tls else {50051}
     assert ("--probe-listen=[::]:50052" in server.get("args", [])) == bool(tls)
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert server[probe]["grpc"]["port"] in listening
-        assert server[probe]["grpc"]["port"] in [one["containerPort"] for one in server["ports"]]
+    probes = [server[name]["grpc"] for name in PROBES if "grpc" in server.get(name, {})]
+    assert len(probes) == (1 if "probes" in CASES[case] else 3)
+    for probe in probes:
+        assert probe["port"] in listening
+        assert probe["port"] in [one["containerPort"] for one in server["ports"]]
 
 
 @each_case
@@ -378,7 +473,8 @@ def flags_of(case: str) -> list[str]:
 def test_a_deployments_features() -> None:
     assert workload(made("five replicas"))["spec"]["replicas"] == 5
     assert server_of(made("an image"))["image"] == "example.org/attnbias:1"
-    assert server_of(made("resources"))["resources"]["limits"] == {"cpu": "2.5", "memory": "8Gi"}
+    assert server_of(made("resources"))["resources"] == FEATURES["resources"]["resources"]
+    assert "requests" not in server_of(made("nothing"))["resources"]
 
     assert server_of(made("cuda"))["image"].endswith("-cuda")
     assert server_of(made("cuda"))["resources"]["limits"]["nvidia.com/gpu"] == 1
@@ -386,14 +482,83 @@ def test_a_deployments_features() -> None:
 
     assert "replicas" not in workload(made("autoscaling"))["spec"]
     [autoscaler] = of_kind(made("autoscaling"), "HorizontalPodAutoscaler")
-    assert [one["resource"]["name"] for one in autoscaler["spec"]["metrics"]] == ["cpu", "memory"]
+    given = FEATURES["autoscaling"]["autoscaling"]
+    cpu, queue = autoscaler["spec"]["metrics"]
+    assert cpu["resource"]["name"] == "cpu"
+    assert [queue] == given["metrics"]
+    assert autoscaler["spec"]["behavior"] == given["behavior"]
 
     spec = workload(made("daemon set"))["spec"]
     assert "replicas" not in spec
     assert of_kind(made("daemon set"), "PodDisruptionBudget") == []
 
-    probe = server_of(made("slow starts and ends"))["startupProbe"]
-    assert probe["periodSeconds"] * probe["failureThreshold"] == 600
+    probes = {name: server_of(made("probes")).get(name) for name in PROBES}
+    assert probes["startupProbe"] == {
+        "periodSeconds": 1,
+        "failureThreshold": 600,
+        "grpc": {"port": 50051, "service": "readiness"},
+    }
+    assert "grpc" not in probes["readinessProbe"]
+    assert probes["livenessProbe"] is None
+
+    def budget(case: str) -> list[Any]:
+        found = of_kind(made(case), "PodDisruptionBudget")
+        return [
+            (one["spec"].get("minAvailable"), one["spec"].get("maxUnavailable")) for one in found
+        ]
+
+    assert budget("nothing") == [(None, 1)]
+    assert budget("a budget of those that stay") == [("50%", None)]
+    assert budget("no budget") == []
+
+
+def test_names() -> None:
+    assert workload(made("names"))["metadata"]["name"] == "bias-of-all"
+    assert workload(made("names"))["spec"]["selector"]["matchLabels"] == {
+        "app.kubernetes.io/name": "bias",
+        "app.kubernetes.io/instance": "attnbias",
+    }
+    assert workload(rendered({"nameOverride": "other"}))["metadata"]["name"] == "attnbias-other"
+
+
+def test_common_labels_are_everywhere() -> None:
+    fullest = max(CASES, key=lambda case: len(CASES[case]))
+    template = workload(made(fullest))["spec"]["template"]
+    for resource in [*made(fullest), template]:
+        assert resource["metadata"]["labels"]["owner"] == "research"
+    assert "owner" not in workload(made(fullest))["spec"]["selector"]["matchLabels"]
+
+
+def test_containers_stand_next_to_the_server() -> None:
+    pod = pod_of(made("containers and volumes"))
+    assert [one["name"] for one in pod["initContainers"]] == ["before"]
+    assert [one["name"] for one in pod["containers"]] == ["attnbias", "beside"]
+    assert [one["name"] for one in pod["volumes"]] == ["scratch"]
+
+
+def test_security_contexts_are_the_users_on_top_of_the_charts() -> None:
+    pod = pod_of(made("security contexts"))
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+        "runAsGroup": 65532,
+        "fsGroup": 1000,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    context = server_of(made("security contexts"))["securityContext"]
+    assert context.items() >= {"runAsNonRoot": True, "readOnlyRootFilesystem": True}.items()
+
+
+def test_spread_counts_this_release_unless_told_otherwise() -> None:
+    zone, host = pod_of(made("placement"))["topologySpreadConstraints"]
+    assert zone["labelSelector"] == workload(made("placement"))["spec"]["selector"]
+    assert host["labelSelector"] == {"matchLabels": {"team": "models"}}
+
+
+def test_an_ingress_has_all_paths_unless_told_otherwise() -> None:
+    [ingress] = of_kind(made("ingress"), "Ingress")
+    paths = {rule["host"]: rule["http"]["paths"][0]["path"] for rule in ingress["spec"]["rules"]}
+    assert paths == {"attnbias.example.org": "/", "example.org": "/grpc"}
 
 
 def test_tables_and_checkpoints() -> None:
@@ -438,9 +603,14 @@ def test_a_network_policy_lets_nobody_else_in_and_nothing_out() -> None:
     [policy] = of_kind(made("network policy"), "NetworkPolicy")
     spec = policy["spec"]
     assert sorted(spec["policyTypes"]) == ["Egress", "Ingress"]
-    assert spec["egress"] == []
-    given = FEATURES["network policy"]["networkPolicy"]["metricsFrom"]
-    assert [rule["from"] for rule in spec["ingress"]] == [[{"podSelector": {}}], given]
+    given = FEATURES["network policy"]["networkPolicy"]
+    assert spec["egress"] == given["egress"]
+    assert [rule["from"] for rule in spec["ingress"]] == [
+        [{"podSelector": {}}],
+        given["metricsFrom"],
+    ]
+    [closed] = of_kind(rendered({"networkPolicy": {"enabled": True}}), "NetworkPolicy")
+    assert closed["spec"]["egress"] == []
 
 
 def test_a_socket_beside_the_port() -> None:
@@ -453,6 +623,9 @@ def test_a_socket_beside_the_port() -> None:
     assert first["command"] == ["chown", "65532:65532", SOCKET]
     user = pod_of(made("socket"))["securityContext"]
     assert (user["runAsUser"], user["runAsGroup"]) == (65532, 65532)
+    other = FEATURES["socket"] | {"podSecurityContext": {"runAsUser": 0, "runAsGroup": 7}}
+    [first] = pod_of(rendered(other))["initContainers"]
+    assert first["command"][1] == "0:7"
 
 
 def test_annotations_give_way_to_the_service_monitor_and_to_the_users() -> None:
@@ -543,21 +716,23 @@ def test_notes_say_where_the_server_is(tmp_path: pathlib.Path) -> None:
 
 # Values that the schema refuses, and what it says of them.
 REFUSED: list[tuple[Values, str]] = [
-    ({"replicaCount": 3}, "replicaCount"),
-    ({"resources": {"limits": {}}}, "limits"),
+    ({"replicas": 3}, "replicas"),
+    ({"resources": {"limit": {}}}, "limit"),
     ({"metrics": {"serviceMonitor": {"enable": True}}}, "enable"),
     ({"kind": "StatefulSet"}, "/kind"),
-    ({"replicas": "3"}, "/replicas"),
-    ({"replicas": -1}, "/replicas"),
-    ({"replicas": None}, "replicas"),
+    ({"replicaCount": "3"}, "/replicaCount"),
+    ({"replicaCount": -1}, "/replicaCount"),
+    ({"replicaCount": None}, "replicaCount"),
+    ({"fullnameOverride": "a.b"}, "/fullnameOverride"),
+    ({"nameOverride": "a" * 64}, "/nameOverride"),
+    ({"commonLabels": {"a": 1}}, "/commonLabels/a"),
     ({"image": {"repository": ""}}, "/image/repository"),
     ({"image": {"tag": "a b"}}, "/image/tag"),
     ({"image": {"pullPolicy": "always"}}, "/image/pullPolicy"),
     ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
-    ({"resources": {"cpu": "two"}}, "/resources/cpu"),
-    ({"resources": {"cpu": 0}}, "/resources/cpu"),
-    ({"resources": {"memory": 1024}}, "/resources/memory"),
-    ({"resources": {"memory": "1GB"}}, "/resources/memory"),
+    ({"resources": {"limits": {"cpu": "two"}}}, "/resources/limits/cpu"),
+    ({"resources": {"limits": {"cpu": 0}}}, "/resources/limits/cpu"),
+    ({"resources": {"requests": {"memory": "1GB"}}}, "/resources/requests/memory"),
     ({"cuda": {"gpus": 0.5}}, "/cuda/gpus"),
     ({"tables": {"persistentVolumeClaim": "a", "folder": "/a"}}, "/tables/folder"),
     ({"tables": {"persistentVolumeClaim": "a", "folder": "a/../.."}}, "/tables/folder"),
@@ -570,9 +745,16 @@ REFUSED: list[tuple[Values, str]] = [
     ({"kind": "DaemonSet", "socket": {"hostPath": "run"}}, "/socket/hostPath"),
     ({"kind": "DaemonSet", "socket": {"mode": 432}}, "/socket/mode"),
     ({"service": {"type": "ExternalName"}}, "/service/type"),
+    ({"service": {"port": 9464}}, "/service/port"),
+    ({"ingress": {"hosts": ["example.org"]}}, "/ingress/hosts/0"),
+    ({"ingress": {"hosts": [{"host": "a", "paths": ["/"]}]}}, "/ingress/hosts/0/paths/0"),
+    ({"grpcRoute": {"hostnames": ["*"]}}, "/grpcRoute/hostnames/0"),
+    ({"podDisruptionBudget": {"maxUnavailable": "half"}}, "/podDisruptionBudget/maxUnavailable"),
+    ({"startupProbe": {"periodSecond": 1}}, "periodSecond"),
+    ({"extraVolumes": [{"emptyDir": {}}]}, "/extraVolumes/0"),
     ({"networkPolicy": {"enabled": True, "grpcFrom": []}}, "/networkPolicy/grpcFrom"),
     ({"networkPolicy": {"enabled": True, "grpcFrom": [{}]}}, "/networkPolicy/grpcFrom/0"),
-    ({"autoscaling": {"cpuUtilization": 700}}, "/autoscaling/cpuUtilization"),
+    ({"autoscaling": {"targetCPUUtilizationPercentage": -1}}, "/autoscaling/targetCPU"),
     ({"metrics": {"serviceMonitor": {"interval": "30"}}}, "/metrics/serviceMonitor/interval"),
     ({"maxSurge": "25%"}, "/maxSurge"),
     ({"extraFlags": ["log-format=json"]}, "/extraFlags/0"),
@@ -624,12 +806,27 @@ UNFIT: list[tuple[Values, str]] = [
         "autoscaling.enabled: got true, want kind: Deployment beside it",
     ),
     (
+        {
+            "autoscaling": {
+                "enabled": True,
+                "targetCPUUtilizationPercentage": 0,
+                "targetMemoryUtilizationPercentage": 0,
+            }
+        },
+        "autoscaling.enabled: got true, want a metric beside it",
+    ),
+    ({"ingress": {"enabled": True}}, "ingress.enabled: got true, want ingress.hosts beside it"),
+    (
+        {"grpcRoute": {"enabled": True}},
+        "grpcRoute.enabled: got true, want grpcRoute.parentRefs beside it",
+    ),
+    (
         {"terminationGracePeriodSeconds": 35},
         "terminationGracePeriodSeconds: got 35, want more than 35",
     ),
     (
         {"extraFlags": ["--threads=8"]},
-        'extraFlags: got "--threads=8", want the value resources.cpu',
+        'extraFlags: got "--threads=8", want the value resources.limits.cpu',
     ),
     (
         {"extraFlags": ["--tls-cert=/a"]},
@@ -685,50 +882,17 @@ def test_another_chart_can_have_it_below(tmp_path: pathlib.Path) -> None:
     (tmp_path / "charts").mkdir()
     (tmp_path / "charts" / "attnbias").symlink_to(CHART)
     (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: above, version: 0.1.0}")
-    assert workload(rendered({"attnbias": {"replicas": 3}}, tmp_path))["spec"]["replicas"] == 3
+    assert workload(rendered({"attnbias": {"replicaCount": 3}}, tmp_path))["spec"]["replicas"] == 3
 
 
-def described(text: str) -> Iterator[tuple[str, str]]:
-    """The path of each value of a file, and the comment above it."""
-    path: list[str] = []
-    comment: list[str] = []
-    for line in text.splitlines():
-        if found := re.match(r" *# (.*)", line):
-            comment.append(found[1])
-            continue
-        if found := re.match(r"( *)(\w+):", line):
-            path[len(found[1]) // 2 :] = [found[2]]
-            yield ".".join(path), " ".join(comment)
-        comment.clear()
-
-
-def table_of_values() -> str:
-    text = (CHART / "values.yaml").read_text()
-    comments = dict(described(text))
-    rows = ["| value | default | |", "|---|---|---|"]
-    for path, comment in comments.items():
-        if any(other.startswith(path + ".") for other in comments):
-            continue
-        assert comment, f"{path} has no comment"
-        default = functools.reduce(
-            lambda values, key: values[key], path.split("."), yaml.safe_load(text)
-        )
-        rows.append(f"| `{path}` | `{json.dumps(default)}` | {comment} |")
-    return "\n".join(rows) + "\n"
-
-
-def test_the_page_has_every_value() -> None:
-    wanted = table_of_values()
-    assert wanted in PAGE.read_text(), f"{PAGE} lacks\n{wanted}"
+def test_every_value_is_described() -> None:
+    rows = re.findall(r"^\| `.*\|$", (CHART / "README.md").read_text(), re.MULTILINE)
+    assert rows
+    assert [row for row in rows if not row.endswith(". |")] == []
 
 
 def test_what_the_page_shows_is_accepted() -> None:
     shown = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    assert len(shown) == 3
+    assert len(shown) == 7
     for block in shown:
         assert rendered(yaml.safe_load(block)) != made("nothing")
-
-
-def test_the_table_has_what_values_yaml_has() -> None:
-    paths = dict(described("# Not a value.\n\n# A.\na: 1\nb:\n  # C of\n  # B.\n  c: []\n"))
-    assert paths == {"a": "A.", "b": "", "b.c": "C of B."}

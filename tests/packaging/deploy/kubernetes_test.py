@@ -6,7 +6,6 @@ import pathlib
 import re
 
 import pytest
-import yaml
 
 from tests.packaging.deploy.manifests import (
     BASE,
@@ -81,21 +80,6 @@ def test_a_pod_that_is_not_restricted_is_seen(
     template["spec"]["containers"][0].update(container)
     [found] = restricted([template])
     assert [one for one in found if one.startswith(reason)]
-
-
-def test_kustomization_lists_every_manifest() -> None:
-    listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
-    present = sorted(path.name for path in BASE.glob("*.yaml"))
-    assert sorted([*listed, "kustomization.yaml"]) == present
-
-
-def test_selectors_find_the_pods() -> None:
-    labels = workload(kustomized())["spec"]["template"]["metadata"]["labels"].items()
-    deployment = workload(kustomized())["spec"]["selector"]["matchLabels"].items()
-    [budget] = of_kind(kustomized(), "PodDisruptionBudget")
-    services = [one["spec"]["selector"].items() for one in of_kind(kustomized(), "Service")]
-    for selector in [deployment, budget["spec"]["selector"]["matchLabels"].items(), *services]:
-        assert selector <= labels
 
 
 @pytest.mark.parametrize("folder", [BASE, ENVOY], ids=["attnbias", "envoy"])

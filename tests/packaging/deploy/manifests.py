@@ -40,7 +40,7 @@ def helm(
     *arguments: str | pathlib.Path, values: Values | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs helm with the values as its last file of them."""
-    command = ["helm", *arguments, "--kube-version", VERSION, "--values", "-"]
+    command = ["helm", *arguments, "--values", "-"]
     return subprocess.run(
         command, input=json.dumps(values or {}), capture_output=True, text=True, check=False
     )
@@ -66,8 +66,7 @@ def pod_of(resources: Iterable[Resource]) -> dict[str, Any]:
 
 
 def server_of(resources: Iterable[Resource]) -> dict[str, Any]:
-    [container] = pod_of(resources)["containers"]
-    return dict(container)
+    return dict(pod_of(resources)["containers"][0])
 
 
 def kubeconform(schemas: pathlib.Path, resources: Iterable[Resource]) -> list[str]:

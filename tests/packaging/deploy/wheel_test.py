@@ -37,7 +37,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.fixture(scope="module")
 def wheel(checkout: pathlib.Path) -> pathlib.Path:
     stage = pathlib.Path(shutil.copytree(checkout, checkout.parents[1] / "build" / "stage"))
-    shutil.copy(ROOT / "LICENSE", stage)
+    for name in ("LICENSE", "NOTICE"):
+        shutil.copy(ROOT / name, stage)
     (stage / "licenses" / "libone").mkdir(parents=True)
     (stage / "licenses" / "libone" / "copyright").write_text("theirs")
     programs = stage / "src" / "attnbias_server" / "bin"
@@ -89,10 +90,14 @@ def test_one_version_is_everywhere(wheel: pathlib.Path) -> None:
     assert client["version"] == version
     assert client["optional-dependencies"]["server"] == [f"attnbias-server=={version}"]
     assert str(read_metadata(wheel).version) == version
-    manifest = yaml.safe_load((ROOT / "deploy/kubernetes/kustomization.yaml").read_text())
-    assert [image["newTag"] for image in manifest["images"]] == [version]
     chart = yaml.safe_load((ROOT / "deploy/helm/attnbias/Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (version, version)
+
+
+def test_the_notice_has_the_licenses_of_the_wheel(wheel: pathlib.Path) -> None:
+    licenses = str(read_metadata(wheel).license_expression).split(" AND ")
+    notice = (ROOT / "NOTICE").read_text()
+    assert [one for one in licenses if not re.search(rf"^{one}$|^{one} \(", notice, re.M)] == []
 
 
 def test_both_packages_run_on_the_same_pythons(wheel: pathlib.Path) -> None:
@@ -106,6 +111,7 @@ def test_it_is_for_one_machine_and_every_python(wheel: pathlib.Path) -> None:
 def test_its_license_files_are_those_of_all_that_is_inside(wheel: pathlib.Path) -> None:
     assert set(read_metadata(wheel).license_files or ()) == {
         "LICENSE",
+        "NOTICE",
         "licenses/libone/copyright",
     }
 

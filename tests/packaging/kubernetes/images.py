@@ -5,9 +5,7 @@ import pathlib
 import sys
 import tempfile
 
-import yaml
-
-from tests.packaging.deploy.manifests import BASE
+from tests.packaging.deploy.manifests import BASE, documents, server_of
 from tests.support.image import BASE as DEBIAN
 from tests.support.image import buildah_in, root_mount
 
@@ -17,8 +15,8 @@ PAUSE = "localhost/pause:1"
 
 def deployed() -> str:
     """As deploy/kubernetes names the service's, in full."""
-    [image] = yaml.safe_load((BASE / "kustomization.yaml").read_text())["images"]
-    return f"docker.io/library/{image['newName']}:{image['newTag']}"
+    server = server_of(documents((BASE / "attnbias.yaml").read_text()))
+    return f"docker.io/library/{server['image']}"
 
 
 def save(folder: pathlib.Path) -> None:

@@ -1,28 +1,44 @@
 {{/* SPDX-License-Identifier: Apache-2.0 */}}
 
-{{/* Room is left for -headless: names of Services have at most 63 characters. */}}
+{{- define "attnbias.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Leaves room for -precompute and the like: names of Services have at most 63 characters. */}}
 {{- define "attnbias.fullname" -}}
 {{- $name := .Release.Name -}}
-{{- if not (contains .Chart.Name $name) -}}
-{{- $name = printf "%s-%s" $name .Chart.Name -}}
+{{- if .Values.fullnameOverride -}}
+{{- $name = .Values.fullnameOverride -}}
+{{- else if not (contains (include "attnbias.name" .) $name) -}}
+{{- $name = printf "%s-%s" $name (include "attnbias.name" .) -}}
 {{- end -}}
-{{- $name | trunc 54 | trimSuffix "-" -}}
+{{- $name | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "attnbias.selectorLabels" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/name: {{ include "attnbias.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{- define "attnbias.labels" -}}
+{{- define "attnbias.chartLabels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/part-of: {{ .Chart.Name }}
-{{ include "attnbias.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end -}}
+
+{{- define "attnbias.labels" -}}
+{{- merge (include "attnbias.chartLabels" . | fromYaml) (include "attnbias.selectorLabels" . | fromYaml) .Values.commonLabels | toYaml -}}
+{{- end -}}
+
+{{/* The pod of `helm test`, which no Service selects. */}}
+{{- define "attnbias.testSelectorLabels" -}}
+app.kubernetes.io/name: {{ include "attnbias.name" . | trunc 58 }}-test
+app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
 {{- define "attnbias.podLabels" -}}
-{{- merge (include "attnbias.selectorLabels" . | fromYaml) .Values.podLabels | toYaml -}}
+{{- merge (include "attnbias.selectorLabels" . | fromYaml) .Values.podLabels .Values.commonLabels | toYaml -}}
 {{- end -}}
 
 {{- define "attnbias.podAnnotations" -}}
@@ -46,7 +62,7 @@ app.kubernetes.io/part-of: {{ .Chart.Name }}
 {{- end -}}
 
 {{- define "attnbias.serviceAccountName" -}}
-{{- .Values.serviceAccount.name | default (include "attnbias.fullname" .) -}}
+{{- .Values.serviceAccount.name | default (ternary (include "attnbias.fullname" .) "default" .Values.serviceAccount.create) -}}
 {{- end -}}
 
 {{/* The Secret with certificate and key; empty where the port speaks plaintext. */}}
@@ -56,6 +72,37 @@ app.kubernetes.io/part-of: {{ .Chart.Name }}
 {{- else -}}
 {{- .Values.tls.secret -}}
 {{- end -}}
+{{- end -}}
+
+{{/* A port that speaks plaintext, which Kubernetes' gRPC probes need. */}}
+{{- define "attnbias.probePort" -}}
+{{- ternary 50052 50051 (ne (include "attnbias.tlsSecret" .) "") -}}
+{{- end -}}
+
+{{/* The server's probes. One that names no handler asks the server's health service. */}}
+{{- define "attnbias.probes" -}}
+{{- $probes := dict -}}
+{{- range $name, $service := dict "startupProbe" "readiness" "readinessProbe" "readiness" "livenessProbe" "liveness" -}}
+{{- $probe := index $.Values $name -}}
+{{- if $probe.enabled -}}
+{{- $made := omit $probe "enabled" -}}
+{{- if not (pick $made "exec" "grpc" "httpGet" "tcpSocket") -}}
+{{- $_ := set $made "grpc" (dict "port" (include "attnbias.probePort" $ | int) "service" $service) -}}
+{{- end -}}
+{{- $_ := set $probes $name $made -}}
+{{- end -}}
+{{- end -}}
+{{- with $probes }}{{ toYaml . }}{{ end -}}
+{{- end -}}
+
+{{/* Constraints without a selector count the replicas of this release. */}}
+{{- define "attnbias.topologySpreadConstraints" -}}
+{{- $selector := dict "matchLabels" (include "attnbias.selectorLabels" . | fromYaml) -}}
+{{- $constraints := list -}}
+{{- range .Values.topologySpreadConstraints -}}
+{{- $constraints = append $constraints (hasKey . "labelSelector" | ternary . (set (deepCopy .) "labelSelector" $selector)) -}}
+{{- end -}}
+{{- toYaml $constraints -}}
 {{- end -}}
 
 {{/* What is mounted into the pod, where, and the flags that say so. */}}
@@ -159,7 +206,7 @@ listen: the value socket.hostPath for a socket file, the chart's port is fixed
 socket-mode: the value socket.mode
 metrics-listen: no such flag, the chart's port is fixed
 probe-listen: no such flag, the chart's port is fixed
-threads: the value resources.cpu
+threads: the value resources.limits.cpu
 cuda-min-bytes: the value cuda.minBytes
 tables: the value tables
 checkpoint: the value checkpoints
@@ -198,6 +245,15 @@ policy: the value auth.policySecret
 {{- end -}}
 {{- if and .autoscaling.enabled (ne .kind "Deployment") -}}
 {{- fail (printf "autoscaling.enabled: got true, want kind: Deployment beside it: a %s has a replica for each node" .kind) -}}
+{{- end -}}
+{{- if and .autoscaling.enabled (not (or .autoscaling.targetCPUUtilizationPercentage .autoscaling.targetMemoryUtilizationPercentage .autoscaling.metrics)) -}}
+{{- fail "autoscaling.enabled: got true, want a metric beside it" -}}
+{{- end -}}
+{{- if and .ingress.enabled (not .ingress.hosts) -}}
+{{- fail "ingress.enabled: got true, want ingress.hosts beside it" -}}
+{{- end -}}
+{{- if and .grpcRoute.enabled (not .grpcRoute.parentRefs) -}}
+{{- fail "grpcRoute.enabled: got true, want grpcRoute.parentRefs beside it" -}}
 {{- end -}}
 {{- $drains := regexMatch "--drain-|ATTNBIAS_DRAIN_" (toJson (list .extraFlags .extraEnv)) -}}
 {{- if and (le (int .terminationGracePeriodSeconds) 35) (not $drains) -}}

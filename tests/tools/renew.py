@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes generated files, or with --check says which of them are not current."""
+
+import sys
+from pathlib import Path
+
+
+def renew(texts: dict[Path, str], command: str) -> None:
+    """Makes each file what its text is, or exits with an error if --check stands in sys.argv."""
+    stale = [
+        path
+        for path, text in texts.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    if "--check" in sys.argv and stale:
+        sys.exit(f"not current, {command} renews them: {', '.join(map(str, stale))}")
+    for path in stale:
+        path.write_text(texts[path], encoding="utf-8")
