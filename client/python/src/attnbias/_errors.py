@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from attnbias._channel import Endpoint
+    from attnbias._transport.channel import Endpoint
 
 __all__ = [
     "AbortedError",

@@ -16,12 +16,12 @@ import weakref
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from attnbias import _forks
-from attnbias._calls import run
 from attnbias._checks import require_instance
 from attnbias._client import Client
 from attnbias._errors import DeadlineExceededError, UnavailableError
-from attnbias._retry import Deadline
+from attnbias._transport import forks
+from attnbias._transport.calls import run
+from attnbias._transport.retry import Deadline
 
 _PROGRAM: Final = "attnbias-server"
 _VARIABLE: Final = "ATTNBIAS_SERVER_BINARY"
@@ -117,7 +117,7 @@ class LocalServer:
         if self._running is not None:
             raise RuntimeError("the server is running already")
         program = _program()
-        with _forks.lock:  # a child forked before it is assigned would keep the server alive
+        with forks.lock:  # a child forked before it is assigned would keep the server alive
             self._running = running = self._launch(program)
         atexit.register(self.close)
         try:

@@ -24,7 +24,7 @@ from attnbias._checks import Span, bounds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from attnbias._structure import Structure
+    from attnbias._arrays.structure import Structure
 
 Kind = Literal["heads", "curves"]
 _Array: TypeAlias = npt.NDArray[Any]
@@ -158,9 +158,9 @@ def _visible(numbers: _Array, fill_value: float | None) -> _Picture:
 
 
 def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
-    from attnbias._ring import RingShard  # noqa: PLC0415
-    from attnbias._structure import Structure  # noqa: PLC0415
-    from attnbias._tensors import Toeplitz  # noqa: PLC0415
+    from attnbias._arrays.ring import RingShard  # noqa: PLC0415
+    from attnbias._arrays.structure import Structure  # noqa: PLC0415
+    from attnbias._arrays.toeplitz import Toeplitz  # noqa: PLC0415
 
     if hasattr(tensor, "_fields"):  # the parts of one answer, by name
         parts = zip(tensor, tensor._fields, strict=True)
@@ -186,10 +186,10 @@ def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
 
 
 def _of_structure(tensor: Structure, name: str) -> _HeatMap:
-    from attnbias._grid import BlockToeplitz, BorderedToeplitz  # noqa: PLC0415
-    from attnbias._grid_table import GridTable  # noqa: PLC0415
-    from attnbias._ring import RingShard  # noqa: PLC0415
-    from attnbias._tensors import Toeplitz  # noqa: PLC0415
+    from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz  # noqa: PLC0415
+    from attnbias._arrays.grid_table import GridTable  # noqa: PLC0415
+    from attnbias._arrays.ring import RingShard  # noqa: PLC0415
+    from attnbias._arrays.toeplitz import Toeplitz  # noqa: PLC0415
 
     numbers = tensor._numbers()
     rows, columns = tensor._indices()
@@ -353,8 +353,8 @@ def _plot_curves(
 
 def _curves(tensor: Any) -> tuple[_Array, int, str]:
     """Numbers ``[heads, n]`` or ``[n]``, the first one's position, and what the positions are."""
-    from attnbias._grid import BorderedToeplitz  # noqa: PLC0415
-    from attnbias._tensors import KeyRow, Toeplitz  # noqa: PLC0415
+    from attnbias._arrays.grid import BorderedToeplitz  # noqa: PLC0415
+    from attnbias._arrays.toeplitz import KeyRow, Toeplitz  # noqa: PLC0415
 
     if isinstance(tensor, KeyRow):
         return tensor.row, 0, "key position"

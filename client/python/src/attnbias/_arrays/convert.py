@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays to torch and back, bfloat16 included. Imports torch only where it is used."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnbias._spec.dtypes import BFLOAT16
+
+if TYPE_CHECKING:
+    import torch
+
+    from attnbias._arrays.structure import Structure
+
+
+def is_torch_tensor(value: object) -> bool:
+    """Whether value is a torch tensor; false without an import where torch is not loaded."""
+    module = sys.modules.get("torch")
+    return module is not None and isinstance(value, module.Tensor)
+
+
+def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """A CPU tensor's memory as an array of the same shape; copies nothing."""
+    import torch  # noqa: PLC0415
+
+    tensor = tensor.detach()
+    if tensor.dtype == torch.bfloat16:  # numpy() refuses it, the 16-bit integers it takes
+        bits: npt.NDArray[Any] = tensor.view(torch.int16).numpy()
+        return bits.view(BFLOAT16)
+    array: npt.NDArray[Any] = tensor.numpy()
+    return array
+
+
+def to_torch(
+    array: npt.NDArray[Any] | Structure, device: str | torch.device | None = None
+) -> torch.Tensor:
+    """What ``Client.get`` gave as a tensor, bfloat16 included.
+
+    Copies an array only to change device, or where it is read-only or has strides that torch
+    lacks. A structure becomes its dense tensor, expanded on the device.
+
+    Args:
+        array: an array, or a structure as ``attnbias.Toeplitz``.
+        device: where the tensor lies; None is the CPU.
+
+    Raises:
+        TypeError: it is neither, or of an element type that torch lacks.
+    """
+    import torch  # noqa: PLC0415
+
+    if not isinstance(array, np.ndarray):
+        if not hasattr(array, "to_torch"):
+            got = type(array).__name__
+            raise TypeError(f"array: got {got}, want a numpy array or a structure of attnbias")
+        return array.to_torch(device)
+    if array.dtype == BFLOAT16:
+        tensor = _from_numpy(torch, array.view(np.int16)).view(torch.bfloat16)
+    else:
+        tensor = _from_numpy(torch, array)
+    return tensor if device is None else tensor.to(device)
+
+
+def _from_numpy(module: Any, array: npt.NDArray[Any]) -> torch.Tensor:
+    # torch warns of read-only memory, and would let the caller write to it. It has no negative
+    # strides.
+    fits = array.flags.writeable and min(array.strides, default=0) >= 0
+    owned = array if fits else array.copy()
+    tensor: torch.Tensor = module.from_numpy(owned)
+    return tensor

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptions of payloads and servers, as plain values. A header that makes no sense ends here."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from attnbias._errors import DataLossError, UnimplementedError
+from attnbias._escape import escaped
+from attnbias._spec.dtypes import from_data_type
+from attnbias._spec.enums import enum_name
+from attnbias._spec.fields import from_spec
+from attnbias._spec.tables import TableInfo
+from attnbias.v1 import encodings_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+    from attnbias.v1 import service_pb2
+
+
+_MOST_AXES: Final = 64  # of an array
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """One named tensor inside a payload.
+
+    Attributes:
+        name: "positions", "diagonals", "row", "block", "border" or "dense"; over a grid
+            "positions.axis0" and so on.
+        form: "table", "toeplitz", "key_row", "block_toeplitz" or "dense".
+        offset: its first byte inside the payload.
+        first_relative_position: only for a Toeplitz: key position minus query position of diagonal
+            0.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    form: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+    first_relative_position: int
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What a request would send.
+
+    Attributes:
+        nbytes: bytes of all parts together.
+        fingerprint: 64 hex digits: equal fingerprint, equal bytes, on any replica or day.
+        encoding_fingerprint: the same without extent, dtype, form and mask: two requests of one
+            encoding agree.
+        resolved_spec: the request as the server understood it: defaults filled in, tables as
+            digests.
+        fully_masked_rows: half-open ranges of queries, counted inside the window, whose every key
+            is masked.
+        derived: the encoding's own intermediate results, such as Rotary's "inverse_frequencies".
+        column_axes: the axis of each column of a table over a grid whose axes are parts.
+    """
+
+    parts: tuple[TensorPart, ...]
+    nbytes: int
+    fingerprint: str
+    encoding_fingerprint: str
+    resolved_spec: encodings_pb2.TensorSpec
+    fully_masked_rows: tuple[tuple[int, int], ...]
+    derived: Mapping[str, tuple[float, ...]]
+    column_axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """Bounds beyond which a server refuses requests."""
+
+    max_unary_bytes: int
+    max_tensor_bytes: int
+    max_chunk_bytes: int
+    max_inline_table_bytes: int
+    max_position_list_length: int
+    memory_budget_bytes: int
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What a server is and what it accepts.
+
+    Attributes:
+        backends: the one in use first.
+        instruction_sets: the one in use first.
+    """
+
+    version: str
+    backends: tuple[str, ...]
+    instruction_sets: tuple[str, ...]
+    encodings: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    limits: ServerLimits
+
+
+def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
+    """Turns an entry of ListTables into values.
+
+    Raises:
+        DataLossError: it has a digest, a shape or a spec that no table has.
+        UnimplementedError: it has an element type that this package does not know.
+    """
+    name, shape = escaped(table.name), list(table.shape)
+    dtype = from_data_type(table.data_type)
+    if dtype is None:
+        raise UnimplementedError(f"table {name} has data_type {table.data_type}")
+    if not _DIGEST.fullmatch(table.sha256):
+        raise DataLossError(
+            f"table {name} has sha256 {escaped(table.sha256)}, want 64 lowercase hex digits"
+        )
+    if min(shape, default=0) < 1:
+        raise DataLossError(f"table {name} has shape {shape}, want lengths of at least 1")
+    try:
+        encoding = from_spec(table.spec)
+    except (TypeError, ValueError) as error:
+        raise DataLossError(f"table {name} has a spec that is none: {error}") from None
+    return TableInfo(
+        name=table.name,
+        sha256=table.sha256,
+        dtype=dtype,
+        shape=tuple(shape),
+        source=table.source,
+        encoding=encoding,
+    )
+
+
+def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
+    """Checks a header and turns it into values.
+
+    Raises:
+        DataLossError: its sizes contradict each other.
+        UnimplementedError: it has an element type that this package does not know.
+    """
+    parts = tuple(_to_part(part) for part in header.parts)
+    if not parts:
+        raise DataLossError("header: it has no parts")
+    end = 0
+    for part in header.parts:
+        if part.offset != end:
+            raise _not_adding_up(part)
+        end += part.size_bytes
+    if end != header.total_bytes:
+        raise DataLossError(
+            f"header.total_bytes: got {header.total_bytes}, want {end}, the sum of its parts"
+        )
+    return TensorInfo(
+        parts=parts,
+        nbytes=header.total_bytes,
+        fingerprint=header.fingerprint,
+        encoding_fingerprint=header.encoding_fingerprint,
+        resolved_spec=header.resolved_spec,
+        fully_masked_rows=tuple((rows.begin, rows.end) for rows in header.fully_masked_rows),
+        derived={value.name: tuple(value.values) for value in header.derived},
+        column_axes=tuple(header.column_axes),
+    )
+
+
+def to_server_info(response: service_pb2.GetServerInfoResponse) -> ServerInfo:
+    """Turns the answer to GetServerInfo into values."""
+    limits = {field: getattr(response.limits, field) for field in ServerLimits.__annotations__}
+    enum = tensor_pb2.DataType.DESCRIPTOR
+    return ServerInfo(
+        version=response.version,
+        backends=tuple(response.backends),
+        instruction_sets=tuple(response.instruction_sets),
+        encodings=tuple(response.encodings),
+        dtypes=tuple(enum_name(enum, number) for number in response.data_types),
+        limits=ServerLimits(**limits),
+    )
+
+
+def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
+    dtype = from_data_type(part.data_type)
+    if dtype is None:
+        raise UnimplementedError(
+            f"header: part {escaped(part.name)} has data_type {part.data_type}, which this client "
+            "does not know"
+        )
+    shape = tuple(part.shape)
+    if len(shape) > _MOST_AXES:
+        raise DataLossError(
+            f"header: part {escaped(part.name)} has {len(shape)} axes, want at most {_MOST_AXES}"
+        )
+    if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != part.size_bytes:
+        raise _not_adding_up(part)
+    return TensorPart(
+        name=part.name,
+        dtype=dtype,
+        form=enum_name(tensor_pb2.Form.DESCRIPTOR, part.form),
+        shape=shape,
+        offset=part.offset,
+        nbytes=part.size_bytes,
+        first_relative_position=part.first_relative_position,
+    )
+
+
+def _not_adding_up(part: tensor_pb2.TensorPart) -> DataLossError:
+    return DataLossError(
+        f"header: part {escaped(part.name)} at byte {part.offset} has shape {list(part.shape)} of "
+        f"{tensor_pb2.DataType.Name(part.data_type)} in {part.size_bytes} bytes, which does not "
+        "add up"
+    )
