@@ -28,7 +28,7 @@ from transformers.models.falcon.modeling_falcon import build_alibi_tensor as bui
 
 import attnbias
 from attnbias._models.register import MODELS
-from attnbias._spec.mrope import with_length
+from attnbias._models.rotary_places import with_length
 
 Words = dict[str, Any]
 

@@ -32,7 +32,7 @@ from fake_server import FINGERPRINT, FakeServer, Payload, sequence, table
 import attnbias
 from attnbias import aio
 from attnbias.__main__ import main
-from attnbias._cache.cache import key_of
+from attnbias._spec.request import key_of
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:

@@ -204,7 +204,7 @@ def test_where_a_proxy_is_asked_no_address_is(
     monkeypatch: pytest.MonkeyPatch, connect: Connect
 ) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr("attnbias._transport.reach.addresses_of", None)
+    monkeypatch.setattr("attnbias._transport.retry.addresses_of", None)
     with (
         connect("192.0.2.1", connect_timeout=1) as client,
         pytest.raises(attnbias.UnavailableError),

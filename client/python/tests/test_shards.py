@@ -30,7 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import attnbias
-from attnbias._spec.memory import allocate
+from attnbias._spec.info import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

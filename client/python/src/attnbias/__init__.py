@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from attnbias import _errors, aio
 from attnbias._arrays.convert import to_torch
-from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz
-from attnbias._arrays.grid_table import GridTable
+from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz, GridTable
 from attnbias._arrays.mask import Mask
 from attnbias._arrays.ring import RingShard
 from attnbias._arrays.shards import shard_indices
@@ -21,22 +20,20 @@ from attnbias._client import Client
 from attnbias._errors import *  # noqa: F403  # it has __all__
 from attnbias._files import load, save
 from attnbias._local_server import LocalServer
+from attnbias._models import rotary_places as _rotary_places
 from attnbias._models.config import from_config
+from attnbias._models.rotary_places import *  # noqa: F403  # it has __all__
 from attnbias._plot import plot
 from attnbias._spec import encodings as _encodings
-from attnbias._spec import mrope as _mrope
 from attnbias._spec import presets as _presets
 from attnbias._spec.encodings import *  # noqa: F403  # it has __all__
-from attnbias._spec.fields import Encoding, LogitsTerm
+from attnbias._spec.fields import Encoding, LogitsTerm, TableInfo
 from attnbias._spec.info import ServerInfo, ServerLimits, TensorInfo, TensorPart
-from attnbias._spec.logits import LogitsOptions
-from attnbias._spec.mrope import *  # noqa: F403  # it has __all__
 from attnbias._spec.options import RequestOptions
 from attnbias._spec.presets import *  # noqa: F403  # it has __all__
-from attnbias._spec.request import Request
+from attnbias._spec.request import LogitsOptions, Request
 from attnbias._spec.results import RotaryTables, XposTables
-from attnbias._spec.tables import TableInfo
-from attnbias._transport.tls import Tls
+from attnbias._transport.credentials import Tls
 from attnbias.transformers import attach
 
 if TYPE_CHECKING:
@@ -90,5 +87,5 @@ __all__ = [
 ]
 __all__ += _encodings.__all__
 __all__ += _errors.__all__
-__all__ += _mrope.__all__
+__all__ += _rotary_places.__all__
 __all__ += _presets.__all__

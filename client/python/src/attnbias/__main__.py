@@ -9,17 +9,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
-from attnbias._cache.cache import Cache, key_of
+from attnbias._cache.cache import Cache
 from attnbias._client import CACHE_VARIABLE, Client
 from attnbias._errors import Error
 from attnbias._escape import escaped
 from attnbias._models import export
-from attnbias._transport.tls import tls_from_environment
+from attnbias._spec.request import key_of
+from attnbias._transport.credentials import tls_from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from attnbias._spec.dtypes import DType
+    from attnbias._spec.enums import DType
     from attnbias._spec.request import Request
 
 _EXPORT: Final = """\

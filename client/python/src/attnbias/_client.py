@@ -27,13 +27,17 @@ from attnbias._errors import CallFailed, CallInterrupted, DataLossError, Unavail
 from attnbias._escape import escaped
 from attnbias._files import check_suffix, metadata_of, write
 from attnbias._public.grpc.health.v1 import health_pb2
-from attnbias._spec.info import ServerInfo, TensorInfo, to_server_info, to_table_info
-from attnbias._spec.logits import LogitsOptions, LogitsRequest
-from attnbias._spec.memory import Payload, part_of
+from attnbias._spec.info import (
+    Payload,
+    ServerInfo,
+    TensorInfo,
+    part_of,
+    to_server_info,
+    to_table_info,
+)
 from attnbias._spec.options import RequestOptions
-from attnbias._spec.request import Request
-from attnbias._spec.results import to_result
-from attnbias._spec.sharded_request import ShardedRequest
+from attnbias._spec.request import LogitsOptions, LogitsRequest, Request
+from attnbias._spec.results import ShardedRequest, to_result
 from attnbias._transport.calls import (
     CHECK_HEALTH,
     GET_SERVER_INFO,
@@ -41,15 +45,14 @@ from attnbias._transport.calls import (
     WATCH_HEALTH,
     CallOptions,
     Calls,
+    Sizes,
     run,
 )
 from attnbias._transport.channel import endpoint_to
 from attnbias._transport.connection import CallGroup, Connection
 from attnbias._transport.download import Download, ask_for_description
 from attnbias._transport.logits import LogitsStream
-from attnbias._transport.reach import explained
-from attnbias._transport.retry import Deadline, ask
-from attnbias._transport.sizes import Sizes
+from attnbias._transport.retry import Deadline, ask, explained
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -62,13 +65,11 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor, Placement
 
     from attnbias._arrays.sharding import Sharding
-    from attnbias._spec.fields import Compact, Encoding, LogitsTerm
+    from attnbias._spec.fields import Compact, Encoding, LogitsTerm, TableInfo
     from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
-    from attnbias._spec.results import RotaryTables, XposTables
-    from attnbias._spec.sharded_request import Piece
-    from attnbias._spec.tables import TableInfo
+    from attnbias._spec.results import Piece, RotaryTables, XposTables
     from attnbias._transport.channel import Metadata
-    from attnbias._transport.tls import Tls
+    from attnbias._transport.credentials import Tls
 
 Out = TypeVar("Out")
 

@@ -186,8 +186,11 @@ def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
 
 
 def _of_structure(tensor: Structure, name: str) -> _HeatMap:
-    from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz  # noqa: PLC0415
-    from attnbias._arrays.grid_table import GridTable  # noqa: PLC0415
+    from attnbias._arrays.grid import (  # noqa: PLC0415
+        BlockToeplitz,
+        BorderedToeplitz,
+        GridTable,
+    )
     from attnbias._arrays.ring import RingShard  # noqa: PLC0415
     from attnbias._arrays.toeplitz import Toeplitz  # noqa: PLC0415
 

@@ -29,11 +29,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attnbias import _plot
-from attnbias._arrays.convert import is_torch_tensor, to_torch
-from attnbias._arrays.pytrees import register_with_jax
+from attnbias._arrays.convert import is_torch_tensor, register_with_jax, to_torch
 from attnbias._arrays.shards import Layout, chunk, group_of, indices_of
 from attnbias._checks import Span, bounds, require_instance
-from attnbias._spec.dtypes import BFLOAT16
+from attnbias._spec.enums import BFLOAT16
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

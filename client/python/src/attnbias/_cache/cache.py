@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import json
 import logging
 import math
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
 import crc32c
 import numpy as np
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from attnbias._cache.folder import Folder, UnsafeError
 from attnbias._checks import require_instance
@@ -34,8 +33,7 @@ from attnbias._errors import DataLossError, Error
 from attnbias._escape import escaped
 from attnbias._spec.enums import enum_name
 from attnbias._spec.expected import check_answer
-from attnbias._spec.info import TensorInfo, to_tensor_info
-from attnbias._spec.memory import Payload
+from attnbias._spec.info import Payload, TensorInfo, to_tensor_info
 from attnbias._transport import forks
 from attnbias._transport.download import read_description
 from attnbias.v1 import encodings_pb2, service_pb2, tensor_pb2
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
 _TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS = "tensors", "requests", "descriptions", "drafts"
 _SUFFIX: Final = ".safetensors"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
-_KEY_PREFIX: Final = b"attnbias request 1\n"
 _ALIGNMENT: Final = 64  # bytes, of a payload in its file
 _LENGTH_BYTES: Final = 8  # of what a .safetensors begins with
 _MOST_HEAD_BYTES: Final = 64 << 20  # of the JSON; that of a list of positions has a few MiB
@@ -397,24 +394,6 @@ def require_bytes(value: int | None, name: str) -> None:
         raise TypeError(f"{name}: got {value}; want {want}")
     if value is not None and value < 1:
         raise ValueError(f"{name}: got {value}, want at least 1, or None")
-
-
-def key_of(spec: encodings_pb2.TensorSpec) -> str:
-    """What a request is filed under."""
-    return hashlib.sha256(_KEY_PREFIX + spec.SerializeToString(deterministic=True)).hexdigest()
-
-
-def names_a_table(message: Message) -> bool:
-    """Whether a request means a table by its name, under which a server may have another one."""
-    if isinstance(message, tensor_pb2.TableRef):
-        source: str | None = message.WhichOneof("source")
-        return source == "name"
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            inner = [value] if isinstance(value, Message) else value
-            if any(names_a_table(each) for each in inner):
-                return True
-    return False
 
 
 class Draft:

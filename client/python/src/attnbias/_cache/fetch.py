@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from attnbias._cache.cache import key_of, names_a_table
 from attnbias._errors import NotFoundError
 from attnbias._files import metadata_of
 from attnbias._spec.expected import check_answer
-from attnbias._spec.memory import Payload, borrow, require_within
+from attnbias._spec.info import Payload, borrow, require_within
+from attnbias._spec.request import key_of, names_a_table
 from attnbias._spec.results import to_result
 from attnbias._transport.download import Download, ask_for_description
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attnbias._cache.cache import Cache, Draft
     from attnbias._spec.info import TensorInfo
     from attnbias._spec.request import Request
-    from attnbias._spec.sharded_request import Piece
+    from attnbias._spec.results import Piece
     from attnbias._transport.calls import CallOptions
     from attnbias._transport.retry import Deadline
     from attnbias.v1 import service_pb2

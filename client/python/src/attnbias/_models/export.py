@@ -7,8 +7,8 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from attnbias._cache.cache import key_of
 from attnbias._models.config import from_config
+from attnbias._models.rotary_places import with_length
 from attnbias._spec.encodings import (
     T5,
     Deberta,
@@ -19,15 +19,14 @@ from attnbias._spec.encodings import (
     Rotary,
     Sinusoidal,
 )
-from attnbias._spec.mrope import with_length
-from attnbias._spec.request import Request
+from attnbias._spec.request import Request, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from attnbias._client import Client
-    from attnbias._spec.dtypes import DType
+    from attnbias._spec.enums import DType
     from attnbias._spec.fields import Encoding
 
 _ATTACH_NEEDS: Final = ("torch", "transformers")

@@ -1,30 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """One payload: in one message where it is known to fit, else by one stream or by several.
 
-And what a request's payload would be, as the server says it.
+Each stream gets a range, and resumes it where it broke. Also describes a request's payload, as the
+server does.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import sys
 import threading
-from dataclasses import replace
+import time
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import grpc
+from tqdm import tqdm
 
-from attnbias._errors import DataLossError, Error
+from attnbias._errors import (
+    CallFailed,
+    CallInterrupted,
+    DataLossError,
+    Error,
+    FailedPreconditionError,
+    NotFoundError,
+)
 from attnbias._spec.expected import check_answer
-from attnbias._spec.info import to_tensor_info
-from attnbias._spec.memory import Payload, allocate, borrow, keep_freed_memory, require_within
-from attnbias._transport.assembler import Assembler
-from attnbias._transport.calls import DESCRIBE_TENSOR, GET_TENSOR
+from attnbias._spec.info import (
+    Payload,
+    allocate,
+    borrow,
+    keep_freed_memory,
+    require_within,
+    to_tensor_info,
+)
+from attnbias._transport.assembly import Assembler, header_of, parse_chunk, read_header
+from attnbias._transport.calls import DESCRIBE_TENSOR, GET_TENSOR, STREAM_TENSOR
 from attnbias._transport.channel import WINDOW_BYTES
-from attnbias._transport.progress import Progress
-from attnbias._transport.range import PayloadChangedError, Range
-from attnbias._transport.retry import ask
-from attnbias._transport.wire import header_of, parse_chunk, read_header
+from attnbias._transport.retry import Retry, ask
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
@@ -34,6 +49,137 @@ if TYPE_CHECKING:
     from attnbias._spec.info import TensorInfo
     from attnbias._transport.calls import CallOptions, Calls
     from attnbias._transport.retry import Deadline
+
+
+_WORTHWHILE_BYTES = 16 << 20
+_PATIENCE = 0.5  # seconds before a bar appears unasked
+_USUAL_SHAPE: Final = (80, 24)
+
+
+class Progress:
+    """A bar on stderr.
+
+    Args:
+        wanted: True shows it, False does not; None shows it on a terminal, for
+            a large payload that takes long.
+    """
+
+    def __init__(self, wanted: bool | None) -> None:
+        self._wanted = wanted
+        self._bar: tqdm[Any] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def begin(self, total: int) -> None:
+        """Begins at nothing of total bytes; again, if the payload has to come anew."""
+        if self._bar is not None:
+            self._bar.reset(total)
+        elif self._wanted or (self._wanted is None and total >= _WORTHWHILE_BYTES):
+            columns, lines = _shape_to_assume()
+            self._bar = tqdm(
+                total=total,
+                unit="B",
+                unit_scale=True,
+                unit_divisor=1024,
+                disable=False if self._wanted else None,  # None: only on a terminal
+                delay=0 if self._wanted else _PATIENCE,
+                ncols=columns,
+                nrows=lines,
+            )
+
+    def advance(self, count: int) -> None:
+        """Says that count more bytes have come."""
+        if self._bar is not None:
+            self._bar.update(count)
+
+
+def _shape_to_assume() -> tuple[int, int] | tuple[None, None]:
+    """Columns and lines for tqdm, which shows nothing on a terminal that reports 0 of them."""
+    try:
+        reported = os.get_terminal_size(sys.stderr.fileno())
+    except (OSError, ValueError):  # not a terminal
+        return None, None
+    return (None, None) if min(reported) > 0 else _USUAL_SHAPE
+
+
+class PayloadChangedError(Exception):
+    """The rest of a payload cannot be fetched: it has changed, or this replica lacks its table."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+@dataclass(eq=False)
+class Range:
+    """Gets the bytes of a payload from ``at`` to ``end``, or to its last. Good for one run()."""
+
+    spec: encodings_pb2.TensorSpec
+    target: Download
+    options: CallOptions
+    deadline: Deadline
+    at: int = 0
+    end: int | None = None
+    complete: bool = field(default=False, init=False)
+    bytes_per_second: float = field(default=math.inf, init=False)
+    """Of the attempt that completed it."""
+
+    def __post_init__(self) -> None:
+        self._retry = Retry(self.options, self.deadline)
+
+    async def run(self) -> None:
+        """Fetches all of it, retrying and resuming within the timeout.
+
+        Raises:
+            Error: the status of the last attempt.
+            PayloadChangedError: the rest cannot be fetched.
+        """
+        while not self.complete:
+            failure = None
+            resumed = self.at > 0
+            try:
+                await self._attempt()
+            except CallInterrupted:
+                pass
+            except CallFailed as failed:
+                failure = failed.error
+            # Once every byte has come and was checked, the stream may end as it likes.
+            if failure is None or self.complete:
+                continue
+            if isinstance(failure, (FailedPreconditionError, NotFoundError)) and resumed:
+                raise PayloadChangedError(failure)
+            await self._retry.wait_after(failure)
+
+    async def _attempt(self) -> None:
+        """Makes one call, from where the last one broke."""
+        began, first = time.monotonic(), self.at
+        request = service_pb2.StreamTensorRequest(spec=self.spec, read_offset=self.at)
+        if self.end is not None:
+            request.read_limit = self.end - self.at
+        if self.at > 0:
+            request.expected_fingerprint = self.target.fingerprint
+        timeout = self.deadline.remaining()
+        async with self.options.calls.stream(STREAM_TENSOR, request, timeout) as read:
+            header = read_header(await read(), service_pb2.TensorHeader)
+            memory = self.target.accept(header, self.at)
+            assembler = Assembler(memory, self.at, self.end)
+            self.complete = assembler.complete
+            while (message := await read()) is not None:
+                count = assembler.add(message)
+                if count > 0:
+                    self.at = assembler.at
+                    self.complete = assembler.complete
+                    self.target.advance(count)
+                    self._retry.progressed()
+        self.bytes_per_second = (self.at - first) / (time.monotonic() - began)
+        if not self.complete:
+            raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")
+
 
 # How the rest of a payload is shared out once its first range has come.
 _FIRST_BYTES: Final = WINDOW_BYTES  # none of them waits for another window

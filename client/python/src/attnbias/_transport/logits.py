@@ -10,11 +10,10 @@ import crc32c
 import numpy as np
 
 from attnbias._errors import CallFailed, CallInterrupted, DataLossError, ResourceExhaustedError
-from attnbias._spec.dtypes import from_data_type
-from attnbias._transport.assembler import Assembler
+from attnbias._spec.enums import from_data_type
+from attnbias._transport.assembly import Assembler, read_header
 from attnbias._transport.calls import COMPUTE_LOGITS
 from attnbias._transport.retry import Deadline, Retry
-from attnbias._transport.wire import read_header
 from attnbias.v1 import logits_pb2, tensor_pb2
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attnbias._spec.logits import LogitsRequest
+    from attnbias._spec.request import LogitsRequest
     from attnbias._transport.calls import CallOptions, Read
 
 _MAX_REQUEST_BYTES: Final = (8 << 20) - 4096

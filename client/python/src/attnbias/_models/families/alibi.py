@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from attnbias._models.changes import Changes
     from attnbias._models.family import Wanted
     from attnbias._spec.choices import AlibiVariant
-    from attnbias._spec.dtypes import DType
+    from attnbias._spec.enums import DType
 
 _ROW: Final = "attnbias_row"
 # Those of a model's forward, as transformers names them from 5.24 on.

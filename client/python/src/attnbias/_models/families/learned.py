@@ -18,9 +18,9 @@ from attnbias._errors import NotFoundError, UnavailableError
 from attnbias._models.compare import Pair, unreadable
 from attnbias._models.family import Family, Site, Wanted
 from attnbias._spec.encodings import LearnedAbsolute
-from attnbias._spec.memory import part_of
+from attnbias._spec.fields import digest_of
+from attnbias._spec.info import part_of
 from attnbias._spec.request import Request
-from attnbias._spec.tables import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -31,8 +31,8 @@ from attnbias._models.compare import (
 from attnbias._models.config import from_config
 from attnbias._models.families.bias import require_length
 from attnbias._models.family import Family, Site, Wanted
+from attnbias._models.rotary_places import with_length
 from attnbias._spec.encodings import Rotary
-from attnbias._spec.mrope import with_length
 from attnbias._spec.request import Request
 
 if TYPE_CHECKING:

@@ -1,22 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS with a server: whom the client trusts, and its own certificate."""
+"""Certificates and bearer tokens: whom the client trusts, and who it is.
+
+Files that hold them are read again when they have changed.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import grpc
 
 from attnbias._checks import require_instance
-from attnbias._transport.watched import Watched, read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+
+_Value = TypeVar("_Value")
+
+_log: Final = logging.getLogger("attnbias")
+
+
+class Watched(Generic[_Value]):
+    """What files hold, read again when one of them has changed.
+
+    What is then wrong with them is logged, and what was read before stays.
+
+    Args:
+        files: which files.
+        read: gives what they hold. Its ValueError says what is wrong with them, and comes out of
+            the first reading.
+    """
+
+    def __init__(self, files: Sequence[Path], read: Callable[[], _Value]) -> None:
+        self._files = files
+        self._read = read
+        self._seen = self._states()
+        self.value = read()
+
+    def renew(self) -> bool:
+        """Looks at the files; whether they now hold something else."""
+        states = self._states()
+        if states == self._seen:
+            return False
+        self._seen = states
+        try:
+            value = self._read()
+        except ValueError as error:
+            _log.warning("%s; what was read before is used on", error)
+            return False
+        changed = value != self.value
+        self.value = value
+        return changed
+
+    def _states(self) -> list[object]:
+        """What tells one state of the files from another; taken before they are read."""
+        return [_state(file) for file in self._files]
+
+
+def _state(file: Path) -> object:
+    try:
+        status = os.stat(file)
+    except OSError as error:
+        return error.errno
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def read_bytes(file: Path, name: str) -> bytes:
+    """What a file holds.
+
+    Raises:
+        ValueError: it cannot be read; names the argument ``name``.
+    """
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{name}: cannot read {str(file)!r}: {error.strerror}") from None
+
 
 _ON: Final = "ATTNBIAS_CLIENT_TLS"
 _FILES: Final = ("ca", "cert", "key")
@@ -168,3 +235,73 @@ def _system_roots() -> bytes | None:
         with contextlib.suppress(OSError):
             return Path(file).read_bytes()
     return None
+
+
+_HEADER: Final = "authorization"
+_VARIABLE: Final = "ATTNBIAS_CLIENT_TOKEN"
+_FILE_VARIABLE: Final = f"{_VARIABLE}_FILE"
+_TOKEN: Final = re.compile(r"[!-~]+")  # what ASCII has to see
+
+
+class Token:
+    """A token, or the file that holds it.
+
+    Args:
+        token: text is the token itself, a path the file.
+        name: what errors call it.
+
+    Raises:
+        ValueError: the file cannot be read, or holds no token; or the text is none.
+    """
+
+    def __init__(self, token: str | os.PathLike[str], name: str) -> None:
+        self.name = name
+        if isinstance(token, str):
+            self._held = Watched([], lambda: _checked(token, f"{name}: got text that is no token"))
+        else:
+            file = Path(token).expanduser()
+            self._held = Watched([file], lambda: _in_file(file, name))
+
+    def as_metadata(self) -> tuple[str, str]:
+        """What a call carries; of a file what it holds now."""
+        self._held.renew()
+        return _HEADER, f"Bearer {self._held.value}"
+
+
+def _in_file(file: Path, name: str) -> str:
+    text = read_bytes(file, name).decode("ascii", "replace")
+    return _checked(text.strip(), f"{name}: got {str(file)!r}, which does not hold a token")
+
+
+def _checked(token: str, got: str) -> str:
+    if _TOKEN.fullmatch(token):
+        return token
+    raise ValueError(f"{got}; want visible characters of ASCII, without spaces")
+
+
+def token_from(
+    token: str | os.PathLike[str] | None, metadata: Sequence[tuple[str, str | bytes]]
+) -> Token | None:
+    """What a client's ``token`` means; None is no token.
+
+    Args:
+        token: None is what the environment says, unless the metadata say who calls; "" is none.
+        metadata: what each call carries besides.
+
+    Raises:
+        TypeError: it is neither text nor a path.
+        ValueError: see ``Token``; or the metadata say who calls, too.
+    """
+    want = "the token as a str, or its file as a pathlib.Path"
+    require_instance(token, (str, os.PathLike, type(None)), "token", want)
+    is_said = any(key.lower() == _HEADER for key, _ in metadata)
+    if token is None and not is_said:
+        if file := os.environ.get(_FILE_VARIABLE):
+            return Token(Path(file), _FILE_VARIABLE)
+        if literal := os.environ.get(_VARIABLE):
+            return Token(literal, _VARIABLE)
+    if not token:
+        return None
+    if is_said:
+        raise ValueError(f"token: got one beside {_HEADER!r} in metadata; want one of the two")
+    return Token(token, "token")
