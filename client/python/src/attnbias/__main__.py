@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 from attnbias._cache.cache import Cache
 from attnbias._client import CACHE_VARIABLE, Client
-from attnbias._errors import Error
-from attnbias._escape import escaped
+from attnbias._errors import Error, escaped
 from attnbias._models import export
 from attnbias._spec.request import key_of
 from attnbias._transport.credentials import tls_from_environment

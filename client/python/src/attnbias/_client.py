@@ -23,8 +23,7 @@ from attnbias._arrays.sharding import to_sharding
 from attnbias._cache.cache import Cache, require_bytes, require_folder
 from attnbias._cache.fetch import Cached
 from attnbias._checks import refuse_unknown, require_instance
-from attnbias._errors import CallFailed, CallInterrupted, DataLossError, UnavailableError
-from attnbias._escape import escaped
+from attnbias._errors import DataLossError, UnavailableError, escaped
 from attnbias._files import check_suffix, metadata_of, write
 from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias._spec.info import (
@@ -53,6 +52,7 @@ from attnbias._transport.connection import CallGroup, Connection
 from attnbias._transport.download import Download, ask_for_description
 from attnbias._transport.logits import LogitsStream
 from attnbias._transport.retry import Deadline, ask, explained
+from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:

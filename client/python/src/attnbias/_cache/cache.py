@@ -29,8 +29,7 @@ from google.protobuf.message import DecodeError
 
 from attnbias._cache.folder import Folder, UnsafeError
 from attnbias._checks import require_instance
-from attnbias._errors import DataLossError, Error
-from attnbias._escape import escaped
+from attnbias._errors import DataLossError, Error, escaped
 from attnbias._spec.enums import enum_name
 from attnbias._spec.expected import check_answer
 from attnbias._spec.info import Payload, TensorInfo, to_tensor_info

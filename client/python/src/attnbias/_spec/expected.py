@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from attnbias._arrays.mask import Mask
-from attnbias._errors import DataLossError
-from attnbias._escape import escaped
+from attnbias._errors import DataLossError, escaped
 from attnbias.v1 import encodings_pb2, options_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from attnbias._arrays.convert import is_torch_tensor, to_numpy
-from attnbias._errors import DataLossError, ResourceExhaustedError, UnimplementedError
-from attnbias._escape import escaped
+from attnbias._errors import DataLossError, ResourceExhaustedError, UnimplementedError, escaped
 from attnbias._spec.enums import enum_name, from_data_type
 from attnbias._spec.fields import TableInfo, from_spec
 from attnbias.v1 import encodings_pb2, tensor_pb2

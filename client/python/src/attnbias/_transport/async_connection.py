@@ -11,15 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import grpc
 import grpc.aio
 
-from attnbias._errors import (
-    CallFailed,
-    CancelledError,
-    UnavailableError,
-    from_rpc_error,
-    tells_of_a_connection,
-)
+from attnbias._errors import CancelledError, UnavailableError
 from attnbias._transport import forks
 from attnbias._transport.connection import CLOSED
+from attnbias._transport.statuses import CallFailed, from_rpc_error, tells_of_a_connection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
-from attnbias._errors import (
-    CallFailed,
-    CallInterrupted,
-    CancelledError,
-    from_rpc_error,
-    tells_of_a_connection,
-)
+from attnbias._errors import CancelledError
 from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias._transport import forks
 from attnbias._transport.calls import CHECK_HEALTH, Method, run
 from attnbias._transport.retry import Deadline
+from attnbias._transport.statuses import (
+    CallFailed,
+    CallInterrupted,
+    from_rpc_error,
+    tells_of_a_connection,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence

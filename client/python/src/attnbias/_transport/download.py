@@ -19,14 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import grpc
 from tqdm import tqdm
 
-from attnbias._errors import (
-    CallFailed,
-    CallInterrupted,
-    DataLossError,
-    Error,
-    FailedPreconditionError,
-    NotFoundError,
-)
+from attnbias._errors import DataLossError, Error, FailedPreconditionError, NotFoundError
 from attnbias._spec.expected import check_answer
 from attnbias._spec.info import (
     Payload,
@@ -40,6 +33,7 @@ from attnbias._transport.assembly import Assembler, header_of, parse_chunk, read
 from attnbias._transport.calls import DESCRIBE_TENSOR, GET_TENSOR, STREAM_TENSOR
 from attnbias._transport.channel import WINDOW_BYTES
 from attnbias._transport.retry import Retry, ask
+from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:

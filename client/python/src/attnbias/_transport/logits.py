@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import crc32c
 import numpy as np
 
-from attnbias._errors import CallFailed, CallInterrupted, DataLossError, ResourceExhaustedError
+from attnbias._errors import DataLossError, ResourceExhaustedError
 from attnbias._spec.enums import from_data_type
 from attnbias._transport.assembly import Assembler, read_header
 from attnbias._transport.calls import COMPUTE_LOGITS
 from attnbias._transport.retry import Deadline, Retry
+from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import logits_pb2, tensor_pb2
 
 if TYPE_CHECKING:

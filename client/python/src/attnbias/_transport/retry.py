@@ -17,17 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from attnbias._errors import (
-    CallFailed,
-    DeadlineExceededError,
-    Error,
-    from_rpc_error,
-    is_of_the_name,
-    unreached_error,
-)
+from attnbias._errors import DeadlineExceededError, Error
 from attnbias._transport import forks
 from attnbias._transport.calls import CHECK_HEALTH
 from attnbias._transport.channel import addresses_of, is_on_this_machine
+from attnbias._transport.statuses import CallFailed, from_rpc_error, is_of_the_name, unreached_error
 
 if TYPE_CHECKING:
     from attnbias._errors import Error
