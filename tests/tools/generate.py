@@ -55,8 +55,8 @@ from attnbias._spec.fields import Compact, Encoding, Fields, LogitsTerm
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from attnbias._arrays.tables import RotaryTables, XposTables
     from attnbias._spec.choices import {}
-    from attnbias._spec.results import RotaryTables, XposTables
 
 __all__ = {}
 """
@@ -141,10 +141,10 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Placement
 
+    from attnbias._arrays.tables import RotaryTables, XposTables
     from attnbias._spec.fields import Compact, Encoding
     from attnbias._spec.options import RequestOptions
     from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
-    from attnbias._spec.results import RotaryTables, XposTables
 
 Out = TypeVar("Out")
 
@@ -165,8 +165,8 @@ from attnbias._spec.encodings import {}
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from attnbias._arrays.tables import {}
     from attnbias._spec.choices import {}
-    from attnbias._spec.results import {}
 
 __all__ = {}
 """
@@ -848,7 +848,7 @@ def presets_module() -> str:
     annotated = {name for name in PART_NAMES if re.search(rf": {name} \||\[{name}\]", text)}
     kinds = sorted(made | annotated)
     results = {each for each in RESULTS.values() if f"[{each}]:" in text}
-    names = [", ".join(sorted(each)) for each in (kinds, used, results)]
+    names = [", ".join(sorted(each)) for each in (kinds, results, used)]
     head = PRESETS.format(*names, sorted(each.name for each in presets))
     title = "Encodings of models: constants and names for more general encodings"
     return formatted(MODULE.format(title) + head + text)

@@ -35,7 +35,7 @@ from attnbias._spec.info import allocate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from attnbias._arrays.shards import Layout
+    from attnbias._arrays.axes import Layout
 
 Array = npt.NDArray[Any]
 

@@ -8,12 +8,12 @@ with attnbias.Client("localhost:50051") as client:
 from typing import TYPE_CHECKING
 
 from attnbias import _errors, aio
+from attnbias._arrays.axes import shard_indices
 from attnbias._arrays.convert import to_torch
-from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz, GridTable
+from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz
 from attnbias._arrays.mask import Mask
-from attnbias._arrays.ring import RingShard
-from attnbias._arrays.shards import shard_indices
-from attnbias._arrays.structure import MAX_IMPLICIT_BYTES, Structure
+from attnbias._arrays.structure import MAX_IMPLICIT_BYTES, RingShard, Structure
+from attnbias._arrays.tables import GridTable, RotaryTables, XposTables
 from attnbias._arrays.toeplitz import KeyRow, Toeplitz
 from attnbias._cache.cache import Cache, CacheEntry
 from attnbias._client import Client
@@ -32,7 +32,6 @@ from attnbias._spec.info import ServerInfo, ServerLimits, TensorInfo, TensorPart
 from attnbias._spec.options import RequestOptions
 from attnbias._spec.presets import *  # noqa: F403  # it has __all__
 from attnbias._spec.request import LogitsOptions, Request
-from attnbias._spec.results import RotaryTables, XposTables
 from attnbias._transport.credentials import Tls
 from attnbias.transformers import attach
 

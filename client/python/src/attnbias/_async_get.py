@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Placement
 
+    from attnbias._arrays.tables import RotaryTables, XposTables
     from attnbias._spec.fields import Compact, Encoding
     from attnbias._spec.options import RequestOptions
     from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
-    from attnbias._spec.results import RotaryTables, XposTables
 
 Out = TypeVar("Out")
 

@@ -65,9 +65,10 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor, Placement
 
     from attnbias._arrays.sharding import Sharding
+    from attnbias._arrays.tables import RotaryTables, XposTables
     from attnbias._spec.fields import Compact, Encoding, LogitsTerm, TableInfo
     from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
-    from attnbias._spec.results import Piece, RotaryTables, XposTables
+    from attnbias._spec.results import Piece
     from attnbias._transport.channel import Metadata
     from attnbias._transport.credentials import Tls
 

@@ -7,17 +7,24 @@ Imports torch only where it is used, and JAX never.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-
-from attnbias._spec.enums import BFLOAT16
 
 if TYPE_CHECKING:
     import torch
 
-    from attnbias._arrays.structure import Structure
+BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
+
+
+class Convertible(Protocol):
+    """A structure, as ``attnbias.Toeplitz``."""
+
+    def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
+        """The dense tensor, expanded on the device."""
+        ...
 
 
 def is_torch_tensor(value: object) -> bool:
@@ -39,7 +46,7 @@ def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
 
 
 def to_torch(
-    array: npt.NDArray[Any] | Structure, device: str | torch.device | None = None
+    array: npt.NDArray[Any] | Convertible, device: str | torch.device | None = None
 ) -> torch.Tensor:
     """What ``Client.get`` gave as a tensor, bfloat16 included.
 
@@ -76,12 +83,12 @@ def _from_numpy(module: Any, array: npt.NDArray[Any]) -> torch.Tensor:
     return tensor
 
 
-_registered: Final[set[type[Structure]]] = set()
+_registered: Final[set[type]] = set()
 # Attributes that name the bytes as they came, and copies on torch's devices.
 _FORGOTTEN: Final = {"fingerprint", "resolved_spec", "_whole", "_begin"}
 
 
-def register_with_jax(kind: type[Structure]) -> None:
+def register_with_jax(kind: type[Any]) -> None:
     """Registers a class as a pytree, once, and only if JAX is imported."""
     tree_util = getattr(sys.modules.get("jax"), "tree_util", None)  # None while it is imported
     if tree_util is None or kind in _registered:
@@ -89,16 +96,16 @@ def register_with_jax(kind: type[Structure]) -> None:
     _registered.add(kind)
     keys = [tree_util.GetAttrKey(name) for name in kind._leaves]
 
-    def flatten(structure: Structure) -> tuple[list[Any], tuple[tuple[str, Any], ...]]:
+    def flatten(structure: Any) -> tuple[list[Any], tuple[tuple[str, Any], ...]]:
         rest = set(vars(structure)).difference(kind._leaves, _FORGOTTEN)
         leaves = [getattr(structure, name) for name in kind._leaves]
         return leaves, tuple((name, getattr(structure, name)) for name in sorted(rest))
 
-    def flatten_with_keys(structure: Structure) -> tuple[list[tuple[Any, Any]], Any]:
+    def flatten_with_keys(structure: Any) -> tuple[list[tuple[Any, Any]], Any]:
         leaves, rest = flatten(structure)
         return list(zip(keys, leaves, strict=True)), rest
 
-    def unflatten(rest: tuple[tuple[str, Any], ...], leaves: tuple[Any, ...]) -> Structure:
+    def unflatten(rest: tuple[tuple[str, Any], ...], leaves: tuple[Any, ...]) -> Any:
         # Checks nothing: JAX makes trees of what are no arrays, too.
         structure = object.__new__(kind)
         vars(structure).update(rest, **dict(zip(kind._leaves, leaves, strict=True)))

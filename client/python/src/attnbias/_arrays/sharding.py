@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from attnbias._arrays.axes import chunk
 from attnbias._arrays.convert import to_torch
-from attnbias._arrays.shards import chunk
 from attnbias._arrays.structure import Structure
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ read ``[...]`` without the H. Vectors have a last axis more, of their columns.
 from __future__ import annotations
 
 import operator
-import sys
 from abc import ABC, abstractmethod
 from types import EllipsisType
 from typing import (
@@ -29,10 +28,20 @@ import numpy as np
 import numpy.typing as npt
 
 from attnbias import _plot
-from attnbias._arrays.convert import is_torch_tensor, register_with_jax, to_torch
-from attnbias._arrays.shards import Layout, chunk, group_of, indices_of
-from attnbias._checks import Span, bounds, require_instance
-from attnbias._spec.enums import BFLOAT16
+from attnbias._arrays.axes import (
+    Layout,
+    Shipped,
+    block_sizes,
+    chunk,
+    group_of,
+    indices_of,
+    inside,
+    padding,
+    place_on,
+    require_heads,
+)
+from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, register_with_jax, to_torch
+from attnbias._checks import require_instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,13 +49,14 @@ if TYPE_CHECKING:
     import torch
     from torch.nn.attention.flex_attention import BlockMask
 
+    from attnbias._arrays.axes import BlockSize, Device
     from attnbias._arrays.mask import Mask
+    from attnbias._checks import Span
+    from attnbias._plot import HeatMap
     from attnbias.v1 import encodings_pb2
 
-    Device: TypeAlias = str | torch.device | None
     QueryOffset: TypeAlias = SupportsIndex | torch.Tensor | None
     Mod: TypeAlias = Callable[..., torch.Tensor]
-    BlockSize: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
     Index = SupportsIndex | slice | EllipsisType | None
     Same = TypeVar("Same", bound="Structure")
 
@@ -500,8 +510,32 @@ class Structure(NDArrayOperatorsMixin, ABC):
             message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
             raise ValueError(message)
 
+    # ---- as a picture
+
     plot = _plot.plot
     _repr_html_ = _plot.to_html
+
+    def _heat_maps(self, name: str) -> list[HeatMap]:
+        """What ``plot`` draws of the dense tensor, with names that begin with ``name``."""
+        numbers = self._numbers()
+        rows, columns = self._indices()
+
+        def read(head: int, i: npt.NDArray[Any], j: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            places = self._place(rows[i][:, None], columns[j], np.where)
+            chosen: npt.NDArray[Any] = _plot.of_head(numbers, head, 1)[places]
+            return chosen
+
+        *outer, queries, keys = self.shape
+        num_heads = outer[0] if outer else None
+        return [_plot.HeatMap(read, num_heads, (queries, keys), *self._picture_axes(), name)]
+
+    def _picture_axes(self) -> tuple[tuple[str, str], tuple[int, int]]:
+        """What rows and columns of a picture are, and the positions of the first of them."""
+        return _plot.POSITIONS, (0, 0)
+
+    def _curve(self) -> _plot.Curve | None:
+        """What ``plot`` draws as curves; None where numbers depend on more than one index."""
+        return None
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -657,8 +691,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     def _of_indices(self, axis: str, indices: npt.NDArray[Any]) -> Structure:
         """The structure of these queries, or keys, in their order."""
-        from attnbias._arrays.ring import RingShard  # noqa: PLC0415  # it is a Structure itself
-
         return RingShard(self)._of_indices(axis, indices)
 
     def _touched(
@@ -795,78 +827,116 @@ def _is_beside_scalars(structure: Structure, inputs: tuple[Any, ...]) -> bool:
     return all(x is structure or (not isinstance(x, Structure) and np.ndim(x) == 0) for x in inputs)
 
 
-# ---- what structures are made of
+Indices = npt.NDArray[np.integer[Any]]
 
 
-class Shipped:
-    """An array, and its tensors on the devices that it was sent to."""
+class RingShard(LookedUp):
+    """Some queries and keys of a structure, in the order of a rank of ring attention.
 
-    def __init__(self, array: npt.NDArray[Any]) -> None:
-        self._array = array
-        self._tensors: dict[str, torch.Tensor] = {}
+    ``dense[h, i, j] = whole[h, query_indices[i], key_indices[j]]``. ``Structure.shard`` makes it
+    for the layouts "zigzag" and "striped". It holds what the whole holds, and copies nothing.
+    See ``Structure`` for what all share.
 
-    def heads(self, heads: Span | None, has_heads: bool) -> Shipped:
-        """That of some heads, itself where they are all."""
-        part = heads_of(self._array, heads, has_heads)
-        return self if part.shape == self._array.shape else Shipped(part)
+    Attributes:
+        whole: the structure it is a shard of.
+        query_indices: which query of the whole each row is.
+        key_indices: which key of the whole each column is.
+    """
 
-    def on(self, device: str | torch.device | None) -> torch.Tensor:
-        """Its tensor there, sent at the first call."""
-        name = str(device)
-        if name not in self._tensors:
-            self._tensors[name] = to_torch(self._array, device)
-        return self._tensors[name]
+    _leaves: ClassVar[tuple[str, ...]] = ("whole", "query_indices", "key_indices")
+
+    def __init__(
+        self,
+        whole: Structure,
+        *,
+        query_indices: npt.ArrayLike | None = None,
+        key_indices: npt.ArrayLike | None = None,
+    ) -> None:
+        """Wraps a structure; copies nothing. Indices None are all.
+
+        Of a RingShard it takes the whole, and the indices in it.
+
+        Raises:
+            IndexError: there are no indices, or some are not inside the structure.
+            TypeError: whole is no structure, or indices are no integers.
+        """
+        require_instance(whole, Structure, "whole", "a Toeplitz or another structure")
+        queries, keys = whole._indices()
+        self.query_indices = queries[_inside(query_indices, len(queries), "query_indices")]
+        self.key_indices = keys[_inside(key_indices, len(keys), "key_indices")]
+        self.whole: Structure = whole.whole if isinstance(whole, RingShard) else whole
+        self.mask = whole.mask
+        self.vectors = whole.vectors
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        before, after = self.whole._has_heads(), self.whole.ndim - self.vectors
+        lengths = (len(self.query_indices), len(self.key_indices))
+        return (*self.whole.shape[:before], *lengths, *self.whole.shape[after:])
+
+    def parts(self) -> dict[str, npt.NDArray[Any]]:
+        """Those of the whole."""
+        return self.whole.parts()
+
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
+        return type(self)(
+            self.whole if heads is None else self.whole.window(heads=heads),
+            query_indices=self.query_indices[slice(*queries)],
+            key_indices=self.key_indices[slice(*keys)],
+        )
+
+    def _heat_maps(self, name: str) -> list[HeatMap]:
+        return self.whole._heat_maps(name) if self.vectors else super()._heat_maps(name)
+
+    def _picture_axes(self) -> tuple[tuple[str, str], tuple[int, int]]:
+        return _plot.OF_SHARD, (0, 0)
+
+    # Shards of one structure share what was sent to a device: a ring's steps send indices.
+
+    def _bias_on(self, device: Device) -> Mod:
+        bias = self.whole._bias_on(device)
+        queries, keys = (to_torch(indices, device) for indices in self._indices())
+        return lambda head, query, key: bias(head, queries[query], keys[key])
+
+    def _seen_on(self, device: Device) -> Mod:
+        is_seen = self.whole._seen_on(device)
+        queries, keys = (to_torch(indices, device) for indices in self._indices())
+        return lambda query, key: is_seen(queries[query], keys[key])
+
+    def _with_hidden(self, numbers: torch.Tensor) -> torch.Tensor:
+        return self.whole._with_hidden(numbers)
+
+    def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
+        return type(self)(**{**self._arguments(), "whole": self.whole._mapped(function)})
+
+    def _numbers(self) -> npt.NDArray[Any]:
+        return self.whole._numbers()
+
+    def _indices(self) -> tuple[Indices, Indices]:
+        return self.query_indices, self.key_indices
+
+    def _place(self, query: Any, key: Any, where: Any) -> Any:
+        return self.whole._place(query, key, where)
+
+    def _of_indices(self, axis: str, indices: Indices) -> RingShard:
+        queries, keys = self._indices()
+        if axis == "queries":
+            queries = queries[indices]
+        else:
+            keys = keys[indices]
+        return type(self)(self.whole, query_indices=queries, key_indices=keys)
 
 
-def inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
-    """The bounds of a window that is not empty; raises IndexError naming ``name``."""
-    begin, end = (0, length) if span is None else bounds(span, name)
-    if not 0 <= begin < end <= length:
-        message = f"{name}: got [{begin}, {end}), want a window that is not empty in [0, {length})"
-        raise IndexError(message)
-    return begin, end
-
-
-def joined(first: Any, second: Any) -> Any:
-    """Two arrays of numpy, or of JAX, along the last axis."""
-    arrays = [first, second]
-    are_numpys = all(isinstance(each, np.ndarray) for each in arrays)
-    return (np if are_numpys else sys.modules["jax"].numpy).concatenate(arrays, axis=-1)
-
-
-def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> npt.NDArray[Any]:
-    """Some heads of an array, over the same memory."""
-    if heads is None:
-        return array
-    require_heads(array.shape, has_heads)
-    begin, end = inside(heads, array.shape[0], "heads")
-    return array[begin:end]
-
-
-def require_heads(shape: tuple[int, ...], has_heads: bool) -> None:
-    """Refuses a shape without a head axis with a ValueError."""
-    if not has_heads:
-        raise ValueError(f"heads: got a tensor of shape {shape}, want one with a head axis")
-
-
-def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
-    """An index as a tensor without axes: torch.compile makes a program for each int it meets."""
-    return to_torch(np.array(index), device)
-
-
-def block_sizes(block_size: BlockSize) -> tuple[int, int]:
-    """Those of queries and keys; refuses what is not positive, or no integers."""
-    pair = block_size if isinstance(block_size, tuple) else (block_size, block_size)
-    try:
-        queries, keys = map(operator.index, pair)
-    except (TypeError, ValueError) as error:
-        message = f"block_size: got {block_size!r}, want an integer or a tuple of two"
-        raise TypeError(message) from error
-    if min(queries, keys) < 1:
-        raise ValueError(f"block_size: got {block_size}, want at least 1")
-    return queries, keys
-
-
-def padding(length: int, align: int) -> int:
-    """What a length lacks to a multiple of ``align``."""
-    return -length % align
+def _inside(given: npt.ArrayLike | None, length: int, name: str) -> Indices | slice:
+    if given is None:
+        return slice(None)
+    indices = np.asarray(given)
+    if indices.dtype.kind not in "iu" and indices.size > 0:
+        raise TypeError(f"{name}: got an array of {indices.dtype}, want integers")
+    fits = indices.ndim == 1 and len(indices) > 0
+    if not fits or indices.min() < 0 or indices.max() >= length:
+        raise IndexError(
+            f"{name}: got an array of shape {indices.shape}, want one axis of at least one index "
+            f"in [0, {length})"
+        )
+    return indices

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from attnbias import _plot
+from attnbias._arrays.axes import block_sizes, heads_of, padding, place_on
 from attnbias._arrays.mask import Mask
-from attnbias._arrays.structure import Structure, block_sizes, heads_of, padding, place_on
+from attnbias._arrays.structure import Structure
 from attnbias._checks import require_instance
 
 if TYPE_CHECKING:
     import torch
     from torch.nn.attention.flex_attention import BlockMask
 
-    from attnbias._arrays.structure import BlockSize, Device, Mod
+    from attnbias._arrays.axes import BlockSize, Device
+    from attnbias._arrays.structure import Mod
     from attnbias._checks import Span
+    from attnbias._plot import HeatMap
 
 
 class Toeplitz(Structure):
@@ -186,6 +190,21 @@ class Toeplitz(Structure):
         visible = self.mask.visible(relative + self.first_relative_position)
         return numbers.where(visible, -torch.inf)
 
+    def _heat_maps(self, name: str) -> list[HeatMap]:
+        if not self.vectors:
+            return super()._heat_maps(name)
+        labels = ("relative position, key - query", "column")
+        first = (self.first_relative_position, 0)
+        return [_plot.heat_map_of(self.diagonals, labels, first, name)]
+
+    def _picture_axes(self) -> tuple[tuple[str, str], tuple[int, int]]:
+        return _plot.POSITIONS, (1 - self.query_length - self.first_relative_position, 0)
+
+    def _curve(self) -> _plot.Curve | None:
+        if self.vectors:
+            return None
+        return self.diagonals, self.first_relative_position, "relative position, key - query"
+
     def _numbers(self) -> npt.NDArray[Any]:
         return self.diagonals
 
@@ -270,6 +289,9 @@ class KeyRow(Structure):
         more = padding(self.key_length, align)
         rows = pad(numbers, (0, more))[..., None, :].expand(*self.shape[:-1], -1)
         return rows[..., : self.key_length]
+
+    def _curve(self) -> _plot.Curve:
+        return self.row, 0, "key position"
 
     def _numbers(self) -> npt.NDArray[Any]:
         return self.row

@@ -16,6 +16,7 @@ from attnbias._spec.fields import Compact, Encoding, Fields, LogitsTerm
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from attnbias._arrays.tables import RotaryTables, XposTables
     from attnbias._spec.choices import (
         Activation,
         AlibiVariant,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         RotaryLayout,
         TableLayout,
     )
-    from attnbias._spec.results import RotaryTables, XposTables
 
 __all__ = [
     "T5",

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
+from attnbias._arrays.convert import BFLOAT16
 from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ def enum_name(enum: EnumDescriptor, number: int) -> str:
     value = enum.values_by_number.get(number)
     return str(number) if value is None else value.name.removeprefix(_prefix(enum)).lower()
 
-
-BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
 
 _DTYPES: Final[dict[tensor_pb2.DataType, np.dtype[Any]]] = {
     tensor_pb2.DATA_TYPE_F64: np.dtype("<f8"),

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, cast
 import numpy as np
 from typing_extensions import TypeVar
 
-from attnbias._arrays.convert import is_torch_tensor, to_numpy
+from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, to_numpy
 from attnbias._checks import bounds, require_instance, set_number
 from attnbias._errors import Error
 from attnbias._generated import is_repeated
-from attnbias._spec.enums import BFLOAT16, enum_name, set_enum, to_data_type
+from attnbias._spec.enums import enum_name, set_enum, to_data_type
 from attnbias.v1 import encodings_pb2, options_pb2, tensor_pb2
 
 if TYPE_CHECKING:

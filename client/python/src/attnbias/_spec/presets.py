@@ -24,6 +24,7 @@ from attnbias._spec.encodings import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from attnbias._arrays.tables import XposTables
     from attnbias._spec.choices import (
         BeyondReach,
         Columns,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         RotaryLayout,
         TableLayout,
     )
-    from attnbias._spec.results import XposTables
 
 __all__ = [
     "Beit",

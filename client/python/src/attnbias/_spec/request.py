@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import Message
 
-from attnbias._arrays.convert import is_torch_tensor, to_numpy
+from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, to_numpy
 from attnbias._checks import require_instance
 from attnbias._spec.encodings import ShawValues
-from attnbias._spec.enums import BFLOAT16, to_data_type
+from attnbias._spec.enums import to_data_type
 from attnbias._spec.fields import Encoding, LogitsTerm, TableInfo, set_fields
 from attnbias._spec.options import Asked, CompactOptions, GridOptions, ListOptions, RequestOptions
 from attnbias.v1 import encodings_pb2, logits_pb2, tensor_pb2

@@ -7,13 +7,14 @@ Of a sharded tensor, a process asks for the pieces that it holds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz, GridTable
+from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz
 from attnbias._arrays.mask import Mask
 from attnbias._arrays.structure import Structure
+from attnbias._arrays.tables import to_grid_tables, to_tables
 from attnbias._arrays.toeplitz import KeyRow, Toeplitz
 from attnbias._errors import DataLossError
 from attnbias._generated import is_repeated
@@ -30,63 +31,6 @@ if TYPE_CHECKING:
     from attnbias._spec.info import TensorInfo, TensorPart
     from attnbias._spec.request import Request
     from attnbias.v1 import encodings_pb2, tensor_pb2
-
-
-class RotaryTables(NamedTuple):
-    """What rotary positions multiply queries and keys by, ``[positions, columns]`` each.
-
-    Over a grid each is a ``GridTable``.
-    """
-
-    cos: npt.NDArray[Any]
-    sin: npt.NDArray[Any]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tables."""
-        return sum(table.nbytes for table in self)
-
-
-class XposTables(NamedTuple):
-    """The same with a decay: queries are multiplied by scale, keys divided by it."""
-
-    cos: npt.NDArray[Any]
-    sin: npt.NDArray[Any]
-    scale: npt.NDArray[Any]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tables."""
-        return sum(table.nbytes for table in self)
-
-
-_TABLES: Final[dict[tuple[str, ...], type[RotaryTables | XposTables]]] = {
-    kind._fields: kind for kind in (RotaryTables, XposTables)
-}
-
-
-def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
-    """Several tables by their names; None where no encoding has such."""
-    kind = _TABLES.get(tuple(arrays))
-    return None if kind is None else kind(**arrays)
-
-
-def to_grid_tables(
-    arrays: dict[str, npt.NDArray[Any]], column_axes: Sequence[int]
-) -> GridTable | RotaryTables | XposTables | None:
-    """The tables over a grid of the parts "NAME.axis0", "NAME.axis1" and so on."""
-    parts: dict[str, list[npt.NDArray[Any]]] = {}
-    for name, array in arrays.items():
-        parts.setdefault(name.rpartition(".axis")[0], []).append(array)
-    tables = {
-        name: GridTable(
-            np.concatenate([axis.reshape(-1) for axis in axes]),
-            lengths=[len(axis) for axis in axes],
-            column_axes=column_axes,
-        )
-        for name, axes in parts.items()
-    }
-    return next(iter(tables.values())) if len(tables) == 1 else to_tables(tables)
 
 
 def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece) -> Any:

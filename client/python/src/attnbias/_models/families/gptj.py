@@ -19,8 +19,8 @@ from attnbias._spec.request import Request
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from attnbias._arrays.tables import RotaryTables
     from attnbias._models.changes import Changes
-    from attnbias._spec.results import RotaryTables
 
 _TABLE: Final = "attnbias_table"
 _BASE: Final = 10000.0

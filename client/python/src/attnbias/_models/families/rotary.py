@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
+    from attnbias._arrays.tables import RotaryTables
     from attnbias._client import Client
     from attnbias._models.changes import Changes
-    from attnbias._spec.results import RotaryTables
 
 _LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has a table of its own
 
