@@ -305,6 +305,42 @@ def test_it_is_imported_where_nothing_forks() -> None:
     subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
 
 
+IMPORT = """
+import atexit, os, sys, threading
+
+stdlib, callers = sys.stdlib_module_names, set()
+
+
+def recorded(function):
+    def record(*arguments, **options):
+        module = sys._getframe(1).f_globals["__name__"].partition(".")[0]
+        if module not in stdlib:
+            callers.add(f"{function.__name__} by {module}")
+        return function(*arguments, **options)
+
+    return record
+
+
+atexit.register = recorded(atexit.register)
+os.register_at_fork = recorded(os.register_at_fork)
+before = dict(os.environ)
+import attnbias, attnbias.aio, attnbias.transformers
+
+threads = os.listdir("/proc/self/task") if os.path.exists("/proc/self/task") else [0]
+assert not callers, callers
+assert threading.active_count() == len(threads) == 1, (threading.enumerate(), threads)
+assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
+"""
+
+
+def test_import_registers_no_hook_and_starts_no_thread() -> None:
+    """Of threads, numpy alone starts some, which it is told not to do here."""
+    # Without what importing has set in this process.
+    environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    environment["OPENBLAS_NUM_THREADS"] = "1"
+    subprocess.run([sys.executable, "-c", IMPORT], env=environment, timeout=60, check=True)
+
+
 SCRIPT = """
 import os, sys
 import attnbias

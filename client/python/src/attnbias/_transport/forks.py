@@ -12,6 +12,7 @@ So is the child of a process whose gRPC was told to ignore forks.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -41,7 +42,7 @@ _WHY_OFF: Final = (
 
 
 class Forkable(Protocol):
-    """What a connection, or a locked file, does when the process forks. The lock is held."""
+    """A connection, a server of the process's own, or a locked file. The lock is held in both."""
 
     def rest(self) -> bool:
         """Closes the channel, if there is one that any thread may close; whether there was."""
@@ -61,6 +62,7 @@ _has_ignored: list[bool] = []  # whether the fork that begins is of a gRPC that 
 def watch(connection: Forkable) -> None:
     """Has a connection take part in forks for as long as it lives."""
     with lock:
+        _register()
         _connections.add(connection)
 
 
@@ -133,7 +135,10 @@ def _has_threads() -> bool:
     return False
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
-    )
+@functools.cache
+def _register() -> None:
+    """Registers what is done at forks. A process that makes no connection is left as it is."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+        )
