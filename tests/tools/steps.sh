@@ -94,6 +94,7 @@ install_python_client() {
 step_layers() {
   python tests/architecture/layers_test.py
   python tests/architecture/recipe_test.py
+  PYTHONPATH=client/python/src lint-imports --no-cache client/python/pyproject.toml
 }
 
 step_contract() {
