@@ -6,7 +6,6 @@ A header that makes no sense ends here. So does an ``out`` that does not fit.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from dataclasses import dataclass
@@ -220,7 +219,6 @@ def _not_adding_up(part: tensor_pb2.TensorPart) -> DataLossError:
 
 
 _RAW_FORMATS = frozenset("bBc")
-_LARGEST_BLOCK = 31 << 20
 
 
 class Payload(NamedTuple):
@@ -230,18 +228,6 @@ class Payload(NamedTuple):
     memory: npt.NDArray[np.uint8]
     header: service_pb2.TensorHeader
     """What the server said of it, which ``info`` is made of."""
-
-
-@functools.cache
-def keep_freed_memory() -> None:
-    """Has glibc reuse the memory of received messages; elsewhere does nothing.
-
-    By itself it returns a message's pages to the kernel, only to get cleared
-    ones for the next: a third of a download's CPU time. The size from which it
-    does so follows the largest block freed, up to 32 MiB; so one is freed, of
-    which no page was ever touched.
-    """
-    np.empty(_LARGEST_BLOCK, np.uint8)
 
 
 def require_within(nbytes: int, limit: int) -> None:

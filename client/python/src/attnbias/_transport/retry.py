@@ -24,7 +24,6 @@ from attnbias._transport.channel import addresses_of, is_on_this_machine
 from attnbias._transport.statuses import CallFailed, from_rpc_error, is_of_the_name, unreached_error
 
 if TYPE_CHECKING:
-    from attnbias._errors import Error
     from attnbias._transport.calls import CallOptions, Calls, Method
     from attnbias._transport.channel import Endpoint
 
