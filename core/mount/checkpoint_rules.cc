@@ -461,7 +461,7 @@ const Use* UseNamed(std::string_view name) {
 }
 
 // The register of model types, which the Python client reads too. CMake makes
-// the bytes of client/python/src/attnbias/_config/models.json, a JSON object.
+// the bytes of client/python/src/attnbias/_models/models.json, a JSON object.
 constexpr char kRegisterBytes[] = {
 #include "core/mount/model_register.inc"
 };

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attnbias
-from attnbias._expected import check_answer
+from attnbias._spec.expected import check_answer
 from attnbias.v1 import encodings_pb2, options_pb2, service_pb2
 from tests.support.cases import ENCODINGS, case_of
 from tests.support.options import options_of

@@ -22,7 +22,7 @@ LENGTHS: dict[str, dict[str, int]] = {
 }
 # For reaches of 6, or a window of 1 by 7, as some_value has them.
 TABLE = np.arange(52, dtype="f4").reshape(13, 4)
-CLASSES = {name.lower(): getattr(attnbias, name) for name in attnbias._presets.__all__}
+CLASSES = {name.lower(): getattr(attnbias, name) for name in attnbias._spec.presets.__all__}
 
 
 def tool(*arguments: str) -> subprocess.CompletedProcess[str]:

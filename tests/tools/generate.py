@@ -49,15 +49,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import numpy.typing as npt
 
-from attnbias._fields import Compact, Encoding, Fields, LogitsTerm
-from attnbias._grid import BlockToeplitz, BorderedToeplitz
-from attnbias._tensors import KeyRow, Toeplitz
+from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz
+from attnbias._arrays.toeplitz import KeyRow, Toeplitz
+from attnbias._spec.fields import Compact, Encoding, Fields, LogitsTerm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnbias._choices import {}
-    from attnbias._results import RotaryTables, XposTables
+    from attnbias._arrays.tables import RotaryTables, XposTables
+    from attnbias._spec.choices import {}
 
 __all__ = {}
 """
@@ -82,15 +82,15 @@ OPTIONS = """\
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Required, SupportsIndex, TypedDict
 
-from attnbias._shown import Shown
+from attnbias._spec.fields import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnbias._checks import Ids, Reals, Span
-    from attnbias._choices import {choices}
-    from attnbias._dtypes import DType
-    from attnbias._fields import Encoding
+    from attnbias._spec.choices import {choices}
+    from attnbias._spec.enums import DType
+    from attnbias._spec.fields import Encoding
 
 
 class CompactOptions(TypedDict, total=False):
@@ -131,8 +131,8 @@ class Asked(Shown):
 ASYNC_GET = """\
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from attnbias._arrays.sharding import to_sharding
 from attnbias._client import BaseClient
-from attnbias._sharding import to_sharding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,10 +142,10 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Placement
 
-    from attnbias._fields import Compact, Encoding
-    from attnbias._options import RequestOptions
-    from attnbias._request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
-    from attnbias._results import RotaryTables, XposTables
+    from attnbias._arrays.tables import RotaryTables, XposTables
+    from attnbias._spec.fields import Compact, Encoding
+    from attnbias._spec.options import RequestOptions
+    from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
 
 Out = TypeVar("Out")
 
@@ -161,13 +161,13 @@ class AsyncGet(BaseClient):
 PRESETS = """\
 from typing import TYPE_CHECKING, Any
 
-from attnbias._encodings import {}
+from attnbias._spec.encodings import {}
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnbias._choices import {}
-    from attnbias._results import {}
+    from attnbias._arrays.tables import {}
+    from attnbias._spec.choices import {}
 
 __all__ = {}
 """
@@ -849,7 +849,7 @@ def presets_module() -> str:
     annotated = {name for name in PART_NAMES if re.search(rf": {name} \||\[{name}\]", text)}
     kinds = sorted(made | annotated)
     results = {each for each in RESULTS.values() if f"[{each}]:" in text}
-    names = [", ".join(sorted(each)) for each in (kinds, used, results)]
+    names = [", ".join(sorted(each)) for each in (kinds, results, used)]
     head = PRESETS.format(*names, sorted(each.name for each in presets))
     title = "Encodings of models: constants and names for more general encodings"
     return formatted(MODULE.format(title) + head + text)
@@ -1182,11 +1182,11 @@ def with_parts(page: Path, parts: dict[str, str]) -> str:
 def main() -> None:
     parts = page_parts()
     texts = {page: with_parts(page, parts) for page in PAGES}
-    texts |= {CLIENT / "_choices.py": choices_module()}
-    texts |= {CLIENT / "_options.py": options_module()}
+    texts |= {CLIENT / "_spec/choices.py": choices_module()}
+    texts |= {CLIENT / "_spec/options.py": options_module()}
     texts |= {CLIENT / "_async_get.py": async_get_module()}
-    texts |= {CLIENT / "_encodings.py": encodings_module()}
-    texts |= {CLIENT / "_presets.py": presets_module(), GO_PRESETS: presets_in_go()}
+    texts |= {CLIENT / "_spec/encodings.py": encodings_module()}
+    texts |= {CLIENT / "_spec/presets.py": presets_module(), GO_PRESETS: presets_in_go()}
     renew(texts, "./dev generate")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-REGISTER = ROOT / "client/python/src/attnbias/_config/models.json"
+REGISTER = ROOT / "client/python/src/attnbias/_models/models.json"
 
 
 def encodings(row: dict[str, Any]) -> str:

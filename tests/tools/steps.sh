@@ -94,6 +94,7 @@ install_python_client() {
 step_layers() {
   python tests/docs/layers_test.py
   python tests/docs/recipe_test.py
+  PYTHONPATH=client/python/src lint-imports --no-cache client/python/pyproject.toml
 }
 
 step_contract() {

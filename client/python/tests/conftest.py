@@ -53,8 +53,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def wait(_: object, seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr("attnbias._connection.CallGroup.wait", wait)
-    monkeypatch.setattr("attnbias._async_connection.AsyncCalls.wait", wait)
+    monkeypatch.setattr("attnbias._transport.connection.CallGroup.wait", wait)
+    monkeypatch.setattr("attnbias._transport.async_connection.AsyncCalls.wait", wait)
     return waited
 
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbias import DataLossError, UnimplementedError
-from attnbias._assembler import Assembler
-from attnbias._info import to_tensor_info
-from attnbias._memory import allocate, part_of
+from attnbias._spec.info import allocate, part_of, to_tensor_info
+from attnbias._transport.assembly import Assembler
 from attnbias.v1 import service_pb2, tensor_pb2
 
 MOST_BYTES = 1000

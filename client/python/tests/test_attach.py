@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import attnbias
-from attnbias.transformers._attach import Attached, Replacement
-from attnbias.transformers._changes import Changes
+from attnbias._models.attach import Attached, Replacement
+from attnbias._models.changes import Changes
 
 
 def test_imports_nothing_large() -> None:

@@ -32,7 +32,7 @@ from fake_server import FINGERPRINT, FakeServer, Payload, sequence, table
 import attnbias
 from attnbias import aio
 from attnbias.__main__ import main
-from attnbias._cache import key_of
+from attnbias._spec.request import key_of
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
@@ -1118,7 +1118,7 @@ def test_a_lock_that_is_kept_is_waited_for_only_so_long(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     serve(server, table(VALUES))
-    monkeypatch.setattr("attnbias._cached._MOST_WAIT", 0.2, raising=False)
+    monkeypatch.setattr("attnbias._cache.fetch._MOST_WAIT", 0.2, raising=False)
     (folder / "drafts").mkdir(parents=True)
     with (
         (folder / PLACES["lock"]).open("w") as lock,
@@ -1149,7 +1149,7 @@ with attnbias.Client(sys.argv[1], timeout=60, cache=sys.argv[2]) as client:
 """
 DIE = """
 import os, signal
-from attnbias._cache import Draft
+from attnbias._cache.cache import Draft
 def write(self, head, memory):
     with self._drafts.create(self._name) as file:
         file.write(head + memory[:len(memory) // 2].tobytes())

@@ -717,8 +717,8 @@ def test_no_progress_bar_unasked_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
     progress: bool | None,
 ) -> None:
-    monkeypatch.setattr("attnbias._progress._WORTHWHILE_BYTES", 0)
-    monkeypatch.setattr("attnbias._progress._PATIENCE", 0)
+    monkeypatch.setattr("attnbias._transport.download._WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr("attnbias._transport.download._PATIENCE", 0)
     server.script = [table(sequence(4096)).serve]
     client.get(attnbias.Sinusoidal(dim=1), positions=4096, progress=progress)
     assert capfd.readouterr().err == ""

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import attnbias
-from attnbias._arguments import set_fields
-from attnbias._enums import enum_name
-from attnbias._fields import Fields, LogitsTerm, from_spec
+from attnbias._spec.enums import enum_name
+from attnbias._spec.fields import Fields, LogitsTerm, from_spec, set_fields
 from attnbias.v1 import encodings_pb2, logits_pb2, options_pb2
 
 DIGEST = "sha256:" + "0a" * 32

@@ -11,7 +11,7 @@ import pytest
 from fake_server import sequence, table
 
 import attnbias
-from attnbias._wire import read_header
+from attnbias._transport.assembly import read_header
 from attnbias.v1 import logits_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from conftest import MOUNTED
 from cutting_proxy import CuttingProxy
 
 import attnbias
-from attnbias._tables import digest_of
+from attnbias._spec.fields import digest_of
 
 if TYPE_CHECKING:
     from pathlib import Path

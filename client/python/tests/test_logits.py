@@ -460,7 +460,7 @@ def test_a_broken_call_is_taken_up_where_it_broke(
     queries = 3 * (2 << 20) // (HEADS * DIM * 4)
     scripted = Scripted(random(HEADS, queries, 4), "break")
     server.logits = scripted.serve
-    progressed = "attnbias._retry.Retry.progressed"
+    progressed = "attnbias._transport.retry.Retry.progressed"
     monkeypatch.setattr(progressed, lambda _: scripted.may_break.set())
     term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
     rows = random(HEADS, queries, DIM)

@@ -64,7 +64,7 @@ ASKED: dict[str, tuple[dict[str, Any], str, dict[str, Any], dict[str, Any]]] = {
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """tests/conformance/peers has what is exported for ``attach``."""
-    monkeypatch.setattr("attnbias._export.can_attach", lambda: False)
+    monkeypatch.setattr("attnbias._models.export.can_attach", lambda: False)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from fake_server import FakeServer, Payload, abort, retry_info, sequence, table
 
 import attnbias
-from attnbias import _sizes
+from attnbias._transport import calls
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ def test_what_a_cache_asks_for_is_known(
 def test_a_large_one_is_streamed(
     server: FakeServer, informed: attnbias.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sizes, "_MESSAGE_BYTES", len(PAYLOAD.data) - 1)
+    monkeypatch.setattr(calls, "_MESSAGE_BYTES", len(PAYLOAD.data) - 1)
     informed.get(SINUSOIDAL, positions=5000)
     assert (len(server.requests), len(server.get_requests)) == (2, 0)
-    monkeypatch.setattr(_sizes, "_MESSAGE_BYTES", len(PAYLOAD.data))
+    monkeypatch.setattr(calls, "_MESSAGE_BYTES", len(PAYLOAD.data))
     informed.get(SINUSOIDAL, positions=5000)
     assert (len(server.requests), len(server.get_requests)) == (2, 1)
 
@@ -101,7 +101,7 @@ def test_a_large_one_is_streamed(
 def test_as_many_are_remembered(
     server: FakeServer, informed: attnbias.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sizes, "_MOST_PAYLOADS", 2)
+    monkeypatch.setattr(calls, "_MOST_PAYLOADS", 2)
     server.script = [serve_as_many]
     server.get = lambda request, _context: as_many(request).message()
     for positions in (4998, 4999):
@@ -206,7 +206,7 @@ def test_a_damaged_message_is_an_error(
 
 
 def test_a_message_holds_what_the_server_says(real_client: attnbias.Client) -> None:
-    assert real_client.info().limits.max_unary_bytes == _sizes._MESSAGE_BYTES
+    assert real_client.info().limits.max_unary_bytes == calls._MESSAGE_BYTES
 
 
 def test_the_real_server_answers_alike(real_client: attnbias.Client) -> None:

@@ -23,8 +23,8 @@ from fake_server import FakeServer, abort, header, retry_info, sequence, table
 from tests.support.server_process import ServerProcess
 
 import attnbias
-from attnbias._calls import run
-from attnbias._retry import Deadline, Retry
+from attnbias._transport.calls import run
+from attnbias._transport.retry import Deadline, Retry
 from attnbias.v1 import service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def test_where_a_proxy_is_asked_no_address_is(
     monkeypatch: pytest.MonkeyPatch, connect: Connect
 ) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr("attnbias._reach.addresses_of", None)
+    monkeypatch.setattr("attnbias._transport.retry.addresses_of", None)
     with (
         connect("192.0.2.1", connect_timeout=1) as client,
         pytest.raises(attnbias.UnavailableError),

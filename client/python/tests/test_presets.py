@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import attnbias
-from attnbias import _presets
-from attnbias._fields import from_spec
+from attnbias._spec import presets
+from attnbias._spec.fields import from_spec
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_axial_mrope_has_ladders() -> None:
 
 
 def test_all_are_exported_and_take_no_constants() -> None:
-    for name in _presets.__all__:
+    for name in presets.__all__:
         assert name in attnbias.__all__
     with pytest.raises(TypeError, match="columns"):
         attnbias.XLNet(8, columns="interleaved")  # type: ignore[call-arg]

@@ -22,9 +22,10 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2
 
 import attnbias
-from attnbias import _forks, aio
-from attnbias._calls import GET_SERVER_INFO, STREAM_TENSOR, run
-from attnbias._retry import Deadline
+from attnbias import aio
+from attnbias._transport import forks
+from attnbias._transport.calls import GET_SERVER_INFO, STREAM_TENSOR, run
+from attnbias._transport.retry import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -240,7 +241,7 @@ def test_waiting_for_a_server_goes_on_through_forks(server: FakeServer) -> None:
         waiting = pool.submit(run, client._until_serving(Deadline(30)))
         for _ in range(2):
             watched.get(timeout=20)
-            with _forks.lock:
+            with forks.lock:
                 client._connection.rest()  # as before a fork
         waiting.result(timeout=20)
 
@@ -255,7 +256,7 @@ class Channel:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def act(*_: object, **__: object) -> Channel:
             self.done.append(name)
-            if threading.get_ident() not in _forks._inside:
+            if threading.get_ident() not in forks._inside:
                 self.exposed.append(name)
             return self
 
@@ -263,14 +264,14 @@ class Channel:
 
     def __call__(self, *_: object, **__: object) -> Channel:
         self.done.append("begin")
-        if threading.get_ident() not in _forks._inside:
+        if threading.get_ident() not in forks._inside:
             self.exposed.append("begin")
         return self
 
 
 def test_forks_wait_for_all_that_is_done_in_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
     channel = Channel()
-    monkeypatch.setattr("attnbias._channel.Endpoint.open", lambda _, *, spare: channel)
+    monkeypatch.setattr("attnbias._transport.channel.Endpoint.open", lambda _, *, spare: channel)
     client = attnbias.Client("host")
     group = client._connection.new_group()
 
@@ -285,23 +286,59 @@ def test_forks_wait_for_all_that_is_done_in_grpc(monkeypatch: pytest.MonkeyPatch
     assert set(channel.done) >= {"begin", "future", "cancel", "close"}
     # What makes a method's callable is done under the lock.
     assert set(channel.exposed) <= {"unary_unary", "unary_stream"}
-    assert not _forks._inside
+    assert not forks._inside
 
 
 def test_a_block_of_grpc_inside_another_does_not_end_it() -> None:
     """As where a signal's handler closes a client whose call it interrupts."""
     thread = threading.get_ident()
-    with _forks.in_grpc():
-        with _forks.in_grpc():
+    with forks.in_grpc():
+        with forks.in_grpc():
             pass
-        assert thread in _forks._inside
-    assert thread not in _forks._inside
+        assert thread in forks._inside
+    assert thread not in forks._inside
 
 
 def test_it_is_imported_where_nothing_forks() -> None:
     """As on Windows."""
     script = "import os; del os.fork, os.register_at_fork; import attnbias, attnbias.aio"
     subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
+
+
+IMPORT = """
+import atexit, os, sys, threading
+
+stdlib, callers = sys.stdlib_module_names, set()
+
+
+def recorded(function):
+    def record(*arguments, **options):
+        module = sys._getframe(1).f_globals["__name__"].partition(".")[0]
+        if module not in stdlib:
+            callers.add(f"{function.__name__} by {module}")
+        return function(*arguments, **options)
+
+    return record
+
+
+atexit.register = recorded(atexit.register)
+os.register_at_fork = recorded(os.register_at_fork)
+before = dict(os.environ)
+import attnbias, attnbias.aio, attnbias.transformers
+
+threads = os.listdir("/proc/self/task") if os.path.exists("/proc/self/task") else [0]
+assert not callers, callers
+assert threading.active_count() == len(threads) == 1, (threading.enumerate(), threads)
+assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
+"""
+
+
+def test_import_registers_no_hook_and_starts_no_thread() -> None:
+    """Of threads, numpy alone starts some, which it is told not to do here."""
+    # Without what importing has set in this process.
+    environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    environment["OPENBLAS_NUM_THREADS"] = "1"
+    subprocess.run([sys.executable, "-c", IMPORT], env=environment, timeout=60, check=True)
 
 
 SCRIPT = """

@@ -15,7 +15,7 @@ import pytest
 from fake_server import FINGERPRINT, FakeServer, Payload, abort, retry_info, sequence, table
 
 import attnbias
-from attnbias import _download
+from attnbias._transport import download
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,8 +34,8 @@ FIRST = 8000
 
 @pytest.fixture(autouse=True)
 def _small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_download, "_FIRST_BYTES", FIRST)
-    monkeypatch.setattr(_download, "_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(download, "_FIRST_BYTES", FIRST)
+    monkeypatch.setattr(download, "_CHUNK_BYTES", 1000)
 
 
 def serves(payload: Payload) -> Step:
@@ -153,7 +153,7 @@ def test_the_first_range_says_how_many_are_worth_it(
 ) -> None:
     """A share of the rest is what a stream brings in a while: here in ten minutes, or 0.25 s."""
     if not pause:
-        monkeypatch.setattr(_download, "_WORTHWHILE_SECONDS", 600)
+        monkeypatch.setattr(download, "_WORTHWHILE_SECONDS", 600)
     server.script = [slow(serves(PAYLOAD), pause)]
     with connect(server.target) as client:
         np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
@@ -211,7 +211,7 @@ def test_replicas_with_different_tables_give_one_of_them(
 def test_a_wait_is_not_a_slow_way(
     server: FakeServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_download, "_WORTHWHILE_SECONDS", 1.4)
+    monkeypatch.setattr(download, "_WORTHWHILE_SECONDS", 1.4)
     busy = breaks(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(1))
     server.script = [busy, serves(PAYLOAD)]
     with connect(server.target) as client:
@@ -231,8 +231,8 @@ def test_a_wait_is_told_of_once(
 
 AFTER_MAIN = """
 import sys, threading
-import attnbias, attnbias._download
-attnbias._download._FIRST_BYTES = 8000
+import attnbias, attnbias._transport.download
+attnbias._transport.download._FIRST_BYTES = 8000
 client = attnbias.Client(sys.argv[1], streams=2)
 def late():
     threading.main_thread().join()

@@ -30,12 +30,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import attnbias
-from attnbias._memory import allocate
+from attnbias._spec.info import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from attnbias._shards import Layout
+    from attnbias._arrays.axes import Layout
 
 Array = npt.NDArray[Any]
 
@@ -448,7 +448,7 @@ def payloads() -> Iterator[list[int]]:
         fetched.append(info.nbytes)
         return allocate(info)
 
-    with mock.patch("attnbias._download.allocate", counted):
+    with mock.patch("attnbias._transport.download.allocate", counted):
         yield fetched
 
 

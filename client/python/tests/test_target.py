@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import attnbias
-from attnbias._target import target_from
+from attnbias._transport.channel import target_from
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import attnbias
-from attnbias._structure import block_sizes
+from attnbias._arrays.axes import block_sizes
 
 SHAPES = [(1, 1, 1), (2, 5, 3), (3, 1, 7), (1, 6, 1), (4, 64, 33)]
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.int32]

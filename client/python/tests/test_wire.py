@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbias import DataLossError
-from attnbias._wire import parse_chunk
+from attnbias._transport.assembly import parse_chunk
 from attnbias.v1 import service_pb2
 
 CASES = [

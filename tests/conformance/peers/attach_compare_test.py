@@ -27,8 +27,8 @@ from torch.distributed.fsdp import fully_shard
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import attnbias
-from attnbias._config.models import MODELS
-from attnbias.transformers import _rotary
+from attnbias._models.families import rotary
+from attnbias._models.register import MODELS
 
 __all__ = ["client_of_tables", "mounted"]  # fixtures
 
@@ -235,7 +235,7 @@ def of_defaults(model_type: str) -> Any:
     with torch.device("meta"):
         model = transformers.AutoModel.from_config(config, attn_implementation="eager")
     for path, module in [*model.named_modules()]:
-        if type(module) in _rotary._classes_of(model):
+        if type(module) in rotary._classes_of(model):
             model.set_submodule(path, type(module)(module.config))
     return model
 

@@ -24,8 +24,8 @@ from transformers.masking_utils import (
 from transformers.models.bloom.modeling_bloom import BloomModel
 
 import attnbias
-from attnbias.transformers import _flex
-from attnbias.transformers._bias import Diagonals, KeyRows, dense
+from attnbias._models.families import flex
+from attnbias._models.families.bias import Diagonals, KeyRows, dense
 
 QUERY_HEADS, KEY_HEADS, PAST = 12, 4, 60
 
@@ -45,13 +45,13 @@ def programs_of_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Queries and keys of each call of FlexAttention."""
     called: list[tuple[int, int]] = []
-    own = _flex._compiled
+    own = flex._compiled
 
     def attend(query: Tensor, key: Tensor, *arguments: Any, **options: Any) -> Any:
         called.append((query.shape[2], key.shape[2]))
         return own(query, key, *arguments, **options)
 
-    monkeypatch.setattr(_flex, "_compiled", attend)
+    monkeypatch.setattr(flex, "_compiled", attend)
     return called
 
 
@@ -160,8 +160,8 @@ def test_groups_of_heads(
     bias = biases(kind)
     if kind == "diagonals":
         bias = bias._replace(first=queries - 1)
-    output, weights = _flex.attend(
-        Groups(), query, key, value, _flex.mask(**options), position_bias=bias
+    output, weights = flex.attend(
+        Groups(), query, key, value, flex.mask(**options), position_bias=bias
     )
     assert weights is None
     mask = sdpa_mask(**options, allow_is_causal_skip=False, allow_is_bidirectional_skip=False)

@@ -24,11 +24,12 @@ from attached import state
 from torch import nn
 
 import attnbias
-from attnbias import _export
-from attnbias.transformers import _names
+from attnbias._models import export, names
 
 SOURCES = Path(__file__).parents[3] / "client/python/src/attnbias"
-FILES = {path.stem[1:]: path for path in (SOURCES / "transformers").glob("_[a-z]*.py")}
+ROOM = SOURCES / "_models"
+FILES = {path.stem: path for path in (ROOM / "families").glob("[a-z]*.py")}
+FILES |= {name: ROOM / f"{name}.py" for name in ("attach", "changes", "compare", "family")}
 FAMILY_FILES = sorted({family for family in FAMILIES.values() if family is not None})
 # Entry points of all programs that use transformers, and of peft.
 PUBLIC = {"config", "model_type", "get_base_model"}
@@ -94,9 +95,8 @@ class Uses:
             self._constants[ast.unparse(node.target)] = str(node.value.value)
 
     def _import(self, module: str, names: list[str]) -> None:
-        if module.startswith("attnbias.transformers"):
-            file = module.removeprefix("attnbias.transformers").removeprefix("._")
-            self.imports |= {file} if file else {name[1:] for name in names}
+        if module.startswith("attnbias._models"):
+            self.imports |= {module.rpartition(".")[2], *names}
         for name in names:
             if module.startswith("transformers.") and name.startswith("modeling_"):
                 self._modules[name] = f"{module}.{name}"
@@ -138,14 +138,12 @@ class Uses:
         return isinstance(value, ast.Name) and value.id in self._objects
 
 
-USES = {name: Uses(path.read_text()) for name, path in FILES.items() if name != "names"}
+USES = {name: Uses(path.read_text()) for name, path in FILES.items()}
 
 
 def places_in(rows: tuple[str, ...]) -> set[str]:
-    spelled = [
-        one for row in rows for each in row.split(" or ") for one in _names.spelled(each, [])
-    ]
-    return {_names.parsed(one)[0] for one in spelled}
+    spelled = [one for row in rows for each in row.split(" or ") for one in names.spelled(each, [])]
+    return {names.parsed(one)[0] for one in spelled}
 
 
 def is_in(place: str, places: set[str]) -> bool:
@@ -155,11 +153,11 @@ def is_in(place: str, places: set[str]) -> bool:
 
 def rows_for(file: str) -> tuple[str, ...]:
     families = [file] if file in FAMILY_FILES else FAMILY_FILES
-    return tuple(row for family in families for row in _names.rows_of(family))
+    return tuple(row for family in families for row in names.rows_of(family))
 
 
 def test_each_family_has_rows() -> None:
-    assert set(_names._FAMILIES) == set(FAMILY_FILES)
+    assert set(names._FAMILIES) == set(FAMILY_FILES)
 
 
 def test_what_the_walk_finds() -> None:
@@ -199,7 +197,7 @@ def test_each_name_is_in_the_table(file: str) -> None:
 @pytest.mark.parametrize("family", FAMILY_FILES)
 def test_each_import_is_in_the_rows_of_its_family(family: str) -> None:
     """Otherwise importing the family's file fails before its rows are looked at."""
-    files, places = {family}, places_in(_names.rows_of(family))
+    files, places = {family}, places_in(names.rows_of(family))
     while more := {each for file in files for each in USES[file].imports & USES.keys()} - files:
         files |= more
     used = {place for file in files for place in USES[file].imported}
@@ -269,10 +267,10 @@ def without_attribute(kind: Any, name: str, patch: pytest.MonkeyPatch) -> None:
 def changes_of(row: str, model: nn.Module) -> Iterator[tuple[str, list[Change]]]:
     """Ways to break a row, each with what the error names."""
     parts = [
-        _names.parsed(one)
+        names.parsed(one)
         for choice in row.split(" or ")
-        for one in _names.spelled(choice, list(model.modules()))
-        if not _names.problem(one, [])
+        for one in names.spelled(choice, list(model.modules()))
+        if not names.problem(one, [])
     ]
     place, parameters, attributes, caller = parts[0]
     partial, places = functools.partial, [each[0] for each in parts]
@@ -312,7 +310,7 @@ def test_attach_misses_each_name(client: attnbias.Client, name: str) -> None:
     family = FAMILIES[model.config.model_type]
     assert family is not None
     before = state(model)
-    for row in _names.rows_of(family):
+    for row in names.rows_of(family):
         for named, changes in changes_of(row, model):
             with pytest.MonkeyPatch.context() as patch:
                 for change in changes:
@@ -334,8 +332,8 @@ def test_export_leaves_out_what_attach_cannot(
 ) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"model_type": "mpt", "n_layers": 1, "d_model": 48, "n_heads": 6}))
-    assert all(wish.request is not None for wish in _export.of_attach(config, 64, client))
+    assert all(wish.request is not None for wish in export.of_attach(config, 64, client))
     without("transformers.models.mpt.modeling_mpt.MptModel.build_mpt_alibi_tensor", monkeypatch)
-    (wish,) = _export.of_attach(config, 64, client)
+    (wish,) = export.of_attach(config, 64, client)
     assert (wish.place, wish.request) == ("attach", None)
     assert "modeling_mpt.MptModel.build_mpt_alibi_tensor is missing; attach works with" in wish.why

@@ -17,7 +17,7 @@ from attached import assert_same_gradients, compiled, gradients_of, make_other, 
 from torch import Tensor, nn
 
 import attnbias
-from attnbias._config.models import MODELS
+from attnbias._models.register import MODELS
 
 LENGTH, DECODER_LENGTH, MAX_LENGTH = 200, 140, 256
 HEADS = 6  # no power of two
@@ -161,7 +161,7 @@ def test_flex_holds_the_scores_of_a_block(
         blocks.append(block_mask.BLOCK_SIZE)
         return query
 
-    monkeypatch.setattr("attnbias.transformers._flex._compiled", compiled)
+    monkeypatch.setattr("attnbias._models.families.flex._compiled", compiled)
     model = make("t5-encoder", "flex")
     with torch.no_grad(), attnbias.attach(model, client, max_length=512, attention="flex"):
         output(model)
@@ -292,7 +292,7 @@ def test_what_fails_changes_nothing(
     model = make("t5")
     before = state(model)
     monkeypatch.setattr(
-        "attnbias.transformers._t5.dense_bias", property()
+        "attnbias._models.families.t5.dense_bias", property()
     )  # no function, so no method
     with pytest.raises(TypeError):
         attnbias.attach(model, client, max_length=MAX_LENGTH)

@@ -34,7 +34,7 @@ from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
 import attnbias
-from attnbias._config.models import MODELS
+from attnbias._models.register import MODELS
 
 # Decoders' buckets at 621 are torch's own: exact ones are smaller there.
 BIASED = {

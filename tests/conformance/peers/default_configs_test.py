@@ -29,7 +29,7 @@ from ropes import (
 )
 
 import attnbias
-from attnbias._config.models import MODELS, UNSERVED
+from attnbias._models.register import MODELS, UNSERVED
 
 __all__ = ["ROWS", "Rope", "cos_and_sin", "module_of", "relative_bound"]
 

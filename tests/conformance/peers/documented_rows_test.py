@@ -33,7 +33,7 @@ import t5_family_test
 import tupe_test
 from pages import DOCS, Row, rows_of, section_of
 
-from attnbias._config.models import MODELS
+from attnbias._models.register import MODELS
 
 MODEL_TYPE = re.compile(r"`([\w-]+)`")
 PAGES = [

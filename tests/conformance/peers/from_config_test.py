@@ -27,8 +27,8 @@ from transformers.models.detr.modeling_detr import DetrSinePositionEmbedding
 from transformers.models.falcon.modeling_falcon import build_alibi_tensor as build_falcon_tensor
 
 import attnbias
-from attnbias._config.models import MODELS
-from attnbias._models import with_length
+from attnbias._models.register import MODELS
+from attnbias._models.rotary_places import with_length
 
 Words = dict[str, Any]
 

@@ -26,8 +26,8 @@ from ropes import AXES, ROWS, Rope, cos_and_sin, module_of, relative_bound
 from transformers.initialization import no_init_weights
 
 import attnbias
-from attnbias._config.models import MODELS, UNSERVED
-from attnbias.transformers import _learned
+from attnbias._models.families import learned
+from attnbias._models.register import MODELS, UNSERVED
 
 PAGE = Path(__file__).parents[3] / "docs" / "models.md"
 IN_CHECKPOINT_TEST = {config.model_type for config, _ in CASES} | {"swinv2"}
@@ -150,7 +150,7 @@ def test_learned_positions_are_the_rows_that_the_model_takes(
     for taken, encoding in zip(rows.values(), encodings.values(), strict=True):
         assert taken[:5] == [encoding.offset + position for position in range(5)]
     if MODELS[model_type].attach == "learned":  # which finds tables by their names
-        found = [f"{path}.{name}" for path, name, _ in _learned._tables_of(model)]
+        found = [f"{path}.{name}" for path, name, _ in learned._tables_of(model)]
         assert found == list(rows)
 
 
@@ -168,7 +168,7 @@ def test_learned_positions_of_patches_are_the_rows_of_the_table(
     want = np.delete(answer.want, range(1, 1 + registers), axis=0)
     table = model.embeddings.position_embeddings[0]
     assert_same_bits(client.get(replace(encoding, table=table), positions=len(want)), want)
-    found = [(path, name) for path, name, _ in _learned._tables_of(model)]
+    found = [(path, name) for path, name, _ in learned._tables_of(model)]
     assert found == [("embeddings", "position_embeddings")]
 
 

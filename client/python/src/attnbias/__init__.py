@@ -7,33 +7,32 @@ with attnbias.Client("localhost:50051") as client:
 
 from typing import TYPE_CHECKING
 
-from attnbias import _encodings, _errors, _models, _presets, aio
-from attnbias._cache import Cache, CacheEntry
+from attnbias import _errors, aio
+from attnbias._arrays.axes import shard_indices
+from attnbias._arrays.convert import to_torch
+from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz
+from attnbias._arrays.mask import Mask
+from attnbias._arrays.structure import MAX_IMPLICIT_BYTES, RingShard, Structure
+from attnbias._arrays.tables import GridTable, RotaryTables, XposTables
+from attnbias._arrays.toeplitz import KeyRow, Toeplitz
+from attnbias._cache.cache import Cache, CacheEntry
 from attnbias._client import Client
-from attnbias._config import from_config
-from attnbias._encodings import *  # noqa: F403  # it has __all__
 from attnbias._errors import *  # noqa: F403  # it has __all__
-from attnbias._fields import Encoding, LogitsTerm
 from attnbias._files import load, save
-from attnbias._grid import BlockToeplitz, BorderedToeplitz
-from attnbias._grid_table import GridTable
-from attnbias._info import ServerInfo, ServerLimits, TensorInfo, TensorPart
 from attnbias._local_server import LocalServer
-from attnbias._logits import LogitsOptions
-from attnbias._mask import Mask
-from attnbias._models import *  # noqa: F403  # it has __all__
-from attnbias._options import RequestOptions
+from attnbias._models import rotary_places as _rotary_places
+from attnbias._models.config import from_config
+from attnbias._models.rotary_places import *  # noqa: F403  # it has __all__
 from attnbias._plot import plot
-from attnbias._presets import *  # noqa: F403  # it has __all__
-from attnbias._request import Request
-from attnbias._results import RotaryTables, XposTables
-from attnbias._ring import RingShard
-from attnbias._shards import shard_indices
-from attnbias._structure import MAX_IMPLICIT_BYTES, Structure
-from attnbias._tables import TableInfo
-from attnbias._tensors import KeyRow, Toeplitz
-from attnbias._tls import Tls
-from attnbias._torch import to_torch
+from attnbias._spec import encodings as _encodings
+from attnbias._spec import presets as _presets
+from attnbias._spec.encodings import *  # noqa: F403  # it has __all__
+from attnbias._spec.fields import Encoding, LogitsTerm, TableInfo
+from attnbias._spec.info import ServerInfo, ServerLimits, TensorInfo, TensorPart
+from attnbias._spec.options import RequestOptions
+from attnbias._spec.presets import *  # noqa: F403  # it has __all__
+from attnbias._spec.request import LogitsOptions, Request
+from attnbias._transport.credentials import Tls
 from attnbias.transformers import attach
 
 if TYPE_CHECKING:
@@ -87,5 +86,5 @@ __all__ = [
 ]
 __all__ += _encodings.__all__
 __all__ += _errors.__all__
-__all__ += _models.__all__
+__all__ += _rotary_places.__all__
 __all__ += _presets.__all__

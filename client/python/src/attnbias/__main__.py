@@ -9,18 +9,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
-from attnbias import _export
-from attnbias._cache import Cache, key_of
+from attnbias._cache.cache import Cache
 from attnbias._client import CACHE_VARIABLE, Client
-from attnbias._errors import Error
-from attnbias._escape import escaped
-from attnbias._tls import tls_from_environment
+from attnbias._errors import Error, escaped
+from attnbias._models import export
+from attnbias._spec.request import key_of
+from attnbias._transport.credentials import tls_from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from attnbias._dtypes import DType
-    from attnbias._request import Request
+    from attnbias._spec.enums import DType
+    from attnbias._spec.request import Request
 
 _EXPORT: Final = """\
 Fetches what a model of transformers needs into a cache, for Client(cache=DIR, offline=True).
@@ -149,7 +149,7 @@ def _length(text: str) -> int:
 
 def _export_all(options: argparse.Namespace) -> int:
     data_type: DType | None = options.data_type
-    wishes = list(_export.of_encodings(options.config, options.max_length, data_type))
+    wishes = list(export.of_encodings(options.config, options.max_length, data_type))
     tls = tls_from_environment(
         on=options.tls,
         ca=options.tls_ca,
@@ -158,14 +158,14 @@ def _export_all(options: argparse.Namespace) -> int:
         server_name=options.tls_server_name,
     )
     with Client(options.server, tls=tls, token=options.token_file, cache=options.cache) as client:
-        if _export.can_attach():
-            wishes += _export.of_attach(options.config, options.max_length, client)
+        if export.can_attach():
+            wishes += export.of_attach(options.config, options.max_length, client)
         else:
             _say("torch and transformers are not installed: what attach asks for is left out")
-        return _fetch_all(_export.merged(wishes), client, Cache(options.cache))
+        return _fetch_all(export.merged(wishes), client, Cache(options.cache))
 
 
-def _fetch_all(wishes: Iterable[_export.Wish], client: Client, cache: Cache) -> int:
+def _fetch_all(wishes: Iterable[export.Wish], client: Client, cache: Cache) -> int:
     there = {entry.info.fingerprint for entry in cache.entries()}
     count = 0
     for place, request, why in wishes:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from attnbias._arrays.sharding import to_sharding
 from attnbias._client import BaseClient
-from attnbias._sharding import to_sharding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Placement
 
-    from attnbias._fields import Compact, Encoding
-    from attnbias._options import RequestOptions
-    from attnbias._request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
-    from attnbias._results import RotaryTables, XposTables
+    from attnbias._arrays.tables import RotaryTables, XposTables
+    from attnbias._spec.fields import Compact, Encoding
+    from attnbias._spec.options import RequestOptions
+    from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
 
 Out = TypeVar("Out")
 

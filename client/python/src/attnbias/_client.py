@@ -19,37 +19,40 @@ from typing import (
     overload,
 )
 
-from attnbias._cache import Cache, require_bytes, require_folder
-from attnbias._cached import Cached
-from attnbias._calls import (
+from attnbias._arrays.sharding import to_sharding
+from attnbias._cache.cache import Cache, require_bytes, require_folder
+from attnbias._cache.fetch import Cached
+from attnbias._checks import refuse_unknown, require_instance
+from attnbias._errors import DataLossError, UnavailableError, escaped
+from attnbias._files import check_suffix, metadata_of, write
+from attnbias._public.grpc.health.v1 import health_pb2
+from attnbias._spec.info import (
+    Payload,
+    ServerInfo,
+    TensorInfo,
+    part_of,
+    to_server_info,
+    to_table_info,
+)
+from attnbias._spec.options import RequestOptions
+from attnbias._spec.request import LogitsOptions, LogitsRequest, Request
+from attnbias._spec.results import ShardedRequest, to_result
+from attnbias._transport.calls import (
     CHECK_HEALTH,
     GET_SERVER_INFO,
     LIST_TABLES,
     WATCH_HEALTH,
     CallOptions,
     Calls,
+    Sizes,
     run,
 )
-from attnbias._channel import endpoint_to
-from attnbias._checks import refuse_unknown, require_instance
-from attnbias._connection import CallGroup, Connection
-from attnbias._download import Download, ask_for_description
-from attnbias._errors import CallFailed, CallInterrupted, DataLossError, UnavailableError
-from attnbias._escape import escaped
-from attnbias._files import check_suffix, metadata_of, write
-from attnbias._info import ServerInfo, TensorInfo, to_server_info, to_table_info
-from attnbias._logits import LogitsOptions, LogitsRequest
-from attnbias._logits_stream import LogitsStream
-from attnbias._memory import Payload, part_of
-from attnbias._options import RequestOptions
-from attnbias._public.grpc.health.v1 import health_pb2
-from attnbias._reach import explained
-from attnbias._request import Request
-from attnbias._results import to_result
-from attnbias._retry import Deadline, ask
-from attnbias._sharded_request import ShardedRequest
-from attnbias._sharding import to_sharding
-from attnbias._sizes import Sizes
+from attnbias._transport.channel import endpoint_to
+from attnbias._transport.connection import CallGroup, Connection
+from attnbias._transport.download import Download, ask_for_description
+from attnbias._transport.logits import LogitsStream
+from attnbias._transport.retry import Deadline, ask, explained
+from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -61,14 +64,13 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Placement
 
-    from attnbias._channel import Metadata
-    from attnbias._fields import Compact, Encoding, LogitsTerm
-    from attnbias._request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
-    from attnbias._results import RotaryTables, XposTables
-    from attnbias._sharded_request import Piece
-    from attnbias._sharding import Sharding
-    from attnbias._tables import TableInfo
-    from attnbias._tls import Tls
+    from attnbias._arrays.sharding import Sharding
+    from attnbias._arrays.tables import RotaryTables, XposTables
+    from attnbias._spec.fields import Compact, Encoding, LogitsTerm, TableInfo
+    from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
+    from attnbias._spec.results import Piece
+    from attnbias._transport.channel import Metadata
+    from attnbias._transport.credentials import Tls
 
 Out = TypeVar("Out")
 

@@ -18,17 +18,15 @@ from google.protobuf import json_format
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from attnbias._arrays.convert import BFLOAT16
+from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz
+from attnbias._arrays.mask import Mask
+from attnbias._arrays.structure import RingShard, Structure
+from attnbias._arrays.tables import GridTable, RotaryTables, XposTables, to_grid_tables, to_tables
+from attnbias._arrays.toeplitz import KeyRow, Toeplitz
 from attnbias._checks import require_instance
-from attnbias._dtypes import BFLOAT16
-from attnbias._expected import query_stride_of
-from attnbias._grid import BlockToeplitz, BorderedToeplitz
-from attnbias._grid_table import GridTable
-from attnbias._info import TensorInfo
-from attnbias._mask import Mask
-from attnbias._results import RotaryTables, XposTables, to_grid_tables, to_tables
-from attnbias._ring import RingShard
-from attnbias._structure import Structure
-from attnbias._tensors import KeyRow, Toeplitz
+from attnbias._spec.expected import query_stride_of
+from attnbias._spec.info import TensorInfo
 from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:

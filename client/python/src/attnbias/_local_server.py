@@ -12,16 +12,15 @@ import selectors
 import shutil
 import subprocess
 import tempfile
-import weakref
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from attnbias import _forks
-from attnbias._calls import run
 from attnbias._checks import require_instance
 from attnbias._client import Client
 from attnbias._errors import DeadlineExceededError, UnavailableError
-from attnbias._retry import Deadline
+from attnbias._transport import forks
+from attnbias._transport.calls import run
+from attnbias._transport.retry import Deadline
 
 _PROGRAM: Final = "attnbias-server"
 _VARIABLE: Final = "ATTNBIAS_SERVER_BINARY"
@@ -84,7 +83,7 @@ class LocalServer:
         self._flags = flags
         self._options = options
         self._running: _Running | None = None
-        _servers.add(self)
+        forks.watch(self)
 
     def __repr__(self) -> str:
         state = "not running" if self._running is None else f"target={self.target!r}"
@@ -117,7 +116,7 @@ class LocalServer:
         if self._running is not None:
             raise RuntimeError("the server is running already")
         program = _program()
-        with _forks.lock:  # a child forked before it is assigned would keep the server alive
+        with forks.lock:  # a child forked before it is assigned would keep the server alive
             self._running = running = self._launch(program)
         atexit.register(self.close)
         try:
@@ -165,26 +164,19 @@ class LocalServer:
             os.close(read_end)
         return _Running(process, lifeline, folder, client)
 
-    def _leave(self) -> None:
-        """In a forked child: lets go of the server, which is its parent's to end."""
+    def rest(self) -> bool:
+        """See Forkable. The server stays, and its client closes its own channels."""
+        return False
+
+    def leave(self) -> bool:
+        """See Forkable. Lets go of the server, which is its parent's to end."""
         running, self._running = self._running, None
         if running is not None:
             atexit.unregister(self.close)
             os.close(running.lifeline)
             _close_output(running.process)
             running.process.returncode = 0  # it is not this process's to wait for
-
-
-_servers: Final[weakref.WeakSet[LocalServer]] = weakref.WeakSet()
-
-
-def _leave_all() -> None:
-    for server in _servers:
-        server._leave()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_all)
+        return False
 
 
 def _program() -> str:

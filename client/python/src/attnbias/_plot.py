@@ -2,7 +2,8 @@
 """Pictures of tensors. matplotlib is imported where something is drawn, and nowhere else.
 
 A picture has some hundred pixels a side, and only their numbers are read: the dense tensor of a
-structure never exists, however long it is.
+structure never exists, however long it is. A structure itself says how it is drawn: see
+``Structure._heat_maps`` and ``Structure._curve``.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from attnbias._checks import Span, bounds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from attnbias._structure import Structure
 
 Kind = Literal["heads", "curves"]
-_Array: TypeAlias = npt.NDArray[Any]
+Array: TypeAlias = npt.NDArray[Any]
 _Picture: TypeAlias = "np.ma.MaskedArray[Any, np.dtype[np.float64]]"
 # The numbers of a head at some rows and columns.
-_Read: TypeAlias = Callable[[int, _Array, _Array], _Array]
+_Read: TypeAlias = Callable[[int, Array, Array], Array]
+
+Curve: TypeAlias = tuple[Array, int, str]
+"""Numbers ``[heads, n]`` or ``[n]``, the first one's position, and what the positions are."""
 
 _MOST_PIXELS = 400  # of a side
 _MOST_POINTS = 4000  # of a curve
@@ -43,9 +46,9 @@ _HATCHED: dict[str, Any] = {
     "edgecolor": "0.75",
     "linewidth": 0,
 }
-_POSITIONS = ("query position", "key position")
-_TOKENS = ("query token", "key token")
-_OF_SHARD = ("query of the shard", "key of the shard")
+POSITIONS = ("query position", "key position")
+TOKENS = ("query token", "key token")
+OF_SHARD = ("query of the shard", "key of the shard")
 _THUMBNAIL_HEADS, _THUMBNAIL_PIXELS = 4, 64
 
 
@@ -93,7 +96,7 @@ def plot(
 
 
 @dataclass(frozen=True)
-class _HeatMap:
+class HeatMap:
     """A matrix for each head, read only where it is drawn."""
 
     read: _Read
@@ -106,7 +109,7 @@ class _HeatMap:
     @property
     def over_pairs(self) -> bool:
         """Whether rows and columns count the same, so that diagonals mean something."""
-        return self.labels in (_POSITIONS, _TOKENS)
+        return self.labels in (POSITIONS, TOKENS)
 
     @property
     def proportion(self) -> float | None:
@@ -144,7 +147,7 @@ def _are_real(dtype: np.dtype[Any]) -> bool:
     return np.can_cast(dtype, np.float64, "same_kind")
 
 
-def _visible(numbers: _Array, fill_value: float | None) -> _Picture:
+def _visible(numbers: Array, fill_value: float | None) -> _Picture:
     """Numbers as float64, those that stand for masked elements masked."""
     if not _are_real(numbers.dtype):
         raise ValueError(f"tensor: got elements of type {numbers.dtype}, want real numbers")
@@ -157,22 +160,13 @@ def _visible(numbers: _Array, fill_value: float | None) -> _Picture:
     return np.ma.masked_array(numbers.astype(np.float64), hidden)
 
 
-def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
-    from attnbias._ring import RingShard  # noqa: PLC0415
-    from attnbias._structure import Structure  # noqa: PLC0415
-    from attnbias._tensors import Toeplitz  # noqa: PLC0415
-
+def _heat_maps(tensor: Any, name: str = "") -> list[HeatMap]:
     if hasattr(tensor, "_fields"):  # the parts of one answer, by name
         parts = zip(tensor, tensor._fields, strict=True)
         return [each for part, field in parts for each in _heat_maps(part, field)]
-    if isinstance(tensor, RingShard) and tensor.vectors:
-        return _heat_maps(tensor.whole, name)
-    if isinstance(tensor, Toeplitz) and tensor.vectors:
-        first = (tensor.first_relative_position, 0)
-        labels = ("relative position, key - query", "column")
-        return [_of_array(tensor.diagonals, labels, first, name)]
-    if isinstance(tensor, Structure):
-        return [_of_structure(tensor, name)]
+    if hasattr(tensor, "_heat_maps"):
+        of_structure: list[HeatMap] = tensor._heat_maps(name)
+        return of_structure
     array = np.asarray(tensor)
     if array.ndim not in (2, 3) or array.size == 0:
         raise ValueError(
@@ -181,53 +175,25 @@ def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
         )
     # Indices are of pairs, and have no heads.
     is_table = array.ndim == 2 and not np.issubdtype(array.dtype, np.integer)  # noqa: PLR2004
-    labels = ("position", "column") if is_table else _POSITIONS
-    return [_of_array(array, labels, (0, 0), name)]
+    labels = ("position", "column") if is_table else POSITIONS
+    return [heat_map_of(array, labels, (0, 0), name)]
 
 
-def _of_structure(tensor: Structure, name: str) -> _HeatMap:
-    from attnbias._grid import BlockToeplitz, BorderedToeplitz  # noqa: PLC0415
-    from attnbias._grid_table import GridTable  # noqa: PLC0415
-    from attnbias._ring import RingShard  # noqa: PLC0415
-    from attnbias._tensors import Toeplitz  # noqa: PLC0415
-
-    numbers = tensor._numbers()
-    rows, columns = tensor._indices()
-
-    def read(head: int, i: _Array, j: _Array) -> _Array:
-        places = tensor._place(rows[i][:, None], columns[j], np.where)
-        chosen: _Array = _of_head(numbers, head, 1)[places]
-        return chosen
-
-    *outer, queries, keys = tensor.shape
-    labels, first = _POSITIONS, (0, 0)
-    if isinstance(tensor, BlockToeplitz):
-        labels, first = _TOKENS, (tensor.queries[0], tensor.keys[0])
-    if isinstance(tensor, GridTable):
-        labels, first = ("token", "column"), (tensor.queries[0], tensor.keys[0])
-    if isinstance(tensor, RingShard):
-        labels = _OF_SHARD
-    toeplitz = tensor.toeplitz if isinstance(tensor, BorderedToeplitz) else tensor
-    if isinstance(toeplitz, Toeplitz):
-        first = (1 - toeplitz.query_length - toeplitz.first_relative_position, 0)
-    return _HeatMap(read, outer[0] if outer else None, (queries, keys), labels, first, name)
-
-
-def _of_array(
-    array: _Array, labels: tuple[str, str], first: tuple[int, int], name: str
-) -> _HeatMap:
+def heat_map_of(
+    array: Array, labels: tuple[str, str], first: tuple[int, int], name: str
+) -> HeatMap:
     *outer, rows, columns = array.shape
 
-    def read(head: int, i: _Array, j: _Array) -> _Array:
-        chosen: _Array = _of_head(array, head, 2)[np.ix_(i, j)]
+    def read(head: int, i: Array, j: Array) -> Array:
+        chosen: Array = of_head(array, head, 2)[np.ix_(i, j)]
         return chosen
 
-    return _HeatMap(read, outer[0] if outer else None, (rows, columns), labels, first, name)
+    return HeatMap(read, outer[0] if outer else None, (rows, columns), labels, first, name)
 
 
-def _of_head(array: _Array, head: int, axes: int) -> _Array:
+def of_head(array: Array, head: int, axes: int) -> Array:
     """What a head has in an array that has so many axes beside that of heads, if it has one."""
-    chosen: _Array = array[head] if array.ndim > axes else array
+    chosen: Array = array[head] if array.ndim > axes else array
     return chosen
 
 
@@ -265,7 +231,7 @@ def _axes_for(
 
 
 def _plot_heat_maps(
-    maps: list[_HeatMap],
+    maps: list[HeatMap],
     heads: Span | None,
     fill_value: float | None,
     ax: Axes | Iterable[Axes] | None,
@@ -294,7 +260,7 @@ def _range_of(pictures: list[_Picture]) -> tuple[float, float]:
     return (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
 
 
-def _draw_heat_map(axis: Axes, what: _HeatMap, picture: _Picture, norm: Any) -> None:
+def _draw_heat_map(axis: Axes, what: HeatMap, picture: _Picture, norm: Any) -> None:
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
     # A pixel is as wide as the positions that it stands for; the last may reach beyond the end.
@@ -325,8 +291,8 @@ def _plot_curves(
 
     curves, first, label = _curves(tensor)
     length = curves.shape[-1]
-    what = _HeatMap(
-        lambda head, _, j: _of_head(curves, head, 1)[j][None],
+    what = HeatMap(
+        lambda head, _, j: of_head(curves, head, 1)[j][None],
         len(curves) if curves.ndim > 1 else None,
         (1, length),
         ("", label),
@@ -351,17 +317,10 @@ def _plot_curves(
     return [axis]
 
 
-def _curves(tensor: Any) -> tuple[_Array, int, str]:
-    """Numbers ``[heads, n]`` or ``[n]``, the first one's position, and what the positions are."""
-    from attnbias._grid import BorderedToeplitz  # noqa: PLC0415
-    from attnbias._tensors import KeyRow, Toeplitz  # noqa: PLC0415
-
-    if isinstance(tensor, KeyRow):
-        return tensor.row, 0, "key position"
-    toeplitz = tensor.toeplitz if isinstance(tensor, BorderedToeplitz) else tensor
-    if isinstance(toeplitz, Toeplitz) and not toeplitz.vectors:
-        first = toeplitz.first_relative_position
-        return toeplitz.diagonals, first, "relative position, key - query"
+def _curves(tensor: Any) -> Curve:
+    curve: Curve | None = tensor._curve() if hasattr(tensor, "_curve") else None
+    if curve is not None:
+        return curve
     raise ValueError(
         f"kind: got 'curves' for {type(tensor).__name__}, want 'heads': its numbers do not "
         "depend on the relative position, or the key, alone"

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
-from attnbias._async_connection import AsyncConnection
 from attnbias._async_get import AsyncGet
 from attnbias._client import CALLS_IN_FLIGHT, BaseClient
+from attnbias._transport.async_connection import AsyncConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from attnbias._calls import Calls
-    from attnbias._request import Request
+    from attnbias._spec.request import Request
+    from attnbias._transport.calls import Calls
 
 __all__ = ["Client"]
 

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Axes of tensors: their windows and heads, what each rank of a group holds, and device copies."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from attnbias._arrays.convert import to_torch
+from attnbias._checks import Span, bounds
+
+if TYPE_CHECKING:
+    from typing import SupportsIndex
+
+    import torch
+
+    Device: TypeAlias = str | torch.device | None
+    BlockSize: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
+
+Layout: TypeAlias = Literal["contiguous", "zigzag", "striped"]
+
+_CHUNKS: Final = {"zigzag": 2, "striped": 1}
+"""How many chunks of equal length each rank takes."""
+
+
+def shard_indices(
+    length: int, rank: int, world_size: int, layout: Layout = "contiguous"
+) -> npt.NDArray[np.int64]:
+    """The tokens that a rank holds, in its order, as ``position_ids`` and arrays' indices take.
+
+    Args:
+        length: tokens of the whole.
+        rank: which of the group's ranks, in [0, world_size).
+        world_size: ranks in the group.
+        layout: "contiguous" is rank's chunk of ``torch.chunk``, as DTensor has it: the last ones
+            may be shorter, or empty. "zigzag" cuts 2 world_size chunks, of which rank holds those
+            numbered rank and 2 world_size - 1 - rank: the balanced layout of causal ring attention
+            and of Megatron's context parallelism. "striped" gives it every world_size-th token,
+            from rank on: that of striped attention.
+
+    Raises:
+        TypeError: a number is no integer.
+        ValueError: rank is not in the group, there is no such layout, or the length does not
+            divide: "zigzag" needs a multiple of 2 world_size, "striped" of world_size.
+    """
+    length = _integer(length, "length")
+    if length < 0:
+        raise ValueError(f"length: got {length}, want at least 0")
+    return indices_of(length, rank, world_size, layout, ("length", "layout"))
+
+
+def indices_of(
+    length: int, rank: SupportsIndex, world_size: SupportsIndex, layout: Any, names: tuple[str, str]
+) -> npt.NDArray[np.int64]:
+    """``shard_indices``; errors of length and layout have these names."""
+    rank, world_size = group_of(rank, world_size)
+    if layout == "contiguous":
+        return np.arange(*chunk(length, rank, world_size), dtype=np.int64)
+    if not isinstance(layout, str) or layout not in _CHUNKS:
+        wanted = ", ".join(map(repr, get_args(Layout)))
+        raise ValueError(f"{names[1]}: got {layout!r}, want one of {wanted}")
+    chunks = _CHUNKS[layout] * world_size
+    if length % chunks:
+        raise ValueError(
+            f"{names[0]}: got {length}, want a multiple of {chunks} for {layout!r} over "
+            f"{world_size} ranks"
+        )
+    tokens = np.arange(length, dtype=np.int64)
+    if layout == "striped":
+        return tokens[rank::world_size]
+    return tokens.reshape(chunks, -1)[[rank, chunks - 1 - rank]].reshape(-1)
+
+
+def chunk(length: int, rank: int, world_size: int) -> tuple[int, int]:
+    """The bounds of a rank's chunk, as ``torch.chunk`` cuts them; it may be empty."""
+    size = -(-length // world_size)
+    return min(rank * size, length), min((rank + 1) * size, length)
+
+
+def group_of(rank: SupportsIndex, world_size: SupportsIndex) -> tuple[int, int]:
+    """A rank of a group and its size; refuses others."""
+    rank, world_size = _integer(rank, "rank"), _integer(world_size, "world_size")
+    if world_size < 1:
+        raise ValueError(f"world_size: got {world_size}, want at least 1")
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank: got {rank}, want one of [0, {world_size})")
+    return rank, world_size
+
+
+def _integer(value: SupportsIndex, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise TypeError(f"{name}: got {value!r}, want an integer") from error
+
+
+class Shipped:
+    """An array, and its tensors on the devices that it was sent to."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._array = array
+        self._tensors: dict[str, torch.Tensor] = {}
+
+    def heads(self, heads: Span | None, has_heads: bool) -> Shipped:
+        """That of some heads, itself where they are all."""
+        part = heads_of(self._array, heads, has_heads)
+        return self if part.shape == self._array.shape else Shipped(part)
+
+    def on(self, device: str | torch.device | None) -> torch.Tensor:
+        """Its tensor there, sent at the first call."""
+        name = str(device)
+        if name not in self._tensors:
+            self._tensors[name] = to_torch(self._array, device)
+        return self._tensors[name]
+
+
+def inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
+    """The bounds of a window that is not empty; raises IndexError naming ``name``."""
+    begin, end = (0, length) if span is None else bounds(span, name)
+    if not 0 <= begin < end <= length:
+        message = f"{name}: got [{begin}, {end}), want a window that is not empty in [0, {length})"
+        raise IndexError(message)
+    return begin, end
+
+
+def joined(first: Any, second: Any) -> Any:
+    """Two arrays of numpy, or of JAX, along the last axis."""
+    arrays = [first, second]
+    are_numpys = all(isinstance(each, np.ndarray) for each in arrays)
+    return (np if are_numpys else sys.modules["jax"].numpy).concatenate(arrays, axis=-1)
+
+
+def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> npt.NDArray[Any]:
+    """Some heads of an array, over the same memory."""
+    if heads is None:
+        return array
+    require_heads(array.shape, has_heads)
+    begin, end = inside(heads, array.shape[0], "heads")
+    return array[begin:end]
+
+
+def require_heads(shape: tuple[int, ...], has_heads: bool) -> None:
+    """Refuses a shape without a head axis with a ValueError."""
+    if not has_heads:
+        raise ValueError(f"heads: got a tensor of shape {shape}, want one with a head axis")
+
+
+def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
+    """An index as a tensor without axes: torch.compile makes a program for each int it meets."""
+    return to_torch(np.array(index), device)
+
+
+def block_sizes(block_size: BlockSize) -> tuple[int, int]:
+    """Those of queries and keys; refuses what is not positive, or no integers."""
+    pair = block_size if isinstance(block_size, tuple) else (block_size, block_size)
+    try:
+        queries, keys = map(operator.index, pair)
+    except (TypeError, ValueError) as error:
+        message = f"block_size: got {block_size!r}, want an integer or a tuple of two"
+        raise TypeError(message) from error
+    if min(queries, keys) < 1:
+        raise ValueError(f"block_size: got {block_size}, want at least 1")
+    return queries, keys
+
+
+def padding(length: int, align: int) -> int:
+    """What a length lacks to a multiple of ``align``."""
+    return -length % align

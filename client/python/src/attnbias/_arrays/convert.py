@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays to torch and back, bfloat16 included; structures as pytrees of JAX.
+
+Imports torch only where it is used, and JAX never.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+
+BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
+
+
+class Convertible(Protocol):
+    """A structure, as ``attnbias.Toeplitz``."""
+
+    def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
+        """The dense tensor, expanded on the device."""
+        ...
+
+
+def is_torch_tensor(value: object) -> bool:
+    """Whether value is a torch tensor; false without an import where torch is not loaded."""
+    module = sys.modules.get("torch")
+    return module is not None and isinstance(value, module.Tensor)
+
+
+def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """A CPU tensor's memory as an array of the same shape; copies nothing."""
+    import torch  # noqa: PLC0415
+
+    tensor = tensor.detach()
+    if tensor.dtype == torch.bfloat16:  # numpy() refuses it, the 16-bit integers it takes
+        bits: npt.NDArray[Any] = tensor.view(torch.int16).numpy()
+        return bits.view(BFLOAT16)
+    array: npt.NDArray[Any] = tensor.numpy()
+    return array
+
+
+def to_torch(
+    array: npt.NDArray[Any] | Convertible, device: str | torch.device | None = None
+) -> torch.Tensor:
+    """What ``Client.get`` gave as a tensor, bfloat16 included.
+
+    Copies an array only to change device, or where it is read-only or has strides that torch
+    lacks. A structure becomes its dense tensor, expanded on the device.
+
+    Args:
+        array: an array, or a structure as ``attnbias.Toeplitz``.
+        device: where the tensor lies; None is the CPU.
+
+    Raises:
+        TypeError: it is neither, or of an element type that torch lacks.
+    """
+    import torch  # noqa: PLC0415
+
+    if not isinstance(array, np.ndarray):
+        if not hasattr(array, "to_torch"):
+            got = type(array).__name__
+            raise TypeError(f"array: got {got}, want a numpy array or a structure of attnbias")
+        return array.to_torch(device)
+    if array.dtype == BFLOAT16:
+        tensor = _from_numpy(torch, array.view(np.int16)).view(torch.bfloat16)
+    else:
+        tensor = _from_numpy(torch, array)
+    return tensor if device is None else tensor.to(device)
+
+
+def _from_numpy(module: Any, array: npt.NDArray[Any]) -> torch.Tensor:
+    # torch warns of read-only memory, and would let the caller write to it. It has no negative
+    # strides.
+    fits = array.flags.writeable and min(array.strides, default=0) >= 0
+    owned = array if fits else array.copy()
+    tensor: torch.Tensor = module.from_numpy(owned)
+    return tensor
+
+
+_registered: Final[set[type]] = set()
+# Attributes that name the bytes as they came, and copies on torch's devices.
+_FORGOTTEN: Final = {"fingerprint", "resolved_spec", "_whole", "_begin"}
+
+
+def register_with_jax(kind: type[Any]) -> None:
+    """Registers a class as a pytree, once, and only if JAX is imported."""
+    tree_util = getattr(sys.modules.get("jax"), "tree_util", None)  # None while it is imported
+    if tree_util is None or kind in _registered:
+        return
+    _registered.add(kind)
+    keys = [tree_util.GetAttrKey(name) for name in kind._leaves]
+
+    def flatten(structure: Any) -> tuple[list[Any], tuple[tuple[str, Any], ...]]:
+        rest = set(vars(structure)).difference(kind._leaves, _FORGOTTEN)
+        leaves = [getattr(structure, name) for name in kind._leaves]
+        return leaves, tuple((name, getattr(structure, name)) for name in sorted(rest))
+
+    def flatten_with_keys(structure: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        leaves, rest = flatten(structure)
+        return list(zip(keys, leaves, strict=True)), rest
+
+    def unflatten(rest: tuple[tuple[str, Any], ...], leaves: tuple[Any, ...]) -> Any:
+        # Checks nothing: JAX makes trees of what are no arrays, too.
+        structure = object.__new__(kind)
+        vars(structure).update(rest, **dict(zip(kind._leaves, leaves, strict=True)))
+        return structure
+
+    tree_util.register_pytree_with_keys(kind, flatten_with_keys, unflatten, flatten)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Torch's and JAX's tensors over many devices: which boxes of one a process holds, and it of them.
+
+Imports torch and JAX only where they are used.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from attnbias._arrays.axes import chunk
+from attnbias._arrays.convert import to_torch
+from attnbias._arrays.structure import Structure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import jax
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Placement
+
+Box = tuple[tuple[int, int], ...]
+"""A part of a tensor: the half-open bounds along each axis."""
+
+Numbers = npt.NDArray[Any] | Structure
+"""What a box holds."""
+
+
+class Sharding(Protocol):
+    """How a tensor lies on devices."""
+
+    def boxes(self, shape: tuple[int, ...]) -> list[Box]:
+        """What this process holds of a tensor of this shape, each box once.
+
+        Raises:
+            ValueError: such a tensor cannot lie so.
+        """
+        ...
+
+    def assemble(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]
+    ) -> Any:
+        """The tensor of which ``boxes`` are what this process holds."""
+
+
+def to_sharding(
+    device_mesh: DeviceMesh | None,
+    placements: Sequence[Placement] | None,
+    sharding: jax.sharding.Sharding | None,
+    out: Any,
+) -> Sharding | None:
+    """What these arguments of ``Client.get`` ask for; None where all are None.
+
+    Raises:
+        TypeError: one is of the wrong type.
+        ValueError: they contradict each other, or are not of a kind that can be fetched.
+    """
+    names = {"device_mesh": device_mesh, "sharding": sharding, "out": out}
+    named = [name for name, value in names.items() if value is not None]
+    if len(named) > 1:
+        raise ValueError(f"{named[1]}: given beside {named[0]}, want one of the two")
+    if sharding is not None:
+        return _OnJax(sharding)
+    if device_mesh is not None:
+        return _OnMesh(device_mesh, placements)
+    if placements is not None:
+        raise ValueError("placements: got them without a device_mesh, want both")
+    return None
+
+
+class _OnMesh:
+    """A ``DTensor``: one box, as this process's coordinates in the mesh have it."""
+
+    def __init__(self, device_mesh: Any, placements: Any) -> None:
+        from torch.distributed.device_mesh import DeviceMesh  # noqa: PLC0415
+        from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415
+
+        if not isinstance(device_mesh, DeviceMesh):
+            got = type(device_mesh).__name__
+            raise TypeError(f"device_mesh: got {got}, want torch's DeviceMesh")
+        is_list = isinstance(placements, (list, tuple))
+        if not is_list or len(placements) != device_mesh.ndim:
+            raise ValueError(
+                f"placements: got {placements!r}, want one for each of the mesh's "
+                f"{device_mesh.ndim} axes: Shard(dim) or Replicate()"
+            )
+        for index, placement in enumerate(placements):
+            # Exactly these: of torch's strided shards, subclasses of Shard, bounds say nothing.
+            if type(placement) not in (Shard, Replicate):
+                raise ValueError(
+                    f"placements[{index}]: got {placement!r}, want Shard(dim) or Replicate(): "
+                    "every number comes whole, in one piece"
+                )
+        self._mesh = device_mesh
+        self._placements = tuple(placements)
+
+    def boxes(self, shape: tuple[int, ...]) -> list[Box]:
+        coordinate = self._mesh.get_coordinate()
+        box = [(0, length) for length in shape]
+        for axis, placement in enumerate(self._placements):
+            if not placement.is_shard():
+                continue
+            if not -len(shape) <= placement.dim < len(shape):
+                raise ValueError(
+                    f"placements[{axis}]: got {placement!r} for a tensor of shape {shape}, want a "
+                    f"dim in [{-len(shape)}, {len(shape)})"
+                )
+            if coordinate is not None:
+                begin, end = box[placement.dim]
+                ranks = self._mesh.size(axis)
+                first, last = chunk(end - begin, coordinate[axis], ranks)
+                box[placement.dim] = (begin + first, begin + last)
+        return [] if coordinate is None else [tuple(box)]  # a process outside the mesh has none
+
+    def assemble(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]
+    ) -> DTensor:
+        import torch  # noqa: PLC0415
+        from torch.distributed.tensor import DTensor  # noqa: PLC0415
+
+        numbers = next(iter(boxes.values()), np.empty(0, dtype))
+        local = to_torch(numbers, self._mesh.device_type).contiguous()
+        if local.numel() == 0:
+            local = local.new_empty(local.shape)  # numpy's may have strides of 0
+        return DTensor.from_local(
+            local,
+            self._mesh,
+            self._placements,
+            shape=torch.Size(shape),
+            stride=torch.empty(shape, device="meta").stride(),
+        )
+
+
+class _OnJax:
+    """A ``jax.Array``: a box for each of this process's devices, many of them the same."""
+
+    def __init__(self, sharding: Any) -> None:
+        jax = sys.modules.get("jax")
+        if jax is None or not isinstance(sharding, jax.sharding.Sharding):
+            got = type(sharding).__name__
+            raise TypeError(f"sharding: got {got}, want one of jax.sharding, as NamedSharding")
+        self._sharding = sharding
+
+    def boxes(self, shape: tuple[int, ...]) -> list[Box]:
+        return list(dict.fromkeys(self._by_device(shape).values()))
+
+    def assemble(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]
+    ) -> jax.Array:
+        del dtype
+        import jax  # noqa: PLC0415
+
+        arrays = [
+            numbers.to_jax(device)
+            if isinstance(numbers := boxes[box], Structure)
+            else jax.device_put(numbers, device)
+            for device, box in self._by_device(shape).items()
+        ]
+        return jax.make_array_from_single_device_arrays(shape, self._sharding, arrays)
+
+    def _by_device(self, shape: tuple[int, ...]) -> dict[jax.Device, Box]:
+        try:
+            slices = self._sharding.addressable_devices_indices_map(shape)
+        except (IndexError, ValueError) as error:
+            raise ValueError(
+                f"sharding: got {self._sharding} for a tensor of shape {shape}, want one that "
+                f"divides its axes, and names no more: {error}"
+            ) from error
+        return {
+            device: tuple(cut.indices(length)[:2] for cut, length in zip(index, shape, strict=True))
+            for device, index in slices.items()
+        }

@@ -1,0 +1,942 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the compact forms share: they stand for a dense array, and behave like it.
+
+A structure has the shape and the element type of its dense array ``[H, queries, keys]``, and holds
+far fewer numbers. Bucket indices, and vectors that all heads share, have no head axis; for them
+read ``[...]`` without the H. Vectors have a last axis more, of their columns.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from types import EllipsisType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    Self,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
+
+import numpy as np
+import numpy.typing as npt
+
+from attnbias import _plot
+from attnbias._arrays.axes import (
+    Layout,
+    Shipped,
+    block_sizes,
+    chunk,
+    group_of,
+    indices_of,
+    inside,
+    padding,
+    place_on,
+    require_heads,
+)
+from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, register_with_jax, to_torch
+from attnbias._checks import require_instance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import torch
+    from torch.nn.attention.flex_attention import BlockMask
+
+    from attnbias._arrays.axes import BlockSize, Device
+    from attnbias._arrays.mask import Mask
+    from attnbias._checks import Span
+    from attnbias._plot import HeatMap
+    from attnbias.v1 import encodings_pb2
+
+    QueryOffset: TypeAlias = SupportsIndex | torch.Tensor | None
+    Mod: TypeAlias = Callable[..., torch.Tensor]
+    Index = SupportsIndex | slice | EllipsisType | None
+    Same = TypeVar("Same", bound="Structure")
+
+    @overload
+    def _operator(self: Same, other: float | np.number[Any]) -> Same: ...
+    @overload
+    def _operator(
+        self: Structure, other: Structure | npt.NDArray[Any]
+    ) -> Structure | npt.NDArray[Any]: ...
+    @overload
+    def _operator(self: Any, other: Any) -> Any: ...
+    def _operator(self: Any, other: Any) -> Any: ...
+
+    class NDArrayOperatorsMixin:  # noqa: PLW1641  # nor do structures
+        """The types of numpy's operators, which it declares as Any."""
+
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _operator
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _operator
+        __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __matmul__ = __rpow__ = _operator
+        __rand__ = __ror__ = __rxor__ = __rlshift__ = __rrshift__ = __rmatmul__ = _operator
+        __lt__ = __le__ = __gt__ = __ge__ = _operator
+
+        def __eq__(self, other: object) -> Any: ...
+        def __ne__(self, other: object) -> Any: ...
+        def __divmod__(self, other: Any) -> Any: ...
+        def __neg__(self) -> Self: ...
+        def __pos__(self) -> Self: ...
+        def __abs__(self) -> Self: ...
+        def __invert__(self) -> Self: ...
+
+else:
+    from numpy.lib.mixins import NDArrayOperatorsMixin
+
+MAX_IMPLICIT_BYTES: Final = 1 << 30
+"""The largest dense array that a structure becomes without being asked for one by name, as by
+``numpy.asarray(bias)`` or ``bias + array``. ``dense()``, ``view()``, ``to_torch()`` and
+``to_jax()`` have no bound."""
+
+_CPU: Final = (1, 0)  # DLPack's number for it, and which one
+_PAIR_AXES: Final = 2  # queries and keys
+_SDPA_ALIGNMENT: Final = 8  # elements between rows, without which torch copies a mask on a GPU
+_WHOLE: Final = slice(None, None, 1)
+
+
+class Structure(NDArrayOperatorsMixin, ABC):
+    """A tensor that is held compactly, and is an array to numpy.
+
+    What numpy does with an array it does with this. ``bias[3]``, ``bias[..., :100]`` and other
+    contiguous slices are structures again, and so are ufuncs of one structure and scalars, as
+    ``2 * bias``. All else gives an array: other integers, slices and None a read-only one. What
+    numpy's arrays have as methods is reached by ``np.sum(bias)`` or ``np.asarray(bias)``.
+
+    A dense array of more than ``attnbias.MAX_IMPLICIT_BYTES`` is never made implicitly.
+    ``dense()``, ``view()``, ``to_torch()`` and ``to_jax()`` have no bound.
+
+    ``==`` compares elementwise, as numpy's does; so a structure has no hash.
+
+    Attributes:
+        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
+        resolved_spec: what was asked for, as the server understood it, with positions and mask;
+            None for what was made here.
+        mask: what was hidden, in a Toeplitz, its windows and its shards; None where nothing was
+            asked to be.
+    """
+
+    fingerprint: str = ""
+    resolved_spec: encodings_pb2.TensorSpec | None = None
+    mask: Mask | None = None
+    vectors: bool = False
+
+    _is_strided: ClassVar[bool]
+    """Whether strides over what is held make the dense array: ``view`` copies nothing."""
+    _leaves: ClassVar[tuple[str, ...]]
+    """What its constructor takes, under these names: arrays, the leaves of a pytree of JAX."""
+    _others: ClassVar[tuple[str, ...]] = ()
+    """What else its constructor takes."""
+    _whole: Shipped | None = None
+    """The numbers of what this is a window of, for ``score_mod``; made when first needed."""
+    _begin: int = 0
+    """The place of the first of these among them."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Makes an empty one, of a class that JAX knows if it is imported."""
+        register_with_jax(cls)
+        return super().__new__(cls)
+
+    # ---- what each structure says of itself
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the dense tensor."""
+
+    @abstractmethod
+    def parts(self) -> dict[str, npt.NDArray[Any]]:
+        """What is held, under the contract's names for the parts of a payload."""
+
+    @abstractmethod
+    def view(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, queries, keys]``, read-only."""
+
+    @abstractmethod
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
+        """See ``window``; bounds of queries and keys are inside it."""
+
+    @abstractmethod
+    def _bias_on(self, device: Device) -> Mod:
+        """``bias(head, query, key)`` of a tensor with heads, of torch's indices."""
+
+    @abstractmethod
+    def _numbers(self) -> npt.NDArray[Any]:
+        """All numbers along one axis, which is the last; of vectors the last but one."""
+
+    @abstractmethod
+    def _place(self, query: Any, key: Any, where: Any) -> Any:
+        """Where the number of a pair stands among them; of ints, or of any library's arrays."""
+
+    def window(
+        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
+    ) -> Self:
+        """A part of this tensor, over the same memory.
+
+        Args:
+            queries: rows, a length n or (begin, end), inside the tensor.
+            keys: columns, likewise.
+            heads: heads, likewise.
+
+        Raises:
+            IndexError: a window is empty or not inside the tensor.
+        """
+        rows, columns = self._lengths()
+        return self._window(inside(queries, rows, "queries"), inside(keys, columns, "keys"), heads)
+
+    # ---- what a rank holds
+
+    @overload
+    def shard(
+        self,
+        rank: int,
+        world_size: int,
+        *,
+        heads: bool = False,
+        queries: Literal["contiguous"] | None = None,
+        keys: Literal["contiguous"] | None = None,
+    ) -> Self: ...
+    @overload
+    def shard(
+        self,
+        rank: int,
+        world_size: int,
+        *,
+        heads: bool = False,
+        queries: Layout | None = None,
+        keys: Layout | None = None,
+    ) -> Structure: ...
+    def shard(
+        self,
+        rank: int,
+        world_size: int,
+        *,
+        heads: bool = False,
+        queries: Layout | None = None,
+        keys: Layout | None = None,
+    ) -> Structure:
+        """What a rank of a group holds under tensor or context parallelism.
+
+        One call cuts one axis, since one rank cannot count two. Chain calls, each with the rank
+        in its own group::
+
+            bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries="zigzag")
+
+        and for a step of the ring, in which the keys of another rank have come::
+
+            mine = bias.shard(rank, world_size, queries="zigzag")
+            step = mine.shard(source_rank, world_size, keys="zigzag")
+
+        Args:
+            rank: which of the group's ranks, in [0, world_size).
+            world_size: ranks in the group.
+            heads: True shards the heads, contiguously.
+            queries: a layout of the queries: "contiguous", "zigzag" or "striped"; see
+                ``attnbias.shard_indices``.
+            keys: a layout of the keys.
+
+        Returns:
+            For heads and "contiguous" a window, of the same kind. For "zigzag" and "striped" a
+            ``RingShard``. Both are over the same memory.
+
+        Raises:
+            TypeError: a number is no integer.
+            IndexError: the rank's shard is empty.
+            ValueError: rank is not in the group, not one axis is named, or its length does not
+                divide as the layout needs.
+        """
+        axis, layout = _one_axis(heads, queries, keys)
+        if axis == "heads":
+            require_heads(self.shape, self._has_heads())
+            length = self.shape[0]
+        else:
+            length = self._lengths()[axis == "keys"]
+        if layout != "contiguous":
+            return self._of_indices(
+                axis, indices_of(length, rank, world_size, layout, (axis, axis))
+            )
+        rank, world_size = group_of(rank, world_size)
+        begin, end = chunk(length, rank, world_size)
+        if begin == end:
+            raise IndexError(
+                f"rank: got {rank} of {world_size}, which holds none of {length} {axis} in chunks "
+                f"of {chunk(length, 0, world_size)[1]}; want fewer ranks"
+            )
+        return self.window(**{axis: (begin, end)})
+
+    # ---- its dense array
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return next(iter(self.parts().values())).dtype
+
+    @property
+    def ndim(self) -> int:
+        """Axes of the dense tensor."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Elements of the dense tensor."""
+        return int(np.prod(self.shape, dtype=object))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held, not those of the dense tensor."""
+        return sum(part.nbytes for part in self.parts().values())
+
+    def dense(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, queries, keys]`` as an ordinary array."""
+        return self.view().copy(order="C")
+
+    def to_torch(self, device: Device = None, *, align: int = 1) -> torch.Tensor:
+        """The dense tensor in torch; what is held is shipped, and expanded on the device.
+
+        Args:
+            device: where the tensor lies; None is the CPU.
+            align: strides but the last are multiples of so many elements. Rows are padded for it;
+                what is given is the part without the padding.
+
+        Raises:
+            ValueError: align is no integer of at least 1.
+        """
+        if not _is_integer(align) or align < 1:
+            raise ValueError(f"align: got {align!r}, want an integer of at least 1")
+        return self._expanded(to_torch(self._numbers(), device), align)
+
+    def to_jax(self, device: Any = None) -> Any:
+        """The dense tensor in JAX; what is held is shipped, and expanded on the device.
+
+        JAX has no f64 unless ``jax_enable_x64`` is set.
+
+        Args:
+            device: a ``jax.Device``; None is JAX's default.
+
+        Raises:
+            ImportError: jax is not installed.
+        """
+        try:
+            import jax  # noqa: PLC0415
+        except ImportError as error:
+            raise ImportError("to_jax: jax is not installed; pip install jax") from error
+
+        numbers = jax.device_put(self._numbers(), device)
+        with jax.default_device(device):
+            queries, keys = (jax.numpy.asarray(indices) for indices in self._indices())
+            places = self._place(queries[:, None], keys, jax.numpy.where)
+            return jax.numpy.take(numbers, places, axis=-2 if self.vectors else -1)
+
+    def __jax_array__(self) -> Any:
+        """The dense tensor, as beside an array of JAX."""
+        self._check_implicit(self.dtype)
+        return self.to_jax()
+
+    # ---- in attention
+
+    def as_attn_mask(self, device: Device = None, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """The ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
+
+        It is ``[1, heads, queries, keys]`` for every batch, with rows aligned as torch's kernels
+        want them. What the mask hides is -inf, not its fill value. It takes heads x queries x
+        keys numbers, but for a KeyRow, all of whose queries share a row; ``score_mod`` makes none
+        of them.
+
+        Args:
+            device: where the attention runs; None is the CPU.
+            dtype: that of the queries; None is this tensor's. Another than this tensor's rounds a
+                second time.
+
+        Raises:
+            TypeError: dtype is not one of torch's.
+            ValueError: the tensor holds vectors or integers, or dtype is of integers.
+        """
+        import torch  # noqa: PLC0415
+
+        self._require_addable()
+        if self.dtype.kind == "i":
+            message = f"values: got a tensor of {self.dtype}, want one of numbers to add"
+            raise ValueError(f"{message}, not of buckets")
+        numbers = to_torch(self._numbers(), device)
+        if dtype is not None:
+            require_instance(dtype, torch.dtype, "dtype", "one of torch's, as query.dtype")
+            numbers = numbers.to(dtype)
+        if not numbers.is_floating_point():
+            raise ValueError(f"dtype: got {numbers.dtype}, want a floating one, as query.dtype")
+        mask = self._expanded(self._with_hidden(numbers), _SDPA_ALIGNMENT)
+        return mask[None] if self._has_heads() else mask[None, None]
+
+    def score_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
+        """A ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
+
+        Query and key 0 of the attention are query and key 0 of this tensor: cut its window first if
+        need be, or give ``query_offset``. ``torch.compile`` compiles once for all windows of a
+        tensor: each has the whole's numbers, which are sent to a device once and stay there as long
+        as the tensor, and its own place as a tensor.
+
+        What a mask hides has its fill value, -inf or another, among the numbers.
+
+        Args:
+            device: where the attention runs; None is the CPU.
+            query_offset: which query of this tensor is query 0 of the attention. A tensor may
+                change between calls, so that one function decodes token after token.
+                Nothing checks it then: attention whose queries go beyond the tensor's has wrong
+                numbers, or fails on the device.
+
+        Raises:
+            IndexError: query_offset is an int, and no query of this tensor.
+            TypeError: query_offset is neither an int nor a tensor.
+            ValueError: the tensor has no head axis, or holds vectors, which are not added to scores
+                but multiplied with queries or weights; or query_offset is a tensor of another
+                shape, type or device.
+        """
+        self._require_addable()
+        require_heads(self.shape, self._has_heads())
+        bias, moved = self._bias_on(device), self._moved_by(query_offset, device)
+
+        def add_bias(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
+            del batch
+            return score + bias(head, moved(query), key)
+
+        return add_bias
+
+    def mask_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
+        """A ``mask_mod`` for ``torch.nn.attention.flex_attention`` that hides what the mask hides.
+
+        Queries and keys are those of ``score_mod``, with its arguments and errors.
+
+        Raises:
+            ValueError: the tensor has no mask: see ``mask``.
+        """
+        self._require_mask()
+        is_seen, moved = self._seen_on(device), self._moved_by(query_offset, device)
+
+        def is_visible(batch: Any, head: Any, query: Any, key: Any) -> Any:
+            del batch, head
+            return is_seen(moved(query), key)
+
+        return is_visible
+
+    def block_mask(self, device: Device = None, *, block_size: BlockSize = 128) -> BlockMask:
+        """The ``block_mask`` of flex_attention, which skips blocks that the mask hides.
+
+        It is what torch's ``create_block_mask`` makes of ``mask_mod`` for the queries and keys of
+        this tensor, any batch and all heads. A Toeplitz makes nothing for each pair.
+
+        Args:
+            device: where the attention runs; None is the CPU.
+            block_size: of queries and keys, or (of queries, of keys).
+
+        Raises:
+            ValueError: the tensor has no mask: see ``mask``; or block_size is not positive.
+        """
+        self._require_mask()
+        from torch.nn.attention.flex_attention import create_block_mask  # noqa: PLC0415
+
+        device = "cpu" if device is None else device
+        sizes = block_sizes(block_size)
+        mask_mod, lengths = self.mask_mod(device), self._lengths()
+        return create_block_mask(mask_mod, None, None, *lengths, device, BLOCK_SIZE=sizes)
+
+    def _require_mask(self) -> None:
+        if self.mask is None:
+            raise ValueError(
+                f"mask: this {type(self).__name__} has none, want a Toeplitz that was asked for "
+                "with causal, window_left or window_right; score_mod() goes with a mask_mod of "
+                "your own"
+            )
+
+    def _seen_on(self, device: Device) -> Mod:
+        """``is_seen(query, key)`` of a tensor with a mask, of torch's indices."""
+        raise NotImplementedError
+
+    def _expanded(self, numbers: torch.Tensor, align: int) -> torch.Tensor:
+        """The dense tensor of its numbers, with strides that are multiples of ``align``."""
+        import torch  # noqa: PLC0415
+
+        queries, keys = (to_torch(indices, numbers.device) for indices in self._indices())
+        length = self.shape[-1]
+        more = (0, padding(length, align))
+        if self.vectors:
+            numbers = torch.nn.functional.pad(numbers, more)
+        else:
+            keys = torch.nn.functional.pad(keys, more)
+        places = self._place(queries[:, None], keys, torch.where)
+        dense = numbers[..., places, :] if self.vectors else numbers[..., places]
+        return dense[..., :length]
+
+    def _with_hidden(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Its numbers, with -inf for what a mask hides."""
+        return numbers
+
+    def _moved_by(self, query_offset: QueryOffset, device: Device) -> Callable[[Any], Any]:
+        """What makes an index of the attention's queries one of this tensor's."""
+        if query_offset is None:
+            return lambda query: query
+        offset = self._offset_on(device, query_offset)
+        return lambda query: query + offset
+
+    def _offset_on(self, device: Device, offset: Any) -> torch.Tensor:
+        name = "query_offset"
+        if not is_torch_tensor(offset):
+            if isinstance(offset, bool) or not _is_integer(offset):
+                message = f"got {offset!r}, want an integer or a tensor without axes"
+                raise TypeError(f"{name}: {message}")
+            index, (queries, _) = operator.index(offset), self._lengths()
+            if not 0 <= index < queries:
+                raise IndexError(f"{name}: got {index}, want one of [0, {queries})")
+            return place_on(device, index)
+        import torch  # noqa: PLC0415
+
+        if offset.shape or offset.dtype not in (torch.int32, torch.int64):
+            raise ValueError(
+                f"{name}: got a tensor of {offset.dtype} and shape {tuple(offset.shape)}, "
+                "want int32 or int64 without axes"
+            )
+        there = torch.empty(0, device="cpu" if device is None else device).device
+        if offset.device != there:
+            raise ValueError(f"{name}: got a tensor on {offset.device}, want it on device, {there}")
+        on_device: torch.Tensor = offset
+        return on_device
+
+    def _require_addable(self) -> None:
+        if self.vectors:
+            message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
+            raise ValueError(message)
+
+    # ---- as a picture
+
+    plot = _plot.plot
+    _repr_html_ = _plot.to_html
+
+    def _heat_maps(self, name: str) -> list[HeatMap]:
+        """What ``plot`` draws of the dense tensor, with names that begin with ``name``."""
+        numbers = self._numbers()
+        rows, columns = self._indices()
+
+        def read(head: int, i: npt.NDArray[Any], j: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            places = self._place(rows[i][:, None], columns[j], np.where)
+            chosen: npt.NDArray[Any] = _plot.of_head(numbers, head, 1)[places]
+            return chosen
+
+        *outer, queries, keys = self.shape
+        num_heads = outer[0] if outer else None
+        return [_plot.HeatMap(read, num_heads, (queries, keys), *self._picture_axes(), name)]
+
+    def _picture_axes(self) -> tuple[tuple[str, str], tuple[int, int]]:
+        """What rows and columns of a picture are, and the positions of the first of them."""
+        return _plot.POSITIONS, (0, 0)
+
+    def _curve(self) -> _plot.Curve | None:
+        """What ``plot`` draws as curves; None where numbers depend on more than one index."""
+        return None
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        return f"{name}(shape={self.shape}, dtype={self.dtype}, {self.nbytes} bytes)"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    def __contains__(self, value: Any) -> bool:
+        return value in np.asarray(self)
+
+    if not TYPE_CHECKING:  # a type checker is to know the attributes there are, and no others
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(np.ndarray, name):
+                takes = hasattr(np, name) and name != "astype"  # np.astype wants an ndarray
+                message += f": use {f'np.{name}(bias), or ' if takes else ''}bias.view().{name}"
+            raise AttributeError(message, name=name, obj=self)
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError(
+                f"the truth value of a {type(self).__name__} of shape {self.shape} is ambiguous: "
+                "use numpy.any(...) or numpy.all(...)"
+            )
+        return bool(self.view().item())
+
+    # ---- numpy's protocols
+
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        dtype = self.dtype if dtype is None else np.dtype(dtype)
+        if copy is False:
+            if dtype != self.dtype or not self._is_strided:
+                raise ValueError(
+                    f"copy: got False, but a {type(self).__name__} of {self.dtype} is no array of "
+                    f"{dtype} without a copy"
+                )
+            return self.view()
+        self._check_implicit(dtype)
+        tensor = self if dtype == self.dtype else self._mapped(lambda part: part.astype(dtype))
+        return tensor.view() if self._is_strided and not copy else tensor.dense()
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        out = options.get("out") or ()
+        for value in (*inputs, *out):
+            if is_torch_tensor(value):
+                raise TypeError(
+                    f"{ufunc.__name__}: got a torch.Tensor beside a {type(self).__name__}; "
+                    "want both in torch (bias.to_torch(device)) or both in numpy"
+                )
+            if _has_rules_of_its_own(value):
+                return NotImplemented
+        if any(isinstance(array, Structure) for array in out):
+            raise TypeError(f"out: got a {type(self).__name__}, which is read-only; want an array")
+        if _is_of_elements(ufunc, method, options) and _is_beside_scalars(self, inputs):
+            return self._mapped(
+                lambda part: ufunc(*(part if x is self else x for x in inputs), **options)
+            )
+        arrays = (_without_structure(x) for x in inputs)
+        options = {name: _without_structure(value) for name, value in options.items()}
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self._check_implicit(self.dtype)
+        if self.dtype != BFLOAT16:
+            return self.dense().__dlpack__(**options)
+        try:  # numpy has no bfloat16 to hand over
+            return self.to_torch("cpu").contiguous().__dlpack__(**options)
+        except ImportError:
+            message = "dtype: got bfloat16, which goes through DLPack by torch, not installed here"
+            raise BufferError(f"{message}; want to_jax()") from None
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU
+
+    @overload
+    def __getitem__(self, index: tuple[SupportsIndex, ...]) -> Any: ...  # an array, or a number
+    @overload
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Self | npt.NDArray[Any]: ...
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
+        entries = index if isinstance(index, tuple) else (index,)
+        _require_basic(entries)
+        # numpy itself says what is out of bounds, and what shape an empty answer has.
+        like = np.broadcast_to(np.zeros((), self.dtype), self.shape)[entries]
+        if like.size == 0:
+            return like
+        spans, steps = self._touched(entries)
+        part = self._part(spans)
+        heads, inner = steps[: self._has_heads()], steps[self._has_heads() :]
+        columns_cut = spans.get("columns", (0, self.shape[-1])) != (0, self.shape[-1])
+        if heads not in ([], [_WHOLE], [0]) or any(s != _WHOLE for s in inner) or columns_cut:
+            if not self._is_strided:
+                part._check_implicit(self.dtype)
+            view = part.view()
+            if self.vectors:
+                view = view[..., slice(*spans["columns"])]
+            return view[tuple(steps)]
+        return part._mapped(lambda held: held[0]) if heads == [0] else part
+
+    # ---- copies of itself
+
+    def _arguments(self) -> dict[str, Any]:
+        """What its constructor takes to make it again."""
+        return {name: getattr(self, name) for name in (*self._leaves, *self._others)}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without what was sent to devices.
+        return _remade, (type(self), self._arguments(), self.fingerprint, self.resolved_spec)
+
+    def _named(self, fingerprint: str, resolved_spec: encodings_pb2.TensorSpec | None) -> Self:
+        """Itself, under the names of what a server sent."""
+        self.fingerprint, self.resolved_spec = fingerprint, resolved_spec
+        return self
+
+    def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
+        """The same structure of other numbers."""
+
+        def mapped(name: str, value: Any) -> Any:
+            if isinstance(value, Structure):
+                return value._mapped(function)
+            # Goes by the name: while JAX traces, the value is not an array of numpy's.
+            return value if value is None or name not in self._leaves else function(value)
+
+        return type(self)(
+            **{name: mapped(name, value) for name, value in self._arguments().items()}
+        )
+
+    def _shipped(self) -> Shipped:
+        if self._whole is None:
+            self._whole = Shipped(self._numbers())
+        return self._whole
+
+    # ---- its axes
+
+    def _has_heads(self) -> bool:
+        return self.ndim - self.vectors > _PAIR_AXES
+
+    def _lengths(self) -> tuple[int, int]:
+        """How many queries and keys."""
+        queries, keys = self.shape[self._has_heads() :][:_PAIR_AXES]
+        return queries, keys
+
+    def _indices(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """What ``_place`` takes for each query and key."""
+        queries, keys = self._lengths()
+        return np.arange(queries), np.arange(keys)
+
+    def _of_indices(self, axis: str, indices: npt.NDArray[Any]) -> Structure:
+        """The structure of these queries, or keys, in their order."""
+        return RingShard(self)._of_indices(axis, indices)
+
+    def _touched(
+        self, entries: tuple[Index, ...]
+    ) -> tuple[dict[str, tuple[int, int]], list[slice | int | None]]:
+        """By axis the span that an index needs, and what is left to do with those spans."""
+        given = sum(not isinstance(entry, EllipsisType | None) for entry in entries)
+        missing = [slice(None)] * (self.ndim - given)
+        whole: list[SupportsIndex | slice | None] = []
+        has_ellipsis = any(entry is Ellipsis for entry in entries)
+        for entry in entries if has_ellipsis else (*entries, Ellipsis):
+            whole += missing if isinstance(entry, EllipsisType) else [entry]
+        axes = [*(["heads"] if self._has_heads() else []), "queries", "keys", "columns"]
+        spans: dict[str, tuple[int, int]] = {}
+        steps: list[slice | int | None] = []
+        for index in whole:
+            if index is None:
+                steps.append(None)
+                continue
+            inside = range(self.shape[len(spans)])
+            if isinstance(index, slice):
+                touched = inside[index]
+                first, last = sorted((touched[0], touched[-1]))
+                steps.append(slice(None, None, touched.step if len(touched) > 1 else 1))
+            else:
+                first = last = inside[operator.index(index)]
+                steps.append(0)
+            spans[axes[len(spans)]] = (first, last + 1)
+        return spans, steps
+
+    def _part(self, spans: dict[str, tuple[int, int]]) -> Self:
+        """A window; itself where that is all."""
+        cut = {axis: span for axis, span in spans.items() if axis != "columns"}
+        if list(cut.values()) == [(0, length) for length in self.shape[: len(cut)]]:
+            return self
+        return self.window(**cut)
+
+    def _check_implicit(self, dtype: np.dtype[Any]) -> None:
+        nbytes = self.size * dtype.itemsize
+        if nbytes > MAX_IMPLICIT_BYTES:
+            copies = ".view() copies nothing" if self._is_strided else ".window() cuts a part"
+            raise ValueError(
+                f"{type(self).__name__}: the dense array of shape {self.shape} has {nbytes} bytes, "
+                f"want at most {MAX_IMPLICIT_BYTES} unless asked for by name: "
+                f".dense() makes it, {copies}"
+            )
+
+
+class LookedUp(Structure):
+    """A structure whose dense array is gathered from its numbers."""
+
+    _is_strided: ClassVar[bool] = False
+
+    def view(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, queries, keys]``, read-only. Made anew: no view shows it."""
+        dense = self.dense()
+        dense.flags.writeable = False
+        return dense
+
+    def dense(self) -> npt.NDArray[Any]:
+        queries, keys = self._indices()
+        places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
+        axis = -2 if self.vectors else -1
+        dense: npt.NDArray[Any] = np.take(np.asarray(self._numbers()), places, axis=axis)
+        return dense
+
+
+def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple[str, Layout]:
+    """The axis that ``shard`` is to cut, and how."""
+    if not isinstance(heads, (bool, np.bool_)):
+        raise TypeError(f"heads: got {heads!r}, want True or False: rank says which heads")
+    layouts: dict[str, Layout | None] = {
+        "heads": "contiguous" if heads else None,
+        "queries": queries,
+        "keys": keys,
+    }
+    named: list[tuple[str, Layout]] = [
+        (axis, layout) for axis, layout in layouts.items() if layout is not None
+    ]
+    if len(named) != 1:
+        got = " and ".join(axis for axis, _ in named) or "none"
+        raise ValueError(
+            f"shard: got {got} of heads, queries and keys, want one in a call: "
+            "bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries='zigzag')"
+        )
+    return named[0]
+
+
+def _remade(
+    kind: type[Structure],
+    arguments: dict[str, Any],
+    fingerprint: str,
+    resolved_spec: encodings_pb2.TensorSpec | None,
+) -> Structure:
+    return kind(**arguments)._named(fingerprint, resolved_spec)
+
+
+def _require_basic(entries: tuple[Any, ...]) -> None:
+    for entry in entries:
+        if entry is None or entry is Ellipsis or isinstance(entry, slice):
+            continue
+        if isinstance(entry, (bool, np.bool_)) or not _is_integer(entry):
+            raise IndexError(
+                f"index: got {entry!r}, want integers, slices, Ellipsis and None; "
+                "arrays of indices go with .view()[...]"
+            )
+
+
+def _is_integer(entry: Any) -> bool:
+    try:
+        operator.index(entry)
+    except TypeError:
+        return False
+    return True
+
+
+def _without_structure(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, Structure) else value
+
+
+def _has_rules_of_its_own(value: Any) -> bool:
+    """Whether another class wants to say what a ufunc does with it."""
+    override = getattr(type(value), "__array_ufunc__", np.ndarray.__array_ufunc__)
+    return override not in (np.ndarray.__array_ufunc__, Structure.__array_ufunc__)
+
+
+def _is_of_elements(ufunc: np.ufunc, method: str, options: dict[str, Any]) -> bool:
+    """Whether a call makes one number of each number, into an array of its own."""
+    plain = method == "__call__" and not {"out", "where"} & set(options)
+    return plain and ufunc.nout == 1 and ufunc.signature is None
+
+
+def _is_beside_scalars(structure: Structure, inputs: tuple[Any, ...]) -> bool:
+    return all(x is structure or (not isinstance(x, Structure) and np.ndim(x) == 0) for x in inputs)
+
+
+Indices = npt.NDArray[np.integer[Any]]
+
+
+class RingShard(LookedUp):
+    """Some queries and keys of a structure, in the order of a rank of ring attention.
+
+    ``dense[h, i, j] = whole[h, query_indices[i], key_indices[j]]``. ``Structure.shard`` makes it
+    for the layouts "zigzag" and "striped". It holds what the whole holds, and copies nothing.
+    See ``Structure`` for what all share.
+
+    Attributes:
+        whole: the structure it is a shard of.
+        query_indices: which query of the whole each row is.
+        key_indices: which key of the whole each column is.
+    """
+
+    _leaves: ClassVar[tuple[str, ...]] = ("whole", "query_indices", "key_indices")
+
+    def __init__(
+        self,
+        whole: Structure,
+        *,
+        query_indices: npt.ArrayLike | None = None,
+        key_indices: npt.ArrayLike | None = None,
+    ) -> None:
+        """Wraps a structure; copies nothing. Indices None are all.
+
+        Of a RingShard it takes the whole, and the indices in it.
+
+        Raises:
+            IndexError: there are no indices, or some are not inside the structure.
+            TypeError: whole is no structure, or indices are no integers.
+        """
+        require_instance(whole, Structure, "whole", "a Toeplitz or another structure")
+        queries, keys = whole._indices()
+        self.query_indices = queries[_inside(query_indices, len(queries), "query_indices")]
+        self.key_indices = keys[_inside(key_indices, len(keys), "key_indices")]
+        self.whole: Structure = whole.whole if isinstance(whole, RingShard) else whole
+        self.mask = whole.mask
+        self.vectors = whole.vectors
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        before, after = self.whole._has_heads(), self.whole.ndim - self.vectors
+        lengths = (len(self.query_indices), len(self.key_indices))
+        return (*self.whole.shape[:before], *lengths, *self.whole.shape[after:])
+
+    def parts(self) -> dict[str, npt.NDArray[Any]]:
+        """Those of the whole."""
+        return self.whole.parts()
+
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
+        return type(self)(
+            self.whole if heads is None else self.whole.window(heads=heads),
+            query_indices=self.query_indices[slice(*queries)],
+            key_indices=self.key_indices[slice(*keys)],
+        )
+
+    def _heat_maps(self, name: str) -> list[HeatMap]:
+        return self.whole._heat_maps(name) if self.vectors else super()._heat_maps(name)
+
+    def _picture_axes(self) -> tuple[tuple[str, str], tuple[int, int]]:
+        return _plot.OF_SHARD, (0, 0)
+
+    # Shards of one structure share what was sent to a device: a ring's steps send indices.
+
+    def _bias_on(self, device: Device) -> Mod:
+        bias = self.whole._bias_on(device)
+        queries, keys = (to_torch(indices, device) for indices in self._indices())
+        return lambda head, query, key: bias(head, queries[query], keys[key])
+
+    def _seen_on(self, device: Device) -> Mod:
+        is_seen = self.whole._seen_on(device)
+        queries, keys = (to_torch(indices, device) for indices in self._indices())
+        return lambda query, key: is_seen(queries[query], keys[key])
+
+    def _with_hidden(self, numbers: torch.Tensor) -> torch.Tensor:
+        return self.whole._with_hidden(numbers)
+
+    def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
+        return type(self)(**{**self._arguments(), "whole": self.whole._mapped(function)})
+
+    def _numbers(self) -> npt.NDArray[Any]:
+        return self.whole._numbers()
+
+    def _indices(self) -> tuple[Indices, Indices]:
+        return self.query_indices, self.key_indices
+
+    def _place(self, query: Any, key: Any, where: Any) -> Any:
+        return self.whole._place(query, key, where)
+
+    def _of_indices(self, axis: str, indices: Indices) -> RingShard:
+        queries, keys = self._indices()
+        if axis == "queries":
+            queries = queries[indices]
+        else:
+            keys = keys[indices]
+        return type(self)(self.whole, query_indices=queries, key_indices=keys)
+
+
+def _inside(given: npt.ArrayLike | None, length: int, name: str) -> Indices | slice:
+    if given is None:
+        return slice(None)
+    indices = np.asarray(given)
+    if indices.dtype.kind not in "iu" and indices.size > 0:
+        raise TypeError(f"{name}: got an array of {indices.dtype}, want integers")
+    fits = indices.ndim == 1 and len(indices) > 0
+    if not fits or indices.min() < 0 or indices.max() >= length:
+        raise IndexError(
+            f"{name}: got an array of shape {indices.shape}, want one axis of at least one index "
+            f"in [0, {length})"
+        )
+    return indices

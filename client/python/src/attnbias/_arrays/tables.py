@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of positions: over a grid, of which only the rows of each axis are held, or several."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from attnbias._arrays.axes import heads_of, inside
+from attnbias._arrays.structure import LookedUp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from attnbias._arrays.axes import Device
+    from attnbias._arrays.structure import Mod
+    from attnbias._checks import Span
+
+
+class GridTable(LookedUp):
+    """A table ``[tokens, columns]`` over a grid, whose columns depend on one axis each.
+
+    Tokens are row-major: those of lengths (T, H, W) are numbered ``(t * H + h) * W + w``. See
+    ``Structure`` for what all share; tokens are the queries there, and columns the keys.
+
+    Attributes:
+        numbers: one axis of all numbers: the tables of the grid's axes, one after the other, each
+            ``[length, its columns]`` in row-major order.
+        lengths: lengths of the grid.
+        column_axes: the axis of each column of the whole table.
+        queries: the tokens (begin, end) that are its rows; all, except in a window.
+        keys: the columns (begin, end) of the whole that it has; all, except in a window.
+        fingerprint: 64 hex digits that name these bytes; "" for one of several tables.
+        resolved_spec: what was asked for; None for one of several tables.
+    """
+
+    _leaves: ClassVar[tuple[str, ...]] = ("numbers",)
+    _others: ClassVar[tuple[str, ...]] = ("lengths", "column_axes", "queries", "keys")
+
+    def __init__(
+        self,
+        numbers: npt.NDArray[Any],
+        *,
+        lengths: Sequence[int],
+        column_axes: Sequence[int],
+        queries: Span | None = None,
+        keys: Span | None = None,
+    ) -> None:
+        """Wraps the numbers; copies nothing.
+
+        Raises:
+            IndexError: queries are not tokens of the grid, or keys not columns.
+            ValueError: an axis has no length or no columns, or the numbers are not as many as the
+                tables of the axes have.
+        """
+        self.lengths = tuple(map(operator.index, lengths))
+        self.column_axes = tuple(map(operator.index, column_axes))
+        counts = self._counts()
+        wanted = sum(map(operator.mul, self.lengths, counts))
+        is_whole = min((*self.lengths, *counts), default=0) > 0
+        if not is_whole or sum(counts) != len(column_axes) or numbers.shape != (wanted,):
+            raise ValueError(
+                f"numbers: got shape {numbers.shape}, want ({wanted},): for each axis of lengths "
+                f"{self.lengths} the rows of its columns, {counts} of {len(column_axes)}"
+            )
+        self.numbers = numbers
+        self.queries = inside(queries, math.prod(self.lengths), "queries")
+        self.keys = inside(keys, len(self.column_axes), "keys")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(end - begin for begin, end in (self.queries, self.keys))
+
+    @property
+    def axes(self) -> tuple[npt.NDArray[Any], ...]:
+        """For each axis its table ``[length, its columns]``, over the same memory."""
+        return tuple(self._axes())
+
+    def parts(self) -> dict[str, npt.NDArray[Any]]:
+        """The tables of the axes, under the contract's names."""
+        return {f"positions.axis{axis}": table for axis, table in enumerate(self._axes())}
+
+    def dense(self) -> npt.NDArray[Any]:
+        """The dense table as an ordinary array."""
+        if not self.is_whole():
+            return super().dense()
+        columns = np.asarray(self.column_axes)
+        dense = np.empty((*self.lengths, len(columns)), self.dtype)
+        for axis, table in enumerate(self._axes()):
+            beside = [1] * len(self.lengths)
+            beside[axis] = -1
+            dense[..., columns == axis] = np.asarray(table).reshape(*beside, table.shape[1])
+        return dense.reshape(self.shape)
+
+    def is_whole(self) -> bool:
+        """Whether it has all tokens and columns, and is not a window."""
+        return self.shape == (math.prod(self.lengths), len(self.column_axes))
+
+    def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
+        return type(self)(
+            heads_of(self.numbers, heads, has_heads=False),
+            lengths=self.lengths,
+            column_axes=self.column_axes,
+            queries=(self.queries[0] + queries[0], self.queries[0] + queries[1]),
+            keys=(self.keys[0] + keys[0], self.keys[0] + keys[1]),
+        )
+
+    def _counts(self) -> list[int]:
+        """The columns of each axis."""
+        return [self.column_axes.count(axis) for axis in range(len(self.lengths))]
+
+    def _axes(self) -> Iterator[npt.NDArray[Any]]:
+        begin = 0
+        for length, count in zip(self.lengths, self._counts(), strict=True):
+            yield self.numbers[begin : begin + length * count].reshape(length, count)
+            begin += length * count
+
+    def _require_addable(self) -> NoReturn:
+        raise ValueError("tensor: got a table of positions, want one of numbers to add to scores")
+
+    def _bias_on(self, device: Device) -> Mod:
+        self._require_addable()
+
+    def _of_indices(self, axis: str, indices: npt.NDArray[Any]) -> NoReturn:
+        del indices
+        message = f"{axis}: got a layout of a GridTable, want 'contiguous', or indices of .dense()"
+        raise ValueError(message)
+
+    def _picture_axes(self) -> tuple[tuple[str, str], tuple[int, int]]:
+        return ("token", "column"), (self.queries[0], self.keys[0])
+
+    def _numbers(self) -> npt.NDArray[Any]:
+        return self.numbers
+
+    def _indices(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Tokens; and for each column the place of its first number, plus its axis times all."""
+        columns = np.asarray(self.column_axes)
+        firsts, begin = np.empty_like(columns), 0
+        for axis, (length, count) in enumerate(zip(self.lengths, self._counts(), strict=True)):
+            firsts[columns == axis] = begin + np.arange(count)
+            begin += length * count
+        return np.arange(*self.queries), (columns * begin + firsts)[slice(*self.keys)]
+
+    def _place(self, query: Any, key: Any, where: Any) -> Any:
+        del where
+        size = self.numbers.shape[0]
+        axis, place = key // size, key % size
+        stride = 1
+        for number, count in reversed(list(enumerate(self._counts()))):
+            row = query // stride % self.lengths[number]
+            place = place + (axis == number) * (row * count)
+            stride *= self.lengths[number]
+        return place
+
+
+class RotaryTables(NamedTuple):
+    """What rotary positions multiply queries and keys by, ``[positions, columns]`` each.
+
+    Over a grid each is a ``GridTable``.
+    """
+
+    cos: npt.NDArray[Any]
+    sin: npt.NDArray[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tables."""
+        return sum(table.nbytes for table in self)
+
+
+class XposTables(NamedTuple):
+    """The same with a decay: queries are multiplied by scale, keys divided by it."""
+
+    cos: npt.NDArray[Any]
+    sin: npt.NDArray[Any]
+    scale: npt.NDArray[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tables."""
+        return sum(table.nbytes for table in self)
+
+
+_TABLES: Final[dict[tuple[str, ...], type[RotaryTables | XposTables]]] = {
+    kind._fields: kind for kind in (RotaryTables, XposTables)
+}
+
+
+def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
+    """Several tables by their names; None where no encoding has such."""
+    kind = _TABLES.get(tuple(arrays))
+    return None if kind is None else kind(**arrays)
+
+
+def to_grid_tables(
+    arrays: dict[str, npt.NDArray[Any]], column_axes: Sequence[int]
+) -> GridTable | RotaryTables | XposTables | None:
+    """The tables over a grid of the parts "NAME.axis0", "NAME.axis1" and so on."""
+    parts: dict[str, list[npt.NDArray[Any]]] = {}
+    for name, array in arrays.items():
+        parts.setdefault(name.rpartition(".axis")[0], []).append(array)
+    tables = {
+        name: GridTable(
+            np.concatenate([axis.reshape(-1) for axis in axes]),
+            lengths=[len(axis) for axis in axes],
+            column_axes=column_axes,
+        )
+        for name, axes in parts.items()
+    }
+    return next(iter(tables.values())) if len(tables) == 1 else to_tables(tables)

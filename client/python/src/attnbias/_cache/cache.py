@@ -1,0 +1,649 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder that keeps payloads, shared by all processes of a machine. docs/cache.md describes it.
+
+A file in it is whole from the moment that it has its name, and is never written again: it is
+replaced or removed, and whoever has it mapped keeps what he has.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import logging
+import math
+import mmap
+import os
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
+
+import crc32c
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from attnbias._cache.folder import Folder, UnsafeError
+from attnbias._checks import require_instance
+from attnbias._errors import DataLossError, Error, escaped
+from attnbias._spec.enums import enum_name
+from attnbias._spec.expected import check_answer
+from attnbias._spec.info import Payload, TensorInfo, to_tensor_info
+from attnbias._transport import forks
+from attnbias._transport.download import read_description
+from attnbias.v1 import encodings_pb2, service_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+
+    Accept: TypeAlias = Callable[[service_pb2.TensorHeader], None]
+
+_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS = "tensors", "requests", "descriptions", "drafts"
+_SUFFIX: Final = ".safetensors"
+_NAME: Final = re.compile(r"[0-9a-f]{64}")
+_ALIGNMENT: Final = 64  # bytes, of a payload in its file
+_LENGTH_BYTES: Final = 8  # of what a .safetensors begins with
+_MOST_HEAD_BYTES: Final = 64 << 20  # of the JSON; that of a list of positions has a few MiB
+_MOST_LINE_BYTES: Final = 256
+_STALE: Final = 60.0  # seconds after which a draft that nobody holds is nobody's
+
+_log = logging.getLogger("attnbias")
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """A tensor that a cache has.
+
+    Attributes:
+        path: its file, which ``attnbias.load`` reads.
+        nbytes: the size of the file.
+        last_used: when it was last asked for.
+        info: what it is; see ``fingerprint`` and ``resolved_spec`` there.
+    """
+
+    path: Path
+    nbytes: int
+    last_used: datetime
+    info: TensorInfo
+
+
+class Cache:
+    """The folder that ``Client(cache=folder)`` keeps tensors in.
+
+    Only files that nobody but the user can have written are used.
+
+    Args:
+        folder: where it is, or will be; "~" is the home.
+        max_bytes: what its tensors may take; None is any.
+
+    Raises:
+        ValueError: folder is a file, or a folder that belongs to another user or that other users
+            can write.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, max_bytes: int | None = None) -> None:
+        require_bytes(max_bytes, "max_bytes")
+        self.folder = require_folder(folder, "folder")
+        self.max_bytes = max_bytes
+        self._checked: set[_Stamp] = set()
+        self._has_warned = False
+        self.stuck: set[str] = set()
+        """The keys whose locks another process keeps for long."""
+
+    def __repr__(self) -> str:
+        return f"Cache({str(self.folder)!r})"
+
+    def entries(self) -> list[CacheEntry]:
+        """The tensors that it has, the last used first; damaged ones are left to ``verify``.
+
+        Raises:
+            OSError: the folder cannot be read, or other users can write it.
+        """
+        used = self._last_uses()
+        found = []
+        with contextlib.suppress(FileNotFoundError), self._inside(_TENSORS) as tensors:
+            for name in _tensors_in(tensors):
+                with contextlib.suppress(OSError, _DamagedError):
+                    file, stamp = _map(tensors, name)
+                    last = datetime.fromtimestamp(used.get(file.name, stamp.mtime_ns) / 1e9, UTC)
+                    path = tensors.path / name
+                    found.append(CacheEntry(path, stamp.size, last, file.payload.info))
+        return sorted(found, key=lambda entry: entry.last_used, reverse=True)
+
+    def verify(self) -> list[Path]:
+        """Reads every file, removes those that are damaged, and returns their names.
+
+        What was removed is fetched again when it is asked for. A folder in the place of a file is
+        named too, and stays.
+
+        Raises:
+            OSError: the folder cannot be read, or other users can write it.
+        """
+        damaged = []
+        with contextlib.suppress(FileNotFoundError), self._inside(_TENSORS) as tensors:
+            for name in _tensors_in(tensors):
+                try:
+                    _map(tensors, name)[0].check()
+                except FileNotFoundError:
+                    pass
+                except (OSError, _DamagedError):
+                    _remove_file(tensors, name)
+                    damaged.append(tensors.path / name)
+        return damaged
+
+    def clear(self) -> None:
+        """Removes all that it has. Those who use some of it keep what they have.
+
+        Raises:
+            OSError: the folder cannot be written, or other users can write it.
+        """
+        for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS):
+            with contextlib.suppress(FileNotFoundError), self._inside(kind) as folder:
+                for name in _tensors_in(folder) if kind == _TENSORS else _named_in(folder):
+                    _remove_file(folder, name)
+        self._sweep(older_than=-math.inf)
+        with contextlib.suppress(FileNotFoundError), Folder.opened(self.folder) as root:
+            for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS):
+                with contextlib.suppress(OSError):  # somebody uses it, or it has files of others
+                    root.remove_folder(kind)
+
+    def find(
+        self, key: str, fingerprint: str | None = None, accept: Accept = lambda _: None
+    ) -> Payload | None:
+        """The payload of a request, mapped and read-only; None where it has to be fetched.
+
+        Args:
+            key: of the request, as ``key_of`` makes it.
+            fingerprint: of the payload; None is the one that the request had before.
+            accept: is called with the header before the payload is read; its DataLossError counts
+                the payload as missing.
+        """
+        try:
+            known = self._read_request(key)
+            if fingerprint is None:
+                if known is None:
+                    return None
+                fingerprint = known.fingerprint
+            payload, stamp = self._open(fingerprint, known and known.stamp, accept)
+            self._note(key, _Known(fingerprint, stamp), known)
+        except FileNotFoundError:
+            return None
+        except (_DamagedError, DataLossError) as error:
+            _log.warning("%s; it counts as missing", escaped(str(error)))
+            return None
+        except OSError as error:
+            self.warn(f"cannot be read: {error}")
+            return None
+        return payload
+
+    def writable(self, info: TensorInfo) -> npt.NDArray[np.uint8] | None:
+        """A payload that it has, for one who may write: each page is shared until then.
+
+        None where it has gone.
+        """
+        try:
+            with (
+                self._inside(_TENSORS) as tensors,
+                tensors.open(_name_of(info.fingerprint)) as file,
+            ):
+                stamp = _Stamp.of(os.fstat(file.fileno()))
+                if stamp not in self._checked:
+                    return None
+                return np.memmap(file, np.uint8, mode="c", offset=stamp.size - info.nbytes)
+        except (OSError, ValueError, _DamagedError):
+            return None
+
+    def find_description(self, key: str, spec: encodings_pb2.TensorSpec) -> TensorInfo | None:
+        """What a request's payload is; None where a server has to be asked."""
+        payload = self.find(key, accept=partial(check_answer, spec=spec))
+        if payload is not None:
+            return payload.info
+        try:
+            with self._inside(_DESCRIPTIONS) as descriptions:
+                return read_description(descriptions.read(key, _MOST_HEAD_BYTES), spec)
+        except (Error, OSError):
+            return None
+
+    def store_description(self, key: str, answer: bytes) -> None:
+        """Keeps what a server said that a request's payload is, as it came."""
+        with contextlib.suppress(OSError):  # of a folder that is only read
+            self._replace(_DESCRIPTIONS, key, answer)
+
+    def try_lock(self, key: str) -> Draft | None:
+        """The right to fetch the answer to a request; None while somebody else has it.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        try:
+            import fcntl  # noqa: F401, PLC0415  # not on every system
+        except ImportError as error:
+            raise OSError("this system has no flock") from error
+        with Folder.opened(self.folder, create=True) as root:
+            return _try_lock(root.folder(_DRAFTS, create=True), key)
+
+    def store(self, draft: Draft, payload: Payload, metadata: dict[str, str]) -> Payload | None:
+        """Keeps what was fetched, and gives it mapped; None where it cannot be kept."""
+        head = _head_of(payload, metadata)
+        size = len(head) + payload.info.nbytes
+        if self.max_bytes is not None and size > self.max_bytes:
+            self.warn(f"does not keep {size} bytes: cache_bytes is {self.max_bytes}")
+            return None
+        fingerprint = payload.info.fingerprint
+        try:
+            name = _name_of(fingerprint)
+            self._sweep()
+            self._make_room(size)
+            stamp = draft.write(head, payload.memory)
+            # Before the tensor has its name: whoever waits for the draft finds both.
+            self._note(draft.key, _Known(fingerprint, stamp), None)
+            with self._inside(_TENSORS, create=True) as tensors:
+                draft.move(tensors, name)
+            return self._open(fingerprint, stamp, lambda _: None)[0]
+        except (OSError, _DamagedError) as error:
+            self.warn(f"cannot keep what was fetched: {error}")
+            return None
+
+    def warn(self, why: str) -> None:
+        """Says once that the cache does not do what it is for."""
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning("the cache %s %s; calls go on without it", self.folder, escaped(why))
+
+    @contextlib.contextmanager
+    def _inside(self, kind: str, *, create: bool = False) -> Iterator[Folder]:
+        """One of its folders."""
+        with (
+            Folder.opened(self.folder, create=create) as root,
+            root.folder(kind, create=create) as folder,
+        ):
+            yield folder
+
+    def _open(
+        self, fingerprint: str, trusted: _Stamp | None, accept: Accept
+    ) -> tuple[Payload, _Stamp]:
+        """Maps a tensor, whose bytes are read only if its file is not known to have been."""
+        name = _name_of(fingerprint)
+        with self._inside(_TENSORS) as tensors:
+            try:
+                file, stamp = _map(tensors, name)
+                accept(file.payload.header)
+                if stamp != trusted and stamp not in self._checked:
+                    file.check()
+            except _DamagedError:
+                with contextlib.suppress(OSError):  # of a folder that is only read
+                    tensors.remove(name)
+                raise
+        self._checked.add(stamp)
+        return file.payload, stamp
+
+    def _read_request(self, key: str) -> _Known | None:
+        with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
+            return _known_in(requests, key)
+        return None
+
+    def _note(self, key: str, now: _Known, before: _Known | None) -> None:
+        """Has a request name its tensor, as it was when it was last checked, and be used now."""
+        with contextlib.suppress(OSError):  # of a folder that is only read
+            if now == before:
+                with self._inside(_REQUESTS) as requests, requests.open(key) as file:
+                    os.utime(file.fileno())
+                return
+            self._replace(_REQUESTS, key, now.line())
+
+    def _replace(self, kind: str, key: str, data: bytes) -> None:
+        """Has a file of ``requests`` or ``descriptions`` be this, whole from the first moment."""
+        with (
+            self._inside(kind, create=True) as folder,
+            self._inside(_DRAFTS, create=True) as drafts,
+        ):
+            draft = f"{key}.{secrets.token_hex(8)}"
+            with drafts.create(draft) as file:
+                file.write(data)
+            drafts.move(draft, folder, key)
+
+    def _last_uses(self) -> dict[str, int]:
+        """When each tensor was last asked for, by its fingerprint."""
+        uses: dict[str, int] = {}
+        for requests, name, fingerprint in self._requests():
+            with contextlib.suppress(OSError):
+                last = requests.status(name).st_mtime_ns
+                uses[fingerprint] = max(last, uses.get(fingerprint, 0))
+        return uses
+
+    def _requests(self) -> Iterator[tuple[Folder, str, str]]:
+        """Each file of ``requests``, and the fingerprint of its tensor."""
+        with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
+            for name in _named_in(requests):
+                with contextlib.suppress(OSError):
+                    if (known := _known_in(requests, name)) is not None:
+                        yield requests, name, known.fingerprint
+
+    def _make_room(self, size: int) -> None:
+        """Removes what was not used for longest, until so many bytes more are within the bound."""
+        if self.max_bytes is None:
+            return
+        removed = set()
+        with contextlib.suppress(FileNotFoundError), self._inside(_TENSORS) as tensors:
+            sizes = {}
+            for name in _tensors_in(tensors):
+                with contextlib.suppress(FileNotFoundError):
+                    sizes[name] = tensors.status(name).st_size
+            excess = sum(sizes.values()) + size - self.max_bytes
+            if excess <= 0:
+                return
+            used = self._last_uses()
+            for name in sorted(sizes, key=lambda name: used.get(_fingerprint_of(name), 0)):
+                if excess <= 0:
+                    break
+                _remove_file(tensors, name)
+                removed.add(_fingerprint_of(name))
+                excess -= sizes[name]
+        for requests, name, fingerprint in self._requests():
+            if fingerprint in removed:
+                with contextlib.suppress(OSError):
+                    requests.remove(name)
+
+    def _sweep(self, older_than: float = _STALE) -> None:
+        """Removes the drafts of those who died over them."""
+        with contextlib.suppress(OSError), self._inside(_DRAFTS) as drafts:
+            for name in _named_in(drafts):
+                with contextlib.suppress(OSError):
+                    if time.time() - drafts.status(name).st_mtime < older_than:
+                        continue
+                    if (draft := self.try_lock(name.partition(".")[0])) is not None:
+                        with draft:
+                            drafts.remove(name)
+
+
+def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
+    """Where it is; refuses what can be no cache with a ValueError that names ``name``.
+
+    That is a file, a home of nobody's, and a folder that other users can write.
+    """
+    try:
+        path = Path(folder).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(
+            f"{name}: got {str(folder)!r}, where ~ is nobody's; want a path"
+        ) from error
+    if os.path.isfile(path):  # Path's own raises where it may not look
+        raise ValueError(f"{name}: got {str(folder)!r}, which is a file; want a folder")
+    try:
+        with Folder.opened(path):
+            pass
+    except UnsafeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    except OSError:  # it is not there yet, or cannot be read: the calls go on without it
+        pass
+    return path
+
+
+def require_bytes(value: int | None, name: str) -> None:
+    """Refuses what is no bound of a cache with an error that names ``name``."""
+    want = "a number of bytes, or None"
+    require_instance(value, (int, type(None)), name, want)
+    if isinstance(value, bool):
+        raise TypeError(f"{name}: got {value}; want {want}")
+    if value is not None and value < 1:
+        raise ValueError(f"{name}: got {value}, want at least 1, or None")
+
+
+class Draft:
+    """A file in the making, and the lock that is the right to make it.
+
+    The kernel frees the lock at a death. Its file is never written.
+
+    Args:
+        key: of the request, which is the name of the lock.
+        drafts: the folder of both, which the draft closes.
+        lock: the descriptor of the lock, which the draft closes.
+    """
+
+    def __init__(self, key: str, drafts: Folder, lock: int) -> None:
+        self.key = key
+        self._name = f"{key}{_SUFFIX}"
+        self._drafts = drafts
+        self._lock: int | None = lock
+        forks.watch(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, head: bytes, memory: Any) -> _Stamp:
+        """Writes a whole file, in place of what was begun, down to the disk."""
+        self._drafts.remove(self._name)
+        with self._drafts.create(self._name) as file:
+            file.write(head)
+            file.write(memory)
+            file.flush()
+            os.fsync(file.fileno())
+            return _Stamp.of(os.fstat(file.fileno()))
+
+    def move(self, folder: Folder, name: str) -> None:
+        """Gives what was written its name."""
+        self._drafts.move(self._name, folder, name)
+
+    def close(self) -> None:
+        """Ends the right, and removes what did not become a tensor."""
+        import fcntl  # noqa: PLC0415  # not on every system
+
+        if self._lock is None:  # in a child of the one who has the right
+            return
+        with contextlib.suppress(OSError):
+            if _is_at(self._lock, self._drafts, self.key):
+                self._drafts.remove(self._name)
+                self._drafts.remove(self.key)
+            # A child that has just been forked may still have the file open.
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+        self.leave()
+
+    def rest(self) -> bool:
+        """See Forkable. There is no channel."""
+        return False
+
+    def leave(self) -> bool:
+        """See Forkable. A lock lasts while any process has the file open."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._drafts.close()
+            self._lock = None
+        return False
+
+
+def _try_lock(drafts: Folder, key: str) -> Draft | None:
+    """The lock of a key; the draft closes the folder, which is otherwise closed here."""
+    import fcntl  # noqa: PLC0415  # not on every system
+
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(drafts)
+        try:
+            lock = drafts.lock_file(key)
+        except UnsafeError:
+            drafts.remove(key)
+            lock = drafts.lock_file(key)
+        opened.callback(os.close, lock)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(lock, drafts, key):
+                draft = Draft(key, drafts, lock)
+                opened.pop_all()
+                return draft
+    return None
+
+
+def _is_at(lock: int, drafts: Folder, key: str) -> bool:
+    """Whether a file still has the name that it was opened by."""
+    try:
+        return os.path.samestat(os.fstat(lock), drafts.status(key))
+    except FileNotFoundError:
+        return False
+
+
+class _Stamp(NamedTuple):
+    """What changes where a file is changed by ordinary means."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> _Stamp:
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+class _Known(NamedTuple):
+    """What is filed under a request: its tensor, and that tensor's file when it was checked."""
+
+    fingerprint: str
+    stamp: _Stamp
+
+    @classmethod
+    def parse(cls, line: bytes) -> _Known | None:
+        """What a line says; None where it is no such line."""
+        match = re.fullmatch(rb"([0-9a-f]{64}) (\d{1,19}) (\d{1,19}) (\d{1,20})\n", line)
+        if match is None:
+            return None
+        return cls(match[1].decode(), _Stamp(int(match[2]), int(match[3]), int(match[4])))
+
+    def line(self) -> bytes:
+        return " ".join(map(str, (self.fingerprint, *self.stamp))).encode() + b"\n"
+
+
+class _DamagedError(Exception):
+    """A file is not what was written; says which, and how that is seen."""
+
+
+@dataclass(frozen=True)
+class _File:
+    """A tensor's file, as its header has it."""
+
+    name: str
+    payload: Payload
+    crc32c: str
+
+    def check(self) -> None:
+        """Reads the payload."""
+        _require(self.name, "checksum", _checksum(self.payload.memory), self.crc32c)
+
+
+def _require(name: str, what: str, got: object, want: object) -> None:
+    if got != want:
+        raise _DamagedError(f"{name}{_SUFFIX} is damaged: {what} is {got}, want {want}")
+
+
+def _map(tensors: Folder, name: str) -> tuple[_File, _Stamp]:
+    """A tensor, whose payload is not read; _DamagedError if it is no whole file of the user's."""
+    try:
+        with tensors.open(name) as file:
+            stamp = _Stamp.of(os.fstat(file.fileno()))
+            if stamp.size < _LENGTH_BYTES:
+                raise _DamagedError(f"{name} is damaged: it has {stamp.size} bytes")
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except UnsafeError as error:
+        raise _DamagedError(str(error)) from error
+    return _parse(mapped, _fingerprint_of(name)), stamp
+
+
+def _parse(mapped: mmap.mmap, fingerprint: str) -> _File:
+    """Finds header and payload; raises _DamagedError where they are not all there."""
+    size = int.from_bytes(mapped[:_LENGTH_BYTES], "little")
+    most = min(_MOST_HEAD_BYTES, len(mapped) - _LENGTH_BYTES)
+    if size > most:
+        raise _DamagedError(
+            f"{fingerprint}{_SUFFIX} is damaged: its JSON has {size} bytes, want at most {most}"
+        )
+    begin = _LENGTH_BYTES + size
+    try:
+        metadata = json.loads(mapped[_LENGTH_BYTES:begin])["__metadata__"]
+        encoded = base64.b64decode(metadata["attnbias.header"], validate=True)
+        _require(
+            fingerprint,
+            "the header's checksum",
+            _checksum(encoded),
+            metadata["attnbias.header_crc32c"],
+        )
+        header = service_pb2.TensorHeader.FromString(encoded)
+        info = to_tensor_info(header)
+        _require(fingerprint, "the fingerprint", info.fingerprint, fingerprint)
+        _require(fingerprint, "the payload's size", len(mapped) - begin, info.nbytes)
+        memory = np.frombuffer(mapped, np.uint8)[begin:]
+        return _File(fingerprint, Payload(info, memory, header), metadata["attnbias.crc32c"])
+    except (DecodeError, Error, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise _DamagedError(f"{fingerprint}{_SUFFIX} is damaged: {error}") from error
+
+
+def _head_of(payload: Payload, metadata: dict[str, str]) -> bytes:
+    """What stands before the payload in its file.
+
+    safetensors' own writer would sort the tensors; so the payload is what came, in one piece.
+    """
+    header = payload.header.SerializeToString()
+    kind = tensor_pb2.DataType.DESCRIPTOR
+    content: dict[str, Any] = {
+        "__metadata__": {
+            **metadata,
+            "attnbias.header": base64.b64encode(header).decode(),
+            "attnbias.header_crc32c": _checksum(header),
+            "attnbias.crc32c": _checksum(payload.memory),
+        }
+    }
+    for part in payload.header.parts:
+        content[part.name] = {
+            "dtype": enum_name(kind, part.data_type).upper(),
+            "shape": list(part.shape),
+            "data_offsets": [part.offset, part.offset + part.size_bytes],
+        }
+    text = json.dumps(content, separators=(",", ":")).encode()
+    text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNMENT)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+
+
+def _checksum(data: Any) -> str:
+    return f"{crc32c.crc32c(data):08x}"
+
+
+def _name_of(fingerprint: str) -> str:
+    """The name of a tensor's file."""
+    if _NAME.fullmatch(fingerprint) is None:
+        raise _DamagedError(f"fingerprint: got {fingerprint!r}, want 64 hex digits")
+    return f"{fingerprint}{_SUFFIX}"
+
+
+def _fingerprint_of(name: str) -> str:
+    return name.removesuffix(_SUFFIX)
+
+
+def _tensors_in(folder: Folder) -> list[str]:
+    return [
+        name
+        for name in folder.names()
+        if name.endswith(_SUFFIX) and _NAME.fullmatch(_fingerprint_of(name))
+    ]
+
+
+def _named_in(folder: Folder) -> list[str]:
+    return [name for name in folder.names() if _NAME.fullmatch(name.partition(".")[0])]
+
+
+def _known_in(requests: Folder, name: str) -> _Known | None:
+    """What a file of ``requests`` says; None where it is no such file."""
+    try:
+        return _Known.parse(requests.read(name, _MOST_LINE_BYTES))
+    except UnsafeError:
+        return None
+
+
+def _remove_file(folder: Folder, name: str) -> None:
+    """Removes a file; a folder in its place stays, as somebody's own."""
+    with contextlib.suppress(IsADirectoryError):
+        folder.remove(name)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One payload by way of the cache: what it has is mapped, what it has not is fetched by one."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from attnbias._errors import NotFoundError
+from attnbias._files import metadata_of
+from attnbias._spec.expected import check_answer
+from attnbias._spec.info import Payload, borrow, require_within
+from attnbias._spec.request import key_of, names_a_table
+from attnbias._spec.results import to_result
+from attnbias._transport.download import Download, ask_for_description
+
+if TYPE_CHECKING:
+    from attnbias._cache.cache import Cache, Draft
+    from attnbias._spec.info import TensorInfo
+    from attnbias._spec.request import Request
+    from attnbias._spec.results import Piece
+    from attnbias._transport.calls import CallOptions
+    from attnbias._transport.retry import Deadline
+    from attnbias.v1 import service_pb2
+
+_FIRST_PAUSE: Final = 0.002  # seconds between two looks at a lock that another has
+_LARGEST_PAUSE: Final = 0.05
+_MOST_WAIT: Final = 5.0  # seconds for a lock, whose process may be stuck
+
+
+@dataclass(eq=False)
+class Cached:
+    """Gets one payload, or says what it would be. An object is good for one of the two."""
+
+    request: Request | Piece
+    options: CallOptions
+    deadline: Deadline
+    cache: Cache
+    offline: bool
+
+    def __post_init__(self) -> None:
+        self._spec = self.request.to_spec()
+        self._key = key_of(self._spec)
+        # What a name means is the server's to say; only an offline client takes what it meant.
+        self._may_differ = not self.offline and names_a_table(self._spec)
+
+    async def describe(self) -> TensorInfo:
+        """What the cache has, else what the server would send, which is kept."""
+        if not self._may_differ:
+            find = partial(self.cache.find_description, self._key, self._spec)
+            if (found := await self.options.calls.do(find)) is not None:
+                return found
+        if self.offline:
+            raise self._missing()
+        info, answer = await ask_for_description(self._spec, self.options, self.deadline)
+        store = partial(self.cache.store_description, self._key, answer)
+        await self.options.calls.do(store)
+        return info
+
+    async def get(self) -> Payload:
+        """The payload, in ``out`` or read-only.
+
+        Raises:
+            Error: the status of the last attempt; or a client that is offline lacks it.
+            TypeError: ``out`` has no memory that can be reached.
+            ValueError: ``out`` does not fit the payload.
+        """
+        payload = await self._find() or await self._fetch()
+        if self.options.out is None:
+            payload.memory.flags.writeable = False
+            return payload
+        target = borrow(self.options.out, payload.info)
+        if target.ctypes.data != payload.memory.ctypes.data:
+            await self.options.calls.do(partial(np.copyto, target, payload.memory))
+        return payload
+
+    async def _find(self) -> Payload | None:
+        """What the cache has, without a call."""
+        if self._may_differ:
+            return None
+        find = partial(self.cache.find, self._key, accept=self._accept)
+        found = await self.options.calls.do(find)
+        if found is None and self.offline:
+            raise self._missing()
+        return found
+
+    def _accept(self, header: service_pb2.TensorHeader) -> None:
+        """Refuses what is no answer, or more than the caller takes, before it is read."""
+        check_answer(header, self._spec)
+        require_within(header.total_bytes, self.options.max_tensor_bytes)
+
+    def _missing(self) -> NotFoundError:
+        return NotFoundError(
+            f"offline=True, and {self.cache.folder} does not have {self.request.brief()}: "
+            "get it once with a client that has this cache and is not offline"
+        )
+
+    async def _fetch(self) -> Payload:
+        """Fetches it, or waits for who does; and keeps it."""
+        with contextlib.ExitStack() as held:
+            draft = await self._lock(held)
+            if (found := await self._find()) is not None:
+                return found
+            described, _ = await ask_for_description(self._spec, self.options, self.deadline)
+            find = partial(self.cache.find, self._key, described.fingerprint, self._accept)
+            if (found := await self.options.calls.do(find)) is not None:
+                return found
+            payload = await Download(self._spec, self.options, self.deadline).run()
+            if draft is None:
+                return payload
+            result = to_result(payload.info, payload.memory, self.request)
+            metadata = metadata_of(result, payload.info)
+            store = partial(self.cache.store, draft, payload, metadata)
+            kept = await self.options.calls.do(store)
+            return payload if kept is None or self.options.out is not None else kept
+
+    async def _lock(self, held: contextlib.ExitStack) -> Draft | None:
+        """The right to fetch it, until ``held`` ends.
+
+        None where the folder cannot be written, or another process keeps the right for long.
+        """
+
+        def try_lock() -> Draft | None:
+            draft = self.cache.try_lock(self._key)
+            # Here, since a task that is cancelled meanwhile would not come to know of it.
+            return draft if draft is None else held.enter_context(draft)
+
+        pause, stuck = _FIRST_PAUSE, self.cache.stuck
+        give_up = time.monotonic() + (0 if self._key in stuck else _MOST_WAIT)
+        while True:
+            try:
+                draft = await self.options.calls.do(try_lock)
+            except OSError as error:
+                self.cache.warn(f"cannot be written: {error}")
+                return None
+            if draft is not None:
+                stuck.discard(self._key)
+                return draft
+            if time.monotonic() >= give_up:
+                stuck.add(self._key)
+                self.cache.warn(f"has been locked for {_MOST_WAIT:g} s: drafts/{self._key}")
+                return None
+            await self.options.calls.pause(min(pause, self.deadline.remaining() or pause))
+            pause = min(2 * pause, _LARGEST_PAUSE)

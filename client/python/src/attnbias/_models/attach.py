@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts a server's positions in place of those that a model computes."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from attnbias._checks import require_instance
+from attnbias._client import Client
+from attnbias._errors import Error
+from attnbias._models.changes import Changes
+from attnbias._models.family import Attention, Family, Site, Wanted, family_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from transformers import PreTrainedModel
+
+    from attnbias._spec.fields import Encoding
+
+_MARK: Final = "_attnbias_attached"
+_FLEX: Final = "attnbias"  # the name of our attention function among transformers'
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A computation that was replaced, or a learned table that was left.
+
+    Before anything was replaced, the model's numbers were compared with the server's.
+
+    Attributes:
+        path: of the module, as ``model.named_modules()`` has it, and the method or parameter.
+        encoding: what was fetched for it; None where the model adds zeros, which are left out.
+        fetched_bytes: bytes of the answer; 0 where another replacement fetched it.
+        spared_bytes: of tensors that are no longer made, at max_length and a batch of one.
+        left: whether it is as it was.
+        reason: why it was left, or else why its numbers could not be compared with the server's;
+            empty if they were.
+    """
+
+    path: str
+    encoding: Encoding | None
+    fetched_bytes: int
+    spared_bytes: int
+    left: bool = False
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.left:
+            return f"{self.path}: left as it is; {self.reason}"
+        by = "nothing" if self.encoding is None else str(self.encoding)
+        sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} no longer made"
+        compared = f"; not compared with what the model has: {self.reason}" if self.reason else ""
+        return f"{self.path}: {by}; {sizes}{compared}"
+
+
+class Attached:
+    """A model that takes its positions from a server; ``with`` detaches it at the end."""
+
+    def __init__(self, changes: Changes, replacements: tuple[Replacement, ...]) -> None:
+        self._changes = changes
+        self._replacements = replacements
+
+    def __repr__(self) -> str:
+        left = sum(each.left for each in self._replacements)
+        return f"Attached({len(self._replacements) - left} replaced, {left} left as they are)"
+
+    def report(self) -> tuple[Replacement, ...]:
+        """What was replaced, in the order of the model's modules."""
+        return self._replacements
+
+    def detach(self) -> None:
+        """Makes the model what it was before; a second call does nothing."""
+        self._changes.undo()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+
+def attach(
+    model: PreTrainedModel, client: Client, *, max_length: int, attention: Attention | None = None
+) -> Attached:
+    """Makes a model of transformers take its positions from a server.
+
+    with attnbias.attach(model, client, max_length=16384, attention="flex") as attached:
+        print(attached.report())
+        model(tokens)
+
+    What the model needs is fetched here, once, and compared with what the model has: docs/models.md
+    states how near it has to be. Learned tables of biases stay the model's own: the
+    server says which of their rows belong where. Learned tables of positions are the server's, if
+    it has the very same numbers. The model can be trained, moved, cast and saved.
+
+    Args:
+        model: of a family in docs/models.md, which says what is replaced: T5, BLOOM, Llama, Swin
+            and others.
+        client: asked here, and not needed afterwards, but for a rope_type "dynamic".
+        max_length: the most tokens, those of a cache included, that the model is going to see.
+        attention: what attention runs with from now on: "eager", "sdpa" or "flex"; None is what
+            the model has. "flex" is torch's FlexAttention, which reads a bias in its compact form:
+            it needs no memory that grows with the square of the length. It has neither dropout
+            nor attention weights, and on a CPU no gradients. Not every family can have it.
+
+    Returns:
+        What was replaced, what could not be compared, and the way back.
+
+    Raises:
+        ImportError: transformers is not installed, or it or torch lacks a name that the model's
+            family needs. The model is unchanged.
+        ValueError: a model that is not known or is attached already, an attention that it cannot
+            run with, a table of positions that the server does not have, or a module whose numbers
+            are not the server's. The model is unchanged.
+        Error: the server's.
+    """
+    try:
+        import torch  # noqa: PLC0415
+        import transformers  # noqa: PLC0415
+    except ImportError as error:
+        message = "attach: transformers is not installed; pip install 'attnbias[transformers]'"
+        raise ImportError(message) from error
+
+    if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
+        model = model.get_base_model()  # what a PeftModel has put its adapters into
+    want = "a model of transformers, such as transformers.T5Model"
+    require_instance(model, transformers.PreTrainedModel, "model", want)
+    require_instance(client, Client, "client", "an attnbias.Client")
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
+        raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
+    # Tables made in inference mode could not be trained with, and those of a comparison are here.
+    with torch.inference_mode(mode=False), torch.device("cpu"):
+        return _attached(model, client, max_length, attention)
+
+
+def _attached(
+    model: PreTrainedModel, client: Client, max_length: int, attention: Attention | None
+) -> Attached:
+    family = family_of(model)
+    _refuse_attached(model)
+    chosen = _attention_of(model, attention, family)
+    with _errors_of_the_models_code(f"a {type(model).__name__}", "read"):
+        sites = list(family.sites(Wanted(model, max_length, chosen, client)))
+    if not sites:
+        raise ValueError(f"model: got a {type(model).__name__} without positions that a server has")
+    requests = {
+        id(site.request): site.request
+        for site in sites
+        if site.request is not None and site.replace is not None
+    }
+    answers = dict(zip(requests, client.get_many(requests.values()), strict=True))
+    reasons = [_compared(site, answers.get(id(site.request))) for site in sites]
+
+    changes = Changes()
+    try:
+        if attention is not None and chosen is not None:
+            _set_attention(changes, model, chosen)
+        for site in sites:
+            if site.replace is None:
+                continue
+            changes.set(site.module, _MARK, True)
+            site.replace(changes, site.module, answers.get(id(site.request)))
+    except BaseException:
+        changes.undo()
+        raise
+    return Attached(changes, tuple(_report(sites, answers, reasons)))
+
+
+def _refuse_attached(model: PreTrainedModel) -> None:
+    for path, module in model.named_modules():
+        if _MARK in vars(module):
+            raise ValueError(f"model: got one that is attached already ({path}): detach() it first")
+
+
+def _compared(site: Site, answer: Any) -> str:
+    """Why a site is left or could not be compared; empty if it was."""
+    from attnbias._models.compare import (  # noqa: PLC0415  # imports torch
+        IncomparableError,
+        require_same,
+    )
+
+    if site.replace is None or site.compare is None:
+        return site.reason
+    path = ".".join(filter(None, (site.path, site.method)))
+    try:
+        with _errors_of_the_models_code(path, "compared"):
+            for pair in site.compare(answer):
+                require_same(path, pair)
+    except IncomparableError as reason:
+        return str(reason)
+    return ""
+
+
+@contextlib.contextmanager
+def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
+    """Makes ValueErrors of what a model raises whose code or attributes were replaced."""
+    from attnbias._models.compare import IncomparableError  # noqa: PLC0415  # imports torch
+
+    try:
+        yield
+    except (Error, ImportError, IncomparableError, ValueError):
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"model: got {what} with code or attributes of its own, which fail where they are "
+            f"{done}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _attention_of(
+    model: PreTrainedModel, attention: str | None, family: Family
+) -> Attention | None:
+    """What attention is going to run with; None is another that the model has."""
+    name = model.config._attn_implementation if attention is None else attention
+    known = [each for each in family.attentions if each != "sdpa" or model._supports_sdpa]
+    for one in known:
+        if name == one:
+            if one == "flex" and model.config.output_attentions:
+                raise ValueError(
+                    'attention: got "flex" for a model with output_attentions=True, want "eager": '
+                    "FlexAttention has no attention weights"
+                )
+            return one
+    if attention is None and family.takes_any:
+        return None
+    got = f"{name!r}, which the model has" if attention is None else repr(name)
+    wanted = " or ".join(f'"{one}"' for one in known)
+    message = f"attention: got {got}, want {wanted} for {type(model).__name__}"
+    if attention == "flex" and family.takes_any and model._supports_flex_attn:
+        message += (
+            "; or what transformers runs it with: "
+            'model.set_attn_implementation("flex_attention"), and attach it without attention'
+        )
+    raise ValueError(message)
+
+
+def _set_attention(changes: Changes, model: PreTrainedModel, attention: Attention) -> None:
+    """In each configuration: those of an encoder and a decoder are copies."""
+    if attention == "flex":
+        from attnbias._models.families import flex  # noqa: PLC0415  # imports torch
+
+        flex.register(_FLEX)
+    name = _FLEX if attention == "flex" else attention
+    configs = (getattr(module, "config", None) for module in model.modules())
+    for config in {id(config): config for config in configs if config is not None}.values():
+        changes.set(config, "_attn_implementation_internal", name)
+
+
+def _report(sites: list[Site], answers: dict[int, Any], reasons: list[str]) -> list[Replacement]:
+    replacements, seen = [], set()
+    for site, reason in zip(sites, reasons, strict=True):
+        request = site.request
+        fetched = 0
+        if id(request) in answers and id(request) not in seen:
+            seen.add(id(request))
+            fetched = answers[id(request)].nbytes
+        replacements.append(
+            Replacement(
+                path=".".join(filter(None, (site.path, site.method))),
+                encoding=None if request is None else request.encoding,
+                fetched_bytes=fetched,
+                spared_bytes=site.spared_bytes,
+                left=site.replace is None,
+                reason=reason,
+            )
+        )
+    return replacements

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model's encodings out of its Hugging Face configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from attnbias._checks import require_instance
+from attnbias._models.config_fields import ConfigFields
+from attnbias._models.register import model_of, places_of
+
+if TYPE_CHECKING:
+    from attnbias._spec.fields import Encoding
+
+
+# A server's bounds.
+_MOST_LEVELS: Final = 100
+_MOST_BYTES: Final = 64 << 20
+
+
+class Configuration(Protocol):
+    """An object with the fields of a configuration, such as a PretrainedConfig."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields, by their names in config.json."""
+        ...
+
+
+ConfigSource: TypeAlias = "Mapping[str, Any] | Configuration | str | os.PathLike[str]"
+
+
+def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[str, Encoding]:
+    """The encodings of a model of transformers, by their places in it.
+
+    for place, encoding in attnbias.from_config("Llama-3.1-8B").items():
+        print(place, encoding)
+
+    Places are those under which a server mounts the tables of a checkpoint (docs/encodings/
+    checkpoints.md): ``encoder``, ``decoder``, ``positions``, ``encoder.layers.0.blocks.1``.
+    Beside them there are ``rotary``, or ``rotary.full_attention`` where layers differ; ``decoder``
+    of ALiBi; and ``text.`` or ``vision.`` in front in a model of both.
+
+    Encodings have all that a configuration says. Complete them by ``dataclasses.replace`` with
+    what it does not say, or make a new ``DetrSinusoidal``:
+
+    - ``table``, or the ``layers`` of SwinV2, which are in the checkpoint;
+    - ``sequence_length`` of the ``dynamic`` or the ``longrope`` of a Rotary, until then None;
+    - ``height`` and ``width`` of DETR's sinusoids, the rows and columns of its feature map.
+
+    The table of model types in docs/models.md says which are known, and where positions are
+    counted otherwise than from 0. Fields that the model's code ignores are ignored with a warning.
+
+    Args:
+        config: a dict, an object with ``to_dict()``, or a path: of config.json or of the folder
+            that has it. What it leaves out is what transformers' class takes.
+        checkpoint: the NAME under which a server has mounted the model (``--checkpoint``
+            NAME=FOLDER): tables are then named.
+
+    Raises:
+        TypeError: config is none of these.
+        ValueError: a field bears on positions and is not understood, a model_type is not known,
+            servers mount no checkpoints of it, or the file is not a regular one.
+        OSError: there is no such file; the error says what is in the folder.
+    """
+    require_instance(checkpoint, (str, type(None)), "checkpoint", "a name, or None")
+    if checkpoint == "":
+        raise ValueError("checkpoint: got '', want a name, or None")
+    values, source = _values_of(config)
+    for name in values:
+        require_instance(name, str, "config", "fields whose names are str")
+    fields = ConfigFields(values)
+
+    def table_of(place: str) -> str | None:
+        return None if checkpoint is None else f"{checkpoint}/{place}"
+
+    try:
+        if checkpoint is not None and model_of(fields).tables is None:
+            model_type = fields.get("model_type")
+            raise ValueError(
+                f"checkpoint: got {checkpoint!r}, want None: "
+                f"servers mount no tables of model_type {model_type!r}"
+            )
+        places = places_of(fields, table_of)
+    except ValueError as error:
+        raise ValueError(f"{source}{error}") from None
+    if fields.ignored:
+        warnings.warn(
+            f"from_config: {source}the model's code ignores {', '.join(fields.ignored)}, "
+            "and so do these encodings",
+            stacklevel=2,
+        )
+    return places
+
+
+def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
+    """The fields, and what stands before an error about one."""
+    if isinstance(config, Mapping):
+        return config, ""
+    if isinstance(config, (str, os.PathLike)):
+        path = Path(config)
+        path = path / "config.json" if path.is_dir() else path
+        return _read(path), f"{path}: "
+    want = "a dict, an object with to_dict(), or the path of config.json or of its folder"
+    to_dict = getattr(config, "to_dict", None)
+    if isinstance(config, type) or not callable(to_dict):
+        require_instance(config, (), "config", want)
+    return config.to_dict(), ""
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """As transformers reads it, and as a server does: NaN and Infinity are numbers."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a FIFO may wait forever
+            raise ValueError(f"{path}: got a folder, a FIFO or a device, want a regular file")
+        if status.st_size > _MOST_BYTES:
+            raise ValueError(f"{path}: got {status.st_size} bytes, want at most {_MOST_BYTES}")
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileNotFoundError(_no_config(path)) from None
+    try:
+        values = json.loads(text)
+        json.dumps(values, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: got {type(values).__name__}, want a JSON object")
+    if _is_deeper(values, 1 + _MOST_LEVELS):
+        raise ValueError(f"{path}: nested deeper than {_MOST_LEVELS} levels")
+    return values
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    inside = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inside)
+
+
+def _no_config(path: Path) -> str:
+    """What there is in place of config.json."""
+    folder = path.parent
+    want = "config.json or its folder"
+    if path.name != "config.json" or not folder.is_dir():
+        return (
+            f"config: got {str(path)!r}, want {want}; that of a model on the Hub is "
+            "transformers.AutoConfig.from_pretrained(NAME)"
+        )
+    files = sorted(each.name for each in folder.iterdir())
+    got = f"config: got {str(folder)!r}, which has no config.json but {', '.join(files[:8]) or '-'}"
+    if "adapter_config.json" in files:
+        want = (
+            "the folder of the adapter's base model, whose name is in adapter_config.json: "
+            "base_model_name_or_path"
+        )
+    elif "model_index.json" in files:
+        want = "the folder of one of the pipeline's parts, such as text_encoder"
+    elif any(name.endswith(".gguf") for name in files):
+        want = (
+            "config.json or a configuration: "
+            "transformers.AutoConfig.from_pretrained(FOLDER, gguf_file=NAME) reads one out of GGUF"
+        )
+    return f"{got}; want {want}"

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model is going to ask for, so that a cache can have it before."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from attnbias._models.config import from_config
+from attnbias._models.rotary_places import with_length
+from attnbias._spec.encodings import (
+    T5,
+    Deberta,
+    GridRelative,
+    LearnedAbsolute,
+    LearnedRelative,
+    MlpBias,
+    Rotary,
+    Sinusoidal,
+)
+from attnbias._spec.request import Request, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from attnbias._client import Client
+    from attnbias._spec.enums import DType
+    from attnbias._spec.fields import Encoding
+
+_ATTACH_NEEDS: Final = ("torch", "transformers")
+
+
+class Wish(NamedTuple):
+    """What stands at a place: what to ask for, or why nothing can be asked."""
+
+    place: str
+    request: Request | None
+    why: str = ""
+
+
+def of_encodings(config: Path, max_length: int, data_type: DType | None) -> Iterator[Wish]:
+    """The encodings of ``from_config``, each once at its greatest length.
+
+    Args:
+        config: as ``from_config`` takes it.
+        max_length: positions, or queries and keys.
+        data_type: of what is no index; None is f32.
+    """
+    for place, encoding in from_config(config).items():
+        yield _wish(place, encoding, max_length, data_type)
+
+
+def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
+    """What ``attach`` asks for, of a model without weights.
+
+    Args:
+        config: as ``from_config`` takes it.
+        max_length: as ``attach`` takes it.
+        client: not asked.
+
+    Raises:
+        ValueError: transformers does not make a model of it.
+    """
+    import torch  # noqa: PLC0415
+
+    from attnbias._models.family import Wanted, family_of  # noqa: PLC0415
+
+    transformers: Any = importlib.import_module("transformers")
+
+    try:
+        read = transformers.AutoConfig.from_pretrained(config)
+        with torch.device("meta"):
+            # Whatever attention runs with, positions are the same.
+            model = transformers.AutoModel.from_config(read, attn_implementation="eager")
+    except Exception as error:  # of transformers and what it checks by, which raise many kinds
+        raise ValueError(f"{config}: transformers does not take it: {error}") from error
+    try:
+        family = family_of(model)
+        sites = list(family.sites(Wanted(model, max_length, family.attentions[0], client)))
+    except (ImportError, ValueError) as refusal:
+        yield Wish("attach", None, str(refusal))
+        return
+    for site in sites:
+        if site.request is not None:
+            place = "attach " + ".".join(filter(None, (site.path, site.method)))
+            if _has_weights(site.request.encoding):
+                yield Wish(place, None, "it takes what is among the weights")
+            else:
+                yield Wish(place, site.request)
+
+
+def can_attach() -> bool:
+    """Whether what ``attach`` needs is installed."""
+    return all(importlib.util.find_spec(name) is not None for name in _ATTACH_NEEDS)
+
+
+def merged(wishes: Iterable[Wish]) -> list[Wish]:
+    """Those that ask for the same in the same words are one, under the places of all."""
+    groups: dict[str, list[Wish]] = {}
+    for wish in wishes:
+        key = wish.why if wish.request is None else key_of(wish.request.to_spec())
+        groups.setdefault(key, []).append(wish)
+    return [
+        group[0]._replace(place=_places([wish.place for wish in group]))
+        for group in groups.values()
+    ]
+
+
+def _has_weights(encoding: Encoding[Any]) -> bool:
+    parts = (encoding, *getattr(encoding, "layers", ()))
+    return any(getattr(value, "is_meta", False) for part in parts for value in vars(part).values())
+
+
+def _places(places: list[str]) -> str:
+    more = len(places) - 1
+    return f"{places[0]} and {more} more" if more else places[0]
+
+
+def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | None) -> Wish:
+    if isinstance(encoding, (LearnedAbsolute, LearnedRelative, GridRelative, MlpBias)):
+        return Wish(place, None, "its learned table is in the checkpoint")
+    if isinstance(encoding, Sinusoidal) and encoding.axes:
+        return Wish(place, None, "the size of the feature map is not in the configuration")
+    if isinstance(encoding, Rotary):
+        encoding = with_length(encoding, length)
+    if encoding.extent == "table":
+        return Wish(place, Request(encoding, positions=length, data_type=data_type))
+    # T5's bias is asked for as rows, since its numbers are in the checkpoint.
+    values: Any = "buckets" if isinstance(encoding, T5) else None
+    number = None if isinstance(encoding, (T5, Deberta)) else data_type
+    lengths: Any = {"query_length": length, "key_length": length}
+    return Wish(place, Request(encoding, **lengths, values=values, data_type=number))

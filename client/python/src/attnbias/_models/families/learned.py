@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BERT, GPT-2, BART, CLIP, ViT and their kin: learned positions, a table that a server may have.
+
+The server's numbers become those of the model's own parameter. So the rows that are read, and all
+that is done to them, stay the model's.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import torch
+from torch import nn
+
+from attnbias._arrays.convert import to_numpy, to_torch
+from attnbias._errors import NotFoundError, UnavailableError
+from attnbias._models.compare import Pair, unreadable
+from attnbias._models.family import Family, Site, Wanted
+from attnbias._spec.encodings import LearnedAbsolute
+from attnbias._spec.fields import digest_of
+from attnbias._spec.info import part_of
+from attnbias._spec.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from attnbias._cache.cache import Cache
+    from attnbias._models.changes import Changes
+    from attnbias._spec.info import TensorInfo
+
+_NAMES: Final = (
+    "embed_positions",
+    "position_embedding",
+    "position_embeddings",
+    "positions_embed",
+    "wpe",
+)
+
+
+def _sites(wanted: Wanted) -> Iterator[Site]:
+    for path, name, module in _tables_of(wanted.model):
+        yield site(wanted, path, module, name, required=True)
+
+
+def _tables_of(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
+    """Path, name of the parameter, and module of each table of positions."""
+    for path, module in model.named_modules():
+        if path.rpartition(".")[2] in _NAMES and isinstance(module, nn.Embedding):
+            yield path, "weight", module
+        for name, parameter in module.named_parameters(recurse=False):
+            if name in _NAMES and parameter.dim() == 3:  # noqa: PLR2004  # [1, patches, columns]
+                yield path, name, module
+
+
+def _offset(module: nn.Module) -> int:
+    """The row of position 0: BART and OPT have a number, RoBERTa what follows its padding."""
+    padding: Any = getattr(module, "padding_idx", None)
+    offset: Any = getattr(module, "offset", 0 if padding is None else padding + 1)
+    return int(offset)
+
+
+def _table(module: nn.Module, name: str) -> torch.Tensor:
+    """The rows of a parameter."""
+    parameter: torch.Tensor = getattr(module, name)
+    return parameter.detach().flatten(0, -2)
+
+
+def site(
+    wanted: Wanted, path: str, module: nn.Module, name: str = "weight", *, required: bool
+) -> Site:
+    """A module of which a parameter is a table of positions, or the only one of a batch of tables.
+
+    Raises:
+        ValueError: it is required, and the server does not have it.
+    """
+    offset, parameter = _offset(module), getattr(module, name)
+    reason = unreadable(parameter)
+    if reason:  # there are no numbers to digest
+        rows = torch.empty(parameter.shape[-2:], dtype=parameter.dtype, device="meta")
+        encoding = LearnedAbsolute(table=rows, offset=offset)
+        request = Request(encoding, positions=len(rows))
+        return Site(path, name, module, request, None, 0, reason=reason)
+    table = to_numpy(_table(module, name).cpu())
+    encoding = LearnedAbsolute(table=f"sha256:{digest_of(table)}", offset=offset)
+    extent: Any = {"positions": (-offset, len(table) - offset), "data_type": table.dtype}
+    try:
+        info = wanted.client.describe(encoding, **extent)
+    except NotFoundError as missing:
+        if required:
+            where = ".".join(filter(None, (path, name)))
+            got = f"{where}, {table.dtype} {list(table.shape)} of {encoding.table}"
+            _refuse(wanted, got, table.shape, missing)
+        reason = f"neither server nor cache has {encoding}"
+        return Site(path, name, module, Request(encoding, **extent), None, 0, reason=reason)
+    put = partial(_put, name=name, cache=wanted.client._cache, info=info)
+    compare = partial(_pairs, module, name)
+    return Site(path, name, module, Request(encoding, **extent), put, 0, compare)
+
+
+def _pairs(module: nn.Module, name: str, answer: npt.NDArray[Any]) -> Iterator[Pair]:
+    own, served = _table(module, name), to_torch(answer)
+    axes = {"row": range(len(own)), "column": range(own.shape[1])}
+    yield Pair(name, own, served, axes)
+
+
+def _refuse(wanted: Wanted, got: str, shape: tuple[int, ...], missing: NotFoundError) -> NoReturn:
+    try:
+        mounted = wanted.client.list_tables()
+    except UnavailableError:  # the client is offline, or the server went away
+        raise missing from None
+    alike = [
+        f"{each.name} ({each.dtype}, sha256:{each.sha256})"
+        for each in mounted
+        if each.shape == shape
+    ]
+    raise ValueError(
+        f"model: got {got}, want a table that the server has mounted; "
+        f"of this shape it has {', '.join(alike) or 'none'}. Start it with --checkpoint "
+        "NAME=FOLDER or --table NAME=FILE.safetensors:TENSOR, or load the model in the dtype of "
+        "such a table, if only that differs, or leave the model as it is"
+    ) from None
+
+
+def _put(
+    changes: Changes,
+    module: Any,
+    answer: npt.NDArray[Any],
+    *,
+    name: str,
+    cache: Cache | None,
+    info: TensorInfo,
+) -> None:
+    # The model may learn, and what is fetched by way of a cache is read-only.
+    memory = None if cache is None else cache.writable(info)
+    numbers = answer if memory is None else part_of(memory, info, 0)
+    parameter = getattr(module, name)
+    own = to_torch(numbers, parameter.device)
+    changes.set_numbers(parameter, own.reshape(parameter.shape))
+
+
+FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=_sites, takes_any=True)

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marian, Pegasus, Whisper, M2M100 and their kin: sinusoids, frozen weights or a buffer.
+
+M2M100 and its kin count positions from the row after that of padding, which is zeros. The decoder
+of Whisper has a learned table, which is the server's if it has one of these numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeSinusoidalPositionalEmbedding
+from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositionalEmbedding
+from transformers.models.speech_to_text.modeling_speech_to_text import (
+    Speech2TextSinusoidalPositionalEmbedding,
+)
+from transformers.models.whisper.modeling_whisper import WhisperEncoder, WhisperPositionalEmbedding
+from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding
+
+from attnbias._arrays.convert import to_torch
+from attnbias._models.compare import (
+    ULP,
+    Pair,
+    angle_bound,
+    held_in,
+    probing,
+    require_readable,
+)
+from attnbias._models.families import learned, rotary
+from attnbias._models.families.bias import require_length
+from attnbias._models.family import Family, Site, Wanted, class_of
+from attnbias._spec.encodings import Sinusoidal
+from attnbias._spec.presets import Tensor2Tensor
+from attnbias._spec.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from attnbias._models.changes import Changes
+
+_TABLE: Final = "attnbias_table"
+_BASE: Final = 10000.0
+_FLOAT64: Final = 2.0**-29  # its unit in the last place, in those of float32
+
+
+def _sites(wanted: Wanted) -> Iterator[Site]:
+    of_text: Request | None = None  # one for both sides of a model
+    known = (MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding)
+    for path, module in wanted.modules(known):
+        if of_text is None:
+            encoding = Sinusoidal(module.embedding_dim, columns="sines_cosines")
+            of_text = Request(encoding, positions=wanted.max_length)
+        compare = functools.partial(_pairs, module, _of_text, _FLOAT64)
+        yield Site(path, "forward", module, of_text, _replacing(_forward), 0, compare)
+    of_rows: dict[int, Request] = {}
+    for path, module in wanted.modules(tuple(_FORWARDS)):
+        first = _first_row(module)
+        if first not in of_rows:
+            encoding = Tensor2Tensor(module.embedding_dim)
+            of_rows[first] = Request(encoding, positions=first + wanted.max_length)
+        replace = _replacing(_FORWARDS[class_of(module)])
+        compare = functools.partial(_pairs, module, _after_padding, 1.0)
+        yield Site(path, "forward", module, of_rows[first], replace, 0, compare)
+    encoders = list(wanted.modules(WhisperEncoder))
+    for path, encoder in encoders:
+        module = encoder.embed_positions
+        # It always encodes half a minute.
+        encoding = Tensor2Tensor(module.embedding_dim)
+        request = Request(encoding, positions=module.num_embeddings)
+        replace, compare = _replacing(_rows_at), functools.partial(_pairs, module, _of_sound, 1.0)
+        yield Site(f"{path}.embed_positions", "forward", module, request, replace, 0, compare)
+    for path, module in wanted.modules(WhisperPositionalEmbedding):
+        # A decoder alone has nothing else to take.
+        yield learned.site(wanted, path, module, required=not encoders)
+
+
+def _of_text(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
+    made: torch.Tensor = module.forward(position_ids.shape, position_ids=position_ids)
+    return made
+
+
+def _of_sound(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
+    made: torch.Tensor = module.forward(position_ids)
+    return made
+
+
+def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
+    """Rows of positions that begin at 0: of tokens that are not padding, or of the positions."""
+    is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
+    tokens = position_ids if is_xglm else torch.full_like(position_ids, module.padding_idx + 1)
+    made: torch.Tensor = module.forward(tokens[None])[0]
+    return made
+
+
+def _first_row(module: Any) -> int:
+    """The row of position 0."""
+    is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
+    is_padded = isinstance(module, tuple(_FORWARDS))
+    if is_xglm:
+        return int(module.offset)
+    return int(module.padding_idx) + 1 if is_padded else 0
+
+
+def _weight_of(module: Any) -> torch.Tensor:
+    weight: torch.Tensor = getattr(module, "weights", None)
+    return module.weight if weight is None else weight
+
+
+def _table_of(module: Any, answer: Any) -> torch.Tensor:
+    table = to_torch(answer)
+    if _first_row(module):
+        table = table.clone()
+        table[module.padding_idx : module.padding_idx + 1] = 0  # a table may end before it
+    return table
+
+
+def _pairs(
+    module: Any, rows: Callable[[Any, torch.Tensor], torch.Tensor], unit: float, answer: Any
+) -> Iterator[Pair]:
+    """Rows of the module's table beside those that were fetched, as many as both have.
+
+    Angles are float32; those of Marian and Pegasus float64, ``unit`` times as coarse.
+    """
+    weight, first = _weight_of(module), _first_row(module)
+    require_readable(weight)
+    served = _table_of(module, answer)[first:]
+    count, dim = min(len(weight) - first, len(served)), served.shape[1]
+    with probing(module):
+        own = rows(module, torch.arange(count, device=weight.device)).cpu()
+    served = served[:count]
+    frequencies = _BASE ** -(torch.arange(dim // 2).double() / (dim // 2))
+    angles = unit * angle_bound(range(first, first + count), frequencies, _BASE).repeat(1, 2)
+    # What a cast, or the type of a checkpoint's file, has rounded.
+    held = torch.finfo(held_in(own))
+    bound = angles + max(held.eps, 2 * ULP) * served.double().abs() + held.eps * held.tiny
+    axes = {"position": range(count), "column": range(dim)}
+    yield Pair("sinusoid", own, served, axes, bound)
+
+
+def _replacing(forward: Callable[..., torch.Tensor]) -> Callable[[Changes, Any, Any], None]:
+    return functools.partial(_with_table, forward=forward)
+
+
+def _with_table(
+    changes: Changes, module: Any, answer: Any, *, forward: Callable[..., torch.Tensor]
+) -> None:
+    bits = _table_of(module, answer).view(torch.int32)
+    changes.add_buffer(module, _TABLE, bits, _weight_of(module))
+    changes.set_method(module, "forward", forward)
+
+
+def _forward(
+    module: Any,
+    input_ids_shape: torch.Size,
+    cache_length: int = 0,
+    position_ids: torch.Tensor | None = None,
+    *,
+    past_key_values_length: int = 0,  # the second's name before transformers 5.24
+) -> torch.Tensor:
+    if position_ids is not None:
+        return _rows_at(module, position_ids)
+    past, length = cache_length or past_key_values_length, input_ids_shape[1]
+    table = getattr(module, _TABLE)
+    require_length(past + length, table.shape[0])
+    return _rows(module, table[past : past + length])
+
+
+def _of_tokens(
+    module: Any,
+    input_ids: torch.Tensor | None = None,
+    inputs_embeds: torch.Tensor | None = None,
+    cache_length: int = 0,
+    *,
+    past_key_values_length: int = 0,  # its name until transformers 5.23
+) -> torch.Tensor:
+    past, padding = cache_length + past_key_values_length, module.padding_idx
+    if input_ids is None:
+        rows = module.create_position_ids_from_inputs_embeds(inputs_embeds, past, padding)
+    else:
+        rows = module.create_position_ids_from_input_ids(input_ids, padding, past)
+    return _rows_at(module, rows)
+
+
+def _of_fsmt_tokens(
+    module: Any, tokens: torch.Tensor, *, cache_length: int = 0, past_key_values_length: int = 0
+) -> torch.Tensor:
+    rows = module.make_positions(tokens, module.padding_idx)
+    return _rows_at(module, rows + cache_length + past_key_values_length)
+
+
+def _of_positions(module: Any, position_ids: torch.Tensor, cache_length: int = 0) -> torch.Tensor:
+    del cache_length  # position_ids are those behind it
+    return _rows_at(module, position_ids + module.offset)
+
+
+_FORWARDS: Final[dict[type, Callable[..., torch.Tensor]]] = {
+    M2M100SinusoidalPositionalEmbedding: _of_tokens,
+    NllbMoeSinusoidalPositionalEmbedding: _of_tokens,
+    Speech2TextSinusoidalPositionalEmbedding: _of_tokens,
+    SinusoidalPositionalEmbedding: _of_fsmt_tokens,
+    XGLMSinusoidalPositionalEmbedding: _of_positions,
+}
+
+
+def _rows_at(module: Any, places: torch.Tensor) -> torch.Tensor:
+    """Rows of the table; a position is as many rows behind the first one."""
+    table, first = getattr(module, _TABLE), _first_row(module)
+    count = table.shape[0]
+    rotary.check_positions(places - first, count - first, least=-first)
+    rows = rotary.rows_of(places, count, signed=False)
+    return _rows(module, table.to(rows.device)[rows])
+
+
+def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
+    """Of the weight's type, as the model has them."""
+    weight = _weight_of(module)
+    if weight.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            "model: got gradients for a table of sinusoids, which attach has replaced; want "
+            "requires_grad_(False) of embed_positions, as of what is not trained, or "
+            "torch.no_grad(); or detach() the model to train it"
+        )
+    rows: torch.Tensor = rotary.numbers_of(bits, weight.device).to(weight.dtype)
+    return rows
+
+
+FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=_sites, takes_any=True)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a family of models says of itself, for ``attach`` to do.
+
+A family is a module of ``families`` with a ``FAMILY``, whose name its model types' rows in the
+register have: attnbias/_models/models.json.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from attnbias._models import names
+from attnbias._models.register import MODELS, UNSERVED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import nn
+    from transformers import PreTrainedModel
+
+    from attnbias._client import Client
+    from attnbias._models.changes import Changes
+    from attnbias._models.compare import Pair
+    from attnbias._spec.request import Request
+
+Attention: TypeAlias = Literal["eager", "sdpa", "flex"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller of ``attach`` asked for."""
+
+    model: PreTrainedModel
+    max_length: int
+    attention: Attention | None  # None is another that the model has
+    client: Client
+
+    def modules(self, known: type | tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+        """Those of a class, with their paths. Refuses subclasses: they may compute otherwise."""
+        classes = known if isinstance(known, tuple) else (known,)
+        for path, module in self.model.named_modules():
+            if class_of(module) in classes:
+                yield path, module
+            elif isinstance(module, classes):
+                names = " or ".join(kind.__name__ for kind in classes)
+                got = f"{path} of {type(module).__name__}"
+                raise ValueError(f"model: got {got}, want transformers' {names}")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A computation to replace.
+
+    Attributes:
+        path: of the module.
+        method: the method that is replaced, or the parameter.
+        module: that module.
+        request: what it needs; sites with the same Request share what is fetched. None is nothing.
+        replace: puts what was fetched in its place, by ``Changes`` of the module. None leaves the
+            module as it is.
+        spared_bytes: see ``Replacement``.
+        compare: the module's numbers beside those fetched; None where it has no numbers.
+        reason: why the module is left as it is.
+    """
+
+    path: str
+    method: str
+    module: nn.Module
+    request: Request | None
+    replace: Callable[[Changes, Any, Any], None] | None
+    spared_bytes: int
+    compare: Callable[[Any], Iterator[Pair]] | None = None
+    reason: str = ""
+
+
+def class_of(module: nn.Module) -> type:
+    """The class of a module before FSDP made one of it that also shards."""
+    kind = type(module)
+    is_sharded = any(base.__name__ == "FSDPModule" for base in kind.__bases__)
+    return kind.__bases__[-1] if is_sharded else kind
+
+
+@dataclass(frozen=True)
+class Family:
+    """How models of some types take their positions from a server.
+
+    Attributes:
+        attentions: the attention implementations that its code can be set to run with.
+        sites: what there is to replace. Refuses a model that it does not know with a ValueError.
+        takes_any: whether its positions do not meet its attention, so that whatever the model has
+            will do.
+    """
+
+    attentions: tuple[Attention, ...]
+    sites: Callable[[Wanted], Iterator[Site]]
+    takes_any: bool = False
+
+
+def family_of(model: PreTrainedModel) -> Family:
+    """The family of a model's type.
+
+    Raises:
+        ImportError: transformers or torch lacks a name that the family's code needs.
+        ValueError: none is known.
+    """
+    module = _module_of(model)
+    if module is None:
+        model_type = model.config.model_type
+        why = (
+            MODELS[model_type].unattached if model_type in MODELS else UNSERVED.get(model_type, "")
+        )
+        parts = [path for path, part in model.named_modules() if path and _module_of(part)]
+        attached = " or ".join(f"attach(model.{path}, ...)" for path in parts)
+        raise ValueError(
+            f"model: got model_type {model_type!r}, want one that attach takes, see docs/models.md"
+            f"{why and f': {why}'}. " + (f"Attach a part of it: {attached}" if parts else _BY_HAND)
+        )
+    names.require(module, model)
+    family: Family = importlib.import_module(f"attnbias._models.families.{module}").FAMILY
+    return family
+
+
+_BY_HAND: Final = "Leave it as it is, or put what a Client gets in place by hand: docs/encodings.md"
+
+
+def _module_of(module: nn.Module) -> str | None:
+    """The module of this package for a model, or a part that is one; None for others."""
+    model_type: str = getattr(getattr(module, "config", None), "model_type", "")
+    is_model = hasattr(module, "set_attn_implementation")
+    return MODELS[model_type].attach if is_model and model_type in MODELS else None

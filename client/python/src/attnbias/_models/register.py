@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The register of transformers' model types, which is models.json.
+
+``from_config``, ``export`` and ``attach`` read it here; servers have it compiled in, for
+``--checkpoint``; the table in docs/models.md is made of it. Facts are those of transformers 5.23;
+tests compare them with its classes.
+
+- ``models`` has a row for each model type that is known: the arguments of ``Model``. The default
+  "=NAME" of a field is the value of the field NAME.
+- ``tables`` are the tensors of checkpoints that hold positions, by the name that a row's ``tables``
+  gives: see core/mount/checkpoint_rules.h.
+- ``unserved`` lists the model types that are known to have nothing that is served, by the reason.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+from attnbias._models import places
+from attnbias._models.config_fields import As, ConfigFields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attnbias._models.places import Places, TableOf
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model type.
+
+    Attributes:
+        rule: names the function of places.py that makes its encodings.
+        arguments: those of that function, beside the configuration.
+        defaults: what its fields are that a configuration leaves out, of those that are read.
+        only: fields that its code does not read, with the value that it computes with; another
+            value is refused, since weights go with it.
+        ignored: the same, where nothing goes with another value: it is accepted with a warning.
+        unused: fields whose names speak of positions, but change nothing.
+        parts: the model types of its parts by name; the part's configuration is ``NAME_config``.
+        flat: the part whose fields stand beside the parts, where it has no configuration: older
+            files have them so.
+        note: for readers of docs/models.md.
+        tables: names the tensors that servers mount; None where they mount no checkpoints of it.
+        attach: the module of ``families`` that replaces its positions; None where ``attach`` does
+            not take it.
+        unattached: why ``attach`` does not take it.
+    """
+
+    rule: str = "none"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    only: Mapping[str, Any] = field(default_factory=dict)
+    ignored: Mapping[str, Any] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+    parts: Mapping[str, str] = field(default_factory=dict)
+    flat: str | None = None
+    note: str = ""
+    tables: str | None = None
+    attach: str | None = None
+    unattached: str = ""
+
+
+def _default(value: Any) -> Any:
+    is_name = isinstance(value, str) and value.startswith("=")
+    return As(value[1:]) if is_name else value
+
+
+def _model(row: dict[str, Any]) -> Model:
+    defaults = {name: _default(value) for name, value in row.pop("defaults", {}).items()}
+    return Model(defaults=defaults, **row)
+
+
+def _read() -> dict[str, Any]:
+    text = resources.files("attnbias._models").joinpath("models.json").read_text(encoding="utf-8")
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+_REGISTER: Final = _read()
+MODELS: Final[Mapping[str, Model]] = {
+    name: _model(row) for name, row in _REGISTER["models"].items()
+}
+# The reasons, by model type.
+UNSERVED: Final[Mapping[str, str]] = {
+    name: why for why, names in _REGISTER["unserved"].items() for name in names
+}
+
+
+def places_of(config: ConfigFields, table_of: TableOf) -> Places:
+    """The encodings of a configuration, those of its parts among them."""
+    model = model_of(config)
+    fields = config.with_defaults(model.defaults)
+    for name, only in model.only.items():
+        fields.require(name, only)
+    for name, instead in model.ignored.items():
+        fields.ignore(name, instead)
+    for name in model.unused:
+        fields.get(name)
+    rule = getattr(places, model.rule)
+    found: Places = rule(fields, table_of, **model.arguments)
+    for part in model.parts:
+        of_part = places_of(_part(fields, model, part), table_of)
+        found |= {f"{part}.{place}": encoding for place, encoding in of_part.items()}
+    fields.refuse_unread_of_positions()
+    return found
+
+
+def _part(fields: ConfigFields, model: Model, name: str) -> ConfigFields:
+    model_type, field_name = model.parts[name], f"{name}_config"
+    if name == model.flat and not fields.has(field_name):
+        return fields.all_as(model_type)
+    part = fields.part(field_name, {"model_type": model_type})
+    # Older files give a part the model_type of the whole.
+    return part.all_as(model_type) if part.get("model_type") == fields.get("model_type") else part
+
+
+def model_of(config: ConfigFields) -> Model:
+    """The model that its ``model_type`` names."""
+    name = config.get("model_type")
+    if isinstance(name, str) and name in MODELS:
+        return MODELS[name]
+    if isinstance(name, str) and name in UNSERVED:
+        config.refuse("model_type", f"one with encodings that are served: {UNSERVED[name]}")
+    near = difflib.get_close_matches(str(name), MODELS)
+    meant = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
+    return config.refuse("model_type", f"one of {', '.join(sorted(MODELS))}{meant}")

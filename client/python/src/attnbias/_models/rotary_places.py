@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rotary encodings by the words of models.
+
+They are ``rope_parameters`` of a configuration since transformers 5, and ``rope_scaling`` and
+``rope_theta`` before.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from attnbias._models.config_fields import ConfigFields
+from attnbias._spec import encodings
+from attnbias._spec.encodings import Axis, Ladder, Rotary
+from attnbias.v1 import encodings_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from attnbias._spec.choices import RotaryLayout
+    from attnbias._spec.fields import Encoding
+
+
+__all__ = ["Mrope"]
+
+_ROTARY: Final[Any] = encodings_pb2.Rotary.DESCRIPTOR
+EXTENSIONS: Final[dict[str, Any]] = {
+    field.name: getattr(encodings, field.message_type.name)
+    for field in _ROTARY.oneofs_by_name["extension"].fields
+}
+"""Classes of the length extensions of Rotary, by their fields and rope_types."""
+
+
+def Mrope(  # noqa: N802
+    head_dim: int,
+    mrope_section: Sequence[int] | None = None,
+    *,
+    mrope_interleaved: bool = False,
+    rope_type: str | None = None,
+    rope_theta: float | None = None,
+    **words: Any,
+) -> Rotary:
+    """Rotary positions of one axis or several, by the words of transformers' rope_parameters.
+
+    A Rotary with ``axes`` and ``pair_axis``. Ask with a list of ``position_ids`` for each axis.
+
+    Args:
+        head_dim: Dimension of a head.
+        mrope_section: Pairs of each axis, n in all. Default: one axis; with ``rope_type`` "axial",
+            two axes, each with half of the pairs.
+        mrope_interleaved: Deals pairs out to each axis in turn while it has pairs left, the rest to
+            axis 0 (Qwen3-VL). False: one axis after the other (Qwen2-VL).
+        rope_type: Name of a length extension of Rotary, or "default" for none; or "axial": every
+            axis has the whole progression, over its own pairs (vision transformers).
+        rope_theta: Base of the progression. Default: 10000.
+        words: Those of the length extension, and other fields of Rotary.
+
+    Raises:
+        ValueError: pairs cannot be dealt out in turn to these sections, or there is no such
+            rope_type.
+    """
+    axis, count, renamed = Axis(), 0, {}
+    if rope_type is not None and rope_type.lower() == "axial":
+        axis, rope_type, count = Axis(ladder=Ladder(base=rope_theta)), None, 2
+        rope_theta, renamed = None, {"axes[0].ladder.base": "rope_theta"}
+    dealt: dict[str, Any] = {}
+    if mrope_section is not None:
+        count = len(mrope_section)
+        dealt["pair_axis"] = _dealt_out(mrope_section, in_turn=mrope_interleaved)
+        renamed["pair_axis"] = "mrope_section"
+    words = extended(rope_type, words)
+    for name in EXTENSIONS.keys() & words.keys():
+        renamed |= {f"{name}.{own.name}": own.name for own in fields(EXTENSIONS[name])}
+    axes = (axis,) * count or None
+    return Rotary(head_dim, rope_theta=rope_theta, axes=axes, **dealt, **words)._with_names(
+        "Mrope", renamed
+    )
+
+
+def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
+    """The words as arguments of Rotary: those of a length extension are in its message.
+
+    Those that it lacks are None.
+
+    Raises:
+        ValueError: there is no such rope_type.
+    """
+    name = "default" if rope_type is None else rope_type.lower()
+    if name == "default":
+        return words
+    if name not in EXTENSIONS:
+        want = ", ".join(["default", *EXTENSIONS, "axial"])
+        raise ValueError(f"Mrope.rope_type: got {rope_type!r}, want one of {want}")
+    kind = EXTENSIONS[name]
+    own = {field.name: words.get(field.name) for field in fields(kind)}
+    return {word: value for word, value in words.items() if word not in own} | {name: kind(**own)}
+
+
+def with_length(encoding: Rotary, length: int) -> Rotary:
+    """The encoding for sequences of a length, which may decide its frequencies."""
+    if encoding.dynamic is not None:
+        return replace(encoding, dynamic=replace(encoding.dynamic, sequence_length=length))
+    if encoding.longrope is not None:
+        return replace(encoding, longrope=replace(encoding.longrope, sequence_length=length))
+    return encoding
+
+
+def _dealt_out(section: Sequence[int], *, in_turn: bool) -> list[int]:
+    """The axis of each pair."""
+    count, pairs = len(section), sum(section)
+    if in_turn:
+        axes = [m % count if m // count < section[m % count] else 0 for m in range(pairs)]
+    else:
+        axes = [axis for axis, own in enumerate(section) for _ in range(own)]
+    if [axes.count(axis) for axis in range(count)] != list(section):
+        want = "the pairs of each axis" + ", fewer of each but the first" * in_turn
+        raise ValueError(f"Mrope.mrope_section: got {list(section)}, want {want}")
+    return axes
+
+
+@dataclass(frozen=True)
+class RotaryModel:
+    """What a model's code makes of its words.
+
+    Attributes:
+        head_dim: the field that says how many columns of a head there are for positions.
+        hidden_size: the field with the columns of all heads, where it has no head_dim.
+        rope_theta: the field that says so where the words do not.
+        partial_rotary_factor: the same.
+        is_partial: whether its default rope_type has a partial_rotary_factor.
+        layout: of its columns.
+        default_type: the rope_type that it has instead of "default".
+        renamed_types: rope_types that it has under other names.
+        layer_types: where layers differ by type, the field that each type's rope_theta once was,
+            or its rope_theta if no field changes it.
+        scales_all_types: whether the rope_scaling of old applies to all of these types, and not
+            only to the first.
+        reads: words of its own, which no encoding has.
+        mrope_interleaved: whether pairs are dealt out to the axes in turn, if there are several.
+        mrope_section: pairs of each axis if the words do not say.
+    """
+
+    head_dim: str = "head_dim"
+    hidden_size: str = "hidden_size"
+    rope_theta: str = "rope_theta"
+    partial_rotary_factor: str = "partial_rotary_factor"
+    is_partial: bool = False
+    layout: RotaryLayout | None = None
+    default_type: str = "default"
+    renamed_types: Mapping[str, str] = field(default_factory=dict)
+    layer_types: Mapping[str, str | float] = field(default_factory=dict)
+    scales_all_types: bool = False
+    reads: tuple[str, ...] = ()
+    mrope_interleaved: bool | None = None
+    mrope_section: Sequence[int] | None = None
+
+
+_ROPE_TYPES: Final = ("default", *(name for name in EXTENSIONS if name != "ntk"), "axial")
+# Fields of length extensions that have other sources than a word, or more.
+_LENGTHS: Final = ("original_max_position_embeddings", "max_position_embeddings", "sequence_length")
+# Words that transformers reads only for some rope_types and models, and those that no code of it
+# reads: published configurations have them.
+_IGNORED_ELSEWHERE: Final = {
+    *(own.name for kind in EXTENSIONS.values() for own in fields(kind)),
+    "mrope_section",
+    "mrope_interleaved",
+    "alpha",
+    "attn_factor",
+    "finetuned",
+    "llama_4_scaling_beta",
+    "long_mscale",
+    "short_mscale",
+} - {"sequence_length"}
+_AS_ATTACHED: Final = (
+    "attnbias.attach(model, client, max_length=...) takes the numbers of the model's module; or "
+    "ask for Rotary(head_dim=..., inverse_frequencies=module.inv_freq.tolist())"
+)
+_NOT_NUMBERS: Final[Mapping[str, Callable[[ConfigFields, str], Any]]] = {
+    "truncate": ConfigFields.flag,
+    "short_factor": ConfigFields.numbers,
+    "long_factor": ConfigFields.numbers,
+}
+
+
+def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encoding]:
+    """The encoding of all layers at ``rotary``, or of each type at ``rotary.TYPE``."""
+    old, new = (config.has(name) for name in ("rope_scaling", "rope_parameters"))
+    if old and new:
+        config.refuse("rope_scaling", "none beside rope_parameters")
+    rope = config.part("rope_scaling" if old else "rope_parameters")
+    if not model.layer_types:
+        config.get("original_max_position_embeddings")  # which not every rope_type has
+        return {"rotary": _rotary(config, model, rope, model.rope_theta)}
+    places: dict[str, Encoding] = {}
+    for layer_type, theta in model.layer_types.items():
+        scaled = rope if not places or model.scales_all_types else ConfigFields({})
+        words = scaled if old else rope.part(layer_type)
+        places[f"rotary.{layer_type}"] = _rotary(config, model, words, theta)
+    if not old:
+        rope.refuse_unread(f"words under {' and '.join(model.layer_types)}")
+    return places
+
+
+def _rotary(
+    config: ConfigFields, model: RotaryModel, rope: ConfigFields, theta: str | float
+) -> Rotary:
+    rope_type = _rope_type(rope, model)
+    own = fields(EXTENSIONS[rope_type]) if rope_type in EXTENSIONS else ()
+    needs = [each.name for each in own if each.name not in _LENGTHS and each.default is MISSING]
+    takes = [each.name for each in own if each.name not in _LENGTHS and each.name not in needs]
+    words: dict[str, Any] = {
+        "head_dim": _head_dim(config, model),
+        "rope_theta": _own_or_models(rope, "rope_theta", config, theta),
+        "partial_rotary_factor": _partial_rotary_factor(config, model, rope),
+        "layout": model.layout,
+    }
+    if model.layer_types and "truncate" in takes:
+        takes.remove("truncate")  # its code looks for it beside the layers' words, in vain
+    for word in (*needs, *filter(rope.is_set, takes)):
+        words[word] = _NOT_NUMBERS.get(word, ConfigFields.number)(rope, word)
+    if any(each.name == "original_max_position_embeddings" for each in own):
+        words["original_max_position_embeddings"] = _original_length(config, model, rope)
+    if rope_type == "dynamic" or (rope_type == "longrope" and words.keys().isdisjoint(takes)):
+        words["max_position_embeddings"] = config.integer("max_position_embeddings")
+    if model.mrope_interleaved is not None:
+        words |= _mrope(model, rope)
+    _refuse_or_ignore(model, rope, rope_type)
+    _check_columns(config, model, rope, rope_type, words)
+    words = _without_zeros(words)
+    if model.mrope_interleaved is not None or rope_type == "axial":
+        return Mrope(rope_type=rope_type, **words)
+    return Rotary(**extended(rope_type, words))
+
+
+def _mrope(model: RotaryModel, rope: ConfigFields) -> dict[str, Any]:
+    rope.ignore("mrope_interleaved", instead=model.mrope_interleaved)
+    is_set = model.mrope_section is None or rope.is_set("mrope_section")
+    section = rope.integers("mrope_section") if is_set else model.mrope_section
+    return {"mrope_interleaved": model.mrope_interleaved, "mrope_section": section}
+
+
+def _refuse_or_ignore(model: RotaryModel, rope: ConfigFields, rope_type: str) -> None:
+    """Refuses words that would change numbers, or may; ignores what the model's code ignores."""
+    for word in model.reads:
+        if rope.is_set(word):
+            rope.refuse(word, f"none: the model's code computes with it. {_AS_ATTACHED}")
+    for word in sorted(_IGNORED_ELSEWHERE):
+        rope.ignore_unread(word)
+    rope.refuse_unread(f"a word of rope_type {rope_type!r}, or one that is ignored. {_AS_ATTACHED}")
+
+
+def _rope_type(rope: ConfigFields, model: RotaryModel) -> str:
+    name = "rope_type" if rope.is_set("rope_type") else "type"
+    if not rope.is_set(name):
+        return model.default_type
+    rope.is_set("type")  # the old name may stand beside the new one
+    word = rope.choice(name, [*_ROPE_TYPES, *model.renamed_types])
+    word = model.renamed_types.get(word, word)
+    return model.default_type if word == "default" else word
+
+
+def _head_dim(config: ConfigFields, model: RotaryModel) -> int:
+    if config.is_set(model.head_dim):
+        return config.integer(model.head_dim)
+    columns, heads = config.integer(model.hidden_size), config.integer("num_attention_heads")
+    if heads > columns:
+        config.refuse("num_attention_heads", f"at most {model.hidden_size}, which is {columns}")
+    return columns // heads
+
+
+def _own_or_models(rope: ConfigFields, word: str, config: ConfigFields, name: str | float) -> float:
+    models = config.number(name) if isinstance(name, str) else name
+    return rope.number(word) if rope.is_set(word) else models
+
+
+def _partial_rotary_factor(
+    config: ConfigFields, model: RotaryModel, rope: ConfigFields
+) -> float | None:
+    factor = _own_or_models(rope, "partial_rotary_factor", config, model.partial_rotary_factor)
+    return None if factor == 1 else factor
+
+
+def _original_length(config: ConfigFields, model: RotaryModel, rope: ConfigFields) -> int:
+    """As transformers has it: the model's own goes before that of its words."""
+    name = "original_max_position_embeddings"
+    own = rope.integer(name) if rope.is_set(name) else None
+    if not model.layer_types and config.is_set(name):
+        return config.integer(name)
+    return own if own is not None else config.integer("max_position_embeddings")
+
+
+def _check_columns(
+    config: ConfigFields,
+    model: RotaryModel,
+    rope: ConfigFields,
+    rope_type: str,
+    words: Mapping[str, Any],
+) -> None:
+    factor = words["partial_rotary_factor"]
+    if factor is None or rope_type == "proportional":
+        return
+    if rope.is_set("partial_rotary_factor"):
+        refuse = functools.partial(rope.refuse, "partial_rotary_factor")
+    else:
+        refuse = functools.partial(config.refuse, model.partial_rotary_factor)
+    if rope_type == "default" and not model.is_partial:
+        refuse("1: this model turns all columns of a head")
+    columns = int(words["head_dim"] * factor)
+    if columns % 2:
+        refuse(f"an even number of columns that turn, not {columns} of {words['head_dim']}")
+
+
+def _without_zeros(words: dict[str, Any]) -> dict[str, Any]:
+    """Without what transformers takes for not set: a zero, and one mscale without the other."""
+    unset = {name for name in ("beta_fast", "beta_slow") if not words.get(name)}
+    if not (words.get("mscale") and words.get("mscale_all_dim")):
+        unset |= {"mscale", "mscale_all_dim"}
+    return {name: value for name, value in words.items() if name not in unset}

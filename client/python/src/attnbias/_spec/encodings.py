@@ -1,0 +1,1255 @@
+# SPDX-License-Identifier: Apache-2.0
+# Generated from proto/ by ./dev generate. Do not edit.
+"""Encodings and terms of positional logits, a class for each message of the contract."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
+
+import numpy.typing as npt
+
+from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz
+from attnbias._arrays.toeplitz import KeyRow, Toeplitz
+from attnbias._spec.fields import Compact, Encoding, Fields, LogitsTerm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attnbias._arrays.tables import RotaryTables, XposTables
+    from attnbias._spec.choices import (
+        Activation,
+        AlibiVariant,
+        AnglePrecision,
+        BeyondReach,
+        BucketRule,
+        Columns,
+        Coordinates,
+        DebertaEdge,
+        DebertaTerm,
+        Filter,
+        KerpleKernel,
+        MlpOutput,
+        OddColumn,
+        RelativeSign,
+        RotaryLayout,
+        TableLayout,
+    )
+
+__all__ = [
+    "T5",
+    "ALiBi",
+    "AbsoluteKeys",
+    "Axis",
+    "Deberta",
+    "Decay",
+    "DecomposedRelativePositions",
+    "Dynamic",
+    "Fire",
+    "GridRelative",
+    "Kerple",
+    "Ladder",
+    "LearnedAbsolute",
+    "LearnedRelative",
+    "Linear",
+    "Llama3",
+    "Longrope",
+    "MlpBias",
+    "MlpLayer",
+    "Ntk",
+    "Proportional",
+    "RelativeSinusoidal",
+    "Resample",
+    "Rotary",
+    "Sandwich",
+    "ShawKeys",
+    "ShawValues",
+    "Sinusoidal",
+    "SinusoidalDistances",
+    "Timescales",
+    "Tupe",
+    "Yarn",
+]
+
+
+@dataclass(frozen=True, repr=False)
+class Timescales(Fields):
+    """Ends of a geometric progression.
+
+    Frequency k is ``min (max/min)^(-k / m)``, where m is n - 1 and at least 1.
+
+    Attributes:
+        min: The first frequency. In [1e-6, 1e6]. Default: 1.
+        max: Longest timescale, if ``min`` is 1. For a last frequency f it is ``min^2 / f``. In [1,
+            1e18]. Default: 10000.
+    """
+
+    _: KW_ONLY
+    min: float | None = None
+    max: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Ladder(Fields):
+    """Frequencies of n column pairs, in radians per unit of x.
+
+    They are numbered by k from 0.
+
+    Attributes:
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
+            counts as half a pair. In [1, 1e18]. Default: 10000. Not with ``timescales``,
+            ``frequencies``.
+        timescales: Both ends of a geometric progression. Not with ``base``, ``frequencies``.
+        frequencies: The n frequencies themselves: 0, or from 1e-30 to 1e6 with either sign. Not
+            with ``base``, ``timescales``.
+    """
+
+    _: KW_ONLY
+    base: float | None = None
+    timescales: Timescales | None = None
+    frequencies: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Axis(Fields):
+    """One axis of position.
+
+    Position p of the axis counts as ``x = (p + offset) scale / (length + eps)``, over the real
+    numbers.
+
+    Attributes:
+        scale: Factor of a position. Its magnitude is at least 1e-12. In [-1e6, 1e6]. Default: 1.
+        offset: Added to every position: 0, or a number of magnitude at least 1e-30. In [-2^40,
+            2^40]. Default: 0.
+        length: Length of the axis, if positions are fractions of it. In [1e-6, 1e12]. Default: 1.
+        eps: Added to the length: 0, or at least 1e-30. In [0, 1]. Default: 0.
+        ladder: Frequencies of this axis's own pairs. Unset: those of the encoding's one
+            progression. Sinusoidal counts only the pairs that use it, Rotary all n.
+    """
+
+    _: KW_ONLY
+    scale: float | None = None
+    offset: float | None = None
+    length: float | None = None
+    eps: float | None = None
+    ladder: Ladder | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sinusoidal(Encoding[npt.NDArray[Any]]):
+    """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
+
+    A column pair is the sine and the cosine of ``x w``, where w is the frequency of the pair and x
+    the position on its axis. With several axes each has a list of position_ids. Positions are in
+    [-2^40, 2^40]; in position_ids they may be fractions. Correctly rounded, and therefore not the
+    framework's bits. Found in the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former,
+    SAM 2, RT-DETR, MAE and DiT.
+
+    A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``. Ask with ``grid`` for
+    a GridTable over several axes.
+
+    Attributes:
+        dim: Columns of the table. In [1, 65536].
+        ladder: Frequencies of the column pairs, of all axes that have none of their own.
+        axes: Axes of position. Unset: one, whose x is the position. At most 4.
+        axis_dims: Columns of each axis, ``dim`` in all. Unset: an equal number for each; with
+            ``odd`` "zero", the largest even one. Each in [2, 65536]. Only with ``axes``.
+        columns: Order of sines and cosines in the columns of an axis.
+            - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
+              keras-hub, DETR).
+            - "sines_cosines": ``s0 s1 ... c0 c1 ...`` (Transformer-XL, XLNet, Marian, GPT-J,
+              tensor2tensor, RT-DETR, MAE).
+            - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
+        across_axes: Puts the sines of all axes before the cosines of all, or after them, as
+            ``columns`` states (timm). Not with ``columns`` "interleaved". Only with ``axes``.
+        odd: Last column of an axis with an odd number of them.
+            - "sine" (default): The sine of one more frequency.
+            - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
+        frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
+            ``x_a W[a, m]`` over the axes a, and ``dim`` is 2 pairs. A number is 0, or from 1e-30 to
+            1e6 with either sign. Without ladders, ``axis_dims``, ``across_axes`` and ``odd``; for
+            at most 262144 positions, and not for a ``grid``. Shape ``[num_axes, pairs]``.
+    """
+
+    field: ClassVar[str] = "sinusoidal"
+
+    dim: int
+    _: KW_ONLY
+    ladder: Ladder | None = None
+    axes: Sequence[Axis] | None = None
+    axis_dims: Sequence[int] | None = None
+    columns: Columns | None = None
+    across_axes: bool = False
+    odd: OddColumn | None = None
+    frequency_matrix: Any = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class T5(Encoding[Toeplitz]):
+    """T5's bucketed relative position bias (Raffel et al. 2020).
+
+    ``bias[h, i, j] = table[bucket(j - i), h]``, where i and j are the absolute positions of query
+    and key. The framework's bits. Found in T5, mT5, UMT5, LongT5, MPNet, WavLM, UniLM, LayoutLMv3
+    and UDOP.
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``. With ``values="buckets"`` the answer
+    is indices, i32 without heads. ``num_heads`` and ``table`` need not be set then.
+
+    Attributes:
+        bidirectional: True for an encoder, false for a decoder, where keys to the right of the
+            query are in bucket 0. It has no default: guessing it is the commonest error with T5.
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        num_buckets: Rows of the table. If bidirectional, even and at least 4: one half serves keys
+            to the right of the query. In [2, 4096]. Default: 32.
+        max_distance: Distance at which buckets stop growing with the logarithm: all keys at least
+            this far are in the last bucket, and so are some nearer ones. Larger than the number of
+            exact buckets. In [1, 2^31 - 1]. Default: 128.
+        table: Learned bias. Required with values "bias". Shape ``[num_buckets, num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        bucket_rule: Rounding of logarithmic buckets.
+            - "exact" (default): The algebraic rule over integers.
+            - "float32_log": Correctly rounded float32 logarithm, float32 division and
+              multiplication, as torch computes on a CPU.
+    """
+
+    field: ClassVar[str] = "t5"
+
+    _: KW_ONLY
+    bidirectional: bool
+    num_heads: int | None = None
+    num_buckets: int | None = None
+    max_distance: int | None = None
+    table: Any = None
+    table_layout: TableLayout | None = None
+    bucket_rule: BucketRule | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ALiBi(Encoding[Compact]):
+    """Attention with linear biases (Press et al. 2022).
+
+    If the number of heads H is a power of two, slope h is ``2^(-alibi_bias_max (h+1) / H)``.
+    Otherwise the slopes are those of the power of two below, followed by every other slope of the
+    power of two above. With the framework's slopes, the framework's bits. Found in BLOOM, MPT and
+    Falcon.
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``. A KeyRow with ``variant``
+    "key_from_start" or "key_from_end".
+
+    Attributes:
+        num_heads: Number of slopes. In [1, 65536]. Default: that of ``slopes``.
+        alibi_bias_max: Negative exponent of the last slope. In (0, 1024]. Default: 8. Not with
+            ``slopes``.
+        slopes: A peer's own slopes, one per head, in place of the computed ones. Each finite.
+        variant: Multiplicand of a slope, where i and j are the absolute positions of query and key.
+            - "symmetric" (default): ``-slope |i - j|`` (x-transformers, llm-foundry ``full``,
+              flash-attention without a causal mask).
+            - "causal": ``-slope max(i - j, 0)``: zero for keys to the right (Megatron).
+            - "key_from_start": ``slope j`` (BLOOM, Falcon, the paper's own code).
+            - "key_from_end": ``slope (j - (key_length - 1))`` (MPT, keras-hub).
+    """
+
+    field: ClassVar[str] = "alibi"
+
+    _: KW_ONLY
+    num_heads: int | None = None
+    alibi_bias_max: float | None = None
+    slopes: Sequence[float] | None = None
+    variant: AlibiVariant | None = None
+
+    if TYPE_CHECKING:  # variant determines the result
+
+        @overload
+        def __init__(
+            self: ALiBi[Toeplitz],
+            *,
+            num_heads: int | None = None,
+            alibi_bias_max: float | None = None,
+            slopes: Sequence[float] | None = None,
+            variant: Literal["symmetric", "causal"] | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ALiBi[KeyRow],
+            *,
+            num_heads: int | None = None,
+            alibi_bias_max: float | None = None,
+            slopes: Sequence[float] | None = None,
+            variant: Literal["key_from_start", "key_from_end"],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ALiBi[Toeplitz | KeyRow],
+            *,
+            num_heads: int | None = None,
+            alibi_bias_max: float | None = None,
+            slopes: Sequence[float] | None = None,
+            variant: AlibiVariant | None = None,
+        ) -> None: ...
+        def __init__(self, *first: Any, **fields: Any) -> None: ...
+
+
+@dataclass(frozen=True, repr=False)
+class Resample(Fields):
+    """Resampling of a table whose rows are a line or, row by row, a grid.
+
+    Along an axis of n rows, row r of m is at ``x = (r + 1/2) step - 1/2``, where step is n / m:
+
+        target[r] = sum_j filter(j - x) source[clamp(j, 0, n - 1)]
+
+    Weights of two axes are multiplied. These are the numbers of torch's ``interpolate`` over the
+    rational numbers, rounded once.
+
+    Attributes:
+        source: Sides of the table's grid: rows, then columns. Unset: the table is a line. At most
+            2, each in [1, 2^20].
+        target: Sides of the result, as many as ``source`` has, or one if it has none. Not in
+            GridRelative, which takes those of its window. At most 2, each in [1, 2^20].
+        prefix_rows: First rows of the table, which stay as they are: a class token's. Not in
+            GridRelative, whose class token has the last rows. In [0, 2^20]. Default: 0.
+        filter: Filter along each axis.
+            - "linear" (default): ``max(1 - |d|, 0)`` (torch's modes "linear" and "bilinear").
+            - "cubic": ``(a + 2)|d|^3 - (a + 3)|d|^2 + 1`` up to 1 and ``a (|d| - 1)(|d| - 2)^2`` up
+              to 2 (torch's mode "bicubic"; Keys 1981).
+        cubic_a: Parameter a of "cubic": the slope at distance 1. Only with ``filter`` "cubic".
+            Unset: -0.75, or -0.5 with ``antialias``, as in torch. In [-1, 0].
+        align_corners: Places the first and the last rows of source and target alike: x is ``r (n -
+            1) / (m - 1)``, or 0 if m is 1. With ``antialias`` x is as above, and step is ``(n - 1)
+            / (m - 1)``.
+        antialias: Stretches the filter by step, where that is above 1. Drops weights of rows beyond
+            the table, and divides the others by their sum.
+        step: Step of each axis, in place of n / m: 1 / ``scale_factor``. torch ignores
+            ``scale_factor`` on an axis with n = m if the filter is "linear" or ``antialias`` is
+            set; there step is 1. At most 2, each in [1e-6, 1e6]. Not with ``align_corners``.
+    """
+
+    _: KW_ONLY
+    source: Sequence[int] | None = None
+    target: Sequence[int] | None = None
+    prefix_rows: int | None = None
+    filter: Filter | None = None
+    cubic_a: float | None = None
+    align_corners: bool = False
+    antialias: bool = False
+    step: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
+    """Learned absolute positions (Gehring et al. 2017): row p + offset of a table.
+
+    A position outside the table fails with ``OutOfRangeError``. Found in BERT, GPT-2, RoBERTa, OPT,
+    BART, ViT and DeiT.
+
+    A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
+
+    Attributes:
+        table: Learned vectors. Shape ``[num_positions, dim]``.
+        offset: Added to every position: 2 for OPT and BART, ``padding_idx + 1`` for fairseq and
+            RoBERTa. In [-2^40, 2^40]. Default: 0.
+        padding_idx: Row of the table that answers with zeros. Unset: none. Not with ``resample``.
+        resample: Resamples the table: position p is row p + offset of the result.
+    """
+
+    field: ClassVar[str] = "learned_absolute"
+
+    table: Any
+    _: KW_ONLY
+    offset: int | None = None
+    padding_idx: int | None = None
+    resample: Resample | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Linear(Fields):
+    """Position interpolation (Chen et al. 2023).
+
+    Every frequency is ``inv_m / factor``.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+    """
+
+    factor: float
+    _: KW_ONLY
+
+
+@dataclass(frozen=True, repr=False)
+class Dynamic(Fields):
+    """Dynamic NTK: ``rope_theta`` grows with the length.
+
+    It is multiplied by ``(factor L/M - (factor - 1))^(dim / (dim - 2))``, where L is
+    ``sequence_length``, but at least M, ``max_position_embeddings``.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+        max_position_embeddings: Length that the model was trained for. In [1, 2^40].
+        sequence_length: Length that the table is for; a window of positions does not change it. In
+            [1, 2^40].
+    """
+
+    factor: float
+    _: KW_ONLY
+    max_position_embeddings: int
+    sequence_length: int
+
+
+@dataclass(frozen=True, repr=False)
+class Ntk(Fields):
+    """Static NTK.
+
+    ``rope_theta`` is multiplied by ``factor^(dim / (dim - 2))``.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+    """
+
+    factor: float
+    _: KW_ONLY
+
+
+@dataclass(frozen=True, repr=False)
+class Yarn(Fields):
+    """YaRN (Peng et al. 2023).
+
+    Pairs of high frequency are kept, those of low frequency have ``inv_m / factor``, those between
+    the two are blended. The attention factor is ``0.1 mscale ln(factor) + 1`` over the same of
+    ``mscale_all_dim``, or without them ``0.1 ln(factor) + 1``.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+        original_max_position_embeddings: Length before extension. In [1, 2^40].
+        beta_fast: Rotations from which a pair is kept; not less than ``beta_slow``. In [1e-6, 1e6].
+            Default: 32.
+        beta_slow: Rotations up to which a pair is stretched. In [1e-6, 1e6]. Default: 1.
+        mscale: Temperature; its ratio to that of ``mscale_all_dim`` is the attention factor. In
+            [1e-6, 1e6].
+        mscale_all_dim: The other temperature; both or neither. In [1e-6, 1e6].
+        attention_factor: Replaces the computed attention factor. In [1e-6, 1e6]. Not with
+            ``mscale``.
+        truncate: Rounds the correction range outwards to whole pairs. Default: True.
+    """
+
+    factor: float
+    _: KW_ONLY
+    original_max_position_embeddings: int
+    beta_fast: float | None = None
+    beta_slow: float | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    attention_factor: float | None = None
+    truncate: bool | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Longrope(Fields):
+    """LongRoPE (Ding et al. 2024; Phi-3).
+
+    Every frequency has a divisor of its own. The attention factor is ``sqrt(1 + ln(factor) /
+    ln(original_max_position_embeddings))``, where exactly one of ``factor``,
+    ``max_position_embeddings`` and ``attention_factor`` is given.
+
+    Attributes:
+        short_factor: Divisors of the n frequencies up to the original length. Each in [1e-6, 1e6].
+        long_factor: Divisors of the n frequencies beyond the original length. Each in [1e-6, 1e6].
+        original_max_position_embeddings: Length before extension. In [2, 2^40].
+        sequence_length: Length that the table is for. It selects the divisors; a window of
+            positions does not. In [1, 2^40].
+        factor: Stretch. In [1, 1e6]. Not with ``max_position_embeddings``, ``attention_factor``.
+        max_position_embeddings: Length after extension: its ratio to the original length is the
+            stretch. In [1, 2^40]. Not with ``factor``, ``attention_factor``.
+        attention_factor: The attention factor itself. In [1e-6, 1e6]. Not with ``factor``,
+            ``max_position_embeddings``.
+    """
+
+    short_factor: Sequence[float]
+    _: KW_ONLY
+    long_factor: Sequence[float]
+    original_max_position_embeddings: int
+    sequence_length: int
+    factor: float | None = None
+    max_position_embeddings: int | None = None
+    attention_factor: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Llama3(Fields):
+    """Llama 3.1.
+
+    With ``x = original_max_position_embeddings / wavelength``, frequencies with x above
+    ``high_freq_factor`` are kept, those with x below ``low_freq_factor`` are ``inv_m / factor``,
+    those between the two are blended.
+
+    Attributes:
+        factor: Stretch. In [1, 1e6].
+        original_max_position_embeddings: Length before extension. In [1, 2^40].
+        low_freq_factor: Rotations over that length below which a pair is stretched. In [1e-6, 1e6].
+        high_freq_factor: Rotations above which a pair is kept. Larger than ``low_freq_factor``. In
+            [1e-6, 1e6].
+    """
+
+    factor: float
+    _: KW_ONLY
+    original_max_position_embeddings: int
+    low_freq_factor: float
+    high_freq_factor: float
+
+
+@dataclass(frozen=True, repr=False)
+class Proportional(Fields):
+    """Frequencies of a whole head of which a part rotates (Gemma).
+
+    They are spaced by ``head_dim`` and zero beyond the rotating part: n is ``head_dim / 2``.
+
+    Attributes:
+        factor: Divisor of the frequencies. In [1, 1e6]. Default: 1.
+    """
+
+    _: KW_ONLY
+    factor: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Decay(Fields):
+    """Decay of rotary positions (xPos: Sun et al. 2022).
+
+    Queries are multiplied by scale, keys divided by it:
+
+        scale(p, m) = ((m / n + gamma) / (1 + gamma))^((p - center) / scale_base)
+
+    Positions at which scale would leave [2^-512, 2^512] fail with ``OutOfRangeError``.
+
+    Attributes:
+        center: Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers
+            and flash-attention, ceil(L / 2) in torchscale. Only products of rows with one center
+            are consistent. In [-2^40, 2^40]. Default: 0.
+        scale_base: Positions over which scale changes by its base. In [1, 1e9]. Default: 512.
+        gamma: Determines the base of scale: ``(m / n + gamma) / (1 + gamma)`` for pair m. In (0,
+            1e6]. Default: 0.4.
+    """
+
+    _: KW_ONLY
+    center: int | None = None
+    scale_base: float | None = None
+    gamma: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rotary(Encoding[Compact]):
+    """Rotary position embedding (Su et al. 2021) and its length extensions.
+
+    The names are those of transformers' rope_parameters. The angle of position p and pair m is ``p
+    inv_m`` for the n = dim / 2 pairs, where dim is the even part of ``head_dim`` that rotates.
+    Cosines and sines are multiplied by the attention factor. Correctly rounded, and therefore not
+    the framework's bits.
+
+    With ``axes``, p is the x of the pair's axis: its own position, shifted and scaled. In
+    position_ids it may be a fraction, if ``angle`` is "exact" and there is no ``decay``.
+
+    The header's ``derived`` holds ``inverse_frequencies``, in radians per position,
+    ``attention_factor`` and, if it is used, ``rope_theta``. Found in Llama, GPT-NeoX, GPT-J, Qwen,
+    Gemma, Phi-3 and torchscale.
+
+    RotaryTables of ``cos``, ``sin``, each ``[positions, columns]``; ask with ``positions`` or
+    ``position_ids``. XposTables with ``decay``. Ask with ``grid`` for a GridTable over several
+    axes.
+
+    Attributes:
+        head_dim: Dimension of a head. Even, in [2, 65536].
+        rope_theta: Base of the progression: ``inv_m = rope_theta^(-2m/dim)``. In [1, 1e18].
+            Default: 10000. Not with ``inverse_frequencies``.
+        partial_rotary_factor: Part of ``head_dim`` that rotates: dim is floor(head_dim * factor),
+            made even downwards. In (0, 1]. Default: 1.
+        layout: Columns of the tables.
+            - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama; transformers' cat).
+            - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
+            - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
+        linear: Position interpolation. Not with ``dynamic``, ``ntk``, ``yarn``, ``longrope``,
+            ``llama3``, ``proportional``.
+        dynamic: Dynamic NTK. Not with ``linear``, ``ntk``, ``yarn``, ``longrope``, ``llama3``,
+            ``proportional``.
+        ntk: Static NTK. Not with ``linear``, ``dynamic``, ``yarn``, ``longrope``, ``llama3``,
+            ``proportional``.
+        yarn: YaRN. Not with ``linear``, ``dynamic``, ``ntk``, ``longrope``, ``llama3``,
+            ``proportional``.
+        longrope: LongRoPE. Not with ``linear``, ``dynamic``, ``ntk``, ``yarn``, ``llama3``,
+            ``proportional``.
+        llama3: Llama 3.1. Not with ``linear``, ``dynamic``, ``ntk``, ``yarn``, ``longrope``,
+            ``proportional``.
+        proportional: Frequencies of a whole head of which a part rotates. Not with ``linear``,
+            ``dynamic``, ``ntk``, ``yarn``, ``longrope``, ``llama3``.
+        axes: Axes of position, in the order of ``position_ids``; each has a pair at least. Unset:
+            one. Pairs of an axis with a ladder have that ladder, from its first frequency on; all
+            others have theirs of the one progression over n pairs. A ladder goes without
+            ``inverse_frequencies`` and without a length extension. At most 4.
+        pair_axis: Axis of each of the n pairs, counted from 0. Unset: every axis has the same
+            number of pairs, one axis after the other. Each in [0, 3]. Only with ``axes``.
+        angle: Precision of the angle ``p inv_m``.
+            - "exact" (default): The product over the real numbers.
+            - "float32": The float32 product of position and float32 frequency: within 1 ulp of
+              torch with transformers' own ``inverse_frequencies``.
+        inverse_frequencies: A peer's own n frequencies in place of the computed ones, each 0 or in
+            [1e-30, 1e6], without a length extension. An attention factor is then the request's
+            scale.
+        decay: Adds xPos's decay: a third table, ``scale``, which no attention factor multiplies.
+            Not with ``axes``.
+        frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
+            ``x_a W[a, m]`` over the axes a, with a column for each of the n pairs. A number is 0,
+            or from 1e-30 to 1e6 with either sign. Without ladders, ``pair_axis``, other
+            frequencies, a length extension, ``decay`` and ``angle`` "float32"; for at most 262144
+            positions, and not for a ``grid``. Shape ``[num_axes, pairs]``. Not with
+            ``inverse_frequencies``.
+    """
+
+    field: ClassVar[str] = "rotary"
+
+    head_dim: int
+    _: KW_ONLY
+    rope_theta: float | None = None
+    partial_rotary_factor: float | None = None
+    layout: RotaryLayout | None = None
+    linear: Linear | None = None
+    dynamic: Dynamic | None = None
+    ntk: Ntk | None = None
+    yarn: Yarn | None = None
+    longrope: Longrope | None = None
+    llama3: Llama3 | None = None
+    proportional: Proportional | None = None
+    axes: Sequence[Axis] | None = None
+    pair_axis: Sequence[int] | None = None
+    angle: AnglePrecision | None = None
+    inverse_frequencies: Sequence[float] | None = None
+    decay: Decay | None = None
+    frequency_matrix: Any = None
+
+    if TYPE_CHECKING:  # decay determines the result
+
+        @overload
+        def __init__(
+            self: Rotary[RotaryTables],
+            head_dim: int,
+            *,
+            rope_theta: float | None = None,
+            partial_rotary_factor: float | None = None,
+            layout: RotaryLayout | None = None,
+            linear: Linear | None = None,
+            dynamic: Dynamic | None = None,
+            ntk: Ntk | None = None,
+            yarn: Yarn | None = None,
+            longrope: Longrope | None = None,
+            llama3: Llama3 | None = None,
+            proportional: Proportional | None = None,
+            axes: Sequence[Axis] | None = None,
+            pair_axis: Sequence[int] | None = None,
+            angle: AnglePrecision | None = None,
+            inverse_frequencies: Sequence[float] | None = None,
+            decay: None = None,
+            frequency_matrix: Any = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Rotary[XposTables],
+            head_dim: int,
+            *,
+            rope_theta: float | None = None,
+            partial_rotary_factor: float | None = None,
+            layout: RotaryLayout | None = None,
+            linear: Linear | None = None,
+            dynamic: Dynamic | None = None,
+            ntk: Ntk | None = None,
+            yarn: Yarn | None = None,
+            longrope: Longrope | None = None,
+            llama3: Llama3 | None = None,
+            proportional: Proportional | None = None,
+            axes: Sequence[Axis] | None = None,
+            pair_axis: Sequence[int] | None = None,
+            angle: AnglePrecision | None = None,
+            inverse_frequencies: Sequence[float] | None = None,
+            decay: Decay,
+            frequency_matrix: Any = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Rotary[RotaryTables | XposTables],
+            head_dim: int,
+            *,
+            rope_theta: float | None = None,
+            partial_rotary_factor: float | None = None,
+            layout: RotaryLayout | None = None,
+            linear: Linear | None = None,
+            dynamic: Dynamic | None = None,
+            ntk: Ntk | None = None,
+            yarn: Yarn | None = None,
+            longrope: Longrope | None = None,
+            llama3: Llama3 | None = None,
+            proportional: Proportional | None = None,
+            axes: Sequence[Axis] | None = None,
+            pair_axis: Sequence[int] | None = None,
+            angle: AnglePrecision | None = None,
+            inverse_frequencies: Sequence[float] | None = None,
+            decay: Decay | None = None,
+            frequency_matrix: Any = None,
+        ) -> None: ...
+        def __init__(self, *first: Any, **fields: Any) -> None: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnedRelative(Encoding[Toeplitz]):
+    """A learned scalar or vector for every relative position (Shaw et al. 2018).
+
+    ``bias[h, i, j] = scalars[row, h]``, or ``vector[i, j] = vectors[row]``. The row is j - i,
+    clipped to [-left, right] and counted in the direction of ``sign``. If symmetric, it is |j - i|
+    clipped to right. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with ``relative_key``.
+
+    A Toeplitz, over vectors with ``vectors``; ask with ``query_length`` and ``key_length``. With
+    ``values="buckets"`` the answer is indices, i32 without heads. ``scalars``, ``vectors`` and
+    ``num_heads`` need not be set then.
+
+    Attributes:
+        right: Farthest relative position to the right with a row of its own. In [0, 2^30 - 1].
+        scalars: Learned bias, a column for each head or one for all. Shape ``[left + right + 1,
+            num_heads or 1]``. Not with ``vectors``; values "bias" require one of them.
+        scalars_layout: Axes of ``scalars``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        vectors: Learned vectors, for keys or for values; if heads differ, with a first axis of at
+            most 65536 heads. Shape ``[left + right + 1, dim]``. Not with ``scalars``; values "bias"
+            require one of them.
+        num_heads: Heads of the answer. In [1, 65536]. Default: that of ``scalars``. Not with
+            ``vectors``.
+        left: Farthest relative position to the left with a row of its own. Required unless
+            symmetric. In [0, 2^30 - 1]. Not with ``symmetric``.
+        symmetric: Drops the sign of j - i (Huang et al. 2020).
+        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
+            -right. Not with ``symmetric``.
+            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
+              tensor2tensor, wav2vec2-BERT).
+            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
+              BERT, Transformer-XL).
+        beyond: Answer beyond left and right.
+            - "clip" (default): The farthest row.
+            - "refuse": Fails with ``OutOfRangeError``.
+    """
+
+    field: ClassVar[str] = "learned_relative"
+
+    right: int
+    _: KW_ONLY
+    scalars: Any = None
+    scalars_layout: TableLayout | None = None
+    vectors: Any = None
+    num_heads: int | None = None
+    left: int | None = None
+    symmetric: bool = False
+    sign: RelativeSign | None = None
+    beyond: BeyondReach | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Kerple(Encoding[Toeplitz]):
+    """KERPLE (Chi et al. 2022), kernelised biases.
+
+    Symmetric; the models add a causal mask.
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``.
+
+    Attributes:
+        kernel: Kernel.
+            - "log": ``-p ln(1 + a |i - j|)``.
+            - "power": ``-a |i - j|^p``.
+        p: One per head, or one for all; at most 2 with "power". Each in [1e-30, 1e30].
+        a: One per head, or one for all. Each in [1e-30, 1e30].
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``p`` or ``a``.
+    """
+
+    field: ClassVar[str] = "kerple"
+
+    kernel: KerpleKernel
+    _: KW_ONLY
+    p: Sequence[float]
+    a: Sequence[float]
+    num_heads: int | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sandwich(Encoding[Toeplitz]):
+    """Sandwich (Chi et al. 2023), sums of cosines.
+
+        bias[h, i, j] = H / (8 (h + 1)) sum over k < dim / 2 of cos((i - j) w_k)
+        w_k = base^(-2k / dim)
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``.
+
+    Attributes:
+        num_heads: Heads H of the bias. In [1, 65536].
+        dim: Columns of the sinusoid. Even, in [2, 65536]. Default: 128.
+        base: Base of the progression. In [1, 1e18]. Default: 10000.
+    """
+
+    field: ClassVar[str] = "sandwich"
+
+    num_heads: int
+    _: KW_ONLY
+    dim: int | None = None
+    base: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fire(Encoding[npt.NDArray[Any]]):
+    """FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by row.
+
+    With one hidden layer and ReLU:
+
+        bias[h, i, j] = MLP(ln(c |i - j| + 1) / (ln(c max(i, threshold) + 1) + eps))_h
+
+    A dense array; ask with ``query_length`` and ``key_length``.
+
+    Attributes:
+        hidden_weight: Weight of the hidden layer, as torch's Linear stores it. At most 65536 hidden
+            units. Shape ``[hidden, 1]``.
+        output_weight: Weight of the output, of at most 2^22 numbers. Shape ``[num_heads, hidden]``.
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``output_weight``.
+        c: Factor of the distance inside the logarithm. In [1e-30, 1e30]. Default: 0.1.
+        threshold: Position up to which rows share the normaliser: the model's learned ``|init_L *
+            L_multiplier|``. In [1e-30, 2^40]. Default: 512.
+        eps: Added to the normaliser. In [0, 1]. Default: 1e-6.
+        hidden_bias: Bias of the hidden layer. Unset: zeros. Shape ``[hidden]``.
+        output_bias: Bias of the output. Unset: zeros. Shape ``[num_heads]``.
+    """
+
+    field: ClassVar[str] = "fire"
+
+    hidden_weight: Any
+    _: KW_ONLY
+    output_weight: Any
+    num_heads: int | None = None
+    c: float | None = None
+    threshold: float | None = None
+    eps: float | None = None
+    hidden_bias: Any = None
+    output_bias: Any = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MlpLayer(Fields):
+    """One linear layer of an MLP, as torch's Linear stores it.
+
+    Attributes:
+        weight: Weight, with at most 65536 outputs. Shape ``[out, in]``.
+        bias: Bias. Unset: zeros. Shape ``[out]``.
+        norm_weight: Weight of a LayerNorm after the layer, whose epsilon is 1e-5. Shape ``[out]``.
+        norm_bias: Bias of the LayerNorm; both or neither. Shape ``[out]``.
+    """
+
+    weight: Any
+    _: KW_ONLY
+    bias: Any = None
+    norm_weight: Any = None
+    norm_bias: Any = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
+    """An MLP of relative coordinates (Liu et al. 2022; Wang et al. 2021).
+
+    A coordinate x is a function of d, the query's position minus the key's, along one axis:
+
+        bias[h, i, j] = output(MLP(x_1, ...))_h
+
+    Without ``window`` it has one input, of i - j; with it one for each axis. Found in Swin-V2,
+    CrossFormer, timm and x-transformers.
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``. A BlockToeplitz with ``window``, with
+    a border if ``class_token``; ask without lengths, for windows with ``queries``, ``keys`` and
+    ``heads``, or for every n-th query with ``query_stride``.
+
+    Attributes:
+        layers: First to last. The first has an input for each coordinate, the last ``num_heads``
+            outputs and no LayerNorm. All weights together have at most 2^22 numbers. At most 64.
+        activation: Function between layers, after the layer's LayerNorm if it has one.
+            - "relu": ``max(x, 0)`` (Swin-V2, CrossFormer, timm).
+            - "silu": ``x / (1 + exp(-x))`` (x-transformers).
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
+        window: Sides of a window, which has 65536 tokens at most: rows, then columns; frames before
+            them. Empty: tokens are in a sequence, and ``coordinates`` is not "log2_normalized". At
+            most 3, each in [1, 256].
+        coordinates: Function of each d.
+            - "linear" (default): ``d`` (CrossFormer, x-transformers).
+            - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp of mode "cr", x-transformers'
+              ``log_distance``).
+            - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
+              side is that of ``pretrained_window`` (Swin-V2).
+        pretrained_window: Sides of the window that the model was trained with; a side is 1 only
+            where the window's is. Only with ``coordinates`` "log2_normalized". Empty: ``window``.
+            At most 3, each in [1, 256].
+        output: Function of the last layer's outputs.
+            - "identity" (default): ``y``.
+            - "sigmoid_16": ``16 sigmoid(y)`` (Swin-V2).
+        class_token: Adds a class token as token 0, before the window. Its numbers are zero (timm's
+            ``prefix_tokens`` of 1). Only with ``window``.
+    """
+
+    field: ClassVar[str] = "mlp_bias"
+
+    layers: Sequence[MlpLayer]
+    _: KW_ONLY
+    activation: Activation
+    num_heads: int | None = None
+    window: Sequence[int] | None = None
+    coordinates: Coordinates | None = None
+    pretrained_window: Sequence[int] | None = None
+    output: MlpOutput | None = None
+    class_token: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Deberta(Encoding[Toeplitz]):
+    """DeBERTa-v2's logarithmic buckets (He et al. 2021).
+
+    They are indices into its relative embeddings. Below, span is ``bucket_size``, or
+    ``max_position`` without buckets. Found in DeBERTa v2 and v3.
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``. The numbers are i32, without heads.
+
+    Attributes:
+        bucket_size: transformers' position_buckets. With 0 there are no buckets but distances
+            themselves (transformers' -1); otherwise at least 2. Even, in [0, 4096]. Default: 256.
+        max_position: transformers' max_relative_positions. Above bucket_size / 2 + 1 with buckets.
+            In [1, 2^30]. Default: 512.
+        term: Index that is asked for.
+            - "content_to_position" (default): ``clamp(bucket(i - j) + span, 0, 2 span - 1)``.
+            - "position_to_content": ``clamp(-bucket(i - j) + span, 0, 2 span - 1)``: the paper's
+              delta(j, i). Peers gather with these numbers along rows that are keys.
+            - "bucket": The signed bucket of i - j itself, neither shifted nor clamped.
+        edge: Treatment of distances beyond ``max_position``. Only with ``bucket_size``.
+            - "microsoft" (default): Distances are clamped to ``max_position - 1`` first
+              (microsoft/DeBERTa).
+            - "hf": Distances are not clamped (transformers).
+        bucket_rule: Rounding of logarithmic buckets. Only with ``bucket_size``.
+            - "exact" (default): The algebraic rule over integers.
+            - "float32_log": Correctly rounded float32 logarithm, float32 division and
+              multiplication, as torch computes on a CPU.
+    """
+
+    field: ClassVar[str] = "deberta"
+
+    _: KW_ONLY
+    bucket_size: int | None = None
+    max_position: int | None = None
+    term: DebertaTerm | None = None
+    edge: DebertaEdge | None = None
+    bucket_rule: BucketRule | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RelativeSinusoidal(Encoding[Toeplitz]):
+    """Sinusoids of relative positions (Dai et al. 2019).
+
+    The vector of query i and key j is the row of Sinusoidal at position i - j, or at j - i or |i -
+    j|, by ``sign`` and ``symmetric``. Correctly rounded, and therefore not the framework's bits.
+    Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and Parakeet.
+
+    A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
+
+    Attributes:
+        dim: Columns of a vector: the model's d_model. In [1, 65536].
+        ladder: Frequencies of the column pairs, as in Sinusoidal.
+        columns: Order of sines and cosines in a vector.
+            - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
+              keras-hub, DETR).
+            - "sines_cosines": ``s0 s1 ... c0 c1 ...`` (Transformer-XL, XLNet, Marian, GPT-J,
+              tensor2tensor, RT-DETR, MAE).
+            - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
+        odd: Last column of an odd ``dim``.
+            - "sine" (default): The sine of one more frequency.
+            - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
+        sign: Sign of the position whose row a pair has. Not with ``symmetric``.
+            - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
+              wav2vec2-BERT).
+            - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
+              relative_key of BERT, Transformer-XL).
+        symmetric: Uses |i - j| (SpeechBrain's RelPosEncXL).
+        left: Largest i - j with a vector of its own; keys farther left share that vector. Unset: no
+            limit. In [1, 2^40].
+        right: Largest j - i with a vector of its own; keys farther right share that vector. Unset:
+            no limit. In [1, 2^40]. Not with ``causal``.
+        causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
+    """
+
+    field: ClassVar[str] = "relative_sinusoidal"
+
+    dim: int
+    _: KW_ONLY
+    ladder: Ladder | None = None
+    columns: Columns | None = None
+    odd: OddColumn | None = None
+    sign: RelativeSign | None = None
+    symmetric: bool = False
+    left: int | None = None
+    right: int | None = None
+    causal: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GridRelative(Encoding[BlockToeplitz]):
+    """Learned relative position bias in a window of a grid (Liu et al. 2021).
+
+    For token i at row r_i, column c_i of a window of Wh by Ww:
+
+        bias[h, i, j] = table[index(i, j), h]
+        index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
+
+    With frames, a window of Wt by Wh by Ww, the index is ``(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww -
+    1)`` higher. The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT,
+    EfficientFormer, TinyViT and Video Swin.
+
+    A BlockToeplitz, with a border if ``class_token``; ask without lengths, for windows with
+    ``queries``, ``keys`` and ``heads``, or for every n-th query with ``query_stride``. With
+    ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads``, ``table`` and
+    ``resample`` need not be set then.
+
+    Attributes:
+        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
+            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows, or ``Wh Ww`` if symmetric, and 3
+            more with a class token. For other numbers of axes there is such a factor for each.
+            Required with values "bias". Shape ``[rows, num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        sign: Sign of all differences. With "key_minus_query" the index has r_j - r_i and c_j - c_i
+            (MaxViT and CoAtNet in TensorFlow). Not with ``symmetric``.
+            - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
+              wav2vec2-BERT).
+            - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
+              relative_key of BERT, Transformer-XL).
+        symmetric: Drops the signs: the index is ``|r_i - r_j| Ww + |c_i - c_j|`` (LeViT,
+            EfficientFormer and TinyViT).
+        class_token: Adds a class token as token 0, before the window. The last rows of the table
+            are class to token, token to class, class to class (BEiT).
+        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
+            have at most two axes then.
+    """
+
+    field: ClassVar[str] = "grid_relative"
+
+    window: Sequence[int]
+    _: KW_ONLY
+    num_heads: int | None = None
+    table: Any = None
+    table_layout: TableLayout | None = None
+    sign: RelativeSign | None = None
+    symmetric: bool = False
+    class_token: bool = False
+    resample: Resample | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
+    """TUPE (Ke et al. 2020): untied absolute and relative position terms.
+
+    Position 0 is the class token. The relative term has T5's bidirectional buckets. The absolute
+    term has ``position_table``, ``query_weight``, ``query_bias``, ``key_weight`` and ``key_bias``,
+    all or none.
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``. A dense array with ``position_table``.
+    A BorderedToeplitz with ``reset_class_token``. With ``values="buckets"`` the answer is indices,
+    i32 without heads. ``num_heads`` and ``relative_table`` need not be set then.
+
+    Attributes:
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``relative_table``.
+        relative_table: Learned bias of the relative term. With ``reset_class_token`` its last row
+            is "other to class". Unset: no relative term. Shape ``[num_buckets + reset_class_token,
+            num_heads]``.
+        relative_table_layout: Axes of ``relative_table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        num_buckets: Buckets of the relative term; not next to the absolute term alone. In [2,
+            4096]. Default: 32.
+        max_distance: The relative term's, as in T5. In [1, 2^31 - 1]. Default: 128.
+        position_table: Learned positions of the absolute term, at most 2^22 numbers; one more row
+            with ``reset_class_token``. d_model is at most 4096 and a multiple of ``num_heads``.
+            Shape ``[positions, d_model]``.
+        query_weight: Projection of queries, as torch's Linear stores it. Shape ``[d_model,
+            d_model]``.
+        query_bias: Its bias. Shape ``[d_model]``.
+        key_weight: Projection of keys, as torch's Linear stores it. Shape ``[d_model, d_model]``.
+        key_bias: Its bias. Shape ``[d_model]``.
+        norm_weight: Weight of a LayerNorm of the positions. Shape ``[d_model]``.
+        norm_bias: Bias of the LayerNorm; both or neither. Shape ``[d_model]``.
+        norm_eps: Epsilon of the LayerNorm. In (0, 1]. Default: 1e-5. Only with ``norm_weight``.
+        reset_class_token: Unties the class token from positions: it has numbers of its own.
+        position_scale: Factor of the absolute term, in F32's range and not 0. Unset: ``1 / sqrt(2
+            d_model / num_heads)``.
+    """
+
+    field: ClassVar[str] = "tupe"
+
+    _: KW_ONLY
+    num_heads: int | None = None
+    relative_table: Any = None
+    relative_table_layout: TableLayout | None = None
+    num_buckets: int | None = None
+    max_distance: int | None = None
+    position_table: Any = None
+    query_weight: Any = None
+    query_bias: Any = None
+    key_weight: Any = None
+    key_bias: Any = None
+    norm_weight: Any = None
+    norm_bias: Any = None
+    norm_eps: float | None = None
+    reset_class_token: bool = False
+    position_scale: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShawKeys(LogitsTerm):
+    """Shaw et al. 2018, keys: learned vectors of relative positions.
+
+    Transformer-XL's vectors are this, too, once they are projected.
+
+    The vector of query i and key j is ``table[clip(j - i, -left, right) + left]``.
+
+    Attributes:
+        table: Learned vectors; if heads differ, with a first axis of heads. Shape ``[left + right +
+            1, head_dim]``.
+        left: Farthest relative position to the left with a vector of its own. In [0, 2^40].
+        right: Farthest relative position to the right with a vector of its own. In [0, 2^40].
+        sign: Direction in which the table counts. With "query_minus_key" the vector is
+            ``table[right - clip(j - i, -left, right)]``.
+            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
+              tensor2tensor, wav2vec2-BERT).
+            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
+              BERT, Transformer-XL).
+    """
+
+    field: ClassVar[str] = "shaw_keys"
+
+    table: Any
+    _: KW_ONLY
+    left: int
+    right: int
+    sign: RelativeSign | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShawValues(LogitsTerm):
+    """Shaw et al. 2018, values: sums of vectors, weighted by attention.
+
+    Rows are attention weights [heads, queries, keys], answers are [heads, queries, head_dim].
+    Weights of keys that are not seen do not count.
+
+    The vector of query i and key j is ``table[clip(j - i, -left, right) + left]``.
+
+    Attributes:
+        table: Learned vectors; if heads differ, with a first axis of heads. Shape ``[left + right +
+            1, head_dim]``.
+        left: Farthest relative position to the left with a vector of its own. In [0, 2^40].
+        right: Farthest relative position to the right with a vector of its own. In [0, 2^40].
+        sign: Direction in which the table counts. With "query_minus_key" the vector is
+            ``table[right - clip(j - i, -left, right)]``.
+            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
+              tensor2tensor, wav2vec2-BERT).
+            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
+              BERT, Transformer-XL).
+    """
+
+    field: ClassVar[str] = "shaw_values"
+
+    table: Any
+    _: KW_ONLY
+    left: int
+    right: int
+    sign: RelativeSign | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SinusoidalDistances(LogitsTerm):
+    """Sinusoids of the distance: Transformer-XL's (b), with query_bias (b) + (d).
+
+    XLNet and Conformer have the same term. (a) and (c), which need a key's content, are not served.
+
+    The vector of query i and key j is ``projection[h] R(i - j)``.
+
+    Attributes:
+        sinusoidal: R, without axes. Its columns are required: "sines_cosines" for Transformer-XL
+            and XLNet, "interleaved" for Conformer. Its dim is the model's.
+        projection: W_kR, as a linear layer stores it. Without one, dim is head_dim and all heads
+            share R. Shape ``[num_heads * head_dim, dim]``.
+        clamp_len: Distances are clipped to [-clamp_len, clamp_len]. Unset: no clipping. In [1,
+            2^40].
+        symmetric: Takes R(|i - j|), without direction.
+    """
+
+    field: ClassVar[str] = "sinusoidal_distances"
+
+    sinusoidal: Sinusoidal
+    _: KW_ONLY
+    projection: Any = None
+    clamp_len: int | None = None
+    symmetric: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AbsoluteKeys(LogitsTerm):
+    """Absolute positions of keys.
+
+    The vector of key j is ``projection[h] positions[j]``.
+
+    Attributes:
+        positions: Vectors of at least key_length positions. Shape ``[positions, dim]``.
+        projection: W_k, as a linear layer stores it. Without one, dim is head_dim, and positions
+            may have a first axis of heads. Shape ``[num_heads * head_dim, dim]``.
+    """
+
+    field: ClassVar[str] = "absolute_keys"
+
+    positions: Any
+    _: KW_ONLY
+    projection: Any = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DecomposedRelativePositions(LogitsTerm):
+    """Tokens of a grid: SAM, ViTDet, MViTv2 (Li et al. 2022, eq. 4).
+
+    SAM's windows are asked for one at a time; it does not scale these queries.
+
+    The tokens of the grids stand row after row, queries and keys from token 0 on, with the
+    direction "bidirectional" and, if the grids differ, the alignment "start". A pair has a vector
+    for its rows and one for its columns, with the places of transformers' get_rel_pos:
+
+        H[f(row of i, row of j)] + W[f(column of i, column of j)]
+        f(a, b) = a max(k/q, 1) - b max(q/k, 1) + (k - 1) max(q/k, 1)
+
+    for sides q of the queries and k of the keys. f is in float32, its fraction dropped. H and W
+    have 2 max(q, k) - 1 rows.
+
+    Attributes:
+        rel_pos_h: H, which all heads share. With another number of rows it is resampled, as
+            learned_absolute is by ``filter`` "linear". Shape ``[rows, head_dim]``.
+        rel_pos_w: The same for W. Shape ``[rows, head_dim]``.
+        query_height: Rows of queries. query_length is query_height * query_width. In [1, 256].
+        query_width: Columns of queries. In [1, 256].
+        key_height: Rows of keys. key_length is key_height * key_width. In [1, 256].
+        key_width: Columns of keys. In [1, 256].
+    """
+
+    field: ClassVar[str] = "decomposed_relative_positions"
+
+    rel_pos_h: Any
+    _: KW_ONLY
+    rel_pos_w: Any
+    query_height: int
+    query_width: int
+    key_height: int
+    key_width: int

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Enum values and element types under their short names.
+
+BUCKET_RULE_FLOAT32_LOG is "float32_log", DATA_TYPE_BF16 is "bf16".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from attnbias._arrays.convert import BFLOAT16
+from attnbias.v1 import tensor_pb2
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import torch
+    from google.protobuf.descriptor import EnumDescriptor
+    from google.protobuf.message import Message
+
+    DType: TypeAlias = npt.DTypeLike | torch.dtype
+
+
+def _prefix(enum: EnumDescriptor) -> str:
+    return enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
+
+
+def set_enum(message: Message, field: str, name: str, path: str) -> None:
+    """Sets a field to a short name in any case; raises ValueError naming ``path``."""
+    enum: Any = message.DESCRIPTOR.fields_by_name[field].enum_type
+    value = enum.values_by_name.get(f"{_prefix(enum)}{name}".upper())
+    if value is None or value.number == 0:
+        known = ", ".join(repr(enum_name(enum, v.number)) for v in enum.values if v.number != 0)
+        raise ValueError(f"{path}: got {name!r}, want one of {known}")
+    setattr(message, field, value.number)
+
+
+def enum_name(enum: EnumDescriptor, number: int) -> str:
+    """The short name of a number; the number itself, in digits, where it has none."""
+    value = enum.values_by_number.get(number)
+    return str(number) if value is None else value.name.removeprefix(_prefix(enum)).lower()
+
+
+_DTYPES: Final[dict[tensor_pb2.DataType, np.dtype[Any]]] = {
+    tensor_pb2.DATA_TYPE_F64: np.dtype("<f8"),
+    tensor_pb2.DATA_TYPE_F32: np.dtype("<f4"),
+    tensor_pb2.DATA_TYPE_F16: np.dtype("<f2"),
+    tensor_pb2.DATA_TYPE_BF16: BFLOAT16,
+    tensor_pb2.DATA_TYPE_I32: np.dtype("<i4"),
+}
+_NUMBERS: Final = {dtype: number for number, dtype in _DTYPES.items()}
+_NAMES: Final = {
+    tensor_pb2.DataType.Name(number).removeprefix("DATA_TYPE_").lower(): number
+    for number in _DTYPES
+}
+
+
+def to_data_type(dtype: DType, name: str = "data_type") -> tensor_pb2.DataType:
+    """The number of an element type in the contract.
+
+    Args:
+        dtype: ``"bf16"``, torch's dtype, or anything that numpy takes for one.
+        name: of the argument, for the error.
+
+    Raises:
+        ValueError: no such element type is served.
+    """
+    given = dtype
+    if str(dtype).startswith("torch."):  # torch.bfloat16; its own type knows no numpy
+        dtype = str(dtype).removeprefix("torch.")
+    number = _NAMES.get(dtype.lower()) if isinstance(dtype, str) else None
+    if number is None:
+        with contextlib.suppress(TypeError):
+            number = _NUMBERS.get(np.dtype(dtype).newbyteorder("<"))
+    if number is None:
+        raise ValueError(f"{name}: got {given!r}, want one of {', '.join(_NAMES)}")
+    return number
+
+
+def from_data_type(data_type: tensor_pb2.DataType) -> np.dtype[Any] | None:
+    """The numpy dtype of a ``DataType``; None for one this package does not know."""
+    return _DTYPES.get(data_type)

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of the contract as dataclasses: the bases of the generated classes.
+
+A field that is None is not sent, and then has the contract's default. An attribute sets the field
+of its name; a learned table, given as an array or by the name under which it is mounted, becomes a
+TableRef.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import reprlib
+import struct
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, cast
+
+import numpy as np
+from typing_extensions import TypeVar
+
+from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, to_numpy
+from attnbias._checks import bounds, require_instance, set_number
+from attnbias._errors import Error
+from attnbias._generated import is_repeated
+from attnbias._spec.enums import enum_name, set_enum, to_data_type
+from attnbias.v1 import encodings_pb2, options_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy.typing as npt
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+    from google.protobuf.message import Message
+
+    from attnbias._checks import Span
+
+
+class _Brief(reprlib.Repr):
+    """Cuts what is long, and shows an array as its dtype and shape, never its numbers."""
+
+    def repr1(self, x: Any, level: int) -> str:
+        if getattr(x, "shape", ()) and hasattr(x, "dtype"):
+            return f"{x.dtype}{list(x.shape)}"
+        return super().repr1(x, level)
+
+
+_BRIEF: Final = _Brief()
+_BRIEF.maxstring = 100
+_BRIEF.maxother = 400  # of one that is shown inside another
+
+
+class Shown:
+    """A dataclass without a representation of its own; shows neither None nor defaults."""
+
+    def __repr__(self) -> str:
+        given = [
+            f"{field.name}={_BRIEF.repr(value)}"
+            for field in fields(cast("Any", self))
+            if (value := getattr(self, field.name)) is not None and value is not field.default
+        ]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+_MOST_BYTES: Final = 2 << 20  # of a table in a request, by the contract
+_DIGEST_PREFIX: Final = "sha256:"
+_DIGEST: Final = re.compile(f"{_DIGEST_PREFIX}([0-9a-f]{{64}})")
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """A learned table that a server has mounted.
+
+    Attributes:
+        name: what an encoding's ``table`` may say; the TableInfo itself does too, by its digest.
+        sha256: the same numbers on any server: ``table="sha256:" + sha256``.
+        source: the file and tensor that the numbers came from.
+        encoding: for a table out of a checkpoint, where its use is known: the encoding that uses
+            it, by name, as the checkpoint was trained.
+    """
+
+    name: str
+    sha256: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    source: str
+    encoding: Encoding | None
+
+
+def to_table_ref(table: Any, layout: str | None, name: str) -> tensor_pb2.TableRef:
+    """Makes a TableRef of an array, or of a mounted table: its name, ``"sha256:..."``, or itself.
+
+    Errors name the field ``name``.
+    """
+    reference = tensor_pb2.TableRef()
+    if layout is not None:
+        set_enum(reference, "layout", layout, f"{name}_layout")
+    if isinstance(table, TableInfo):
+        reference.sha256 = table.sha256
+    elif isinstance(table, str) and table.startswith(_DIGEST_PREFIX):
+        match = _DIGEST.fullmatch(table)
+        if match is None:
+            raise ValueError(f"{name}: got {table!r}, want 64 hex digits after {_DIGEST_PREFIX!r}")
+        reference.sha256 = match[1]
+    elif isinstance(table, str):
+        reference.name = table
+    else:
+        reference.inline_table.CopyFrom(_inline(table, name))
+    return reference
+
+
+def digest_of(table: npt.NDArray[Any]) -> str:
+    """What a server names a table of two axes by, as ``TableInfo.sha256`` (docs/protocol.md)."""
+    rows, columns = table.shape
+    domain = b"attnbias.table"
+    head = struct.pack("<I", len(domain)) + domain + struct.pack("<I", 1)
+    for field, value in enumerate((to_data_type(table.dtype), rows, columns, table.nbytes), 1):
+        head += struct.pack("<IQ", field, value)
+    return hashlib.sha256(head + _little_endian(table).tobytes()).hexdigest()
+
+
+def from_table_ref(reference: tensor_pb2.TableRef) -> tuple[str, str]:
+    """The table and the layout of a reference that a server made: a name or a digest."""
+    named = reference.WhichOneof("source") == "name"
+    table = reference.name if named else f"{_DIGEST_PREFIX}{reference.sha256}"
+    return table, enum_name(tensor_pb2.TableLayout.DESCRIPTOR, reference.layout)
+
+
+def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:
+    array = to_numpy(table.cpu()) if is_torch_tensor(table) else np.asarray(table)
+    if array.dtype != BFLOAT16 and array.dtype.kind != "f":
+        raise TypeError(f"{name}: got an array of {array.dtype}, want f64, f32, f16 or bf16")
+    if array.nbytes > _MOST_BYTES:
+        raise ValueError(
+            f"{name}: got {array.nbytes} bytes, want at most {_MOST_BYTES} in a request; "
+            "a larger table is mounted by the server (--tables)"
+        )
+    data = _little_endian(array).tobytes()
+    return tensor_pb2.InlineTable(data_type=to_data_type(array.dtype), shape=array.shape, data=data)
+
+
+def _little_endian(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+
+
+def set_fields(message: Any, arguments: object, path: str = "") -> None:
+    """Sets the fields that ``arguments`` has as attributes and that are not None.
+
+    A table's order of axes is the attribute ``NAME_layout``. False is not set where it is the
+    default.
+
+    Args:
+        message: of the contract.
+        arguments: an object.
+        path: precedes the names of fields in errors.
+
+    Raises:
+        TypeError: a value is of the wrong type.
+        ValueError: a value does not fit its field, an enum has no such value, or two fields are
+            given of which there can be one.
+    """
+    fields = message.DESCRIPTOR.fields_by_name
+    given = vars(arguments)
+    for name, value in given.items():
+        if value is None or name not in fields:
+            continue
+        field = fields[name]
+        if isinstance(value, np.bool_):
+            value = bool(value)  # noqa: PLW2901  # protobuf's versions differ in what they take
+        oneof = field.containing_oneof
+        # proto3 has a oneof of its own for each optional field.
+        is_choice = oneof is not None and len(oneof.fields) > 1
+        if value is False and (is_choice or not field.has_presence):
+            continue
+        if oneof is not None and is_choice:
+            other = message.WhichOneof(oneof.name)
+            if other is not None:
+                raise ValueError(f"{path}{name}: given beside {other}, want one of the two")
+        if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
+            layout = given.get(f"{name}_layout")
+            getattr(message, name).CopyFrom(to_table_ref(value, layout, f"{path}{name}"))
+        else:
+            _set_field(message, field, value, f"{path}{name}")
+
+
+def _set_field(message: Any, field: FieldDescriptor, value: Any, name: str) -> None:
+    kind = field.message_type
+    into = getattr(message, field.name)
+    if kind is tensor_pb2.Range.DESCRIPTOR:
+        into.CopyFrom(_to_range(value, name))
+    elif kind is tensor_pb2.PositionList.DESCRIPTOR and is_repeated(field):
+        is_nested = len(value) > 0 and np.ndim(value[0]) > 0
+        into.extend(_to_list(ids, name) for ids in (value if is_nested else [value]))
+    elif kind is tensor_pb2.PositionList.DESCRIPTOR:
+        into.CopyFrom(_to_list(value, name))
+    elif kind is tensor_pb2.DoubleList.DESCRIPTOR:
+        into.SetInParent()
+        _extend(into.values, value, name)
+    elif kind is not None and is_repeated(field):
+        for index, part in enumerate(value):
+            _set_message(into.add(), part, f"{name}[{index}]")
+    elif kind is not None:
+        into.SetInParent()
+        _set_message(into, value, name)
+    elif field.enum_type is tensor_pb2.DataType.DESCRIPTOR:
+        setattr(message, field.name, to_data_type(value, name))
+    elif field.enum_type is not None:
+        set_enum(message, field.name, value, name)
+    elif is_repeated(field):
+        _extend(into, value, name)
+    else:
+        set_number(message, field.name, value, name)
+
+
+def _extend(numbers: Any, value: Any, name: str) -> None:
+    try:
+        numbers.extend(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: got {value!r}: {error}") from error
+
+
+def _set_message(message: Any, value: Any, name: str) -> None:
+    kind = message.DESCRIPTOR.name
+    want = f"attnbias.{kind}(...)"
+    require_instance(value, Shown, name, want)
+    if type(value).__name__ != kind:
+        raise TypeError(f"{name}: got an object of {type(value).__name__}; want {want}")
+    set_fields(message, value, f"{name}.")
+
+
+def _to_range(span: Span, name: str) -> tensor_pb2.Range:
+    begin, end = bounds(span, name)
+    try:
+        return tensor_pb2.Range(begin=begin, end=end)
+    except ValueError as error:
+        raise ValueError(f"{name}: got {span!r}: {error}") from error
+
+
+def _to_list(ids: Any, name: str) -> tensor_pb2.PositionList:
+    array = np.asarray(ids)
+    if array.ndim != 1 or (array.dtype.kind not in "iuf" and array.size > 0):
+        message = f"{name}: got {array.dtype} of shape {array.shape}, want a sequence of numbers"
+        raise TypeError(message)
+    numbers = array.tolist()
+    if numbers and array.dtype.kind == "f":
+        return tensor_pb2.PositionList(doubles=numbers)
+    return tensor_pb2.PositionList(positions=numbers)
+
+
+Compact = TypeVar("Compact", covariant=True, default=Any)  # noqa: PLC0105  # a kind of result
+"""Result of ``Client.get`` if no other form is asked for."""
+
+
+class Fields(Shown):
+    """A message of the contract, whose fields are the attributes."""
+
+
+def _class_of(message: Descriptor) -> type[Fields]:
+    kinds = (*Fields.__subclasses__(), *Encoding.__subclasses__())
+    return next(kind for kind in kinds if kind.__name__ == message.name)
+
+
+class LogitsTerm(Fields):
+    """A term of positional logits: a vector for each query and each position of a key.
+
+    Learned tables are those of an Encoding.
+    """
+
+    field: ClassVar[str]
+    """Its name in the contract's ``LogitsSpec``."""
+
+
+class Encoding(Fields, Generic[Compact]):
+    """An encoding and its hyperparameters; compares and hashes by value.
+
+    A field that is None has its default. To type checkers, ``Encoding[Toeplitz]`` is an encoding
+    whose compact form is a Toeplitz.
+
+    A learned table is an array or torch tensor of f64, f32, f16 or bf16, of at most 2 MiB; or one
+    that the server has mounted: its name, its TableInfo (``Client.list_tables``), or "sha256:" and
+    the 64 hex digits that name it in a TableInfo or a resolved spec.
+    """
+
+    field: ClassVar[str]
+    """Its name in the contract's ``TensorSpec``."""
+
+    _extents: ClassVar[tuple[str, ...]]
+    # Fields with which it takes the last of these extents.
+    _restructuring: ClassVar[tuple[str, ...]]
+    # Fields that determine the columns of an answer.
+    _columns: ClassVar[tuple[str, ...]]
+    # Name of the preset that made this, and its arguments by their fields, as errors write these.
+    _preset: tuple[str, Mapping[str, str]] = "", {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        message: Any = encodings_pb2.TensorSpec.DESCRIPTOR.fields_by_name[cls.field].message_type
+        cls._extents = tuple(message.GetOptions().Extensions[options_pb2.extent])
+        rules = {
+            each.name: each.GetOptions().Extensions[options_pb2.rule] for each in message.fields
+        }
+        cls._columns = tuple(name for name, rule in rules.items() if rule.columns)
+        cls._restructuring = tuple(name for name, rule in rules.items() if rule.structure_if_set)
+
+    @property
+    def extent(self) -> str:
+        """Its field of the contract's extents: "table", "pair" or "grid"."""
+        given = (getattr(self, name) is not None for name in self._restructuring)
+        return self._extents[-1 if any(given) else 0]
+
+    @property
+    def has_vectors(self) -> bool:
+        """Pairs have vectors, in a last axis of columns; not with ``values="buckets"``."""
+        given = (getattr(self, name) is not None for name in self._columns)
+        return self.extent == "pair" and any(given)
+
+    def to_spec(self) -> encodings_pb2.TensorSpec:
+        """This encoding as a spec without extent.
+
+        Raises:
+            TypeError: a value is of the wrong type.
+            ValueError: a number does not fit its field, or an enum has no such value.
+        """
+        spec = encodings_pb2.TensorSpec()
+        message = getattr(spec, self.field)
+        message.SetInParent()
+        with self._renaming_errors():
+            set_fields(message, self, f"{self.field}.")
+        return spec
+
+    def _with_names(self, preset: str, renamed: Mapping[str, str]) -> Self:
+        """Returns this encoding, whose errors name a preset and its arguments."""
+        object.__setattr__(self, "_preset", (preset, renamed))
+        return self
+
+    @contextmanager
+    def _renaming_errors(self) -> Iterator[None]:
+        """Makes errors raised inside name the preset and its arguments, if one made this."""
+        preset, renamed = self._preset
+
+        def translated(text: str) -> str:
+            owner = rf"\b(?:spec\.)?{self.field}\."
+            for path, name in renamed.items():
+                text = re.sub(rf"{owner}{re.escape(path)}\b", f"{preset}.{name}", text)
+            return re.sub(owner, f"{preset}.", text)
+
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            if preset:
+                error.args = tuple(
+                    translated(each) if isinstance(each, str) else each for each in error.args
+                )
+                if isinstance(error, Error):
+                    error.message = translated(error.message)
+            raise
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return bool(self.to_spec() == other.to_spec())
+
+    def __hash__(self) -> int:
+        return hash(self.to_spec().SerializeToString(deterministic=True))
+
+
+def from_spec(spec: encodings_pb2.TensorSpec) -> Encoding | None:
+    """The encoding of a spec that a server made; None if this package does not know it."""
+    name = spec.WhichOneof("encoding")
+    known = {encoding.field: encoding for encoding in Encoding.__subclasses__()}
+    if name not in known:
+        return None
+    return known[name](**_values(getattr(spec, name), known[name]))
+
+
+def _values(message: Message, kind: type[Fields]) -> dict[str, Any]:
+    """The fields that a message has, as arguments of its class."""
+    values: dict[str, Any] = {}
+    for field, value in message.ListFields():
+        if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
+            values[field.name], layout = from_table_ref(value)
+            # Only some tables may be given transposed.
+            if hasattr(kind, f"{field.name}_layout"):
+                values[f"{field.name}_layout"] = layout
+        elif field.message_type is tensor_pb2.DoubleList.DESCRIPTOR:
+            values[field.name] = tuple(value.values)
+        elif field.message_type is not None:
+            part = _class_of(field.message_type)
+            made = [
+                part(**_values(each, part)) for each in (value if is_repeated(field) else [value])
+            ]
+            values[field.name] = tuple(made) if is_repeated(field) else made[0]
+        elif field.enum_type is not None:
+            values[field.name] = enum_name(field.enum_type, value)
+        else:
+            values[field.name] = tuple(value) if is_repeated(field) else value
+    return values

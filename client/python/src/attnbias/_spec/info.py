@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptions of payloads and servers as plain values, and the memory of payloads.
+
+A header that makes no sense ends here. So does an ``out`` that does not fit.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from attnbias._arrays.convert import is_torch_tensor, to_numpy
+from attnbias._errors import DataLossError, ResourceExhaustedError, UnimplementedError, escaped
+from attnbias._spec.enums import enum_name, from_data_type
+from attnbias._spec.fields import TableInfo, from_spec
+from attnbias.v1 import encodings_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from attnbias.v1 import service_pb2
+
+
+_MOST_AXES: Final = 64  # of an array
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """One named tensor inside a payload.
+
+    Attributes:
+        name: "positions", "diagonals", "row", "block", "border" or "dense"; over a grid
+            "positions.axis0" and so on.
+        form: "table", "toeplitz", "key_row", "block_toeplitz" or "dense".
+        offset: its first byte inside the payload.
+        first_relative_position: only for a Toeplitz: key position minus query position of diagonal
+            0.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    form: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+    first_relative_position: int
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What a request would send.
+
+    Attributes:
+        nbytes: bytes of all parts together.
+        fingerprint: 64 hex digits: equal fingerprint, equal bytes, on any replica or day.
+        encoding_fingerprint: the same without extent, dtype, form and mask: two requests of one
+            encoding agree.
+        resolved_spec: the request as the server understood it: defaults filled in, tables as
+            digests.
+        fully_masked_rows: half-open ranges of queries, counted inside the window, whose every key
+            is masked.
+        derived: the encoding's own intermediate results, such as Rotary's "inverse_frequencies".
+        column_axes: the axis of each column of a table over a grid whose axes are parts.
+    """
+
+    parts: tuple[TensorPart, ...]
+    nbytes: int
+    fingerprint: str
+    encoding_fingerprint: str
+    resolved_spec: encodings_pb2.TensorSpec
+    fully_masked_rows: tuple[tuple[int, int], ...]
+    derived: Mapping[str, tuple[float, ...]]
+    column_axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """Bounds beyond which a server refuses requests."""
+
+    max_unary_bytes: int
+    max_tensor_bytes: int
+    max_chunk_bytes: int
+    max_inline_table_bytes: int
+    max_position_list_length: int
+    memory_budget_bytes: int
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What a server is and what it accepts.
+
+    Attributes:
+        backends: the one in use first.
+        instruction_sets: the one in use first.
+    """
+
+    version: str
+    backends: tuple[str, ...]
+    instruction_sets: tuple[str, ...]
+    encodings: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    limits: ServerLimits
+
+
+def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
+    """Turns an entry of ListTables into values.
+
+    Raises:
+        DataLossError: it has a digest, a shape or a spec that no table has.
+        UnimplementedError: it has an element type that this package does not know.
+    """
+    name, shape = escaped(table.name), list(table.shape)
+    dtype = from_data_type(table.data_type)
+    if dtype is None:
+        raise UnimplementedError(f"table {name} has data_type {table.data_type}")
+    if not _DIGEST.fullmatch(table.sha256):
+        raise DataLossError(
+            f"table {name} has sha256 {escaped(table.sha256)}, want 64 lowercase hex digits"
+        )
+    if min(shape, default=0) < 1:
+        raise DataLossError(f"table {name} has shape {shape}, want lengths of at least 1")
+    try:
+        encoding = from_spec(table.spec)
+    except (TypeError, ValueError) as error:
+        raise DataLossError(f"table {name} has a spec that is none: {error}") from None
+    return TableInfo(
+        name=table.name,
+        sha256=table.sha256,
+        dtype=dtype,
+        shape=tuple(shape),
+        source=table.source,
+        encoding=encoding,
+    )
+
+
+def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
+    """Checks a header and turns it into values.
+
+    Raises:
+        DataLossError: its sizes contradict each other.
+        UnimplementedError: it has an element type that this package does not know.
+    """
+    parts = tuple(_to_part(part) for part in header.parts)
+    if not parts:
+        raise DataLossError("header: it has no parts")
+    end = 0
+    for part in header.parts:
+        if part.offset != end:
+            raise _not_adding_up(part)
+        end += part.size_bytes
+    if end != header.total_bytes:
+        raise DataLossError(
+            f"header.total_bytes: got {header.total_bytes}, want {end}, the sum of its parts"
+        )
+    return TensorInfo(
+        parts=parts,
+        nbytes=header.total_bytes,
+        fingerprint=header.fingerprint,
+        encoding_fingerprint=header.encoding_fingerprint,
+        resolved_spec=header.resolved_spec,
+        fully_masked_rows=tuple((rows.begin, rows.end) for rows in header.fully_masked_rows),
+        derived={value.name: tuple(value.values) for value in header.derived},
+        column_axes=tuple(header.column_axes),
+    )
+
+
+def to_server_info(response: service_pb2.GetServerInfoResponse) -> ServerInfo:
+    """Turns the answer to GetServerInfo into values."""
+    limits = {field: getattr(response.limits, field) for field in ServerLimits.__annotations__}
+    enum = tensor_pb2.DataType.DESCRIPTOR
+    return ServerInfo(
+        version=response.version,
+        backends=tuple(response.backends),
+        instruction_sets=tuple(response.instruction_sets),
+        encodings=tuple(response.encodings),
+        dtypes=tuple(enum_name(enum, number) for number in response.data_types),
+        limits=ServerLimits(**limits),
+    )
+
+
+def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
+    dtype = from_data_type(part.data_type)
+    if dtype is None:
+        raise UnimplementedError(
+            f"header: part {escaped(part.name)} has data_type {part.data_type}, which this client "
+            "does not know"
+        )
+    shape = tuple(part.shape)
+    if len(shape) > _MOST_AXES:
+        raise DataLossError(
+            f"header: part {escaped(part.name)} has {len(shape)} axes, want at most {_MOST_AXES}"
+        )
+    if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != part.size_bytes:
+        raise _not_adding_up(part)
+    return TensorPart(
+        name=part.name,
+        dtype=dtype,
+        form=enum_name(tensor_pb2.Form.DESCRIPTOR, part.form),
+        shape=shape,
+        offset=part.offset,
+        nbytes=part.size_bytes,
+        first_relative_position=part.first_relative_position,
+    )
+
+
+def _not_adding_up(part: tensor_pb2.TensorPart) -> DataLossError:
+    return DataLossError(
+        f"header: part {escaped(part.name)} at byte {part.offset} has shape {list(part.shape)} of "
+        f"{tensor_pb2.DataType.Name(part.data_type)} in {part.size_bytes} bytes, which does not "
+        "add up"
+    )
+
+
+_RAW_FORMATS = frozenset("bBc")
+
+
+class Payload(NamedTuple):
+    """What a request is answered with."""
+
+    info: TensorInfo
+    memory: npt.NDArray[np.uint8]
+    header: service_pb2.TensorHeader
+    """What the server said of it, which ``info`` is made of."""
+
+
+def require_within(nbytes: int, limit: int) -> None:
+    """Refuses a payload that is larger than the caller said that one may be."""
+    if nbytes > limit:
+        raise ResourceExhaustedError(
+            f"max_tensor_bytes: the tensor has {nbytes} bytes, this client takes at most {limit}"
+        )
+
+
+def allocate(info: TensorInfo) -> npt.NDArray[np.uint8]:
+    """New memory for a payload."""
+    return np.empty(info.nbytes, np.uint8)
+
+
+def borrow(out: Any, info: TensorInfo) -> npt.NDArray[np.uint8]:
+    """The caller's memory as bytes; copies nothing.
+
+    Args:
+        out: an array, a torch CPU tensor, or anything with the buffer protocol.
+            Raw bytes take any payload of their size, elements only their own type,
+            in the payload's shape or flat.
+        info: what is to be written.
+
+    Raises:
+        TypeError: out has no memory that can be reached.
+        ValueError: out does not fit; the message says what came and what was wanted.
+    """
+    array = _as_array(out)
+    if not array.flags.c_contiguous:
+        raise ValueError(f"out: got strides {array.strides}, want C-contiguous memory")
+    if not array.flags.writeable:
+        raise ValueError("out: got read-only memory, want writeable")
+    wanted = {part.dtype for part in info.parts}
+    raw = array.dtype.char in _RAW_FORMATS
+    if not raw and wanted != {array.dtype}:
+        names = ", ".join(sorted(str(dtype) for dtype in wanted))
+        raise ValueError(f"out: got dtype {array.dtype}, want {names}")
+    if array.nbytes != info.nbytes:
+        shapes = ", ".join(str(part.shape) for part in info.parts)
+        raise ValueError(
+            f"out: got {array.nbytes} bytes of shape {array.shape}, "
+            f"want {info.nbytes} bytes of shape {shapes}"
+        )
+    if not raw and array.ndim != 1 and array.shape != _shape_of(info):
+        shapes = " and ".join(str(part.shape) for part in info.parts)
+        raise ValueError(f"out: got shape {array.shape}, want {shapes}, or one axis")
+    return array.reshape(-1).view(np.uint8)
+
+
+def _shape_of(info: TensorInfo) -> tuple[int, ...] | None:
+    """The shape of a payload as one array; None where its parts have several."""
+    shape = info.parts[0].shape
+    if any(part.shape != shape for part in info.parts):
+        return None
+    return shape if len(info.parts) == 1 else (len(info.parts), *shape)
+
+
+def _as_array(out: Any) -> npt.NDArray[Any]:
+    if isinstance(out, np.ndarray):
+        return out
+    if is_torch_tensor(out):
+        if out.device.type != "cpu":
+            raise ValueError(f"out: got a tensor on {out.device}, want one on the CPU")
+        return to_numpy(out)
+    try:
+        return np.asarray(memoryview(out))
+    except TypeError as error:
+        name = type(out).__name__
+        raise TypeError(f"out: got {name}, want an array, a CPU tensor or a buffer") from error
+
+
+def part_of(memory: npt.NDArray[np.uint8], info: TensorInfo, index: int) -> npt.NDArray[Any]:
+    """One part of a payload as an array over its memory."""
+    part = info.parts[index]
+    raw = memory[part.offset : part.offset + part.nbytes]
+    return raw.view(part.dtype).reshape(part.shape)

@@ -1,0 +1,612 @@
+# SPDX-License-Identifier: Apache-2.0
+# Generated from proto/ by ./dev generate. Do not edit.
+"""Encodings of models: constants and names for more general encodings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attnbias._spec.encodings import (
+    Axis,
+    Decay,
+    GridRelative,
+    Ladder,
+    LearnedRelative,
+    MlpBias,
+    MlpLayer,
+    RelativeSinusoidal,
+    Resample,
+    Rotary,
+    Sinusoidal,
+    Timescales,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attnbias._arrays.tables import XposTables
+    from attnbias._spec.choices import (
+        BeyondReach,
+        Columns,
+        Coordinates,
+        RelativeSign,
+        RotaryLayout,
+        TableLayout,
+    )
+
+__all__ = [
+    "Beit",
+    "Conformer",
+    "DetrSinusoidal",
+    "DynamicPositionBias",
+    "LeViT",
+    "MaeSinusoidal",
+    "RelPosMlp",
+    "Shaw",
+    "Swin",
+    "Swin3D",
+    "SwinV2",
+    "SymmetricSinusoidal",
+    "Tensor2Tensor",
+    "TransformerXL",
+    "XLNet",
+    "Xpos",
+]
+
+
+def Tensor2Tensor(  # noqa: N802
+    dim: int,
+    *,
+    min_timescale: float | None = None,
+    max_timescale: float | None = None,
+) -> Sinusoidal:
+    """tensor2tensor's timing signal: sinusoids whose last timescale is the longest itself.
+
+    Sines stand before cosines; an odd ``dim`` ends with a zero. Found in fairseq, M2M100, Whisper,
+    OpenNMT and DDPM.
+
+    A Sinusoidal with ``ladder.timescales`` and ``columns="sines_cosines"`` and ``odd="zero"``.
+
+    Args:
+        dim: Columns of the table. In [1, 65536].
+        min_timescale: The first frequency. In [1e-6, 1e6]. Default: 1.
+        max_timescale: Longest timescale, if ``min`` is 1. For a last frequency f it is ``min^2 /
+            f``. In [1, 1e18]. Default: 10000.
+    """
+    encoding = Sinusoidal(
+        dim=dim,
+        ladder=Ladder(timescales=Timescales(min=min_timescale, max=max_timescale)),
+        columns="sines_cosines",
+        odd="zero",
+    )
+    return encoding._with_names(
+        "Tensor2Tensor",
+        {"ladder.timescales.min": "min_timescale", "ladder.timescales.max": "max_timescale"},
+    )
+
+
+def DetrSinusoidal(  # noqa: N802
+    dim: int,
+    *,
+    height: float,
+    width: float,
+    temperature: float | None = None,
+    offset: float | None = None,
+) -> Sinusoidal:
+    """DETR's sinusoids (Carion et al. 2020): positions are fractions of the image.
+
+    Rows stand before columns, and positions count from 1. Found in Conditional and Deformable DETR,
+    Grounding DINO, Mask2Former and SAM 2. Each image of a padded batch has lengths of its own.
+
+    A Sinusoidal with ``axes.0.scale=6.283185307179586`` and ``axes.0.eps=1e-06`` and
+    ``axes.0.ladder`` and ``axes.1.scale=6.283185307179586`` and ``axes.1.eps=1e-06`` and
+    ``axes.1.ladder``.
+
+    Args:
+        dim: Columns of the table. In [1, 65536].
+        height: Rows of the feature map that are no padding. In [1e-6, 1e12].
+        width: Columns that are no padding. In [1e-6, 1e12].
+        temperature: Base of the progression of both axes: 20 in DAB-DETR and Grounding DINO. In [1,
+            1e18]. Default: 10000.
+        offset: Added to every position: -1/2 in Deformable DETR. In [-2^40, 2^40]. Default: 0.
+    """
+    encoding = Sinusoidal(
+        dim=dim,
+        axes=(
+            Axis(
+                length=height,
+                offset=offset,
+                scale=6.283185307179586,
+                eps=1e-06,
+                ladder=Ladder(base=temperature),
+            ),
+            Axis(
+                length=width,
+                offset=offset,
+                scale=6.283185307179586,
+                eps=1e-06,
+                ladder=Ladder(base=temperature),
+            ),
+        ),
+    )
+    return encoding._with_names(
+        "DetrSinusoidal",
+        {
+            "axes[0].length": "height",
+            "axes[1].length": "width",
+            "axes[0].ladder.base": "temperature",
+            "axes[1].ladder.base": "temperature",
+            "axes[0].offset": "offset",
+            "axes[1].offset": "offset",
+        },
+    )
+
+
+def MaeSinusoidal(  # noqa: N802
+    dim: int,
+    *,
+    temperature: float | None = None,
+    scale: float | None = None,
+) -> Sinusoidal:
+    """Sinusoids of rows and columns (He et al. 2021), each with half of the columns.
+
+    Sines stand before cosines. Axes are those of the lists of positions: columns before rows in
+    MAE, AIMv2 and DiT, rows before columns in RT-DETR and D-FINE.
+
+    A Sinusoidal with ``axes.0.ladder`` and ``axes.1.ladder`` and ``columns="sines_cosines"``.
+
+    Args:
+        dim: Columns of the table. In [1, 65536].
+        temperature: Base of the progression of both axes. In [1, 1e18]. Default: 10000.
+        scale: Factor of a position on both axes: DiT's base size by side and interpolation scale.
+            In [-1e6, 1e6]. Default: 1.
+    """
+    encoding = Sinusoidal(
+        dim=dim,
+        axes=(
+            Axis(scale=scale, ladder=Ladder(base=temperature)),
+            Axis(scale=scale, ladder=Ladder(base=temperature)),
+        ),
+        columns="sines_cosines",
+    )
+    return encoding._with_names(
+        "MaeSinusoidal",
+        {
+            "axes[0].ladder.base": "temperature",
+            "axes[1].ladder.base": "temperature",
+            "axes[0].scale": "scale",
+            "axes[1].scale": "scale",
+        },
+    )
+
+
+def TransformerXL(  # noqa: N802
+    dim: int,
+    *,
+    base: float | None = None,
+    clamp_len: int | None = None,
+) -> RelativeSinusoidal:
+    """Transformer-XL's R (Dai et al. 2019): sinusoids of the distance i - j.
+
+    Sines stand before cosines.
+
+    A RelativeSinusoidal with ``columns="sines_cosines"`` and ``causal=True``.
+
+    Args:
+        dim: Columns of a vector: the model's d_model. In [1, 65536].
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
+            counts as half a pair. In [1, 1e18]. Default: 10000.
+        clamp_len: Larger distances become this one. Unset: no clamping. In [1, 2^40].
+    """
+    encoding = RelativeSinusoidal(
+        dim=dim,
+        left=clamp_len,
+        ladder=None if base is None else Ladder(base=base),
+        columns="sines_cosines",
+        causal=True,
+    )
+    return encoding._with_names("TransformerXL", {"ladder.base": "base", "left": "clamp_len"})
+
+
+def XLNet(  # noqa: N802
+    dim: int,
+    *,
+    base: float | None = None,
+    clamp_len: int | None = None,
+    causal: bool = False,
+    sign: RelativeSign | None = None,
+) -> RelativeSinusoidal:
+    """XLNet's relative positions (Yang et al. 2019): sinusoids of the distance i - j.
+
+    Sines stand before cosines. The model's ``attn_type`` "uni" is ``causal``; the half of a batch
+    that its ``bi_data`` turns around has the ``sign`` "key_minus_query".
+
+    A RelativeSinusoidal with ``columns="sines_cosines"``.
+
+    Args:
+        dim: Columns of a vector: the model's d_model. In [1, 65536].
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
+            counts as half a pair. In [1, 1e18]. Default: 10000.
+        clamp_len: Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping. In [1,
+            2^40].
+        causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
+        sign: Sign of the position whose row a pair has.
+            - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
+              wav2vec2-BERT).
+            - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
+              relative_key of BERT, Transformer-XL).
+    """
+    encoding = RelativeSinusoidal(
+        dim=dim,
+        left=clamp_len,
+        right=None if causal else clamp_len,
+        causal=causal,
+        sign=sign,
+        ladder=None if base is None else Ladder(base=base),
+        columns="sines_cosines",
+    )
+    return encoding._with_names(
+        "XLNet", {"ladder.base": "base", "left": "clamp_len", "right": "clamp_len"}
+    )
+
+
+def Conformer(  # noqa: N802
+    dim: int,
+    *,
+    base: float | None = None,
+) -> RelativeSinusoidal:
+    """Relative positions of Conformer (Gulati et al. 2020): sinusoids of the distance i - j.
+
+    Sines and cosines are interleaved, as in ESPnet, fairseq, wav2vec2-Conformer and Parakeet.
+
+    A RelativeSinusoidal with ``columns="interleaved"``.
+
+    Args:
+        dim: Columns of a vector: the model's d_model. In [1, 65536].
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
+            counts as half a pair. In [1, 1e18]. Default: 10000.
+    """
+    encoding = RelativeSinusoidal(
+        dim=dim, ladder=None if base is None else Ladder(base=base), columns="interleaved"
+    )
+    return encoding._with_names("Conformer", {"ladder.base": "base"})
+
+
+def SymmetricSinusoidal(  # noqa: N802
+    dim: int,
+    *,
+    columns: Columns | None = None,
+    base: float | None = None,
+) -> RelativeSinusoidal:
+    """Sinusoids of |i - j|, without direction.
+
+    Found in SpeechBrain as RelPosEncXL.
+
+    A RelativeSinusoidal with ``symmetric=True``.
+
+    Args:
+        dim: Columns of a vector: the model's d_model. In [1, 65536].
+        columns: Order of sines and cosines in a vector.
+            - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
+              keras-hub, DETR).
+            - "sines_cosines": ``s0 s1 ... c0 c1 ...`` (Transformer-XL, XLNet, Marian, GPT-J,
+              tensor2tensor, RT-DETR, MAE).
+            - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
+            counts as half a pair. In [1, 1e18]. Default: 10000.
+    """
+    encoding = RelativeSinusoidal(
+        dim=dim, columns=columns, ladder=None if base is None else Ladder(base=base), symmetric=True
+    )
+    return encoding._with_names("SymmetricSinusoidal", {"ladder.base": "base"})
+
+
+def Shaw(  # noqa: N802
+    right: int,
+    *,
+    left: int | None = None,
+    table: Any = None,
+    sign: RelativeSign | None = None,
+    beyond: BeyondReach | None = None,
+) -> LearnedRelative:
+    """Relative position representations (Shaw et al. 2018): learned vectors.
+
+    Keys and values have a table each. The paper's k is both ``left`` and ``right``.
+
+    A LearnedRelative with ``vectors``.
+
+    Args:
+        right: Farthest relative position to the right with a row of its own. In [0, 2^30 - 1].
+        left: Farthest relative position to the left with a row of its own. Required. In [0, 2^30 -
+            1].
+        table: Learned vectors; if heads differ, with a first axis of at most 65536 heads. Required
+            with values "bias". Shape ``[left + right + 1, dim]``.
+        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
+            -right.
+            - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
+              tensor2tensor, wav2vec2-BERT).
+            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
+              BERT, Transformer-XL).
+        beyond: Answer beyond left and right.
+            - "clip" (default): The farthest row.
+            - "refuse": Fails with ``OutOfRangeError``.
+    """
+    encoding = LearnedRelative(right=right, left=left, vectors=table, sign=sign, beyond=beyond)
+    return encoding._with_names("Shaw", {"vectors": "table"})
+
+
+def Swin(  # noqa: N802
+    window: Sequence[int],
+    *,
+    num_heads: int | None = None,
+    table: Any = None,
+    table_layout: TableLayout | None = None,
+    resample: Resample | None = None,
+) -> GridRelative:
+    """Swin's relative position bias (Liu et al. 2021) inside a window.
+
+    A GridRelative.
+
+    Args:
+        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
+            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows. Required with values "bias". Shape
+            ``[rows, num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
+            have at most two axes then.
+    """
+    encoding = GridRelative(
+        window=window,
+        num_heads=num_heads,
+        table=table,
+        resample=resample,
+        table_layout=table_layout,
+    )
+    return encoding._with_names("Swin", {})
+
+
+def Swin3D(  # noqa: N802
+    window: Sequence[int],
+    *,
+    num_heads: int | None = None,
+    table: Any = None,
+    table_layout: TableLayout | None = None,
+) -> GridRelative:
+    """Video Swin's relative position bias (Liu et al. 2022): a window of frames.
+
+    Found in torchvision as Swin3D.
+
+    A GridRelative.
+
+    Args:
+        window: Sides of the window in tokens: frames Wt, rows Wh, columns Ww. At most 3, each in
+            [1, 256].
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        table: Learned bias, with ``(2 Wt - 1)(2 Wh - 1)(2 Ww - 1)`` rows. Required with values
+            "bias". Shape ``[rows, num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+    """
+    encoding = GridRelative(
+        window=window, num_heads=num_heads, table=table, table_layout=table_layout
+    )
+    return encoding._with_names("Swin3D", {})
+
+
+def Beit(  # noqa: N802
+    window: Sequence[int],
+    *,
+    num_heads: int | None = None,
+    table: Any = None,
+    table_layout: TableLayout | None = None,
+    resample: Resample | None = None,
+) -> GridRelative:
+    """BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token.
+
+    A GridRelative with ``class_token=True``.
+
+    Args:
+        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
+            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1) + 3`` rows. Required with values "bias".
+            Shape ``[rows, num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
+            have at most two axes then.
+    """
+    encoding = GridRelative(
+        window=window,
+        num_heads=num_heads,
+        table=table,
+        resample=resample,
+        table_layout=table_layout,
+        class_token=True,
+    )
+    return encoding._with_names("Beit", {})
+
+
+def LeViT(  # noqa: N802
+    window: Sequence[int],
+    *,
+    num_heads: int | None = None,
+    table: Any = None,
+    table_layout: TableLayout | None = None,
+    resample: Resample | None = None,
+) -> GridRelative:
+    """LeViT's attention bias (Graham et al. 2021): displacements without sign.
+
+    Found in EfficientFormer and TinyViT, too. Between stages, LeViT and EfficientFormerV2 have a
+    ``query_stride`` of 2 on each axis, which belongs to the request.
+
+    A GridRelative with ``symmetric=True``.
+
+    Args:
+        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
+            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        table: Learned bias, with ``Wh Ww`` rows. Required with values "bias". Shape ``[rows,
+            num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
+            have at most two axes then.
+    """
+    encoding = GridRelative(
+        window=window,
+        num_heads=num_heads,
+        table=table,
+        resample=resample,
+        table_layout=table_layout,
+        symmetric=True,
+    )
+    return encoding._with_names("LeViT", {})
+
+
+def Xpos(  # noqa: N802
+    head_dim: int,
+    *,
+    center: int | None = None,
+    scale_base: float | None = None,
+    gamma: float | None = None,
+    rope_theta: float | None = None,
+    layout: RotaryLayout | None = None,
+) -> Rotary[XposTables]:
+    """Rotary positions with a decay: xPos (Sun et al. 2022).
+
+    torchscale and x-transformers have the ``layout`` "interleaved".
+
+    A Rotary with ``decay``.
+
+    Args:
+        head_dim: Dimension of a head. Even, in [2, 65536].
+        center: Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers
+            and flash-attention, ceil(L / 2) in torchscale. Only products of rows with one center
+            are consistent. In [-2^40, 2^40]. Default: 0.
+        scale_base: Positions over which scale changes by its base. In [1, 1e9]. Default: 512.
+        gamma: Determines the base of scale: ``(m / n + gamma) / (1 + gamma)`` for pair m. In (0,
+            1e6]. Default: 0.4.
+        rope_theta: Base of the progression: ``inv_m = rope_theta^(-2m/dim)``. In [1, 1e18].
+            Default: 10000.
+        layout: Columns of the tables.
+            - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama; transformers' cat).
+            - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
+            - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
+    """
+    encoding = Rotary(
+        head_dim=head_dim,
+        rope_theta=rope_theta,
+        layout=layout,
+        decay=Decay(center=center, scale_base=scale_base, gamma=gamma),
+    )
+    return encoding._with_names(
+        "Xpos", {"decay.center": "center", "decay.scale_base": "scale_base", "decay.gamma": "gamma"}
+    )
+
+
+def SwinV2(  # noqa: N802
+    layers: Sequence[MlpLayer],
+    *,
+    window: Sequence[int],
+    pretrained_window: Sequence[int] | None = None,
+    num_heads: int | None = None,
+    class_token: bool = False,
+) -> MlpBias:
+    """Swin-V2's continuous position bias (Liu et al. 2022): an MLP of logarithmic coordinates.
+
+    A MlpBias with ``activation="relu"`` and ``coordinates="log2_normalized"`` and
+    ``output="sigmoid_16"``.
+
+    Args:
+        layers: The hidden layer with its bias, and the output layer, which has none. At most 64.
+        window: Sides of the window in tokens: rows, then columns. At most 3, each in [1, 256].
+        pretrained_window: Sides of the window that the model was trained with; a side is 1 only
+            where the window's is. Empty: ``window``. At most 3, each in [1, 256].
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
+        class_token: Adds a class token as token 0, before the window. Its numbers are zero (timm's
+            ``prefix_tokens`` of 1). Only with ``window``.
+    """
+    encoding = MlpBias(
+        layers=layers,
+        window=window,
+        pretrained_window=pretrained_window,
+        num_heads=num_heads,
+        class_token=class_token,
+        activation="relu",
+        coordinates="log2_normalized",
+        output="sigmoid_16",
+    )
+    return encoding._with_names("SwinV2", {})
+
+
+def RelPosMlp(  # noqa: N802
+    layers: Sequence[MlpLayer],
+    *,
+    window: Sequence[int],
+    num_heads: int | None = None,
+    class_token: bool = False,
+) -> MlpBias:
+    """RelPosMlp of timm, mode "cr" (Swin-V2-CR, MaxxViT): an MLP of logarithmic coordinates.
+
+    Its mode "swin" is SwinV2.
+
+    A MlpBias with ``activation="relu"`` and ``coordinates="signed_log"``.
+
+    Args:
+        layers: The hidden layer and the output layer, each with its bias. At most 64.
+        window: Sides of the window in tokens: rows, then columns. At most 3, each in [1, 256].
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
+        class_token: Adds a class token as token 0, before the window. Its numbers are zero (timm's
+            ``prefix_tokens`` of 1). Only with ``window``.
+    """
+    encoding = MlpBias(
+        layers=layers,
+        window=window,
+        num_heads=num_heads,
+        class_token=class_token,
+        activation="relu",
+        coordinates="signed_log",
+    )
+    return encoding._with_names("RelPosMlp", {})
+
+
+def DynamicPositionBias(  # noqa: N802
+    layers: Sequence[MlpLayer],
+    *,
+    num_heads: int | None = None,
+    coordinates: Coordinates | None = None,
+) -> MlpBias:
+    """x-transformers' dynamic position bias: an MLP of the distance i - j, with SiLU.
+
+    A MlpBias with ``activation="silu"``.
+
+    Args:
+        layers: First to last. The first has an input for each coordinate, the last ``num_heads``
+            outputs and no LayerNorm. All weights together have at most 2^22 numbers. At most 64.
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
+        coordinates: Function of the distance: "signed_log" is x-transformers' ``log_distance``.
+            - "linear" (default): ``d`` (CrossFormer, x-transformers).
+            - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp of mode "cr", x-transformers'
+              ``log_distance``).
+            - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
+              side is that of ``pretrained_window`` (Swin-V2).
+    """
+    encoding = MlpBias(
+        layers=layers, num_heads=num_heads, coordinates=coordinates, activation="silu"
+    )
+    return encoding._with_names("DynamicPositionBias", {})

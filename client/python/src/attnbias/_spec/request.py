@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests by the contract's names: for a tensor, or for positional logits."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import reprlib
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Literal, Required, SupportsIndex, TypeAlias, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import Message
+
+from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, to_numpy
+from attnbias._checks import require_instance
+from attnbias._spec.encodings import ShawValues
+from attnbias._spec.enums import to_data_type
+from attnbias._spec.fields import Encoding, LogitsTerm, TableInfo, set_fields
+from attnbias._spec.options import Asked, CompactOptions, GridOptions, ListOptions, RequestOptions
+from attnbias.v1 import encodings_pb2, logits_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import jax
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import Placement
+
+    from attnbias._spec.enums import DType
+
+
+CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz"]
+
+
+class AnyCall(RequestOptions, total=False):
+    """All keyword arguments of ``Client.get`` except where its answer lies."""
+
+    progress: bool | None
+    timeout: float | None
+
+
+class NewCall(TypedDict, total=False):
+    """Those that do not describe the tensor, of a call whose answer lies in new memory."""
+
+    out: None
+    progress: bool | None
+    timeout: float | None
+
+
+class CompactCall(CompactOptions, NewCall, total=False):
+    """Those that give an encoding's compact form."""
+
+    form: CompactForm | None
+
+
+class GridCall(GridOptions, NewCall):
+    """Those over a grid."""
+
+
+class DenseCall(ListOptions, NewCall, total=False):
+    """Those that give an array."""
+
+    form: Required[Literal["dense"]]
+
+
+class MeshCall(AnyCall):
+    """Those that give a DTensor."""
+
+    device_mesh: DeviceMesh
+    placements: Sequence[Placement]
+
+
+class JaxCall(AnyCall):
+    """Those that give a jax.Array."""
+
+    sharding: jax.sharding.Sharding
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Request(Asked):
+    """One tensor to ask for.
+
+    A window is a half-open tuple (begin, end), or n for (0, n).
+
+    Attributes:
+        encoding: what to compute, as ``attnbias.ALiBi(num_heads=8)``.
+        positions: a window of consecutive positions, of an encoding of absolute positions.
+        position_ids: explicit positions instead; for an encoding of several axes, one sequence for
+            each. Of sinusoidal and rotary tables they may be fractions.
+        grid: lengths of a grid instead, for an encoding of several axes one for each: all its
+            tokens, row-major. The result is a ``GridTable``, or with form "dense" an array.
+        grid_offset: position of the grid's first token on each axis; None is 0.
+        query_length: how many queries the whole has.
+        key_length: how many keys, the first at position 0.
+        alignment: "start" where the first query meets the first key, "end" where the last meets the
+            last. Not needed where there are as many queries as keys.
+        query_offset: position of query 0, instead of alignment.
+        queries: a window of the queries, and so for keys and heads; None is all. Of an encoding
+            whose tokens lie in a grid, of these.
+        keys: a window of the keys.
+        heads: a window of the heads.
+        query_positions: explicit positions instead of query_length, alignment and queries.
+        key_positions: explicit positions instead of key_length and keys; queries then need a
+            query_offset, or explicit positions too.
+        query_stride: for each axis of a window of tokens the stride n of queries: every n-th token
+            is a query; None is 1.
+        data_type: "f64", "f32", "f16", "bf16", or numpy's or torch's dtype. None is f32 (i32 for
+            buckets).
+        form: None is the encoding's compact form; or "dense".
+        values: "bias" (None too), or "buckets", the indices into its learned table.
+        scale: factor applied before the one rounding.
+        causal: masks keys after the query.
+        window_left: masks keys more than so many positions before the query.
+        window_right: masks keys more than so many positions after the query.
+        fill_value: what masked elements become; None is -inf. Goes with a mask alone: causal,
+            window_left or window_right.
+        fill_lowest: they become the data type's lowest number instead.
+    """
+
+    def __post_init__(self) -> None:
+        require_instance(self.encoding, Encoding, "encoding", _WANTED_ENCODING)
+        taken = _EXTENTS[self.encoding.extent]
+        for name in itertools.chain(*_EXTENTS.values()):
+            if name not in taken and getattr(self, name) is not None:
+                takes = f"{self.encoding.field} takes {', '.join(taken)}"
+                raise ValueError(f"{name}: got a value, want none: {takes}")
+        if self.causal or self.window_left is not None or self.window_right is not None:
+            return
+        for name in ("fill_value", "fill_lowest"):
+            value = getattr(self, name)
+            if value is not None and value is not False:
+                message = f"{name}: got {value!r} without causal, window_left or window_right"
+                raise ValueError(message)
+
+    def brief(self) -> str:
+        """What is asked for in one line, as it was said."""
+        said = [repr(self.encoding)]
+        for field in fields(self)[1:]:
+            value = getattr(self, field.name)
+            if value is not field.default:
+                said.append(f"{field.name}={reprlib.repr(value)}")
+        return ", ".join(said)
+
+    def to_spec(self) -> encodings_pb2.TensorSpec:
+        """The contract's message.
+
+        Raises:
+            TypeError: a value is of the wrong type.
+            ValueError: a value does not fit its field, an enum has no such value, or two fields
+                are given of which there can be one.
+        """
+        spec = self.encoding.to_spec()
+        extent = getattr(spec, self.encoding.extent)
+        extent.SetInParent()
+        for message in (extent, spec.output, spec.output.mask):
+            set_fields(message, self)
+        return spec
+
+    def to_mask(self) -> tensor_pb2.Mask:
+        """The contract's message of what is to be hidden."""
+        mask = tensor_pb2.Mask()
+        set_fields(mask, self)
+        return mask
+
+
+_WANTED_ENCODING = (
+    "an encoding, as attnbias.ALiBi(num_heads=8) (Client.logits takes the terms of logits)"
+)
+_EXTENTS = {
+    "table": list(tensor_pb2.TableExtent.DESCRIPTOR.fields_by_name),
+    "pair": list(tensor_pb2.PairExtent.DESCRIPTOR.fields_by_name),
+    "grid": list(tensor_pb2.GridExtent.DESCRIPTOR.fields_by_name),
+}
+"""The fields of each extent."""
+
+
+_AXES = 3  # heads, queries and a row
+_WANTED_TERM = "attnbias.ShawKeys(...) or another LogitsTerm (Client.get takes encodings)"
+
+
+class LogitsOptions(TypedDict, total=False):
+    """The keyword arguments of ``Client.logits`` that describe the answer."""
+
+    alignment: Literal["start", "end"] | None
+    query_offset: SupportsIndex | None
+    output_data_type: DType | None
+    fill_value: float | None
+    fill_lowest: bool
+    scale: float | None
+    query_bias: Any
+
+
+@dataclass(frozen=True, eq=False)
+class LogitsRequest:
+    """A term and the rows to compute it of, as ``Client.logits`` describes them."""
+
+    term: LogitsTerm
+    rows: Any
+    key_length: SupportsIndex | None
+    direction: Literal["left_to_right", "right_to_left", "bidirectional"]
+    query_length: SupportsIndex | None = None
+    alignment: Literal["start", "end"] | None = None
+    query_offset: SupportsIndex | None = None
+    output_data_type: DType | None = None
+    fill_value: float | None = None
+    fill_lowest: bool = False
+    scale: float | None = None
+    query_bias: Any = None
+
+    def __post_init__(self) -> None:
+        require_instance(self.term, LogitsTerm, "term", _WANTED_TERM)
+
+    def array(self) -> npt.NDArray[Any]:
+        """The rows ``[heads, queries, width]``, little-endian. For a bias alone width is 0.
+
+        Raises:
+            TypeError: rows are missing or of another type than floats.
+            ValueError: rows have another number of axes.
+        """
+        if self.rows is None:
+            if self.query_bias is None or self.query_length is None:
+                raise TypeError("rows: got None, which goes with query_bias and query_length")
+            return np.empty(
+                (_length(self.query_bias, 0, "query_bias"), self.query_length, 0), "<f4"
+            )
+        rows = to_numpy(self.rows.cpu()) if is_torch_tensor(self.rows) else np.asarray(self.rows)
+        if rows.dtype != BFLOAT16 and rows.dtype.kind != "f":
+            raise TypeError(f"rows: got an array of {rows.dtype}, want f64, f32, f16 or bf16")
+        if rows.ndim != _AXES:
+            raise ValueError(f"rows: got shape {rows.shape}, want [heads, queries, width]")
+        if self.query_length is not None:
+            raise TypeError("query_length: given beside rows, want it only where rows is None")
+        return rows.astype(rows.dtype.newbyteorder("<"), copy=False)
+
+    def to_spec(self, rows: npt.NDArray[Any]) -> logits_pb2.LogitsSpec:
+        """The contract's message for rows as array() made them.
+
+        Raises:
+            TypeError: a value is of the wrong type.
+            ValueError: a value does not fit its field, an enum has no such value, or two fields
+                are given of which there can be one.
+        """
+        spec = logits_pb2.LogitsSpec()
+        set_fields(spec, self)
+        message = getattr(spec, self.term.field)
+        message.SetInParent()
+        set_fields(message, self.term, f"{self.term.field}.")
+        spec.num_heads, spec.query_length, width = rows.shape
+        spec.data_type = to_data_type(rows.dtype)
+        spec.bias_alone = self.rows is None
+        if isinstance(self.term, ShawValues):
+            spec.head_dim = _length(self.term.table, -1, "table")
+            spec.key_length = spec.key_length or width
+        else:
+            spec.head_dim = (
+                width if self.rows is not None else _length(self.query_bias, -1, "query_bias")
+            )
+        return spec
+
+
+def _length(table: Any, axis: int, name: str) -> int:
+    """One length of a table whose shape is known here. That of a mere name is not."""
+    shape = table.shape if isinstance(table, TableInfo) else np.shape(table)
+    if not shape:
+        raise TypeError(f"{name}: got {table!r}, want an array or a TableInfo, for its shape")
+    return int(shape[axis])
+
+
+_KEY_PREFIX: Final = b"attnbias request 1\n"
+
+
+def key_of(spec: encodings_pb2.TensorSpec) -> str:
+    """What a request is filed under."""
+    return hashlib.sha256(_KEY_PREFIX + spec.SerializeToString(deterministic=True)).hexdigest()
+
+
+def names_a_table(message: Message) -> bool:
+    """Whether a request means a table by its name, under which a server may have another one."""
+    if isinstance(message, tensor_pb2.TableRef):
+        source: str | None = message.WhichOneof("source")
+        return source == "name"
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            inner = [value] if isinstance(value, Message) else value
+            if any(names_a_table(each) for each in inner):
+                return True
+    return False

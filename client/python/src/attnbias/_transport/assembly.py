@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Headers and chunks: read by hand, checked, and put where they belong.
+
+All messages have these fields under the same numbers, as StreamTensorResponse, so one reader serves
+them. A generated parser would copy ``data`` into a bytes object of its own. Here it stays a view of
+the received message until it is copied once, into its place. Checksums need the bytes as they came,
+which a parsed header no longer has. Nothing is written that was not checked first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import crc32c
+from google.protobuf.message import DecodeError
+
+from attnbias._errors import DataLossError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from google.protobuf.message import Message
+
+
+_Header = TypeVar("_Header", bound="Message")
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_HEADER, _OFFSET, _CRC32C, _HEADER_CRC32C, _DATA = 1, 2, 3, 5, 16
+_MAX_VARINT_BYTES = 10
+_MORE = 0x80  # the bit of a varint's byte that says another follows
+
+
+class Chunk(NamedTuple):
+    """One part of a payload, or the header before the first."""
+
+    offset: int
+    crc32c: int
+    data: memoryview
+    header: memoryview | None
+    header_crc32c: int | None
+    """None from a server that sends none."""
+
+
+def parse_chunk(message: bytes) -> Chunk:
+    """Finds the fields of a chunk; raises DataLossError on bytes that are not protobuf."""
+    offset, crc32c, header_crc32c = 0, 0, None
+    data, header = memoryview(b""), None
+    at, end = 0, len(message)
+    while at < end:
+        tag, at = _read_varint(message, at)
+        field, wire_type = tag >> 3, tag & 7
+        if wire_type == _VARINT:
+            value, at = _read_varint(message, at)
+            if field == _OFFSET:
+                offset = value - (value >> 63 << 64)  # it has a sign
+            continue
+        if wire_type == _LENGTH_DELIMITED:
+            size, at = _read_varint(message, at)
+        else:
+            size = _fixed_size(wire_type)
+        if size > end - at:
+            raise _malformed()
+        value_bytes = memoryview(message)[at : at + size]
+        if wire_type == _LENGTH_DELIMITED:
+            if field == _DATA:
+                data = value_bytes
+            elif field == _HEADER:
+                # One that comes in two pieces is what both are together, as protobuf has it.
+                header = value_bytes if header is None else memoryview(bytes(header) + value_bytes)
+        elif wire_type == _FIXED32:
+            if field == _CRC32C:
+                crc32c = int.from_bytes(value_bytes, "little")
+            elif field == _HEADER_CRC32C:
+                header_crc32c = int.from_bytes(value_bytes, "little")
+        at += size
+    return Chunk(offset, crc32c, data, header, header_crc32c)
+
+
+def _fixed_size(wire_type: int) -> int:
+    if wire_type == _FIXED32:
+        return 4
+    if wire_type == _FIXED64:
+        return 8
+    raise _malformed()
+
+
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for index, byte in enumerate(message[at : at + _MAX_VARINT_BYTES]):
+        value |= (byte & ~_MORE) << (7 * index)
+        if not byte & _MORE:
+            return value, at + index + 1
+    raise _malformed()
+
+
+def _malformed() -> DataLossError:
+    """What is wrong with bytes that no message has."""
+    return DataLossError("message: it is not protobuf")
+
+
+def beyond(size: int, missing: int) -> DataLossError:
+    """What is wrong with data of which less was wanted."""
+    return DataLossError(
+        f"chunk: got {size} bytes of data, want at most the {missing} that are missing"
+    )
+
+
+def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
+    """The header that is alone in the first message of a stream, or in the only one.
+
+    Args:
+        message: None where the stream ended before it.
+        kind: the class of the header.
+
+    Raises:
+        DataLossError: there is none, it is damaged, or not alone.
+    """
+    if message is None:
+        raise DataLossError("stream: ended without a header")
+    chunk = parse_chunk(message)
+    if chunk.data:
+        raise beyond(len(chunk.data), 0)
+    return header_of(chunk, kind)
+
+
+def header_of(chunk: Chunk, kind: type[_Header]) -> _Header:
+    """The header of a message that may have data, too.
+
+    Raises:
+        DataLossError: there is none, or a damaged one.
+    """
+    if chunk.header is None:
+        raise DataLossError("stream: the first message has no header")
+    got, want = crc32c.crc32c(chunk.header), chunk.header_crc32c
+    if want is not None and want != got:
+        raise DataLossError(f"header: got CRC-32C {got:08x}, want {want:08x}")
+    try:
+        return kind.FromString(bytes(chunk.header))
+    except DecodeError:
+        raise _malformed() from None
+
+
+class Assembler:
+    """A range of a payload in the making: its memory, and how much of it has come.
+
+    Args:
+        memory: of the whole payload.
+        at: the first byte of the range.
+        end: the one after its last; None, or more than there are, is the payload's end.
+    """
+
+    def __init__(self, memory: npt.NDArray[np.uint8], at: int = 0, end: int | None = None) -> None:
+        self._target: memoryview[Any] = memoryview(memory)  # type: ignore[arg-type]  # numpy's own, since 3.12
+        self.at = at
+        self.end = len(self._target) if end is None else min(end, len(self._target))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every byte has come."""
+        return self.at == self.end
+
+    def add(self, message: bytes) -> int:
+        """Copies one message's chunk to its place and says how many bytes that was.
+
+        Raises:
+            DataLossError: it is not the next chunk, does not fit, or is damaged.
+        """
+        chunk = parse_chunk(message)
+        if chunk.header is not None:
+            raise DataLossError("stream: a second header")
+        return self.put(chunk)
+
+    def put(self, chunk: Chunk) -> int:
+        """The same of a chunk that has been read, beside whatever header."""
+        size, missing = len(chunk.data), self.end - self.at
+        if size > missing:
+            raise beyond(size, missing)
+        checksum = crc32c.crc32c(chunk.data)
+        if checksum != chunk.crc32c:
+            raise DataLossError(
+                f"chunk: {size} bytes at offset {chunk.offset} have CRC-32C {checksum:08x}, "
+                f"want {chunk.crc32c:08x}"
+            )
+        if chunk.offset != self.at:
+            raise DataLossError(f"chunk: got offset {chunk.offset}, want {self.at}")
+        self._target[self.at : self.at + size] = chunk.data
+        self.at += size
+        return size

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels of an event loop, opened at the first call, and the calls made over them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import grpc
+import grpc.aio
+
+from attnbias._errors import CancelledError, UnavailableError
+from attnbias._transport import forks
+from attnbias._transport.connection import CLOSED
+from attnbias._transport.statuses import CallFailed, from_rpc_error, tells_of_a_connection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from google.protobuf.message import Message
+
+    from attnbias._transport.calls import Method, Part, Read
+    from attnbias._transport.channel import Endpoint
+
+_Result = TypeVar("_Result")
+
+# What gRPC says where a write failed because the server had ended the call, and often says in
+# place of the status that the server sent: https://github.com/grpc/grpc/issues/36066
+_LOST_STATUS: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
+_LOST: Final = "the server ended the call; what it said was lost"
+_EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing in its stubs
+
+
+class AsyncConnection:
+    """Channels of the event loop that uses them: the first, and spare ones for parts of a payload.
+
+    Another loop gets others.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.has_reached = False
+        self.closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._channels: dict[int, grpc.aio.Channel] = {}
+        self._closing = asyncio.Event()
+        self._methods: dict[tuple[int, Method], Any] = {}
+        forks.watch(self)
+
+    def new_calls(self) -> AsyncCalls:
+        """Calls that close() cancels."""
+        return AsyncCalls(self)
+
+    async def close(self) -> None:
+        """Cancels what is in flight or waits, and closes the channel."""
+        self.closed = True
+        self._closing.set()
+        with forks.lock:
+            channels, self._channels, self._methods = self._channels, {}, {}
+        if self._loop is asyncio.get_running_loop():
+            for channel in channels.values():
+                await channel.close()
+
+    def of(self, method: Method, index: int) -> Any:
+        """What calls a method in the running loop, over the channel of an index."""
+        with forks.lock:
+            forks.require_usable()
+            self._enter()
+            if self.endpoint.renew():  # calls under way go on over the channel that they have
+                self._channels, self._methods = {}, {}
+            if index not in self._channels:
+                self._channels[index] = self.endpoint.open_async(spare=index > 0)
+            if (index, method) not in self._methods:
+                self._methods[index, method] = method.of(self._channels[index])
+            return self._methods[index, method]
+
+    def require_open(self) -> None:
+        """Raises CancelledError once the client is closed."""
+        if self.closed:
+            raise CancelledError(CLOSED)
+
+    async def pause(self, seconds: float) -> None:
+        """Sleeps, but not through a close()."""
+        with forks.lock:
+            self._enter()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), seconds)
+        self.require_open()
+
+    def _enter(self) -> None:
+        """Takes up the running loop. What belongs to another loop is dropped."""
+        self.require_open()
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            self._closing = asyncio.Event()
+            self._channels, self._methods = {}, {}
+
+    def rest(self) -> bool:
+        """See Forkable. The channel is its loop's to close."""
+        return False
+
+    def leave(self) -> bool:
+        inherited, self._channels = self._channels, {}
+        if inherited:
+            # Ending it would wait for threads that are not there: it is never to be freed.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object((inherited, self._methods)))
+        self._loop, self._methods = None, {}
+        return bool(inherited)
+
+
+class AsyncCalls:
+    """See ``Calls``. What cancels a call is the cancelling of its task, or close().
+
+    Args:
+        connection: what the calls go over.
+        index: of its channel.
+    """
+
+    def __init__(self, connection: AsyncConnection, index: int = 0) -> None:
+        self._connection = connection
+        self._index = index
+        self.endpoint = connection.endpoint
+
+    @property
+    def has_reached(self) -> bool:
+        return self._connection.has_reached
+
+    async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
+        call = self._begin(method, message, timeout)
+        with self._translated():
+            answer = await call
+        self._connection.has_reached = True
+        return answer
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, method: Method, messages: Message | Iterator[Message], timeout: float | None
+    ) -> AsyncIterator[Read]:
+        call = self._begin(method, messages, timeout)
+
+        async def read() -> Any:
+            with self._translated():
+                message = await call.read()
+            self._connection.has_reached = True
+            return None if message is _EOF else message
+
+        try:
+            yield read
+        finally:
+            call.cancel()  # does nothing to a call that has finished
+
+    async def together(self, parts: Sequence[Part]) -> None:
+        """See Calls. Each part is a task."""
+        tasks = [
+            asyncio.ensure_future(part(AsyncCalls(self._connection, index)))
+            for index, part in enumerate(parts)
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def wait(self, seconds: float) -> None:
+        """See Calls. gRPC looks for the server by itself: a thread of its own reads the sockets."""
+        await self._connection.pause(seconds)
+
+    async def do(self, work: Callable[[], _Result]) -> _Result:
+        """See Calls. A thread does it, beside the event loop."""
+        self._connection.require_open()
+        working = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            while not working.done():  # what it works with is not taken from it
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([working])
+            raise
+
+    async def pause(self, seconds: float) -> None:
+        await self._connection.pause(seconds)
+
+    def _begin(self, method: Method, message: Any, timeout: float | None) -> Any:
+        begin = self._connection.of(method, self._index)
+        return begin(message, timeout=timeout, metadata=self.endpoint.call_metadata())
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            if (error.code(), error.details()) == _LOST_STATUS:
+                raise CallFailed(UnavailableError(_LOST)) from None
+            failure = from_rpc_error(error, self.endpoint)
+            self._connection.has_reached |= tells_of_a_connection(failure)
+            raise CallFailed(failure) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():  # so it is gRPC that says it
+                self._connection.require_open()
+            raise

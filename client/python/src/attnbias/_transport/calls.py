@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The methods of the service, and what making calls of them is.
+
+All that a request needs to know about calls is here. It is a coroutine: the asynchronous client
+awaits it, and the calls of the synchronous one block instead of suspending, so that ``run`` has it
+in one step. Retries, resuming and checksums are so written once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+
+from google.protobuf.message_factory import GetMessageClass
+
+from attnbias._public.grpc.health.v1 import health_pb2
+from attnbias._spec.request import key_of
+from attnbias.v1 import service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from google.protobuf.message import Message
+
+    from attnbias._transport.channel import Endpoint
+    from attnbias.v1 import encodings_pb2
+
+
+_SERVICE: Final = service_pb2.DESCRIPTOR.services_by_name["AttentionBiasService"]
+_HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"]
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method, and the classes of its messages."""
+
+    path: str
+    kind: str
+    request: type[Message]
+    response: type[Message] | None = None
+    """None leaves messages as they came. Chunks are parsed by hand, to copy them only once; headers
+    are held to their checksum."""
+
+    def of(self, channel: Any) -> Any:
+        """What calls the method over a channel of either kind."""
+        return getattr(channel, self.kind)(
+            self.path,
+            request_serializer=self.request.SerializeToString,
+            response_deserializer=self.response and self.response.FromString,
+        )
+
+
+def _method(service: Any, name: str, *, parsed: bool = True) -> Method:
+    """A method of a service's descriptor; ``parsed`` says whether its answers are."""
+    method = service.methods_by_name[name]
+    sides = (method.client_streaming, method.server_streaming)
+    return Method(
+        f"/{service.full_name}/{name}",
+        "_".join("stream" if is_stream else "unary" for is_stream in sides),
+        GetMessageClass(method.input_type),
+        GetMessageClass(method.output_type) if parsed else None,
+    )
+
+
+STREAM_TENSOR: Final = _method(_SERVICE, "StreamTensor", parsed=False)
+GET_TENSOR: Final = _method(_SERVICE, "GetTensor", parsed=False)
+COMPUTE_LOGITS: Final = _method(_SERVICE, "ComputeLogits", parsed=False)
+DESCRIBE_TENSOR: Final = _method(_SERVICE, "DescribeTensor", parsed=False)
+LIST_TABLES: Final = _method(_SERVICE, "ListTables")
+GET_SERVER_INFO: Final = _method(_SERVICE, "GetServerInfo")
+CHECK_HEALTH: Final = _method(_HEALTH, "Check")
+# One request, but sent as a stream, which is the same on the wire: of a unary_stream that is
+# cancelled, gRPC would keep its threads for ever, in the way of forks.
+WATCH_HEALTH: Final = replace(_method(_HEALTH, "Watch"), kind="stream_stream")
+
+
+class Calls(Protocol):
+    """The calls of one request to this package, which end together."""
+
+    endpoint: Endpoint
+
+    @property
+    def has_reached(self) -> bool:
+        """Whether the client has had a connection to its server."""
+        ...
+
+    async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
+        """Makes a call with one answer.
+
+        Raises:
+            CallFailed: its status is not OK.
+            CancelledError: the calls were cancelled, or the client closed.
+        """
+
+    def stream(
+        self, method: Method, messages: Message | Iterator[Message], timeout: float | None
+    ) -> AbstractAsyncContextManager[Read]:
+        """Makes a call whose answer is a stream. It is over when the block is left, however."""
+        ...
+
+    async def together(self, parts: Sequence[Part]) -> None:
+        """Does several parts of the work at once, each over a connection of its own.
+
+        Raises:
+            Exception: the first of theirs, when the others have ended, too.
+        """
+
+    async def do(self, work: Callable[[], _Result]) -> _Result:
+        """Does what takes the disk's time, to its end.
+
+        Raises:
+            CancelledError: the calls were cancelled, or the client closed, before.
+        """
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Waits, but not through a cancel().
+
+        Raises:
+            CancelledError: the calls were cancelled, or the client closed.
+        """
+
+    async def wait(self, seconds: float) -> None:
+        """Waits, but not through a cancel(), and has gRPC look for the server meanwhile.
+
+        Raises:
+            CancelledError: the calls were cancelled, or the client closed.
+        """
+
+
+Part: TypeAlias = "Callable[[Calls], Coroutine[Any, Any, Any]]"
+Read: TypeAlias = "Callable[[], Coroutine[Any, Any, Any]]"
+"""Reads the next message of a stream; None at the end, if that is OK.
+
+Otherwise it raises CallFailed, or CallInterrupted: see there.
+"""
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """What a caller decides about a call, and what makes the calls."""
+
+    calls: Calls
+    max_tensor_bytes: int
+    max_attempts: int | None
+    timeout: float | None
+    out: Any
+    progress: bool | None
+    streams: int | None
+    """How many connections a large payload comes over; None is as many as are worth it."""
+    sizes: Sizes
+
+
+def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
+    """The result of a coroutine whose calls block."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: _Result = done.value
+        return result
+    raise AssertionError("a call that should block was awaited")
+
+
+_MOST_PAYLOADS: Final = 1024
+_MOST_SPEC_BYTES: Final = 64 << 10  # a larger one is better asked for as a stream than remembered
+_MESSAGE_BYTES: Final = (4 << 20) - (64 << 10)
+"""The largest payload of ``GetTensor``: 4 MiB less room for its header (docs/protocol.md)."""
+
+
+class Sizes:
+    """The sizes that were learnt last. Threads share it."""
+
+    def __init__(self) -> None:
+        self._nbytes: OrderedDict[str, int] = OrderedDict()
+        self._fit_none = False
+
+    def learn(self, spec: encodings_pb2.TensorSpec, nbytes: int) -> None:
+        """Hears how large a payload is."""
+        if spec.ByteSize() > _MOST_SPEC_BYTES:
+            return
+        key = key_of(spec)
+        self._nbytes.pop(key, None)
+        self._nbytes[key] = nbytes
+        while len(self._nbytes) > _MOST_PAYLOADS:
+            self._nbytes.popitem(last=False)
+
+    def fit_none(self) -> None:
+        """Hears that this client gets nothing in one message."""
+        self._fit_none = True
+
+    def fits_message(self, spec: encodings_pb2.TensorSpec) -> bool:
+        """Whether a payload is known to fit one message."""
+        if self._fit_none or spec.ByteSize() > _MOST_SPEC_BYTES:
+            return False
+        return self._nbytes.get(key_of(spec), _MESSAGE_BYTES + 1) <= _MESSAGE_BYTES

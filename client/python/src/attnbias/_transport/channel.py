@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels of gRPC to the server that a user means, with the options that suit this service."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import os
+import re
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import grpc
+import grpc.aio
+import grpc.experimental
+
+from attnbias._checks import require_instance
+from attnbias._errors import UnavailableError
+from attnbias._transport.credentials import Certificates, certificates_from, token_from
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from attnbias._transport.credentials import Tls, Token
+
+
+_PORT: Final = 50051
+_VARIABLE: Final = "ATTNBIAS_SERVER"
+_WANTED: Final = "host, host:port, [IPv6]:port, unix:/path or another target of gRPC"
+
+# Names of gRPC whose rest is a host, or addresses with commas between them.
+_OF_HOSTS: Final = re.compile(r"(dns:(?://[^/]*/)?|ipv[46]:(?:///)?)(.*)", re.DOTALL)
+_OF_OTHERS: Final = re.compile(r"(unix|unix-abstract|vsock):.|(?!https?:)[a-z][a-z0-9.+-]*://.")
+_HOST: Final = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[^\]\s]+)?\]|[^\s:/\[\],]+)(?::(?P<port>[0-9]+))?"
+)
+_BARE_IPV6: Final = re.compile(r"[0-9A-Fa-f.]*(?::[0-9A-Fa-f.]*){2,}(?:%\w+)?")
+_MOST_PORT: Final = 65535
+
+
+def target_from(target: str | None) -> str:
+    """The target to open.
+
+    Args:
+        target: what the user gave. None is what ``ATTNBIAS_SERVER`` says, without it this machine.
+
+    Raises:
+        TypeError: it is no text.
+        ValueError: it names no server.
+    """
+    if target is None:
+        given = os.environ.get(_VARIABLE) or "localhost"
+        return _with_ports(given, _VARIABLE if given != "localhost" else "target")
+    require_instance(target, str, "target", "a str, as 'localhost:50051'")
+    return _with_ports(target, "target")
+
+
+def is_on_this_machine(target: str) -> bool:
+    """Whether a target of ``target_from`` is reached without a network."""
+    if target.startswith(("unix:", "unix-abstract:")):
+        return True
+    hosts = re.sub(r"^(dns|ipv[46]):(///)?", "", target).split(",")
+    return all(_is_loopback(host.rpartition(":")[0]) for host in hosts)
+
+
+def addresses_of(target: str) -> list[str]:
+    """The addresses of a target of ``target_from``, as gRPC's targets; none of one without."""
+    if target.startswith(("ipv4:", "ipv6:")):
+        scheme, rest = target[:5], target[5:].removeprefix("///")
+        return [f"{scheme}{address}" for address in rest.split(",")]
+    host, _, port = re.sub("^dns:(///)?", "", target).rpartition(":")
+    if host == "localhost":  # gRPC tries both, whatever the system has
+        return [f"ipv6:[::1]:{port}", f"ipv4:127.0.0.1:{port}"]
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # a target of another kind, too
+        return []
+    addresses = [
+        f"ipv6:[{address[0]}]:{port}" if family is socket.AF_INET6 else f"ipv4:{address[0]}:{port}"
+        for family, *_, address in found
+    ]
+    return list(dict.fromkeys(addresses))
+
+
+def host_of(target: str) -> str:
+    """The name by which a target of ``target_from`` is asked for; "" of a list of addresses."""
+    if "," in target:
+        return ""
+    return re.sub("^(dns|ipv[46]):(///)?", "", target).rpartition(":")[0].strip("[]")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:  # a name
+        return False
+
+
+def _with_ports(target: str, name: str) -> str:
+    if of_hosts := _OF_HOSTS.fullmatch(target):
+        scheme, rest = of_hosts.groups()
+        hosts = [rest] if scheme.startswith("dns") else rest.split(",")
+        return scheme + ",".join(_with_port(host, target, name) for host in hosts)
+    if _OF_OTHERS.match(target):
+        return target
+    return _with_port(target, target, name)
+
+
+def _with_port(host: str, target: str, name: str) -> str:
+    if _BARE_IPV6.fullmatch(host):
+        host = f"[{host}]"
+    match = _HOST.fullmatch(host)
+    if match is None or not 0 < int(match["port"] or _PORT) <= _MOST_PORT:
+        raise ValueError(f"{name}: got {target!r}, want {_WANTED}")
+    return host if match["port"] else f"{host}:{_PORT}"
+
+
+Metadata: TypeAlias = "Sequence[tuple[str, str | bytes]]"
+"""What calls carry: printable ASCII, or bytes under a key that ends in ``-bin``."""
+
+WINDOW_BYTES: Final = 16 << 20
+_MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
+
+_OPTIONS: Final[Mapping[str, Any]] = {
+    # Every replica behind the name gets its share, and one that goes is left out.
+    "grpc.lb_policy_name": "round_robin",
+    # gRPC itself looks a name up every 30 s at most; replicas are replaced in 5.
+    "grpc.dns_min_time_between_resolutions_ms": 500,
+    # Two clients in one process do not share a connection, which has one core's speed.
+    "grpc.use_local_subchannel_pool": 1,
+    # A peer that is silent while a call waits for it is given up after 10 + 5 s.
+    "grpc.keepalive_time_ms": 10_000,
+    "grpc.keepalive_timeout_ms": 5_000,
+    "grpc.http2.ping_timeout_ms": 5_000,  # what later versions of gRPC look at
+    "grpc.http2.max_pings_without_data": 0,
+    # A server that restarts is found again within a tenth of a second.
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.max_reconnect_backoff_ms": 2_000,
+    # This package retries, with the timeout as its bound; gRPC knows no more than 5 attempts.
+    "grpc.enable_retries": 0,
+    # Windows and frames of whole chunks from the first byte on, instead of
+    # 64 KiB that grow: fewer, larger reads.
+    "grpc.http2.lookahead_bytes": WINDOW_BYTES,
+    "grpc.http2.max_frame_size": _MAX_FRAME_BYTES,
+    "grpc.http2.bdp_probe": 0,
+}
+
+# Connections beside the first serve one large payload, and are given up when it has come.
+_SPARE_OPTIONS: Final[Mapping[str, Any]] = {"grpc.client_idle_timeout_ms": 10_000}
+
+# How long gRPC waits for a connection, once it is begun, and for the answer to a name.
+_PATIENCE_OPTIONS: Final = ("grpc.min_reconnect_backoff_ms", "grpc.dns_ares_query_timeout")
+_MOST_MILLISECONDS: Final = (1 << 31) - 1
+
+_METADATA_KEY: Final = re.compile("[0-9a-z_.-]+")
+
+_SYNC_OPTIONS: Final[Mapping[str, Any]] = {
+    # Chunks arrive in the caller's thread, without a hand-over for each.
+    grpc.experimental.ChannelOptions.SingleThreadedUnaryStream: 1,
+}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server is, and how it is talked to."""
+
+    target: str
+    security: grpc.ChannelCredentials | Certificates | None
+    """None is plaintext."""
+    token: Token | None
+    metadata: Metadata
+    options: Mapping[str, Any]
+    offline: bool = False
+    """Whether it is never to be talked to."""
+    connect_timeout: float | None = None
+    """Seconds that a client waits for its first connection; None as long as for an answer."""
+
+    @property
+    def is_plaintext(self) -> bool:
+        """Whether others on the way could read what is sent."""
+        return self.security is None
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether a certificate of the client's own is known to say who calls."""
+        return isinstance(self.security, Certificates) and self.security.has_own
+
+    def open(self, *, spare: bool) -> grpc.Channel:
+        """A channel whose calls block."""
+        return self._open(grpc, {**_SYNC_OPTIONS, **(_SPARE_OPTIONS if spare else {})})
+
+    def open_async(self, *, spare: bool) -> grpc.aio.Channel:
+        """A channel of the running event loop."""
+        return self._open(grpc.aio, _SPARE_OPTIONS if spare else {})
+
+    def open_to(self, address: str) -> grpc.Channel:
+        """A channel whose calls block, to one of the target's addresses."""
+        host = host_of(self.target)
+        names = {"grpc.default_authority": host, "grpc.ssl_target_name_override": host}
+        return self._open(grpc, {**_SYNC_OPTIONS, **(names if host else {})}, address)
+
+    def renew(self) -> bool:
+        """Whether channels that were opened before have other certificates than a new one."""
+        return isinstance(self.security, Certificates) and self.security.renew()
+
+    def call_metadata(self) -> Metadata:
+        """What a call that begins now carries."""
+        return self.metadata if self.token is None else (*self.metadata, self.token.as_metadata())
+
+    def _open(self, kind: Any, more: Mapping[str, Any], address: str | None = None) -> Any:
+        if self.offline:
+            raise UnavailableError("the client is offline (offline=True), and this needs a server")
+        options = {**_OPTIONS, **more}
+        if self.connect_timeout is not None:
+            milliseconds = math.ceil(min(self.connect_timeout * 1000, _MOST_MILLISECONDS))
+            options |= dict.fromkeys(_PATIENCE_OPTIONS, milliseconds)
+        if is_on_this_machine(self.target):  # a proxy named in the environment cannot reach it
+            options["grpc.enable_http_proxy"] = 0
+        security = self.security
+        if isinstance(security, Certificates):
+            if security.server_name is not None:
+                options["grpc.ssl_target_name_override"] = security.server_name
+            security = security.credentials()
+        merged = list({**options, **self.options}.items())
+        target = address or self.target
+        if security is None:
+            return kind.insecure_channel(target, merged)
+        return kind.secure_channel(target, security, merged)
+
+
+def endpoint_to(
+    target: str | None,
+    *,
+    tls: bool | Tls | None,
+    token: str | os.PathLike[str] | None,
+    credentials: grpc.ChannelCredentials | None,
+    metadata: Metadata,
+    options: Mapping[str, Any],
+    offline: bool,
+    connect_timeout: float | None,
+) -> Endpoint:
+    """What the arguments of a client mean.
+
+    Raises:
+        TypeError: one is of the wrong type.
+        ValueError: one names nothing, or two contradict each other.
+    """
+    target = target_from(target)
+    security: grpc.ChannelCredentials | Certificates | None = credentials
+    if credentials is None:
+        security = certificates_from(tls)
+    elif tls is not None:
+        raise ValueError(f"tls: got {tls} beside credentials; want one of the two")
+    sent = token_from(token, metadata)
+    _require_legal(metadata)
+    if sent is not None and security is None and not is_on_this_machine(target):
+        raise ValueError(
+            f"{sent.name}: got one for {target}, which is not on this machine, in plaintext that "
+            "others could read: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
+        )
+    return Endpoint(
+        target, security, sent, tuple(metadata), dict(options), offline, connect_timeout
+    )
+
+
+def _require_legal(metadata: Metadata) -> None:
+    """Names what gRPC would refuse without a name, at each call."""
+    for key, value in metadata:
+        if not isinstance(key, str) or not _METADATA_KEY.fullmatch(key):
+            raise ValueError(
+                f"metadata: got the key {key!r}, want lower-case letters, digits, and any of -_."
+            )
+        wanted = bytes if key.endswith("-bin") else str
+        if not isinstance(value, wanted):
+            got = type(value).__name__
+            raise TypeError(f"metadata: got {got} for {key!r}, want {wanted.__name__}")
+        if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+            raise ValueError(
+                f"metadata: got a value of {key!r} that is not printable ASCII, want one that is, "
+                "or bytes and a key that ends in '-bin'"
+            )

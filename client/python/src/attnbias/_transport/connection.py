@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels whose calls block, opened at the first of them, and the calls made over them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import grpc
+
+from attnbias._errors import CancelledError
+from attnbias._public.grpc.health.v1 import health_pb2
+from attnbias._transport import forks
+from attnbias._transport.calls import CHECK_HEALTH, Method, run
+from attnbias._transport.retry import Deadline
+from attnbias._transport.statuses import (
+    CallFailed,
+    CallInterrupted,
+    from_rpc_error,
+    tells_of_a_connection,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from google.protobuf.message import Message
+
+    from attnbias._transport.calls import Part, Read
+    from attnbias._transport.channel import Endpoint
+
+CLOSED: Final = "the client is closed"
+
+_Result = TypeVar("_Result")
+
+
+class Connection:
+    """Channels that open when they are needed: the first, and spare ones for parts of a payload.
+
+    Threads share it.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.has_reached = False
+        self._closed = False
+        self._groups: weakref.WeakSet[CallGroup] = weakref.WeakSet()
+        self._channels: dict[int, grpc.Channel] = {}
+        self._methods: dict[tuple[int, Method], Any] = {}
+        forks.watch(self)
+
+    def new_group(self) -> CallGroup:
+        """A group of calls, which close() cancels."""
+        group = CallGroup(self)
+        with forks.lock:
+            self._groups.add(group)
+            if self._closed:
+                group.cancel(CLOSED)
+        return group
+
+    def close(self) -> None:
+        """Cancels what is in flight or waits, and closes the channel."""
+        with forks.lock:
+            self._closed = True
+            groups = list(self._groups)
+            channels, self._channels = self._channels, {}
+        for group in groups:
+            group.cancel(CLOSED)
+        with forks.in_grpc():
+            for channel in channels.values():
+                channel.close()
+
+    def of(self, method: Method, index: int) -> tuple[Any, grpc.Channel]:
+        """What calls a method over the channel of an index, and that channel."""
+        with forks.lock:
+            forks.require_usable()
+            if self._closed:
+                raise CancelledError(CLOSED)
+            if self.endpoint.renew():
+                self.rest()
+            if index not in self._channels:
+                self._channels[index] = self.endpoint.open(spare=index > 0)
+            channel = self._channels[index]
+            if (index, method) not in self._methods:
+                self._methods[index, method] = method.of(channel)
+            return self._methods[index, method], channel
+
+    def was_interrupted(self, channel: grpc.Channel) -> bool:
+        """Whether a fork, and not the user, closed a channel. Returns after the fork."""
+        with forks.lock:
+            return channel not in self._channels.values() and not self._closed
+
+    def rest(self) -> bool:
+        channels, self._channels = self._channels, {}
+        self._methods = {}
+        for channel in channels.values():
+            channel.close()
+        return bool(channels)
+
+    def leave(self) -> bool:
+        self._groups = weakref.WeakSet()
+        return False
+
+
+class CallGroup:
+    """Calls in flight, in any thread, that one cancel() ends. See ``Calls``.
+
+    Args:
+        connection: what the calls go over.
+        index: of its channel.
+    """
+
+    def __init__(self, connection: Connection, index: int = 0) -> None:
+        self.endpoint = connection.endpoint
+        self._connection = connection
+        self._index = index
+        self._lock = threading.RLock()  # a signal's handler may cancel
+        self._calls: set[grpc.Call] = set()
+        self._parts: set[CallGroup] = set()
+        self._cancelled = threading.Event()
+        self._reason = ""
+
+    @property
+    def has_reached(self) -> bool:
+        return self._connection.has_reached
+
+    async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
+        deadline = Deadline(timeout)
+        while True:
+            with contextlib.suppress(CallInterrupted), self._beginning(method) as (begin, _):
+                left = deadline.remaining()
+                answer = begin(message, timeout=left, metadata=self.endpoint.call_metadata())
+                self._connection.has_reached = True
+                return answer
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, method: Method, messages: Message | Iterator[Message], timeout: float | None
+    ) -> AsyncIterator[Read]:
+        with self._beginning(method) as (begin, channel):
+            call = begin(messages, timeout=timeout, metadata=self.endpoint.call_metadata())
+        with self._running(call):
+
+            async def read() -> Any:
+                with self._translated(channel):
+                    message = next(call, None)
+                self._connection.has_reached = True
+                return message
+
+            yield read
+
+    async def wait(self, seconds: float) -> None:
+        with self._reconnecting():
+            await self.pause(seconds)
+
+    async def together(self, parts: Sequence[Part]) -> None:
+        """See Calls. The first part is done in this thread, the others in their own."""
+        groups = [CallGroup(self._connection, index) for index in range(len(parts))]
+        failures: list[BaseException] = []
+
+        def cancel() -> None:
+            for group in groups:
+                group.cancel("cancelled together with another part")
+
+        def do(part: Part, group: CallGroup) -> None:
+            try:
+                run(part(group))
+            except BaseException as failure:  # raised below
+                failures.append(failure)
+                cancel()
+
+        work = list(zip(parts, groups, strict=True))
+        threads = [threading.Thread(target=do, args=each) for each in work[1:]]
+        with self._including(groups):
+            try:
+                for thread in threads:
+                    thread.start()
+                do(*work[0])
+            finally:
+                _join(threads, cancel)
+        for failure in failures:
+            raise failure
+
+    async def do(self, work: Callable[[], _Result]) -> _Result:
+        self._require_wanted()
+        return work()
+
+    async def pause(self, seconds: float) -> None:
+        self._cancelled.wait(seconds)
+        self._require_wanted()
+
+    def cancel(self, reason: str) -> None:
+        """Ends all calls, and those that would still begin."""
+        self._reason = reason
+        self._cancelled.set()
+        with self._lock:
+            calls, parts = list(self._calls), list(self._parts)
+        for call in calls:
+            _cancel(call)
+        for part in parts:
+            part.cancel(reason)
+
+    @contextlib.contextmanager
+    def _beginning(self, method: Method) -> Iterator[tuple[Any, grpc.Channel]]:
+        """See Connection.of. The block is gRPC's code; no fork comes between."""
+        self._require_wanted()
+        with contextlib.ExitStack() as stack:
+            with forks.lock:
+                begin, channel = self._connection.of(method, self._index)
+                stack.enter_context(self._translated(channel))
+            yield begin, channel
+
+    @contextlib.contextmanager
+    def _translated(self, channel: grpc.Channel) -> Iterator[None]:
+        try:
+            with forks.in_grpc():
+                yield
+        except grpc.RpcError as error:
+            if self._connection.was_interrupted(channel):
+                raise CallInterrupted from None
+            failure = from_rpc_error(error, self.endpoint)
+            self._connection.has_reached |= tells_of_a_connection(failure)
+            raise CallFailed(failure) from None
+        except ValueError:  # how gRPC says that the channel is closed
+            self._require_wanted()
+            if self._connection.was_interrupted(channel):
+                raise CallInterrupted from None
+            raise
+
+    @contextlib.contextmanager
+    def _running(self, call: grpc.Call) -> Iterator[None]:
+        with self._lock:
+            self._calls.add(call)
+        try:
+            self._require_wanted()
+            yield
+        finally:
+            with self._lock:
+                self._calls.discard(call)
+            _cancel(call)  # does nothing to a call that has finished
+
+    @contextlib.contextmanager
+    def _including(self, groups: list[CallGroup]) -> Iterator[None]:
+        """Has cancel() end these, too, during a block."""
+        with self._lock:
+            self._parts.update(groups)
+        try:
+            self._require_wanted()
+            yield
+        finally:
+            with self._lock:
+                self._parts.difference_update(groups)
+
+    @contextlib.contextmanager
+    def _reconnecting(self) -> Iterator[None]:
+        """Keeps gRPC connecting for the length of a block in which no call is made.
+
+        It reads its sockets only while somebody waits for a call: here, for one that
+        is sent as soon as there is a connection.
+        """
+        request = health_pb2.HealthCheckRequest()
+        with contextlib.ExitStack() as stack:
+            with (
+                contextlib.suppress(CallInterrupted),  # the next attempt opens a channel
+                self._beginning(CHECK_HEALTH) as (check, _),
+            ):
+                waiting = check.future(
+                    request, metadata=self.endpoint.call_metadata(), wait_for_ready=True
+                )
+                stack.callback(_cancel, waiting)
+            yield
+
+    def _require_wanted(self) -> None:
+        if self._cancelled.is_set():
+            raise CancelledError(self._reason)
+
+
+def _join(threads: list[threading.Thread], cancel: Callable[[], None]) -> None:
+    """Returns when they have ended, sooner if the wait is interrupted."""
+    begun = [thread for thread in threads if thread.ident is not None]
+    if len(begun) < len(threads):
+        cancel()
+    try:
+        for thread in begun:
+            thread.join()
+    except BaseException:
+        cancel()
+        for thread in begun:
+            thread.join()
+        raise
+
+
+def _cancel(call: grpc.Call) -> None:
+    with forks.in_grpc():
+        call.cancel()

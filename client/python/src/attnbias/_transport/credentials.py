@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates and bearer tokens: whom the client trusts, and who it is.
+
+Files that hold them are read again when they have changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import grpc
+
+from attnbias._checks import require_instance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+
+_Value = TypeVar("_Value")
+
+_log: Final = logging.getLogger("attnbias")
+
+
+class Watched(Generic[_Value]):
+    """What files hold, read again when one of them has changed.
+
+    What is then wrong with them is logged, and what was read before stays.
+
+    Args:
+        files: which files.
+        read: gives what they hold. Its ValueError says what is wrong with them, and comes out of
+            the first reading.
+    """
+
+    def __init__(self, files: Sequence[Path], read: Callable[[], _Value]) -> None:
+        self._files = files
+        self._read = read
+        self._seen = self._states()
+        self.value = read()
+
+    def renew(self) -> bool:
+        """Looks at the files; whether they now hold something else."""
+        states = self._states()
+        if states == self._seen:
+            return False
+        self._seen = states
+        try:
+            value = self._read()
+        except ValueError as error:
+            _log.warning("%s; what was read before is used on", error)
+            return False
+        changed = value != self.value
+        self.value = value
+        return changed
+
+    def _states(self) -> list[object]:
+        """What tells one state of the files from another; taken before they are read."""
+        return [_state(file) for file in self._files]
+
+
+def _state(file: Path) -> object:
+    try:
+        status = os.stat(file)
+    except OSError as error:
+        return error.errno
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def read_bytes(file: Path, name: str) -> bytes:
+    """What a file holds.
+
+    Raises:
+        ValueError: it cannot be read; names the argument ``name``.
+    """
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{name}: cannot read {str(file)!r}: {error.strerror}") from None
+
+
+_ON: Final = "ATTNBIAS_CLIENT_TLS"
+_FILES: Final = ("ca", "cert", "key")
+_FIELDS: Final = (*_FILES, "server_name")
+_ARGUMENTS: Final = {field: f"tls.{field}" for field in _FIELDS}
+_VARIABLES: Final = {field: f"{_ON}_{field.upper()}" for field in _FIELDS}
+_ROOTS_OF_GRPC: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+
+
+@dataclass(frozen=True)
+class Tls:
+    """TLS with a server, as ``Client(target, tls=Tls(ca="/etc/attnbias/ca.pem"))``.
+
+    Files are PEM. One that changes is read again: what it then holds is used from the next call
+    on, if it is whole, and the certificate and the key fit each other.
+
+    Args:
+        ca: certificates of the authorities that may have signed the server's. None are those that
+            the system trusts.
+        cert: the client's own certificate, for a server that asks for one, and after it those
+            between it and its authority.
+        key: the private key of ``cert``, not encrypted.
+        server_name: a name that the server's certificate has to have. None is the target's.
+    """
+
+    ca: str | os.PathLike[str] | None = None
+    cert: str | os.PathLike[str] | None = None
+    key: str | os.PathLike[str] | None = None
+    server_name: str | None = None
+
+
+class Certificates:
+    """What the files of a ``Tls`` hold.
+
+    Args:
+        tls: which files, and whose certificate is wanted.
+        names: what errors call its fields.
+
+    Raises:
+        TypeError: a field is of the wrong type.
+        ValueError: a file cannot be read, or does not hold what it should.
+    """
+
+    def __init__(self, tls: Tls, names: Mapping[str, str]) -> None:
+        name = tls.server_name
+        require_instance(name, (str, type(None)), names["server_name"], "a name, or None")
+        self.server_name = tls.server_name
+        self._names = names
+        self._files: dict[str, Path] = {}
+        for field in _FILES:
+            path = getattr(tls, field)
+            require_instance(path, (str, os.PathLike, type(None)), names[field], "a PEM file")
+            if path is not None:
+                self._files[field] = Path(path).expanduser()
+        self._require_pair()
+        self._held = Watched(list(self._files.values()), self._read)
+
+    @property
+    def has_own(self) -> bool:
+        """Whether the client has a certificate of its own."""
+        return "cert" in self._files
+
+    def renew(self) -> bool:
+        """Looks at the files; whether credentials made before are of other ones."""
+        return self._held.renew()
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """What gRPC takes."""
+        held = self._held.value
+        roots = held["ca"] if "ca" in held else _system_roots()
+        return grpc.ssl_channel_credentials(roots, held.get("key"), held.get("cert"))
+
+    def _require_pair(self) -> None:
+        for one, other in (("cert", "key"), ("key", "cert")):
+            if one in self._files and other not in self._files:
+                got = f"{self._names[one]}: got {str(self._files[one])!r}"
+                raise ValueError(f"{got} without {self._names[other]}; want both, or neither")
+
+    def _read(self) -> dict[str, bytes]:
+        held = {field: read_bytes(file, self._names[field]) for field, file in self._files.items()}
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        for field in ("ca", "cert"):
+            if field in held:
+                with self._refusing(field, "a PEM file with certificates"):
+                    context.load_verify_locations(self._files[field])
+        if "key" in held:
+            cert, key = self._files["cert"], self._files["key"]
+            want = f"the PEM file, not encrypted, of the key of {str(cert)!r}"
+            with self._refusing("key", want):
+                # Without a password OpenSSL would ask for one on the terminal.
+                context.load_cert_chain(cert, key, password="")
+        return held
+
+    @contextlib.contextmanager
+    def _refusing(self, field: str, want: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            got = f"{self._names[field]}: got {str(self._files[field])!r}"
+            why = getattr(error, "reason", None) or error
+            raise ValueError(f"{got}, want {want} ({why})") from None
+
+
+def certificates_from(tls: bool | Tls | None) -> Certificates | None:
+    """What a client's ``tls`` means; None is plaintext.
+
+    Args:
+        tls: None is what the environment says.
+
+    Raises:
+        TypeError: it is neither.
+        ValueError: see ``Certificates``; or the environment says something else.
+    """
+    names = _ARGUMENTS
+    if tls is None:
+        tls, names = tls_from_environment(), _VARIABLES
+    require_instance(tls, (bool, Tls), "tls", "True, False or attnbias.Tls(ca=...)")
+    if not tls:
+        return None
+    return Certificates(Tls() if tls is True else tls, names)
+
+
+def tls_from_environment(*, on: bool = False, **given: str | None) -> bool | Tls:
+    """What the environment's variables say.
+
+    Args:
+        on: True whatever the environment says.
+        **given: fields, in place of those of the environment.
+
+    Raises:
+        ValueError: ``ATTNBIAS_CLIENT_TLS`` is neither 1 nor 0.
+    """
+    named = {field: given.get(field) or os.environ.get(_VARIABLES[field]) for field in _FIELDS}
+    fields = {field: value for field, value in named.items() if value}
+    said = os.environ.get(_ON, "")
+    if said not in ("", "0", "1"):
+        raise ValueError(f"{_ON}: got {said!r}, want 1 or 0")
+    on = on or any(given.values()) or said == "1" or (not said and bool(fields))
+    return Tls(**fields) if on else False
+
+
+def _system_roots() -> bytes | None:
+    """The authorities that the system trusts. None leaves it to gRPC, which brings Mozilla's."""
+    if os.environ.get(_ROOTS_OF_GRPC):
+        return None
+    paths = ssl.get_default_verify_paths()
+    files = [paths.cafile, paths.capath and os.path.join(paths.capath, "ca-certificates.crt")]
+    for file in filter(None, files):
+        with contextlib.suppress(OSError):
+            return Path(file).read_bytes()
+    return None
+
+
+_HEADER: Final = "authorization"
+_VARIABLE: Final = "ATTNBIAS_CLIENT_TOKEN"
+_FILE_VARIABLE: Final = f"{_VARIABLE}_FILE"
+_TOKEN: Final = re.compile(r"[!-~]+")  # what ASCII has to see
+
+
+class Token:
+    """A token, or the file that holds it.
+
+    Args:
+        token: text is the token itself, a path the file.
+        name: what errors call it.
+
+    Raises:
+        ValueError: the file cannot be read, or holds no token; or the text is none.
+    """
+
+    def __init__(self, token: str | os.PathLike[str], name: str) -> None:
+        self.name = name
+        if isinstance(token, str):
+            self._held = Watched([], lambda: _checked(token, f"{name}: got text that is no token"))
+        else:
+            file = Path(token).expanduser()
+            self._held = Watched([file], lambda: _in_file(file, name))
+
+    def as_metadata(self) -> tuple[str, str]:
+        """What a call carries; of a file what it holds now."""
+        self._held.renew()
+        return _HEADER, f"Bearer {self._held.value}"
+
+
+def _in_file(file: Path, name: str) -> str:
+    text = read_bytes(file, name).decode("ascii", "replace")
+    return _checked(text.strip(), f"{name}: got {str(file)!r}, which does not hold a token")
+
+
+def _checked(token: str, got: str) -> str:
+    if _TOKEN.fullmatch(token):
+        return token
+    raise ValueError(f"{got}; want visible characters of ASCII, without spaces")
+
+
+def token_from(
+    token: str | os.PathLike[str] | None, metadata: Sequence[tuple[str, str | bytes]]
+) -> Token | None:
+    """What a client's ``token`` means; None is no token.
+
+    Args:
+        token: None is what the environment says, unless the metadata say who calls; "" is none.
+        metadata: what each call carries besides.
+
+    Raises:
+        TypeError: it is neither text nor a path.
+        ValueError: see ``Token``; or the metadata say who calls, too.
+    """
+    want = "the token as a str, or its file as a pathlib.Path"
+    require_instance(token, (str, os.PathLike, type(None)), "token", want)
+    is_said = any(key.lower() == _HEADER for key, _ in metadata)
+    if token is None and not is_said:
+        if file := os.environ.get(_FILE_VARIABLE):
+            return Token(Path(file), _FILE_VARIABLE)
+        if literal := os.environ.get(_VARIABLE):
+            return Token(literal, _VARIABLE)
+    if not token:
+        return None
+    if is_said:
+        raise ValueError(f"token: got one beside {_HEADER!r} in metadata; want one of the two")
+    return Token(token, "token")

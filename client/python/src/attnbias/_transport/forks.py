@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections in a process that forks.
+
+A fork copies gRPC's locks, memory and sockets but not its threads. A call in the child would hang,
+or take bytes that its parent waits for. gRPC ends its threads when its last channel is closed. So
+channels are closed just before a fork, and opened again by the next call in either process; calls
+in flight are interrupted, and go on over the new channel where they were. The channel of an event
+loop cannot be closed from outside: the child of a process that has one is told not to make calls.
+So is the child of a process whose gRPC was told to ignore forks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+lock: Final = threading.RLock()
+"""Is held while a connection changes, and while the process forks."""
+
+_THREADS: Final = Path("/proc/self/task")
+_NAMES_OF_GRPC: Final = ("event_engine", "grpc_", "lifeguard")  # what they begin with
+_PATIENCE: Final = 1.0  # seconds; it takes some 10 ms, unless others keep gRPC alive
+
+_WHY_OPEN: Final = (
+    "gRPC cannot be used in this process, which was forked while an attnbias.aio.Client was "
+    'connected: close that first, or start processes by "spawn" or "forkserver"'
+)
+_SUPPORT: Final = "GRPC_ENABLE_FORK_SUPPORT"
+_WHY_OFF: Final = (
+    f"gRPC cannot be used in this process, which was forked from one that used it with {_SUPPORT} "
+    'off: leave that unset, or start processes by "spawn" or "forkserver"'
+)
+
+
+class Forkable(Protocol):
+    """A connection, a server of the process's own, or a locked file. The lock is held in both."""
+
+    def rest(self) -> bool:
+        """Closes the channel, if there is one that any thread may close; whether there was."""
+        ...
+
+    def leave(self) -> bool:
+        """In the child: forgets the parent's calls and channel; whether one was still open."""
+        ...
+
+
+_connections: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
+_inside: Final[set[int]] = set()  # threads that are in gRPC's code
+_why_unusable: list[str] = []  # not empty where calls would hang
+_has_ignored: list[bool] = []  # whether the fork that begins is of a gRPC that ignores it
+
+
+def watch(connection: Forkable) -> None:
+    """Has a connection take part in forks for as long as it lives."""
+    with lock:
+        _register()
+        _connections.add(connection)
+
+
+def require_usable() -> None:
+    """Raises RuntimeError in a process where a call would hang."""
+    for why in _why_unusable:
+        raise RuntimeError(why)
+
+
+@contextlib.contextmanager
+def in_grpc() -> Iterator[None]:
+    """A block of gRPC's code, which may hold its locks, so that a fork waits for its end.
+
+    It may begin during that wait: the calls that the fork interrupts end only when they are read.
+    """
+    thread = threading.get_ident()
+    if thread in _inside:  # as where a signal's handler interrupts a call
+        yield
+        return
+    try:
+        _inside.add(thread)
+        yield
+    finally:
+        _inside.discard(thread)
+
+
+def _before() -> None:
+    lock.acquire()
+    rested = [connection.rest() for connection in _connections]
+    if any(rested):
+        _wait_for_grpc()
+    _has_ignored[:] = [any(rested) and _is_support_off()]
+
+
+def _after_in_parent() -> None:
+    lock.release()
+
+
+def _after_in_child() -> None:
+    left = [connection.leave() for connection in _connections]
+    if any(left):
+        _why_unusable.append(_WHY_OPEN)
+    if any(_has_ignored):
+        _why_unusable.append(_WHY_OFF)
+    _inside.clear()
+    lock.release()
+
+
+def _is_support_off() -> bool:
+    return os.environ.get(_SUPPORT, "1").lower() in ("0", "f", "false", "n", "no")
+
+
+def _wait_for_grpc() -> None:
+    """Returns when no thread is in gRPC's code and its own have ended, if they can be seen."""
+    end = time.monotonic() + _PATIENCE
+    here = {threading.get_ident()}
+    while _inside - here or _has_threads():
+        if time.monotonic() > end:
+            return
+        time.sleep(0.001)
+
+
+def _has_threads() -> bool:
+    """Whether gRPC has threads; False where they cannot be seen."""
+    with contextlib.suppress(OSError):
+        for thread in _THREADS.iterdir():
+            with contextlib.suppress(OSError):  # it has ended
+                if (thread / "comm").read_text().startswith(_NAMES_OF_GRPC):
+                    return True
+    return False
+
+
+@functools.cache
+def _register() -> None:
+    """Registers what is done at forks. A process that makes no connection is left as it is."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+        )

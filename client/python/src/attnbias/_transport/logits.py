@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows over ComputeLogits: sent in blocks, their answers put where they belong."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import crc32c
+import numpy as np
+
+from attnbias._errors import DataLossError, ResourceExhaustedError
+from attnbias._spec.enums import from_data_type
+from attnbias._transport.assembly import Assembler, read_header
+from attnbias._transport.calls import COMPUTE_LOGITS
+from attnbias._transport.retry import Deadline, Retry
+from attnbias._transport.statuses import CallFailed, CallInterrupted
+from attnbias.v1 import logits_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy.typing as npt
+
+    from attnbias._spec.request import LogitsRequest
+    from attnbias._transport.calls import CallOptions, Read
+
+_MAX_REQUEST_BYTES: Final = (8 << 20) - 4096
+# Blocks large enough for the cost of a message, small enough that sending,
+# computing and receiving overlap.
+_BLOCK_BYTES: Final = 2 << 20
+_BLOCK_ANSWER_BYTES: Final = 16 << 20
+
+
+class LogitsStream:
+    """Computes one array. An object is good for one run()."""
+
+    def __init__(self, request: LogitsRequest, options: CallOptions) -> None:
+        self._options = options
+        self._deadline = Deadline(options.timeout)
+        self._retry = Retry(options, self._deadline)
+        self._rows = request.array()
+        self._spec = request.to_spec(self._rows)
+        self._answer = self._memory()
+        self._answered = 0  # rows
+
+    async def run(self) -> npt.NDArray[Any]:
+        """Computes every row, beginning anew where a call breaks.
+
+        Raises:
+            Error: the status of the last attempt.
+        """
+        while True:
+            failure = None
+            try:
+                await self._attempt()
+            except CallInterrupted:
+                continue
+            except CallFailed as failed:
+                failure = failed.error
+            if failure is None:
+                return self._answer
+            # Not inside except: gRPC's traceback says nothing more.
+            await self._retry.wait_after(failure)
+
+    async def _attempt(self) -> None:
+        """Makes one call for the rows that are not answered yet."""
+        blocks = list(self._blocks())
+        requests, timeout = self._requests(blocks), self._deadline.remaining()
+        async with self._options.calls.stream(COMPUTE_LOGITS, requests, timeout) as read:
+            self._check(read_header(await read(), logits_pb2.LogitsHeader))
+            for begin, end in blocks:
+                await self._receive(read, begin, end)
+
+    def _memory(self) -> npt.NDArray[Any]:
+        """Where the answer goes: the caller's array, or a new one."""
+        spec = self._spec
+        values = spec.WhichOneof("term") == "shaw_values"
+        width = spec.head_dim if values else spec.key_length
+        shape = (spec.num_heads, spec.query_length, width)
+        dtype = from_data_type(spec.output_data_type or tensor_pb2.DATA_TYPE_F32)
+        assert dtype is not None
+        size = math.prod(shape) * dtype.itemsize
+        limit = self._options.max_tensor_bytes
+        if size > limit:
+            raise ResourceExhaustedError(f"answer: has {size} bytes, max_tensor_bytes is {limit}")
+        out = self._options.out
+        if out is None:
+            return np.empty(shape, dtype)
+        if not isinstance(out, np.ndarray) or (out.shape, out.dtype) != (shape, dtype):
+            got = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else repr(out)
+            raise ValueError(f"out: got {got}, want an array of {dtype} of shape {shape}")
+        if not out.flags.writeable:
+            raise ValueError("out: got read-only memory, want writeable")
+        return out
+
+    def _check(self, header: logits_pb2.LogitsHeader) -> None:
+        """Compares a header with the request."""
+        spec = self._spec
+        heads, _, width = self._answer.shape
+        offset = spec.query_offset
+        if spec.alignment == tensor_pb2.ALIGNMENT_END:
+            offset = spec.key_length - spec.query_length
+        wanted = {
+            "num_heads": heads,
+            "width": width,
+            "data_type": spec.output_data_type or tensor_pb2.DATA_TYPE_F32,
+            "query_offset": offset,
+        }
+        for field, want in wanted.items():
+            if (got := getattr(header, field)) != want:
+                raise DataLossError(f"header.{field}: got {got}, want {want}")
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        row_bytes = max(self._rows[:, :1].nbytes, 1)
+        if row_bytes > _MAX_REQUEST_BYTES:
+            raise ValueError(
+                f"rows: one row of all heads has {row_bytes} bytes, want at most "
+                f"{_MAX_REQUEST_BYTES}; ask for fewer heads at once"
+            )
+        answer_bytes = max(self._answer[:, :1].nbytes, 1)
+        step = max(min(_BLOCK_BYTES // row_bytes, _BLOCK_ANSWER_BYTES // answer_bytes), 1)
+        total = self._rows.shape[1]
+        for begin in range(self._answered, total, step):
+            yield begin, min(begin + step, total)
+
+    def _requests(
+        self, blocks: Iterable[tuple[int, int]]
+    ) -> Iterator[logits_pb2.ComputeLogitsRequest]:
+        yield logits_pb2.ComputeLogitsRequest(spec=self._spec)
+        for begin, end in blocks:
+            yield self._message(begin, end)
+
+    def _message(self, begin: int, end: int) -> logits_pb2.ComputeLogitsRequest:
+        data = self._rows[:, begin:end].tobytes()
+        return logits_pb2.ComputeLogitsRequest(
+            first_row=begin, num_rows=end - begin, crc32c=crc32c.crc32c(data), data=data
+        )
+
+    async def _receive(self, read: Read, begin: int, end: int) -> None:
+        """Puts the answer to one block in its place, once all of it has come and was checked."""
+        heads, _, width = self._answer.shape
+        block = np.empty((heads, end - begin, width), self._answer.dtype)
+        assembler = Assembler(block.reshape(-1).view(np.uint8))
+        while not assembler.complete:
+            message = await read()
+            if message is None:
+                raise DataLossError(f"stream: ended in OK before row {end}")
+            assembler.add(message)
+        self._answer[:, begin:end] = block
+        self._answered = end
+        self._retry.progressed()

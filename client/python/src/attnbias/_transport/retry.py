@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Retries of failed calls, and the reason at each address why there is no connection.
+
+All calls of this service are pure, so all may be made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import random
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from attnbias._errors import DeadlineExceededError, Error
+from attnbias._transport import forks
+from attnbias._transport.calls import CHECK_HEALTH
+from attnbias._transport.channel import addresses_of, is_on_this_machine
+from attnbias._transport.statuses import CallFailed, from_rpc_error, is_of_the_name, unreached_error
+
+if TYPE_CHECKING:
+    from attnbias._transport.calls import CallOptions, Calls, Method
+    from attnbias._transport.channel import Endpoint
+
+
+_FIRST_BACKOFF: Final = 0.1  # seconds
+_LARGEST_BACKOFF: Final = 2.0
+_DOUBLINGS: Final = 5  # from the first backoff to beyond the largest
+_FOREVER: Final = 1e9  # seconds; gRPC's clocks end in a few times as many
+
+_log = logging.getLogger("attnbias")
+
+
+class Deadline:
+    """A moment that a call and all its retries share; may be never."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._timeout = timeout
+        seconds = math.inf if timeout is None or timeout > _FOREVER else timeout
+        self._begin = time.monotonic()
+        self._end = self._begin + seconds
+        self.told = False
+        """Whether somebody was told that a call waits."""
+
+    def remaining(self, patience: float | None = None) -> float | None:
+        """Seconds left; None without a limit.
+
+        Args:
+            patience: counts at most so many seconds from the beginning.
+
+        Raises:
+            DeadlineExceededError: none are left.
+        """
+        end = self._end
+        if patience is not None:
+            end = min(self._begin + min(patience, _FOREVER), end)
+        left = end - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceededError(f"timeout of {self._timeout} s passed")
+        return None if left == math.inf else left
+
+
+class Retry:
+    """Counts failures in a row, and waits after each for the next attempt."""
+
+    def __init__(self, options: CallOptions, deadline: Deadline) -> None:
+        self._options = options
+        self._deadline = deadline
+        self._failures = 0
+
+    def progressed(self) -> None:
+        """Forgets earlier failures: there was progress."""
+        self._failures = 0
+
+    async def wait_after(self, error: Error) -> None:
+        """Returns when the next attempt may begin.
+
+        Raises:
+            Error: ``error`` itself, where another attempt would be useless.
+            CancelledError: the calls were cancelled, or the client closed, in the meantime.
+        """
+        self._failures += 1
+        calls, left = self._options.calls, None
+        try:
+            left = self._deadline.remaining()
+            if error.unreached and not calls.has_reached:
+                left = self._deadline.remaining(calls.endpoint.connect_timeout)
+        except DeadlineExceededError:
+            # The error says why, the deadline only when.
+            raise await explained(error, calls, self._deadline) from None
+        delay = self._delay(left)
+        if error.retry_delay is not None:
+            delay = max(delay, error.retry_delay)
+        is_late = left is not None and (delay >= left or left < _FIRST_BACKOFF)
+        is_last = self._failures == self._options.max_attempts
+        if not _is_transient(error) or is_last or is_late or delay == math.inf:
+            raise await explained(error, calls, self._deadline)
+        await self._options.calls.pause(0)  # ends here where nobody wants the call any more
+        self._tell(error, left)
+        await self._options.calls.wait(delay)
+
+    def _delay(self, left: float | None) -> float:
+        """Seconds to wait where the server does not say, so that there is time for a last try."""
+        backoff = _FIRST_BACKOFF * 2 ** min(self._failures - 1, _DOUBLINGS)
+        most = min(backoff, _LARGEST_BACKOFF)
+        # Full jitter: callers that failed together do not come back together.
+        return random.uniform(0, most if left is None else min(most, left / 2))
+
+    def _tell(self, error: Error, left: float | None) -> None:
+        """Says once that a call waits, so that a wrong target is not waited for in silence."""
+        if self._deadline.told:
+            return
+        self._deadline.told = True
+        bound = "" if left is None else f", for up to {left:.0f} s"
+        _log.warning("%s; trying %s again%s", error, self._options.calls.endpoint.target, bound)
+
+
+async def ask(method: Method, message: Any, options: CallOptions, deadline: Deadline) -> Any:
+    """Makes a call with one answer, again where that may help."""
+    retry = Retry(options, deadline)
+    while True:
+        try:
+            return await options.calls.ask(method, message, deadline.remaining())
+        except CallFailed as failed:
+            failure = failed.error
+        await retry.wait_after(failure)  # not inside except: gRPC's traceback says nothing more
+
+
+def _is_transient(error: Error) -> bool:
+    if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        # Without RetryInfo it is a limit that another attempt would meet again.
+        return error.retry_delay is not None
+    # CANCELLED is how a server that shuts down may end a call. One that this side
+    # has cancelled ends in Retry's wait.
+    again = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED}
+    return error.code in again or "RST_STREAM" in error.message
+
+
+_SECONDS: Final = 1.0  # for all addresses, which are tried at once
+_LEAST_SECONDS: Final = 0.2  # beyond the deadline
+_MOST_ADDRESSES: Final = 8
+_PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")  # that gRPC looks for
+
+
+async def explained(error: Error, calls: Calls, deadline: Deadline) -> Error:
+    """The error of a call, with a reason for each address if there was no connection to several.
+
+    gRPC itself tells only what was wrong with the address that it tried last.
+
+    Args:
+        error: of the call.
+        calls: that made it.
+        deadline: of the call.
+    """
+    if not error.unreached or is_of_the_name(error):
+        return error
+    try:
+        seconds = min(deadline.remaining() or _SECONDS, _SECONDS)
+    except DeadlineExceededError:
+        seconds = _LEAST_SECONDS
+    reasons = await calls.do(partial(_reasons, calls.endpoint, seconds))
+    return unreached_error(reasons, calls.endpoint) if reasons else error
+
+
+def _reasons(endpoint: Endpoint, seconds: float) -> dict[str, str]:
+    """Why there is no connection, by the address; none if there are not several addresses."""
+    if not is_on_this_machine(endpoint.target) and any(map(os.environ.get, _PROXIES)):
+        return {}  # a proxy is asked for the name
+    addresses = addresses_of(endpoint.target)[:_MOST_ADDRESSES]
+    if len(addresses) == 1:
+        return {}
+    reasons = {}
+    with contextlib.ExitStack() as stack, forks.in_grpc():
+        calls = {}
+        for address in addresses:
+            channel = stack.enter_context(endpoint.open_to(address))
+            check = CHECK_HEALTH.of(channel)
+            calls[address] = check.future(CHECK_HEALTH.request(), timeout=seconds)
+        for address, call in calls.items():
+            reasons[address.partition(":")[2]] = _reason(call, endpoint, seconds)
+    return reasons
+
+
+def _reason(call: grpc.Future, endpoint: Endpoint, seconds: float) -> str:
+    try:
+        call.result()
+    except grpc.RpcError as failed:
+        if failed.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return f"no answer within {seconds:g} s"
+        return from_rpc_error(failed, endpoint).unreached or "answers"
+    return "answers"

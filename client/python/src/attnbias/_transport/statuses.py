@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gRPC statuses as exceptions. No other module decides which class a status becomes."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError
+
+from attnbias._errors import MOST_CHARACTERS, Error, UnavailableError, escaped
+from attnbias._public.google.rpc import error_details_pb2, status_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from google.protobuf.message import Message
+
+    from attnbias._transport.channel import Endpoint
+
+
+_BY_CODE = {cls.code: cls for cls in Error.__subclasses__()}
+
+_DETAIL_TYPES = (
+    error_details_pb2.BadRequest,
+    error_details_pb2.ErrorInfo,
+    error_details_pb2.RequestInfo,
+    error_details_pb2.RetryInfo,
+)
+
+
+class CallFailed(Exception):  # noqa: N818
+    """A call ended with another status than OK; whoever made it decides what becomes of that."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class CallInterrupted(Exception):  # noqa: N818
+    """A call ended because its process forks; it is to be made again at once."""
+
+
+_UNREACHED: Final = re.compile(
+    r"(?:connections to all backends failing|failed to connect to all addresses)"
+    r"(?:; last error: (?P<last>.*))?|errors resolving|DNS resolution failed",
+    re.DOTALL,
+)
+"""How gRPC says that there is no connection, and why there is none to the last address."""
+
+_NOT_FOUND: Final = "^errors resolving|^DNS"
+_WHY_UNREACHED: Final = {
+    _NOT_FOUND: "{target} is not found: is the name right?",
+    "WRONG_VERSION_NUMBER": "{target} answers, but not with TLS: leave out tls, or credentials",
+    "has expired": "{target} has a certificate that has expired",
+    "CERTIFICATE_VERIFY_FAILED": (
+        "{target} has a certificate that is not trusted here: pass its authority's, as "
+        "tls=attnbias.Tls(ca=FILE)"
+    ),
+    "Hostname Verification|not in peer cert": (
+        "{target} has a certificate for another name: ask it by one of its names, or pass one as "
+        "tls=attnbias.Tls(server_name=NAME)"
+    ),
+    "Failed parsing HTTP/2": "{target} answers, but not with gRPC: is it the right port?",
+    "Socket closed|reset by peer|handshake|alert": "{target} answers, but not with gRPC {how}",
+    r"timed out before receiving SETTINGS|\(Endpoint closing\)": (
+        "{target} accepts connections, but does not answer: is it the right port?"
+    ),
+    "": (
+        "nothing answers at {target}: is the server running? attnbias.LocalServer() starts one, "
+        "Client(target) asks another"
+    ),
+}
+
+_CLOSED: Final = "over TLS: is it starting or stopping, "
+_CERTIFICATE: Final = "tls=attnbias.Tls(cert=FILE, key=FILE)"
+_WHO_CALLS: Final = (
+    "{target} wants to know who calls: pass token=pathlib.Path(FILE), or " + _CERTIFICATE
+)
+_NOT_THIS_TOKEN: Final = "{target} does not know this token: is it of this server, and still valid?"
+_NOT_THIS_CALLER: Final = (
+    "{target} does not let this caller do it: ask those who run it, or call with another token or "
+    "certificate"
+)
+_TOO_LARGE: Final = (
+    "too large a message; if it is the request, have the server mount its tables (--tables)"
+)
+
+
+def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
+    """Turns what gRPC raises into an Error."""
+    code = error.code()
+    says = escaped(" ".join((error.details() or "").split()), MOST_CHARACTERS)
+    if code is grpc.StatusCode.UNAVAILABLE and (unreached := _UNREACHED.match(says)):
+        return unreached_error({"": unreached["last"] or says}, endpoint)
+    cls = _BY_CODE.get(code, Error)
+    message = _with_advice(code, says, endpoint)
+    return cls(message, code=code, details=_decode_details(error), pushback=_pushback(error))
+
+
+def unreached_error(reasons: Mapping[str, str], endpoint: Endpoint) -> UnavailableError:
+    """An error for an endpoint with which there is no connection.
+
+    Args:
+        reasons: what gRPC reports, by the address; of a single address that is "". The most telling
+            determines the advice.
+        endpoint: the one with which there is no connection.
+    """
+    advice = next(
+        why
+        for sign, why in _WHY_UNREACHED.items()
+        if any(re.search(sign, reason) for reason in reasons.values())
+    )
+    told = "; ".join(
+        f"{address}: {reason.replace(';', ',')}" if address else reason
+        for address, reason in reasons.items()
+    )
+    error = UnavailableError(f"{_filled(advice, endpoint)} ({told})")
+    error.unreached = told
+    return error
+
+
+def is_of_the_name(error: Error) -> bool:
+    """Whether there was no connection because the target's name is not known."""
+    return re.match(_NOT_FOUND, error.unreached) is not None
+
+
+def tells_of_a_connection(error: Error) -> bool:
+    """Whether only a server, or what stands before it, can have ended a call so."""
+    ended_here = {grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
+    return not error.unreached and error.code not in ended_here
+
+
+def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
+    """In one line what to try, where that is known, and what gRPC or the server says."""
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        advice = "no complete answer from {target} within the timeout"
+    elif code is grpc.StatusCode.UNAUTHENTICATED:
+        advice = _WHO_CALLS if endpoint.token is None else _NOT_THIS_TOKEN
+    elif code is grpc.StatusCode.PERMISSION_DENIED:
+        advice = _NOT_THIS_CALLER
+    elif says.startswith("Received message larger than max"):
+        advice = _TOO_LARGE
+    else:
+        return says
+    return f"{_filled(advice, endpoint)} ({says})"
+
+
+def _filled(advice: str, endpoint: Endpoint) -> str:
+    return advice.format(target=endpoint.target, how=_how(endpoint))
+
+
+def _how(endpoint: Endpoint) -> str:
+    """How a server was spoken to, and how else it may want it."""
+    if endpoint.is_plaintext:
+        return "in plaintext: does it need TLS? pass tls=True, or tls=attnbias.Tls(ca=FILE)"
+    if endpoint.has_certificate:
+        return f"{_CLOSED}or does it not trust the certificate in tls.cert?"
+    return f"{_CLOSED}or does it want a certificate? pass {_CERTIFICATE}"
+
+
+def _pushback(error: Any) -> float | None:
+    """What a proxy or a server says in gRPC's own trailer, in seconds.
+
+    What is no number of them forbids another attempt, as gRPC has it.
+    """
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-retry-pushback-ms":
+            return int(value) / 1000 if str(value).isdecimal() else math.inf
+    return None
+
+
+def _decode_details(error: Any) -> list[Message]:
+    """The details of a status, if they are of the status that gRPC has."""
+    packed = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
+    try:
+        status = status_pb2.Status.FromString(packed)
+        if (status.code, status.message) != (error.code().value[0], error.details()):
+            return []
+        return _unpack(status)
+    except DecodeError:
+        return []
+
+
+def _unpack(status: status_pb2.Status) -> list[Message]:
+    unpacked: list[Message] = []
+    for packed in status.details:
+        for detail_type in _DETAIL_TYPES:
+            detail = detail_type()
+            if packed.Unpack(detail):
+                _escape(detail)
+                unpacked.append(detail)
+    return unpacked
+
+
+def _escape(message: Any) -> None:
+    """Escapes all texts of a message, except the keys of a map."""
+    for field, value in message.ListFields():
+        kind = field.message_type
+        if kind is not None and kind.GetOptions().map_entry:
+            for key in value:
+                value[key] = escaped(value[key], MOST_CHARACTERS)
+        elif kind is not None:
+            for part in value if field.is_repeated else [value]:
+                _escape(part)
+        elif field.type == FieldDescriptor.TYPE_STRING and field.is_repeated:
+            value[:] = [escaped(text, MOST_CHARACTERS) for text in value]
+        elif field.type == FieldDescriptor.TYPE_STRING:
+            setattr(message, field.name, escaped(value, MOST_CHARACTERS))

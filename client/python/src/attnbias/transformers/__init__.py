@@ -1,9 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Models of Hugging Face transformers that take their positions from a server.
-
-Imports torch and transformers only where it is used.
-"""
-
-from attnbias.transformers._attach import Attached, Replacement, attach
-
-__all__ = ["Attached", "Replacement", "attach"]
