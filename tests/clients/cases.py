@@ -27,6 +27,7 @@ from tests.clients.faults import (
     from_beginning,
     header,
     in_turn,
+    joined,
     message_with,
     none,
     only,
@@ -34,6 +35,7 @@ from tests.clients.faults import (
     replaced,
     resumed,
     then,
+    with_first,
 )
 from tests.clients.trial import (
     LARGE,
@@ -332,7 +334,23 @@ HEADERS = {
     "chunks without a header": Trial(
         LARGE,
         only(1, 2, 3, 4, 5),
-        fails=corrupt("chunk: got 1048576 bytes of data, want at most the 0 that are missing"),
+        fails=corrupt("stream: the first message has no header"),
+    ),
+    "the header with the first chunk": Trial(LARGE, joined),
+    "the header with more than all": Trial(
+        SMALL,
+        with_first(lambda reply: setattr(reply, "data", reply.data + b"more")),
+        fails=corrupt("chunk: got 2340 bytes of data, want at most the 2336 that are missing"),
+    ),
+    "the header with a chunk of another offset": Trial(
+        LARGE,
+        with_first(lambda reply: setattr(reply, "offset", 4)),
+        fails=corrupt("chunk: got offset 4, want 0"),
+    ),
+    "the header with a flipped bit": Trial(
+        LARGE,
+        with_first(lambda reply: setattr(reply, "data", flip_last(reply.data))),
+        fails=corrupt("chunk: 1048576 bytes at offset 0 have CRC-32C [0-9a-f]{8}, want"),
     ),
     "an empty first message": Trial(
         LARGE,

@@ -84,6 +84,16 @@ def chunk(change: Change, index: int = 1) -> Fault:
     return replaced(index, lambda raw: _changed(raw, change))
 
 
+def joined(_attempt: int, messages: list[bytes]) -> list[bytes]:
+    """The header and the first chunk in one message."""
+    return [messages[0] + messages[1], *messages[2:]]
+
+
+def with_first(change: Change) -> Fault:
+    """The same, with other fields."""
+    return lambda attempt, messages: chunk(change, 0)(attempt, joined(attempt, messages))
+
+
 def header(change: Change) -> Fault:
     """Another header, whose checksum is right."""
 

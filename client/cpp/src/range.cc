@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/src/range.h"
 
-#include <grpcpp/support/byte_buffer.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -62,26 +60,34 @@ absl::Status Range::Receive(grpc::GenericStub* stub, const Attempts& attempts,
   RawStream stream(stub, request_, attempts, &group_);
   grpc::ByteBuffer message;
   while (stream.Read(&message)) {
-    const auto room = has_header_ ? memory_.subspan(at_, EndOfRange() - at_)
-                                  : absl::Span<std::byte>();
-    absl::StatusOr<Chunk> chunk =
-        ReadChunk(&message, room,
+    const bool is_first = !has_header_;
+    if (is_first) {
+      absl::Status taken = TakeHeader(&message);
+      if (!taken.ok()) return taken;
+    }
+    const auto chunk =
+        ReadChunk(&message, memory_.subspan(at_, EndOfRange() - at_),
                   memory_.size() < kStreamedBytes ? Placement::kCached
                                                   : Placement::kStreamed);
     if (!chunk.ok()) return chunk.status();
-    absl::Status taken =
-        has_header_ ? TakeData(*chunk) : TakeHeader(*std::move(chunk));
+    if (is_first && chunk->size == 0) continue;  // a header alone has no offset
+    if (!is_first && chunk->header.has_value()) {
+      return absl::DataLossError("stream: a second header");
+    }
+    absl::Status taken = TakeData(*chunk);
     if (!taken.ok()) return taken;
   }
   *call_end = stream.Finish();
   return absl::OkStatus();
 }
 
-absl::Status Range::TakeHeader(Chunk chunk) {
-  if (!chunk.header.has_value()) {
+absl::Status Range::TakeHeader(grpc::ByteBuffer* message) {
+  auto header = ReadHeader(message);
+  if (!header.ok()) return header.status();
+  if (!header->has_value()) {
     return absl::DataLossError("stream: the first message has no header");
   }
-  auto memory = payload_.Accept(*std::move(chunk.header), at_);
+  auto memory = payload_.Accept(**std::move(header), at_);
   if (!memory.ok()) return memory.status();
   memory_ = *memory;
   has_header_ = true;
@@ -89,9 +95,6 @@ absl::Status Range::TakeHeader(Chunk chunk) {
 }
 
 absl::Status Range::TakeData(const Chunk& chunk) {
-  if (chunk.header.has_value()) {
-    return absl::DataLossError("stream: a second header");
-  }
   if (chunk.offset != at_) {
     return absl::DataLossError(
         absl::StrCat("chunk: got offset ", chunk.offset, ", want ", at_));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
 #include <optional>
@@ -40,7 +41,9 @@ class Range {
   // server ended the stream is in `call_end`.
   absl::Status Receive(grpc::GenericStub* stub, const Attempts& attempts,
                        CallEnd* call_end);
-  absl::Status TakeHeader(Chunk chunk);
+  // Finds the payload's memory by the header of the first message, whose data
+  // stays to be read.
+  absl::Status TakeHeader(grpc::ByteBuffer* message);
   absl::Status TakeData(const Chunk& chunk);
   bool IsComplete() const { return has_header_ && at_ == EndOfRange(); }
   int64_t EndOfRange() const;

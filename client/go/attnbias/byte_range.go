@@ -98,7 +98,7 @@ func (r *byteRange) fetchRest(ctx context.Context) *Error {
 
 // receive puts the chunks of a stream where they belong, each checked as it comes.
 func (r *byteRange) receive(stream receiver) error {
-	if err := r.receiveHeader(stream); err != nil {
+	if err := r.receiveFirst(stream); err != nil {
 		return err
 	}
 	for {
@@ -121,7 +121,8 @@ func (r *byteRange) receive(stream receiver) error {
 	}
 }
 
-func (r *byteRange) receiveHeader(stream receiver) error {
+// receiveFirst takes the header, and the data that comes with it.
+func (r *byteRange) receiveFirst(stream receiver) error {
 	var message rawMessage
 	err := stream.RecvMsg(&message)
 	if errors.Is(err, io.EOF) {
@@ -130,14 +131,24 @@ func (r *byteRange) receiveHeader(stream receiver) error {
 	if err != nil {
 		return err
 	}
-	header, err := readTensorHeader(&message, r.download.want)
+	defer message.free()
+	read, err := readChunk(message.slices)
+	if err != nil {
+		return err
+	}
+	header, err := tensorHeaderOf(read, r.download.want)
 	if err != nil {
 		return err
 	}
 	if r.at > 0 {
-		return r.download.goOn(header)
+		err = r.download.goOn(header)
+	} else {
+		err = r.download.begin(header)
 	}
-	return r.download.begin(header)
+	if err != nil || read.size == 0 { // a header alone has no offset
+		return err
+	}
+	return r.put(read, message)
 }
 
 func (r *byteRange) take(message rawMessage) error {
@@ -149,6 +160,11 @@ func (r *byteRange) take(message rawMessage) error {
 	if read.header != nil {
 		return corrupt("stream: a second header")
 	}
+	return r.put(read, message)
+}
+
+// put copies the data of a message to its place.
+func (r *byteRange) put(read chunk, message rawMessage) error {
 	if err := read.copyData(message.slices, r.room()); err != nil {
 		return err
 	}

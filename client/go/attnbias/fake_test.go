@@ -80,6 +80,13 @@ func part(index int) *pb.StreamTensorResponse {
 	}
 }
 
+// firstPart is part 0 beside the header.
+func firstPart() *pb.StreamTensorResponse {
+	first := part(0)
+	proto.Merge(first, withHeader(payloadHeader()))
+	return first
+}
+
 type tensorStream = grpc.ServerStreamingServer[pb.StreamTensorResponse]
 
 // fake answers as an attnbias server does, or as its script says.
@@ -162,7 +169,7 @@ func (f *fake) StreamTensor(request *pb.StreamTensorRequest, stream tensorStream
 		request.ExpectedFingerprint, caller.Addr.String()})
 	next := f.stream
 	if next == nil {
-		next = sends(nil, withHeader(payloadHeader()), part(0), part(1), part(2))
+		next = sends(nil, firstPart(), part(1), part(2))
 	}
 	if len(f.script) > 0 {
 		next, f.script = f.script[0], f.script[1:]

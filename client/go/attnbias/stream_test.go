@@ -61,10 +61,15 @@ func newRange(spec *pb.TensorSpec, maxBytes int64) *byteRange {
 }
 
 func TestChunksAreJoined(t *testing.T) {
-	r := newRange(alibi, 100)
-	err := r.receive(serialised(withHeader(payloadHeader()), part(0), part(1), part(2)))
-	if got := r.download.memory; err != nil || !slices.Equal(numbersIn[float32](got), payload) {
-		t.Errorf("got %v, %v, want %v", got, err, payload)
+	for _, stream := range []*recorded{
+		serialised(withHeader(payloadHeader()), part(0), part(1), part(2)),
+		serialised(firstPart(), part(1), part(2)),
+	} {
+		r := newRange(alibi, 100)
+		err := r.receive(stream)
+		if got := r.download.memory; err != nil || !slices.Equal(numbersIn[float32](got), payload) {
+			t.Errorf("got %v, %v, want %v", got, err, payload)
+		}
 	}
 }
 
@@ -100,11 +105,15 @@ func faults() []fault {
 		h.Parts[0].Shape = []int64{1 << 31, 1 << 31} // whose bytes are 2^64
 		h.Parts[0].SizeBytes, h.TotalBytes = 0, 0
 	})
+	elsewhere := firstPart()
+	elsewhere.Offset = 4
+	large := firstPart()
+	large.Data = make([]byte, 16)
 	type stream = []*pb.StreamTensorResponse
 	return []fault{
 		{"nothing", nil, "ended without a header"},
 		{"no header", stream{{Offset: 0}}, "the first message has no header"},
-		{"data instead", stream{part(0)}, "want at most the 0 that are missing"},
+		{"data instead", stream{part(0)}, "the first message has no header"},
 		{"a flipped header", stream{flipped}, "header: got CRC-32C"},
 		{"a wrong total", stream{long}, "total_bytes: got 16, want 12"},
 		{"a part elsewhere", stream{moved}, "does not add up"},
@@ -114,6 +123,8 @@ func faults() []fault {
 		{"truncated", stream{whole, part(0)}, "ended after 4 bytes, want 12"},
 		{"corrupted", stream{whole, part(0), broken}, "at offset 4 have CRC-32C"},
 		{"reordered", stream{whole, part(1), part(0)}, "got offset 4, want 0"},
+		{"a first part elsewhere", stream{elsewhere}, "got offset 4, want 0"},
+		{"too much at first", stream{large}, "got 16 bytes of data, want at most the 12"},
 		{"a second header", stream{whole, whole, part(0)}, "stream: a second header"},
 		{"repeated", stream{whole, part(0), part(0)}, "got offset 0, want 4"},
 		{"too much", stream{whole, part(0), part(1), part(2), extra}, "want at most the 0"},

@@ -623,7 +623,7 @@ INSTANTIATE_TEST_SUITE_P(
                    [](const FakeStream&, const std::string&) {
                      return grpc::Status::OK;
                    }},
-        Corruption{"NoHeader", "want at most the 0 that are missing",
+        Corruption{"NoHeader", "the first message has no header",
                    [](const FakeStream& stream, const std::string& payload) {
                      stream.SendChunk(payload, 0, 1000);
                      return grpc::Status::OK;

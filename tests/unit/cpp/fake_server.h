@@ -66,6 +66,7 @@ struct FakeStream {
   const v1::StreamTensorRequest& request;
   grpc::ServerWriter<v1::StreamTensorResponse>* writer;
 
+  // Sends the header alone.
   void SendHeader(const v1::TensorHeader& header) const {
     v1::StreamTensorResponse message;
     *message.mutable_header() = header;
@@ -74,8 +75,10 @@ struct FakeStream {
 
   // Sends payload[begin, end) with the checksum it has. False once the client
   // is gone.
-  bool SendChunk(const std::string& payload, size_t begin, size_t end) const {
+  bool SendChunk(const std::string& payload, size_t begin, size_t end,
+                 const v1::TensorHeader* header = nullptr) const {
     v1::StreamTensorResponse message;
+    if (header != nullptr) *message.mutable_header() = *header;
     message.set_offset(static_cast<int64_t>(begin));
     message.set_data(payload.substr(begin, end - begin));
     message.set_crc32c(Crc32c(message.data().data(), message.data().size()));
@@ -86,14 +89,14 @@ struct FakeStream {
   grpc::Status SendAll(const std::string& payload,
                        const v1::TensorHeader& header,
                        size_t chunk = 1000) const {
-    SendHeader(header);
     const size_t begin = static_cast<size_t>(request.read_offset());
     const size_t end =
         request.read_limit() == 0
             ? payload.size()
             : std::min(begin + request.read_limit(), payload.size());
     for (size_t at = begin; at < end; at += chunk) {
-      SendChunk(payload, at, std::min(at + chunk, end));
+      SendChunk(payload, at, std::min(at + chunk, end),
+                at == begin ? &header : nullptr);
     }
     return grpc::Status::OK;
   }
