@@ -108,6 +108,7 @@ def _by_tool(asked: Asked | None, settings: dict[str, Any], folder: pathlib.Path
 
 
 LACKS = {
+    "go": {"streams"},
     "c++": {"streams"},
     "tool": {"max_attempts", "max_tensor_bytes", "streams", "times"},
 }

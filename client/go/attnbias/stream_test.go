@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -52,12 +53,12 @@ func serialised(messages ...*pb.StreamTensorResponse) *recorded {
 	return &all
 }
 
-func newRange(spec *pb.TensorSpec, maxBytes int64) *byteRange {
-	return &byteRange{end: unlimited, download: &download{
+func newDownload(spec *pb.TensorSpec, maxBytes int64) *download {
+	return &download{
 		want:    expectedOf(spec),
 		client:  &Client{maxTensorBytes: maxBytes},
 		reserve: func(h *pb.TensorHeader) ([]byte, error) { return memoryFor(h.TotalBytes), nil },
-	}}
+	}
 }
 
 func TestChunksAreJoined(t *testing.T) {
@@ -65,9 +66,9 @@ func TestChunksAreJoined(t *testing.T) {
 		serialised(withHeader(payloadHeader()), part(0), part(1), part(2)),
 		serialised(firstPart(), part(1), part(2)),
 	} {
-		r := newRange(alibi, 100)
-		err := r.receive(stream)
-		if got := r.download.memory; err != nil || !slices.Equal(numbersIn[float32](got), payload) {
+		d := newDownload(alibi, 100)
+		err := d.receive(stream)
+		if got := d.memory; err != nil || !slices.Equal(numbersIn[float32](got), payload) {
 			t.Errorf("got %v, %v, want %v", got, err, payload)
 		}
 	}
@@ -245,6 +246,41 @@ func TestStalledStreamEndsWithItsTime(t *testing.T) {
 	}
 }
 
+func TestCloseEndsAStream(t *testing.T) {
+	f, client := fakeAndClient(t, WithTimeout(time.Hour))
+	f.script = append(f.script, func(_ *pb.StreamTensorRequest, stream tensorStream) error {
+		if err := stream.Send(firstPart()); err != nil {
+			return err
+		}
+		client.Close()
+		<-stream.Context().Done()
+		return nil
+	})
+	_, err := client.Get(t.Context(), alibi)
+	expectError(t, err, context.Canceled, "the client is closed")
+}
+
+func TestMemoryIsTakenOnce(t *testing.T) {
+	const size = 64 << 20
+	spec := proto.CloneOf(alibi)
+	spec.GetPair().KeyLength = size/4 - 1
+	header := payloadHeader()
+	header.Parts[0].Shape, header.Parts[0].SizeBytes = []int64{1, size / 4}, size
+	header.TotalBytes, header.ResolvedSpec = size, spec
+	f, client := fakeAndClient(t)
+	begins := sends(broken, withHeader(header))
+	f.script = append(f.script, begins, begins, begins,
+		sends(status.Error(codes.NotFound, "gone")))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := client.Get(t.Context(), spec)
+	runtime.ReadMemStats(&after)
+	expectError(t, err, ErrNotFound, "gone")
+	if took := after.TotalAlloc - before.TotalAlloc; took > size*3/2 {
+		t.Errorf("took %d bytes, want those of the payload, %d", took, size)
+	}
+}
+
 func TestGetIntoWritesWhereItIsTold(t *testing.T) {
 	_, client := fakeAndClient(t)
 	out := make([]float32, 4)
@@ -292,8 +328,8 @@ func FuzzAssemble(f *testing.F) {
 			}},
 		}
 		header.ResolvedSpec = spec
-		r := newRange(spec, 1<<20)
-		err := r.receive(serialised(withHeader(header),
+		d := newDownload(spec, 1<<20)
+		err := d.receive(serialised(withHeader(header),
 			&pb.StreamTensorResponse{Crc32C: crc32.Checksum(begin, castagnoli), Data: begin},
 			&pb.StreamTensorResponse{Offset: offset, Crc32C: sum, Data: end},
 		))
@@ -303,7 +339,7 @@ func FuzzAssemble(f *testing.F) {
 		if right != (err == nil) {
 			t.Fatalf("right is %t, but the error is %v", right, err)
 		}
-		if got := r.download.memory; right && !slices.Equal(got, whole) {
+		if got := d.memory; right && !slices.Equal(got, whole) {
 			t.Errorf("got %q, want %q", got, whole)
 		}
 	})
