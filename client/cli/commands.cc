@@ -37,7 +37,6 @@ struct Settings {
   std::string server = "localhost";
   double timeout_seconds = 300;
   double connect_timeout_seconds = 10;
-  std::optional<int> streams;
   std::optional<bool> tls;
   TlsOptions tls_options;
   std::string token_file;
@@ -215,7 +214,6 @@ class Tool {
          .timeout = absl::Seconds(settings_.timeout_seconds),
          .connect_timeout = absl::Seconds(settings_.connect_timeout_seconds),
          .max_tensor_bytes = max_tensor_bytes,
-         .streams = settings_.streams,
          .tls = Tls(),
          .token_file = settings_.token_file.empty()
                            ? std::nullopt
@@ -430,9 +428,6 @@ void AddConnectionOptions(CLI::App* app, Settings* settings) {
                   "How long to try to get a connection at all, in seconds")
       ->check(is_positive)
       ->capture_default_str();
-  app->add_option("--streams", settings->streams,
-                  "Connections that a tensor of more than 16 MiB is fetched "
-                  "over; if not given, as many as make it faster");
   AddSecurityOptions(app, settings);
 }
 

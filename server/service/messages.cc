@@ -260,13 +260,4 @@ grpc::ByteBuffer AppendData(std::string_view fields, int data_field,
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-grpc::ByteBuffer FrameTensor(std::string_view header, const Chunk& chunk) {
-  using Response = v1::GetTensorResponse;
-  Response rest;
-  rest.set_crc32c(chunk.crc32c);
-  std::string fields(header);
-  rest.AppendToString(&fields);
-  return AppendData(fields, Response::kDataFieldNumber, chunk);
-}
-
 }  // namespace attnbias

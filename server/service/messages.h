@@ -127,15 +127,14 @@ int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 grpc::ByteBuffer AppendData(std::string_view fields, int data_field,
                             const Chunk& chunk);
 
-// `response` with the chunk's checksum and bytes.
+// `header`, which SerializeHeader has made, if any, and `response` with the
+// chunk's checksum and bytes.
 template <typename Response>
-grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk) {
+grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk,
+                            std::string header = "") {
   response.set_crc32c(chunk.crc32c);
-  return AppendData(response.SerializeAsString(), Response::kDataFieldNumber,
-                    chunk);
+  response.AppendToString(&header);
+  return AppendData(header, Response::kDataFieldNumber, chunk);
 }
-
-// A GetTensorResponse, whose header SerializeHeader has made.
-grpc::ByteBuffer FrameTensor(std::string_view header, const Chunk& chunk);
 
 }  // namespace attnbias

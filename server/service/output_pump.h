@@ -61,6 +61,16 @@ class OutputPump : public CallReactor<Reactor> {
   virtual bool HasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual bool AwaitsClient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
 
+  // Begins to make the first message, on the thread of the executor that calls
+  // this.
+  void MakeFirst() {
+    {
+      const MutexLock lock(mutex_);
+      making_ = true;
+    }
+    Make();
+  }
+
   // Makes `message` the next one.
   void Put(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     next_ = std::move(message);

@@ -28,6 +28,8 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+// More than an answer's fields take beside header and data.
+constexpr int64_t kFramingBytes = 64;
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
 // A token is this and the last name of its page. The next page begins after
@@ -237,8 +239,6 @@ class GetReactor final : public CallReactor<grpc::ServerUnaryReactor> {
         PlannedRequest{plan, SerializeHeader<v1::GetTensorResponse>(header)});
     const auto size = static_cast<int64_t>(planned_->header.size());
     ATTNBIAS_RETURN_IF_ERROR(CheckHeaderSize(size));
-    // More than the fields of a GetTensorResponse take beside header and data.
-    constexpr int64_t kFramingBytes = 64;
     constexpr int64_t kMost = kMaxUnaryResponseBytes - kFramingBytes;
     if (plan->total_bytes() + size > kMost) {
       return TooLargeForGet(absl::StrCat("a tensor and its header of ",
@@ -266,7 +266,7 @@ class GetReactor final : public CallReactor<grpc::ServerUnaryReactor> {
         return End(caller_->cancelled() ? call_.WhyCancelled()
                                         : chunk.status());
       }
-      response_ = FrameTensor(planned_->header, *chunk);
+      response_ = FrameChunk(v1::GetTensorResponse(), *chunk, planned_->header);
       call_.AnswerSent(size);
       End(absl::OkStatus());
     });
@@ -296,9 +296,9 @@ class StreamReactor final
       return End(status);
     }
     GetHeader(plan_, [this](const v1::TensorHeader& header) {
-      header_ = FrameHeader<v1::StreamTensorResponse>(header);
+      header_ = SerializeHeader<v1::StreamTensorResponse>(header);
       absl::Status status =
-          CheckHeaderSize(static_cast<int64_t>(header_.Length()));
+          CheckHeaderSize(static_cast<int64_t>(header_.size()));
       if (!status.ok()) return End(status);
       GetPayload(plan_,
                  [this](PayloadPtr payload) { Stream(std::move(payload)); });
@@ -317,30 +317,41 @@ class StreamReactor final
   void Stream(PayloadPtr payload) {
     payload_ = std::move(payload);
     made_ = window_.bytes.begin;
-    mutex_.Lock();
-    Put({std::exchange(header_, grpc::ByteBuffer()), 0});
-    ProceedAndUnlock();
+    call_.phases().Enter(Phase::kCompute);
+    MakeFirst();
   }
 
   void Make() override {
-    const int64_t size =
-        std::min(window_.chunk_bytes, window_.bytes.end - made_);
+    // The first message has less room: it carries the header.
+    const int64_t room = kMaxUnaryResponseBytes - kFramingBytes -
+                         static_cast<int64_t>(header_.size());
+    const int64_t size = std::clamp<int64_t>(
+        room, 0, std::min(window_.chunk_bytes, window_.bytes.end - made_));
+    if (size == 0) return Frame(Chunk(), size);
     payload_->Read(made_, size, [this, size](absl::StatusOr<Chunk> chunk) {
       if (!chunk.ok()) return Made(chunk.status());
-      v1::StreamTensorResponse response;
-      response.set_offset(made_);
-      made_ += size;
-      Made(Message{FrameChunk(std::move(response), *chunk), size});
+      Frame(*chunk, size);
     });
   }
+
+  void Frame(const Chunk& chunk, int64_t size) {
+    v1::StreamTensorResponse response;
+    response.set_offset(made_);
+    made_ += size;
+    Made(Message{FrameChunk(std::move(response), chunk,
+                            std::exchange(header_, std::string())),
+                 size});
+  }
+
   bool HasWork() override { return made_ < window_.bytes.end; }
   bool AwaitsClient() override { return false; }
 
   // Set before streaming begins.
   PlanPtr plan_;
   StreamWindow window_;
-  grpc::ByteBuffer header_;
   PayloadPtr payload_;
+
+  std::string header_;  // serialized, until a message carries it
 
   int64_t made_ = 0;  // end of what has been made, in the payload
 };

@@ -32,9 +32,6 @@ attnbias::ClientOptions OptionsOf(const json& settings) {
   if (settings.contains("max_tensor_bytes")) {
     options.max_tensor_bytes = settings["max_tensor_bytes"].get<int64_t>();
   }
-  if (settings.contains("streams")) {
-    options.streams = settings["streams"].get<int>();
-  }
   if (settings.contains("connect_timeout")) {
     options.connect_timeout =
         absl::Seconds(settings["connect_timeout"].get<double>());

@@ -32,7 +32,6 @@ type settings struct {
 	Token          *string
 	MaxAttempts    *int   `json:"max_attempts"`
 	MaxTensorBytes *int64 `json:"max_tensor_bytes"`
-	Streams        *int
 }
 
 type part struct {
@@ -96,9 +95,6 @@ func (s *settings) options() []attnbias.Option {
 	}
 	if s.MaxTensorBytes != nil {
 		options = append(options, attnbias.WithMaxTensorBytes(*s.MaxTensorBytes))
-	}
-	if s.Streams != nil {
-		options = append(options, attnbias.WithStreams(*s.Streams))
 	}
 	if s.ConnectTimeout != nil {
 		options = append(options,

@@ -80,8 +80,6 @@ def _by_tool(asked: Asked | None, settings: dict[str, Any], folder: pathlib.Path
     if "token" in settings:
         (folder / "token").write_text(settings["token"])
         words.append(f"--token-file={folder / 'token'}")
-    if "streams" in settings:
-        words.append(f"--streams={settings['streams']}")
     if "connect_timeout" in settings:
         words.append(f"--connect-timeout={settings['connect_timeout']}")
     if "ca" in settings:
@@ -110,7 +108,9 @@ def _by_tool(asked: Asked | None, settings: dict[str, Any], folder: pathlib.Path
 
 
 LACKS = {
-    "tool": {"max_attempts", "max_tensor_bytes", "times"},
+    "go": {"streams"},
+    "c++": {"streams"},
+    "tool": {"max_attempts", "max_tensor_bytes", "streams", "times"},
 }
 """Settings that a client does not have; it has no part in trials with them."""
 DRIVERS: dict[str, Driver] = {

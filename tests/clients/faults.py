@@ -2,8 +2,8 @@
 """What a faulty server does to the answers that hold payloads.
 
 A fault gets the number of the call, counted from 0, and the messages that the real server would
-send: the header, and chunks from the offset that was asked for, or all of a GetTensor in one
-message, whose fields have the same numbers. It gives what is sent instead.
+send: chunks from the offset that was asked for, the first with the header, or all of a GetTensor in
+one message, whose fields have the same numbers. It gives what is sent instead.
 """
 
 from collections.abc import Callable, Iterable
@@ -84,6 +84,15 @@ def chunk(change: Change, index: int = 1) -> Fault:
     return replaced(index, lambda raw: _changed(raw, change))
 
 
+def apart(messages: list[bytes]) -> list[bytes]:
+    """The header alone, and the first chunk after it."""
+    first = _parsed(messages[0])
+    alone = type(first)(header=first.header, header_crc32c=first.header_crc32c)
+    first.ClearField("header")
+    first.ClearField("header_crc32c")
+    return [alone.SerializeToString(), first.SerializeToString(), *messages[1:]]
+
+
 def header(change: Change) -> Fault:
     """Another header, whose checksum is right."""
 
@@ -117,7 +126,7 @@ def for_calls(count: int, fault: Fault) -> Fault:
 
 def resumed(*each: Fault) -> Fault:
     """The first call breaks after two chunks; those after it have these faults."""
-    return in_turn(then(DRAINING, after=3), *each)
+    return in_turn(then(DRAINING, after=2), *each)
 
 
 def message_with(header_bytes: bytes, checksum: int) -> bytes:
@@ -132,7 +141,7 @@ def at(offset: int, spoil: Callable[[list[bytes]], Iterable[Step]]) -> Fault:
     """
 
     def fault(_attempt: int, messages: list[bytes]) -> Iterable[Step]:
-        for index in range(2, len(messages)):
+        for index in range(1, len(messages)):
             if _parsed(messages[index]).offset == offset:
                 return [*messages[:index], *spoil(messages[index:])]
         return messages
@@ -144,7 +153,7 @@ def from_beginning(first: Fault, rest: Fault) -> Fault:
     """One fault for calls that begin with byte 0, one for those that begin later."""
 
     def fault(attempt: int, messages: list[bytes]) -> Iterable[Step]:
-        is_rest = len(messages) > 1 and _parsed(messages[1]).offset > 0
+        is_rest = _parsed(messages[0]).offset > 0
         return (rest if is_rest else first)(attempt, messages)
 
     return fault

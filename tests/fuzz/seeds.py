@@ -177,6 +177,7 @@ def streams() -> Iterator[bytes]:
     """See stream_fuzz.cc: 24 bytes whole, resumed, begun anew as another tensor, and damaged."""
     header, other, chunk, early, damaged, end = 0, 1, 2, 5, 6, 7
     ok, changed, later = 0, 1, 3
+    yield bytes([6, header, 24, end, ok])
     yield bytes([6, header, 0, chunk, 24, end, ok])
     yield bytes([6, header, 0, chunk, 8, end, later, header, 0, chunk, 16, end, ok])
     yield bytes([6, header, 0, chunk, 8, end, changed, other, 0, chunk, 24, end, ok])

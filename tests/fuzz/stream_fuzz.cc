@@ -84,8 +84,10 @@ class Service final : public v1::AttentionBiasService::Service {
         case 1: {
           const std::string fingerprint = step % 8 == 0 ? "a" : "b";
           const std::string own = PayloadOf(fingerprint, size);
-          stream.SendHeader(MakeHeader(own, fingerprint));
           if (!std::exchange(begun, true)) payload = own;
+          const v1::TensorHeader header = MakeHeader(own, fingerprint);
+          stream.SendChunk(payload, at, end, &header);
+          at = end;
           break;
         }
         case 5:  // what comes later, too early

@@ -81,14 +81,15 @@ def by_unary_call(stub: Stub, spec: Any) -> Parts:
 
 
 def by_stream(stub: Stub, spec: Any, **fields: Any) -> Parts:
-    replies = stub.stream(spec, **fields)
-    header = next(replies).header
+    header = None
     pieces = []
     end = 0
-    for reply in replies:
+    for reply in stub.stream(spec, **fields):
+        header = header or reply.header
         assert reply.offset == end
         end += len(reply.data)
         pieces.append(reply.data)
+    assert header is not None
     assert end == header.total_bytes
     return _cut(header, b"".join(pieces))
 

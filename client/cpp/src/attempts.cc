@@ -11,39 +11,20 @@
 #include "client/cpp/src/unreached.h"
 
 namespace attnbias {
-namespace {
-
-// Between two looks at whether an attempt is wanted any more.
-constexpr absl::Duration kLook = absl::Milliseconds(20);
-
-}  // namespace
 
 Attempts::Attempts(const ClientOptions& options, grpc::Channel* channel,
                    BearerToken* token, std::atomic<bool>* reached)
-    : Attempts(options, channel, token, reached, absl::Now() + options.timeout,
-               absl::Now() + std::min(options.connect_timeout, options.timeout),
-               /*group=*/nullptr) {}
-
-Attempts::Attempts(const ClientOptions& options, grpc::Channel* channel,
-                   BearerToken* token, std::atomic<bool>* reached,
-                   absl::Time deadline, absl::Time connect_deadline,
-                   CallGroup* group)
     : options_(options),
       channel_(channel),
       token_(token),
       reached_(*reached),
-      deadline_(deadline),
-      connect_deadline_(connect_deadline),
-      group_(group),
+      deadline_(absl::Now() + options.timeout),
+      connect_deadline_(absl::Now() +
+                        std::min(options.connect_timeout, options.timeout)),
       state_(options.max_attempts,
              [random = std::minstd_rand(std::random_device{}())]() mutable {
                return std::uniform_real_distribution<>(0, 1)(random);
              }) {}
-
-Attempts Attempts::ForPart(grpc::Channel* channel, CallGroup* group) const {
-  return Attempts(options_, channel, token_, &reached_, deadline_,
-                  connect_deadline_, group);
-}
 
 bool Attempts::IsReached() const {
   if (!reached_ &&
@@ -94,32 +75,22 @@ absl::Status Attempts::ErrorOf(const grpc::Status& status) const {
 }
 
 bool Attempts::WaitAfter(const CallEnd& end) {
-  if (!IsWanted()) return false;
   const absl::Time now = absl::Now();
   const std::optional<absl::Duration> delay =
       state_.NextDelay(end, End() - now);
   if (!delay.has_value() || now + *delay >= End()) return false;
-  if (options_.on_retry) {
-    const auto tell = [&] { options_.on_retry(ErrorOf(end.status)); };
-    group_ == nullptr ? tell() : group_->Tell(tell);
-  }
-  return WaitUntil(now + *delay);
-}
-
-bool Attempts::IsWanted() const {
-  return group_ == nullptr || group_->status().ok();
+  if (options_.on_retry) options_.on_retry(ErrorOf(end.status));
+  WaitUntil(now + *delay);
+  return true;
 }
 
 // gRPC connects only while somebody waits on one of its queues. A thread that
 // slept would not notice that a server is back.
-bool Attempts::WaitUntil(absl::Time end) const {
-  for (absl::Time now = absl::Now(); now < end; now = absl::Now()) {
-    if (!IsWanted()) return false;
-    channel_->WaitForStateChange(
-        channel_->GetState(/*try_to_connect=*/true),
-        absl::ToChronoTime(std::min(end, now + kLook)));
+void Attempts::WaitUntil(absl::Time end) const {
+  while (absl::Now() < end) {
+    channel_->WaitForStateChange(channel_->GetState(/*try_to_connect=*/true),
+                                 absl::ToChronoTime(end));
   }
-  return IsWanted();
 }
 
 }  // namespace attnbias

@@ -10,7 +10,6 @@
 #include "absl/time/time.h"
 #include "attnbias/client.h"
 #include "client/cpp/src/bearer_token.h"
-#include "client/cpp/src/call_group.h"
 #include "client/cpp/src/retry_state.h"
 
 namespace attnbias {
@@ -22,11 +21,6 @@ class Attempts {
   // `reached` is whether the client has ever had a connection.
   Attempts(const ClientOptions& options, grpc::Channel* channel,
            BearerToken* token, std::atomic<bool>* reached);
-
-  // Those of a part of the same call, within its time: over another channel,
-  // counted from the beginning, and none once the group has failed. Both
-  // outlive them.
-  Attempts ForPart(grpc::Channel* channel, CallGroup* group) const;
 
   // For the next attempt: metadata and token, and what is left of the time:
   // none if there was never a connection, and connect_timeout is over. Waits
@@ -43,16 +37,10 @@ class Attempts {
   void Progressed() { state_.Progressed(); }
 
  private:
-  Attempts(const ClientOptions& options, grpc::Channel* channel,
-           BearerToken* token, std::atomic<bool>* reached, absl::Time deadline,
-           absl::Time connect_deadline, CallGroup* group);
-
   bool IsReached() const;
   // When attempts end: until the first connection they have less time.
   absl::Time End() const;
-  bool IsWanted() const;
-  // False where an attempt is not wanted any more, and then at once.
-  bool WaitUntil(absl::Time end) const;
+  void WaitUntil(absl::Time end) const;
 
   const ClientOptions& options_;
   grpc::Channel* const channel_;
@@ -60,7 +48,6 @@ class Attempts {
   std::atomic<bool>& reached_;
   const absl::Time deadline_;
   const absl::Time connect_deadline_;
-  CallGroup* const group_;  // null: it is a call by itself
   RetryState state_;
 };
 

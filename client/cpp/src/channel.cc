@@ -48,8 +48,6 @@ const Options& Defaults() {
   return *defaults;
 }
 
-constexpr int kSpareIdleMilliseconds = 10'000;
-
 // gRPC takes receive buffers from malloc, 64 KiB each, and frees a message's
 // worth of them at once. glibc would hand them back to the system and fault
 // them in again for every message, a third of the time of a large download.
@@ -63,8 +61,7 @@ void KeepReceiveBuffers() {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options,
-                                           ChannelUse use) {
+std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   KeepReceiveBuffers();
   Options merged = options.channel_options;
   if (IsOnThisMachine(options.target)) {
@@ -74,9 +71,6 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options,
   if (!options.tls->server_name.empty()) {
     merged.insert(
         {GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, options.tls->server_name});
-  }
-  if (use == ChannelUse::kSpare) {
-    merged.insert({GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kSpareIdleMilliseconds});
   }
   merged.insert(Defaults().begin(), Defaults().end());
   grpc::ChannelArguments arguments;

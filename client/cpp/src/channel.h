@@ -10,13 +10,8 @@
 
 namespace attnbias {
 
-// A spare one serves a large payload now and then: its connections are closed
-// soon after.
-enum class ChannelUse { kFirst, kSpare };
-
 // A channel of its own, tuned for large payloads and for this client's own
 // retries. The options' target and TLS are resolved.
-std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options,
-                                           ChannelUse use);
+std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options);
 
 }  // namespace attnbias

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads one StreamTensorResponse out of gRPC's slices: the payload goes
 // straight to its place and is checksummed while it is in the cache. A
-// DescribeTensorResponse or a GetTensorResponse is read alike: it has its
-// fields under the same numbers.
+// DescribeTensorResponse is read alike: it has its fields under the same
+// numbers.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>

@@ -4,6 +4,7 @@
 #include <grpc/grpc.h>
 #include <grpc/slice.h>
 #include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include <atomic>
@@ -20,13 +21,11 @@
 #include "attnbias/v1/service.grpc.pb.h"
 #include "client/cpp/src/attempts.h"
 #include "client/cpp/src/bearer_token.h"
-#include "client/cpp/src/channels.h"
+#include "client/cpp/src/channel.h"
 #include "client/cpp/src/chunk.h"
 #include "client/cpp/src/download.h"
 #include "client/cpp/src/header_check.h"
 #include "client/cpp/src/health_check.h"
-#include "client/cpp/src/known_sizes.h"
-#include "client/cpp/src/payload.h"
 #include "client/cpp/src/retry_state.h"
 #include "client/cpp/src/target.h"
 #include "client/cpp/src/tls.h"
@@ -38,7 +37,6 @@ namespace {
 constexpr char kDescribe[] = "/attnbias.v1.AttentionBiasService/DescribeTensor";
 
 constexpr size_t kAlignment = 64;
-constexpr int kMaxStreams = 64;
 // The most that the contract allows.
 constexpr int kTablesPerPage = 1000;
 constexpr int kMostPages = 100;
@@ -83,11 +81,6 @@ absl::Status Validate(const ClientOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "max_attempts: got ", *options.max_attempts, ", want at least 1"));
   }
-  if (options.streams.has_value() &&
-      (*options.streams < 1 || *options.streams > kMaxStreams)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "streams: got ", *options.streams, ", want 1 to ", kMaxStreams));
-  }
   for (const auto& [key, value] : options.metadata) {
     if (absl::Status legal = CheckMetadata(key, value); !legal.ok()) {
       return legal;
@@ -117,8 +110,7 @@ struct Client::Connection {
              std::unique_ptr<BearerToken> bearer_token)
       : options(client_options),
         token(std::move(bearer_token)),
-        channels(options),
-        channel(channels.At(0)),
+        channel(MakeChannel(options)),
         stub(v1::AttentionBiasService::NewStub(channel)) {}
 
   Attempts NewAttempts() const {
@@ -142,20 +134,14 @@ struct Client::Connection {
   absl::StatusOr<v1::TensorHeader> Fetch(const v1::TensorSpec& spec,
                                          const ReserveFn& reserve,
                                          const ProgressFn& progress) const {
-    Payload payload(spec, options.max_tensor_bytes, reserve, progress);
-    const Attempts attempts = NewAttempts();
-    Download download(spec, options.streams, attempts, &channels, &sizes,
-                      &payload);
-    if (absl::Status status = download.Run(); !status.ok()) return status;
-    return payload.header();
+    Download download(spec, options.max_tensor_bytes, reserve, progress);
+    return download.Run(grpc::GenericStub(channel), NewAttempts());
   }
 
   const ClientOptions options;
   const std::unique_ptr<BearerToken> token;  // null: none
-  mutable Channels channels;
-  const std::shared_ptr<grpc::Channel> channel;  // the first of them
+  const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::AttentionBiasService::Stub> stub;
-  mutable KnownSizes sizes;
   mutable std::atomic<bool> reached = false;
 };
 
@@ -204,7 +190,6 @@ absl::StatusOr<v1::TensorHeader> Client::Describe(
   const absl::Status is_answer =
       CheckHeader(**header, spec, std::numeric_limits<int64_t>::max());
   if (!is_answer.ok()) return is_answer;
-  connection_->sizes.Learn(spec, (*header)->total_bytes());
   return **std::move(header);
 }
 

@@ -1,56 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings one payload into memory: in one message where it is known to fit, else
-// by one stream or by several.
+// Brings one payload into memory over StreamTensor: begun, resumed where it
+// broke, complete or an error.
 #pragma once
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <functional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "attnbias/client.h"
 #include "attnbias/v1/service.pb.h"
 #include "client/cpp/src/attempts.h"
-#include "client/cpp/src/call_group.h"
-#include "client/cpp/src/channels.h"
-#include "client/cpp/src/known_sizes.h"
-#include "client/cpp/src/payload.h"
-#include "client/cpp/src/range.h"
+#include "client/cpp/src/chunk.h"
+#include "client/cpp/src/retry_state.h"
 
 namespace attnbias {
 
-// How many streams are worth it for the rest of a payload, when one brings so
-// much.
-int64_t WorthwhileStreams(int64_t rest, double bytes_per_second);
+// Finds memory for a payload of header.total_bytes(). Called again when a
+// download has to start afresh; the memory given before is then out of use.
+using ReserveFn = std::function<absl::StatusOr<absl::Span<std::byte>>(
+    const v1::TensorHeader& header)>;
 
 // For one thread and one call of Run.
 class Download {
  public:
-  // All outlive this.
-  Download(const v1::TensorSpec& spec, std::optional<int> streams,
-           const Attempts& attempts, Channels* channels, KnownSizes* sizes,
-           Payload* payload);
+  // `progress` outlives this.
+  Download(const v1::TensorSpec& spec, int64_t max_tensor_bytes,
+           ReserveFn reserve, const ProgressFn& progress);
 
-  // The payload is whole then. Else gives the error of the last attempt.
-  absl::Status Run();
+  // Returns the header once the payload is whole, or the error of the last
+  // attempt.
+  absl::StatusOr<v1::TensorHeader> Run(grpc::GenericStub stub,
+                                       Attempts attempts);
 
  private:
-  // Gets it in one message; false where a stream has to.
-  absl::StatusOr<bool> Get();
-  absl::Status Stream();
-  absl::Status Rest(int64_t streams);
-  // Over the channel of an index.
-  absl::Status Fetch(Range* range, size_t index, CallGroup* group);
+  // Runs one stream to its end. A broken message is an error here; how the
+  // server ended the stream is in `call_end`.
+  absl::Status Receive(grpc::GenericStub* stub, const Attempts& attempts,
+                       CallEnd* call_end);
+  // Checks the header of the first message, whose data stays to be read. Finds
+  // memory unless the payload was begun by an earlier stream.
+  absl::Status TakeHeader(grpc::ByteBuffer* message);
+  absl::Status TakeData(const Chunk& chunk);
+  int64_t total_bytes() const { return static_cast<int64_t>(memory_.size()); }
 
-  const v1::TensorSpec& spec_;
-  const std::optional<int> streams_;
-  const Attempts& attempts_;
-  Channels& channels_;
-  KnownSizes& sizes_;
-  Payload& payload_;
-  // Whether what failed went on with a payload that was begun before.
-  bool has_gone_on_ = false;
+  const int64_t max_tensor_bytes_;
+  const ReserveFn reserve_;
+  const ProgressFn& progress_;
+  v1::StreamTensorRequest request_;
+
+  // The payload that was begun.
+  v1::TensorHeader header_;
+  absl::Span<std::byte> memory_;
+  int64_t at_ = 0;  // Bytes in their place.
+  // Whether the current stream has brought its header.
+  bool has_header_ = false;
 };
 
 }  // namespace attnbias

@@ -13,10 +13,8 @@ constexpr char kStreamTensor[] =
 
 RawStream::RawStream(grpc::GenericStub* stub,
                      const v1::StreamTensorRequest& request,
-                     const Attempts& attempts, CallGroup* group)
-    : group_(*group) {
+                     const Attempts& attempts) {
   attempts.Prepare(&context_);
-  group_.Add(&context_);
   const grpc::Slice serialized(request.SerializeAsString());
   call_ = stub->PrepareCall(&context_, kStreamTensor, &queue_);
   call_->StartCall(nullptr);
@@ -35,7 +33,6 @@ RawStream::RawStream(grpc::GenericStub* stub,
 
 RawStream::~RawStream() {
   context_.TryCancel();  // of no effect on a call that has ended
-  group_.Remove(&context_);
   queue_.Shutdown();
   void* tag = nullptr;
   bool ok = false;

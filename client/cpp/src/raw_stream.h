@@ -12,7 +12,6 @@
 
 #include "attnbias/v1/service.pb.h"
 #include "client/cpp/src/attempts.h"
-#include "client/cpp/src/call_group.h"
 #include "client/cpp/src/retry_state.h"
 
 namespace attnbias {
@@ -20,9 +19,9 @@ namespace attnbias {
 // For one thread. The call is cancelled if this ends before it does.
 class RawStream {
  public:
-  // Stub and group, which may end the call, outlive this.
+  // `stub` outlives this.
   RawStream(grpc::GenericStub* stub, const v1::StreamTensorRequest& request,
-            const Attempts& attempts, CallGroup* group);
+            const Attempts& attempts);
   ~RawStream();
 
   RawStream(const RawStream&) = delete;
@@ -39,7 +38,6 @@ class RawStream {
   // operation that receives the status has one, and is in flight with others.
   bool Wait(const void* tag = nullptr);
 
-  CallGroup& group_;
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;

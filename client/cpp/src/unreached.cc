@@ -154,7 +154,7 @@ std::string ReportOn(const std::string& address, ClientOptions options) {
     options.tls->server_name = Split(hosts[0]).first;
   }
   options.target = address;
-  const auto channel = MakeChannel(options, ChannelUse::kFirst);
+  const auto channel = MakeChannel(options);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
   grpc::ByteBuffer answer;

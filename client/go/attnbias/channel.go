@@ -3,8 +3,6 @@
 package attnbias
 
 import (
-	"errors"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,55 +19,18 @@ func init() {
 	dns.SetMinResolutionInterval(500 * time.Millisecond)
 }
 
-// When a connection beside the first, which serves large payloads alone, is given up.
-const spareIdleTime = 10 * time.Second
-
-// connections are a client's, each opened when it is first needed: the first, and spare ones for
-// parts of a payload that come at once. Any number of goroutines may use it.
-type connections struct {
+// dialer prepares connections with a client's target.
+type dialer struct {
 	target   string
 	who      *security
 	more     []grpc.DialOption
 	patience time.Duration // the most that one connection may take
-
-	mutex  sync.Mutex
-	opened []*grpc.ClientConn
-	closed bool
-}
-
-// at is the connection of an index.
-func (c *connections) at(index int) (*grpc.ClientConn, error) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	if c.closed {
-		return nil, closedError()
-	}
-	for len(c.opened) <= index {
-		opened, err := c.dial()
-		if err != nil {
-			return nil, err
-		}
-		c.opened = append(c.opened, opened)
-	}
-	return c.opened[index], nil
-}
-
-func (c *connections) close() error {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	c.closed = true
-	var errs []error
-	for _, opened := range c.opened {
-		errs = append(errs, opened.Close())
-	}
-	c.opened = nil
-	return errors.Join(errs...)
 }
 
 // options are the settings that all clients of attnbias have; see "What the clients do" in
 // docs/operations/clients.md.
-func (c *connections) options() []grpc.DialOption {
-	return append(c.who.options(),
+func (d *dialer) options() []grpc.DialOption {
+	return append(d.who.options(),
 		// Every replica behind the name gets its share, and one that goes is left out.
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
 		// A peer that is silent while a call waits for it is given up after 10 + 5 s.
@@ -82,7 +43,7 @@ func (c *connections) options() []grpc.DialOption {
 				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
 				MaxDelay: 2 * time.Second,
 			},
-			MinConnectTimeout: min(20*time.Second, c.patience),
+			MinConnectTimeout: min(20*time.Second, d.patience),
 		}),
 		// Attempts are this package's.
 		grpc.WithDisableRetry(),
@@ -92,15 +53,11 @@ func (c *connections) options() []grpc.DialOption {
 	)
 }
 
-// dial prepares a connection.
-func (c *connections) dial() (*grpc.ClientConn, error) {
-	options := c.options()
-	if len(c.opened) > 0 {
-		options = append(options, grpc.WithIdleTimeout(spareIdleTime))
-	}
-	connection, err := grpc.NewClient(c.target, append(options, c.more...)...)
+// dial prepares a connection; the first call makes it.
+func (d *dialer) dial() (*grpc.ClientConn, error) {
+	connection, err := grpc.NewClient(d.target, append(d.options(), d.more...)...)
 	if err != nil {
-		return nil, invalid("target: got %q: %v", c.target, err)
+		return nil, invalid("target: got %q: %v", d.target, err)
 	}
 	return connection, nil
 }

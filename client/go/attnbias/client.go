@@ -24,19 +24,17 @@ const (
 	mostPages     = 100
 )
 
-// Client is a connection to a server, and further ones while large payloads come. Any number of
-// goroutines may call it at once.
+// Client is a connection to a server. Any number of goroutines may call it at once.
 type Client struct {
 	target         string
-	connections    *connections
+	dialer         *dialer
+	connection     *grpc.ClientConn
 	who            *security
 	timeout        time.Duration
 	connectTimeout time.Duration
 	reached        atomic.Bool // whether there was a connection
 	maxAttempts    int         // 0: any number
 	maxTensorBytes int64
-	streams        int // 0: as many as are worth it
-	sizes          *sizes
 	logger         *slog.Logger
 	closeOnce      sync.Once
 	closed         chan struct{}
@@ -66,20 +64,15 @@ func New(target string, options ...Option) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{target: target, timeout: s.timeout, connectTimeout: s.connectTimeout,
-		maxTensorBytes: s.maxTensorBytes, sizes: newSizes(), logger: s.logger,
-		closed: make(chan struct{})}
+		maxTensorBytes: s.maxTensorBytes, logger: s.logger, closed: make(chan struct{})}
 	if s.maxAttempts != nil {
 		c.maxAttempts = *s.maxAttempts
-	}
-	if s.streams != nil {
-		c.streams = *s.streams
 	}
 	if c.who, err = securityOf(s, target); err != nil {
 		return nil, err
 	}
-	c.connections = &connections{target: target, who: c.who, more: s.dialOptions,
-		patience: s.connectTimeout}
-	if _, err = c.connections.at(0); err != nil { // which says what is wrong with the target
+	c.dialer = &dialer{target: target, who: c.who, more: s.dialOptions, patience: s.connectTimeout}
+	if c.connection, err = c.dialer.dial(); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -87,13 +80,13 @@ func New(target string, options ...Option) (*Client, error) {
 
 func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
 
-// Close ends the connections and the calls that use them, whose error is context.Canceled. Tensors
+// Close ends the connection and the calls that use it, whose error is context.Canceled. Tensors
 // stay as they are.
 func (c *Client) Close() error {
 	var err error
 	c.closeOnce.Do(func() {
 		close(c.closed)
-		err = c.connections.close()
+		err = c.connection.Close()
 	})
 	return err
 }
@@ -168,12 +161,7 @@ func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorH
 	if err != nil {
 		return nil, err
 	}
-	header, err := readTensorHeader(&answer, expectedOf(spec))
-	if err != nil {
-		return nil, err
-	}
-	c.sizes.learn(spec, header.TotalBytes)
-	return header, nil
+	return readTensorHeader(&answer, expectedOf(spec))
 }
 
 // ServerInfo says what the server is and what it accepts.
@@ -247,10 +235,7 @@ func (c *Client) ask(ctx context.Context, method string, request, answer any) er
 
 func (c *Client) askOnce(ctx context.Context, method string, request, answer any) *Error {
 	var trailer metadata.MD
-	connection, err := c.connections.at(0)
-	if err == nil {
-		err = connection.Invoke(ctx, method, request, answer, raw, grpc.Trailer(&trailer))
-	}
+	err := c.connection.Invoke(ctx, method, request, answer, raw, grpc.Trailer(&trailer))
 	if err != nil {
 		return c.advised(errorOf(err, func() metadata.MD { return trailer }))
 	}
@@ -260,14 +245,8 @@ func (c *Client) askOnce(ctx context.Context, method string, request, answer any
 
 var bothWays = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
-func (c *Client) newStream(
-	ctx context.Context, index int, method string,
-) (grpc.ClientStream, error) {
-	connection, err := c.connections.at(index)
-	if err != nil {
-		return nil, err
-	}
-	stream, err := connection.NewStream(ctx, bothWays, method, raw)
+func (c *Client) newStream(ctx context.Context, method string) (grpc.ClientStream, error) {
+	stream, err := c.connection.NewStream(ctx, bothWays, method, raw)
 	if err == nil { // which is said of a connection
 		c.reached.Store(true)
 	}
@@ -275,7 +254,7 @@ func (c *Client) newStream(
 }
 
 func (c *Client) newAttempts() *attempts {
-	return &attempts{client: c, began: time.Now(), told: &sync.Once{}}
+	return &attempts{client: c, began: time.Now()}
 }
 
 func requireSpec(spec *pb.TensorSpec) error {

@@ -24,9 +24,6 @@
 // a key, counted from the beginning of the window that was asked for. As with a slice, one that is
 // out of range panics.
 //
-// A payload of more than 16 MiB comes over several connections where that is worth it, see
-// [WithStreams]; one that is known to be small in one message.
-//
 // A call costs more than a slice: fetch once at the greatest length and cut windows. Never call
 // once per decoded token.
 //

@@ -5,27 +5,14 @@ package attnbias
 import (
 	"context"
 	"errors"
-	"math"
-	"sync"
-	"time"
+	"io"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// How the rest of a payload is shared out once its first range has come.
-const (
-	firstBytes     = windowBytes            // none of them waits for another window
-	roundedTo      = 1 << 20                // so that chunks stay whole
-	worthwhileTime = 250 * time.Millisecond // of one stream: less is not worth a connection
-
-	mostWorthwhileStreams = 8
-)
-
-// download gets one payload: in one message where it is known to fit, else by one stream or by
-// several.
+// download gets one payload over StreamTensor: begun, resumed where it broke, complete or an error.
 type download struct {
 	client   *Client
 	spec     *pb.TensorSpec
@@ -33,69 +20,101 @@ type download struct {
 	reserve  func(*pb.TensorHeader) ([]byte, error) // exactly its total_bytes
 	progress func(done, total int64)                // nil: nobody wants to know
 
-	// Of the payload that was begun. Ranges that run at once only read these.
+	// Of the payload that was begun.
 	header *pb.TensorHeader
 	memory []byte
+	at     int // where the bytes that are missing begin
+}
 
-	told sync.Once // see attempts
-
-	mutex    sync.Mutex
-	received int
+// receiver is the part of a stream that receive needs.
+type receiver interface {
+	RecvMsg(message any) error
 }
 
 // run fetches everything. The deadline of ctx bounds all attempts together.
 func (d *download) run(ctx context.Context) (*Tensor, error) {
-	if err := d.fetch(ctx); err != nil {
-		return nil, err
+	tries, isAfresh := d.client.newAttempts(), false
+	for {
+		before := d.at
+		err := d.fetchRest(ctx)
+		if err == nil {
+			return &Tensor{d.header, d.memory, d.want}, nil
+		}
+		if before > 0 && !isAfresh &&
+			(errors.Is(err, ErrFingerprintMismatch) || errors.Is(err, ErrNotFound)) {
+			// A table has changed or is gone, perhaps only on some replicas. So all of the payload
+			// is fetched again, once.
+			isAfresh, d.at = true, 0
+			tries.progressed()
+			continue
+		}
+		if d.at > before {
+			tries.progressed()
+		}
+		if err := tries.waitAfter(ctx, err); err != nil {
+			return nil, err
+		}
 	}
-	d.client.sizes.learn(d.spec, d.header.TotalBytes)
-	return &Tensor{d.header, d.memory, d.want}, nil
 }
 
-func (d *download) fetch(ctx context.Context) error {
-	if d.client.sizes.fitMessage(d.spec) {
-		if complete, err := d.getMessage(ctx); complete || err != nil {
+// fetchRest makes one call for what is missing.
+func (d *download) fetchRest(ctx context.Context) *Error {
+	request := &pb.StreamTensorRequest{Spec: d.spec, ReadOffset: int64(d.at)}
+	if d.at > 0 {
+		request.ExpectedFingerprint = d.header.Fingerprint
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := d.client.newStream(ctx, pb.AttentionBiasService_StreamTensor_FullMethodName)
+	if err != nil {
+		return d.client.advised(errorOf(err, nil))
+	}
+	if err = stream.SendMsg(request); err == nil {
+		err = stream.CloseSend()
+	}
+	if err == nil || errors.Is(err, io.EOF) { // which says why when it is read
+		err = d.receive(stream)
+	}
+	if err != nil {
+		return d.client.advised(errorOf(err, stream.Trailer))
+	}
+	return nil
+}
+
+// receive puts the chunks of a stream where they belong, each checked as it comes.
+func (d *download) receive(stream receiver) error {
+	if err := d.receiveFirst(stream); err != nil {
+		return err
+	}
+	for {
+		var message rawMessage
+		err := stream.RecvMsg(&message)
+		// Once every byte has come and was checked, the stream may end as it likes.
+		if d.at == len(d.memory) && err != nil {
+			return nil
+		}
+		if errors.Is(err, io.EOF) {
+			return corrupt("stream: ended after %d bytes, want %d", d.at, len(d.memory))
+		}
+		if err != nil {
+			return err
+		}
+		if err := d.take(message); err != nil {
 			return err
 		}
 	}
-	err := d.stream(ctx)
-	var changed *payloadChanged
-	if errors.As(err, &changed) {
-		// A table has changed or is gone, perhaps only on some replicas. So all of the payload is
-		// fetched again, over one stream.
-		d.header, d.memory, d.received = nil, nil, 0
-		err = (&byteRange{download: d, end: unlimited}).run(ctx)
-	}
-	if errors.As(err, &changed) {
-		return changed.why
-	}
-	return err
 }
 
-// getMessage gets it in one message; false where a stream has to.
-func (d *download) getMessage(ctx context.Context) (bool, error) {
+// receiveFirst takes the header, and the data that comes with it.
+func (d *download) receiveFirst(stream receiver) error {
 	var message rawMessage
-	err := d.client.ask(ctx, pb.AttentionBiasService_GetTensor_FullMethodName,
-		&pb.GetTensorRequest{Spec: d.spec}, &message)
-	var failure *Error
-	if errors.As(err, &failure) && failure.delay == nil {
-		switch failure.Code {
-		case codes.InvalidArgument: // it has grown too large
-			return false, nil
-		case codes.ResourceExhausted, codes.PermissionDenied, codes.Unimplemented:
-			// Messages are larger than this client takes, it may not ask for any, or none exist.
-			d.client.sizes.fitNone()
-			return false, nil
-		}
+	err := stream.RecvMsg(&message)
+	if errors.Is(err, io.EOF) {
+		return corrupt("stream: ended without a header")
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
-	return true, d.take(message)
-}
-
-// take has the payload be that of one message.
-func (d *download) take(message rawMessage) error {
 	defer message.free()
 	read, err := readChunk(message.slices)
 	if err != nil {
@@ -105,68 +124,15 @@ func (d *download) take(message rawMessage) error {
 	if err != nil {
 		return err
 	}
-	if err := d.begin(header); err != nil {
+	if d.at > 0 {
+		err = d.goOn(header)
+	} else {
+		err = d.begin(header)
+	}
+	if err != nil || read.size == 0 { // a header alone has no offset
 		return err
 	}
-	if err := read.copyData(message.slices, d.memory); err != nil {
-		return err
-	}
-	if read.size < len(d.memory) {
-		return corrupt("message: has %d bytes, want %d", read.size, len(d.memory))
-	}
-	d.advance(read.size)
-	return nil
-}
-
-// stream gets it by one stream, or by one for its first bytes and several for the rest.
-func (d *download) stream(ctx context.Context) error {
-	if d.client.streams == 1 {
-		return (&byteRange{download: d, end: unlimited}).run(ctx)
-	}
-	first := &byteRange{download: d, end: firstBytes}
-	if err := first.run(ctx); err != nil {
-		return err
-	}
-	rest := len(d.memory) - firstBytes
-	if rest <= 0 {
-		return nil
-	}
-	streams := d.client.streams
-	if streams == 0 {
-		streams = worthwhileStreams(rest, first.bytesPerSecond)
-	}
-	share := (rest-1)/streams + 1
-	return d.streamRest(ctx, (share+roundedTo-1)/roundedTo*roundedTo)
-}
-
-// worthwhileStreams is over how many streams the rest comes soonest, when one brings so much.
-func worthwhileStreams(rest int, bytesPerSecond float64) int {
-	worthwhile := max(firstBytes, bytesPerSecond*worthwhileTime.Seconds())
-	return int(min(mostWorthwhileStreams, max(1, math.Ceil(float64(rest)/worthwhile))))
-}
-
-// streamRest gets what comes after the first bytes in ranges of such a size, all at once. The first
-// that fails ends the others.
-func (d *download) streamRest(ctx context.Context, share int) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var (
-		all     sync.WaitGroup
-		once    sync.Once
-		failure error
-	)
-	for index, begin := 0, firstBytes; begin < len(d.memory); index, begin = index+1, begin+share {
-		one := &byteRange{download: d, connection: index, at: begin,
-			end: min(begin+share, len(d.memory))}
-		all.Go(func() {
-			if err := one.run(ctx); err != nil {
-				once.Do(func() { failure = err })
-				cancel()
-			}
-		})
-	}
-	all.Wait()
-	return failure
+	return d.put(read, message)
 }
 
 // begin takes memory for the payload that a header describes.
@@ -199,12 +165,29 @@ func (d *download) goOn(header *pb.TensorHeader) error {
 	return nil
 }
 
-// advance counts bytes that are in their place, and tells of them in order.
-func (d *download) advance(count int) {
-	d.mutex.Lock()
-	defer d.mutex.Unlock()
-	d.received += count
-	if d.progress != nil && count > 0 {
-		d.progress(int64(d.received), int64(len(d.memory)))
+func (d *download) take(message rawMessage) error {
+	defer message.free()
+	read, err := readChunk(message.slices)
+	if err != nil {
+		return err
 	}
+	if read.header != nil {
+		return corrupt("stream: a second header")
+	}
+	return d.put(read, message)
+}
+
+// put copies the data of a message to its place.
+func (d *download) put(read chunk, message rawMessage) error {
+	if err := read.copyData(message.slices, d.memory[d.at:]); err != nil {
+		return err
+	}
+	if read.offset != int64(d.at) {
+		return corrupt("chunk: got offset %d, want %d", read.offset, d.at)
+	}
+	d.at += read.size
+	if d.progress != nil && read.size > 0 {
+		d.progress(int64(d.at), int64(len(d.memory)))
+	}
+	return nil
 }

@@ -16,11 +16,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
@@ -80,23 +78,26 @@ func part(index int) *pb.StreamTensorResponse {
 	}
 }
 
+// firstPart is part 0 beside the header.
+func firstPart() *pb.StreamTensorResponse {
+	first := part(0)
+	proto.Merge(first, withHeader(payloadHeader()))
+	return first
+}
+
 type tensorStream = grpc.ServerStreamingServer[pb.StreamTensorResponse]
 
 // fake answers as an attnbias server does, or as its script says.
 type fake struct {
 	pb.UnimplementedAttentionBiasServiceServer
-	script []func(*pb.StreamTensorRequest, tensorStream) error // of StreamTensor, in order
-	stream func(*pb.StreamTensorRequest, tensorStream) error   // and after it; nil: the payload
+	script []func(*pb.StreamTensorRequest, tensorStream) error // of StreamTensor; then the payload
 	header *pb.TensorHeader                                    // of DescribeTensor
-	unary  func() (*pb.GetTensorResponse, error)               // of GetTensor; nil: there is none
 	errors []error                                             // of GetServerInfo, in order
 	logits func(grpc.BidiStreamingServer[pb.ComputeLogitsRequest, pb.ComputeLogitsResponse]) error
 
 	mutex     sync.Mutex
 	offsets   []int64
-	ranges    []asked
 	described int
-	messages  int // asked of GetTensor
 	calls     int
 	token     string
 	identity  string
@@ -135,35 +136,10 @@ func (f *fake) DescribeTensor(
 	return &pb.DescribeTensorResponse{Header: f.header, HeaderCrc32C: sum}, nil
 }
 
-func (f *fake) GetTensor(
-	context.Context, *pb.GetTensorRequest,
-) (*pb.GetTensorResponse, error) {
-	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	f.messages++
-	if f.unary == nil {
-		return nil, status.Error(codes.Unimplemented, "no GetTensor")
-	}
-	return f.unary()
-}
-
-// asked is a call of StreamTensor.
-type asked struct {
-	offset, limit int
-	fingerprint   string
-	peer          string // the client's address, another for each connection
-}
-
 func (f *fake) StreamTensor(request *pb.StreamTensorRequest, stream tensorStream) error {
 	f.mutex.Lock()
 	f.offsets = append(f.offsets, request.ReadOffset)
-	caller, _ := peer.FromContext(stream.Context())
-	f.ranges = append(f.ranges, asked{int(request.ReadOffset), int(request.ReadLimit),
-		request.ExpectedFingerprint, caller.Addr.String()})
-	next := f.stream
-	if next == nil {
-		next = sends(nil, withHeader(payloadHeader()), part(0), part(1), part(2))
-	}
+	next := sends(nil, firstPart(), part(1), part(2))
 	if len(f.script) > 0 {
 		next, f.script = f.script[0], f.script[1:]
 	}

@@ -165,7 +165,7 @@ func (l *Logits[In, Out]) end() {
 // begin opens a stream and reads its header.
 func (l *Logits[In, Out]) begin() error {
 	const method = pb.AttentionBiasService_ComputeLogits_FullMethodName
-	stream, err := l.client.newStream(l.streamContext, 0, method)
+	stream, err := l.client.newStream(l.streamContext, method)
 	if err != nil {
 		return err
 	}

@@ -28,15 +28,11 @@ type TLS struct {
 	ServerName string
 }
 
-// The most that [WithStreams] takes.
-const maxStreams = 64
-
 type settings struct {
 	timeout        time.Duration
 	connectTimeout time.Duration
 	maxAttempts    *int
 	maxTensorBytes int64
-	streams        *int
 	tls            *TLS
 	plaintext      bool
 	token          *string
@@ -71,13 +67,6 @@ func WithMaxAttempts(attempts int) Option {
 // them; more than 0, by default 16 GiB.
 func WithMaxTensorBytes(bytes int64) Option {
 	return func(s *settings) { s.maxTensorBytes = bytes }
-}
-
-// WithStreams sets over how many connections a payload of more than 16 MiB is fetched, each by a
-// range of its own; 1 to 64. By default as many, up to 8, as have a quarter of a second of work
-// at the rate of its first 16 MiB: few where the way is fast, several where it is long.
-func WithStreams(streams int) Option {
-	return func(s *settings) { s.streams = &streams }
 }
 
 // WithTLS has the client speak TLS; TLS{} trusts those that the system trusts. Without it, and
@@ -117,7 +106,7 @@ func WithDialOptions(options ...grpc.DialOption) Option {
 }
 
 // WithProgress is told, after each part of a payload that comes, how many bytes have come and how
-// many there are; from any goroutine, but never by two at once.
+// many there are.
 func WithProgress(progress func(done, total int64)) GetOption {
 	return func(s *getSettings) { s.progress = progress }
 }
@@ -146,9 +135,6 @@ func (s *settings) check() error {
 	}
 	if s.maxAttempts != nil && *s.maxAttempts < 1 {
 		return invalid("WithMaxAttempts: got %d, want at least 1", *s.maxAttempts)
-	}
-	if s.streams != nil && (*s.streams < 1 || *s.streams > maxStreams) {
-		return invalid("WithStreams: got %d, want 1 to %d", *s.streams, maxStreams)
 	}
 	return nil
 }

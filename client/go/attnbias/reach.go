@@ -35,7 +35,7 @@ func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	reasons := make([]string, len(addresses))
 	var all sync.WaitGroup
 	for i, address := range addresses {
-		all.Go(func() { reasons[i] = c.connections.whyNot(ctx, address) })
+		all.Go(func() { reasons[i] = c.dialer.whyNot(ctx, address) })
 	}
 	all.Wait()
 	why := ""
@@ -82,14 +82,14 @@ func (c *Client) addresses(ctx context.Context) []string {
 }
 
 // whyNot returns why there is no connection with an address.
-func (c *connections) whyNot(ctx context.Context, address string) string {
+func (d *dialer) whyNot(ctx context.Context, address string) string {
 	ctx, cancel := context.WithTimeout(ctx, oneAddressTime)
 	defer cancel()
-	options := c.options()
-	if c.who.tls == nil || c.who.tls.ServerName == "" {
-		options = append(options, grpc.WithAuthority(c.authority()))
+	options := d.options()
+	if d.who.tls == nil || d.who.tls.ServerName == "" {
+		options = append(options, grpc.WithAuthority(d.authority()))
 	}
-	connection, err := grpc.NewClient("passthrough:///"+address, append(options, c.more...)...)
+	connection, err := grpc.NewClient("passthrough:///"+address, append(options, d.more...)...)
 	if err != nil {
 		return err.Error()
 	}
@@ -114,8 +114,8 @@ func (c *connections) whyNot(ctx context.Context, address string) string {
 }
 
 // authority is the name of the server, for all of its addresses.
-func (c *connections) authority() string {
-	name := c.target[strings.LastIndexByte(c.target, '/')+1:]
+func (d *dialer) authority() string {
+	name := d.target[strings.LastIndexByte(d.target, '/')+1:]
 	if parts := hostsOf.FindStringSubmatch(name); parts != nil {
 		name, _, _ = strings.Cut(parts[1], ",")
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -21,8 +20,8 @@ const (
 type attempts struct {
 	client   *Client
 	began    time.Time
-	failures int        // in a row
-	told     *sync.Once // that a call waits, so that a wrong target is not waited for in silence
+	failures int  // in a row
+	told     bool // that a call waits, so that a wrong target is not waited for in silence
 }
 
 // progressed forgets earlier failures.
@@ -55,10 +54,11 @@ func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 	if left <= max(delay, firstBackoff) {
 		return a.client.explained(ctx, err)
 	}
-	a.told.Do(func() {
+	if !a.told {
+		a.told = true
 		a.client.logger.Warn("attnbias: trying again", "target", a.client.target, "for", left,
 			"error", err.Message)
-	})
+	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {

@@ -245,8 +245,6 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		"WithTimeout: got 0s, want more than 0":            {WithTimeout(0)},
 		"WithMaxAttempts: got 0, want at least 1":          {WithMaxAttempts(0)},
 		"WithMaxTensorBytes: got -1, want more than 0":     {WithMaxTensorBytes(-1)},
-		"WithStreams: got 0, want 1 to 64":                 {WithStreams(0)},
-		"WithStreams: got 65, want 1 to 64":                {WithStreams(65)},
 		"WithConnectTimeout: got 0s, want more than 0":     {WithConnectTimeout(0)},
 		"WithToken: got text that is no token":             {WithToken("two words")},
 		"WithTokenFile: open : no such file":               {WithTokenFile("")},

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -52,19 +53,24 @@ func serialised(messages ...*pb.StreamTensorResponse) *recorded {
 	return &all
 }
 
-func newRange(spec *pb.TensorSpec, maxBytes int64) *byteRange {
-	return &byteRange{end: unlimited, download: &download{
+func newDownload(spec *pb.TensorSpec, maxBytes int64) *download {
+	return &download{
 		want:    expectedOf(spec),
 		client:  &Client{maxTensorBytes: maxBytes},
 		reserve: func(h *pb.TensorHeader) ([]byte, error) { return memoryFor(h.TotalBytes), nil },
-	}}
+	}
 }
 
 func TestChunksAreJoined(t *testing.T) {
-	r := newRange(alibi, 100)
-	err := r.receive(serialised(withHeader(payloadHeader()), part(0), part(1), part(2)))
-	if got := r.download.memory; err != nil || !slices.Equal(numbersIn[float32](got), payload) {
-		t.Errorf("got %v, %v, want %v", got, err, payload)
+	for _, stream := range []*recorded{
+		serialised(withHeader(payloadHeader()), part(0), part(1), part(2)),
+		serialised(firstPart(), part(1), part(2)),
+	} {
+		d := newDownload(alibi, 100)
+		err := d.receive(stream)
+		if got := d.memory; err != nil || !slices.Equal(numbersIn[float32](got), payload) {
+			t.Errorf("got %v, %v, want %v", got, err, payload)
+		}
 	}
 }
 
@@ -100,11 +106,15 @@ func faults() []fault {
 		h.Parts[0].Shape = []int64{1 << 31, 1 << 31} // whose bytes are 2^64
 		h.Parts[0].SizeBytes, h.TotalBytes = 0, 0
 	})
+	elsewhere := firstPart()
+	elsewhere.Offset = 4
+	large := firstPart()
+	large.Data = make([]byte, 16)
 	type stream = []*pb.StreamTensorResponse
 	return []fault{
 		{"nothing", nil, "ended without a header"},
 		{"no header", stream{{Offset: 0}}, "the first message has no header"},
-		{"data instead", stream{part(0)}, "want at most the 0 that are missing"},
+		{"data instead", stream{part(0)}, "the first message has no header"},
 		{"a flipped header", stream{flipped}, "header: got CRC-32C"},
 		{"a wrong total", stream{long}, "total_bytes: got 16, want 12"},
 		{"a part elsewhere", stream{moved}, "does not add up"},
@@ -114,6 +124,8 @@ func faults() []fault {
 		{"truncated", stream{whole, part(0)}, "ended after 4 bytes, want 12"},
 		{"corrupted", stream{whole, part(0), broken}, "at offset 4 have CRC-32C"},
 		{"reordered", stream{whole, part(1), part(0)}, "got offset 4, want 0"},
+		{"a first part elsewhere", stream{elsewhere}, "got offset 4, want 0"},
+		{"too much at first", stream{large}, "got 16 bytes of data, want at most the 12"},
 		{"a second header", stream{whole, whole, part(0)}, "stream: a second header"},
 		{"repeated", stream{whole, part(0), part(0)}, "got offset 0, want 4"},
 		{"too much", stream{whole, part(0), part(1), part(2), extra}, "want at most the 0"},
@@ -234,6 +246,41 @@ func TestStalledStreamEndsWithItsTime(t *testing.T) {
 	}
 }
 
+func TestCloseEndsAStream(t *testing.T) {
+	f, client := fakeAndClient(t, WithTimeout(time.Hour))
+	f.script = append(f.script, func(_ *pb.StreamTensorRequest, stream tensorStream) error {
+		if err := stream.Send(firstPart()); err != nil {
+			return err
+		}
+		client.Close()
+		<-stream.Context().Done()
+		return nil
+	})
+	_, err := client.Get(t.Context(), alibi)
+	expectError(t, err, context.Canceled, "the client is closed")
+}
+
+func TestMemoryIsTakenOnce(t *testing.T) {
+	const size = 64 << 20
+	spec := proto.CloneOf(alibi)
+	spec.GetPair().KeyLength = size/4 - 1
+	header := payloadHeader()
+	header.Parts[0].Shape, header.Parts[0].SizeBytes = []int64{1, size / 4}, size
+	header.TotalBytes, header.ResolvedSpec = size, spec
+	f, client := fakeAndClient(t)
+	begins := sends(broken, withHeader(header))
+	f.script = append(f.script, begins, begins, begins,
+		sends(status.Error(codes.NotFound, "gone")))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := client.Get(t.Context(), spec)
+	runtime.ReadMemStats(&after)
+	expectError(t, err, ErrNotFound, "gone")
+	if took := after.TotalAlloc - before.TotalAlloc; took > size*3/2 {
+		t.Errorf("took %d bytes, want those of the payload, %d", took, size)
+	}
+}
+
 func TestGetIntoWritesWhereItIsTold(t *testing.T) {
 	_, client := fakeAndClient(t)
 	out := make([]float32, 4)
@@ -281,8 +328,8 @@ func FuzzAssemble(f *testing.F) {
 			}},
 		}
 		header.ResolvedSpec = spec
-		r := newRange(spec, 1<<20)
-		err := r.receive(serialised(withHeader(header),
+		d := newDownload(spec, 1<<20)
+		err := d.receive(serialised(withHeader(header),
 			&pb.StreamTensorResponse{Crc32C: crc32.Checksum(begin, castagnoli), Data: begin},
 			&pb.StreamTensorResponse{Offset: offset, Crc32C: sum, Data: end},
 		))
@@ -292,7 +339,7 @@ func FuzzAssemble(f *testing.F) {
 		if right != (err == nil) {
 			t.Fatalf("right is %t, but the error is %v", right, err)
 		}
-		if got := r.download.memory; right && !slices.Equal(got, whole) {
+		if got := d.memory; right && !slices.Equal(got, whole) {
 			t.Errorf("got %q, want %q", got, whole)
 		}
 	})

@@ -414,7 +414,7 @@ type StreamTensorRequest struct {
 	ReadLimit int64 `protobuf:"varint,3,opt,name=read_limit,json=readLimit,proto3" json:"read_limit,omitempty"`
 	// If set and not what the server would send: FAILED_PRECONDITION.
 	ExpectedFingerprint string `protobuf:"bytes,4,opt,name=expected_fingerprint,json=expectedFingerprint,proto3" json:"expected_fingerprint,omitempty"`
-	// Bytes of `data` in one message, in [4096, 2 MiB]; 0 means 1 MiB.
+	// Most bytes of `data` in one message, in [4096, 2 MiB]; 0 means 1 MiB.
 	MaxChunkBytes int32 `protobuf:"varint,5,opt,name=max_chunk_bytes,json=maxChunkBytes,proto3" json:"max_chunk_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -487,7 +487,7 @@ func (x *StreamTensorRequest) GetMaxChunkBytes() int32 {
 
 type StreamTensorResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set in the first message, which carries its checksum and nothing else.
+	// Set in the first message alone, with its checksum.
 	Header *TensorHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// Place of `data` in the payload, counted from its beginning.
 	Offset int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`

@@ -46,8 +46,8 @@ type AttentionBiasServiceClient interface {
 	// A whole payload in one message, for payloads up to 4 MiB - 64 KiB; a larger
 	// one is INVALID_ARGUMENT with reason TENSOR_TOO_LARGE_FOR_UNARY.
 	GetTensor(ctx context.Context, in *GetTensorRequest, opts ...grpc.CallOption) (*GetTensorResponse, error)
-	// A payload of any size: one message with the header alone, then chunks in
-	// offset order.
+	// A payload of any size, in chunks in offset order. The first message carries
+	// the header too.
 	StreamTensor(ctx context.Context, in *StreamTensorRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamTensorResponse], error)
 	// The learned tables that this replica has mounted, by name.
 	ListTables(ctx context.Context, in *ListTablesRequest, opts ...grpc.CallOption) (*ListTablesResponse, error)
@@ -149,8 +149,8 @@ type AttentionBiasServiceServer interface {
 	// A whole payload in one message, for payloads up to 4 MiB - 64 KiB; a larger
 	// one is INVALID_ARGUMENT with reason TENSOR_TOO_LARGE_FOR_UNARY.
 	GetTensor(context.Context, *GetTensorRequest) (*GetTensorResponse, error)
-	// A payload of any size: one message with the header alone, then chunks in
-	// offset order.
+	// A payload of any size, in chunks in offset order. The first message carries
+	// the header too.
 	StreamTensor(*StreamTensorRequest, grpc.ServerStreamingServer[StreamTensorResponse]) error
 	// The learned tables that this replica has mounted, by name.
 	ListTables(context.Context, *ListTablesRequest) (*ListTablesResponse, error)

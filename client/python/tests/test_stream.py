@@ -70,6 +70,12 @@ def test_whole_payload_arrives(server: FakeServer, client: attnbias.Client) -> N
     assert server.requests[0].expected_fingerprint == ""
 
 
+def test_the_first_message_may_have_data(server: FakeServer, client: attnbias.Client) -> None:
+    first, second, *others = PAYLOAD.messages()
+    server.script = [sends(first + second, *others)]
+    np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+
+
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED])
 def test_broken_stream_is_resumed_where_it_broke(
     server: FakeServer, client: attnbias.Client, code: grpc.StatusCode
@@ -186,7 +192,7 @@ LIES = {
     "header alone": (sends(HEADER), "ended after 0 bytes, want 20000"),
     "nothing": (sends(), "ended without a header"),
     "no header": (sends(b""), "the first message has no header"),
-    "data instead": (sends(PAYLOAD.chunk(0, 100)), "want at most the 0 that are missing"),
+    "data instead": (sends(PAYLOAD.chunk(0, 100)), "the first message has no header"),
     "header that is not protobuf": (sends(b"\xff\xff"), "not protobuf"),
     "chunk that is not protobuf": (sends(HEADER, b"\x82\x01\xff\x01abc"), "not protobuf"),
     "too many bytes": (

@@ -30,7 +30,7 @@ def socket_row(running: Server, repetitions: int) -> Row:
     ):
         times = by_turns({"ours": ours, "theirs": theirs}, repetitions)
     return compare(
-        what="2 GiB dense, C++ client with its own choice of streams, into one buffer",
+        what="2 GiB dense, C++ client, into one buffer",
         against="plain blocking sockets, 1 MiB sends",
         **times,
         goal=1.0,

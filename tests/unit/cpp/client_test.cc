@@ -92,11 +92,9 @@ TEST_F(ClientTest, GetsTheBytes) {
 // Larger than any buffer on the way, so that slices are cut everywhere.
 TEST_F(ClientTest, GetsManyMegabytes) {
   const std::string payload = MakePayload(20'000'000);
-  for (int i = 0; i < 2; ++i) {
-    server_.Then([=](const FakeStream& stream) {
-      return stream.SendAll(payload, MakeHeader(payload, "large"), 1'234'567);
-    });
-  }
+  server_.Then([=](const FakeStream& stream) {
+    return stream.SendAll(payload, MakeHeader(payload, "large"), 1'234'567);
+  });
   EXPECT_TRUE(Text(MakeClient().Get(spec_)) == payload);
 }
 
@@ -238,6 +236,15 @@ TEST_F(ClientTest, AFreshFailedPreconditionIsFinal) {
   });
   EXPECT_EQ(MakeClient().Get(spec_).status(),
             absl::FailedPreconditionError("no"));
+}
+
+// Nothing was begun before the stream that it ends.
+TEST_F(ClientTest, AFailedPreconditionOfTheFirstStreamIsFinal) {
+  server_.Then(BreaksAfter3000(
+      grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "fingerprint")));
+  EXPECT_EQ(MakeClient().Get(spec_).status(),
+            absl::FailedPreconditionError("fingerprint"));
+  EXPECT_EQ(server_.requests().size(), 1u);
 }
 
 TEST_F(ClientTest, WaitsAsTheServerSaysWhenOverloaded) {
@@ -485,7 +492,6 @@ TEST(Client, HasTheDefaultsOfAllClients) {
   EXPECT_EQ(options.timeout, absl::Seconds(300));
   EXPECT_EQ(options.max_tensor_bytes, int64_t{16} << 30);
   EXPECT_EQ(options.max_attempts, std::nullopt);
-  EXPECT_EQ(options.streams, std::nullopt);
 }
 
 TEST_F(ClientTest, MetadataComesWithEachCall) {
@@ -518,8 +524,6 @@ TEST(Client, NamesTheOptionThatIsWrong) {
             "max_tensor_bytes: got 0, want more than 0");
   EXPECT_EQ(message({.max_attempts = 0}),
             "max_attempts: got 0, want at least 1");
-  EXPECT_EQ(message({.streams = 0}), "streams: got 0, want 1 to 64");
-  EXPECT_EQ(message({.streams = 65}), "streams: got 65, want 1 to 64");
   for (const char* const key : {"", "Tenant", "a key", "\xC3\xA4"}) {
     EXPECT_EQ(message({.metadata = {{"tenant", "a"}, {key, "a"}}}),
               absl::StrCat("metadata: got the key \"", absl::CHexEscape(key),
@@ -571,12 +575,16 @@ auto WithHeader(Change change) {
   };
 }
 
-// The first chunk as `change` leaves it.
+// The first chunk as `change` leaves it, alone or beside the header.
 template <typename Change>
-auto WithChunk(Change change) {
-  return [change](const FakeStream& stream, const std::string& payload) {
-    stream.SendHeader(MakeHeader(payload, "f"));
+auto WithChunk(Change change, bool beside_header = false) {
+  return [=](const FakeStream& stream, const std::string& payload) {
     v1::StreamTensorResponse message;
+    if (beside_header) {
+      *message.mutable_header() = MakeHeader(payload, "f");
+    } else {
+      stream.SendHeader(MakeHeader(payload, "f"));
+    }
     message.set_data(payload.substr(0, 1000));
     message.set_crc32c(Crc32c(payload.data(), 1000));
     change(&message);
@@ -598,6 +606,16 @@ INSTANTIATE_TEST_SUITE_P(
                    WithChunk([](auto* m) { m->set_offset(1000); })},
         Corruption{"NegativeOffset", "got offset -1, want 0",
                    WithChunk([](auto* m) { m->set_offset(-1); })},
+        Corruption{"FlippedBitBesideTheHeader", "have CRC-32C",
+                   WithChunk([](auto* m) { (*m->mutable_data())[999] ^= 1; },
+                             /*beside_header=*/true)},
+        Corruption{"GapBesideTheHeader", "got offset 1000, want 0",
+                   WithChunk([](auto* m) { m->set_offset(1000); },
+                             /*beside_header=*/true)},
+        Corruption{
+            "TooManyBytesBesideTheHeader", "want at most the 10000",
+            WithChunk([](auto* m) { m->mutable_data()->resize(kBytes + 4); },
+                      /*beside_header=*/true)},
         Corruption{"TooFewBytes", "ended after 1000 bytes, want 10000",
                    WithChunk([](auto*) {})},
         Corruption{"Repetition", "got offset 0, want 1000",
@@ -623,7 +641,7 @@ INSTANTIATE_TEST_SUITE_P(
                    [](const FakeStream&, const std::string&) {
                      return grpc::Status::OK;
                    }},
-        Corruption{"NoHeader", "want at most the 0 that are missing",
+        Corruption{"NoHeader", "the first message has no header",
                    [](const FakeStream& stream, const std::string& payload) {
                      stream.SendChunk(payload, 0, 1000);
                      return grpc::Status::OK;

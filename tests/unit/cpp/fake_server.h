@@ -66,6 +66,7 @@ struct FakeStream {
   const v1::StreamTensorRequest& request;
   grpc::ServerWriter<v1::StreamTensorResponse>* writer;
 
+  // Sends the header alone.
   void SendHeader(const v1::TensorHeader& header) const {
     v1::StreamTensorResponse message;
     *message.mutable_header() = header;
@@ -74,26 +75,24 @@ struct FakeStream {
 
   // Sends payload[begin, end) with the checksum it has. False once the client
   // is gone.
-  bool SendChunk(const std::string& payload, size_t begin, size_t end) const {
+  bool SendChunk(const std::string& payload, size_t begin, size_t end,
+                 const v1::TensorHeader* header = nullptr) const {
     v1::StreamTensorResponse message;
+    if (header != nullptr) *message.mutable_header() = *header;
     message.set_offset(static_cast<int64_t>(begin));
     message.set_data(payload.substr(begin, end - begin));
     message.set_crc32c(Crc32c(message.data().data(), message.data().size()));
     return writer->Write(message);
   }
 
-  // The whole answer of a server in good health, or the range asked for.
+  // The whole answer of a server in good health.
   grpc::Status SendAll(const std::string& payload,
                        const v1::TensorHeader& header,
                        size_t chunk = 1000) const {
-    SendHeader(header);
     const size_t begin = static_cast<size_t>(request.read_offset());
-    const size_t end =
-        request.read_limit() == 0
-            ? payload.size()
-            : std::min(begin + request.read_limit(), payload.size());
-    for (size_t at = begin; at < end; at += chunk) {
-      SendChunk(payload, at, std::min(at + chunk, end));
+    for (size_t at = begin; at < payload.size(); at += chunk) {
+      SendChunk(payload, at, std::min(at + chunk, payload.size()),
+                at == begin ? &header : nullptr);
     }
     return grpc::Status::OK;
   }
@@ -107,7 +106,6 @@ struct Caller {
 };
 
 using Script = std::function<grpc::Status(const FakeStream&)>;
-using GetScript = std::function<grpc::Status(v1::GetTensorResponse*)>;
 using DescribeScript = std::function<grpc::Status(v1::DescribeTensorResponse*)>;
 
 inline grpc::Status WithDetail(grpc::StatusCode code,
@@ -134,11 +132,6 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   void Then(Script script) {
     const std::lock_guard lock(mutex_);
     scripts_.push_back(std::move(script));
-  }
-  // Without a script there is no such method.
-  void ThenGet(GetScript script) {
-    const std::lock_guard lock(mutex_);
-    get_scripts_.push_back(std::move(script));
   }
   void ThenDescribe(DescribeScript script) {
     const std::lock_guard lock(mutex_);
@@ -175,9 +168,6 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     return requests_;
   }
 
-  // Calls of GetTensor.
-  int get_calls() const { return get_calls_; }
-
   void set_health(grpc::health::v1::HealthCheckResponse::ServingStatus status) {
     health_.status = status;
   }
@@ -197,23 +187,6 @@ class FakeServer final : public v1::AttentionBiasService::Service {
       scripts_.pop_front();
     }
     return script(FakeStream{context, *request, writer});
-  }
-
-  grpc::Status GetTensor(grpc::ServerContext* context,
-                         const v1::GetTensorRequest*,
-                         v1::GetTensorResponse* response) override {
-    Note(*context);
-    ++get_calls_;
-    GetScript script;
-    {
-      const std::lock_guard lock(mutex_);
-      if (get_scripts_.empty()) {
-        return {grpc::StatusCode::UNIMPLEMENTED, "no such method"};
-      }
-      script = std::move(get_scripts_.front());
-      get_scripts_.pop_front();
-    }
-    return script(response);
   }
 
   grpc::Status DescribeTensor(grpc::ServerContext* context,
@@ -322,11 +295,9 @@ class FakeServer final : public v1::AttentionBiasService::Service {
 
   mutable std::mutex mutex_;
   std::deque<Script> scripts_;
-  std::deque<GetScript> get_scripts_;
   std::deque<DescribeScript> describe_scripts_;
   std::vector<v1::StreamTensorRequest> requests_;
   std::vector<Caller> callers_;
-  std::atomic<int> get_calls_ = 0;
   std::atomic<int> info_calls_ = 0;
   std::atomic<bool> has_tables_ = true;
   std::atomic<bool> repeats_tables_ = false;

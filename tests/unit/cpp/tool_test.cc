@@ -143,16 +143,6 @@ TEST_F(ToolTest, AServerThatIsNoneIsAMistakeOfTheCommandLine) {
             "[IPv6]:port, unix:/path or another target of gRPC\n");
 }
 
-TEST_F(ToolTest, StreamsCanBeGiven) {
-  for (int i = 0; i < 2; ++i) server_.Then(AnswersOfHeads(8));
-  EXPECT_EQ(Get({}), 0) << err_.str();
-  EXPECT_EQ(Get({"--streams", "1"}), 0);
-  EXPECT_EQ(server_.requests()[0].read_limit(), 16 << 20);
-  EXPECT_EQ(server_.requests()[1].read_limit(), 0);
-  EXPECT_EQ(Get({"--streams", "0"}), 2);
-  EXPECT_EQ(err_.str(), "attnbias: streams: got 0, want 1 to 64\n");
-}
-
 TEST_F(ToolTest, OutputThatCannotBeWrittenIsAFailure) {
   std::ofstream full("/dev/full");
   EXPECT_EQ(RunTool({"list"}, {.out = full, .err = err_, .interactive = false}),

@@ -99,9 +99,10 @@ TEST(Frame, HeaderOfAnyLengthIsParsed) {
   }
 }
 
-TEST(Frame, StreamHeaderCarriesNothingElse) {
-  const auto message = Parse<v1::StreamTensorResponse>(
-      FrameHeader<v1::StreamTensorResponse>(SomeHeader()));
+TEST(Frame, HeaderStandsAloneBesideAnEmptyChunk) {
+  const auto message = Parse<v1::StreamTensorResponse>(FrameChunk(
+      v1::StreamTensorResponse(), Chunk(),
+      SerializeHeader<v1::StreamTensorResponse>(SomeHeader())));
   EXPECT_EQ(message.header().SerializeAsString(),
             SomeHeader().SerializeAsString());
   ExpectChecksum(message);
@@ -132,11 +133,15 @@ TEST_P(ChunkSizes, StreamChunkIsParsed) {
   }
 }
 
-TEST_P(ChunkSizes, TensorIsParsed) {
+TEST_P(ChunkSizes, ChunkBesideAHeaderIsParsed) {
   std::weak_ptr<const void> owner;
   const Chunk chunk = MakeChunk(GetParam(), 2, &owner);
-  const auto message = Parse<v1::GetTensorResponse>(
-      FrameTensor(SerializeHeader<v1::GetTensorResponse>(SomeHeader()), chunk));
+  v1::StreamTensorResponse response;
+  response.set_offset(127);
+  const auto message = Parse<v1::StreamTensorResponse>(
+      FrameChunk(response, chunk,
+                 SerializeHeader<v1::StreamTensorResponse>(SomeHeader())));
+  EXPECT_EQ(message.offset(), 127);
   EXPECT_EQ(message.header().SerializeAsString(),
             SomeHeader().SerializeAsString());
   ExpectChecksum(message);

@@ -76,7 +76,7 @@ TEST_F(ServerTest, BecomesReadyServesAndDrainsWithAStreamUnderWay) {
   ASSERT_TRUE(reader->Read(&response));
 
   std::thread drain([this] { server_->Drain(); });
-  int64_t bytes = 0;
+  auto bytes = static_cast<int64_t>(response.data().size());
   while (reader->Read(&response)) bytes += response.data().size();
   const grpc::Status status = reader->Finish();
   EXPECT_TRUE(status.ok()) << status.error_code() << status.error_message();

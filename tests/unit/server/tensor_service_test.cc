@@ -163,6 +163,19 @@ TEST_F(TensorServiceTest, OneMessageIsTheStream) {
   }
 }
 
+TEST_F(TensorServiceTest, StreamOfOneChunkIsOneMessage) {
+  grpc::ClientContext context;
+  v1::StreamTensorRequest request;
+  *request.mutable_spec() = Alibi(8, 64, v1::FORM_DENSE);
+  const auto reader = stub_->StreamTensor(&context, request);
+  v1::StreamTensorResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_TRUE(response.has_header());
+  EXPECT_EQ(response.data().size(), 8U * 64 * 64 * 4);
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
 TEST_F(TensorServiceTest, WhatIsKeptWaitsForNoThread) {
   std::string data;
   ASSERT_TRUE(Get(Alibi(8, 4, v1::FORM_DENSE), &data).ok());

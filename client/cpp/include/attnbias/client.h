@@ -32,8 +32,7 @@
 
 namespace attnbias {
 
-// Called from a thread of the call, never from two at once, before it waits to
-// try again; with why.
+// Called from the calling thread before the call waits to try again; with why.
 using RetryFn = std::function<void(const absl::Status& error)>;
 
 // TLS with a server. Files are PEM. Those that change are read again within
@@ -69,11 +68,6 @@ struct ClientOptions {
   // Attempts in a row that bring no byte before a call fails; 1: no retries. By
   // default `timeout` alone is the bound.
   std::optional<int> max_attempts = std::nullopt;
-  // How many connections a payload of more than 16 MiB is fetched over, each by
-  // a range of its own; 1 to 64. By default as many, up to 8, as have a
-  // quarter of a second of work at the rate of its first 16 MiB: few where the
-  // way is fast, several where it is long.
-  std::optional<int> streams = std::nullopt;
   // Without a value what the environment says: ATTNBIAS_CLIENT_TLS=1, the files
   // that ATTNBIAS_CLIENT_TLS_CA, _CERT and _KEY name, or the server's name of
   // ATTNBIAS_CLIENT_TLS_SERVER_NAME, else plaintext.
@@ -95,8 +89,8 @@ struct ClientOptions {
   RetryFn on_retry = nullptr;
 };
 
-// Called from a thread of the call, never from two at once, after each chunk
-// that arrives; with all that have, wherever in the payload they belong.
+// Called from the calling thread after each chunk that arrives; with all bytes
+// that have.
 using ProgressFn = std::function<void(int64_t bytes_done, int64_t bytes_total)>;
 
 enum class Health { kUnknown, kServing, kNotServing };
@@ -121,11 +115,9 @@ class Client {
   absl::StatusOr<v1::TensorHeader> Describe(const v1::TensorSpec& spec) const;
 
   // The tensor in memory of its own. A broken stream is resumed where it
-  // broke. A large payload comes over several connections
-  // where that is faster (see ClientOptions::streams), a small one whose size
-  // the client has learnt already in one message. DATA_LOSS if what arrives is
-  // not what its checksums or header say, or not what was requested: other
-  // parts, names, forms, element types or shapes.
+  // broke. DATA_LOSS if what arrives is not what its checksums or header say,
+  // or not what was requested: other parts, names, forms, element types or
+  // shapes.
   absl::StatusOr<Tensor> Get(const v1::TensorSpec& spec,
                              const ProgressFn& progress = nullptr) const;
 

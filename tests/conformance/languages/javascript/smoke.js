@@ -115,11 +115,10 @@ async function read(stream) {
       if (header === null) {
         header = message.header;
         payload = Buffer.alloc(header.total_bytes);
-      } else {
-        assert.equal(message.offset, received);
-        assert.equal(crc32c.buf(message.data) >>> 0, message.crc32c);
-        received += message.data.copy(payload, message.offset);
       }
+      assert.equal(message.offset, received);
+      assert.equal(crc32c.buf(message.data) >>> 0, message.crc32c);
+      received += message.data.copy(payload, message.offset);
     }
   } finally {
     stream.cancel(); // of a stream that ended: nothing

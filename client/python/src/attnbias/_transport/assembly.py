@@ -105,6 +105,13 @@ def beyond(size: int, missing: int) -> DataLossError:
     )
 
 
+def parse_first(message: bytes | None) -> Chunk:
+    """parse_chunk of the first message of a stream; None where the stream ended before it."""
+    if message is None:
+        raise DataLossError("stream: ended without a header")
+    return parse_chunk(message)
+
+
 def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
     """The header that is alone in the first message of a stream, or in the only one.
 
@@ -115,9 +122,7 @@ def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
     Raises:
         DataLossError: there is none, it is damaged, or not alone.
     """
-    if message is None:
-        raise DataLossError("stream: ended without a header")
-    chunk = parse_chunk(message)
+    chunk = parse_first(message)
     if chunk.data:
         raise beyond(len(chunk.data), 0)
     return header_of(chunk, kind)

@@ -30,7 +30,13 @@ from attnbias._spec.info import (
     require_within,
     to_tensor_info,
 )
-from attnbias._transport.assembly import Assembler, header_of, parse_chunk, read_header
+from attnbias._transport.assembly import (
+    Assembler,
+    header_of,
+    parse_chunk,
+    parse_first,
+    read_header,
+)
 from attnbias._transport.calls import DESCRIBE_TENSOR, GET_TENSOR, STREAM_TENSOR
 from attnbias._transport.channel import WINDOW_BYTES
 from attnbias._transport.retry import Retry, ask
@@ -159,20 +165,26 @@ class Range:
             request.expected_fingerprint = self.target.fingerprint
         timeout = self.deadline.remaining()
         async with self.options.calls.stream(STREAM_TENSOR, request, timeout) as read:
-            header = read_header(await read(), service_pb2.TensorHeader)
-            memory = self.target.accept(header, self.at)
+            chunk = parse_first(await read())
+            memory = self.target.accept(header_of(chunk, service_pb2.TensorHeader), self.at)
             assembler = Assembler(memory, self.at, self.end)
             self.complete = assembler.complete
+            if chunk.data:  # a header alone has no offset
+                self._advance(assembler, assembler.put(chunk))
             while (message := await read()) is not None:
-                count = assembler.add(message)
-                if count > 0:
-                    self.at = assembler.at
-                    self.complete = assembler.complete
-                    self.target.advance(count)
-                    self._retry.progressed()
+                self._advance(assembler, assembler.add(message))
         self.bytes_per_second = (self.at - first) / (time.monotonic() - began)
         if not self.complete:
             raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")
+
+    def _advance(self, assembler: Assembler, count: int) -> None:
+        """Hears that a message brought count bytes."""
+        if count == 0:
+            return
+        self.at = assembler.at
+        self.complete = assembler.complete
+        self.target.advance(count)
+        self._retry.progressed()
 
 
 # How the rest of a payload is shared out once its first range has come.

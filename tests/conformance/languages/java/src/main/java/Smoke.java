@@ -8,7 +8,6 @@ import attnbias.v1.Service.GetServerInfoRequest;
 import attnbias.v1.Service.GetTensorRequest;
 import attnbias.v1.Service.StreamTensorRequest;
 import attnbias.v1.Service.StreamTensorResponse;
-import attnbias.v1.Service.TensorHeader;
 import attnbias.v1.Service.TensorSpec;
 import attnbias.v1.Tensor.DataType;
 import attnbias.v1.Tensor.Form;
@@ -156,13 +155,15 @@ public final class Smoke {
 
   /** The payload of a stream, checked as it comes. */
   private static ByteBuffer read(Iterator<StreamTensorResponse> stream) {
-    TensorHeader header = stream.next().getHeader();
-    ByteBuffer payload = ByteBuffer.allocate(Math.toIntExact(header.getTotalBytes()));
+    ByteBuffer payload = null;
     while (stream.hasNext()) {
-      StreamTensorResponse chunk = stream.next();
-      check(chunk.getOffset() == payload.position(), "offset");
-      check(crc32c(chunk.getData()) == chunk.getCrc32C(), "checksum");
-      chunk.getData().copyTo(payload);
+      StreamTensorResponse message = stream.next();
+      if (payload == null) {
+        payload = ByteBuffer.allocate(Math.toIntExact(message.getHeader().getTotalBytes()));
+      }
+      check(message.getOffset() == payload.position(), "offset");
+      check(crc32c(message.getData()) == message.getCrc32C(), "checksum");
+      message.getData().copyTo(payload);
     }
     check(!payload.hasRemaining(), "as many bytes as the header says");
     return payload.flip();
