@@ -100,9 +100,9 @@ TEST(Frame, HeaderOfAnyLengthIsParsed) {
 }
 
 TEST(Frame, HeaderStandsAloneBesideAnEmptyChunk) {
-  const auto message = Parse<v1::StreamTensorResponse>(FrameChunk(
-      v1::StreamTensorResponse(), Chunk(),
-      SerializeHeader<v1::StreamTensorResponse>(SomeHeader())));
+  const auto message = Parse<v1::StreamTensorResponse>(
+      FrameChunk(v1::StreamTensorResponse(), Chunk(),
+                 SerializeHeader<v1::StreamTensorResponse>(SomeHeader())));
   EXPECT_EQ(message.header().SerializeAsString(),
             SomeHeader().SerializeAsString());
   ExpectChecksum(message);
