@@ -298,7 +298,7 @@ class StreamReactor final
     GetHeader(plan_, [this](const v1::TensorHeader& header) {
       header_ = SerializeHeader<v1::StreamTensorResponse>(header);
       absl::Status status =
-          CheckHeaderSize(static_cast<int64_t>(header_.size()));
+          CheckHeaderSize(static_cast<int64_t>(header_.size()) + kFramingBytes);
       if (!status.ok()) return End(status);
       GetPayload(plan_,
                  [this](PayloadPtr payload) { Stream(std::move(payload)); });

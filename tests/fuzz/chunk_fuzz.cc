@@ -51,7 +51,7 @@ void Require(bool holds) {
 }
 
 void CheckParts(const v1::TensorHeader& header) {
-  if (!CheckHeader(header, kMaxTensorBytes).ok()) return;
+  if (!CheckHeader(header, {}, kMaxTensorBytes).ok()) return;
   Require(header.total_bytes() >= 0 && header.total_bytes() <= kMaxTensorBytes);
   for (const v1::TensorPart& part : header.parts()) {
     Require(part.offset() >= 0 && part.size_bytes() >= 0 &&
