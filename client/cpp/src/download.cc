@@ -26,7 +26,7 @@ Download::Download(const v1::TensorSpec& spec, int64_t max_tensor_bytes,
 
 absl::StatusOr<v1::TensorHeader> Download::Run(grpc::GenericStub stub,
                                                Attempts attempts) {
-  bool is_afresh = false;
+  bool has_restarted = false;
   for (;;) {
     const int64_t before = at_;
     CallEnd call_end;
@@ -36,12 +36,12 @@ absl::StatusOr<v1::TensorHeader> Download::Run(grpc::GenericStub stub,
     if (has_header_ && at_ == total_bytes()) return std::move(header_);
     const grpc::StatusCode code = call_end.status.error_code();
     if (code == grpc::StatusCode::OK) break;
-    if (before > 0 && !is_afresh &&
+    if (before > 0 && !has_restarted &&
         (code == grpc::StatusCode::FAILED_PRECONDITION ||
          code == grpc::StatusCode::NOT_FOUND)) {
       // A table has changed or is gone, perhaps only on some replicas. So all
       // of the payload is fetched again, once.
-      is_afresh = true;
+      has_restarted = true;
       at_ = 0;
       attempts.Progressed();
       continue;

@@ -58,7 +58,7 @@ class Download {
   v1::TensorHeader header_;
   absl::Span<std::byte> memory_;
   int64_t at_ = 0;  // Bytes in their place.
-  // Whether the current stream has brought its header.
+  // True once the current stream has brought its header.
   bool has_header_ = false;
 };
 

@@ -18,12 +18,12 @@ type download struct {
 	spec     *pb.TensorSpec
 	want     *expected
 	reserve  func(*pb.TensorHeader) ([]byte, error) // exactly its total_bytes
-	progress func(done, total int64)                // nil: nobody wants to know
+	progress func(done, total int64)                // nil: no callback
 
-	// Of the payload that was begun.
+	// The payload that was begun.
 	header *pb.TensorHeader
 	memory []byte
-	at     int // where the bytes that are missing begin
+	at     int // offset of the first missing byte
 }
 
 // receiver is the part of a stream that receive needs.
@@ -33,18 +33,18 @@ type receiver interface {
 
 // run fetches everything. The deadline of ctx bounds all attempts together.
 func (d *download) run(ctx context.Context) (*Tensor, error) {
-	tries, isAfresh := d.client.newAttempts(), false
+	tries, restarted := d.client.newAttempts(), false
 	for {
 		before := d.at
 		err := d.fetchRest(ctx)
 		if err == nil {
 			return &Tensor{d.header, d.memory, d.want}, nil
 		}
-		if before > 0 && !isAfresh &&
+		if before > 0 && !restarted &&
 			(errors.Is(err, ErrFingerprintMismatch) || errors.Is(err, ErrNotFound)) {
 			// A table has changed or is gone, perhaps only on some replicas. So all of the payload
 			// is fetched again, once.
-			isAfresh, d.at = true, 0
+			restarted, d.at = true, 0
 			tries.progressed()
 			continue
 		}
