@@ -269,8 +269,8 @@ def test_the_steps_of_a_ring_send_the_bias_once(monkeypatch: pytest.MonkeyPatch)
         sent.append(array.nbytes)
         return attnbias.to_torch(array, device)
 
-    for module in ("_structure", "_ring"):
-        monkeypatch.setattr(f"attnbias.{module}.to_torch", counted)
+    for module in ("axes", "structure"):
+        monkeypatch.setattr(f"attnbias._arrays.{module}.to_torch", counted)
     bias = make("toeplitz", 4, 64, np.float32)
     mine = bias.shard(1, 4, queries="zigzag")
     for source in range(4):
