@@ -311,6 +311,21 @@ def test_what_fails_after_the_deadline_says_why() -> None:
         run(retry.wait_after(attnbias.UnavailableError("gone")))
 
 
+def test_what_fails_before_a_wait_that_ends_late_says_why() -> None:
+    class Late:
+        endpoint = SimpleNamespace(target="localhost:1")
+
+        async def pause(self, _seconds: float) -> None:
+            pass
+
+        async def wait(self, _seconds: float) -> None:
+            time.sleep(1)
+
+    options: Any = SimpleNamespace(max_attempts=None, calls=Late())
+    with pytest.raises(attnbias.UnavailableError, match="gone"):
+        run(Retry(options, Deadline(0.9)).wait_after(attnbias.UnavailableError("gone")))
+
+
 def test_what_nobody_waits_for_warns_of_no_wait(caplog: pytest.LogCaptureFixture) -> None:
     class Cancelled:
         async def pause(self, _seconds: float) -> None:

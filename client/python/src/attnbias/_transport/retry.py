@@ -85,24 +85,33 @@ class Retry:
             CancelledError: the calls were cancelled, or the client closed, in the meantime.
         """
         self._failures += 1
-        calls, left = self._options.calls, None
-        try:
-            left = self._deadline.remaining()
-            if error.unreached and not calls.has_reached:
-                left = self._deadline.remaining(calls.endpoint.connect_timeout)
-        except DeadlineExceededError:
-            # The error says why, the deadline only when.
-            raise await explained(error, calls, self._deadline) from None
+        left = await self._left(error)
         delay = self._delay(left)
         if error.retry_delay is not None:
             delay = max(delay, error.retry_delay)
         is_late = left is not None and (delay >= left or left < _FIRST_BACKOFF)
         is_last = self._failures == self._options.max_attempts
+        calls = self._options.calls
         if not _is_transient(error) or is_last or is_late or delay == math.inf:
             raise await explained(error, calls, self._deadline)
-        await self._options.calls.pause(0)  # ends here where nobody wants the call any more
+        await calls.pause(0)  # ends here where nobody wants the call any more
         self._tell(error, left)
-        await self._options.calls.wait(delay)
+        await calls.wait(delay)
+        await self._left(error)  # a busy machine ends the wait late
+
+    async def _left(self, error: Error) -> float | None:
+        """Returns the seconds for further attempts; None without a limit.
+
+        Raises:
+            Error: ``error`` where none are left: it says why, the deadline only when.
+        """
+        calls, patience = self._options.calls, None
+        if error.unreached and not calls.has_reached:
+            patience = calls.endpoint.connect_timeout
+        try:
+            return self._deadline.remaining(patience)
+        except DeadlineExceededError:
+            raise await explained(error, calls, self._deadline) from None
 
     def _delay(self, left: float | None) -> float:
         """Seconds to wait where the server does not say, so that there is time for a last try."""
