@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's clients for the suite: gets the tensor that a JSON names, and says in one line of JSON
-what came of it; of several times the last. `driver.py sync|aio REQUEST`
+"""Python's clients for the suite: for each line of JSON, gets the tensor that it names, and prints
+the outcome as a line of JSON; of several times the last. `driver.py sync|aio`
 """
 
 import asyncio
@@ -115,5 +115,6 @@ def parts_in(path: pathlib.Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    settings = json.loads(sys.argv[2])
-    print(json.dumps(outcome(sys.argv[1], settings.pop("request"), settings)))
+    for line in sys.stdin:
+        settings = json.loads(line)
+        print(json.dumps(outcome(sys.argv[1], settings.pop("request"), settings)), flush=True)

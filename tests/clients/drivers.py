@@ -5,6 +5,7 @@ Python's, Go's and C++'s take the same JSON and give the same; the command-line 
 itself, by its options, and what it wrote is read back.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -34,13 +35,6 @@ PRINTED: Outcome = {}
 """What the tool gives of tables: they are for people."""
 
 
-def _by(program: list[str], request: Any, settings: dict[str, Any]) -> Outcome:
-    done = _run([*program, json.dumps(settings | {"request": request})])
-    assert done.returncode == 0, done.stderr
-    outcome: Outcome = json.loads(done.stdout)
-    return outcome
-
-
 def sketch(part: ways.Part) -> dict[str, Any]:
     """What all clients say of a part of a payload."""
     digest = hashlib.sha256(part.data).hexdigest()
@@ -58,10 +52,29 @@ def expect_printable(text: str) -> None:
     assert all(map(str.isprintable, text.split("\n"))), repr(text)
 
 
+@functools.cache
+def _python(kind: str) -> subprocess.Popen[str]:
+    """Starts Python's program once: importing takes most of a request's time."""
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "driver.py"), kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
 def _by_python(kind: str) -> Driver:
     def get(asked: Asked | None, settings: dict[str, Any], _folder: pathlib.Path) -> Outcome:
-        request = asked and asked.in_python()
-        return _by([sys.executable, str(HERE / "driver.py"), kind], request, settings)
+        program = _python(kind)
+        request = json.dumps(settings | {"request": asked and asked.in_python()})
+        print(request, file=program.stdin, flush=True)
+        for line in program.stdout or ():
+            expect_printable(line)
+            if line.startswith("{"):  # and not of its log
+                outcome: Outcome = json.loads(line)
+                return outcome
+        raise AssertionError(f"driver.py ended with status {program.wait()}")
 
     return get
 
@@ -69,7 +82,10 @@ def _by_python(kind: str) -> Driver:
 def _by_contract(variable: str) -> Driver:
     def get(asked: Asked | None, settings: dict[str, Any], _folder: pathlib.Path) -> Outcome:
         request = asked and json_format.MessageToDict(asked.spec())
-        return _by([os.environ[variable]], request, settings)
+        done = _run([os.environ[variable], json.dumps(settings | {"request": request})])
+        assert done.returncode == 0, done.stderr
+        outcome: Outcome = json.loads(done.stdout)
+        return outcome
 
     return get
 
