@@ -45,7 +45,7 @@ class Deadline:
         self._begin = time.monotonic()
         self._end = self._begin + seconds
         self.told = False
-        """Whether somebody was told that a call waits."""
+        """Whether a log line has stated that a call waits."""
 
     def remaining(self, patience: float | None = None) -> float | None:
         """Seconds left; None without a limit.
@@ -94,7 +94,7 @@ class Retry:
         calls = self._options.calls
         if not _is_transient(error) or is_last or is_late or delay == math.inf:
             raise await explained(error, calls, self._deadline)
-        await calls.pause(0)  # ends here where nobody wants the call any more
+        await calls.pause(0)  # raises where the call was cancelled
         self._tell(error, left)
         await calls.wait(delay)
         await self._left(error)  # a busy machine ends the wait late

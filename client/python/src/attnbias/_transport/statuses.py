@@ -33,7 +33,7 @@ _DETAIL_TYPES = (
 
 
 class CallFailed(Exception):  # noqa: N818
-    """A call ended with another status than OK; whoever made it decides what becomes of that."""
+    """A call ended with another status than OK; the caller decides whether to retry."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(error)
