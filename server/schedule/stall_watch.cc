@@ -27,6 +27,7 @@ StallWatch::Entry::~Entry() {
 }
 
 void StallWatch::Entry::Register() {
+  if (registered_) return;
   MutexLock lock(watch_->mutex_);
   place_ = watch_->entries_.size();
   watch_->entries_.push_back(this);

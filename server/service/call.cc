@@ -193,6 +193,10 @@ std::chrono::steady_clock::time_point Call::TakeTurnToSend(int64_t bytes) {
                                         identity_->rights->bytes_per_second);
 }
 
+bool Call::HasBacklog() const {
+  return *identity_ && identity_->account->pacer.Backlog().count() > 0;
+}
+
 absl::Status Call::Admit(int64_t received_bytes) {
   ATTNBIAS_RETURN_IF_ERROR(CheckAllowed());
   ATTNBIAS_ASSIGN_OR_RETURN(received_memory_,

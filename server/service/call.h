@@ -105,6 +105,9 @@ class Call {
   // to be sent then.
   std::chrono::steady_clock::time_point TakeTurnToSend(int64_t bytes);
 
+  // True while the next message has to wait for its turn to be sent.
+  bool HasBacklog() const;
+
   // Counts the one answer of a call, and closes the call if its client does not
   // read it.
   void AnswerSent(int64_t bytes = 0);

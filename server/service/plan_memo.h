@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,13 +16,22 @@
 #include "core/base/mutex.h"
 #include "core/engine/plan.h"
 #include "core/mount/registry.h"
+#include "core/tensor/range.h"
 
 namespace attnbias {
 
+// Which bytes of a payload a call asks for.
+struct StreamWindow {
+  // Bytes of the payload; empty when only the header is wanted.
+  Range bytes;
+  int64_t chunk_bytes = 0;
+};
+
 struct PlannedRequest {
   PlanPtr plan;
-  // A GetTensorResponse with the header alone: see SerializeHeader.
+  // A StreamTensorResponse with the header alone: see SerializeHeader.
   std::string header;
+  StreamWindow window;
 };
 using PlannedRequestPtr = std::shared_ptr<const PlannedRequest>;
 

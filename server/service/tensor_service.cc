@@ -28,8 +28,6 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// More than an answer's fields take beside header and data.
-constexpr int64_t kFramingBytes = 64;
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
 // A token is this and the last name of its page. The next page begins after
@@ -168,62 +166,155 @@ absl::Status TooLargeForGet(const std::string& got, int64_t want) {
                     "TENSOR_TOO_LARGE_FOR_UNARY");
 }
 
-std::string Flatten(const grpc::ByteBuffer& buffer) {
+// The bytes of a request and its method: by them a plan is remembered.
+std::string KeyOf(Method method, const grpc::ByteBuffer& request) {
   grpc::Slice slice;
-  if (!buffer.DumpToSingleSlice(&slice).ok()) return "";
-  return {slice.begin(), slice.end()};
+  if (!request.DumpToSingleSlice(&slice).ok()) return "";
+  std::string key(slice.begin(), slice.end());
+  key.push_back(static_cast<char>(method));
+  return key;
 }
 
-// The life of one GetTensor: planning (unless remembered) -> computing (unless
-// kept) -> answered. Whichever step is the last calls End.
-class GetReactor final : public CallReactor<grpc::ServerUnaryReactor> {
- public:
-  GetReactor(CallEnvironment* environment, grpc::CallbackServerContext* context,
-             const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
-      : CallReactor(environment, Method::kGetTensor, context),
-        request_(*request),
-        response_(*response) {
-    if (absl::Status status = call_.CheckWanted(); !status.ok()) {
-      End(status);
-      return;
-    }
-    if (!AnswerAtOnce()) Begin(request_, [this] { Prepare(); });
+// The life of a call for the bytes of a tensor: planned (unless remembered) ->
+// computed (unless kept) -> answered. Whichever step is the last calls End.
+//
+// A StreamTensor of one message is answered as a GetTensor, with the same
+// bytes: the fields of both answers have the same numbers.
+template <typename Base>
+class TensorReactor : public Base {
+ protected:
+  TensorReactor(CallEnvironment* environment, Method method,
+                grpc::CallbackServerContext* context,
+                const grpc::ByteBuffer* request)
+      : Base(environment, method, context),
+        method_(method),
+        request_(*request) {}
+  ~TensorReactor() override = default;
+
+  // Begins the call; the last thing that a constructor does.
+  void Start() {
+    absl::Status status = call_.CheckWanted();
+    if (!status.ok()) return this->End(status);
+    if (!AnswerAtOnce()) this->Begin(request_, [this] { Prepare(); });
   }
 
+  // Plans the request; its header comes later.
+  virtual absl::StatusOr<PlannedRequest> MakePlan() = 0;
+  virtual absl::Status CheckSize(const PlannedRequest& planned) = 0;
+  // Answers from payload_, as planned_ says.
+  virtual void Answer() = 0;
+  // Sends the only message, and ends the call.
+  virtual void Send(grpc::ByteBuffer message) = 0;
+
+  // Answers with one message.
+  void AnswerWhole() {
+    const Range bytes = planned_->window.bytes;
+    auto send = [this, bytes](absl::StatusOr<Chunk> chunk) {
+      if (!chunk.ok()) {
+        return this->End(caller_->cancelled() ? call_.WhyCancelled()
+                                              : chunk.status());
+      }
+      v1::StreamTensorResponse response;
+      response.set_offset(bytes.begin);
+      call_.AnswerSent(bytes.size());
+      Send(FrameChunk(std::move(response), *chunk, planned_->header));
+    };
+    if (bytes.size() == 0) return send(Chunk());
+    payload_->Read(bytes.begin, bytes.size(), std::move(send));
+  }
+
+  template <typename Request>
+  absl::StatusOr<Request> Parse() {
+    return call_.template Parse<Request>(request_);
+  }
+
+  using Base::call_;
+  using Base::caller_;
+  PlannedRequestPtr planned_;
+  PayloadPtr payload_;
+
  private:
-  // On gRPC's thread, where that is done in no time: a change of thread would
-  // take longer.
+  // Answers on gRPC's thread, where that is done in no time: a change of thread
+  // would take longer.
   bool AnswerAtOnce() {
-    if (request_.Length() > PlanMemo::kMaxRememberedBytes) return false;
+    if (!IsRemembered()) return false;
     CallEnvironment& environment = call_.environment();
-    planned_ = environment.plan_memo.Find(Flatten(request_), call_.tables());
+    planned_ =
+        environment.plan_memo.Find(KeyOf(method_, request_), call_.tables());
     if (planned_ == nullptr) return false;
     call_.SetPlan(planned_->plan);
     if (planned_->plan->total_bytes() > kInlineBytes) return false;
-    PayloadPtr kept = environment.engine.Find(planned_->plan, caller_);
-    if (kept == nullptr || !kept->IsReadAtOnce()) return false;
-    if (absl::Status status = Admit(request_); !status.ok()) {
-      End(status);
+    payload_ = environment.engine.Find(planned_->plan, caller_);
+    if (payload_ == nullptr || !payload_->IsReadAtOnce()) return false;
+    if (absl::Status status = this->Admit(request_); !status.ok()) {
+      this->End(status);
     } else {
-      Answer(std::move(kept));
+      call_.phases().Enter(Phase::kCompute);
+      Answer();
     }
     return true;
   }
 
+  bool IsRemembered() const {
+    return request_.Length() < PlanMemo::kMaxRememberedBytes;
+  }
+
   void Prepare() {
     if (planned_ != nullptr) return Compute();
-    absl::StatusOr<PlanPtr> plan = MakePlan();
-    if (!plan.ok()) return End(plan.status());
-    GetHeader(*plan, [this, plan = *plan](const v1::TensorHeader& header) {
-      absl::Status status = SetPlanned(plan, header);
-      if (!status.ok()) return End(status);
-      Compute();
+    const absl::StatusOr<PlannedRequest> planned = MakePlan();
+    if (!planned.ok()) return this->End(planned.status());
+    this->GetHeader(planned->plan,
+                    [this, planned = *planned](const v1::TensorHeader& header) {
+                      absl::Status status = SetPlanned(planned, header);
+                      if (!status.ok()) return this->End(status);
+                      Compute();
+                    });
+  }
+
+  absl::Status SetPlanned(PlannedRequest planned,
+                          const v1::TensorHeader& header) {
+    planned.header = SerializeHeader<v1::StreamTensorResponse>(header);
+    ATTNBIAS_RETURN_IF_ERROR(CheckSize(planned));
+    planned_ = std::make_shared<const PlannedRequest>(std::move(planned));
+    if (IsRemembered()) {
+      call_.environment().plan_memo.Insert(KeyOf(method_, request_),
+                                           call_.tables(), planned_);
+    }
+    return absl::OkStatus();
+  }
+
+  void Compute() {
+    this->GetPayload(planned_->plan, [this](PayloadPtr payload) {
+      payload_ = std::move(payload);
+      call_.phases().Enter(Phase::kCompute);
+      Answer();
     });
   }
 
-  absl::StatusOr<PlanPtr> MakePlan() {
-    ATTNBIAS_ASSIGN_OR_RETURN(auto request,
-                              call_.Parse<v1::GetTensorRequest>(request_));
+  const Method method_;
+  const grpc::ByteBuffer& request_;
+};
+
+// What fits into one message beside a header, whatever else is in it.
+int64_t RoomBeside(const std::string& header) {
+  constexpr int64_t kFramingBytes = 64;
+  return kMaxUnaryResponseBytes - kFramingBytes -
+         static_cast<int64_t>(header.size());
+}
+
+class GetReactor final
+    : public TensorReactor<CallReactor<grpc::ServerUnaryReactor>> {
+ public:
+  GetReactor(CallEnvironment* environment, grpc::CallbackServerContext* context,
+             const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
+      : TensorReactor(environment, Method::kGetTensor, context, request),
+        response_(*response) {
+    Start();
+  }
+
+ private:
+  absl::StatusOr<PlannedRequest> MakePlan() override {
+    ATTNBIAS_ASSIGN_OR_RETURN(auto request, Parse<v1::GetTensorRequest>());
     ATTNBIAS_ASSIGN_OR_RETURN(
         PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
     const int64_t payload = plan->total_bytes();
@@ -231,102 +322,80 @@ class GetReactor final : public CallReactor<grpc::ServerUnaryReactor> {
       return TooLargeForGet(absl::StrCat("a tensor of ", payload),
                             kMaxUnaryBytes);
     }
-    return plan;
+    return PlannedRequest{plan, "", {{0, payload}, payload}};
   }
 
-  absl::Status SetPlanned(const PlanPtr& plan, const v1::TensorHeader& header) {
-    planned_ = std::make_shared<const PlannedRequest>(
-        PlannedRequest{plan, SerializeHeader<v1::GetTensorResponse>(header)});
-    const auto size = static_cast<int64_t>(planned_->header.size());
+  absl::Status CheckSize(const PlannedRequest& planned) override {
+    const auto size = static_cast<int64_t>(planned.header.size());
     ATTNBIAS_RETURN_IF_ERROR(CheckHeaderSize(size));
-    constexpr int64_t kMost = kMaxUnaryResponseBytes - kFramingBytes;
-    if (plan->total_bytes() + size > kMost) {
-      return TooLargeForGet(absl::StrCat("a tensor and its header of ",
-                                         plan->total_bytes(), " + ", size),
-                            kMost);
-    }
-    if (request_.Length() <= PlanMemo::kMaxRememberedBytes) {
-      call_.environment().plan_memo.Insert(Flatten(request_), call_.tables(),
-                                           planned_);
-    }
-    return absl::OkStatus();
+    const int64_t payload = planned.plan->total_bytes();
+    if (payload <= RoomBeside(planned.header)) return absl::OkStatus();
+    return TooLargeForGet(
+        absl::StrCat("a tensor and its header of ", payload, " + ", size),
+        RoomBeside(""));
   }
 
-  void Compute() {
-    GetPayload(planned_->plan,
-               [this](PayloadPtr payload) { Answer(std::move(payload)); });
+  void Answer() override { AnswerWhole(); }
+
+  void Send(grpc::ByteBuffer message) override {
+    response_ = std::move(message);
+    End(absl::OkStatus());
   }
 
-  void Answer(PayloadPtr payload) {
-    payload_ = std::move(payload);
-    call_.phases().Enter(Phase::kCompute);
-    const int64_t size = payload_->size_bytes();
-    payload_->Read(0, size, [this, size](absl::StatusOr<Chunk> chunk) {
-      if (!chunk.ok()) {
-        return End(caller_->cancelled() ? call_.WhyCancelled()
-                                        : chunk.status());
-      }
-      response_ = FrameChunk(v1::GetTensorResponse(), *chunk, planned_->header);
-      call_.AnswerSent(size);
-      End(absl::OkStatus());
-    });
-  }
-
-  const grpc::ByteBuffer& request_;
   grpc::ByteBuffer& response_;
-  PlannedRequestPtr planned_;
-  PayloadPtr payload_;
 };
 
-// The life of one StreamTensor: planning -> computing (unless kept) ->
-// streaming -> ended.
 class StreamReactor final
-    : public OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
+    : public TensorReactor<
+          OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>>> {
  public:
   StreamReactor(CallEnvironment* environment,
                 grpc::CallbackServerContext* context,
                 const grpc::ByteBuffer* request)
-      : OutputPump(environment, Method::kStreamTensor, context) {
-    Begin(*request, [this, request] { Prepare(*request); });
+      : TensorReactor(environment, Method::kStreamTensor, context, request) {
+    Start();
   }
 
  private:
-  void Prepare(const grpc::ByteBuffer& request) {
-    if (absl::Status status = MakePlan(request); !status.ok()) {
-      return End(status);
-    }
-    GetHeader(plan_, [this](const v1::TensorHeader& header) {
-      header_ = SerializeHeader<v1::StreamTensorResponse>(header);
-      absl::Status status =
-          CheckHeaderSize(static_cast<int64_t>(header_.size()) + kFramingBytes);
-      if (!status.ok()) return End(status);
-      GetPayload(plan_,
-                 [this](PayloadPtr payload) { Stream(std::move(payload)); });
-    });
-  }
-
-  absl::Status MakePlan(const grpc::ByteBuffer& bytes) {
-    ATTNBIAS_ASSIGN_OR_RETURN(auto request,
-                              call_.Parse<v1::StreamTensorRequest>(bytes));
+  absl::StatusOr<PlannedRequest> MakePlan() override {
+    ATTNBIAS_ASSIGN_OR_RETURN(auto request, Parse<v1::StreamTensorRequest>());
     ATTNBIAS_ASSIGN_OR_RETURN(
-        plan_, call_.MakePlan(std::move(*request.mutable_spec())));
-    ATTNBIAS_ASSIGN_OR_RETURN(window_, ResolveStream(request, *plan_));
-    return absl::OkStatus();
+        PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
+    ATTNBIAS_ASSIGN_OR_RETURN(StreamWindow window,
+                              ResolveStream(request, *plan));
+    return PlannedRequest{plan, "", window};
   }
 
-  void Stream(PayloadPtr payload) {
-    payload_ = std::move(payload);
-    made_ = window_.bytes.begin;
-    call_.phases().Enter(Phase::kCompute);
-    MakeFirst();
+  absl::Status CheckSize(const PlannedRequest& planned) override {
+    return CheckHeaderSize(kMaxUnaryResponseBytes - RoomBeside(planned.header));
+  }
+
+  void Answer() override {
+    const StreamWindow& window = planned_->window;
+    made_ = window.bytes.begin;
+    if (window.bytes.size() == NextSize() && !call_.HasBacklog()) {
+      AnswerWhole();
+    } else {
+      MakeFirst();
+    }
+  }
+
+  void Send(grpc::ByteBuffer message) override {
+    only_ = std::move(message);
+    StartWriteAndFinish(&only_, grpc::WriteOptions().set_no_compression(),
+                        call_.End(absl::OkStatus()));
+  }
+
+  // The first message has less room: it carries the header.
+  int64_t NextSize() const {
+    const StreamWindow& window = planned_->window;
+    const int64_t most = std::min(window.chunk_bytes, window.bytes.end - made_);
+    if (header_sent_) return most;
+    return std::clamp<int64_t>(RoomBeside(planned_->header), 0, most);
   }
 
   void Make() override {
-    // The first message has less room: it carries the header.
-    const int64_t room = kMaxUnaryResponseBytes - kFramingBytes -
-                         static_cast<int64_t>(header_.size());
-    const int64_t size = std::clamp<int64_t>(
-        room, 0, std::min(window_.chunk_bytes, window_.bytes.end - made_));
+    const int64_t size = NextSize();
     if (size == 0) return Frame(Chunk(), size);
     payload_->Read(made_, size, [this, size](absl::StatusOr<Chunk> chunk) {
       if (!chunk.ok()) return Made(chunk.status());
@@ -338,21 +407,17 @@ class StreamReactor final
     v1::StreamTensorResponse response;
     response.set_offset(made_);
     made_ += size;
+    const bool is_first = !std::exchange(header_sent_, true);
     Made(Message{FrameChunk(std::move(response), chunk,
-                            std::exchange(header_, std::string())),
+                            is_first ? planned_->header : std::string()),
                  size});
   }
 
-  bool HasWork() override { return made_ < window_.bytes.end; }
+  bool HasWork() override { return made_ < planned_->window.bytes.end; }
   bool AwaitsClient() override { return false; }
 
-  // Set before streaming begins.
-  PlanPtr plan_;
-  StreamWindow window_;
-  PayloadPtr payload_;
-
-  std::string header_;  // serialized, until a message carries it
-
+  grpc::ByteBuffer only_;  // the only message
+  bool header_sent_ = false;
   int64_t made_ = 0;  // end of what has been made, in the payload
 };
 

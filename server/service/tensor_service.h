@@ -11,11 +11,11 @@
 #include "attnbias/v1/service.pb.h"
 #include "core/engine/plan.h"
 #include "core/mount/registry.h"
-#include "core/tensor/range.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/service/call.h"
+#include "server/service/plan_memo.h"
 
 namespace attnbias {
 
@@ -23,13 +23,6 @@ namespace attnbias {
 std::unique_ptr<grpc::Service> MakeTensorService(
     CallEnvironment* environment,
     std::function<v1::GetServerInfoResponse()> info);
-
-// Which bytes of a payload a StreamTensor asks for.
-struct StreamWindow {
-  // Bytes of the payload; empty when only the header is wanted.
-  Range bytes;
-  int64_t chunk_bytes = 0;
-};
 
 // INVALID_ARGUMENT     a field's value
 // FAILED_PRECONDITION  expected_fingerprint is not the plan's

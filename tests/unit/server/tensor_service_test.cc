@@ -177,18 +177,39 @@ TEST_F(TensorServiceTest, StreamOfOneChunkIsOneMessage) {
 }
 
 TEST_F(TensorServiceTest, WhatIsKeptWaitsForNoThread) {
-  std::string data;
-  ASSERT_TRUE(Get(Alibi(8, 4, v1::FORM_DENSE), &data).ok());
-  AwaitEnd();
-  for (const char* phase : {"plan", "wait", "compute", "write"}) {
-    EXPECT_EQ(PhaseCount("GetTensor", phase), "1") << phase;
+  const v1::TensorSpec spec = Alibi(8, 4, v1::FORM_DENSE);
+  for (const char* method : {"GetTensor", "StreamTensor"}) {
+    const bool streams = method == std::string("StreamTensor");
+    for (const char* count : {"1", "2"}) {
+      std::string data;
+      const grpc::Status status =
+          streams ? Stream(spec, kAll, &data) : Get(spec, &data);
+      ASSERT_TRUE(status.ok());
+      AwaitEnd();
+      EXPECT_EQ(PhaseCount(method, "wait"), "1") << method;
+      for (const char* phase : {"plan", "compute", "write"}) {
+        EXPECT_EQ(PhaseCount(method, phase), count) << method << phase;
+      }
+    }
   }
-  ASSERT_TRUE(Get(Alibi(8, 4, v1::FORM_DENSE), &data).ok());
-  AwaitEnd();
-  EXPECT_EQ(PhaseCount("GetTensor", "wait"), "1");
-  for (const char* phase : {"plan", "compute", "write"}) {
-    EXPECT_EQ(PhaseCount("GetTensor", phase), "2") << phase;
-  }
+}
+
+TEST_F(TensorServiceTest, ARememberedStreamIsNoGetOfTheSameBytes) {
+  grpc::ClientContext context;
+  v1::StreamTensorRequest request;
+  *request.mutable_spec() = Alibi(8, 4, v1::FORM_DENSE);
+  request.set_read_limit(16);
+  const auto reader = stub_->StreamTensor(&context, request);
+  v1::StreamTensorResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.data().size(), 16U);
+  EXPECT_TRUE(reader->Finish().ok());
+  grpc::ClientContext other;
+  v1::GetTensorRequest with_unknown_field;
+  with_unknown_field.ParseFromString(request.SerializeAsString());
+  v1::GetTensorResponse got;
+  EXPECT_EQ(stub_->GetTensor(&other, with_unknown_field, &got).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(TensorServiceTest, ARefusedCallIsInThePhasesThatItCameTo) {
@@ -233,6 +254,7 @@ TEST_F(TensorServiceTest, DrainingIsRefusedWithoutADelay) {
 TEST_F(TensorServiceTest, AFullQueueRefusesAllButWhatIsAnsweredAtOnce) {
   const v1::TensorSpec kept = Alibi(8, 4, v1::FORM_DENSE);
   std::string before;
+  ASSERT_TRUE(Stream(kept, kAll, &before).ok());
   ASSERT_TRUE(Get(kept, &before).ok());
   executor_.full = true;
   std::string data;
@@ -240,8 +262,11 @@ TEST_F(TensorServiceTest, AFullQueueRefusesAllButWhatIsAnsweredAtOnce) {
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(Stream(Alibi(3, 9, v1::FORM_DENSE), kAll, &data).error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_TRUE(Get(kept, &data).ok());
-  EXPECT_TRUE(data == before);
+  for (const bool streams : {false, true}) {
+    data.clear();
+    EXPECT_TRUE((streams ? Stream(kept, kAll, &data) : Get(kept, &data)).ok());
+    EXPECT_TRUE(data == before);
+  }
 }
 
 TEST_F(TensorServiceTest, ARememberedRequestGivesTheSameAnswer) {
