@@ -74,12 +74,6 @@ class Payload:
             offset=begin, crc32c=crc32c.crc32c(data), data=data
         ).SerializeToString()
 
-    def message(self) -> bytes:
-        """Header and bytes in one."""
-        return service_pb2.GetTensorResponse(
-            header=self.header, crc32c=crc32c.crc32c(self.data), data=self.data
-        ).SerializeToString()
-
     def messages(self, begin: int = 0, end: int | None = None, step: int = 1000) -> Iterator[bytes]:
         """The header, then the bytes [begin, end) in chunks."""
         yield self.first()
@@ -156,8 +150,6 @@ class FakeServer:
     def __init__(self, port: int = 0, credentials: grpc.ServerCredentials | None = None) -> None:
         self.script: Script = []
         self.describe: list[Any] = []
-        self.get: Callable[[Any, grpc.ServicerContext], bytes] | None = None
-        self.get_requests: list[service_pb2.GetTensorRequest] = []
         self.requests: list[service_pb2.StreamTensorRequest] = []
         self.describe_calls = 0
         self.metadata: dict[str, str | bytes] = {}
@@ -210,14 +202,6 @@ class FakeServer:
         for message in step(request, context):
             yield _understood(service_pb2.StreamTensorResponse, message, request)
 
-    def _get(self, request: service_pb2.GetTensorRequest, context: grpc.ServicerContext) -> bytes:
-        if self.get is None:  # a server without the method: clients then stream
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
-            raise AssertionError
-        self.get_requests.append(request)
-        answer = self.get(request, context)
-        return _understood(service_pb2.GetTensorResponse, answer, request)
-
     def _describe(
         self, request: service_pb2.DescribeTensorRequest, context: grpc.ServicerContext
     ) -> bytes:
@@ -243,9 +227,6 @@ class FakeServer:
             {
                 "StreamTensor": grpc.unary_stream_rpc_method_handler(
                     self._noted(self._stream), service_pb2.StreamTensorRequest.FromString, None
-                ),
-                "GetTensor": grpc.unary_unary_rpc_method_handler(
-                    self._noted(self._get), service_pb2.GetTensorRequest.FromString, None
                 ),
                 "ComputeLogits": grpc.stream_stream_rpc_method_handler(
                     self._noted(self._compute_logits),

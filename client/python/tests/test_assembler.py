@@ -27,7 +27,9 @@ def test_a_chunk_is_written_whole_or_not_at_all(
     size: int, chunks: list[tuple[int, int, bytes]]
 ) -> None:
     memory = np.zeros(size, np.uint8)
-    assembler = Assembler(memory)
+    assembler = Assembler()
+    assert not assembler.complete
+    assembler.begin(memory)
     wanted = b""
     for shift, damage, data in chunks:
         message = service_pb2.StreamTensorResponse(

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A large payload by ranges, over connections of their own, and a small one in one message."""
+"""A large payload by ranges, over connections of their own."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -76,18 +75,6 @@ def breaks(code: grpc.StatusCode, *details: Any, after: int = 0) -> Step:
     return step
 
 
-def slow(step: Step, seconds: float) -> Step:
-    """That step, begun later."""
-
-    def late(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
-        time.sleep(seconds)
-        yield from step(request, context)
-
-    return late
-
-
 def ranges_of(server: FakeServer) -> list[tuple[int, int]]:
     """What was asked for, in order of place."""
     return sorted((r.read_offset, r.read_limit) for r in server.requests)
@@ -122,17 +109,16 @@ def test_ranges_are_of_whole_chunks(server: FakeServer, connect: Connect) -> Non
 def test_the_first_range_may_end_badly(
     server: FakeServer, connect: Connect, code: grpc.StatusCode
 ) -> None:
-    """After its last byte, so that no rate is known; unless told, the client chooses streams."""
+    """After its last byte."""
     server.script = [at(0, breaks(code, after=FIRST))]
-    with connect(server.target) as client:
+    with connect(server.target, streams=2) as client:
         np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
-    assert ranges_of(server) == [(0, FIRST), (FIRST, 20000 - FIRST)]
+    assert ranges_of(server) == [(0, FIRST), (8000, 6000), (14000, 6000)]
 
 
-def test_one_stream_is_one_call(server: FakeServer, connect: Connect) -> None:
+def test_one_stream_is_one_call(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [serves(PAYLOAD)]
-    with connect(server.target, streams=1) as client:
-        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
     assert ranges_of(server) == [(0, 0)]
 
 
@@ -141,30 +127,6 @@ def test_a_payload_of_one_range_is_one_call(server: FakeServer, connect: Connect
     with connect(server.target, streams=4) as client:
         client.get(SINUSOIDAL, positions=FIRST // 4)
     assert ranges_of(server) == [(0, FIRST)]
-
-
-@pytest.mark.parametrize(("pause", "count"), [(0.0, 1), (0.3, 2)])
-def test_the_first_range_says_how_many_are_worth_it(
-    server: FakeServer,
-    connect: Connect,
-    monkeypatch: pytest.MonkeyPatch,
-    pause: float,
-    count: int,
-) -> None:
-    """A share of the rest is what a stream brings in a while: here in ten minutes, or 0.25 s."""
-    if not pause:
-        monkeypatch.setattr(download, "_WORTHWHILE_SECONDS", 600)
-    server.script = [slow(serves(PAYLOAD), pause)]
-    with connect(server.target) as client:
-        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
-    assert len(server.requests) == 1 + count
-
-
-def test_no_more_than_eight_are_worth_it(server: FakeServer, connect: Connect) -> None:
-    server.script = [slow(serves(table(sequence(50000))), 0.3)]
-    with connect(server.target) as client:
-        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=50000), sequence(50000))
-    assert len(server.requests) == 1 + 8
 
 
 def test_a_range_that_breaks_is_resumed_alone(server: FakeServer, connect: Connect) -> None:
@@ -206,17 +168,6 @@ def test_replicas_with_different_tables_give_one_of_them(
                 assert got.min() == got.max()
     assert server.requests
     assert other.requests
-
-
-def test_a_wait_is_not_a_slow_way(
-    server: FakeServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(download, "_WORTHWHILE_SECONDS", 1.4)
-    busy = breaks(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(1))
-    server.script = [busy, serves(PAYLOAD)]
-    with connect(server.target) as client:
-        client.get(SINUSOIDAL, positions=5000)
-    assert len(server.requests) == 3
 
 
 def test_a_wait_is_told_of_once(
@@ -312,5 +263,5 @@ def test_a_range_that_goes_on_is_an_error(server: FakeServer, connect: Connect) 
 
 @pytest.mark.parametrize("streams", [0, 65])
 def test_other_numbers_of_streams_are_refused(connect: Connect, streams: int) -> None:
-    with pytest.raises(ValueError, match=f"streams: got {streams}, want 1 to 64, or None"):
+    with pytest.raises(ValueError, match=f"streams: got {streams}, want 1 to 64"):
         connect("nowhere", streams=streams)

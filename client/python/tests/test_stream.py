@@ -183,6 +183,15 @@ SHORT_TOTAL.header.total_bytes -= 4
 
 LIES = {
     "checksum": (sends(HEADER, damaged(PAYLOAD.chunk(0, 100))), "have CRC-32C"),
+    "checksum beside the header": (
+        sends(HEADER + damaged(PAYLOAD.chunk(0, 100))),
+        "100 bytes at offset 0 have CRC-32C",
+    ),
+    "offset beside the header": (sends(HEADER + PAYLOAD.chunk(4, 8)), "got offset 4, want 0"),
+    "second header with data": (
+        sends(HEADER + PAYLOAD.chunk(0, 100), HEADER + PAYLOAD.chunk(100, 200)),
+        "stream: a second header",
+    ),
     "gap": (sends(HEADER, PAYLOAD.chunk(0, 100), PAYLOAD.chunk(104, 200)), "got offset 104"),
     "repeated chunk": (sends(HEADER, *[PAYLOAD.chunk(0, 100)] * 2), "got offset 0, want 100"),
     "second header": (sends(HEADER, HEADER), "stream: a second header"),

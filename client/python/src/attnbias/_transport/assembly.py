@@ -149,15 +149,21 @@ class Assembler:
     """A range of a payload in the making: its memory, and how much of it has come.
 
     Args:
-        memory: of the whole payload.
         at: the first byte of the range.
-        end: the one after its last; None, or more than there are, is the payload's end.
+        limit: the one after its last; None, or more than there are, is the payload's end.
     """
 
-    def __init__(self, memory: npt.NDArray[np.uint8], at: int = 0, end: int | None = None) -> None:
-        self._target: memoryview[Any] = memoryview(memory)  # type: ignore[arg-type]  # numpy's own, since 3.12
+    def __init__(self, at: int = 0, limit: int | None = None) -> None:
         self.at = at
-        self.end = len(self._target) if end is None else min(end, len(self._target))
+        self.limit = limit
+        self.end = -1  # unknown until begin()
+        self._target: memoryview[Any] = memoryview(b"")
+
+    def begin(self, memory: npt.NDArray[np.uint8]) -> None:
+        """Takes the memory of the whole payload, once a header states its size."""
+        self._target = memoryview(memory)  # type: ignore[arg-type]  # numpy's own, since 3.12
+        total = len(self._target)
+        self.end = total if self.limit is None else min(self.limit, total)
 
     @property
     def complete(self) -> bool:

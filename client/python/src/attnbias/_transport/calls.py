@@ -8,14 +8,12 @@ in one step. Retries, resuming and checksums are so written once.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message_factory import GetMessageClass
 
 from attnbias._public.grpc.health.v1 import health_pb2
-from attnbias._spec.request import key_of
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from attnbias._transport.channel import Endpoint
-    from attnbias.v1 import encodings_pb2
 
 
 _SERVICE: Final = service_pb2.DESCRIPTOR.services_by_name["AttentionBiasService"]
@@ -67,7 +64,6 @@ def _method(service: Any, name: str, *, parsed: bool = True) -> Method:
 
 
 STREAM_TENSOR: Final = _method(_SERVICE, "StreamTensor", parsed=False)
-GET_TENSOR: Final = _method(_SERVICE, "GetTensor", parsed=False)
 COMPUTE_LOGITS: Final = _method(_SERVICE, "ComputeLogits", parsed=False)
 DESCRIBE_TENSOR: Final = _method(_SERVICE, "DescribeTensor", parsed=False)
 LIST_TABLES: Final = _method(_SERVICE, "ListTables")
@@ -150,9 +146,8 @@ class CallOptions:
     timeout: float | None
     out: Any
     progress: bool | None
-    streams: int | None
-    """How many connections a large payload comes over; None is as many as are worth it."""
-    sizes: Sizes
+    streams: int
+    """Connections that a large payload is fetched over."""
 
 
 def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
@@ -163,37 +158,3 @@ def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
         result: _Result = done.value
         return result
     raise AssertionError("a call that should block was awaited")
-
-
-_MOST_PAYLOADS: Final = 1024
-_MOST_SPEC_BYTES: Final = 64 << 10  # a larger one is better asked for as a stream than remembered
-_MESSAGE_BYTES: Final = (4 << 20) - (64 << 10)
-"""The largest payload of ``GetTensor``: 4 MiB less room for its header (docs/protocol.md)."""
-
-
-class Sizes:
-    """The sizes that were learnt last. Threads share it."""
-
-    def __init__(self) -> None:
-        self._nbytes: OrderedDict[str, int] = OrderedDict()
-        self._fit_none = False
-
-    def learn(self, spec: encodings_pb2.TensorSpec, nbytes: int) -> None:
-        """Hears how large a payload is."""
-        if spec.ByteSize() > _MOST_SPEC_BYTES:
-            return
-        key = key_of(spec)
-        self._nbytes.pop(key, None)
-        self._nbytes[key] = nbytes
-        while len(self._nbytes) > _MOST_PAYLOADS:
-            self._nbytes.popitem(last=False)
-
-    def fit_none(self) -> None:
-        """Hears that this client gets nothing in one message."""
-        self._fit_none = True
-
-    def fits_message(self, spec: encodings_pb2.TensorSpec) -> bool:
-        """Whether a payload is known to fit one message."""
-        if self._fit_none or spec.ByteSize() > _MOST_SPEC_BYTES:
-            return False
-        return self._nbytes.get(key_of(spec), _MESSAGE_BYTES + 1) <= _MESSAGE_BYTES

@@ -141,7 +141,8 @@ class LogitsStream:
         """Puts the answer to one block in its place, once all of it has come and was checked."""
         heads, _, width = self._answer.shape
         block = np.empty((heads, end - begin, width), self._answer.dtype)
-        assembler = Assembler(block.reshape(-1).view(np.uint8))
+        assembler = Assembler()
+        assembler.begin(block.reshape(-1).view(np.uint8))
         while not assembler.complete:
             message = await read()
             if message is None:
