@@ -2,8 +2,8 @@
 """What a faulty server does to the answers that hold payloads.
 
 A fault gets the number of the call, counted from 0, and the messages that the real server would
-send: chunks from the offset that was asked for, the first with the header, or all of a GetTensor in
-one message, whose fields have the same numbers. It gives what is sent instead.
+send: chunks from the offset that was asked for, the first with the header. It gives what is sent
+instead.
 """
 
 from collections.abc import Callable, Iterable

@@ -29,7 +29,7 @@ _PASSED_ON = ("authorization",)
 # On the wire a call of one message is a stream of one.
 _TABLES = f"/{SERVICE}/ListTables"
 """Faults make up its answers: only a server that has a page knows its token."""
-_SPOILT = {_TABLES, f"/{SERVICE}/StreamTensor", f"/{SERVICE}/GetTensor"}
+_SPOILT = {_TABLES, f"/{SERVICE}/StreamTensor"}
 
 
 class Loop:

@@ -107,10 +107,10 @@ def encoding(name: str, **options: Any) -> Asked:
 TABLE = np.arange(64, dtype=np.float32).reshape(32, 2)
 # A mounted one, whose name is that of its file and its tensor.
 TABLE_FILE, TABLE_TENSOR = "it's 100%2F", 'layer.0/"relative" bias=[a,b]:@c '
-# 5 MiB: more than a GetTensor takes, in chunks of 1 MiB.
+# 5 MiB, in chunks of 1 MiB.
 LARGE = sinusoid(positions=(0, 5120))
 
-# 2 KB: what comes again may come in one message.
+# 2 KB, in one message.
 SMALL = alibi(query_length=37, key_length=37)
 
 
