@@ -61,7 +61,7 @@ class T5Contest:
         return self._client.get(self._encoding, **self.extent).view()
 
     def bare(self) -> bytes:
-        """The answer that view() is made from, by a plain stub and not looked at."""
+        """The numbers of view() in one GetTensor, by a plain stub and not looked at."""
         answer: bytes = self._bare_stub(self._bare_request)
         return answer
 

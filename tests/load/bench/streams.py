@@ -49,7 +49,7 @@ def flight_row(running: Server, repetitions: int) -> Row:
         }
         times = by_turns(rounds, repetitions)
     return compare(
-        what="2 GiB dense, Python client with its own choice of streams, into one array",
+        what="2 GiB dense, Python client, into one array",
         against=f"pyarrow Flight DoGet of the same bytes, batches of {best >> 20} MiB",
         **times,
         goal=1.25,
