@@ -119,6 +119,8 @@ Call::Call(CallEnvironment* environment, Method method,
 }
 
 Call::~Call() {
+  // The one answer of a call is its end, and is not read until later.
+  if (end_.ok()) EndWith(stall_entry_.WhyClosed());
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::duration<double> seconds = now - start_;
   const PhaseTimes phases = phases_.End(now);
@@ -244,11 +246,15 @@ void Call::MessageSent(int64_t bytes) {
   environment_.metrics.MessageSent(method_, bytes);
 }
 
-grpc::Status Call::End(const absl::Status& status) {
+void Call::EndWith(const absl::Status& status) {
   end_ = WithShortMessage(status);
   if (const auto rejection = RejectionOf(status)) {
     environment_.metrics.Rejected(*rejection);
   }
+}
+
+grpc::Status Call::End(const absl::Status& status) {
+  EndWith(status);
   if (const std::optional<absl::Duration> delay = RetryDelay(status)) {
     // What gRPC's own retry policy obeys.
     context_.AddTrailingMetadata(

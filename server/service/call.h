@@ -123,6 +123,7 @@ class Call {
  private:
   absl::Status CheckAllowed();
   absl::Status HoldDecoded(int64_t bytes);
+  void EndWith(const absl::Status& status);
   // The client's or, where it sent none, one of our own.
   const std::string& request_id();
 

@@ -74,9 +74,10 @@ def test_a_unary_answer_that_nobody_reads_is_given_up(start_server: Any) -> None
         assert kinds.count(http2.DATA) > 0
 
 
+@pytest.mark.parametrize("method", ["GetTensor", "StreamTensor"])
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:{folder}/attnbias.sock"])
 def test_who_holds_the_memory_and_does_not_read_gives_way(
-    start_server: Any, listen: str, tmp_path: pathlib.Path
+    start_server: Any, listen: str, method: str, tmp_path: pathlib.Path
 ) -> None:
     """Connections are told apart, over a socket file too."""
     flags = ("--progress-timeout=12s", "--memory-budget=16MiB")
@@ -84,8 +85,8 @@ def test_who_holds_the_memory_and_does_not_read_gives_way(
     closed = 'attnbias_rejected_total{reason="stalled_client"}'
     hoarder = http2.Connection(server.address, window=0)
     for dim in range(200, 236, 2):  # 0.9 MiB each, and all of it in the cache
-        request = message("StreamTensorRequest")(spec=sinusoid(1024, dim)).SerializeToString()
-        hoarder.begin(f"/{SERVICE}/StreamTensor", http2.framed(request))
+        request = message(f"{method}Request")(spec=sinusoid(1024, dim)).SerializeToString()
+        hoarder.begin(f"/{SERVICE}/{method}", http2.framed(request))
         http2.pump([hoarder], lambda: False, 0.1)
     assert server.metrics()[closed] == 0, "nobody waits"
     with server.connect() as stub:
