@@ -236,26 +236,6 @@ TEST_F(SecureToolTest, AServersNameIsNotAskedForInPlaintext) {
   EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out tls ("));
 }
 
-TEST_F(SecureToolTest, SaysWhatToTry) {
-  EXPECT_EQ(RunSecurely({"health"}), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("does it need TLS? Set tls ("));
-  const Authority other("other");
-  std::ofstream(Path("other")) << other.pem();
-  EXPECT_EQ(RunSecurely({"health", "--tls-ca", Path("other")}), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("set its authority's, tls.ca_file ("));
-  EXPECT_EQ(Run({"health", "--tls-ca", Path("ca")}), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out tls ("));
-  server_.ThenDescribe([](v1::DescribeTensorResponse*) {
-    return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "no");
-  });
-  EXPECT_EQ(Run({"describe", "alibi", "num_heads=1", "--query-length", "1",
-                 "--key-length", "1"}),
-            1);
-  EXPECT_THAT(err_.str(),
-              HasSubstr("wants to know who calls: set token_file, or "
-                        "tls.cert_file and tls.key_file (no)"));
-}
-
 TEST_F(SecureToolTest, AFileThatIsWrongIsAMistakeOfTheCommandLine) {
   EXPECT_EQ(RunSecurely({"health", "--tls-ca", Path("token")}), 2);
   EXPECT_EQ(err_.str(), "attnbias: tls.ca_file: got \"" + Path("token") +
@@ -391,17 +371,10 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
   };
   server_.ThenDescribe(describe);
   server_.ThenDescribe(describe);
-  std::vector<std::string> line = {"describe",
-                                   "alibi",
-                                   "num_heads=1",
-                                   "--query-length",
-                                   "4",
-                                   "--key-length",
-                                   "6",
-                                   "--query-offset",
-                                   "5",
-                                   "--window-left",
-                                   "1"};
+  std::vector<std::string> line = absl::StrSplit(
+      "describe alibi num_heads=1 --query-length 4 --key-length 6 "
+      "--query-offset 5 --window-left 1",
+      ' ');
   EXPECT_EQ(Run(line), 0) << err_.str();
   EXPECT_EQ(out_.str(),
             absl::StrCat("diagonals  [1, 9]  f32  toeplitz  36 bytes\n"
@@ -473,30 +446,6 @@ constexpr char kEscapes[] = "\x1b]0;owned\x07\n\u202e\u009b";
 constexpr char kEscaped[] = "\\x1b]0;owned\\x07\\x0a\\xe2\\x80\\xae\\xc2\\x9b";
 
 TEST_F(ToolTest, EscapesWhatAServerSends) {
-  google::rpc::BadRequest bad;
-  bad.add_field_violations()->set_field(kEscapes);
-  bad.mutable_field_violations(0)->set_description(kEscapes);
-  server_.Then([=](const FakeStream&) {
-    return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, kEscapes, bad);
-  });
-  EXPECT_EQ(Get({}), 1);
-  EXPECT_EQ(err_.str(),
-            absl::StrCat("attnbias: INVALID_ARGUMENT: ", kEscaped, "\n"));
-  server_.Then([](const FakeStream&) {
-    return grpc::Status(grpc::StatusCode::UNAVAILABLE, kEscapes);
-  });
-  server_.Then(AnswersOfHeads(8));
-  EXPECT_EQ(Get({}), 0);
-  EXPECT_THAT(err_.str(),
-              StartsWith(absl::StrCat("attnbias: ", kEscaped, "; trying ")));
-  server_.Then([](const FakeStream& stream) {
-    v1::TensorHeader header = MakeAnswer(stream.request.spec(), {kEscapes},
-                                         v1::FORM_TOEPLITZ, {8, 3}, -1);
-    return stream.SendAll(std::string(96, '\0'), header);
-  });
-  EXPECT_EQ(Get({}), 1);
-  EXPECT_THAT(err_.str(),
-              HasSubstr(absl::StrCat("got [", kEscaped, "], want ")));
   server_.ThenDescribe([](v1::DescribeTensorResponse* response) {
     v1::TensorSpec resolved;
     resolved.mutable_t5()->set_num_heads(8);
@@ -517,19 +466,6 @@ TEST_F(ToolTest, EscapesWhatAServerSends) {
   EXPECT_EQ(Run({"tables"}), 0) << err_.str();
   EXPECT_THAT(out_.str(), StartsWith(absl::StrCat(kEscaped, "0\n  bf16")));
   EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat("name:", kEscaped, "0")));
-}
-
-TEST_F(ToolTest, EveryAxisHasPositionsOfItsOwn) {
-  server_.Then(Answers({"cos", "sin"}, v1::FORM_TABLE, {2, 4}));
-  EXPECT_EQ(Run({"get", "rotary", "--position-ids", "-3,4", "--position-ids",
-                 "5,-6", "head_dim=4"}),
-            0)
-      << err_.str();
-  const v1::TensorSpec spec = server_.requests().at(0).spec();
-  EXPECT_EQ(spec.rotary().head_dim(), 4);
-  ASSERT_EQ(spec.table().position_ids_size(), 2);
-  EXPECT_EQ(spec.table().position_ids(0).positions(0), -3);
-  EXPECT_EQ(spec.table().position_ids(1).positions(1), -6);
 }
 
 TEST_F(ToolTest, GetSendsWhatWasTyped) {
@@ -590,14 +526,6 @@ TEST_F(ToolTest, AFileThatCannotBeWrittenHasNoCodeOfGrpc) {
   EXPECT_EQ(err_.str(),
             "attnbias: /no/such/folder/t.npy: cannot create: No such file or "
             "directory\n");
-}
-
-TEST_F(ToolTest, GetWritesAFile) {
-  server_.Then(AnswersOfHeads(8));
-  const std::string path = ::testing::TempDir() + "attnbias-tool-test.npy";
-  EXPECT_EQ(Get({"--out", path}), 0) << err_.str();
-  EXPECT_EQ(std::filesystem::file_size(path), 128u + 8u * 3u * 4u);
-  std::filesystem::remove(path);
 }
 
 TEST_F(ToolTest, AServersErrorIsExitCode1) {
@@ -713,8 +641,7 @@ TEST_F(ToolTest, HelpAndVersionAreNoMistakes) {
   EXPECT_THAT(out_.str(), StartsWith("attnbias "));
 }
 
-// A server that describes a bias of 8 heads over 100 queries and keys, and
-// answers with key - query.
+// A server that describes a bias of 8 heads over 100 queries and keys.
 class ShowTest : public ToolTest {
  protected:
   ShowTest() {
@@ -743,23 +670,15 @@ class ShowTest : public ToolTest {
     return Run(line);
   }
 
-  void ThenAnswer() { server_.Then(Answer); }
+  v1::TensorHeader header_;
+};
 
-  // The positions that a window or a list has.
-  static std::vector<int64_t> PositionsOf(const v1::PositionList& list,
-                                          const v1::Range& range) {
-    std::vector<int64_t> positions(list.positions().begin(),
-                                   list.positions().end());
-    for (int64_t i = range.begin(); i < range.end(); ++i)
-      positions.push_back(i);
-    return positions;
-  }
-
-  static grpc::Status Answer(const FakeStream& stream) {
-    const v1::TensorSpec& spec = stream.request.spec();
-    const v1::PairExtent& pair = spec.pair();
-    const auto queries = PositionsOf(pair.query_positions(), pair.queries());
-    const auto keys = PositionsOf(pair.key_positions(), pair.keys());
+// The server answers with key - query.
+TEST_F(ShowTest, AsksForWhatIsDrawn) {
+  server_.Then([](const FakeStream& stream) {
+    const v1::PairExtent& pair = stream.request.spec().pair();
+    const auto& queries = pair.query_positions().positions();
+    const auto& keys = pair.key_positions().positions();
     std::string payload;
     for (const int64_t query : queries) {
       for (const int64_t key : keys) {
@@ -767,18 +686,10 @@ class ShowTest : public ToolTest {
         payload.append(reinterpret_cast<const char*>(&number), sizeof(number));
       }
     }
-    const v1::TensorHeader header =
-        MakeAnswer(spec, {"dense"}, v1::FORM_DENSE,
-                   {1, static_cast<int64_t>(queries.size()),
-                    static_cast<int64_t>(keys.size())});
-    return stream.SendAll(payload, header);
-  }
-
-  v1::TensorHeader header_;
-};
-
-TEST_F(ShowTest, AsksForWhatIsDrawn) {
-  ThenAnswer();
+    return stream.SendAll(
+        payload, MakeAnswer(stream.request.spec(), {"dense"}, v1::FORM_DENSE,
+                            {1, queries.size(), keys.size()}));
+  });
   EXPECT_EQ(Show({"--head", "3"}), 0) << err_.str();
   EXPECT_THAT(out_.str(),
               StartsWith("alibi, head 3 of 8, f32: queries down, keys across, "
@@ -795,39 +706,6 @@ TEST_F(ShowTest, AsksForWhatIsDrawn) {
   EXPECT_EQ(spec.pair().query_positions().positions(38), 97);
   EXPECT_EQ(spec.pair().key_positions().positions_size(), 77);
   EXPECT_EQ(spec.pair().key_positions().positions(76), 98);
-}
-
-TEST_F(ShowTest, WhatAMaskHidesIsMarked) {
-  ThenAnswer();
-  EXPECT_EQ(Show({"--causal", "--fill-value", "-5"}), 0) << err_.str();
-  EXPECT_THAT(out_.str(), HasSubstr("\n 0 @" + std::string(76, '/') + "\n"));
-  EXPECT_THAT(out_.str(), HasSubstr(" 0   // masked\n"));
-  EXPECT_TRUE(server_.requests().at(0).spec().output().mask().causal());
-}
-
-TEST_F(ShowTest, AsksForAllKeysWhereAListIsRefused) {
-  server_.Then([](const FakeStream&) {
-    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "a list");
-  });
-  ThenAnswer();
-  EXPECT_EQ(Show({}), 0) << err_.str();
-  const v1::PairExtent pair = server_.requests().at(1).spec().pair();
-  EXPECT_EQ(pair.query_positions().positions_size(), 39);
-  EXPECT_EQ(pair.key_length(), 100);
-  EXPECT_FALSE(pair.has_key_positions());
-  EXPECT_THAT(out_.str(), HasSubstr("39 x 77 of 100 x 100\n 0 =+++"));
-}
-
-TEST_F(ShowTest, WritesAPng) {
-  ThenAnswer();
-  const std::string path = ::testing::TempDir() + "attnbias-show-test.png";
-  EXPECT_EQ(Show({"--png", path}), 0) << err_.str();
-  EXPECT_EQ(out_.str(),
-            "alibi, head 0 of 8, f32: queries down, keys across, 100 x 100\n"
-            "dark -99, light 99\n");
-  EXPECT_GT(std::filesystem::file_size(path), 100u);
-  std::filesystem::remove(path);
-  EXPECT_EQ(server_.requests().at(0).spec().pair().query_length(), 100);
 }
 
 TEST_F(ShowTest, AnAnswerThatContradictsItselfIsRefused) {
