@@ -201,7 +201,7 @@ TEST_F(BandCacheTest, WhatIsParkedGoesWhenItsMemoryIsNeeded) {
   cache_.Unpark(back.get());
   EXPECT_EQ(cache_.kept_bytes(), 1600 + kEntry);
   EXPECT_THAT(cache_.Reserve(4000, caller),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("")));
+              StatusIs(absl::StatusCode::kResourceExhausted));
   EXPECT_EQ(budget_.used(), 2500) << "the band is gone, what is held is not";
 }
 
@@ -288,8 +288,7 @@ TEST_F(BandCacheTest, AHolderMakesRoomForItselfAmongItsOwn) {
     EXPECT_THAT(cache_.Reserve(1, *other), IsOk());
   }
   EXPECT_THAT(cache_.Reserve(2001, *caller),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("want at most 2000, all that this caller")));
+              IsInvalidWith("want at most 2000, all that this caller"));
   EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
 }
 
@@ -327,10 +326,10 @@ TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {
   cache.Get(spec, second, b.Callback());
   first->Cancel();
   cache.DropCancelled();
-  EXPECT_THAT(a.Wait(), StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+  EXPECT_THAT(a.Wait(), StatusIs(absl::StatusCode::kCancelled));
   second->Cancel();
   cache.DropCancelled();
-  EXPECT_THAT(b.Wait(), StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+  EXPECT_THAT(b.Wait(), StatusIs(absl::StatusCode::kCancelled));
   gate.Open();
   threads_.Join();
   EXPECT_EQ(observer_.computed, 0);
@@ -377,7 +376,7 @@ TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {
   cache_.Get(Spec("a", {0, 64}), std::make_shared<Caller>(), b.Callback());
   leader->Cancel();
   cache_.DropCancelled();
-  EXPECT_THAT(a.Wait(), StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+  EXPECT_THAT(a.Wait(), StatusIs(absl::StatusCode::kCancelled));
   gate.Open();
   EXPECT_THAT(b.Wait(), IsOk());
 }

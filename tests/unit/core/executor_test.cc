@@ -204,7 +204,7 @@ TEST(MakeUncut, MakesNothingForWhoHasCancelled) {
   caller->Cancel();
   EXPECT_TRUE(executor.RunUncut());
   EXPECT_TRUE(executor.RunOne());
-  EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+  EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled));
 }
 
 TEST(MakeUncut, WhatIsCancelledMeanwhileIsToldAndThrownAway) {
@@ -224,7 +224,7 @@ TEST(MakeUncut, WhatIsCancelledMeanwhileIsToldAndThrownAway) {
   EXPECT_TRUE(executor.RunUncut());
   EXPECT_TRUE(MakingScope::Continues());
   EXPECT_TRUE(executor.RunOne());
-  EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+  EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled));
 }
 
 }  // namespace

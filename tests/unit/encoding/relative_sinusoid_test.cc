@@ -299,7 +299,7 @@ TEST(RelativeSinusoidal, FrequenciesOfAnySignAreReflected) {
 
 TEST(RelativeSinusoidal, IsRefusedByName) {
   const auto refused = [](const std::string& message) {
-    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(message));
+    return IsInvalidWith(message);
   };
   EXPECT_THAT(
       RefusalOf(Spec("relative_sinusoidal {dim: 4 "

@@ -82,8 +82,6 @@ void operator delete(void* block, std::align_val_t) noexcept {
 namespace attnbias {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr int64_t kSlack = int64_t{256} << 10;
 
 v1::TableRef Small(const std::vector<int64_t>& shape) {
@@ -379,9 +377,7 @@ TEST(EvaluatorMemory, BeyondTheWholeBudgetNothingIsPrepared) {
                                         "table {positions {end: 4096}}"));
   const int64_t before = used_bytes;
   peak_bytes = before;
-  EXPECT_THAT(engine.TryGet(plan),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("the whole memory budget")));
+  EXPECT_THAT(engine.TryGet(plan), IsInvalidWith("the whole memory budget"));
   EXPECT_LE(peak_bytes - before, kSlack);
 }
 

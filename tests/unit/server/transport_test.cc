@@ -47,9 +47,7 @@ INSTANTIATE_TEST_SUITE_P(
 class BadAddress : public testing::TestWithParam<const char*> {};
 
 TEST_P(BadAddress, IsRefusedAndQuoted) {
-  EXPECT_THAT(
-      ParseListenAddress(GetParam()),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(GetParam())));
+  EXPECT_THAT(ParseListenAddress(GetParam()), IsInvalidWith(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(ListenAddress, BadAddress,
@@ -61,8 +59,7 @@ INSTANTIATE_TEST_SUITE_P(ListenAddress, BadAddress,
 TEST(ListenAddress, APathFitsASocketsAddress) {
   EXPECT_THAT(ParseListenAddress("unix:" + std::string(107, 'a')), IsOk());
   EXPECT_THAT(ParseListenAddress("unix:" + std::string(108, 'a')),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("a path of 108 bytes, want at most 107")));
+              IsInvalidWith("a path of 108 bytes, want at most 107"));
 }
 
 class SocketFile : public testing::Test {
