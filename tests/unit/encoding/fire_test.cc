@@ -122,7 +122,7 @@ TEST(Fire, ExtremeParametersGiveNoNan) {
   }
 }
 
-TEST(Fire, IsDenseAndItsWindowsAreSlices) {
+TEST(Fire, IsDense) {
   EngineHarness engine;
   const v1::TensorSpec spec = OverPairs(SpecOf(Network()), 90, 130, 40);
   const PlanPtr plan = engine.Plan(spec);
@@ -138,39 +138,6 @@ TEST(Fire, IsDenseAndItsWindowsAreSlices) {
     }
   }
   engine.ExpectSliceable(spec);
-
-  std::vector<double> slice;
-  for (int64_t h = 1; h < 3; ++h) {
-    for (int64_t i = 80; i < 83; ++i) {
-      for (int64_t j = 5; j < 100; ++j) {
-        slice.push_back(whole[(h * 90 + i) * 130 + j]);
-      }
-    }
-  }
-  EXPECT_EQ(
-      engine.Numbers(With(spec,
-                          "pair {queries {begin: 80 end: 83} keys "
-                          "{begin: 5 end: 100} heads {begin: 1 end: 3}}")),
-      slice);
-}
-
-TEST(Fire, ListsAndMasks) {
-  EngineHarness engine;
-  const std::vector<int64_t> queries = {7, 100, -3};
-  const std::vector<int64_t> keys = {9, 2, 3, 101};
-  const std::vector<double> got = engine.Numbers(
-      AtPairs(WithOutput(Network(), "mask {causal: true}"), queries, keys));
-  for (int64_t h = 0; h < kHeads; ++h) {
-    for (size_t i = 0; i < 3; ++i) {
-      for (size_t j = 0; j < 4; ++j) {
-        EXPECT_EQ(got[(h * 3 + i) * 4 + j],
-                  keys[j] > queries[i]
-                      ? -INFINITY
-                      : static_cast<float>(
-                            Oracle(Network(), queries[i], keys[j], h)));
-      }
-    }
-  }
 }
 
 TEST(Fire, HasNoDiagonals) {

@@ -17,7 +17,6 @@ namespace attnbias::grid_relative_test {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::ElementsAreArray;
 
 constexpr int64_t kHeads = 3;
 
@@ -275,47 +274,6 @@ TEST(Grids, DenseIsTheExpandedCompactForm) {
       }
     }
   }
-}
-
-TEST(Grids, WindowsAreSlicesOfTheWhole) {
-  EngineHarness engine;
-  for (const GridCase& c : GridCases()) {
-    SCOPED_TRACE(c.name);
-    const std::vector<double> whole = engine.Numbers(Dense(c.encoding));
-    const int64_t all = c.queries();
-    const int64_t tokens = c.keys();
-    for (const Range queries :
-         {Range{0, all}, Range{0, 1}, Range{all / 2, all}}) {
-      for (const Range keys :
-           {Range{0, tokens}, Range{tokens - 1, tokens},
-            Range{tokens / 3, tokens / 3 + (tokens + 1) / 2}}) {
-        v1::TensorSpec spec =
-            With(Dense(c.encoding), "grid {heads {begin: 1 end: 3}}");
-        *spec.mutable_grid()->mutable_queries() =
-            RangeOf(queries.begin, queries.end);
-        *spec.mutable_grid()->mutable_keys() = RangeOf(keys.begin, keys.end);
-        std::vector<double> want;
-        for (int64_t h = 1; h < 3; ++h) {
-          for (int64_t i = queries.begin; i < queries.end; ++i) {
-            for (int64_t j = keys.begin; j < keys.end; ++j) {
-              want.push_back(whole[(h * all + i) * tokens + j]);
-            }
-          }
-        }
-        ASSERT_THAT(engine.Numbers(spec), ElementsAreArray(want));
-      }
-    }
-  }
-}
-
-TEST(Grids, HeadsAreSlicesOfTheCompactForm) {
-  EngineHarness engine;
-  const std::vector<double> whole = engine.Numbers(SpecOf(Beit(3, 5)));
-  std::vector<double> want(whole.begin() + 45, whole.begin() + 90);
-  want.insert(want.end(), whole.begin() + 138, whole.begin() + 141);
-  EXPECT_THAT(
-      engine.Numbers(With(Beit(3, 5), "grid {heads {begin: 1 end: 2}}")),
-      ElementsAreArray(want));
 }
 
 TEST(Grids, AnyReadIsASliceOfTheWhole) {

@@ -312,19 +312,6 @@ TEST(MlpBias, BitsDependNeitherOnTheCutNorOnTheKernels) {
   }
 }
 
-TEST(MlpBias, SomeHeadsAreALaneOfAll) {
-  const Spec spec = Network(1, kDistance, false);
-  const FilledNumbers all = Filled(spec, {-4, 70}, DataType::kF32);
-  const auto evaluator =
-      MakeWith(spec)->prepare({DataType::kF32}, *SupportedKernelSets().front());
-  std::vector<float> some(2 * 74);
-  evaluator->Fill({{3, 5}, {-4, 70}}, reinterpret_cast<std::byte*>(some.data()),
-                  74 * sizeof(float));
-  for (int64_t i = 0; i < 2 * 74; ++i) {
-    EXPECT_EQ(some[i], all.numbers[3 * 74 + i]);
-  }
-}
-
 // The coordinate of a query `distance` after its key, from the bias.
 double CoordinateAt(const Spec& spec, int64_t distance) {
   // One row: columns count key - query.
@@ -362,28 +349,6 @@ TEST(MlpBias, SidesAreNotSwapped) {
   // A query above its key has a negative coordinate, and less than 8.
   EXPECT_GT(rows.front(), 8);
   EXPECT_LT(rows.back(), 8);
-}
-
-TEST(MlpBias, WindowsAndHeadsAreSlices) {
-  EngineHarness engine;
-  EngineHarness tiny({.memory_budget_bytes = 6000});
-  const Spec spec = RandomSwinV2();
-  const std::vector<double> whole = engine.Numbers(WithOutput(spec, kDense));
-  const v1::TensorSpec window =
-      With(spec,
-           "grid {queries {begin: 4 end: 9} keys {begin: 3 end: 15} "
-           "heads {begin: 2 end: 5}}");
-  std::vector<double> want;
-  for (int64_t h = 2; h < 5; ++h) {
-    for (int64_t i = 4; i < 9; ++i) {
-      for (int64_t j = 3; j < 15; ++j) {
-        want.push_back(whole[(h * 15 + i) * 15 + j]);
-      }
-    }
-  }
-  EXPECT_EQ(engine.Numbers(window), want);
-  EXPECT_EQ(tiny.Numbers(window), want);
-  engine.ExpectSliceable(SpecOf(spec));
 }
 
 TEST(MlpBias, AClassTokenHasZeros) {

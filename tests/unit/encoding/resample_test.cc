@@ -425,22 +425,6 @@ TEST(Resample, RefusesToAddUpMoreThanTwoToTheTwentieth) {
   EXPECT_THAT(MakeWith(Resampled(table, "target: 1"))->domain.size(), 1);
 }
 
-TEST(Resample, IdentityIsTheFields) {
-  const Table table = TableOf({6, 1}, Normals(6));
-  const auto identity = [&](const std::string& resample) {
-    return IdentityOf(Resampled(table, resample));
-  };
-  EXPECT_EQ(identity("target: 4"),
-            identity("target: 4 filter: FILTER_LINEAR prefix_rows: 0"));
-  ExpectAllDifferent({identity("target: 4"), identity("target: 5"),
-                      identity("target: 4 align_corners: true"),
-                      identity("target: 4 antialias: true"),
-                      identity("target: 4 step: 1.5"),
-                      identity("target: 4 filter: FILTER_CUBIC"),
-                      identity("target: 4 filter: FILTER_CUBIC cubic_a: -1"),
-                      identity("target: 4 prefix_rows: 1")});
-}
-
 // BEiT's own code resamples the table of every window, with bilinear weights.
 TEST(Resample, WindowsHaveTheTableOfAnother) {
   constexpr int64_t kHeads = 2;

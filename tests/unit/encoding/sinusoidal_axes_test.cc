@@ -369,24 +369,6 @@ TEST(SinusoidalAxes, DealColumnsOut) {
             " 0:0-2 1:2-6 0:6-7 1:7-10");
 }
 
-TEST(SinusoidalAxes, TheSameFieldsHaveOneIdentity) {
-  const auto identity = [](const std::string& text) {
-    return MakeWith(Parse<Spec>(text))->identity;
-  };
-  const std::string plain = identity("dim: 8");
-  EXPECT_EQ(identity("dim: 8 ladder {}"), plain);
-  EXPECT_EQ(identity("dim: 8 ladder {base: 10000}"), plain);
-  EXPECT_NE(identity("dim: 8 ladder {base: 500}"), plain);
-  EXPECT_NE(identity("dim: 8 ladder {timescales {}}"), plain);
-  EXPECT_EQ(identity("dim: 8 ladder {timescales {min: 1}}"),
-            identity("dim: 8 ladder {timescales {}}"));
-  const std::string shared = identity("dim: 8 axes {} axes {}");
-  EXPECT_EQ(identity("dim: 8 axes {offset: -0.0} axes {scale: 1}"), shared);
-  EXPECT_NE(identity("dim: 8 axes {} axes {ladder {}}"), shared);
-  EXPECT_EQ(identity("dim: 8 axes {} axes {ladder {}}"),
-            identity("dim: 8 axes {} axes {ladder {base: 1e4}}"));
-}
-
 TEST(BadSinusoidalAxes, AreRefusedByName) {
   const std::pair<const char*, const char*> kCases[] = {
       {"dim: 5 axes {} axes {} axes {}",
