@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/encoding/expect_rounded.h"
 #include "tests/unit/support/engine_harness.h"
 #include "tests/unit/support/filled.h"
 
@@ -69,18 +69,12 @@ double Oracle(const v1::Fire& spec, int64_t query, int64_t key, int64_t head) {
 
 void ExpectOracle(const v1::Fire& spec, Range keys, int64_t query,
                   double scale = 1) {
-  Number value;
-  for (const DataType type : kFloatTypes) {
-    const FilledNumbers got = Filled(spec, keys, type, Scaled(scale), query);
-    for (int64_t key = keys.begin; key < keys.end; ++key) {
-      for (int64_t head = 0; head < spec.num_heads(); ++head) {
+  ExpectLanesRounded(
+      spec, keys, scale,
+      [&](int64_t head, int64_t key, mpfr_ptr value) {
         mpfr_set_d(value, Oracle(spec, query, key, head), MPFR_RNDN);
-        mpfr_mul_d(value, value, scale, MPFR_RNDN);
-        ASSERT_TRUE(Same(got.At(head, key), RoundedBy(value, type)))
-            << NameOf(type) << " query " << query << " key " << key;
-      }
-    }
-  }
+      },
+      query);
 }
 
 TEST(Fire, InputsAreThePublishedOnes) {

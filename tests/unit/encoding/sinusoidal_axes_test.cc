@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoids of axes, ladders and orders of columns, against a list of waves
-// that the message spells, at 600 bits.
+// that the message spells.
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,7 +14,7 @@
 #include "core/request/rules.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/encoding/expect_rounded.h"
 #include "tests/unit/encoding/sinusoidal_oracle.h"
 #include "tests/unit/support/filled.h"
 
@@ -21,6 +22,10 @@ namespace attnbias::sinusoidal_axes_test {
 namespace {
 
 using Spec = v1::Sinusoidal;
+
+// The greatest angle has 2^100 radians, so that next to a multiple of pi 150
+// bits of the sine are right.
+constexpr int kPrecision = 320;
 
 // A column: the sine or cosine of a frequency of an axis.
 struct Wave {
@@ -61,25 +66,21 @@ class Oracle {
       sines_.push_back(std::ssize(sines));
     }
     AppendInOrder(all_sines, all_cosines);
+    for (const Wave& wave : waves_) {
+      SetFrequency(wave, frequencies_.emplace_back(kPrecision));
+    }
   }
 
   int AxisOf(int64_t column) const {
     return column < std::ssize(waves_) ? waves_[column].axis : 0;
   }
 
-  double Rounded(double position, int64_t column, DataType type,
-                 double scale) const {
-    if (column >= std::ssize(waves_)) return 0;
+  void Set(double position, int64_t column, mpfr_ptr x) {
+    if (column >= std::ssize(waves_)) return mpfr_set_zero(x, 1);
     const Wave& wave = waves_[column];
-    Number x;
     SetStretched(spec_.axes(wave.axis), position, x);
-    Number frequency;
-    SetFrequency(wave, frequency);
-    mpfr_mul(x, x, frequency, MPFR_RNDN);
+    mpfr_mul(x, x, frequencies_[column], MPFR_RNDN);
     wave.is_sine ? mpfr_sin(x, x, MPFR_RNDN) : mpfr_cos(x, x, MPFR_RNDN);
-    mpfr_mul_d(x, x, scale, MPFR_RNDN);
-    // The real number 0 has no sign.
-    return mpfr_zero_p(static_cast<mpfr_ptr>(x)) != 0 ? 0 : RoundedBy(x, type);
   }
 
  private:
@@ -140,57 +141,49 @@ class Oracle {
 
   Spec spec_;
   std::vector<Wave> waves_;
+  // One for each wave.
+  std::deque<Number> frequencies_;
   // Each has one element for each axis.
   std::vector<int64_t> columns_;
   std::vector<int64_t> sines_;
 };
 
 void ExpectRounded(const std::string& text, Range rows, double scale = 1) {
+  SCOPED_TRACE(text);
   const Spec spec = Parse<Spec>(text);
-  const Oracle oracle(spec);
-  for (const DataType type : kFloatTypes) {
-    std::vector<std::byte> bytes(rows.size() * spec.dim() * SizeOf(type));
-    MakeWith(spec, Scaled(scale))
-        ->prepare({type, scale}, *SupportedKernelSets().front())
-        ->Fill({{0, 1}, rows}, bytes.data(), 0);
-    for (int64_t row = 0; row < rows.size(); ++row) {
-      for (int64_t column = 0; column < spec.dim(); ++column) {
-        const double wanted = oracle.Rounded(
-            static_cast<double>(rows.begin + row), column, type, scale);
-        const double got =
-            ElementAt(type, bytes.data(), row * spec.dim() + column);
-        ASSERT_TRUE(Same(got, wanted))
-            << text << ": " << NameOf(type) << " position " << rows.begin + row
-            << " column " << column << ": got " << got << ", want " << wanted;
-      }
-    }
-  }
+  Oracle oracle(spec);
+  ExpectRowsRounded(
+      rows.size(), spec.dim(), scale,
+      [&](DataType type, std::byte* out) {
+        MakeWith(spec, Scaled(scale))
+            ->prepare({type, scale}, *SupportedKernelSets().front())
+            ->Fill({{0, 1}, rows}, out, 0);
+      },
+      [&](int64_t row, int64_t column, mpfr_ptr x) {
+        oracle.Set(static_cast<double>(rows.begin + row), column, x);
+      },
+      kPrecision);
 }
 
 // The same at positions that are doubles.
 void ExpectRoundedAt(const std::string& text, const RealPositions& positions,
                      double scale = 1) {
+  SCOPED_TRACE(text);
   const Spec spec = Parse<Spec>(text);
-  const Oracle oracle(spec);
+  Oracle oracle(spec);
   const auto shared = std::make_shared<const RealPositions>(positions);
   const int64_t rows = std::ssize(positions[0]);
-  for (const DataType type : kFloatTypes) {
-    std::vector<std::byte> bytes(rows * spec.dim() * SizeOf(type));
-    MakeWith(spec, Scaled(scale))
-        ->prepare_reals({type, scale}, shared)
-        ->Fill({{0, 1}, {0, rows}}, bytes.data(), 0);
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t column = 0; column < spec.dim(); ++column) {
-        const double position = positions[oracle.AxisOf(column)][row];
-        const double wanted = oracle.Rounded(position, column, type, scale);
-        const double got =
-            ElementAt(type, bytes.data(), row * spec.dim() + column);
-        ASSERT_TRUE(Same(got, wanted))
-            << text << ": " << NameOf(type) << " position " << position
-            << " column " << column << ": got " << got << ", want " << wanted;
-      }
-    }
-  }
+  ExpectRowsRounded(
+      rows, spec.dim(), scale,
+      [&](DataType type, std::byte* out) {
+        MakeWith(spec, Scaled(scale))
+            ->prepare_reals({type, scale}, shared)
+            ->Fill({{0, 1}, {0, rows}}, out, 0);
+      },
+      [&](int64_t row, int64_t column, mpfr_ptr x) {
+        oracle.Set(positions[oracle.AxisOf(column)][row], column, x);
+      },
+      kPrecision);
 }
 
 std::vector<double> RandomReals(int64_t count, uint64_t seed) {

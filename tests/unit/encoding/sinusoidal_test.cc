@@ -10,8 +10,8 @@
 #include "core/request/rules.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/unit/encoding/expect_rounded.h"
 #include "tests/unit/encoding/sinusoidal_oracle.h"
-#include "tests/unit/support/filled.h"
 
 namespace attnbias::sinusoidal_test {
 namespace {
@@ -177,11 +177,21 @@ class Checker {
   }
 
   void Expect(Range rows, const std::vector<int64_t>& columns) {
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      const Bytes bytes = tables_[t].Rows(rows);
-      for (int64_t row = 0; row < rows.size(); ++row) {
-        for (const int64_t column : columns) {
-          ExpectElement(kFloatTypes[t], bytes, rows.begin + row, row, column);
+    std::vector<Bytes> got;
+    for (const Table& table : tables_) got.push_back(table.Rows(rows));
+    Number exact;
+    for (int64_t row = 0; row < rows.size(); ++row) {
+      for (const int64_t column : columns) {
+        oracle_.Set(rows.begin + row, column, exact);
+        mpfr_mul_d(exact, exact, scale_, MPFR_RNDN);
+        for (size_t t = 0; t < got.size(); ++t) {
+          const double actual = ElementAt(kFloatTypes[t], got[t].data(),
+                                          row * spec_.dim + column);
+          const double expected = RoundedReal(exact, kFloatTypes[t]);
+          EXPECT_TRUE(Same(actual, expected))
+              << NameOf(kFloatTypes[t]) << " dim " << spec_.dim << " position "
+              << rows.begin + row << " column " << column << ": got " << actual
+              << ", want " << expected;
         }
       }
     }
@@ -190,16 +200,6 @@ class Checker {
   mpfr_ptr Frequency(int64_t pair) { return oracle_.Frequency(pair); }
 
  private:
-  void ExpectElement(DataType type, const Bytes& bytes, int64_t position,
-                     int64_t row, int64_t column) {
-    const double actual =
-        ElementAt(type, bytes.data(), row * spec_.dim + column);
-    const double expected = oracle_.Rounded(position, column, type, scale_);
-    EXPECT_TRUE(Same(actual, expected))
-        << NameOf(type) << " dim " << spec_.dim << " position " << position
-        << " column " << column << ": got " << actual << ", want " << expected;
-  }
-
   const SinusoidTable spec_;
   const double scale_;
   SinusoidalOracle oracle_;
