@@ -144,45 +144,5 @@ TEST_F(TableMountsTest, AFifoHoldsNobodyUp) {
                "--tables: " + fifo + ": got a FIFO, want a regular file"));
 }
 
-TEST_F(TableMountsTest, RefreshFollowsTheFilesAndKeepsTheLastGoodSet) {
-  Write("a.safetensors", 1);
-  TableMounts mounts({.folder = folder_}, 1000, &registry_);
-  ASSERT_THAT(mounts.Load(), IsOk());
-  const TableSetPtr loaded = registry_.Get();
-  mounts.Refresh();
-  EXPECT_EQ(registry_.Get(), loaded);
-  mounts.Invalidate();
-  mounts.Refresh();
-  EXPECT_NE(registry_.Get(), loaded);
-
-  // Of another size: two writes may fall into one tick of the file's clock.
-  Write("a.safetensors", 2, "ww");
-  mounts.Refresh();
-  EXPECT_THAT(Names(), ElementsAre("a:ww"));
-  EXPECT_EQ(FirstOf("a:ww"), 2);
-
-  WriteFile(folder_ / "a.safetensors", "half a fi");
-  mounts.Refresh();
-  EXPECT_TRUE(mounts.failed());
-  EXPECT_EQ(FirstOf("a:ww"), 2);
-  // The server holds numbers of its own: the file may change as it likes.
-  EXPECT_EQ(loaded->Find("a:w")->table.At(0), 1);
-
-  Write("a.safetensors", 3);
-  Write("b.safetensors", 4);
-  mounts.Refresh();
-  EXPECT_FALSE(mounts.failed());
-  EXPECT_THAT(Names(), ElementsAre("a:w", "b:w"));
-  std::filesystem::remove(folder_ / "a.safetensors");
-  mounts.Refresh();
-  EXPECT_THAT(Names(), ElementsAre("b:w"));
-}
-
-TEST_F(TableMountsTest, AllTogetherAreBounded) {
-  Write("a.safetensors", 1);
-  TableMounts mounts({.folder = folder_}, 7, &registry_);
-  EXPECT_THAT(mounts.Load(), IsInvalidWith("together to take at most 7"));
-}
-
 }  // namespace
 }  // namespace attnbias::table_mounts_test

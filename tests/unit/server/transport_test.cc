@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -82,11 +81,6 @@ class SocketFile : public testing::Test {
   const int fd_ = socket(AF_UNIX, SOCK_STREAM, 0);
 };
 
-TEST_F(SocketFile, OfADeadServerMayBeReplaced) {
-  EXPECT_THAT(CheckSocketFile(path_), IsOk());
-  EXPECT_THAT(CheckSocketFile(folder_ + "/other"), IsOk());
-}
-
 TEST_F(SocketFile, OfALiveServerIsRefused) {
   ASSERT_EQ(listen(fd_, 0), 0);
   // The second one finds the queue full.
@@ -95,17 +89,6 @@ TEST_F(SocketFile, OfALiveServerIsRefused) {
                 StatusIs(absl::StatusCode::kUnavailable,
                          HasSubstr("another server listens")));
   }
-}
-
-TEST_F(SocketFile, AnotherFileOrNoFolderIsRefused) {
-  const std::string other = folder_ + "/other";
-  std::ofstream(other) << "mine";
-  EXPECT_THAT(CheckSocketFile(other),
-              StatusIs(absl::StatusCode::kUnavailable,
-                       HasSubstr("a file that is not a socket")));
-  EXPECT_THAT(CheckSocketFile(folder_ + "/none/a.sock"),
-              StatusIs(absl::StatusCode::kUnavailable,
-                       HasSubstr("no folder '" + folder_ + "/none'")));
 }
 
 }  // namespace
