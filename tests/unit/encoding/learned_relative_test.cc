@@ -189,25 +189,6 @@ TEST(LearnedVectors, AreTheTablesRowsRoundedOnce) {
   }
 }
 
-TEST(LearnedVectors, HaveTheirShapes) {
-  EngineHarness engine;
-  const auto shape = [&](const std::vector<int64_t>& table,
-                         const std::string& output) {
-    const PlanPtr plan =
-        engine.Plan(OverPairs(WithOutput(Vectors(1, 1, table), output), 4, 7));
-    return std::vector<int64_t>(plan->parts()[0].shape.begin(),
-                                plan->parts()[0].shape.end());
-  };
-  EXPECT_THAT(shape({3, 6}, ""), ElementsAre(10, 6));
-  EXPECT_THAT(shape({3, 6}, kDense), ElementsAre(4, 7, 6));
-  EXPECT_THAT(shape({2, 3, 6}, ""), ElementsAre(2, 10, 6));
-  EXPECT_THAT(shape({2, 3, 6}, kDense), ElementsAre(2, 4, 7, 6));
-  // A vector of one number is a vector.
-  EXPECT_THAT(shape({3, 1}, ""), ElementsAre(10, 1));
-  EXPECT_THAT(shape({1, 3, 1}, kDense), ElementsAre(1, 4, 7, 1));
-  EXPECT_THAT(shape({2, 3, 6}, kBuckets), ElementsAre(10));
-}
-
 TEST(LearnedRelative, EndsWhereItsTableEndsWhenBeyondIsRefused) {
   EngineHarness engine;
   for (v1::LearnedRelative spec : {Scalars(3, 1), Vectors(3, 1, {5, 2})}) {

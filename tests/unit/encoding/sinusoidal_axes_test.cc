@@ -259,8 +259,10 @@ TEST(SinusoidalAxes, HaveTheirColumnsInEveryOrder) {
           " columns: COLUMNS_" + columns + " odd: ODD_COLUMN_" + odd;
       const std::string across =
           columns == "INTERLEAVED" ? "" : " across_axes: true";
-      for (const int dim : {1, 2, 7, 16, 33}) {
-        ExpectRounded("dim: " + std::to_string(dim) + order, {-9, 10}, -0.3);
+      for (const int dim : {1, 2, 3, 7, 8, 16, 33, 66}) {
+        const std::string text = "dim: " + std::to_string(dim) + order;
+        ExpectRounded(text, {-9, 10}, -0.3);
+        ExpectRounded(text, {kMaxPosition - 2, kMaxPosition + 1});
       }
       ExpectRounded("dim: 15 axes {} axes {} axes {}" + order, {-5, 300});
       ExpectRounded("dim: 15 axes {} axes {} axes {}" + order + across,

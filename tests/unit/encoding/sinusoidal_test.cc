@@ -217,42 +217,6 @@ std::vector<int64_t> AllColumns(int64_t dim) {
   return columns;
 }
 
-TEST(SinusoidalRounding, IsCorrectInEveryLayoutAndDim) {
-  for (const auto layout : {kInterleaved, kSinesCosines, kTensor2Tensor}) {
-    for (const int64_t dim : {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 33, 64, 66}) {
-      const SinusoidTable spec = {.dim = dim, .layout = layout};
-      ExpectRounded(spec, {-9, 10}, AllColumns(dim));
-      ExpectRounded(spec, {kMaxPosition - 2, kMaxPosition + 1},
-                    AllColumns(dim));
-    }
-  }
-}
-
-// Columns too slow to turn once, whose sines are as small as their angles.
-TEST(SinusoidalRounding, IsCorrectForTinyAngles) {
-  for (const double base : {1.0, 1e12, 1e18}) {
-    const SinusoidTable spec = {.dim = 24, .base = base};
-    ExpectRounded(spec, {-300, -250}, AllColumns(24));
-    ExpectRounded(spec, {-2, 300}, {0, 6, 11, 12, 18, 22, 23});
-    ExpectRounded(spec, {kMaxPosition - 3, kMaxPosition}, AllColumns(24));
-  }
-  const SinusoidTable extreme = {.dim = 10,
-                                 .layout = kTensor2Tensor,
-                                 .min_timescale = 1,
-                                 .max_timescale = 1e18};
-  ExpectRounded(extreme, {-5, 80}, AllColumns(10));
-  const SinusoidTable rising = {.dim = 10,
-                                .layout = kTensor2Tensor,
-                                .min_timescale = 1e6,
-                                .max_timescale = 1};
-  ExpectRounded(rising, {kMaxPosition - 80, kMaxPosition}, AllColumns(10));
-  const SinusoidTable fast = {.dim = 10,
-                              .layout = kTensor2Tensor,
-                              .min_timescale = 1e6,
-                              .max_timescale = 1e18};
-  ExpectRounded(fast, {kMaxPosition - 80, kMaxPosition}, AllColumns(10));
-}
-
 TEST(SinusoidalRounding, IsCorrectForSamplesOfLargeTables) {
   struct Case {
     int64_t rows, dim;

@@ -37,37 +37,6 @@ class InferenceServiceTest : public ServiceHarness {
   const std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
 };
 
-TEST_F(InferenceServiceTest, PiecesAreTheWhole) {
-  grpc::ClientContext one;
-  inference::ModelInferResponse whole;
-  const auto request = DenseAlibi("a", 1, 1100);
-  ASSERT_TRUE(stub_->ModelInfer(&one, request, &whole).ok());
-  ASSERT_EQ(whole.raw_output_contents_size(), 1);
-  EXPECT_EQ(whole.raw_output_contents(0).size(), 1100U * 1100 * 4);
-
-  grpc::ClientContext many;
-  const auto call = stub_->ModelStreamInfer(&many);
-  ASSERT_TRUE(call->Write(request));
-  call->WritesDone();
-  std::string joined;
-  inference::ModelStreamInferResponse piece;
-  int pieces = 0;
-  for (; call->Read(&piece); ++pieces) {
-    const auto& output = piece.infer_response().outputs(0);
-    EXPECT_EQ(output.parameters().at("begin").int64_param(),
-              joined.size() / sizeof(float));
-    EXPECT_EQ(output.parameters().at("shape").string_param(),
-              "[1, 1100, 1100]");
-    joined += piece.infer_response().raw_output_contents(0);
-    ASSERT_EQ(output.shape_size(), 1);
-    EXPECT_EQ(joined.size() / sizeof(float),
-              output.parameters().at("begin").int64_param() + output.shape(0));
-  }
-  EXPECT_TRUE(call->Finish().ok());
-  EXPECT_EQ(pieces, 3);
-  EXPECT_TRUE(joined == whole.raw_output_contents(0));
-}
-
 // Rows that are partly masked are made in memory of the budget.
 TEST_F(InferenceServiceTest, ARequestWithoutMemoryDoesNotEndItsStream) {
   auto masked = DenseAlibi("large", 2, 1200);

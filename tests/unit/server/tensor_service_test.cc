@@ -6,7 +6,6 @@
 #include <random>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "attnbias/v1/service.grpc.pb.h"
 #include "google/rpc/error_details.pb.h"
@@ -98,19 +97,6 @@ TEST_F(TensorServiceTest, DeadlinesCenturiesAheadHaveNotPassed) {
   }
 }
 
-TEST_F(TensorServiceTest, OneMessageIsTheStream) {
-  // Cold, from the cache, and past what is answered on gRPC's own threads.
-  for (int length : {64, 64, 300}) {
-    const v1::TensorSpec spec = Alibi(8, length, v1::FORM_DENSE);
-    std::string streamed;
-    std::string got;
-    EXPECT_TRUE(Stream(spec, kAll, &streamed).ok());
-    EXPECT_TRUE(Get(spec, &got).ok());
-    EXPECT_EQ(got.size(), 8U * length * length * 4);
-    EXPECT_EQ(got, streamed);
-  }
-}
-
 TEST_F(TensorServiceTest, StreamOfOneChunkIsOneMessage) {
   grpc::ClientContext context;
   v1::StreamTensorRequest request;
@@ -170,16 +156,6 @@ TEST_F(TensorServiceTest, ARefusedCallIsInThePhasesThatItCameTo) {
   EXPECT_EQ(PhaseCount("GetTensor", "write"), "0");
 }
 
-TEST_F(TensorServiceTest, AFailedCallSaysWhatItIsCalled) {
-  std::string data;
-  ASSERT_FALSE(Get(Alibi(0, 4, v1::FORM_DENSE), &data).ok());
-  const std::string first = std::exchange(trailers_["x-request-id"], "");
-  EXPECT_FALSE(first.empty());
-  ASSERT_FALSE(Get(Alibi(0, 4, v1::FORM_DENSE), &data).ok());
-  EXPECT_FALSE(trailers_["x-request-id"].empty());
-  EXPECT_NE(trailers_["x-request-id"], first);
-}
-
 TEST_F(TensorServiceTest, DrainingIsRefusedWithoutADelay) {
   environment_.draining = true;
   std::string data;
@@ -215,16 +191,6 @@ TEST_F(TensorServiceTest, AFullQueueRefusesAllButWhatIsAnsweredAtOnce) {
     EXPECT_TRUE((streams ? Stream(kept, kAll, &data) : Get(kept, &data)).ok());
     EXPECT_TRUE(data == before);
   }
-}
-
-TEST_F(TensorServiceTest, ARememberedRequestGivesTheSameAnswer) {
-  std::string first;
-  std::string second;
-  EXPECT_TRUE(Get(Alibi(8, 4, v1::FORM_TOEPLITZ), &first).ok());
-  EXPECT_TRUE(Get(Alibi(8, 4, v1::FORM_TOEPLITZ), &second).ok());
-  EXPECT_EQ(first, second);
-  EXPECT_TRUE(Get(Alibi(8, 5, v1::FORM_TOEPLITZ), &second).ok());
-  EXPECT_EQ(second.size(), 8U * 9 * 4);
 }
 
 constexpr int kLogitHeads = 2;
