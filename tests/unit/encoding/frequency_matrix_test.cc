@@ -2,8 +2,6 @@
 // Sinusoids of sums over axes, against MPFR at 2000 bits.
 #include <algorithm>
 #include <cmath>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -16,7 +14,7 @@
 #include "tests/unit/encoding/expect_rounded.h"
 #include "tests/unit/encoding/sinusoidal_oracle.h"
 #include "tests/unit/support/engine_harness.h"
-#include "tests/unit/support/filled.h"
+#include "tests/unit/support/manual_executor.h"
 
 namespace attnbias::frequency_matrix_test {
 namespace {
@@ -201,39 +199,6 @@ TEST(FrequencyMatrix, OfRotaryHasTheSameSums) {
   }
 }
 
-// Runs tasks on the thread of the test.
-class Yielding final : public Executor {
- public:
-  bool Schedule(CallerPtr caller, Task task) override {
-    Continue(std::move(caller), std::move(task));
-    return true;
-  }
-  void Continue(CallerPtr /*caller*/, Task task) override {
-    tasks_.push_back(std::move(task));
-  }
-  void ContinueUncut(CallerPtr caller, Task task) override {
-    Continue(std::move(caller), std::move(task));
-  }
-  void Yield() override {
-    if (on_yield) on_yield();
-  }
-  int num_threads() const override { return 1; }
-
-  // Runs all tasks.
-  void Run() {
-    while (!tasks_.empty()) {
-      Task task = std::move(tasks_.front());
-      tasks_.pop_front();
-      task();
-    }
-  }
-
-  std::function<void()> on_yield;
-
- private:
-  std::deque<Task> tasks_;
-};
-
 TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
   constexpr int kPairs = 2000;
   constexpr int kYields = 10;
@@ -242,7 +207,7 @@ TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
   v1::TensorSpec spec;
   *spec.mutable_sinusoidal() =
       WithMatrix("dim: 4000 axes {} axes {}", TableOf({2, kPairs}, weights));
-  Yielding executor;
+  ManualExecutor executor;
   CountingObserver observer;
   Engine engine({}, *SupportedKernelSets().front(), &executor, &observer);
   const auto caller = std::make_shared<Caller>();
@@ -250,7 +215,7 @@ TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
       *engine.MakePlan(AtPositions(spec, {{7}, {7}}), TestTables());
   PayloadPtr payload;
   engine.Get(plan, caller, [&](auto made) { payload = *std::move(made); });
-  executor.Run();
+  executor.RunAll();
   int yields = 0;
   executor.on_yield = [&] {
     if (++yields == kYields) caller->Cancel();
@@ -258,7 +223,7 @@ TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
   absl::Status status;
   payload->Read(0, plan->total_bytes(),
                 [&](const auto& chunk) { status = chunk.status(); });
-  executor.Run();
+  executor.RunAll();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled));
   EXPECT_EQ(yields, kYields);
 }
