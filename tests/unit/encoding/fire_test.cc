@@ -140,16 +140,6 @@ TEST(Fire, HasNoDiagonals) {
               IsInvalid("output.form: got TOEPLITZ, want DENSE"));
 }
 
-TEST(Fire, BitsDependNeitherOnTheCutNorOnTheKernels) {
-  const FilledNumbers whole =
-      Filled(Network(), {0, 300}, DataType::kF64, "", 150);
-  for (const KernelSet* kernels : SupportedKernelSets()) {
-    EXPECT_EQ(Filled(Network(), {0, 300}, DataType::kF64, "", 150, 29, *kernels)
-                  .numbers,
-              whole.numbers);
-  }
-}
-
 TEST(Fire, RefusesTablesThatDoNotFitEachOther) {
   const auto refusal = [](void (*spoil)(v1::Fire&)) {
     v1::Fire spec = Network();

@@ -124,14 +124,6 @@ TEST(Kerple, OneParameterServesAllHeads) {
   EXPECT_EQ(numbers({0.5}), numbers({0.5, 0.5}));
 }
 
-TEST(Kerple, BitsDoNotDependOnHowTheyAreCut) {
-  for (const v1::KerpleKernel kernel : kKernels) {
-    const v1::Kerple spec = Random(kernel, 3, 5);
-    EXPECT_EQ(Filled(spec, {-300, 300}, DataType::kF64).numbers,
-              Filled(spec, {-300, 300}, DataType::kF64, "", 0, 7).numbers);
-  }
-}
-
 TEST(Kerple, RefusesListsOfAnotherLengthThanHeads) {
   EXPECT_THAT(RefusalOf(Parse<v1::Kerple>(
                   "kernel: KERPLE_KERNEL_LOG p: 1 a: [1, 2, 3] num_heads: 2")),

@@ -293,16 +293,6 @@ TEST(MlpBias, LayersNeedNoBias) {
             Filled(without, {-9, 9}, DataType::kF64).numbers);
 }
 
-TEST(MlpBias, BitsDependNeitherOnTheCutNorOnTheKernels) {
-  const Spec spec = Network(2, kLogDistance, true);
-  const FilledNumbers whole = Filled(spec, {-200, 200}, DataType::kF64);
-  for (const KernelSet* kernels : SupportedKernelSets()) {
-    EXPECT_EQ(
-        Filled(spec, {-200, 200}, DataType::kF64, "", 0, 13, *kernels).numbers,
-        whole.numbers);
-  }
-}
-
 // The coordinate of a query `distance` after its key, from the bias.
 double CoordinateAt(const Spec& spec, int64_t distance) {
   // One row: columns count key - query.

@@ -260,27 +260,6 @@ TEST(RelativeSinusoidal, EndsWherePositionsEnd) {
             engine.Numbers(over("right: 7", 1, 2, -100)));
 }
 
-TEST(RelativeSinusoidal, DoesNotDependOnHowItIsCut) {
-  for (const char* encoding :
-       {"relative_sinusoidal {dim: 12 left: 20 right: 10}",
-        "relative_sinusoidal {dim: 12 causal: true}",
-        "relative_sinusoidal {dim: 12 symmetric: true}"}) {
-    const auto evaluator =
-        MakeWith(Spec(encoding))
-            ->prepare({DataType::kF32}, *SupportedKernelSets().front());
-    const auto filled = [&](int64_t step) {
-      std::vector<float> numbers(80 * 12);
-      for (int64_t at = -40; at < 40; at += step) {
-        auto* out = reinterpret_cast<std::byte*>(&numbers[(at + 40) * 12]);
-        evaluator->Fill({{0, 1}, {at, at + step}}, out, 0);
-      }
-      return numbers;
-    };
-    EXPECT_EQ(filled(80), filled(1));
-    EXPECT_EQ(filled(80), filled(16));
-  }
-}
-
 // A sine that is 0 has no sign, whatever the distance.
 TEST(RelativeSinusoidal, FrequenciesOfAnySignAreReflected) {
   const std::vector<double> numbers = EngineHarness().Numbers(OverPairs(

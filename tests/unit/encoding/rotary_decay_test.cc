@@ -132,19 +132,6 @@ TEST(DecayRounding, EndsOnTies) {
   EXPECT_EQ(rows[2 * 6], 0.25);
 }
 
-TEST(DecayRows, DoNotDependOnHowARangeIsCut) {
-  const v1::Rotary spec = Decaying(20, "center: 250");
-  for (const DataType type : kFloatTypes) {
-    const std::vector<double> whole = Rows(spec, type, {0, 700}, kScale);
-    std::vector<double> pieces;
-    for (int64_t at = 0; at < 700; at += 70) {
-      const std::vector<double> piece = Rows(spec, type, {at, at + 70}, kScale);
-      pieces.insert(pieces.end(), piece.begin(), piece.end());
-    }
-    EXPECT_EQ(pieces, whole);
-  }
-}
-
 TEST(DecayRows, HaveALayout) {
   v1::Rotary spec = Decaying(6, "center: 250");
   spec.set_layout(v1::ROTARY_LAYOUT_COMPACT);

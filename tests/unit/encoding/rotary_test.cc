@@ -531,32 +531,6 @@ TEST(RotaryRows, AreUnitVectorsWhoseProductsDependOnDistance) {
   EXPECT_NEAR(product(4711, 4751), product(100000, 100040), 1e-11);
 }
 
-TEST(RotaryBits, DoNotDependOnHowARangeIsCut) {
-  for (const v1::Rotary& spec :
-       {Rotary("head_dim: 34"), Proportional(), GptOss(),
-        Rotary("head_dim: 10 angle: ANGLE_PRECISION_FLOAT32")}) {
-    for (const DataType type : kFloatTypes) {
-      const Parts table(spec, type);
-      const Range rows = {-300, 1200};
-      for (const int64_t lane : {kCos, kSin}) {
-        const Bytes whole = table.Rows(rows, {lane, lane + 1});
-        Bytes pieces;
-        for (int64_t at = rows.begin; at < rows.end; at += 377) {
-          const Bytes piece = table.Rows(
-              {at, std::min<int64_t>(at + 377, rows.end)}, {lane, lane + 1});
-          pieces.insert(pieces.end(), piece.begin(), piece.end());
-        }
-        EXPECT_EQ(pieces, whole);
-      }
-      const Bytes both = table.Rows(rows);
-      const Bytes sines = table.Rows(rows, {kSin, kSin + 1});
-      EXPECT_TRUE(
-          std::equal(sines.begin(), sines.end(),
-                     both.begin() + static_cast<int64_t>(sines.size())));
-    }
-  }
-}
-
 std::string AxesOf(const std::string& fields) {
   std::string axes;
   const EncodingPtr encoding = MakeWith(Rotary(fields));

@@ -90,15 +90,5 @@ TEST(Sandwich, ReferenceAgreesWithTheEvaluator) {
   }
 }
 
-TEST(Sandwich, BitsDependNeitherOnTheCutNorOnTheKernels) {
-  const v1::Sandwich spec = Spec("num_heads: 3");
-  const FilledNumbers whole = Filled(spec, {-700, 700}, DataType::kF64);
-  for (const KernelSet* kernels : SupportedKernelSets()) {
-    EXPECT_EQ(
-        Filled(spec, {-700, 700}, DataType::kF64, "", 0, 33, *kernels).numbers,
-        whole.numbers);
-  }
-}
-
 }  // namespace
 }  // namespace attnbias::sandwich_test

@@ -349,49 +349,6 @@ TEST(SinusoidReference, AgreesWithTheFormula) {
 // ---------------------------------------------------------------------------
 // The same bits by every way
 
-const SinusoidTable kShapes[] = {
-    {.dim = 1},
-    {.dim = 6},
-    {.dim = 33, .layout = kSinesCosines},
-    {.dim = 34, .layout = kSinesCosines},
-    {.dim = 35, .layout = kTensor2Tensor},
-    {.dim = 64},
-    {.dim = 96, .base = 1e18, .layout = kSinesCosines},
-    {.dim = 128, .layout = kTensor2Tensor}};
-
-TEST(SinusoidalBits, AreThoseOfEveryKernelSet) {
-  for (const SinusoidTable& spec : kShapes) {
-    for (const DataType type : kFloatTypes) {
-      const Range rows = {-700, 1100};
-      const Bytes expected = Table(spec, type).Rows(rows);
-      for (const KernelSet* kernels : SupportedKernelSets()) {
-        EXPECT_EQ(Table(spec, type, 1, *kernels).Rows(rows), expected)
-            << kernels->name << " " << NameOf(type) << " dim " << spec.dim;
-      }
-    }
-  }
-}
-
-TEST(SinusoidalBits, DoNotDependOnHowARangeIsCut) {
-  std::mt19937_64 random(6);
-  for (const SinusoidTable& spec : kShapes) {
-    for (const DataType type : kFloatTypes) {
-      const Table table(spec, type);
-      const Range rows = {-400, 1500};
-      const Bytes whole = table.Rows(rows);
-      Bytes pieces;
-      for (int64_t at = rows.begin; at < rows.end;) {
-        const int64_t end = std::min<int64_t>(
-            at + 1 + static_cast<int64_t>(random() % 600), rows.end);
-        const Bytes piece = table.Rows({at, end});
-        pieces.insert(pieces.end(), piece.begin(), piece.end());
-        at = end;
-      }
-      EXPECT_EQ(pieces, whole) << NameOf(type) << " dim " << spec.dim;
-    }
-  }
-}
-
 TEST(SinusoidalBits, AreThoseOfManyThreadsAtOnce) {
   const Table table({.dim = 48}, DataType::kF32);
   const Bytes expected = table.Rows({0, 3000});

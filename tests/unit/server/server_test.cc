@@ -99,15 +99,5 @@ TEST_F(ServerTest, PrecomputesTheFile) {
   EXPECT_EQ(Readiness(), HealthCheckResponse::SERVING);
 }
 
-TEST_F(ServerTest, NamesTheFlagThatCannotWork) {
-  ServerConfig config = SmallConfig();
-  config.kernels = "abacus";
-  EXPECT_THAT(Server::Create(config), IsInvalidWith("--kernels: got 'abacus'"));
-  config = SmallConfig();
-  config.precompute = "/nonexistent";
-  EXPECT_THAT(Server::Create(config),
-              IsInvalidWith("--precompute: /nonexistent"));
-}
-
 }  // namespace
 }  // namespace attnbias::server_test
