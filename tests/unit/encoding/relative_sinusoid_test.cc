@@ -46,11 +46,13 @@ v1::TensorSpec Dense(const v1::TensorSpec& spec) {
 
 std::vector<double> RowOf(const SinusoidTable& table, int64_t distance,
                           DataType type = DataType::kF32, double scale = 1) {
-  SinusoidalOracle oracle(table);
+  SinusoidalOracle oracle(MessageOf(table));
   std::vector<double> row;
   for (int64_t column = 0; column < table.dim; ++column) {
-    row.push_back(
-        distance == kZero ? 0 : oracle.Rounded(distance, column, type, scale));
+    row.push_back(distance == kZero
+                      ? 0
+                      : oracle.Rounded(static_cast<double>(distance), column,
+                                       type, scale));
   }
   return row;
 }

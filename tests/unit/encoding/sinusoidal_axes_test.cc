@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of axes, ladders and orders of columns, against a list of waves
-// that the message spells.
+// Sinusoids of axes, ladders and orders of columns.
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <memory>
 #include <random>
 #include <string>
@@ -11,7 +9,6 @@
 #include <vector>
 
 #include "core/encoding/sinusoid/sinusoid.h"
-#include "core/request/rules.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/encoding/expect_rounded.h"
@@ -23,135 +20,10 @@ namespace {
 
 using Spec = v1::Sinusoidal;
 
-// The greatest angle has 2^100 radians, so that next to a multiple of pi 150
-// bits of the sine are right.
-constexpr int kPrecision = 320;
-
-// A column: the sine or cosine of a frequency of an axis.
-struct Wave {
-  bool is_sine;
-  int axis;
-  int64_t frequency;
-};
-
-// The formula, by lists.
-class Oracle {
- public:
-  explicit Oracle(Spec spec) : spec_(std::move(spec)) {
-    EXPECT_TRUE(Complete("", false, Tables(), spec_).ok());
-    if (spec_.axes().empty()) {
-      v1::Axis& axis = *spec_.add_axes();
-      EXPECT_TRUE(Complete("", false, Tables(), axis).ok());
-    }
-    const int count = spec_.axes_size();
-    std::vector<Wave> all_sines;
-    std::vector<Wave> all_cosines;
-    for (int axis = 0; axis < count; ++axis) {
-      int64_t dim = spec_.axis_dims().empty() ? spec_.dim() / count
-                                              : spec_.axis_dims(axis);
-      if (spec_.odd() == v1::ODD_COLUMN_ZERO) dim = dim / 2 * 2;
-      std::vector<Wave> sines;
-      std::vector<Wave> cosines;
-      for (int64_t k = 0; k < (dim + 1) / 2; ++k) {
-        sines.push_back({true, axis, k});
-      }
-      for (int64_t k = 0; k < dim / 2; ++k) cosines.push_back({false, axis, k});
-      if (spec_.across_axes()) {
-        Append(sines, all_sines);
-        Append(cosines, all_cosines);
-      } else {
-        AppendInOrder(sines, cosines);
-      }
-      columns_.push_back(dim);
-      sines_.push_back(std::ssize(sines));
-    }
-    AppendInOrder(all_sines, all_cosines);
-    for (const Wave& wave : waves_) {
-      SetFrequency(wave, frequencies_.emplace_back(kPrecision));
-    }
-  }
-
-  int AxisOf(int64_t column) const {
-    return column < std::ssize(waves_) ? waves_[column].axis : 0;
-  }
-
-  void Set(double position, int64_t column, mpfr_ptr x) {
-    if (column >= std::ssize(waves_)) return mpfr_set_zero(x, 1);
-    const Wave& wave = waves_[column];
-    SetStretched(spec_.axes(wave.axis), position, x);
-    mpfr_mul(x, x, frequencies_[column], MPFR_RNDN);
-    wave.is_sine ? mpfr_sin(x, x, MPFR_RNDN) : mpfr_cos(x, x, MPFR_RNDN);
-  }
-
- private:
-  static void Append(const std::vector<Wave>& from, std::vector<Wave>& to) {
-    to.insert(to.end(), from.begin(), from.end());
-  }
-
-  void AppendInOrder(const std::vector<Wave>& sines,
-                     const std::vector<Wave>& cosines) {
-    if (spec_.columns() == v1::COLUMNS_INTERLEAVED) {
-      for (size_t k = 0; k < sines.size(); ++k) {
-        waves_.push_back(sines[k]);
-        if (k < cosines.size()) waves_.push_back(cosines[k]);
-      }
-    } else if (spec_.columns() == v1::COLUMNS_SINES_COSINES) {
-      Append(sines, waves_);
-      Append(cosines, waves_);
-    } else {
-      Append(cosines, waves_);
-      Append(sines, waves_);
-    }
-  }
-
-  void SetFrequency(const Wave& wave, mpfr_ptr value) const {
-    const v1::Axis& own = spec_.axes(wave.axis);
-    const v1::Ladder& ladder = own.has_ladder() ? own.ladder() : spec_.ladder();
-    int64_t k = wave.frequency;
-    int64_t columns = columns_[wave.axis];
-    int64_t pairs = sines_[wave.axis];
-    if (!own.has_ladder()) {
-      columns = pairs = 0;
-      for (int axis = 0; axis < spec_.axes_size(); ++axis) {
-        if (spec_.axes(axis).has_ladder()) continue;
-        if (axis < wave.axis) k += sines_[axis];
-        columns += columns_[axis];
-        pairs += sines_[axis];
-      }
-    }
-    if (ladder.has_frequencies()) {
-      mpfr_set_d(value, ladder.frequencies().values(static_cast<int>(k)),
-                 MPFR_RNDN);
-      return;
-    }
-    const bool has_timescales = ladder.has_timescales();
-    const double first = has_timescales ? ladder.timescales().min() : 1;
-    mpfr_set_d(value,
-               has_timescales ? ladder.timescales().max() : ladder.base(),
-               MPFR_RNDN);
-    mpfr_div_d(value, value, first, MPFR_RNDN);
-    mpfr_log(value, value, MPFR_RNDN);
-    mpfr_mul_si(value, value, has_timescales ? -k : -2 * k, MPFR_RNDN);
-    mpfr_div_si(value, value,
-                has_timescales ? std::max<int64_t>(pairs - 1, 1) : columns,
-                MPFR_RNDN);
-    mpfr_exp(value, value, MPFR_RNDN);
-    mpfr_mul_d(value, value, first, MPFR_RNDN);
-  }
-
-  Spec spec_;
-  std::vector<Wave> waves_;
-  // One for each wave.
-  std::deque<Number> frequencies_;
-  // Each has one element for each axis.
-  std::vector<int64_t> columns_;
-  std::vector<int64_t> sines_;
-};
-
 void ExpectRounded(const std::string& text, Range rows, double scale = 1) {
   SCOPED_TRACE(text);
   const Spec spec = Parse<Spec>(text);
-  Oracle oracle(spec);
+  SinusoidalOracle oracle(spec);
   ExpectRowsRounded(
       rows.size(), spec.dim(), scale,
       [&](DataType type, std::byte* out) {
@@ -162,7 +34,7 @@ void ExpectRounded(const std::string& text, Range rows, double scale = 1) {
       [&](int64_t row, int64_t column, mpfr_ptr x) {
         oracle.Set(static_cast<double>(rows.begin + row), column, x);
       },
-      kPrecision);
+      kSinusoidPrecision);
 }
 
 // The same at positions that are doubles.
@@ -170,7 +42,7 @@ void ExpectRoundedAt(const std::string& text, const RealPositions& positions,
                      double scale = 1) {
   SCOPED_TRACE(text);
   const Spec spec = Parse<Spec>(text);
-  Oracle oracle(spec);
+  SinusoidalOracle oracle(spec);
   const auto shared = std::make_shared<const RealPositions>(positions);
   const int64_t rows = std::ssize(positions[0]);
   ExpectRowsRounded(
@@ -183,7 +55,7 @@ void ExpectRoundedAt(const std::string& text, const RealPositions& positions,
       [&](int64_t row, int64_t column, mpfr_ptr x) {
         oracle.Set(positions[oracle.AxisOf(column)][row], column, x);
       },
-      kPrecision);
+      kSinusoidPrecision);
 }
 
 std::vector<double> RandomReals(int64_t count, uint64_t seed) {

@@ -10,7 +10,6 @@
 #include "core/request/rules.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/encoding/expect_rounded.h"
 #include "tests/unit/encoding/sinusoidal_oracle.h"
 
 namespace attnbias::sinusoidal_test {
@@ -170,7 +169,7 @@ TEST(SinusoidalRows, HaveTheKnownInnerProducts) {
 class Checker {
  public:
   explicit Checker(const SinusoidTable& spec, double scale = 1)
-      : spec_(spec), scale_(scale), oracle_(spec) {
+      : spec_(spec), scale_(scale), oracle_(MessageOf(spec)) {
     for (const DataType type : kFloatTypes) {
       tables_.emplace_back(spec, type, scale);
     }
@@ -179,10 +178,10 @@ class Checker {
   void Expect(Range rows, const std::vector<int64_t>& columns) {
     std::vector<Bytes> got;
     for (const Table& table : tables_) got.push_back(table.Rows(rows));
-    Number exact;
+    Number exact(kSinusoidPrecision);
     for (int64_t row = 0; row < rows.size(); ++row) {
       for (const int64_t column : columns) {
-        oracle_.Set(rows.begin + row, column, exact);
+        oracle_.Set(static_cast<double>(rows.begin + row), column, exact);
         mpfr_mul_d(exact, exact, scale_, MPFR_RNDN);
         for (size_t t = 0; t < got.size(); ++t) {
           const double actual = ElementAt(kFloatTypes[t], got[t].data(),
@@ -197,7 +196,7 @@ class Checker {
     }
   }
 
-  mpfr_ptr Frequency(int64_t pair) { return oracle_.Frequency(pair); }
+  mpfr_ptr Frequency(int64_t column) { return oracle_.Frequency(column); }
 
  private:
   const SinusoidTable spec_;
@@ -281,7 +280,7 @@ TEST(SinusoidalRounding, IsCorrectNextToZeroCrossings) {
       const bool interleaved = spec.layout == kInterleaved;
       const int64_t sine = interleaved ? 2 * pair : pair;
       const int64_t cosine = interleaved ? 2 * pair + 1 : spec.dim / 2 + pair;
-      for (const int64_t p : NearestToQuarters(checker.Frequency(pair))) {
+      for (const int64_t p : NearestToQuarters(checker.Frequency(sine))) {
         checker.Expect({p, p + 1}, {sine, cosine});
         checker.Expect({std::max(-p - 3, -kMaxPosition), -p + 1},
                        {sine, cosine});
@@ -331,7 +330,7 @@ TEST(SinusoidReference, AgreesWithTheFormula) {
     const double scales[] = {1, 0.3};
     const SinusoidRows rows[] = {RowsOf(axis, axis.columns, scales[0]),
                                  RowsOf(axis, axis.columns, scales[1])};
-    SinusoidalOracle oracle(spec);
+    SinusoidalOracle oracle(message);
     for (int i = 0; i < 2000; ++i) {
       const auto position =
           static_cast<int64_t>(random() >> (23 + random() % 41));
@@ -340,7 +339,8 @@ TEST(SinusoidReference, AgreesWithTheFormula) {
       std::byte out[8];
       rows[i % 2].reference({position}, column, type, out);
       ASSERT_TRUE(Same(ElementAt(type, out),
-                       oracle.Rounded(position, column, type, scales[i % 2])))
+                       oracle.Rounded(static_cast<double>(position), column,
+                                      type, scales[i % 2])))
           << position << ", " << column;
     }
   }

@@ -2,7 +2,6 @@
 #include "server/service/grpc_status.h"
 
 #include <optional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "core/base/errors.h"
