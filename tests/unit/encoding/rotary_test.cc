@@ -25,11 +25,6 @@ constexpr int64_t kSin = 1;
 
 v1::Rotary Rotary(const std::string& text) { return Parse<v1::Rotary>(text); }
 
-v1::Rotary Changed(v1::Rotary spec, const std::string& fields) {
-  EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(fields, &spec));
-  return spec;
-}
-
 // A spec's two parts, in rows of doubles.
 class Parts {
  public:

@@ -34,7 +34,7 @@ void ExpectRounded(const std::string& text, Range rows, double scale = 1) {
       [&](int64_t row, int64_t column, mpfr_ptr x) {
         oracle.Set(static_cast<double>(rows.begin + row), column, x);
       },
-      kSinusoidPrecision);
+      kOracleBits);
 }
 
 // The same at positions that are doubles.
@@ -55,7 +55,7 @@ void ExpectRoundedAt(const std::string& text, const RealPositions& positions,
       [&](int64_t row, int64_t column, mpfr_ptr x) {
         oracle.Set(positions[oracle.AxisOf(column)][row], column, x);
       },
-      kSinusoidPrecision);
+      kOracleBits);
 }
 
 std::vector<double> RandomReals(int64_t count, uint64_t seed) {

@@ -55,14 +55,7 @@ inline void SetStretched(const v1::Axis& axis, double position, mpfr_ptr x) {
 
 // The greatest angle has 2^100 radians, so that next to a multiple of pi 150
 // bits of the sine are right.
-inline constexpr int kSinusoidPrecision = 320;
-
-// A column: the sine or cosine of a frequency of an axis.
-struct Wave {
-  bool is_sine;
-  int axis;
-  int64_t frequency;
-};
+inline constexpr int kOracleBits = 320;
 
 // The formula, by a list of waves that the message spells.
 class SinusoidalOracle {
@@ -94,7 +87,7 @@ class SinusoidalOracle {
     }
     AppendInOrder(all_sines, all_cosines);
     for (const Wave& wave : waves_) {
-      SetFrequency(wave, frequencies_.emplace_back(kSinusoidPrecision));
+      SetFrequency(wave, frequencies_.emplace_back(kOracleBits));
     }
   }
 
@@ -113,7 +106,7 @@ class SinusoidalOracle {
 
   double Rounded(double position, int64_t column, DataType type,
                  double scale = 1) {
-    Number x(kSinusoidPrecision);
+    Number x(kOracleBits);
     Set(position, column, x);
     mpfr_mul_d(x, x, scale, MPFR_RNDN);
     return RoundedReal(x, type);
@@ -123,6 +116,13 @@ class SinusoidalOracle {
   mpfr_ptr Frequency(int64_t column) { return frequencies_[column]; }
 
  private:
+  // A column: the sine or cosine of a frequency of an axis.
+  struct Wave {
+    bool is_sine;
+    int axis;
+    int64_t frequency;
+  };
+
   static void Append(const std::vector<Wave>& from, std::vector<Wave>& to) {
     to.insert(to.end(), from.begin(), from.end());
   }

@@ -178,7 +178,7 @@ class Checker {
   void Expect(Range rows, const std::vector<int64_t>& columns) {
     std::vector<Bytes> got;
     for (const Table& table : tables_) got.push_back(table.Rows(rows));
-    Number exact(kSinusoidPrecision);
+    Number exact(kOracleBits);
     for (int64_t row = 0; row < rows.size(); ++row) {
       for (const int64_t column : columns) {
         oracle_.Set(static_cast<double>(rows.begin + row), column, exact);
