@@ -544,24 +544,6 @@ TEST_F(EngineTest, ADecodersStepMayBeMaskedInAnyForm) {
   }
 }
 
-TEST_F(EngineTest, BucketsHaveNoHeadAxis) {
-  const auto spec = Parse<v1::TensorSpec>(
-      "t5 {bidirectional: true} pair {query_length: 3 key_length: 3} "
-      "output {values: VALUES_BUCKETS}");
-  EXPECT_THAT(Numbers(spec), ElementsAre(2, 1, 0, 17, 18));
-  EXPECT_THAT(Plan(spec)->parts()[0].shape, ElementsAre(5));
-  EXPECT_THAT(Plan(Dense(spec))->parts()[0].shape, ElementsAre(3, 3));
-  EXPECT_THAT(Numbers(Dense(spec)), ElementsAre(0, 17, 18, 1, 0, 17, 2, 1, 0));
-}
-
-TEST_F(EngineTest, EndAlignmentMeetsTheLastKey) {
-  const auto spec = Parse<v1::TensorSpec>(
-      "t5 {bidirectional: false} "
-      "pair {query_length: 2 key_length: 6 alignment: ALIGNMENT_END} "
-      "output {values: VALUES_BUCKETS form: FORM_DENSE}");
-  EXPECT_THAT(Numbers(spec), ElementsAre(4, 3, 2, 1, 0, 0, 5, 4, 3, 2, 1, 0));
-}
-
 TEST_F(EngineTest, WhatLiesInTheBandIsReadAtOnceUnlessRowsOverlap) {
   const v1::TensorSpec t5 = RandomT5(true);
   for (const auto& [spec, at_once] :

@@ -709,46 +709,6 @@ TEST_F(LogitsTest, ClippedIndices) {
               ElementsAre(4, 3, 2, 1, 0, 0, 4, 4, 3, 2, 1, 0));
 }
 
-TEST_F(LogitsTest, SymmetricRowIsAPalindrome) {
-  v1::LogitsSpec spec = Base(3, 5);
-  *spec.mutable_sinusoidal_distances() =
-      TransformerXl(6, spec.num_heads() * spec.head_dim());
-  spec.mutable_sinusoidal_distances()->set_symmetric(true);
-  const std::vector<double> queries = Random(DataType::kF32, 3 * 3 * 5, 1);
-  const std::vector<double> rows = *Compute(*Make(spec), queries, 0, 3);
-  EXPECT_EQ(rows[0], rows[4]);
-  EXPECT_EQ(rows[1], rows[3]);
-}
-
-TEST_F(LogitsTest, RowsComeInAnyOrderAndNumber) {
-  v1::LogitsSpec spec = Base(40, 60);
-  spec.set_direction(v1::DIRECTION_LEFT_TO_RIGHT);
-  *spec.mutable_sinusoidal_distances() =
-      TransformerXl(6, spec.num_heads() * spec.head_dim(), DataType::kF64);
-  const auto logits = Make(spec);
-  const std::vector<double> queries = Random(DataType::kF32, 3 * 40 * 5, 1);
-  const std::vector<double> whole = *Compute(*logits, queries, 0, 40);
-  for (int64_t row : {39, 0, 17}) {
-    std::vector<double> one;
-    for (int64_t h = 0; h < 3; ++h) {
-      const auto begin = queries.begin() + (h * 40 + row) * 5;
-      one.insert(one.end(), begin, begin + 5);
-    }
-    const std::vector<double> got = *Compute(*logits, one, row, 1);
-    for (int64_t h = 0; h < 3; ++h) {
-      for (int64_t j = 0; j < 60; ++j) {
-        // The order of a BLAS's additions depends on the shape.
-        const double want = whole[(h * 40 + row) * 60 + j];
-        if (j > row + 20) {
-          EXPECT_EQ(got[h * 60 + j], -kInfinity);
-        } else {
-          EXPECT_NEAR(got[h * 60 + j], want, 1e-5);
-        }
-      }
-    }
-  }
-}
-
 TEST_F(LogitsTest, MaskedWeightsAreNotRead) {
   v1::LogitsSpec spec = Base(1, 4, 1);
   spec.set_num_heads(1);

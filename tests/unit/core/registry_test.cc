@@ -94,15 +94,6 @@ TEST_F(Registry, NamesAreCheckedAndUnique) {
               IsInvalidWith("two tables have the name 'x', out of "));
 }
 
-TEST_F(Registry, AllTablesTogetherAreBounded) {
-  TableSetBuilder builder(39);
-  ASSERT_THAT(Add(builder, "x", "two"), IsOk());
-  EXPECT_THAT(Add(builder, "y", "one"),
-              IsInvalidWith(":one: got 16 bytes after 24 of other tables, want "
-                            "all mounted tables together to take at most "
-                            "39, half of the memory budget"));
-}
-
 TEST_F(Registry, AReplacedSetLivesWithItsReaders) {
   TableRegistry registry;
   EXPECT_TRUE(registry.Get()->tables().empty());

@@ -231,30 +231,5 @@ TEST_F(DamagedSafetensors, NoOtherLengthOfTheHeaderIsTaken) {
   }
 }
 
-TEST_F(DamagedSafetensors, EntriesAlwaysCoverTheData) {
-  int accepted = 0;
-  for (size_t at = 0; at < header_.size(); ++at) {
-    for (int change = 1; change < 256; ++change) {
-      std::string damaged = header_;
-      damaged[at] = static_cast<char>(damaged[at] ^ change);
-      const auto entries = ParseSafetensorsHeader(damaged, kDataSize);
-      if (!entries.ok()) {
-        ASSERT_EQ(entries.status().code(), absl::StatusCode::kInvalidArgument);
-        continue;
-      }
-      // Another name, or another dtype of the same width.
-      ++accepted;
-      int64_t size = 0;
-      for (const SafetensorsEntry& entry : *entries) {
-        ASSERT_GE(entry.begin, 0);
-        ASSERT_LE(entry.end, kDataSize);
-        size += entry.bytes();
-      }
-      ASSERT_EQ(size, kDataSize) << damaged;
-    }
-  }
-  EXPECT_GT(accepted, 0);
-}
-
 }  // namespace
 }  // namespace attnbias::safetensors_test

@@ -135,18 +135,6 @@ TEST(GridRelative, ClassTokenHasThePublishedIndices) {
                           10, 8, 7, 5, 4));
 }
 
-TEST(GridRelative, CompactIndicesAreABlockAndABorderWithoutHeads) {
-  EngineHarness engine;
-  const v1::TensorSpec spec =
-      WithOutput(Window(2, 2, "class_token: true"), kBuckets);
-  const PlanPtr plan = engine.Plan(spec);
-  ASSERT_EQ(plan->parts().size(), 2);
-  EXPECT_THAT(plan->parts()[0].shape, ElementsAre(3, 3));
-  EXPECT_THAT(plan->parts()[1].shape, ElementsAre(3));
-  EXPECT_THAT(engine.Numbers(spec),
-              ElementsAre(8, 7, 6, 5, 4, 3, 2, 1, 0, 9, 10, 11));
-}
-
 TEST(GridRelative, BiasIsTheTablesRowOfTheIndexRoundedOnce) {
   const v1::GridRelative swin = Swin(3, 4);
   const Table table = TableAt(swin.table());
@@ -290,14 +278,6 @@ TEST(Grids, AnyReadIsASliceOfTheWhole) {
           With(Dense(c.encoding), "grid {queries {end: 1}}"));
     }
   }
-}
-
-TEST(Grids, WhatIsTooLargeToKeepIsTheSame) {
-  EngineHarness roomy;
-  EngineHarness tiny({.memory_budget_bytes = 10000});
-  const v1::TensorSpec spec =
-      With(Dense(Beit(7, 9)), "grid {queries {end: 3}}");
-  EXPECT_EQ(tiny.Numbers(spec), roomy.Numbers(spec));
 }
 
 TEST(Grids, AbsentExtentAndWindowsMeanAll) {

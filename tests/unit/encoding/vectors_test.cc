@@ -134,15 +134,6 @@ TEST(Vectors, MayBeWiderThanAChunk) {
   EXPECT_EQ(read, whole);
 }
 
-TEST(Vectors, OfOneComputationServeEveryWindow) {
-  EngineHarness engine;
-  const v1::TensorSpec all = OverPairs(Sinusoids(16), 300, 300);
-  engine.Whole(all);
-  engine.Whole(WithOutput(OverPairs(Sinusoids(16), 10, 10), kDense));
-  engine.Whole(With(all, "pair {queries {begin: 299 end: 300}}"));
-  EXPECT_EQ(engine.computed(), 1);
-}
-
 TEST(Vectors, HaveNoHeadsToChooseWhereHeadsShareThem) {
   EngineHarness engine;
   const auto first_head = [](const v1::TensorSpec& spec) {

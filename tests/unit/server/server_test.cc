@@ -2,7 +2,6 @@
 // The whole server in this process, from ports to teardown.
 #include "server/run/server.h"
 
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -86,17 +85,6 @@ TEST_F(ServerTest, BecomesReadyServesAndDrainsWithAStreamUnderWay) {
 TEST_F(ServerTest, GoesWithoutADrain) {
   Start(SmallConfig());
   Readiness();
-}
-
-TEST_F(ServerTest, PrecomputesTheFile) {
-  const std::string path = testing::TempDir() + "precompute.json";
-  std::ofstream(path) << R"([{"alibi": {"numHeads": 4},
-                              "pair": {"queryLength": 8, "keyLength": 8}}])";
-  ServerConfig config = SmallConfig();
-  config.precompute = path;
-  Start(config);
-  EXPECT_THAT(server_->BecomeReady(std::make_shared<Caller>()), IsOk());
-  EXPECT_EQ(Readiness(), HealthCheckResponse::SERVING);
 }
 
 }  // namespace

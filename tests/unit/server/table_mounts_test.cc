@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/run/table_mounts.h"
 
-#include <sys/stat.h>
-
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -133,15 +131,6 @@ TEST_F(TableMountsTest, LinksInsideTheFolderAreFollowedOthersAreNot) {
   // Nobody but the operator gives this flag.
   EXPECT_THAT(Load({.tables = {"b=" + (mount / "b.safetensors:w").string()}}),
               IsOk());
-}
-
-TEST_F(TableMountsTest, AFifoHoldsNobodyUp) {
-  const std::string fifo = folder_ / "a.safetensors";
-  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  EXPECT_THAT(
-      Load({.folder = folder_}),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               "--tables: " + fifo + ": got a FIFO, want a regular file"));
 }
 
 }  // namespace
