@@ -74,6 +74,7 @@ class ServiceHarness : public testing::Test {
   void CancelAnywhere(int calls,
                       absl::FunctionRef<grpc::Status(std::minstd_rand&)> call) {
     std::vector<std::thread> clients;
+    clients.reserve(4);
     for (int client = 0; client < 4; ++client) {
       clients.emplace_back([=] {
         std::minstd_rand random(client + 1);
