@@ -58,6 +58,11 @@ class Checkpoint : public testing::Test {
     return std::move(builder).Build();
   }
 
+  void ExpectInvalid(const std::string& config, const std::string& says) {
+    WriteConfig(config);
+    EXPECT_THAT(Load(), IsInvalidWith(says)) << config.substr(0, 100);
+  }
+
   const std::filesystem::path folder_;
 };
 
@@ -77,20 +82,19 @@ void ExpectT5(const MountedTable* mounted, int64_t num_buckets,
 TEST_F(Checkpoint, FilesThatAreNoJsonOfReasonAreRefused) {
   WriteModel({Tensor("encoder.block.0" + kBias, {32, 2})});
   const std::string deep = std::string(200000, '[');
-  WriteConfig("{\"model_type\": " + deep);
-  EXPECT_THAT(Load(), IsInvalidWith("config.json: "));
-  WriteConfig("{\"model_type\": \"t5\", \"num_heads\": " + deep +
-              std::string(200000, ']') + "}");
-  EXPECT_THAT(Load(), IsInvalidWith("nested deeper than 100 levels"));
+  ExpectInvalid("{\"model_type\": " + deep, "config.json: ");
+  ExpectInvalid("{\"model_type\": \"t5\", \"num_heads\": " + deep +
+                    std::string(200000, ']') + "}",
+                "nested deeper than 100 levels");
   // Work that grew with the square of the digits would take hours.
   const std::string digits(4 << 20, '1');
   for (const std::string& number :
        {digits, "-" + digits, "0." + digits + "e", "1e" + digits + "."}) {
-    WriteConfig("{\"model_type\": \"t5\", \"x\": " + number + "}");
-    EXPECT_THAT(Load(), IsInvalidWith("config.json: not JSON"));
+    ExpectInvalid("{\"model_type\": \"t5\", \"x\": " + number + "}",
+                  "config.json: not JSON");
   }
-  WriteConfig("{\"model_type\": \"" + std::string(100000, 'x') + "\"}");
-  EXPECT_THAT(Load(), IsInvalidWith("model_type"));
+  ExpectInvalid("{\"model_type\": \"" + std::string(100000, 'x') + "\"}",
+                "model_type");
 }
 
 TEST_F(Checkpoint, EveryMountedModelTypeHasItsRules) {
@@ -113,16 +117,15 @@ TEST_F(Checkpoint, NumbersThatAreNotFiniteAreRead) {
   for (const char* value : {"NaN", "[0.5, Infinity]", "-Infinity", "1e400"}) {
     WriteConfig(absl::StrCat("{\"model_type\": \"t5\", \"x\": ", value, "}"));
     EXPECT_THAT(Load(), IsOk()) << value;
-    WriteConfig(
-        absl::StrCat("{\"model_type\": \"t5\", \"num_heads\": ", value, "}"));
-    EXPECT_THAT(Load(), IsInvalidWith("num_heads: got ")) << value;
+    ExpectInvalid(
+        absl::StrCat("{\"model_type\": \"t5\", \"num_heads\": ", value, "}"),
+        "num_heads: got ");
   }
   for (const char* text : {"\xEF\xBB\xBF{\"model_type\": \"t5\"}",
                            "{\"model_type\": \"t5\", NaN: 1}",
                            "{\"model_type\": \"t5\", \"x\": NaN1}",
                            "{\"model_type\": \"t5\", \"x\": 01e400}"}) {
-    WriteConfig(text);
-    EXPECT_THAT(Load(), IsInvalidWith("config.json: not JSON")) << text;
+    ExpectInvalid(text, "config.json: not JSON");
   }
 }
 
@@ -131,8 +134,8 @@ TEST_F(Checkpoint, ANullIsNotSetWhereAnotherFieldHasTheValue) {
   WriteConfig(
       R"({"model_type": "t5", "num_attention_heads": null, "num_heads": 2})");
   EXPECT_THAT(Load(), IsOk());
-  WriteConfig(R"({"model_type": "t5", "num_heads": null})");
-  EXPECT_THAT(Load(), IsInvalidWith("num_heads: got null"));
+  ExpectInvalid(R"({"model_type": "t5", "num_heads": null})",
+                "num_heads: got null");
 }
 
 TEST_F(Checkpoint, AFolderWithoutAModelSaysWhatItHas) {
@@ -723,9 +726,8 @@ TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
   const auto expect = [this](const std::string& config,
                              const std::vector<F32Tensor>& tensors,
                              const std::string& says) {
-    WriteConfig(config);
     WriteModel(tensors);
-    EXPECT_THAT(Load(), IsInvalidWith(says));
+    ExpectInvalid(config, says);
   };
   const std::vector<F32Tensor> beit = {Tensor(
       "encoder.relative_position_bias.relative_position_bias_table", {12, 2})};
@@ -774,17 +776,14 @@ TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
 TEST_F(Checkpoint, WhatIsWrongIsNamed) {
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound,
                                HasSubstr("config.json: no such file")));
-  WriteConfig("[]");
-  EXPECT_THAT(Load(), IsInvalidWith("config.json: not a JSON object"));
-  WriteConfig("{}");
-  EXPECT_THAT(Load(), IsInvalidWith("model_type: got '', want one of "
-                                    "albert, bart, beit, bert,"));
-  WriteConfig(R"({"model_type":"llama"})");
-  EXPECT_THAT(Load(), IsInvalidWith(
-                          folder_.string() +
-                          ": config.json: model_type: got 'llama', want one"));
-  WriteConfig(R"({"model_type":["t5"]})");
-  EXPECT_THAT(Load(), IsInvalidWith("model_type: got [\"t5\"], want a"));
+  ExpectInvalid("[]", "config.json: not a JSON object");
+  ExpectInvalid("{}",
+                "model_type: got '', want one of "
+                "albert, bart, beit, bert,");
+  ExpectInvalid(
+      R"({"model_type":"llama"})",
+      folder_.string() + ": config.json: model_type: got 'llama', want one");
+  ExpectInvalid(R"({"model_type":["t5"]})", "model_type: got [\"t5\"], want a");
   WriteConfig(R"({"model_type":"t5"})");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound,
                                HasSubstr("model.safetensors.index.json")));
@@ -798,15 +797,15 @@ TEST_F(Checkpoint, WhatIsWrongIsNamed) {
                                      HasSubstr("encoder.block.0.layer.0"))));
   WriteModel({Tensor("encoder.block.0" + kBias, {32, 8})});
   ASSERT_THAT(Load(), IsOk());
-  WriteConfig(R"({"model_type":"t5","relative_attention_max_distance":"far"})");
-  EXPECT_THAT(Load(),
-              IsInvalidWith("config.json: relative_attention_max_distance: got "
-                            "\"far\", want an integer"));
-  WriteConfig(
+  ExpectInvalid(
+      R"({"model_type":"t5","relative_attention_max_distance":"far"})",
+      "config.json: relative_attention_max_distance: got "
+      "\"far\", want an integer");
+  ExpectInvalid(
       R"({"model_type":"t5",
-          "relative_attention_max_distance":18446744073709551615})");
-  EXPECT_THAT(Load(), IsInvalidWith("got 18446744073709551615, want an "
-                                    "integer in [-2^30, 2^30]"));
+          "relative_attention_max_distance":18446744073709551615})",
+      "got 18446744073709551615, want an "
+      "integer in [-2^30, 2^30]");
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -281,14 +280,6 @@ void ExpectRoundedEverywhere(const Table& table, double scale = 1) {
   }
 }
 
-std::vector<double> Normals(int64_t count) {
-  std::mt19937_64 random(9);
-  std::normal_distribution<double> normal;
-  std::vector<double> values(count);
-  for (double& value : values) value = normal(random);
-  return values;
-}
-
 TEST(Resample, IsRoundedOnce) {
   const std::vector<double> values = Normals(22 * 3);
   ExpectRoundedEverywhere(TableOf<float>({22, 3}, values));
@@ -385,48 +376,34 @@ TEST(Resample, EndsWithItsTarget) {
                                  "want them in [-1, 8)")));
 }
 
-TEST(Resample, RefusesSidesThatDoNotFit) {
-  const auto refusal = [](const std::string& resample) {
-    return RefusalOf(Resampled(TableOf({6, 1}, Normals(6)), resample));
-  };
-  const std::string path = "learned_absolute.resample.";
-  EXPECT_THAT(refusal(""), IsInvalid(path + "target: not set, want one or two "
-                                            "sides"));
-  EXPECT_THAT(refusal("target: [1, 2, 3]"),
-              IsInvalid(path + "target: got 3 numbers, want at most 2"));
-  EXPECT_THAT(refusal("target: [2, 3]"),
-              IsInvalid(path + "source: got 0 sides, want 2, as many as the "
-                               "target has"));
-  EXPECT_THAT(refusal("source: [2, 2] target: [2, 3]"),
-              IsInvalid(path + "source: got sides 2 x 2, want those of 6 rows, "
-                               "which the table has without prefix_rows"));
-  EXPECT_THAT(refusal("source: 6 target: 3 prefix_rows: 1"),
-              IsInvalid(path + "source: got sides 6, want those of 5 rows, "
-                               "which the table has after prefix_rows"));
-  EXPECT_THAT(refusal("target: 3 prefix_rows: 6"),
-              IsInvalid(path + "prefix_rows: got 6, want fewer than the 6 rows "
-                               "of the table"));
-  EXPECT_THAT(refusal("target: 3 step: [2, 2]"),
-              IsInvalid(path + "step: got 2 numbers, want 1, as many as the "
-                               "target has sides"));
-}
-
-TEST(Resample, RefusesWhatHasNoEffectOrNoValue) {
-  const auto refusal = [](const std::string& resample) {
-    return RefusalOf(Resampled(TableOf({6, 1}, Normals(6)), resample));
-  };
-  const std::string path = "learned_absolute.resample.";
-  EXPECT_THAT(refusal("target: 3 cubic_a: -0.5"),
-              IsInvalid(path + "cubic_a: got -0.5, want none with filter "
-                               "LINEAR"));
-  EXPECT_THAT(refusal("target: 3 step: 2 align_corners: true"),
-              IsInvalid(path + "step: got 1 numbers, want none: align_corners "
-                               "is set"));
-  EXPECT_THAT(refusal("target: 4 step: 2 antialias: true"),
-              IsInvalid(path + "step[0]: got 2, want at most 1.71429 with "
-                               "antialias"));
-  v1::LearnedAbsolute padded =
-      Resampled(TableOf({6, 1}, Normals(6)), "target: 3");
+TEST(Resample, RefusesSidesThatDoNotFitAndFieldsWithoutEffect) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"", "target: not set, want one or two sides"},
+      {"target: [1, 2, 3]", "target: got 3 numbers, want at most 2"},
+      {"target: [2, 3]",
+       "source: got 0 sides, want 2, as many as the target has"},
+      {"source: [2, 2] target: [2, 3]",
+       "source: got sides 2 x 2, want those of 6 rows, which the table has "
+       "without prefix_rows"},
+      {"source: 6 target: 3 prefix_rows: 1",
+       "source: got sides 6, want those of 5 rows, which the table has after "
+       "prefix_rows"},
+      {"target: 3 prefix_rows: 6",
+       "prefix_rows: got 6, want fewer than the 6 rows of the table"},
+      {"target: 3 step: [2, 2]",
+       "step: got 2 numbers, want 1, as many as the target has sides"},
+      {"target: 3 cubic_a: -0.5",
+       "cubic_a: got -0.5, want none with filter LINEAR"},
+      {"target: 3 step: 2 align_corners: true",
+       "step: got 1 numbers, want none: align_corners is set"},
+      {"target: 4 step: 2 antialias: true",
+       "step[0]: got 2, want at most 1.71429 with antialias"}};
+  const Table table = TableOf({6, 1}, Normals(6));
+  for (const auto& [resample, says] : kCases) {
+    EXPECT_THAT(RefusalOf(Resampled(table, resample)),
+                IsInvalid(absl::StrCat("learned_absolute.resample.", says)));
+  }
+  v1::LearnedAbsolute padded = Resampled(table, "target: 3");
   padded.set_padding_idx(0);
   EXPECT_THAT(RefusalOf(padded),
               IsInvalid("learned_absolute.padding_idx: got 0, want none: "

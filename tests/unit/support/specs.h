@@ -104,6 +104,15 @@ Table TableOf(const std::vector<int64_t>& shape,
                         TableLayout::kBucketsHeads);
 }
 
+// Returns normally distributed doubles.
+inline std::vector<double> Normals(int64_t count) {
+  std::mt19937_64 random(9);
+  std::normal_distribution<double> normal;
+  std::vector<double> values(count);
+  for (double& value : values) value = normal(random);
+  return values;
+}
+
 // Makes a table of normally distributed F32 numbers.
 inline Table RandomTable(const std::vector<int64_t>& shape, uint32_t seed,
                          float deviation = 1) {
