@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bits depend neither on how a range is cut nor on the kernels.
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -3,6 +3,8 @@
 // multiplications in the stated order, one rounding.
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"

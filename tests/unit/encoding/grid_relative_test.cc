@@ -3,6 +3,7 @@
 // tables, and the laws of grids and borders through the engine.
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
