@@ -15,6 +15,13 @@ TurnFraction WholeFractionOf(const Real& turns) {
   return FractionOf(turns, ShiftOf(turns));
 }
 
+struct TwoPi : Number {
+  TwoPi() {
+    mpfr_const_pi(*this, MPFR_RNDN);
+    mpfr_mul_2ui(*this, *this, 1, MPFR_RNDN);
+  }
+};
+
 // The relative error of `value`, as a power of two.
 double ErrorExponent(DoubleDouble value, mpfr_ptr exact) {
   Number error;
@@ -40,9 +47,7 @@ TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
   std::mt19937_64 random(3);
   Number radians_per_position;
   Number angle;
-  Number two_pi;
-  mpfr_const_pi(two_pi, MPFR_RNDN);
-  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  TwoPi two_pi;
   double worst = -1000;
   for (int i = 0; i < 20000; ++i) {
     mpfr_set_d(radians_per_position,
@@ -68,9 +73,7 @@ TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
 // A turn of nearly a third of a position's: all octants, both signs.
 TEST(SinCosOf, CoversEveryOctant) {
   Number angle;
-  Number two_pi;
-  mpfr_const_pi(two_pi, MPFR_RNDN);
-  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  TwoPi two_pi;
   for (int step = 0; step < 1024; ++step) {
     Real turns(400);
     mpfr_set_ui(turns.get(), step, MPFR_RNDN);
@@ -89,9 +92,7 @@ TEST(SinCosOf, CoversEveryOctant) {
 // the finest to the farthest.
 TEST(SinCosOf, KeepsItsBoundAtAPositionThatIsNoInteger) {
   std::mt19937_64 random(4);
-  Number two_pi;
-  mpfr_const_pi(two_pi, MPFR_RNDN);
-  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  TwoPi two_pi;
   Number angle;
   for (int i = 0; i < 20000; ++i) {
     const BinaryPosition position = {
@@ -122,15 +123,23 @@ TEST(SinCosOf, KeepsItsBoundAtAPositionThatIsNoInteger) {
 // Of any signs and sizes, also such that the greater ones cancel.
 TEST(SinCosOf, KeepsItsBoundAtASum) {
   std::mt19937_64 random(6);
-  Number two_pi;
-  mpfr_const_pi(two_pi, MPFR_RNDN);
-  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  TwoPi two_pi;
   Number sum;
   Number radians;
   int told = 0;
   for (int i = 0; i < 20000; ++i) {
     std::vector<TurnTerm> terms;
     mpfr_set_ui(sum, 0, MPFR_RNDN);
+    const auto add = [&](double weight, const BinaryPosition& position) {
+      Real turns(400);
+      mpfr_set_d(turns.get(), weight, MPFR_RNDN);
+      mpfr_div(turns.get(), turns.get(), two_pi, MPFR_RNDN);
+      terms.push_back({FloatingOf(turns), position});
+      mpfr_set_d(radians, weight, MPFR_RNDN);
+      mpfr_mul_si(radians, radians, position.count, MPFR_RNDN);
+      mpfr_mul_2si(radians, radians, position.exponent, MPFR_RNDN);
+      mpfr_add(sum, sum, radians, MPFR_RNDN);
+    };
     const int smallness = static_cast<int>(random() % 300);
     for (uint64_t n = 1 + random() % kMostTurnTerms; n > 0; --n) {
       const double weight =
@@ -141,24 +150,10 @@ TEST(SinCosOf, KeepsItsBoundAtASum) {
       const BinaryPosition position = {
           .count = static_cast<int64_t>(random() >> (2 + random() % 50)) + 1,
           .exponent = -static_cast<int>(random() % 60)};
-      Real turns(400);
-      mpfr_set_d(turns.get(), weight, MPFR_RNDN);
-      mpfr_div(turns.get(), turns.get(), two_pi, MPFR_RNDN);
-      terms.push_back({FloatingOf(turns), position});
-      mpfr_set_d(radians, weight, MPFR_RNDN);
-      mpfr_mul_si(radians, radians, position.count, MPFR_RNDN);
-      mpfr_mul_2si(radians, radians, position.exponent, MPFR_RNDN);
-      mpfr_add(sum, sum, radians, MPFR_RNDN);
+      add(weight, position);
       if (i % 4 == 0 && terms.size() + 1 < kMostTurnTerms) {
         // All but 2^-40 of it, the other way.
-        const double rest = weight * (0x1p-40 - 1);
-        mpfr_set_d(turns.get(), rest, MPFR_RNDN);
-        mpfr_div(turns.get(), turns.get(), two_pi, MPFR_RNDN);
-        terms.push_back({FloatingOf(turns), position});
-        mpfr_set_d(radians, rest, MPFR_RNDN);
-        mpfr_mul_si(radians, radians, position.count, MPFR_RNDN);
-        mpfr_mul_2si(radians, radians, position.exponent, MPFR_RNDN);
-        mpfr_add(sum, sum, radians, MPFR_RNDN);
+        add(weight * (0x1p-40 - 1), position);
         --n;
         if (n == 0) break;
       }
