@@ -32,24 +32,20 @@ TurnConstants MakeTurnConstants() {
   const RealCacheScope cache_scope;
   constexpr int kPrecision = 320;
   TurnConstants constants;
-  Real value(kPrecision);
-  Real two_pi(kPrecision);
-  mpfr_const_pi(two_pi.get(), MPFR_RNDN);
-  mpfr_mul_2ui(two_pi.get(), two_pi.get(), 1, MPFR_RNDN);
+  const Real two_pi = TwoPi(kPrecision);
   constants.two_pi = ToDoubleDouble(two_pi);
   for (int i = 0; i < kTableSize; ++i) {
     Real sine(kPrecision);
     Real cosine(kPrecision);
-    mpfr_mul_ui(value.get(), two_pi.get(), i, MPFR_RNDN);
-    mpfr_div_ui(value.get(), value.get(), kStepsPerTurn, MPFR_RNDN);
-    mpfr_sin_cos(sine.get(), cosine.get(), value.get(), MPFR_RNDN);
+    mpfr_sin_cos(sine.get(), cosine.get(), (two_pi * i / kStepsPerTurn).get(),
+                 MPFR_RNDN);
     constants.sin[i] = ToDoubleDouble(sine);
     constants.cos[i] = ToDoubleDouble(cosine);
   }
-  mpfr_set_ui(value.get(), 1, MPFR_RNDN);
+  Real inverse(1, kPrecision);
   for (size_t n = 0; n < constants.inverse_factorial.size(); ++n) {
-    if (n > 1) mpfr_div_ui(value.get(), value.get(), n, MPFR_RNDN);
-    constants.inverse_factorial[n] = ToDoubleDouble(value);
+    if (n > 1) inverse /= n;
+    constants.inverse_factorial[n] = ToDoubleDouble(inverse);
   }
   return constants;
 }

@@ -260,22 +260,19 @@ std::vector<DerivedValue> Derive(const Rotation& rotation) {
   const v1::Rotary& spec = rotation.spec;
   const RealCacheScope cache_scope;
   constexpr int kPrecision = 128;
-  const auto nearest = [](const Real& value) {
-    return mpfr_get_d(value.get(), MPFR_RNDN);
-  };
   std::vector<double> frequencies;
   for (const Real& each : InverseFrequencies(rotation, kPrecision).All()) {
     frequencies.push_back(spec.angle() == v1::ANGLE_PRECISION_FLOAT32
                               ? NearestFloat(each)
-                              : nearest(each));
+                              : each.ToDouble());
   }
   std::vector<DerivedValue> derived = {
       {"inverse_frequencies", std::move(frequencies)},
       {"attention_factor",
-       {nearest(EffectiveAttentionFactor(spec, kPrecision))}}};
+       {EffectiveAttentionFactor(spec, kPrecision).ToDouble()}}};
   if (spec.inverse_frequencies().empty() && HasCommonFrequencies(spec)) {
     derived.push_back(
-        {"rope_theta", {nearest(EffectiveRopeTheta(spec, kPrecision))}});
+        {"rope_theta", {EffectiveRopeTheta(spec, kPrecision).ToDouble()}});
   }
   return derived;
 }
@@ -339,15 +336,13 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
       InverseFrequencies(*rotation, kSinusoidPrecision).All();
   // Returns the attention factor times the request's scale.
   const RealToAnyPrecision scale = [rotation, asked = format.scale](int bits) {
-    Real factor = EffectiveAttentionFactor(rotation->spec, bits);
-    mpfr_mul_d(factor.get(), factor.get(), asked, MPFR_RNDN);
-    return factor;
+    return EffectiveAttentionFactor(rotation->spec, bits) * asked;
   };
   const int64_t pairs = RotaryPairs(spec);
   // By their offset and, where positions are doubles, their axis.
   std::map<std::pair<double, int64_t>, std::vector<int64_t>> sets;
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    if (mpfr_zero_p(all[pair].get()) != 0) continue;
+    if (all[pair].is_zero()) continue;
     const int64_t axis = positions == nullptr ? 0 : RotaryAxisOf(spec, pair);
     sets[{OffsetOf(*rotation, pair), axis}].push_back(pair);
   }

@@ -114,18 +114,10 @@ constexpr int kDecayGuardBits = 16;
 // ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base).
 Real DecayOf(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
              int precision) {
-  Real value(precision + kDecayGuardBits);
-  Real other(precision + kDecayGuardBits);
-  mpfr_set_si(value.get(), pair, MPFR_RNDN);
-  mpfr_div_si(value.get(), value.get(), pairs, MPFR_RNDN);
-  mpfr_add_d(value.get(), value.get(), decay.gamma(), MPFR_RNDN);
-  mpfr_set_d(other.get(), decay.gamma(), MPFR_RNDN);
-  mpfr_add_ui(other.get(), other.get(), 1, MPFR_RNDN);
-  mpfr_div(value.get(), value.get(), other.get(), MPFR_RNDN);
-  mpfr_set_si(other.get(), steps, MPFR_RNDN);
-  mpfr_div_d(other.get(), other.get(), decay.scale_base(), MPFR_RNDN);
-  mpfr_pow(value.get(), value.get(), other.get(), MPFR_RNDN);
-  return value;
+  precision += kDecayGuardBits;
+  const Real base = (Real(pair, precision) / pairs + decay.gamma()) /
+                    (Real(decay.gamma(), precision) + 1);
+  return Pow(base, Real(steps, precision) / decay.scale_base());
 }
 
 // Positions from the center that decays are formed for.

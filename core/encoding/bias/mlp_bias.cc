@@ -38,11 +38,9 @@ double NormalisedLog(int64_t distance, int64_t side) {
   double nearest;
   RoundByRefining(
       [&](Real& value, Real& bound) {
-        mpfr_set_si(value.get(), 8 * distance, MPFR_RNDN);
-        mpfr_div_si(value.get(), value.get(), side - 1, MPFR_RNDN);
-        mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
+        value = Real(8 * distance, value.precision()) / (side - 1) + 1;
         mpfr_log2(value.get(), value.get(), MPFR_RNDN);
-        mpfr_div_ui(value.get(), value.get(), 3, MPFR_RNDN);
+        value /= 3;
         // Five roundings, of which the logarithm magnifies those of its
         // argument, 1 + 8/255 or more, by less than 2^7.
         SetRoundingBound(value, 10, bound);
@@ -82,11 +80,7 @@ void WriteReferenceSigmoid(double x, double scale, DataType type,
   // No tie: the exponential of a rational other than 0 is irrational.
   RoundByRefining(
       [&](Real& value, Real& bound) {
-        mpfr_set_d(value.get(), -x, MPFR_RNDN);
-        mpfr_exp(value.get(), value.get(), MPFR_RNDN);
-        mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
-        mpfr_ui_div(value.get(), 16, value.get(), MPFR_RNDN);
-        mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
+        value = 16 / (Exp(Real(-x, value.precision())) + 1) * scale;
         SetRoundingBound(value, 4, bound);
       },
       type, out);

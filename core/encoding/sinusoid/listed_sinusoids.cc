@@ -35,22 +35,16 @@ struct AngleFraction {
 AngleFraction SumOf(const FrequencyMatrix& matrix,
                     absl::Span<const BinaryPosition> at, int64_t pair) {
   AngleFraction sum;
-  mpfr_ptr over = sum.over.get();
-  mpfr_ptr under = sum.under.get();
   // Each is exact: a product of 62, 53 and 53 bits, and a sum of 193.
   Real term(256);
-  Real length(256);
   for (size_t axis = 0; axis < at.size(); ++axis) {
     const double weight = matrix.weights.At(static_cast<int64_t>(axis), pair);
     const AxisStretch& stretch = matrix.axes[axis].stretch;
     mpfr_set_si_2exp(term.get(), at[axis].count, at[axis].exponent, MPFR_RNDN);
-    mpfr_mul_d(term.get(), term.get(), weight, MPFR_RNDN);
-    mpfr_mul_d(term.get(), term.get(), stretch.scale, MPFR_RNDN);
-    mpfr_set_d(length.get(), stretch.length, MPFR_RNDN);
-    mpfr_add_d(length.get(), length.get(), stretch.eps, MPFR_RNDN);
-    mpfr_mul(over, over, length.get(), MPFR_RNDN);
-    mpfr_fma(over, term.get(), under, over, MPFR_RNDN);
-    mpfr_mul(under, under, length.get(), MPFR_RNDN);
+    const Real length = Real(stretch.length, 256) + stretch.eps;
+    sum.over *= length;
+    sum.over += sum.under * (term * weight * stretch.scale);
+    sum.under *= length;
   }
   return sum;
 }
@@ -111,7 +105,7 @@ class ListedSinusoids final : public Evaluator {
         both = SinCosOf(AngleOf(absl::MakeConstSpan(terms.data(), count)));
       }
       if (count > 1 && both.error >= 1 &&
-          mpfr_zero_p(SumOf(*rows_.matrix, at, i).over.get()) != 0) {
+          SumOf(*rows_.matrix, at, i).over.is_zero()) {
         count = 0;
       }
       const auto write = [&](int64_t column, DoubleDouble value,
@@ -143,7 +137,6 @@ class ListedSinusoids final : public Evaluator {
 std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
   std::vector<FloatingTurn> turns;
   turns.reserve(matrix.weights.size());
-  Real frequency(kSinusoidPrecision);
   for (int64_t pair = 0; pair < matrix.weights.columns(); ++pair) {
     // Rows that are not wanted are not looked at.
     (void)MakingScope::Continues();
@@ -151,9 +144,10 @@ std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
       FloatingTurn& own = turns.emplace_back();
       const double weight = matrix.weights.At(axis, pair);
       if (weight == 0) continue;
-      SetStretch(matrix.axes[axis].stretch, frequency);
-      mpfr_mul_d(frequency.get(), frequency.get(), weight, MPFR_RNDN);
-      own = FrequencyOf(frequency).floating_turns;
+      own = FrequencyOf(
+                StretchFactor(matrix.axes[axis].stretch, kSinusoidPrecision) *
+                weight)
+                .floating_turns;
     }
   }
   return turns;
@@ -208,9 +202,7 @@ class Float32AngleEvaluator final : public Evaluator {
 
   void Resolve(SinusoidColumns::Kind kind, float angle, std::byte* out) const {
     const auto exact = [angle](int precision) {
-      Real value(precision);
-      mpfr_set_flt(value.get(), angle, MPFR_RNDN);
-      return value;
+      return Real(angle, precision);
     };
     RoundSinusoid({kind, angle == 0 ? 0 : 1, exact, scale_}, type_, out);
   }

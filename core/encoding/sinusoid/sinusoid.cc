@@ -25,14 +25,10 @@ constexpr double kLeastOffset = 1e-30;
 constexpr double kLeastRung = 1e-30;
 constexpr double kMostRung = 1e6;
 
-// Sets `frequency` to the ladder's frequency k, within 60 x 2^-p of it.
-void SetFrequency(const SinusoidLadder& ladder, int64_t k, Real& frequency) {
-  if (ladder.given != nullptr) {
-    mpfr_set_d(frequency.get(), (*ladder.given)[k], MPFR_RNDN);
-    return;
-  }
-  SetPower(ladder, k, frequency);
-  mpfr_mul_d(frequency.get(), frequency.get(), ladder.first, MPFR_RNDN);
+// Returns the ladder's frequency k, within 60 x 2^-p of it.
+Real FrequencyAt(const SinusoidLadder& ladder, int64_t k, int precision) {
+  return ladder.given != nullptr ? Real((*ladder.given)[k], precision)
+                                 : PowerOf(ladder, k, precision) * ladder.first;
 }
 
 // Sets `value` to scale x sine or cosine, `bound` to its error's.
@@ -186,19 +182,13 @@ void PlaceColumns(const v1::Sinusoidal& spec, std::vector<SinusoidAxis>& axes) {
 
 }  // namespace
 
-void SetStretch(const AxisStretch& stretch, Real& factor) {
-  mpfr_set_d(factor.get(), stretch.length, MPFR_RNDN);
-  mpfr_add_d(factor.get(), factor.get(), stretch.eps, MPFR_RNDN);
-  mpfr_d_div(factor.get(), stretch.scale, factor.get(), MPFR_RNDN);
+Real StretchFactor(const AxisStretch& stretch, int precision) {
+  return stretch.scale / (Real(stretch.length, precision) + stretch.eps);
 }
 
-void SetPower(const SinusoidLadder& ladder, int64_t steps, Real& power) {
-  Real exponent(power.precision());
-  mpfr_set_si(exponent.get(), -steps * ladder.numerator, MPFR_RNDN);
-  mpfr_div_si(exponent.get(), exponent.get(), ladder.denominator, MPFR_RNDN);
-  mpfr_set_d(power.get(), ladder.ratio_over, MPFR_RNDN);
-  mpfr_div_d(power.get(), power.get(), ladder.ratio_under, MPFR_RNDN);
-  mpfr_pow(power.get(), power.get(), exponent.get(), MPFR_RNDN);
+Real PowerOf(const SinusoidLadder& ladder, int64_t steps, int precision) {
+  return Pow(Real(ladder.ratio_over, precision) / ladder.ratio_under,
+             Real(-steps * ladder.numerator, precision) / ladder.denominator);
 }
 
 SinusoidColumns::SinusoidColumns(int64_t dim, v1::Columns order,
@@ -306,18 +296,15 @@ std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes) {
 }
 
 SinusoidFrequency FrequencyOf(const Real& radians_per_position, double rest) {
-  Real turns(kSinusoidPrecision);
-  mpfr_const_pi(turns.get(), MPFR_RNDN);
-  mpfr_mul_2ui(turns.get(), turns.get(), 1, MPFR_RNDN);
-  mpfr_div(turns.get(), radians_per_position.get(), turns.get(), MPFR_RNDN);
+  Real turns = radians_per_position / TwoPi(kSinusoidPrecision);
   const int shift = ShiftOf(turns);
-  SinusoidFrequency frequency = {.turns_per_position = FractionOf(turns, shift),
-                                 .turns_at_origin = {},
-                                 .radians_per_position = std::fabs(mpfr_get_d(
-                                     radians_per_position.get(), MPFR_RNDN)),
-                                 .floating_turns = FloatingOf(turns)};
+  SinusoidFrequency frequency = {
+      .turns_per_position = FractionOf(turns, shift),
+      .turns_at_origin = {},
+      .radians_per_position = std::fabs(radians_per_position.ToDouble()),
+      .floating_turns = FloatingOf(turns)};
   if (rest != 0) {
-    mpfr_mul_d(turns.get(), turns.get(), rest, MPFR_RNDN);
+    turns *= rest;
     frequency.turns_at_origin = FractionOf(turns, shift);
   }
   return frequency;
@@ -369,30 +356,22 @@ SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
     ladder.given = std::move(turning);
     first = 0;
   }
-  const AxisStretch& stretch = axis.stretch;
-  Real factor(kSinusoidPrecision);
-  SetStretch(stretch, factor);
-  Real ratio(kSinusoidPrecision);
-  SetPower(ladder, 1, ratio);
+  const auto exact = [ladder, first, stretch = axis.stretch](int64_t i,
+                                                             int precision) {
+    return FrequencyAt(ladder, first + i, precision) *
+           StretchFactor(stretch, precision);
+  };
+  const Real ratio = PowerOf(ladder, 1, kSinusoidPrecision);
   Real frequency(kSinusoidPrecision);
   const auto at = [&](int64_t i) -> const Real& {
     if (ladder.given != nullptr || i == 0) {
-      SetFrequency(ladder, first + i, frequency);
-      mpfr_mul(frequency.get(), frequency.get(), factor.get(), MPFR_RNDN);
+      frequency = exact(i, kSinusoidPrecision);
     } else {
-      mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
+      frequency *= ratio;
     }
     return frequency;
   };
-  const auto exact = [ladder, first, stretch](int64_t i, int precision) {
-    Real value(precision);
-    Real times(precision);
-    SetFrequency(ladder, first + i, value);
-    SetStretch(stretch, times);
-    mpfr_mul(value.get(), value.get(), times.get(), MPFR_RNDN);
-    return value;
-  };
-  return RowsOf(columns, stretch.offset, at, exact,
+  return RowsOf(columns, axis.stretch.offset, at, exact,
                 [scale](int precision) { return Real(scale, precision); });
 }
 

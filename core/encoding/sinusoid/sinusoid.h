@@ -65,10 +65,10 @@ struct SinusoidLadder {
                          const SinusoidLadder&) = default;
 };
 
-// Sets `power` to ratio^(-steps numerator / denominator). With 2^-p for its
-// precision, the exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those
-// of ratio and power 2^-p each.
-void SetPower(const SinusoidLadder& ladder, int64_t steps, Real& power);
+// Returns ratio^(-steps numerator / denominator). With p for the precision, the
+// exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those of ratio and
+// power 2^-p each.
+Real PowerOf(const SinusoidLadder& ladder, int64_t steps, int precision);
 
 // Turns positions into x = (p + offset) scale / (length + eps).
 struct AxisStretch {
@@ -80,8 +80,8 @@ struct AxisStretch {
   friend bool operator==(const AxisStretch&, const AxisStretch&) = default;
 };
 
-// Sets `factor` to scale / (length + eps), by two roundings.
-void SetStretch(const AxisStretch& stretch, Real& factor);
+// Returns scale / (length + eps), by two roundings.
+Real StretchFactor(const AxisStretch& stretch, int precision);
 
 // Sinusoids along one axis of position.
 struct SinusoidAxis {
