@@ -147,7 +147,7 @@ std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
       own = FrequencyOf(
                 StretchFactor(matrix.axes[axis].stretch, kSinusoidPrecision) *
                 weight)
-                .floating_turns;
+                .turns_per_position;
     }
   }
   return turns;
@@ -157,7 +157,7 @@ std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
 ReducedAngle Reduced(float angle) {
   static const FloatingTurn radian = [] {
     const RealCacheScope cache_scope;
-    return FrequencyOf(Real(1, kSinusoidPrecision)).floating_turns;
+    return FrequencyOf(Real(1, kSinusoidPrecision)).turns_per_position;
   }();
   const TurnTerm term[] = {
       {radian, BinarySum(angle, 0).value_or(BinaryPosition())}};
@@ -226,7 +226,7 @@ EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type) {
                        DataType to,
                        std::byte* out) { one(at.front(), column, to, out); }};
   for (const SinusoidFrequency& each : rows.frequencies) {
-    listed.turns.push_back(each.floating_turns);
+    listed.turns.push_back(each.turns_per_position);
   }
   return std::make_unique<ListedSinusoids>(std::move(listed), type);
 }

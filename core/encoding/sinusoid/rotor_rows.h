@@ -74,19 +74,17 @@ class RotorRows {
   AlignedDoubles cos_lo_;
 };
 
-// Sets the angles of `steps` positions, or of the origin, each computed by
-// itself. Padding, which is the pairs beyond the frequencies, does not turn.
+// Sets the angles at position + rest, each computed by itself. Padding, which
+// is the pairs beyond the frequencies, does not turn.
 inline void SetAngles(const std::vector<SinusoidFrequency>& frequencies,
-                      int64_t steps, int64_t pairs, const Rotors& out,
-                      bool of_origin = false) {
+                      int64_t position, int64_t pairs, const Rotors& out,
+                      double rest = 0) {
   const auto used = static_cast<int64_t>(frequencies.size());
   for (int64_t i = 0; i < pairs; ++i) {
     if (!MakingScope::Continues()) return;
     SinCos value = {{0, 0}, {1, 0}, 0};
-    if (i < used && (steps != 0 || of_origin)) {
-      value = SinCosOf(
-          AngleAt(frequencies[i].turns_per_position, steps,
-                  of_origin ? frequencies[i].turns_at_origin : TurnFraction{}));
+    if (i < used && (position != 0 || rest != 0)) {
+      value = SinCosOf(AngleAt(frequencies[i], position, rest));
     }
     out.sin_hi[i] = value.sin.hi;
     out.sin_lo[i] = value.sin.lo;

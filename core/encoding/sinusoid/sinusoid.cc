@@ -3,6 +3,7 @@
 #include "core/encoding/sinusoid/sinusoid.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/base/errors.h"
 #include "core/base/executor.h"
 #include "core/numerics/rounding.h"
@@ -295,19 +297,21 @@ std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes) {
   return offsets;
 }
 
-SinusoidFrequency FrequencyOf(const Real& radians_per_position, double rest) {
-  Real turns = radians_per_position / TwoPi(kSinusoidPrecision);
-  const int shift = ShiftOf(turns);
-  SinusoidFrequency frequency = {
-      .turns_per_position = FractionOf(turns, shift),
-      .turns_at_origin = {},
-      .radians_per_position = std::fabs(radians_per_position.ToDouble()),
-      .floating_turns = FloatingOf(turns)};
-  if (rest != 0) {
-    turns *= rest;
-    frequency.turns_at_origin = FractionOf(turns, shift);
+SinusoidFrequency FrequencyOf(const Real& radians_per_position) {
+  return {
+      FloatingOf(radians_per_position / TwoPi(kSinusoidPrecision)),
+      std::fabs(radians_per_position.ToDouble()),
+  };
+}
+
+ReducedAngle AngleAt(const SinusoidFrequency& frequency, int64_t position,
+                     double rest) {
+  std::array<TurnTerm, 2> terms;
+  size_t count = 0;
+  for (const auto& at : {BinaryPosition{position}, *BinarySum(rest, /*b=*/0)}) {
+    if (at.count != 0) terms[count++] = {frequency.turns_per_position, at};
   }
-  return frequency;
+  return AngleOf(absl::MakeConstSpan(terms.data(), count));
 }
 
 SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
@@ -325,7 +329,7 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
   for (int64_t i = 0; i < columns.sines; ++i) {
     // Rows that are not wanted are not looked at.
     (void)MakingScope::Continues();
-    rows.frequencies.push_back(FrequencyOf(at(i), rest));
+    rows.frequencies.push_back(FrequencyOf(at(i)));
   }
   rows.reference = [columns, whole, rest, frequencies = std::move(frequencies),
                     scale = std::move(scale)](BinaryPosition position,

@@ -108,20 +108,21 @@ std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes);
 
 // A frequency, in turns and in radians.
 struct SinusoidFrequency {
-  TurnFraction turns_per_position;
-  // Turns at the origin: position 0 plus the offset's rest.
-  TurnFraction turns_at_origin;
+  FloatingTurn turns_per_position;
   double radians_per_position;  // nearest magnitude
-  FloatingTurn floating_turns;  // per position
 };
 
 // Bits that frequencies and scales are formed at, all but the last few correct.
 inline constexpr int kSinusoidPrecision = 384;
 
 // From radians a position, whose magnitude is in [2^-400, 2^104], at
-// kSinusoidPrecision. The rest is in [-1/2, 1/2].
-SinusoidFrequency FrequencyOf(const Real& radians_per_position,
-                              double rest = 0);
+// kSinusoidPrecision.
+SinusoidFrequency FrequencyOf(const Real& radians_per_position);
+
+// Returns the angle at position + rest, which are not both 0. The rest is in
+// [-1/2, 1/2].
+ReducedAngle AngleAt(const SinusoidFrequency& frequency, int64_t position,
+                     double rest);
 
 // What an evaluator of rows needs to know of them.
 struct SinusoidRows {

@@ -131,7 +131,7 @@ class SinusoidalEvaluator final : public Evaluator {
     }
     if (described_.rest == 0) return;
     origin_.emplace(1, pairs_);
-    SetAngles(frequencies_, 0, pairs_, origin_->Row(0), /*of_origin=*/true);
+    SetAngles(frequencies_, 0, pairs_, origin_->Row(0), described_.rest);
   }
 
   void Fill(const Block& block, std::byte* out,
@@ -420,9 +420,8 @@ class SinusoidalEvaluator final : public Evaluator {
     using Kind = SinusoidColumns::Kind;
     const SinusoidColumns::Wave wave = columns_.WaveAt(column);
     if (position != 0 || described_.rest != 0) {
-      const SinusoidFrequency& frequency = frequencies_[wave.frequency];
-      const SinCos both = SinCosOf(AngleAt(
-          frequency.turns_per_position, position, frequency.turns_at_origin));
+      const SinCos both = SinCosOf(
+          AngleAt(frequencies_[wave.frequency], position, described_.rest));
       const DoubleDouble value = wave.kind == Kind::kSine ? both.sin : both.cos;
       if (rounding_.TryRoundRelative(value, both.error, out)) return;
     }
