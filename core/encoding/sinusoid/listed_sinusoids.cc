@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,20 +50,20 @@ AngleFraction SumOf(const FrequencyMatrix& matrix,
   return sum;
 }
 
-// What an evaluator of listed rows needs to know of them.
+// What an evaluator of listed rows needs to know of them. `at` is the position
+// on each axis.
 struct ListedRows {
   SinusoidColumns columns;
   std::vector<ListedAxis> axes;
-  // [sines, axes]; a turn whose limbs are 0 is 0.
-  std::vector<FloatingTurn> turns;
   Real scale;
-  // Writes the element at a column and the positions on all axes, of an angle
-  // that is not 0.
+  // Returns the angle of a pair, or nothing if it is 0.
+  std::function<std::optional<ReducedAngle>(absl::Span<const BinaryPosition> at,
+                                            int64_t pair)>
+      angle;
+  // Writes the element at a column whose angle is not 0.
   std::function<void(absl::Span<const BinaryPosition> at, int64_t column,
                      DataType type, std::byte* out)>
       reference;
-  // Null if each column depends on one axis.
-  FrequencyMatrixPtr matrix = nullptr;
 };
 
 class ListedSinusoids final : public Evaluator {
@@ -91,27 +92,14 @@ class ListedSinusoids final : public Evaluator {
  private:
   void FillRow(absl::Span<const BinaryPosition> at, std::byte* row) const {
     const SinusoidColumns& columns = rows_.columns;
-    std::array<TurnTerm, kMostTurnTerms> terms;
     for (int64_t i = 0; i < columns.sines; ++i) {
       if (!MakingScope::Continues()) return;
-      size_t count = 0;
-      for (size_t axis = 0; axis < at.size(); ++axis) {
-        const FloatingTurn& turns = rows_.turns[i * at.size() + axis];
-        if (at[axis].count == 0 || turns.limbs.back() == 0) continue;
-        terms[count++] = {turns, at[axis]};
-      }
-      SinCos both;
-      if (count > 0) {
-        both = SinCosOf(AngleOf(absl::MakeConstSpan(terms.data(), count)));
-      }
-      if (count > 1 && both.error >= 1 &&
-          SumOf(*rows_.matrix, at, i).over.is_zero()) {
-        count = 0;
-      }
+      const std::optional<ReducedAngle> angle = rows_.angle(at, i);
+      const SinCos both = angle.has_value() ? SinCosOf(*angle) : SinCos();
       const auto write = [&](int64_t column, DoubleDouble value,
                              const std::byte* at_zero) {
         std::byte* out = row + column * SizeOf(type_);
-        if (count == 0) {
+        if (!angle.has_value()) {
           std::memcpy(out, at_zero, SizeOf(type_));
         } else if (!rounding_.TryRoundRelative(value, both.error, out)) {
           rows_.reference(at, column, type_, out);
@@ -153,82 +141,53 @@ std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
   return turns;
 }
 
-// Reduces so many radians, which are as exact as a position is.
-ReducedAngle Reduced(float angle) {
-  static const FloatingTurn radian = [] {
-    const RealCacheScope cache_scope;
-    return FrequencyOf(Real(1, kSinusoidPrecision)).turns_per_position;
-  }();
-  const TurnTerm term[] = {
-      {radian, BinarySum(angle, 0).value_or(BinaryPosition())}};
-  return AngleOf(term);
+// Returns the angle of a pair over all axes, or nothing if it is 0.
+std::optional<ReducedAngle> SumInTurns(const FrequencyMatrix& matrix,
+                                       absl::Span<const FloatingTurn> turns,
+                                       absl::Span<const BinaryPosition> at,
+                                       int64_t pair) {
+  std::array<TurnTerm, kMostTurnTerms> terms;
+  size_t count = 0;
+  for (size_t axis = 0; axis < at.size(); ++axis) {
+    const FloatingTurn& own = turns[pair * at.size() + axis];
+    if (at[axis].count == 0 || own.limbs.back() == 0) continue;
+    terms[count++] = {own, at[axis]};
+  }
+  if (count == 0) return std::nullopt;
+  const ReducedAngle angle = AngleOf(absl::MakeConstSpan(terms.data(), count));
+  const bool may_be_zero = count > 1 && angle.error >= 0.5;
+  if (may_be_zero && SumOf(matrix, at, pair).over.is_zero()) {
+    return std::nullopt;
+  }
+  return angle;
 }
 
-class Float32AngleEvaluator final : public Evaluator {
- public:
-  Float32AngleEvaluator(std::vector<float> inverse_frequencies,
-                        RealToAnyPrecision scale, DataType type)
-      : inverse_frequencies_(std::move(inverse_frequencies)),
-        scale_(std::move(scale)),
-        rounding_(scale_(kSinusoidPrecision), type),
-        type_(type) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t /*lane_stride_bytes*/) const override {
-    const int64_t half =
-        static_cast<int64_t>(inverse_frequencies_.size()) * SizeOf(type_);
-    for (int64_t at = block.span.begin; at < block.span.end; ++at) {
-      const auto position = static_cast<float>(at);
-      for (const float inverse_frequency : inverse_frequencies_) {
-        Write(position * inverse_frequency, out, out + half);
-        out += SizeOf(type_);
-      }
-      out += half;
-    }
-  }
-
- private:
-  void Write(float angle, std::byte* sine, std::byte* cosine) const {
-    using Kind = SinusoidColumns::Kind;
-    SinCos both = {{}, {}, 1};
-    if (angle != 0) both = SinCosOf(Reduced(angle));
-    const auto write = [&](Kind kind, DoubleDouble value, std::byte* out) {
-      if (rounding_.TryRoundRelative(value, both.error, out)) return;
-      Resolve(kind, angle, out);
-    };
-    write(Kind::kSine, both.sin, sine);
-    write(Kind::kCosine, both.cos, cosine);
-  }
-
-  void Resolve(SinusoidColumns::Kind kind, float angle, std::byte* out) const {
-    const auto exact = [angle](int precision) {
-      return Real(angle, precision);
-    };
-    RoundSinusoid({kind, angle == 0 ? 0 : 1, exact, scale_}, type_, out);
-  }
-
-  const std::vector<float> inverse_frequencies_;
-  const RealToAnyPrecision scale_;
-  const ScaledRounding rounding_;
-  const DataType type_;
-};
+// Returns fl32(position x inverse frequency).
+float Float32Angle(BinaryPosition at, float inverse_frequency) {
+  const double position =
+      std::ldexp(static_cast<double>(at.count), at.exponent);
+  return static_cast<float>(position) * inverse_frequency;
+}
 
 }  // namespace
 
 EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type) {
-  ListedRows listed = {
-      .columns = rows.columns,
-      .axes = {std::move(axis)},
-      .turns = {},
-      .scale = std::move(rows.scale),
-      .reference = [one = std::move(rows.reference)](
-                       absl::Span<const BinaryPosition> at, int64_t column,
-                       DataType to,
-                       std::byte* out) { one(at.front(), column, to, out); }};
-  for (const SinusoidFrequency& each : rows.frequencies) {
-    listed.turns.push_back(each.turns_per_position);
-  }
-  return std::make_unique<ListedSinusoids>(std::move(listed), type);
+  const auto shared = std::make_shared<const SinusoidRows>(std::move(rows));
+  const auto angle = [shared](absl::Span<const BinaryPosition> at,
+                              int64_t pair) -> std::optional<ReducedAngle> {
+    if (at.front().count == 0) return std::nullopt;
+    const TurnTerm term[] = {
+        {shared->frequencies[pair].turns_per_position, at.front()}};
+    return AngleOf(term);
+  };
+  const auto reference = [shared](absl::Span<const BinaryPosition> at,
+                                  int64_t column, DataType to, std::byte* out) {
+    shared->reference(at.front(), column, to, out);
+  };
+  return std::make_unique<ListedSinusoids>(
+      ListedRows{
+          shared->columns, {std::move(axis)}, shared->scale, angle, reference},
+      type);
 }
 
 absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
@@ -274,38 +233,69 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
                            const RealPositionsPtr& positions,
                            const NumberFormat& format) {
   const RealCacheScope cache_scope;
-  ListedRows rows = {.columns = columns,
-                     .axes = {},
-                     .turns = TurnsOf(*matrix),
-                     .scale = Real(format.scale, kSinusoidPrecision),
-                     .reference = nullptr,
-                     .matrix = matrix};
+  std::vector<ListedAxis> axes;
   for (size_t axis = 0; axis < matrix->axes.size(); ++axis) {
-    rows.axes.push_back({positions, axis, matrix->axes[axis].stretch.offset});
+    axes.push_back({positions, axis, matrix->axes[axis].stretch.offset});
   }
-  rows.reference = [matrix, columns, scale = format.scale](
-                       absl::Span<const BinaryPosition> at, int64_t column,
-                       DataType type, std::byte* out) {
+  auto angle = [matrix, turns = TurnsOf(*matrix)](
+                   absl::Span<const BinaryPosition> at, int64_t pair) {
+    return SumInTurns(*matrix, turns, at, pair);
+  };
+  const auto reference = [matrix, columns, scale = format.scale](
+                             absl::Span<const BinaryPosition> at,
+                             int64_t column, DataType type, std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const AngleFraction sum = SumOf(*matrix, at, wave.frequency);
     // No sum loses digits here.
-    const RealToAnyPrecision angle = [&sum](int precision) {
+    const auto quotient = [&sum](int precision) {
       Real value(precision);
       mpfr_div(value.get(), sum.over.get(), sum.under.get(), MPFR_RNDN);
       return value;
     };
-    const RealToAnyPrecision to_scale = [scale](int precision) {
+    const auto scale_to = [scale](int precision) {
       return Real(scale, precision);
     };
-    RoundSinusoid({wave.kind, 1, angle, to_scale}, type, out);
+    RoundSinusoid(wave.kind, quotient, scale_to, type, out);
   };
-  return std::make_unique<ListedSinusoids>(std::move(rows), format.type);
+  return std::make_unique<ListedSinusoids>(
+      ListedRows{columns, std::move(axes),
+                 Real(format.scale, kSinusoidPrecision), std::move(angle),
+                 reference},
+      format.type);
 }
 
 EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
                                   RealToAnyPrecision scale, DataType type) {
-  return std::make_unique<Float32AngleEvaluator>(std::move(inverse_frequencies),
-                                                 std::move(scale), type);
+  const RealCacheScope cache_scope;
+  const SinusoidColumns columns(2 * std::ssize(inverse_frequencies),
+                                v1::COLUMNS_SINES_COSINES);
+  const FloatingTurn radian =
+      FrequencyOf(Real(1, kSinusoidPrecision)).turns_per_position;
+  const auto angle = [inverse_frequencies, radian](
+                         absl::Span<const BinaryPosition> at,
+                         int64_t pair) -> std::optional<ReducedAngle> {
+    const float radians = Float32Angle(at.front(), inverse_frequencies[pair]);
+    if (radians == 0) return std::nullopt;
+    // Radians are as exact as a position is.
+    const TurnTerm term[] = {{radian, *BinarySum(radians, 0)}};
+    return AngleOf(term);
+  };
+  const auto reference = [inverse_frequencies, columns, scale](
+                             absl::Span<const BinaryPosition> at,
+                             int64_t column, DataType to, std::byte* out) {
+    const SinusoidColumns::Wave wave = columns.WaveAt(column);
+    const float radians =
+        Float32Angle(at.front(), inverse_frequencies[wave.frequency]);
+    const auto exact = [radians](int precision) {
+      return Real(radians, precision);
+    };
+    RoundSinusoid(wave.kind, exact, scale, to, out);
+  };
+  const ListedAxis integers = {std::make_shared<RealPositions>(1), 0, 0};
+  return std::make_unique<ListedSinusoids>(
+      ListedRows{
+          columns, {integers}, scale(kSinusoidPrecision), angle, reference},
+      type);
 }
 
 }  // namespace attnbias

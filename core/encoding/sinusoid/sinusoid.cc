@@ -33,26 +33,6 @@ Real FrequencyAt(const SinusoidLadder& ladder, int64_t k, int precision) {
                                  : PowerOf(ladder, k, precision) * ladder.first;
 }
 
-// Sets `value` to scale x sine or cosine, `bound` to its error's.
-void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
-              Real& value, Real& bound) {
-  const int precision = value.precision();
-  if (kind == SinusoidColumns::Kind::kSine) {
-    mpfr_sin(value.get(), angle.get(), MPFR_RNDN);
-  } else {
-    mpfr_cos(value.get(), angle.get(), MPFR_RNDN);
-  }
-  mpfr_mul(value.get(), value.get(), scale.get(), MPFR_RNDN);
-  // The angle is within 66 x 2^-p, and neither function is steeper than 1.
-  mpfr_mul(bound.get(), angle.get(), scale.get(), MPFR_RNDA);
-  mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
-  mpfr_mul_2si(bound.get(), bound.get(), 7 - precision, MPFR_RNDU);
-  // The scale is within 64 x 2^-p.
-  Real rounding(precision);
-  SetRoundingBound(value, 7, rounding);
-  mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
-}
-
 absl::Status CheckGiven(absl::string_view path, const v1::DoubleList& list,
                         int64_t pairs) {
   if (list.values_size() != pairs) {
@@ -335,14 +315,22 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
                     scale = std::move(scale)](BinaryPosition position,
                                               int64_t column, DataType type,
                                               std::byte* out) {
+    using Kind = SinusoidColumns::Kind;
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
-    const auto frequency = [&](int precision) {
-      Real value = frequencies(wave.frequency, precision);
+    const int64_t count = position.count + whole;
+    const bool turns = count != 0 || rest != 0;
+    if (wave.kind == Kind::kZero || (!turns && wave.kind == Kind::kSine)) {
+      return RoundDouble(0, type, out);
+    }
+    const RealCacheScope cache_scope;
+    if (!turns) return RoundReal(scale(kSinusoidPrecision), type, out);
+    const auto angle = [&](int precision) {
+      Real value = (Real(rest, precision) + count) *
+                   frequencies(wave.frequency, precision);
       mpfr_mul_2si(value.get(), value.get(), position.exponent, MPFR_RNDN);
       return value;
     };
-    RoundSinusoid({wave.kind, position.count + whole, frequency, scale, rest},
-                  type, out);
+    RoundSinusoid(wave.kind, angle, scale, type, out);
   };
   return rows;
 }
@@ -379,26 +367,33 @@ SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
                 [scale](int precision) { return Real(scale, precision); });
 }
 
-void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
-                   std::byte* out) {
-  using Kind = SinusoidColumns::Kind;
-  const auto& [kind, position, frequency, scale, rest] = sinusoid;
-  const bool turns = position != 0 || rest != 0;
-  if (kind == Kind::kZero || (!turns && kind == Kind::kSine)) {
-    return RoundDouble(0, type, out);
-  }
+void RoundSinusoid(SinusoidColumns::Kind kind,
+                   absl::FunctionRef<Real(int precision_bits)> angle_to,
+                   absl::FunctionRef<Real(int precision_bits)> scale_to,
+                   DataType type, std::byte* out) {
   const RealCacheScope cache_scope;
-  if (!turns) return RoundReal(scale(kSinusoidPrecision), type, out);
   // Sines and cosines of algebraic angles are transcendental (Lindemann): with
   // an algebraic scale they are not ties.
   RoundByRefining(
       [&](Real& value, Real& bound) {
-        Real angle(sinusoid.rest, value.precision());
-        mpfr_add_si(angle.get(), angle.get(), sinusoid.position, MPFR_RNDN);
-        mpfr_mul(angle.get(), angle.get(),
-                 sinusoid.frequency(value.precision()).get(), MPFR_RNDN);
-        Evaluate(sinusoid.kind, angle, sinusoid.scale(value.precision()), value,
-                 bound);
+        const int precision = value.precision();
+        const Real angle = angle_to(precision);
+        const Real scale = scale_to(precision);
+        if (kind == SinusoidColumns::Kind::kSine) {
+          mpfr_sin(value.get(), angle.get(), MPFR_RNDN);
+        } else {
+          mpfr_cos(value.get(), angle.get(), MPFR_RNDN);
+        }
+        value *= scale;
+        // The angle is within 66 x 2^-p, and neither function is steeper
+        // than 1.
+        mpfr_mul(bound.get(), angle.get(), scale.get(), MPFR_RNDA);
+        mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
+        mpfr_mul_2si(bound.get(), bound.get(), 7 - precision, MPFR_RNDU);
+        // The scale is within 64 x 2^-p.
+        Real rounding(precision);
+        SetRoundingBound(value, 7, rounding);
+        mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
       },
       type, out);
 }

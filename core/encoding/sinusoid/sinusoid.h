@@ -160,17 +160,11 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
 SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
                     double scale);
 
-// scale x the sine or cosine of (position + rest) x frequency.
-struct ExactSinusoid {
-  SinusoidColumns::Kind kind;
-  int64_t position;
-  const RealToAnyPrecision& frequency;
-  const RealToAnyPrecision& scale;
-  double rest = 0;
-};
-
-// Writes it as `type`: the definition of every such number.
-void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
-                   std::byte* out);
+// Writes scale x the sine or cosine of an angle, which is not 0, as `type`: the
+// definition of every such number.
+void RoundSinusoid(SinusoidColumns::Kind kind,
+                   absl::FunctionRef<Real(int precision_bits)> angle_to,
+                   absl::FunctionRef<Real(int precision_bits)> scale_to,
+                   DataType type, std::byte* out);
 
 }  // namespace attnbias
