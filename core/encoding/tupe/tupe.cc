@@ -73,6 +73,18 @@ absl::Status CheckPresent(std::initializer_list<PositionField> fields) {
   return absl::OkStatus();
 }
 
+// Refuses numbers from which a layer could overflow.
+absl::Status CheckWithinF32(absl::string_view field, const Table& table) {
+  if (table.data_type() != DataType::kF64) return absl::OkStatus();
+  for (int64_t i = 0; i < table.size(); ++i) {
+    const double number = table.At(i);
+    if (std::fabs(number) <= std::numeric_limits<float>::max()) continue;
+    return Invalid(field, ": got ", number, " at ", i,
+                   ", want numbers within F32's range");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFields(std::initializer_list<PositionField> fields) {
   ATTNBIAS_RETURN_IF_ERROR(CheckPresent(fields));
   for (const PositionField& field : fields) {
