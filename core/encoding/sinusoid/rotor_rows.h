@@ -47,31 +47,24 @@ class RotorRows {
 
   // `pairs` is a multiple of kPairMultiple.
   RotorRows(int64_t rows, int64_t pairs)
-      : pairs_(pairs),
-        sin_hi_(rows * pairs),
-        sin_lo_(rows * pairs),
-        cos_hi_(rows * pairs),
-        cos_lo_(rows * pairs) {}
+      : pairs_(pairs), size_(rows * pairs), numbers_(4 * size_) {}
 
   int64_t pairs() const { return pairs_; }
 
   Rotors Row(int64_t row) {
-    const int64_t at = row * pairs_;
-    return {sin_hi_.data() + at, sin_lo_.data() + at, cos_hi_.data() + at,
-            cos_lo_.data() + at};
+    double* const at = numbers_.data() + row * pairs_;
+    return {at, at + size_, at + 2 * size_, at + 3 * size_};
   }
   ConstRotors Row(int64_t row) const {
-    const int64_t at = row * pairs_;
-    return {sin_hi_.data() + at, sin_lo_.data() + at, cos_hi_.data() + at,
-            cos_lo_.data() + at};
+    const double* const at = numbers_.data() + row * pairs_;
+    return {at, at + size_, at + 2 * size_, at + 3 * size_};
   }
 
  private:
   int64_t pairs_;
-  AlignedDoubles sin_hi_;
-  AlignedDoubles sin_lo_;
-  AlignedDoubles cos_hi_;
-  AlignedDoubles cos_lo_;
+  int64_t size_;
+  // Sines' upper and lower halves, then those of cosines: [rows, pairs] each.
+  AlignedDoubles numbers_;
 };
 
 // Sets the angles at position + rest, each computed by itself. Padding, which
