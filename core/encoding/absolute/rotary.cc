@@ -303,13 +303,10 @@ SinusoidRows RowsOfPairs(const std::shared_ptr<const Rotation>& rotation,
 // Returns rows [sines | cosines] of some pairs as a part of those of all.
 RowPart PartOf(EvaluatorPtr rows, const std::vector<int64_t>& pairs,
                int64_t all) {
-  const int64_t count = std::ssize(pairs);
-  RowPart part = {std::move(rows), 2 * count, {}};
-  for (int64_t i = 0, end = 0; i < count; i = end) {
-    while (end < count && pairs[end] - pairs[i] == end - i) ++end;
-    part.runs.push_back({i, pairs[i], end - i});
-    part.runs.push_back({count + i, all + pairs[i], end - i});
-  }
+  std::vector<int64_t> columns = pairs;
+  for (const int64_t pair : pairs) columns.push_back(all + pair);
+  RowPart part = {std::move(rows), std::ssize(columns)};
+  part.PutAt(columns);
   return part;
 }
 
@@ -378,9 +375,9 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   const v1::Rotary& spec = rotation.spec;
   const int64_t pairs = RotaryPairs(spec);
   const int64_t turning = TurningPairs(spec);
-  // Lists of pairs and runs while they grow.
+  // Lists of pairs, columns and runs while they grow.
   constexpr int64_t kPairBytes =
-      int64_t{3 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
+      int64_t{6 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
   int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) +
                   RotaryBytes(pairs) + JoinedBytes(2 * pairs) +
                   pairs * kPairBytes;

@@ -203,15 +203,14 @@ SinusoidColumns::Wave SinusoidColumns::WaveAt(int64_t column) const {
   return {0, Kind::kZero};
 }
 
-std::vector<Range> SinusoidAxis::Turning() const {
-  if (ladder.given == nullptr) return {{0, columns.sines}};
-  std::vector<Range> runs;
+std::vector<int64_t> SinusoidAxis::Turning() const {
+  std::vector<int64_t> turning;
   for (int64_t i = 0; i < columns.sines; ++i) {
-    if ((*ladder.given)[first_frequency + i] == 0) continue;
-    if (runs.empty() || runs.back().end != i) runs.push_back({i, i});
-    ++runs.back().end;
+    const bool rests =
+        ladder.given != nullptr && (*ladder.given)[first_frequency + i] == 0;
+    if (!rests) turning.push_back(i);
   }
-  return runs;
+  return turning;
 }
 
 SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order) {

@@ -91,8 +91,8 @@ struct SinusoidAxis {
   int64_t first_frequency = 0;
   AxisStretch stretch = {};
 
-  // Returns the runs of frequencies that are not 0.
-  std::vector<Range> Turning() const;
+  // Returns the numbers of the frequencies that are not 0.
+  std::vector<int64_t> Turning() const;
 };
 
 // Returns the one axis of `dim` columns whose frequencies a base determines.
