@@ -242,18 +242,13 @@ int64_t WidthOf(const v1::Rotary& spec) {
 }
 
 std::vector<AxisColumns> ColumnsOf(const v1::Rotary& spec) {
-  std::vector<AxisColumns> columns;
+  std::vector<int64_t> axes;
   const int64_t pairs = RotaryPairs(spec);
+  const bool paired = spec.layout() == v1::ROTARY_LAYOUT_INTERLEAVED;
   for (int64_t column = 0; column < WidthOf(spec); ++column) {
-    const bool paired = spec.layout() == v1::ROTARY_LAYOUT_INTERLEAVED;
-    const int64_t axis =
-        RotaryAxisOf(spec, paired ? column / 2 : column % pairs);
-    if (columns.empty() || columns.back().axis != axis) {
-      columns.push_back({axis, {column, column}});
-    }
-    ++columns.back().columns.end;
+    axes.push_back(RotaryAxisOf(spec, paired ? column / 2 : column % pairs));
   }
-  return columns;
+  return RunsOf(axes);
 }
 
 std::vector<DerivedValue> Derive(const Rotation& rotation) {

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "core/base/errors.h"
 #include "core/base/executor.h"
 #include "core/numerics/rounding.h"
@@ -274,6 +273,18 @@ std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes) {
   std::vector<double> offsets;
   for (const SinusoidAxis& axis : axes) offsets.push_back(axis.stretch.offset);
   return offsets;
+}
+
+std::vector<AxisColumns> RunsOf(absl::Span<const int64_t> axis_of_column) {
+  std::vector<AxisColumns> runs;
+  for (int64_t column = 0; column < std::ssize(axis_of_column); ++column) {
+    const int64_t axis = axis_of_column[column];
+    if (axis != kNoAxis && (runs.empty() || runs.back().axis != axis)) {
+      runs.push_back({axis, {column, column}});
+    }
+    ++runs.back().columns.end;
+  }
+  return runs;
 }
 
 SinusoidFrequency FrequencyOf(const Real& radians_per_position) {

@@ -11,6 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/encoding.h"
 #include "core/numerics/real.h"
@@ -105,6 +106,11 @@ absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
 
 // Returns an Encoding's axis_offsets.
 std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes);
+
+// Returns an Encoding's axis_columns from the axis of each column. Columns
+// without an axis, which are zero, belong to the axis of those before them.
+inline constexpr int64_t kNoAxis = -1;
+std::vector<AxisColumns> RunsOf(absl::Span<const int64_t> axis_of_column);
 
 // A frequency, in turns and in radians.
 struct SinusoidFrequency {
