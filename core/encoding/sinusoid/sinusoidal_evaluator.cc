@@ -147,7 +147,10 @@ class SinusoidalEvaluator final : public Evaluator {
     const int64_t chain_rows = kAnchorsPerChain * block_rows_;
     for (int64_t row = 0; row < rows; row += chain_rows) {
       const Rows chain = all.Piece(row, chain_rows, row_bytes_);
-      if (!FillOnAccelerator(chain, work)) FillChain(chain, work);
+      if (FillOnAccelerator(chain, work)) continue;
+      ForEachBlock(chain, work, [&](int64_t first) {
+        FillBlock(chain.Piece(first, block_rows_, row_bytes_), work);
+      });
     }
     if (all.stream) kernels_.end_streaming();
   }
@@ -215,16 +218,18 @@ class SinusoidalEvaluator final : public Evaluator {
            reinterpret_cast<uintptr_t>(rows.out) % kLine == 0;
   }
 
-  void FillChain(const Rows& chain, Workspace& work) const {
+  // Calls `use` with the first row of each block of a chain, whose anchor the
+  // workspace then has.
+  template <typename Use>
+  void ForEachBlock(const Rows& chain, Workspace& work, Use use) const {
     const Rotors anchor = work.anchor.Row(0);
-    const ConstRotors step = tables_[1].Row(1);
     SetAnchor(chain.position, anchor);
     SetReach(chain, work);
     for (int64_t row = 0; row < chain.count; row += block_rows_) {
       if (row != 0) {
-        kernels_.rotate(AsConst(anchor), step, anchor, pairs_);
+        kernels_.rotate(AsConst(anchor), tables_[1].Row(1), anchor, pairs_);
       }
-      FillBlock(chain.Piece(row, block_rows_, row_bytes_), work);
+      use(row);
     }
   }
 
@@ -239,19 +244,13 @@ class SinusoidalEvaluator final : public Evaluator {
     AlignedDoubles anchor_sin(blocks * pairs_);
     AlignedDoubles anchor_cos(blocks * pairs_);
     AlignedDoubles sin_bound(blocks * pairs_);
-    const Rotors anchor = work.anchor.Row(0);
-    SetAnchor(chain.position, anchor);
-    SetReach(chain, work);
-    for (int64_t block = 0; block < blocks; ++block) {
-      if (block != 0) {
-        kernels_.rotate(AsConst(anchor), tables_[1].Row(1), anchor, pairs_);
-      }
+    ForEachBlock(chain, work, [&](int64_t first) {
       SetScaledAnchor(work);
-      const int64_t at = block * pairs_;
+      const int64_t at = first / block_rows_ * pairs_;
       std::copy_n(work.scaled_anchor.Row(0).sin_hi, pairs_, &anchor_sin[at]);
       std::copy_n(work.scaled_anchor.Row(0).cos_hi, pairs_, &anchor_cos[at]);
       std::copy_n(work.sin_bound.data(), pairs_, &sin_bound[at]);
-    }
+    });
     const SinusoidBlocks work_blocks = {
         .block =
             DescribeBlock(anchor_sin.data(), anchor_cos.data(),
