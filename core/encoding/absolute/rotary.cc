@@ -30,9 +30,6 @@
 namespace attnbias {
 namespace {
 
-constexpr double kLeastFrequency = 1e-30;
-constexpr double kMostFrequency = 1e6;
-
 // The contract's default.
 constexpr double kRopeTheta = 10000;
 

@@ -22,9 +22,6 @@
 namespace attnbias {
 namespace {
 
-constexpr double kLeastWeight = 1e-30;
-constexpr double kMostWeight = 1e6;
-
 // An angle as an exact fraction. Its numerator is a multiple of 2^-911 and
 // below 2^208.
 struct AngleFraction {
@@ -211,13 +208,8 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
       CheckShape(field, table, {{count, "axes"}, {pairs, "pairs"}}));
   for (int64_t pair = 0; pair < pairs; ++pair) {
     for (int64_t axis = 0; axis < count; ++axis) {
-      const double weight = table.At(axis, pair);
-      const double magnitude = std::fabs(weight);
-      if (magnitude == 0) continue;
-      if (magnitude >= kLeastWeight && magnitude <= kMostWeight) continue;
-      return Invalid(field, "[", axis, ", ", pair, "]: got ", weight,
-                     ", want 0 or a number of magnitude in [", kLeastWeight,
-                     ", ", kMostWeight, "]");
+      ATTNBIAS_RETURN_IF_ERROR(CheckFrequency(table.At(axis, pair), field, "[",
+                                              axis, ", ", pair, "]"));
     }
   }
   return std::make_shared<const FrequencyMatrix>(

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/errors.h"
 #include "core/base/executor.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
@@ -23,8 +22,6 @@ namespace {
 // Magnitudes that keep every product far from the ends of a double.
 constexpr double kLeastScale = 1e-12;
 constexpr double kLeastOffset = 1e-30;
-constexpr double kLeastRung = 1e-30;
-constexpr double kMostRung = 1e6;
 
 // Returns the ladder's frequency k, within 60 x 2^-p of it.
 Real FrequencyAt(const SinusoidLadder& ladder, int64_t k, int precision) {
@@ -39,12 +36,7 @@ absl::Status CheckGiven(absl::string_view path, const v1::DoubleList& list,
                    ", one for each pair of columns");
   }
   for (int i = 0; i < list.values_size(); ++i) {
-    const double magnitude = std::fabs(list.values(i));
-    if (magnitude == 0) continue;
-    if (magnitude >= kLeastRung && magnitude <= kMostRung) continue;
-    return Invalid(path, "[", i, "]: got ", list.values(i),
-                   ", want 0 or a number of magnitude in [", kLeastRung, ", ",
-                   kMostRung, "]");
+    ATTNBIAS_RETURN_IF_ERROR(CheckFrequency(list.values(i), path, "[", i, "]"));
   }
   return absl::OkStatus();
 }

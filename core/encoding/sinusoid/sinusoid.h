@@ -3,6 +3,7 @@
 // are multiplied by, and the definition of every element.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,11 +14,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "attnbias/v1/encodings.pb.h"
+#include "core/base/errors.h"
 #include "core/encoding/encoding.h"
 #include "core/numerics/real.h"
 #include "core/numerics/turn.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/range.h"
 
 namespace attnbias {
 
@@ -83,6 +84,23 @@ struct AxisStretch {
 
 // Returns scale / (length + eps), by two roundings.
 Real StretchFactor(const AxisStretch& stretch, int precision);
+
+// Magnitudes of given frequencies, unless they are 0.
+inline constexpr double kLeastFrequency = 1e-30;
+inline constexpr double kMostFrequency = 1e6;
+
+// Refuses a given frequency of another magnitude. The parts make up its path.
+template <typename... Path>
+absl::Status CheckFrequency(double got, const Path&... path) {
+  const double magnitude = std::fabs(got);
+  if (got == 0 ||
+      (magnitude >= kLeastFrequency && magnitude <= kMostFrequency)) {
+    return absl::OkStatus();
+  }
+  return Invalid(path..., ": got ", got,
+                 ", want 0 or a number of magnitude in [", kLeastFrequency,
+                 ", ", kMostFrequency, "]");
+}
 
 // Sinusoids along one axis of position.
 struct SinusoidAxis {
