@@ -140,9 +140,7 @@ absl::StatusOr<Encoding> DescribeFire(const v1::Fire& spec,
       .has_heads = true,
       .domain = kAllPositions,
       .evaluator_bytes = NetworkBytes(layers) + DistanceLogs::kMostBytes,
-      .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<FireEvaluator>(spec, layers, format, kernels);
-      }};
+      .prepare = PrepareFrom<FireEvaluator>(spec, layers)};
 }
 
 const EncodingRegistration kFire(v1::TensorSpec::kFireFieldNumber,

@@ -270,17 +270,13 @@ absl::StatusOr<Encoding> DescribeMlpBias(const v1::MlpBias& spec,
   const std::vector<NetworkLayer> layers = LayersIn(spec, tables);
   ATTNBIAS_RETURN_IF_ERROR(CheckWindows(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckLayers(spec, layers));
-  Encoding encoding{
-      .structure = Structure::kToeplitz,
-      .lanes = spec.num_heads(),
-      .has_heads = true,
-      .domain = kRelativePositions,
-      .canonical = Canonical(spec),
-      .evaluator_bytes = NetworkBytes(layers),
-      .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<MlpBiasEvaluator>(spec, layers, format,
-                                                  kernels);
-      }};
+  Encoding encoding{.structure = Structure::kToeplitz,
+                    .lanes = spec.num_heads(),
+                    .has_heads = true,
+                    .domain = kRelativePositions,
+                    .canonical = Canonical(spec),
+                    .evaluator_bytes = NetworkBytes(layers),
+                    .prepare = PrepareFrom<MlpBiasEvaluator>(spec, layers)};
   if (!spec.window().empty()) {
     encoding.structure = Structure::kBlockToeplitz;
     encoding.grid = {{spec.window().begin(), spec.window().end()}};
