@@ -11,8 +11,9 @@
 namespace attnbias::turn_test {
 namespace {
 
-TurnFraction WholeFractionOf(const Real& turns) {
-  return FractionOf(turns, ShiftOf(turns));
+ReducedAngle AngleAt(const Real& turns, int64_t position) {
+  const TurnTerm term[] = {{FloatingOf(turns), {position}}};
+  return AngleOf(term);
 }
 
 struct TwoPi : Number {
@@ -60,7 +61,7 @@ TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
         static_cast<int64_t>(random() >> (23 + random() % 40)) *
         (i % 2 == 0 ? 1 : -1);
     if (position == 0) continue;
-    const SinCos value = SinCosOf(AngleAt(WholeFractionOf(turns), position));
+    const SinCos value = SinCosOf(AngleAt(turns, position));
     mpfr_mul_si(angle, radians_per_position, position, MPFR_RNDN);
     const double error = WorstError(value, angle);
     ASSERT_LE(error, std::log2(value.error)) << "position " << position;
@@ -80,10 +81,10 @@ TEST(SinCosOf, CoversEveryOctant) {
     mpfr_div_ui(turns.get(), turns.get(), 1024, MPFR_RNDN);
     mpfr_add_d(turns.get(), turns.get(), 0x1p-40, MPFR_RNDN);
     mpfr_mul(angle, turns.get(), two_pi, MPFR_RNDN);
-    const SinCos value = SinCosOf(AngleAt(WholeFractionOf(turns), 1));
+    const SinCos value = SinCosOf(AngleAt(turns, 1));
     ASSERT_LE(WorstError(value, angle), std::log2(value.error)) << step;
     mpfr_neg(angle, angle, MPFR_RNDN);
-    const SinCos mirrored = SinCosOf(AngleAt(WholeFractionOf(turns), -1));
+    const SinCos mirrored = SinCosOf(AngleAt(turns, -1));
     ASSERT_LE(WorstError(mirrored, angle), std::log2(mirrored.error)) << step;
   }
 }
@@ -187,10 +188,10 @@ TEST(BinarySum, IsExactOrNone) {
   EXPECT_FALSE(BinarySum(1, 5e-324).has_value());
 }
 
-TEST(AngleAt, SaysThatItCannotTellAnExactQuarter) {
+TEST(AngleOf, SaysThatItCannotTellAnExactQuarter) {
   Real turns(300);
   mpfr_set_d(turns.get(), 0.25, MPFR_RNDN);
-  EXPECT_GT(AngleAt(WholeFractionOf(turns), 1).error, 1);
+  EXPECT_GT(AngleAt(turns, 1).error, 1);
 }
 
 }  // namespace
