@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -25,13 +24,6 @@ int64_t BandBytes(const BandSpec& spec) {
 
 int64_t RoundUpToPowerOfTwo(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
-}
-
-absl::Status MoreThanItMayHave(const Holder& holder) {
-  return CallerLimit(absl::StrCat(
-      "the ", holder.max_bytes,
-      " bytes of memory that this caller may have are in use; try again "
-      "later"));
 }
 
 absl::Status MoreThanItsShare() {
@@ -206,22 +198,20 @@ absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(
   }
   if (bytes == 0) return ByteBudget::Reservation();
   if (budget_.WouldHaveTooMuch(bytes, holder)) return MoreThanItsShare();
-  if (auto reservation = ReserveEvicting(bytes, holder)) {
-    return *std::move(reservation);
-  }
-  if (budget_.WouldExceedItsOwn(bytes, holder)) {
-    return MoreThanItMayHave(holder);
-  }
-  budget_.Refused(bytes, holder);
-  return NoRoomFor(bytes);
-}
-
-std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
-    int64_t bytes, const Holder& holder) {
   for (;;) {
-    if (auto reservation = budget_.Reserve(bytes, holder)) return reservation;
+    if (auto reservation = budget_.Reserve(bytes, holder)) {
+      return *std::move(reservation);
+    }
     const bool own = budget_.WouldExceedItsOwn(bytes, holder);
-    if (EvictOne(own ? &holder : nullptr) == nullptr) return std::nullopt;
+    if (EvictOne(own ? &holder : nullptr) != nullptr) continue;
+    if (own) {
+      return CallerLimit(absl::StrCat(
+          "the ", holder.max_bytes,
+          " bytes of memory that this caller may have are in use; try again "
+          "later"));
+    }
+    budget_.Refused(bytes, holder);
+    return NoRoomFor(bytes);
   }
 }
 

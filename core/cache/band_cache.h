@@ -12,7 +12,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -171,8 +170,6 @@ class BandCache {
   void Compute(const FlightPtr& flight);
   void Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
             std::shared_ptr<const Evaluator> evaluator);
-  std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes,
-                                                         const Holder& holder);
   // Removes one band, of those that the holder `maker` has made if there is
   // one, and returns it for release; null where nothing can go.
   std::shared_ptr<const void> EvictOne(const Holder* maker);
