@@ -12,12 +12,6 @@
 namespace attnbias {
 namespace {
 
-struct BudgetedEvaluator {
-  // Outlives the evaluator, for whose memory it stands.
-  ByteBudget::Reservation memory;
-  EvaluatorPtr numbers;
-};
-
 int64_t BandBytes(const BandSpec& spec) {
   return spec.lanes * spec.span.size() * spec.coordinate_bytes;
 }
@@ -132,21 +126,18 @@ void BandCache::Compute(const FlightPtr& flight) {
       [this, flight, band = *std::move(made),
        memory = *std::move(memory)](absl::StatusOr<EvaluatorPtr> made) mutable {
         if (!made.ok()) return Land(flight, made.status());
-        auto evaluator = std::make_shared<const BudgetedEvaluator>(
-            BudgetedEvaluator{std::move(memory), *std::move(made)});
-        const Evaluator* const numbers = evaluator->numbers.get();
-        // Kept by the loop alone: it goes before whoever waits is told.
-        Fill(flight, std::move(band), {std::move(evaluator), numbers});
+        Fill(flight, std::move(band), {std::move(memory), *std::move(made)});
       });
 }
 
 void BandCache::Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
-                     std::shared_ptr<const Evaluator> evaluator) {
-  const int64_t batch = evaluator->batch();
+                     BudgetedEvaluator evaluator) {
+  const int64_t batch = evaluator.numbers->batch();
+  // Keeps the evaluator, which goes before whoever waits is told.
   auto fill = [flight, band, evaluator = std::move(evaluator)](int64_t begin,
                                                                int64_t end) {
     const BandSpec& spec = flight->spec;
-    evaluator->Fill(
+    evaluator.numbers->Fill(
         {{0, spec.lanes}, {spec.span.begin + begin, spec.span.begin + end}},
         band->buffer.bytes.data() + begin * spec.coordinate_bytes,
         band->lane_bytes());
@@ -170,7 +161,6 @@ absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(
   ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory,
                             Reserve(band->entry_bytes, *flight.caller));
   band->span = spec.span;
-  band->lanes = spec.lanes;
   band->coordinate_bytes = spec.coordinate_bytes;
   return band;
 }

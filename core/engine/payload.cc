@@ -245,9 +245,9 @@ void Payload::Make(int64_t offset, int64_t size, Done done) const {
 
 // Whole rows where these are short.
 int64_t Payload::ElementsAtOnce() const {
-  if (source_.evaluator != nullptr) {
+  if (source_.band == nullptr) {
     // Of an answer by axis, many elements are made of one coordinate.
-    return source_.evaluator->batch() *
+    return source_.evaluator.numbers->batch() *
            (plan_->element_bytes() / element_bytes_);
   }
   if (row_bytes_ > kBytesAtOnce) {

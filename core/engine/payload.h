@@ -34,21 +34,17 @@ namespace attnbias {
 // an evaluator that has the plan's mask folded in.
 struct NumberSource {
   BandPtr band;
-  // Outlives the evaluator, for whose memory it stands.
-  ByteBudget::Reservation evaluator_memory;
-  EvaluatorPtr evaluator;
-  // Bytes of one lane at one coordinate.
-  int64_t coordinate_bytes = 0;
+  BudgetedEvaluator evaluator;
   CallerPtr caller;
 
   // Writes one lane's numbers over `span` to `out`. For a DENSE encoding,
   // `query` is the query's position.
   void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const {
     if (band == nullptr) {
-      evaluator->Fill({{lane, lane + 1}, span, query}, out, 0);
+      evaluator.numbers->Fill({{lane, lane + 1}, span, query}, out, 0);
     } else {
       std::memcpy(out, band->At(lane, span.begin),
-                  span.size() * coordinate_bytes);
+                  span.size() * band->coordinate_bytes);
     }
   }
 };

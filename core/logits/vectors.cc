@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/errors.h"
+#include "core/cache/band_cache.h"
 #include "core/logits/positional_logits.h"
 
 namespace attnbias {
@@ -107,8 +108,7 @@ class PositionalLogits::Builder
         done_(std::move(done)) {}
 
   void Proceed() {
-    evaluator_ = nullptr;
-    evaluator_memory_ = {};
+    evaluator_ = {};
     projection_ = {};
     if (factors_.size() == plan_->term().summands.size()) {
       return done_(PositionalLogitsPtr(
@@ -123,7 +123,7 @@ class PositionalLogits::Builder
         },
         [self = shared_from_this()](absl::StatusOr<EvaluatorPtr> made) {
           if (!made.ok()) return self->done_(made.status());
-          self->evaluator_ = *std::move(made);
+          self->evaluator_.numbers = *std::move(made);
           self->Fill();
         });
   }
@@ -151,7 +151,7 @@ class PositionalLogits::Builder
         resources_.allocate(lanes() * summand().count * factor.stride *
                             SizeOf(plan_->work_type())));
     ATTNBIAS_ASSIGN_OR_RETURN(
-        evaluator_memory_,
+        evaluator_.memory,
         resources_.reserve(summand().encoding->evaluator_bytes));
     return absl::OkStatus();
   }
@@ -159,7 +159,7 @@ class PositionalLogits::Builder
   void Fill() {
     ForRanges(
         resources_.executor, caller_, lanes() * summand().count,
-        evaluator_->batch(),
+        evaluator_.numbers->batch(),
         [self = shared_from_this()](int64_t begin, int64_t end) {
           return self->Make(begin, end);
         },
@@ -188,7 +188,7 @@ class PositionalLogits::Builder
     ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer scratch,
                               resources_.allocate(rows * (width + stride) * 8));
     auto* made = reinterpret_cast<double*>(scratch.bytes.data());
-    FillVectors(*evaluator_, summand(), lane, vectors, made);
+    FillVectors(*evaluator_.numbers, summand(), lane, vectors, made);
     if (projects()) {
       const auto* const numbers =
           reinterpret_cast<const double*>(projection_.bytes.data());
@@ -209,11 +209,9 @@ class PositionalLogits::Builder
   const CallerPtr caller_;
   Done done_;
   std::vector<Factor> factors_;
-  // Of the last factor, while it is made. The memory outlives the evaluator,
-  // for which it stands.
+  // Of the last factor, while it is made.
   BudgetedBuffer projection_;
-  ByteBudget::Reservation evaluator_memory_;
-  EvaluatorPtr evaluator_;
+  BudgetedEvaluator evaluator_;
 };
 
 void PositionalLogits::Create(
