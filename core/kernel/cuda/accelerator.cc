@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <deque>
 #include <tuple>
 #include <utility>
 
@@ -97,7 +98,7 @@ absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
 }
 
 absl::Status DenseExpander::TryBegin(Range elements, std::byte* out) {
-  Slot& slot = slots_[next_];
+  Slot& slot = slots_[begun_ % slots_.size()];
   slot.made_bytes = elements.size() * launch_.element_bytes;
   const int64_t bytes = RoundUp(slot.made_bytes, sizeof(Vector16));
   if (slot.out_bytes < bytes) {
@@ -112,14 +113,12 @@ absl::Status DenseExpander::TryBegin(Range elements, std::byte* out) {
   ATTNBIAS_RETURN_IF_ERROR(slot.stream->Launch(launch));
   ATTNBIAS_RETURN_IF_ERROR(
       slot.stream->CopyOut(out, slot.out.get(), slot.made_bytes));
-  under_way_.push_back(&slot);
-  next_ = (next_ + 1) % slots_.size();
+  ++begun_;
   return absl::OkStatus();
 }
 
 bool DenseExpander::Finish() {
-  Slot& slot = *under_way_.front();
-  under_way_.pop_front();
+  Slot& slot = slots_[finished_++ % slots_.size()];
   if (!device_.Check(slot.stream->Wait())) return false;
   device_.Made(slot.made_bytes);
   return true;

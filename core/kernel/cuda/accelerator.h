@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -100,9 +99,10 @@ class DenseExpander {
   // What all launches have in common.
   ExpansionLaunch launch_;
   std::vector<SharedMemory> memory_;
+  // They take turns.
   std::array<Slot, 2> slots_;
-  size_t next_ = 0;
-  std::deque<Slot*> under_way_;
+  size_t begun_ = 0;
+  size_t finished_ = 0;
 };
 
 // Many blocks of FillSinusoid's, one after another, with the same rotations.
