@@ -105,7 +105,7 @@ TEST_F(Checkpoint, EveryMountedModelTypeHasItsRules) {
     ASSERT_THAT(rules, IsOk()) << name;
     EXPECT_FALSE(rules->empty()) << name;
     for (const Rule& rule : *rules) {
-      const std::vector<int64_t> shape = rule.shape(config, {0, 0});
+      const std::vector<int64_t> shape = ShapeOf(rule, config, {0, 0});
       EXPECT_THAT(config.status(), IsOk()) << name << ": " << rule.tensor;
       EXPECT_FALSE(shape.empty());
     }
