@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
-from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -22,9 +22,9 @@ from typing import (
 from attnbias._arrays.sharding import to_sharding
 from attnbias._cache.cache import Cache, require_bytes, require_folder
 from attnbias._cache.fetch import Cached
-from attnbias._checks import refuse_unknown, require_instance
+from attnbias._checks import refuse_unknown, require_instance, require_integer
 from attnbias._errors import DataLossError, UnavailableError, escaped
-from attnbias._files import check_suffix, metadata_of, write
+from attnbias._files import metadata_of, to_path, write
 from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias._spec.info import (
     Payload,
@@ -55,7 +55,7 @@ from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import grpc
     import jax
@@ -78,6 +78,7 @@ _DEFAULT_CONNECT_TIMEOUT: Final = 10.0
 _DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
 CALLS_IN_FLIGHT: Final = 8
 _MAX_STREAMS: Final = 64
+WANTED_REQUESTS: Final = "a list of attnbias.Request(encoding, ...)"
 CACHE_VARIABLE: Final = "ATTNBIAS_CACHE_DIR"
 _TABLES_PER_PAGE: Final = 1000  # the most that the contract allows
 _MOST_PAGES: Final = 100  # a server that sends more of them never ends
@@ -104,10 +105,14 @@ class BaseClient:
         cache_bytes: int | None = None,
         offline: bool = False,
     ) -> None:
-        if max_attempts is not None and max_attempts < 1:
-            raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
-        if not 1 <= streams <= _MAX_STREAMS:
-            raise ValueError(f"streams: got {streams}, want 1 to {_MAX_STREAMS}")
+        if max_attempts is not None:
+            require_integer(
+                max_attempts, "max_attempts", "an integer, or None", "at least 1, or None"
+            )
+        require_integer(streams, "streams", "an integer", f"1 to {_MAX_STREAMS}", most=_MAX_STREAMS)
+        require_integer(
+            max_tensor_bytes, "max_tensor_bytes", "a number of bytes", "at least 0", least=0
+        )
         self._timeout = _checked(timeout, "timeout")
         self._streams = streams
         self._max_attempts = max_attempts
@@ -126,7 +131,7 @@ class BaseClient:
             token=token,
             credentials=credentials,
             metadata=metadata,
-            options=channel_options or {},
+            options={} if channel_options is None else channel_options,
             offline=offline,
             connect_timeout=_checked(connect_timeout, "connect_timeout"),
         )
@@ -242,8 +247,7 @@ class BaseClient:
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
         """See ``attnbias.Client.save``; the file is written in a thread."""
-        path = Path(path)
-        check_suffix(path)
+        path = to_path(path)
         refuse_unknown(options, RequestOptions, "save")
         request = Request(encoding, **options)
         call = self._options(None, progress, timeout)
@@ -307,6 +311,7 @@ class BaseClient:
 
     async def _health(self, service: str = "", *, timeout: float | None = None) -> bool:
         """See ``attnbias.Client.health``."""
+        require_instance(service, str, "service", "a name, as 'readiness'")
         message = health_pb2.HealthCheckRequest(service=service)
         deadline = Deadline(self._time_for(timeout))
         calls = self._new_calls()
@@ -341,6 +346,7 @@ class BaseClient:
     def _options(
         self, out: Any, progress: bool | None, timeout: float | None, calls: Calls | None = None
     ) -> CallOptions:
+        require_instance(progress, (bool, type(None)), "progress", "True, False or None")
         return CallOptions(
             calls=calls or self._new_calls(),
             max_tensor_bytes=self._max_tensor_bytes,
@@ -567,6 +573,7 @@ class Client(BaseClient):
         Raises:
             Error: the first failure; the other calls are then cancelled.
         """
+        require_instance(requests, Iterable, "requests", WANTED_REQUESTS)
         calls = self._new_calls()
         options = self._options(None, False, timeout, calls)
 

@@ -28,7 +28,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from attnbias._cache.folder import Folder, UnsafeError
-from attnbias._checks import require_instance
+from attnbias._checks import require_integer
 from attnbias._errors import DataLossError, Error, escaped
 from attnbias._spec.enums import enum_name
 from attnbias._spec.expected import check_answer
@@ -387,12 +387,8 @@ def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
 
 def require_bytes(value: int | None, name: str) -> None:
     """Refuses what is no bound of a cache with an error that names ``name``."""
-    want = "a number of bytes, or None"
-    require_instance(value, (int, type(None)), name, want)
-    if isinstance(value, bool):
-        raise TypeError(f"{name}: got {value}; want {want}")
-    if value is not None and value < 1:
-        raise ValueError(f"{name}: got {value}, want at least 1, or None")
+    if value is not None:
+        require_integer(value, name, "a number of bytes, or None", "at least 1, or None")
 
 
 class Draft:

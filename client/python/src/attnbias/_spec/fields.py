@@ -12,7 +12,7 @@ import hashlib
 import re
 import reprlib
 import struct
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, cast
 
@@ -189,7 +189,9 @@ def _set_field(message: Any, field: FieldDescriptor, value: Any, name: str) -> N
     if kind is tensor_pb2.Range.DESCRIPTOR:
         into.CopyFrom(_to_range(value, name))
     elif kind is tensor_pb2.PositionList.DESCRIPTOR and is_repeated(field):
-        is_nested = len(value) > 0 and np.ndim(value[0]) > 0
+        is_nested = False
+        with suppress(LookupError, TypeError):  # of what is no sequence, which _to_list refuses
+            is_nested = np.ndim(value[0]) > 0
         into.extend(_to_list(ids, name) for ids in (value if is_nested else [value]))
     elif kind is tensor_pb2.PositionList.DESCRIPTOR:
         into.CopyFrom(_to_list(value, name))

@@ -294,7 +294,7 @@ def token_from(
     """
     want = "the token as a str, or its file as a pathlib.Path"
     require_instance(token, (str, os.PathLike, type(None)), "token", want)
-    is_said = any(key.lower() == _HEADER for key, _ in metadata)
+    is_said = any(str(key).lower() == _HEADER for key, _ in metadata)
     if token is None and not is_said:
         if file := os.environ.get(_FILE_VARIABLE):
             return Token(Path(file), _FILE_VARIABLE)
