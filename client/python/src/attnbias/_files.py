@@ -98,12 +98,7 @@ def to_path(path: str | os.PathLike[str]) -> Path:
 
 
 def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, str]) -> None:
-    """Writes arrays under their names, or into a .npy the only one; replaces what was there.
-
-    Raises:
-        OSError: the file cannot be written.
-        ValueError: a .npy would have to hold several arrays.
-    """
+    """Writes arrays under their names, or the only one into a .npy; replaces what was there."""
     if path.suffix == ".npy" and len(arrays) != 1:
         message = f"path: a .npy holds one array, got {', '.join(arrays)}; want a .safetensors"
         raise ValueError(message)

@@ -156,13 +156,10 @@ class Cache:
     def find(
         self, key: str, fingerprint: str | None = None, accept: Accept = lambda _: None
     ) -> Payload | None:
-        """The payload of a request, mapped and read-only; None where it has to be fetched.
+        """Returns the payload of a request, mapped and read-only; None where it has to be fetched.
 
-        Args:
-            key: of the request, as ``key_of`` makes it.
-            fingerprint: of the payload; None is the one that the request had before.
-            accept: is called with the header before the payload is read; its DataLossError counts
-                the payload as missing.
+        ``fingerprint`` None is that of the payload that the request had before. A DataLossError of
+        ``accept``, which gets the header before the payload is read, counts the payload as missing.
         """
         try:
             known = self._read_request(key)
@@ -216,10 +213,9 @@ class Cache:
             self._replace(_DESCRIPTIONS, key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
-        """The right to fetch the answer to a request; None while somebody else has it.
+        """Returns the right to fetch the answer to a request; None while another has it.
 
-        Raises:
-            OSError: the folder cannot be written.
+        Raises OSError if the folder cannot be written.
         """
         try:
             import fcntl  # noqa: F401, PLC0415  # not on every system
@@ -392,14 +388,9 @@ def require_bytes(value: int | None, name: str) -> None:
 
 
 class Draft:
-    """A file in the making, and the lock that is the right to make it.
+    """A file in the making, and the lock that is the right to make it; closes both.
 
     The kernel frees the lock at a death. Its file is never written.
-
-    Args:
-        key: of the request, which is the name of the lock.
-        drafts: the folder of both, which the draft closes.
-        lock: the descriptor of the lock, which the draft closes.
     """
 
     def __init__(self, key: str, drafts: Folder, lock: int) -> None:

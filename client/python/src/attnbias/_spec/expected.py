@@ -63,12 +63,7 @@ class ExpectedPart(NamedTuple):
 
 
 def check_answer(header: service_pb2.TensorHeader, spec: encodings_pb2.TensorSpec) -> None:
-    """Compares a header with the request.
-
-    Raises:
-        DataLossError: the header describes another tensor than the one that was requested, or a
-            fingerprint is malformed.
-    """
+    """Compares a header with the request; raises DataLossError if it describes another tensor."""
     for name in ("fingerprint", "encoding_fingerprint"):
         value = getattr(header, name)
         if not _FINGERPRINT.fullmatch(value):

@@ -113,15 +113,7 @@ def parse_first(message: bytes | None) -> Chunk:
 
 
 def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
-    """The header that is alone in the first message of a stream, or in the only one.
-
-    Args:
-        message: None where the stream ended before it.
-        kind: the class of the header.
-
-    Raises:
-        DataLossError: there is none, it is damaged, or not alone.
-    """
+    """Returns the header that is alone in a message; None is a stream that ended before one."""
     chunk = parse_first(message)
     if chunk.data:
         raise beyond(len(chunk.data), 0)
@@ -129,11 +121,7 @@ def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
 
 
 def header_of(chunk: Chunk, kind: type[_Header]) -> _Header:
-    """The header of a message that may have data, too.
-
-    Raises:
-        DataLossError: there is none, or a damaged one.
-    """
+    """Returns the header of a message that may hold data too; refuses none or a damaged one."""
     if chunk.header is None:
         raise DataLossError("stream: the first message has no header")
     got, want = crc32c.crc32c(chunk.header), chunk.header_crc32c
@@ -146,12 +134,7 @@ def header_of(chunk: Chunk, kind: type[_Header]) -> _Header:
 
 
 class Assembler:
-    """A range of a payload in the making: its memory, and how much of it has come.
-
-    Args:
-        at: the first byte of the range.
-        limit: the one after its last; None, or more than there are, is the payload's end.
-    """
+    """A range [at, limit) of a payload that is being received; limit None is the payload's end."""
 
     def __init__(self, at: int = 0, limit: int | None = None) -> None:
         self.at = at
@@ -171,18 +154,14 @@ class Assembler:
         return self.at == self.end
 
     def add(self, message: bytes) -> int:
-        """Copies one message's chunk to its place and says how many bytes that was.
-
-        Raises:
-            DataLossError: it is not the next chunk, does not fit, or is damaged.
-        """
+        """Copies a message's chunk to its place and returns its size; refuses any but the next."""
         chunk = parse_chunk(message)
         if chunk.header is not None:
             raise DataLossError("stream: a second header")
         return self.put(chunk)
 
     def put(self, chunk: Chunk) -> int:
-        """The same of a chunk that has been read, beside whatever header."""
+        """Copies a parsed chunk to its place, whatever header it came with; see ``add``."""
         size, missing = len(chunk.data), self.end - self.at
         if size > missing:
             raise beyond(size, missing)

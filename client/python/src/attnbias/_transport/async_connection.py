@@ -112,12 +112,7 @@ class AsyncConnection:
 
 
 class AsyncCalls:
-    """See ``Calls``. What cancels a call is the cancelling of its task, or close().
-
-    Args:
-        connection: what the calls go over.
-        index: of its channel.
-    """
+    """See ``Calls``. Cancelling a call's task cancels the call, and so does close()."""
 
     def __init__(self, connection: AsyncConnection, index: int = 0) -> None:
         self._connection = connection

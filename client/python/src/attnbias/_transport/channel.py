@@ -41,15 +41,7 @@ _MOST_PORT: Final = 65535
 
 
 def target_from(target: str | None) -> str:
-    """The target to open.
-
-    Args:
-        target: what the user gave. None is what ``ATTNBIAS_SERVER`` says, without it this machine.
-
-    Raises:
-        TypeError: it is no text.
-        ValueError: it names no server.
-    """
+    """Returns the target to open; None is what ``ATTNBIAS_SERVER`` names, else this machine."""
     if target is None:
         given = os.environ.get(_VARIABLE) or "localhost"
         return _with_ports(given, _VARIABLE if given != "localhost" else "target")
@@ -241,12 +233,7 @@ def endpoint_to(
     offline: bool,
     connect_timeout: float | None,
 ) -> Endpoint:
-    """What the arguments of a client mean.
-
-    Raises:
-        TypeError: one is of the wrong type.
-        ValueError: one names nothing, or two contradict each other.
-    """
+    """Returns what the arguments of a client mean; raises an error that names a wrong one."""
     target = target_from(target)
     security: grpc.ChannelCredentials | Certificates | None = credentials
     kinds = (grpc.ChannelCredentials, type(None))

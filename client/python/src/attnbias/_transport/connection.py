@@ -104,12 +104,7 @@ class Connection:
 
 
 class CallGroup:
-    """Calls in flight, in any thread, that one cancel() ends. See ``Calls``.
-
-    Args:
-        connection: what the calls go over.
-        index: of its channel.
-    """
+    """Calls in flight, in any thread, that one cancel() ends. See ``Calls``."""
 
     def __init__(self, connection: Connection, index: int = 0) -> None:
         self.endpoint = connection.endpoint

@@ -50,12 +50,7 @@ _USUAL_SHAPE: Final = (80, 24)
 
 
 class Progress:
-    """A bar on stderr.
-
-    Args:
-        wanted: True shows it, False does not; None shows it on a terminal, for
-            a large payload that takes long.
-    """
+    """A bar on stderr; None shows it on a terminal, for a large payload that takes long."""
 
     def __init__(self, wanted: bool | None) -> None:
         self._wanted = wanted
@@ -124,13 +119,7 @@ class Download:
         self._lock = threading.Lock()
 
     async def run(self) -> Payload:
-        """Fetches everything, retrying and resuming within the timeout.
-
-        Raises:
-            Error: the status of the last attempt.
-            TypeError: ``out`` has no memory that can be reached.
-            ValueError: ``out`` does not fit the payload.
-        """
+        """Fetches everything, retrying and resuming within the timeout; see ``borrow`` for out."""
         _keep_freed_memory()
         with self._progress:
             with contextlib.suppress(_PayloadChangedError):
@@ -163,9 +152,7 @@ class Download:
     async def _fetch(self, calls: Calls, at: int = 0, limit: int | None = None) -> None:
         """Fetches the bytes from ``at`` to ``limit``, or to the last, over one connection.
 
-        Raises:
-            Error: the status of the last attempt.
-            _PayloadChangedError: a resumed stream, or one of a later range, ends so.
+        Raises _PayloadChangedError if a resumed stream, or one of a later range, shows that.
         """
         retry = Retry(replace(self._options, calls=calls), self._deadline)
         assembler = Assembler(at, limit)
@@ -207,11 +194,7 @@ class Download:
             raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")
 
     def _accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
-        """Returns the payload's memory, by the header that comes before its byte ``at``.
-
-        Raises:
-            DataLossError: the header is of another payload than the one begun.
-        """
+        """Returns the payload's memory; refuses the header of another payload than that begun."""
         info = to_tensor_info(header)
         check_answer(header, self._spec)
         if at == 0:
@@ -271,12 +254,7 @@ async def ask_for_description(
 
 
 def read_description(answer: bytes, spec: encodings_pb2.TensorSpec) -> TensorInfo:
-    """What such an answer to a request says.
-
-    Raises:
-        DataLossError: it is damaged, or describes another tensor than the one that was requested.
-        UnimplementedError: it has an element type that this package does not know.
-    """
+    """Returns what an answer describes; refuses a damaged one, or one to another request."""
     header = read_header(answer, service_pb2.TensorHeader)
     info = to_tensor_info(header)
     check_answer(header, spec)

@@ -45,11 +45,7 @@ class LogitsStream:
         self._answered = 0  # rows
 
     async def run(self) -> npt.NDArray[Any]:
-        """Computes every row, beginning anew where a call breaks.
-
-        Raises:
-            Error: the status of the last attempt.
-        """
+        """Computes every row, resuming at the first that lacks an answer where a call breaks."""
         while True:
             failure = None
             try:

@@ -48,13 +48,9 @@ class Deadline:
         """Whether a log line has stated that a call waits."""
 
     def remaining(self, patience: float | None = None) -> float | None:
-        """Seconds left; None without a limit.
+        """Returns the seconds left, None without a limit; raises DeadlineExceededError for none.
 
-        Args:
-            patience: counts at most so many seconds from the beginning.
-
-        Raises:
-            DeadlineExceededError: none are left.
+        ``patience`` ends the time that many seconds after the beginning.
         """
         end = self._end
         if patience is not None:
@@ -78,12 +74,7 @@ class Retry:
         self._failures = 0
 
     async def wait_after(self, error: Error) -> None:
-        """Returns when the next attempt may begin.
-
-        Raises:
-            Error: ``error`` itself, where another attempt would be useless.
-            CancelledError: the calls were cancelled, or the client closed, in the meantime.
-        """
+        """Returns when the next attempt may begin; raises ``error`` if another would be useless."""
         self._failures += 1
         left = await self._left(error)
         delay = self._delay(left)
@@ -102,8 +93,7 @@ class Retry:
     async def _left(self, error: Error) -> float | None:
         """Returns the seconds for further attempts; None without a limit.
 
-        Raises:
-            Error: ``error`` where none are left: it says why, the deadline only when.
+        Raises ``error`` where none are left: it says why, the deadline only when.
         """
         calls, patience = self._options.calls, None
         if error.unreached and not calls.has_reached:
@@ -157,14 +147,9 @@ _PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")  # that gRPC looks
 
 
 async def explained(error: Error, calls: Calls, deadline: Deadline) -> Error:
-    """The error of a call, with a reason for each address if there was no connection to several.
+    """Returns a call's error, with a reason for each address if there was no connection to several.
 
     gRPC itself tells only what was wrong with the address that it tried last.
-
-    Args:
-        error: of the call.
-        calls: that made it.
-        deadline: of the call.
     """
     if not error.unreached or is_of_the_name(error):
         return error

@@ -40,15 +40,10 @@ _NUMBERS: Final = {bits: numbers for numbers, bits in _BITS.items()}
 def row_request(
     model: Any, length: int, variant: AlibiVariant, pair: torch.Tensor, data_type: DType = "f32"
 ) -> Request:
-    """A row of ``length`` keys with the slopes of transformers' code.
+    """Returns the request for a row of ``length`` keys with the slopes of transformers' code.
 
-    Args:
-        model: its configuration states the number of heads.
-        length: number of keys.
-        variant: what slopes multiply.
-        pair: the model's own numbers of two keys, ``[heads, 2]``. They have its slopes, which are
-            asked for if ``from_config`` refuses the configuration.
-        data_type: of the row.
+    If ``from_config`` refuses the configuration, slopes are those of ``pair``, the model's own
+    numbers of two keys, ``[heads, 2]``.
     """
     try:
         with warnings.catch_warnings():
