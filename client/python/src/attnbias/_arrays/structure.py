@@ -40,7 +40,13 @@ from attnbias._arrays.axes import (
     place_on,
     require_heads,
 )
-from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, register_with_jax, to_torch
+from attnbias._arrays.convert import (
+    BFLOAT16,
+    OF_DEVICES,
+    is_torch_tensor,
+    register_with_jax,
+    to_torch,
+)
 from attnbias._checks import require_instance
 
 if TYPE_CHECKING:
@@ -482,28 +488,25 @@ class Structure(NDArrayOperatorsMixin, ABC):
         offset = self._offset_on(device, query_offset)
         return lambda query: query + offset
 
-    def _offset_on(self, device: Device, offset: Any) -> torch.Tensor:
-        name = "query_offset"
+    def _offset_on(self, device: Device, offset: Any) -> Any:
         if not is_torch_tensor(offset):
+            want = "want an integer or a tensor without axes"
             if isinstance(offset, bool) or not _is_integer(offset):
-                message = f"got {offset!r}, want an integer or a tensor without axes"
-                raise TypeError(f"{name}: {message}")
+                raise TypeError(f"query_offset: got {offset!r}, {want}")
             index, (queries, _) = operator.index(offset), self._lengths()
             if not 0 <= index < queries:
-                raise IndexError(f"{name}: got {index}, want one of [0, {queries})")
+                raise IndexError(f"query_offset: got {index}, want one of [0, {queries})")
             return place_on(device, index)
         import torch  # noqa: PLC0415
 
+        got = f"query_offset: got a tensor of {offset.dtype} and shape {tuple(offset.shape)}"
         if offset.shape or offset.dtype not in (torch.int32, torch.int64):
-            raise ValueError(
-                f"{name}: got a tensor of {offset.dtype} and shape {tuple(offset.shape)}, "
-                "want int32 or int64 without axes"
-            )
+            raise ValueError(f"{got}, want int32 or int64 without axes")
         there = torch.empty(0, device="cpu" if device is None else device).device
         if offset.device != there:
-            raise ValueError(f"{name}: got a tensor on {offset.device}, want it on device, {there}")
-        on_device: torch.Tensor = offset
-        return on_device
+            got = f"query_offset: got a tensor on {offset.device}"
+            raise ValueError(f"{got}, want it on device, {there}")
+        return offset
 
     def _require_addable(self) -> None:
         if self.vectors:
@@ -647,9 +650,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
         """What its constructor takes to make it again."""
         return {name: getattr(self, name) for name in (*self._leaves, *self._others)}
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Without what was sent to devices.
-        return _remade, (type(self), self._arguments(), self.fingerprint, self.resolved_spec)
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in OF_DEVICES}
 
     def _named(self, fingerprint: str, resolved_spec: encodings_pb2.TensorSpec | None) -> Self:
         """Itself, under the names of what a server sent."""
@@ -777,15 +779,6 @@ def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple
             "bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries='zigzag')"
         )
     return named[0]
-
-
-def _remade(
-    kind: type[Structure],
-    arguments: dict[str, Any],
-    fingerprint: str,
-    resolved_spec: encodings_pb2.TensorSpec | None,
-) -> Structure:
-    return kind(**arguments)._named(fingerprint, resolved_spec)
 
 
 def _require_basic(entries: tuple[Any, ...]) -> None:
