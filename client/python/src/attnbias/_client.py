@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from functools import partial, wraps
 from typing import (
     TYPE_CHECKING,
@@ -52,7 +53,7 @@ from attnbias._transport.channel import endpoint_to
 from attnbias._transport.connection import CallGroup, Connection
 from attnbias._transport.download import Download, ask_for_description
 from attnbias._transport.logits import LogitsStream
-from attnbias._transport.retry import Deadline, ask, explained
+from attnbias._transport.retry import Deadline, ask
 from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import service_pb2
 
@@ -371,15 +372,9 @@ class BaseClient:
         """
         require_instance(service, str, "service", "a name, as 'readiness'")
         message = health_pb2.HealthCheckRequest(service=service)
-        deadline = Deadline(self._time_for(timeout))
-        calls = self._new_calls()
-        try:
-            response = await calls.ask(CHECK_HEALTH, message, deadline.remaining())
-        except CallFailed as failed:
-            failure = await explained(failed.error, calls, deadline)
-        else:
-            return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
-        raise failure  # not inside except: gRPC's traceback says nothing more
+        options = replace(self._options(None, False, timeout), max_attempts=1)
+        answer = await ask(CHECK_HEALTH, message, options, Deadline(options.timeout))
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def _until_serving(self, deadline: Deadline) -> None:
         """Returns when the server says that it is serving.

@@ -88,7 +88,10 @@ class Calls(Protocol):
         ...
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
-        """Makes a call with one answer; raises CallFailed for a status other than OK."""
+        """Makes a call with one answer; raises CallFailed for a status other than OK.
+
+        Also raises CallInterrupted: see there.
+        """
 
     def stream(
         self, method: Method, messages: Message | Iterator[Message], timeout: float | None

@@ -100,6 +100,9 @@ _FIRST_BYTES: Final = WINDOW_BYTES
 _CHUNK_BYTES: Final = 1 << 20  # Ranges are rounded to it, so that chunks stay whole.
 
 
+_CHANGED: Final = (FailedPreconditionError, NotFoundError)
+
+
 class _PayloadChangedError(Exception):
     """The rest of a payload cannot be fetched: it has changed, or this replica lacks its table."""
 
@@ -156,24 +159,23 @@ class Download:
         """
         retry = Retry(replace(self._options, calls=calls), self._deadline)
         assembler = Assembler(at, limit)
-        while not assembler.complete:
+
+        async def attempt() -> None:
             before = assembler.at
-            failure = None
             try:
                 await self._attempt(calls, assembler)
-            except CallInterrupted:
-                pass
-            except CallFailed as failed:
-                failure = failed.error
-            if assembler.at > before:
-                retry.progressed()
-            # Once every byte has come and was checked, the stream may end as it likes.
-            if failure is None or assembler.complete:
-                continue
-            has_changed = isinstance(failure, (FailedPreconditionError, NotFoundError))
-            if has_changed and before > 0 and not self._has_restarted:
-                raise _PayloadChangedError
-            await retry.wait_after(failure)
+            except (CallFailed, CallInterrupted) as ended:
+                # Once every byte has come and was checked, the stream may end as it likes.
+                if assembler.complete:
+                    return
+                if assembler.at > before:
+                    retry.progressed()
+                changed = isinstance(ended, CallFailed) and isinstance(ended.error, _CHANGED)
+                if changed and before > 0 and not self._has_restarted:
+                    raise _PayloadChangedError from None
+                raise
+
+        await retry.run(attempt)
 
     async def _attempt(self, calls: Calls, assembler: Assembler) -> None:
         """Makes one call for the missing bytes of a range."""

@@ -13,7 +13,7 @@ import os
 import random
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
@@ -21,12 +21,22 @@ from attnbias._errors import DeadlineExceededError, Error
 from attnbias._transport import forks
 from attnbias._transport.calls import CHECK_HEALTH
 from attnbias._transport.channel import addresses_of, is_on_this_machine
-from attnbias._transport.statuses import CallFailed, from_rpc_error, is_of_the_name, unreached_error
+from attnbias._transport.statuses import (
+    CallFailed,
+    CallInterrupted,
+    from_rpc_error,
+    is_of_the_name,
+    unreached_error,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from attnbias._transport.calls import CallOptions, Calls, Method
     from attnbias._transport.channel import Endpoint
 
+
+_Answer = TypeVar("_Answer")
 
 _FIRST_BACKOFF: Final = 0.1  # seconds
 _LARGEST_BACKOFF: Final = 2.0
@@ -72,6 +82,17 @@ class Retry:
     def progressed(self) -> None:
         """Forgets earlier failures: there was progress."""
         self._failures = 0
+
+    async def run(self, attempt: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
+        """Makes attempts until one succeeds, or raises the error of the last."""
+        while True:
+            try:
+                return await attempt()
+            except CallInterrupted:
+                continue
+            except CallFailed as failed:
+                failure = failed.error
+            await self.wait_after(failure)  # not inside except: gRPC's traceback says nothing more
 
     async def wait_after(self, error: Error) -> None:
         """Returns when the next attempt may begin; raises ``error`` if another would be useless."""
@@ -121,13 +142,9 @@ class Retry:
 
 async def ask(method: Method, message: Any, options: CallOptions, deadline: Deadline) -> Any:
     """Makes a call with one answer, again where that may help."""
-    retry = Retry(options, deadline)
-    while True:
-        try:
-            return await options.calls.ask(method, message, deadline.remaining())
-        except CallFailed as failed:
-            failure = failed.error
-        await retry.wait_after(failure)  # not inside except: gRPC's traceback says nothing more
+    return await Retry(options, deadline).run(
+        lambda: options.calls.ask(method, message, deadline.remaining())
+    )
 
 
 def _is_transient(error: Error) -> bool:
