@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import crc32c
 import grpc
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from google.protobuf.message import Message
 
-Script = list["Callable[[service_pb2.StreamTensorRequest, grpc.ServicerContext], Iterator[bytes]]"]
+Request: TypeAlias = service_pb2.StreamTensorRequest
+Context: TypeAlias = grpc.ServicerContext
+Step: TypeAlias = "Callable[[Request, Context], Iterator[bytes]]"
+"""Answers a StreamTensor."""
 
 FINGERPRINT = "0123456789abcdef" * 4
 _DATA_TYPES = {"<f8": 1, "<f4": 2, "<f2": 3, "<i4": 5}
@@ -81,9 +84,7 @@ class Payload:
         for at in range(begin, end, step):
             yield self.chunk(at, min(at + step, end))
 
-    def serve(
-        self, request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def serve(self, request: Request, context: Context) -> Iterator[bytes]:
         """What an honest server does."""
         del context
         yield from self.messages(request.read_offset)
@@ -98,6 +99,10 @@ def table(array: npt.NDArray[Any], **fields: Any) -> Payload:
     return Payload(("positions", tensor_pb2.FORM_TABLE, array), **fields)
 
 
+PAYLOAD = table(sequence())
+"""Of 20000 bytes: what Sinusoidal(dim=1) has at 5000 positions."""
+
+
 def abort(
     context: grpc.ServicerContext, code: grpc.StatusCode, message: str, *details: Message
 ) -> None:
@@ -108,6 +113,17 @@ def abort(
         packed[-1].Pack(detail)
     status = status_pb2.Status(code=code.value[0], message=message, details=packed)
     context.abort_with_status(rpc_status.to_status(status))
+
+
+def breaks(code: grpc.StatusCode, *details: Message, after: int | None = None) -> Step:
+    """Ends with a status after that many bytes of PAYLOAD; None is not even its header."""
+
+    def step(request: Request, context: Context) -> Iterator[bytes]:
+        if after is not None:
+            yield from PAYLOAD.messages(request.read_offset, request.read_offset + after)
+        abort(context, code, "as planned", *details)
+
+    return step
 
 
 def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
@@ -148,7 +164,7 @@ class FakeServer:
     """
 
     def __init__(self, port: int = 0, credentials: grpc.ServerCredentials | None = None) -> None:
-        self.script: Script = []
+        self.script: list[Step] = []
         self.describe: list[Any] = []
         self.requests: list[service_pb2.StreamTensorRequest] = []
         self.describe_calls = 0
@@ -193,9 +209,7 @@ class FakeServer:
 
         return noted
 
-    def _stream(
-        self, request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def _stream(self, request: Request, context: Context) -> Iterator[bytes]:
         with self._lock:
             step = self.script[min(len(self.requests), len(self.script) - 1)]
             self.requests.append(request)

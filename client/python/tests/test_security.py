@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from either_client import Connect
+    from fake_server import Context, Request
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=1)
 ALIBI = attnbias.ALiBi(num_heads=2)
@@ -236,9 +237,7 @@ def test_the_next_call_has_the_new_certificate(
     begun, go_on = threading.Event(), threading.Event()
     payload = table(sequence())
 
-    def slow(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def slow(request: Request, context: Context) -> Iterator[bytes]:
         yield from payload.messages(request.read_offset, 8000)
         begun.set()
         go_on.wait(20)
