@@ -404,14 +404,11 @@ class BaseClient:
             calls=calls or self._new_calls(),
             max_tensor_bytes=self._max_tensor_bytes,
             max_attempts=self._max_attempts,
-            timeout=self._time_for(timeout),
+            timeout=self._timeout if timeout is None else _checked(timeout, "timeout"),
             out=out,
             progress=progress,
             streams=self._streams,
         )
-
-    def _time_for(self, timeout: float | None) -> float | None:
-        return self._timeout if timeout is None else _checked(timeout, "timeout")
 
 
 def _blocking(

@@ -88,19 +88,14 @@ def merged(wishes: Iterable[Wish]) -> list[Wish]:
         key = wish.why if wish.request is None else key_of(wish.request.to_spec())
         groups.setdefault(key, []).append(wish)
     return [
-        group[0]._replace(place=_places([wish.place for wish in group]))
-        for group in groups.values()
+        first._replace(place=f"{first.place} and {len(more)} more") if more else first
+        for first, *more in groups.values()
     ]
 
 
 def _has_weights(encoding: Encoding[Any]) -> bool:
     parts = (encoding, *getattr(encoding, "layers", ()))
     return any(getattr(value, "is_meta", False) for part in parts for value in vars(part).values())
-
-
-def _places(places: list[str]) -> str:
-    more = len(places) - 1
-    return f"{places[0]} and {more} more" if more else places[0]
 
 
 def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | None) -> Wish:

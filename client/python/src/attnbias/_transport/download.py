@@ -55,6 +55,7 @@ class Progress:
     def __init__(self, wanted: bool | None) -> None:
         self._wanted = wanted
         self._bar: tqdm[Any] | None = None
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -81,9 +82,10 @@ class Progress:
             )
 
     def advance(self, count: int) -> None:
-        """Says that count more bytes have come."""
-        if self._bar is not None:
-            self._bar.update(count)
+        """Reports that count more bytes are in their place; ranges do so from threads."""
+        with self._lock:
+            if self._bar is not None:
+                self._bar.update(count)
 
 
 def _shape_to_assume() -> tuple[int, int] | tuple[None, None]:
@@ -119,7 +121,6 @@ class Download:
         self._progress = Progress(options.progress)
         self._payload: Payload | None = None
         self._has_restarted = False
-        self._lock = threading.Lock()
 
     async def run(self) -> Payload:
         """Fetches everything, retrying and resuming within the timeout; see ``borrow`` for out."""
@@ -189,9 +190,9 @@ class Download:
             header = header_of(first, service_pb2.TensorHeader)
             assembler.begin(self._accept(header, assembler.at))
             if first.data:  # a header alone has no offset
-                self._advance(assembler.put(first))
+                self._progress.advance(assembler.put(first))
             while (message := await read()) is not None:
-                self._advance(assembler.add(message))
+                self._progress.advance(assembler.add(message))
         if not assembler.complete:
             raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")
 
@@ -202,14 +203,11 @@ class Download:
         if at == 0:
             self._payload = Payload(info, self._memory_for(info), header)
             self._progress.begin(info.nbytes)
-        else:
-            _require_same(info, self._begun().info)
+        for name in ("fingerprint", "parts"):
+            got, want = (getattr(each, name) for each in (info, self._begun().info))
+            if got != want:
+                raise DataLossError(f"stream: resumed with {name} {got}, want {want}")
         return self._begun().memory
-
-    def _advance(self, count: int) -> None:
-        """Reports that count more bytes are in their place."""
-        with self._lock:  # ranges have threads
-            self._progress.advance(count)
 
     def _begun(self) -> Payload:
         assert self._payload is not None
@@ -222,16 +220,6 @@ class Download:
         if self._payload is not None and self._payload.info.nbytes == info.nbytes:
             return self._payload.memory
         return allocate(info)
-
-
-def _require_same(got: TensorInfo, want: TensorInfo) -> None:
-    """Holds the header of a stream that goes on against the first one."""
-    for name, value, wanted in (
-        ("fingerprint", got.fingerprint, want.fingerprint),
-        ("parts", got.parts, want.parts),
-    ):
-        if value != wanted:
-            raise DataLossError(f"stream: resumed with {name} {value}, want {wanted}")
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
@@ -158,14 +157,11 @@ def flex_sites(
     if wanted.attention != "flex":
         return
     pairs = wanted.model.config.num_attention_heads * wanted.max_length**2
-    replace = functools.partial(_with_forward, forward)
+
+    def replace(changes: Changes, attention: Any, _: None) -> None:
+        changes.set_method(attention, "forward", forward)
+
     for path, module in wanted.modules(kind):
         require_class_method(path, module, "forward")
         scores = next(module.parameters()).dtype.itemsize * pairs
         yield Site(path, "forward", module, None, replace, scores)
-
-
-def _with_forward(
-    forward: Callable[..., tuple[torch.Tensor, None]], changes: Changes, attention: Any, _: None
-) -> None:
-    changes.set_method(attention, "forward", forward)
