@@ -50,7 +50,7 @@ class _Running(NamedTuple):
     client: Client
 
 
-class LocalServer:
+class LocalServer(forks.Forkable):
     """An ``attnbias-server`` on a Unix socket, for this process and those it starts.
 
     with attnbias.LocalServer("--threads=2") as client:
@@ -163,10 +163,6 @@ class LocalServer:
         finally:
             os.close(read_end)
         return _Running(process, lifeline, folder, client)
-
-    def rest(self) -> bool:
-        """See Forkable. The server stays, and its client closes its own channels."""
-        return False
 
     def leave(self) -> bool:
         """See Forkable. Lets go of the server, which is its parent's to end."""

@@ -20,7 +20,9 @@ from typing import (
     Self,
     SupportsIndex,
     TypeAlias,
+    TypedDict,
     TypeVar,
+    Unpack,
     overload,
 )
 
@@ -65,6 +67,16 @@ if TYPE_CHECKING:
     Mod: TypeAlias = Callable[..., torch.Tensor]
     Index = SupportsIndex | slice | EllipsisType | None
     Same = TypeVar("Same", bound="Structure")
+
+    class _Window(TypedDict, total=False):
+        heads: bool
+        queries: Literal["contiguous"] | None
+        keys: Literal["contiguous"] | None
+
+    class _Layouts(TypedDict, total=False):
+        heads: bool
+        queries: Layout | None
+        keys: Layout | None
 
     @overload
     def _operator(self: Same, other: float | np.number[Any]) -> Same: ...
@@ -199,25 +211,9 @@ class Structure(NDArrayOperatorsMixin, ABC):
     # ---- what a rank holds
 
     @overload
-    def shard(
-        self,
-        rank: int,
-        world_size: int,
-        *,
-        heads: bool = False,
-        queries: Literal["contiguous"] | None = None,
-        keys: Literal["contiguous"] | None = None,
-    ) -> Self: ...
+    def shard(self, rank: int, world_size: int, **axis: Unpack[_Window]) -> Self: ...
     @overload
-    def shard(
-        self,
-        rank: int,
-        world_size: int,
-        *,
-        heads: bool = False,
-        queries: Layout | None = None,
-        keys: Layout | None = None,
-    ) -> Structure: ...
+    def shard(self, rank: int, world_size: int, **axis: Unpack[_Layouts]) -> Structure: ...
     def shard(
         self,
         rank: int,

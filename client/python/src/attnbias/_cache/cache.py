@@ -387,7 +387,7 @@ def require_bytes(value: int | None, name: str) -> None:
         require_integer(value, name, "a number of bytes, or None", "at least 1, or None")
 
 
-class Draft:
+class Draft(forks.Forkable):
     """A file in the making, and the lock that is the right to make it; closes both.
 
     The kernel frees the lock at a death. Its file is never written.
@@ -433,10 +433,6 @@ class Draft:
             # A child that has just been forked may still have the file open.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
         self.leave()
-
-    def rest(self) -> bool:
-        """See Forkable. There is no channel."""
-        return False
 
     def leave(self) -> bool:
         """See Forkable. A lock lasts while any process has the file open."""

@@ -33,7 +33,7 @@ _LOST: Final = "the server ended the call; what it said was lost"
 _EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing in its stubs
 
 
-class AsyncConnection:
+class AsyncConnection(forks.Forkable):
     """Channels of the event loop that uses them: the first, and spare ones for parts of a payload.
 
     Another loop gets others.
@@ -97,10 +97,6 @@ class AsyncConnection:
             self._loop = loop
             self._closing = asyncio.Event()
             self._channels, self._methods = {}, {}
-
-    def rest(self) -> bool:
-        """See Forkable. The channel is its loop's to close."""
-        return False
 
     def leave(self) -> bool:
         inherited, self._channels = self._channels, {}

@@ -34,7 +34,7 @@ CLOSED: Final = "the client is closed"
 _Result = TypeVar("_Result")
 
 
-class Connection:
+class Connection(forks.Forkable):
     """Channels that open when they are needed: the first, and spare ones for parts of a payload.
 
     Threads share it.

@@ -17,8 +17,9 @@ import os
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,16 +42,16 @@ _WHY_OFF: Final = (
 )
 
 
-class Forkable(Protocol):
+class Forkable(ABC):
     """A connection, a server of the process's own, or a locked file. The lock is held in both."""
 
     def rest(self) -> bool:
         """Closes the channel, if there is one that any thread may close; whether there was."""
-        ...
+        return False
 
+    @abstractmethod
     def leave(self) -> bool:
         """In the child: forgets the parent's calls and channel; whether one was still open."""
-        ...
 
 
 _connections: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
