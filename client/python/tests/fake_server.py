@@ -126,6 +126,17 @@ def breaks(code: grpc.StatusCode, *details: Message, after: int | None = None) -
     return step
 
 
+def describes(_request: object, _context: Context) -> service_pb2.DescribeTensorResponse:
+    """What an honest server does for ALiBi of 2 heads, 5 queries and 5 keys."""
+    array = np.zeros((2, 9), "f4")
+    made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, array), first_relative_position=-4)
+    return service_pb2.DescribeTensorResponse(header=made)
+
+
+def refuses(_requests: object, context: Context) -> Any:
+    abort(context, grpc.StatusCode.INVALID_ARGUMENT, "as planned")
+
+
 def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
     delay = duration_pb2.Duration()
     delay.FromNanoseconds(int(seconds * 1e9))
@@ -158,21 +169,23 @@ class Caller(NamedTuple):
 class FakeServer:
     """Answers the n-th StreamTensor with the n-th entry of its script, the last one for ever.
 
+    Unless a test decides otherwise, it has PAYLOAD and a description, and refuses logits.
+
     Args:
         port: where it listens on loopback; 0 is any that is free.
         credentials: None is plaintext.
     """
 
     def __init__(self, port: int = 0, credentials: grpc.ServerCredentials | None = None) -> None:
-        self.script: list[Step] = []
-        self.describe: list[Any] = []
+        self.script: list[Step] = [PAYLOAD.serve]
+        self.describe: list[Any] = [describes]
         self.requests: list[service_pb2.StreamTensorRequest] = []
         self.describe_calls = 0
         self.metadata: dict[str, str | bytes] = {}
         self.callers: list[Caller] = []
-        self.logits: Callable[[Iterator[Any], grpc.ServicerContext], Iterator[Any]] | None = None
+        self.logits: Callable[[Iterator[Any], Context], Iterator[Any]] = refuses
         self.info = service_pb2.GetServerInfoResponse(version="1.2.3")
-        self.tables: dict[str, service_pb2.ListTablesResponse] = {}
+        self.tables = {"": service_pb2.ListTablesResponse()}
         self.health = health_pb2.HealthCheckResponse.SERVING
         self.watch: Callable[[Any, grpc.ServicerContext], Iterator[Any]] | None = None
         self._lock = threading.Lock()
@@ -228,7 +241,6 @@ class FakeServer:
     def _compute_logits(
         self, requests: Iterator[Any], context: grpc.ServicerContext
     ) -> Iterator[Any]:
-        assert self.logits is not None
         yield from self.logits(requests, context)
 
     def _watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:

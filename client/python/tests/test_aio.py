@@ -71,7 +71,6 @@ def test_cancelling_the_task_cancels_the_call(server: FakeServer) -> None:
 
 
 def test_many_calls_of_one_loop(server: FakeServer) -> None:
-    server.script = [PAYLOAD.serve]
 
     async def main() -> None:
         async with aio.Client(server.target) as client:
@@ -92,7 +91,6 @@ def test_a_client_goes_from_loop_to_loop(server: FakeServer) -> None:
 
 
 def test_a_file_is_written(server: FakeServer, tmp_path: Path) -> None:
-    server.script = [PAYLOAD.serve]
 
     async def main() -> None:
         async with aio.Client(server.target) as client:

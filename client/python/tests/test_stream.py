@@ -42,7 +42,6 @@ def sends(*messages: bytes) -> Step:
 
 
 def test_whole_payload_arrives(server: FakeServer, client: attnbias.Client) -> None:
-    server.script = [PAYLOAD.serve]
     got = client.get(SINUSOIDAL, positions=5000)
     np.testing.assert_array_equal(got, sequence(), strict=True)
     assert got.flags.writeable
