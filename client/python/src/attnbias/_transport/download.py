@@ -8,7 +8,6 @@ does.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 import sys
@@ -17,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import numpy as np
 from tqdm import tqdm
 
 from attnbias._errors import DataLossError, FailedPreconditionError, NotFoundError
@@ -37,6 +35,7 @@ from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     from attnbias._spec.info import TensorInfo
@@ -124,7 +123,6 @@ class Download:
 
     async def run(self) -> Payload:
         """Fetches everything, retrying and resuming within the timeout; see ``borrow`` for out."""
-        _keep_freed_memory()
         with self._progress:
             with contextlib.suppress(_PayloadChangedError):
                 await self._fetch_all()
@@ -220,18 +218,6 @@ class Download:
         if self._payload is not None and self._payload.info.nbytes == info.nbytes:
             return self._payload.memory
         return allocate(info)
-
-
-@functools.cache
-def _keep_freed_memory() -> None:
-    """Has glibc reuse the memory of received messages; elsewhere does nothing.
-
-    By itself it returns a message's pages to the kernel, only to get cleared
-    ones for the next: a third of a download's CPU time. The size from which it
-    does so follows the largest block freed, up to 32 MiB; so one is freed, of
-    which no page was ever touched.
-    """
-    np.empty(31 << 20, np.uint8)
 
 
 async def ask_for_description(
