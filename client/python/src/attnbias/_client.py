@@ -78,9 +78,6 @@ Out = TypeVar("Out")
 _Answer = TypeVar("_Answer")
 _Arguments = ParamSpec("_Arguments")
 
-_DEFAULT_TIMEOUT: Final = 300.0
-_DEFAULT_CONNECT_TIMEOUT: Final = 10.0
-_DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
 CALLS_IN_FLIGHT: Final = 8
 _MAX_STREAMS: Final = 64
 WANTED_REQUESTS: Final = "a list of attnbias.Request(encoding, ...)"
@@ -96,15 +93,15 @@ class BaseClient:
         self,
         target: str | None = None,
         *,
-        timeout: float | None = _DEFAULT_TIMEOUT,
-        connect_timeout: float | None = _DEFAULT_CONNECT_TIMEOUT,
+        timeout: float | None = 300.0,
+        connect_timeout: float | None = 10.0,
         tls: bool | Tls | None = None,
         token: str | os.PathLike[str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         metadata: Metadata = (),
         channel_options: Mapping[str, Any] | None = None,
         max_attempts: int | None = None,
-        max_tensor_bytes: int = _DEFAULT_MAX_TENSOR_BYTES,
+        max_tensor_bytes: int = 16 << 30,
         streams: int = 1,
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int | None = None,

@@ -595,7 +595,10 @@ class Structure(NDArrayOperatorsMixin, ABC):
                 return NotImplemented
         if any(isinstance(array, Structure) for array in out):
             raise TypeError(f"out: got a {type(self).__name__}, which is read-only; want an array")
-        if _is_of_elements(ufunc, method, options) and _is_beside_scalars(self, inputs):
+        # One number of each number, into an array of its own.
+        of_elements = method == "__call__" and ufunc.nout == 1 and ufunc.signature is None
+        of_elements &= not {"out", "where"} & set(options)
+        if of_elements and all(x is self or _is_scalar(x) for x in inputs):
             return self._mapped(
                 lambda part: ufunc(*(part if x is self else x for x in inputs), **options)
             )
@@ -806,14 +809,8 @@ def _has_rules_of_its_own(value: Any) -> bool:
     return override not in (np.ndarray.__array_ufunc__, Structure.__array_ufunc__)
 
 
-def _is_of_elements(ufunc: np.ufunc, method: str, options: dict[str, Any]) -> bool:
-    """Whether a call makes one number of each number, into an array of its own."""
-    plain = method == "__call__" and not {"out", "where"} & set(options)
-    return plain and ufunc.nout == 1 and ufunc.signature is None
-
-
-def _is_beside_scalars(structure: Structure, inputs: tuple[Any, ...]) -> bool:
-    return all(x is structure or (not isinstance(x, Structure) and np.ndim(x) == 0) for x in inputs)
+def _is_scalar(value: Any) -> bool:
+    return not isinstance(value, Structure) and np.ndim(value) == 0
 
 
 Indices = npt.NDArray[np.integer[Any]]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _Header = TypeVar("_Header", bound="Message")
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_FIXED_SIZES = {_FIXED32: 4, _FIXED64: 8}
 _HEADER, _OFFSET, _CRC32C, _HEADER_CRC32C, _DATA = 1, 2, 3, 5, 16
 _MAX_VARINT_BYTES = 10
 _MORE = 0x80  # the bit of a varint's byte that says another follows
@@ -57,7 +58,7 @@ def parse_chunk(message: bytes) -> Chunk:
         if wire_type == _LENGTH_DELIMITED:
             size, at = _read_varint(message, at)
         else:
-            size = _fixed_size(wire_type)
+            size = _FIXED_SIZES.get(wire_type, end)  # of an unknown type more than is left
         if size > end - at:
             raise _malformed()
         value_bytes = memoryview(message)[at : at + size]
@@ -74,14 +75,6 @@ def parse_chunk(message: bytes) -> Chunk:
                 header_crc32c = int.from_bytes(value_bytes, "little")
         at += size
     return Chunk(offset, crc32c, data, header, header_crc32c)
-
-
-def _fixed_size(wire_type: int) -> int:
-    if wire_type == _FIXED32:
-        return 4
-    if wire_type == _FIXED64:
-        return 8
-    raise _malformed()
 
 
 def _read_varint(message: bytes, at: int) -> tuple[int, int]:

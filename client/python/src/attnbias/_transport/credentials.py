@@ -115,9 +115,8 @@ class Certificates:
     """
 
     def __init__(self, tls: Tls, names: Mapping[str, str]) -> None:
-        name = tls.server_name
+        self.server_name = name = tls.server_name
         require_instance(name, (str, type(None)), names["server_name"], "a name, or None")
-        self.server_name = tls.server_name
         self._names = names
         self._files: dict[str, Path] = {}
         for field in _FILES:
