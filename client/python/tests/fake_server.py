@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import crc32c
 import grpc
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from google.protobuf.message import Message
 
-Script = list["Callable[[service_pb2.StreamTensorRequest, grpc.ServicerContext], Iterator[bytes]]"]
+Request: TypeAlias = service_pb2.StreamTensorRequest
+Context: TypeAlias = grpc.ServicerContext
+Step: TypeAlias = "Callable[[Request, Context], Iterator[bytes]]"
+"""Answers a StreamTensor."""
 
 FINGERPRINT = "0123456789abcdef" * 4
 _DATA_TYPES = {"<f8": 1, "<f4": 2, "<f2": 3, "<i4": 5}
@@ -81,9 +84,7 @@ class Payload:
         for at in range(begin, end, step):
             yield self.chunk(at, min(at + step, end))
 
-    def serve(
-        self, request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def serve(self, request: Request, context: Context) -> Iterator[bytes]:
         """What an honest server does."""
         del context
         yield from self.messages(request.read_offset)
@@ -98,6 +99,10 @@ def table(array: npt.NDArray[Any], **fields: Any) -> Payload:
     return Payload(("positions", tensor_pb2.FORM_TABLE, array), **fields)
 
 
+PAYLOAD = table(sequence())
+"""Of 20000 bytes: what Sinusoidal(dim=1) has at 5000 positions."""
+
+
 def abort(
     context: grpc.ServicerContext, code: grpc.StatusCode, message: str, *details: Message
 ) -> None:
@@ -108,6 +113,28 @@ def abort(
         packed[-1].Pack(detail)
     status = status_pb2.Status(code=code.value[0], message=message, details=packed)
     context.abort_with_status(rpc_status.to_status(status))
+
+
+def breaks(code: grpc.StatusCode, *details: Message, after: int | None = None) -> Step:
+    """Ends with a status after that many bytes of PAYLOAD; None is not even its header."""
+
+    def step(request: Request, context: Context) -> Iterator[bytes]:
+        if after is not None:
+            yield from PAYLOAD.messages(request.read_offset, request.read_offset + after)
+        abort(context, code, "as planned", *details)
+
+    return step
+
+
+def describes(_request: object, _context: Context) -> service_pb2.DescribeTensorResponse:
+    """What an honest server does for ALiBi of 2 heads, 5 queries and 5 keys."""
+    array = np.zeros((2, 9), "f4")
+    made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, array), first_relative_position=-4)
+    return service_pb2.DescribeTensorResponse(header=made)
+
+
+def refuses(_requests: object, context: Context) -> Any:
+    abort(context, grpc.StatusCode.INVALID_ARGUMENT, "as planned")
 
 
 def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
@@ -142,21 +169,23 @@ class Caller(NamedTuple):
 class FakeServer:
     """Answers the n-th StreamTensor with the n-th entry of its script, the last one for ever.
 
+    Unless a test decides otherwise, it has PAYLOAD and a description, and refuses logits.
+
     Args:
         port: where it listens on loopback; 0 is any that is free.
         credentials: None is plaintext.
     """
 
     def __init__(self, port: int = 0, credentials: grpc.ServerCredentials | None = None) -> None:
-        self.script: Script = []
-        self.describe: list[Any] = []
+        self.script: list[Step] = [PAYLOAD.serve]
+        self.describe: list[Any] = [describes]
         self.requests: list[service_pb2.StreamTensorRequest] = []
         self.describe_calls = 0
         self.metadata: dict[str, str | bytes] = {}
         self.callers: list[Caller] = []
-        self.logits: Callable[[Iterator[Any], grpc.ServicerContext], Iterator[Any]] | None = None
+        self.logits: Callable[[Iterator[Any], Context], Iterator[Any]] = refuses
         self.info = service_pb2.GetServerInfoResponse(version="1.2.3")
-        self.tables: dict[str, service_pb2.ListTablesResponse] = {}
+        self.tables = {"": service_pb2.ListTablesResponse()}
         self.health = health_pb2.HealthCheckResponse.SERVING
         self.watch: Callable[[Any, grpc.ServicerContext], Iterator[Any]] | None = None
         self._lock = threading.Lock()
@@ -193,9 +222,7 @@ class FakeServer:
 
         return noted
 
-    def _stream(
-        self, request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def _stream(self, request: Request, context: Context) -> Iterator[bytes]:
         with self._lock:
             step = self.script[min(len(self.requests), len(self.script) - 1)]
             self.requests.append(request)
@@ -214,7 +241,6 @@ class FakeServer:
     def _compute_logits(
         self, requests: Iterator[Any], context: grpc.ServicerContext
     ) -> Iterator[Any]:
-        assert self.logits is not None
         yield from self.logits(requests, context)
 
     def _watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from fake_server import FakeServer, sequence, table
+from fake_server import PAYLOAD, FakeServer, sequence
 
 import attnbias
 from attnbias import aio
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import grpc
+    from fake_server import Context, Request
 
-    from attnbias.v1 import service_pb2
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=1)
-PAYLOAD = table(sequence())
 
 
 def public(kind: type) -> dict[str, inspect.Signature]:
@@ -47,9 +45,7 @@ class Waits:
         self.begun = threading.Event()
         self.gone = threading.Event()
 
-    def serve(
-        self, request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def serve(self, request: Request, context: Context) -> Iterator[bytes]:
         context.add_callback(self.gone.set)
         yield from PAYLOAD.messages(request.read_offset, 8000)
         self.begun.set()
@@ -75,7 +71,6 @@ def test_cancelling_the_task_cancels_the_call(server: FakeServer) -> None:
 
 
 def test_many_calls_of_one_loop(server: FakeServer) -> None:
-    server.script = [PAYLOAD.serve]
 
     async def main() -> None:
         async with aio.Client(server.target) as client:
@@ -96,7 +91,6 @@ def test_a_client_goes_from_loop_to_loop(server: FakeServer) -> None:
 
 
 def test_a_file_is_written(server: FakeServer, tmp_path: Path) -> None:
-    server.script = [PAYLOAD.serve]
 
     async def main() -> None:
         async with aio.Client(server.target) as client:

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import inspect
+import itertools
 import os
 import pty
 import re
@@ -26,6 +29,7 @@ import attnbias
 from attnbias.v1 import encodings_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from either_client import Connect
@@ -117,6 +121,58 @@ def test_an_unknown_keyword_is_the_methods_own(client: attnbias.Client, tmp_path
         says = rf"^Client.{name}\(\) got an unexpected keyword argument 'casual'$"
         with pytest.raises(TypeError, match=says):
             getattr(client, name)(*leading, ALIBI, **given)
+
+
+OF_CLIENT = inspect.signature(attnbias.Client).parameters
+NEVER_NONE = ["max_tensor_bytes", "metadata", "streams"]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *itertools.product(OF_CLIENT, [object(), b"5", [1]]),
+        *itertools.product(NEVER_NONE, [None]),
+    ],
+)
+def test_an_argument_of_a_client_of_a_wrong_type_is_named(
+    connect: Connect, name: str, wrong: Any
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{name}: got .*[,;] want "):
+        connect(**{name: wrong})
+
+
+OF_GET = [name for name in inspect.signature(attnbias.Client.get).parameters if name != "self"]
+OF_REQUEST = [field.name for field in dataclasses.fields(attnbias.Request)]
+
+
+@pytest.mark.parametrize("name", sorted({*OF_GET, *OF_REQUEST} - {"options", "out"}))
+def test_an_argument_of_get_of_a_wrong_type_is_named(connect: Connect, name: str) -> None:
+    given: dict[str, Any] = {"encoding": ALIBI, "query_length": 4, "key_length": 4, "causal": True}
+    if name in tensor_pb2.TableExtent.DESCRIPTOR.fields_by_name:
+        given = {"encoding": ROTARY}
+    elif name == "query_stride":
+        given = {"encoding": attnbias.Swin((2, 2), num_heads=1, table="w")}
+    with (
+        connect("localhost:1", max_attempts=1) as client,
+        pytest.raises((TypeError, ValueError), match=f"^{name}: got "),
+    ):
+        client.get(**given | {name: object()})
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("path", lambda client: client.save(object(), ALIBI, **SIZE)),
+        ("requests", lambda client: client.get_many(object())),
+        ("service", lambda client: client.health(object())),
+        ("timeout", lambda client: client.info(timeout=object())),
+    ],
+)
+def test_an_argument_of_a_method_of_a_wrong_type_is_named(
+    client: attnbias.Client, name: str, call: Callable[[attnbias.Client], object]
+) -> None:
+    with pytest.raises(TypeError, match=f"^{name}: got .*[,;] want "):
+        call(client)
 
 
 def test_get_many_takes_requests(client: attnbias.Client) -> None:

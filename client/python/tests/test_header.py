@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import crc32c
 import numpy as np
 import pytest
-from fake_server import sequence, table
+from fake_server import PAYLOAD
 
 import attnbias
 from attnbias._transport.assembly import read_header
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import grpc
     from fake_server import FakeServer
 
-PAYLOAD = table(sequence())
 SINUSOIDAL = attnbias.Sinusoidal(dim=1)
 LOGITS = logits_pb2.LogitsHeader(num_heads=1, width=4, data_type=tensor_pb2.DATA_TYPE_F32)
 CARRIERS: list[tuple[Any, Any]] = [

@@ -6,27 +6,34 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 import numpy as np
 import pytest
-from fake_server import FINGERPRINT, FakeServer, Payload, abort, retry_info, sequence, table
+from fake_server import (
+    FINGERPRINT,
+    PAYLOAD,
+    FakeServer,
+    Payload,
+    abort,
+    breaks,
+    retry_info,
+    sequence,
+    table,
+)
 
 import attnbias
 from attnbias._transport import download
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from either_client import Connect
+    from fake_server import Context, Request, Step
 
-    from attnbias.v1 import service_pb2
-
-    Step = Callable[[service_pb2.StreamTensorRequest, grpc.ServicerContext], Iterator[bytes]]
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=1)
-PAYLOAD = table(sequence())  # of 20000 bytes
 OTHER = table(sequence() + 1, fingerprint="f" * 64)
 FIRST = 8000
 
@@ -40,9 +47,7 @@ def _small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 def serves(payload: Payload) -> Step:
     """What an honest server does."""
 
-    def step(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def step(request: Request, context: Context) -> Iterator[bytes]:
         if request.expected_fingerprint not in ("", payload.header.fingerprint):
             abort(context, grpc.StatusCode.FAILED_PRECONDITION, "expected_fingerprint: is another")
         end = len(payload.data)
@@ -57,22 +62,10 @@ def at(offset: int, step: Step, otherwise: Step | None = None) -> Step:
     """A step for the calls that begin at an offset, and what the others have."""
     otherwise = otherwise or serves(PAYLOAD)
 
-    def chosen(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def chosen(request: Request, context: Context) -> Iterator[bytes]:
         yield from (step if request.read_offset == offset else otherwise)(request, context)
 
     return chosen
-
-
-def breaks(code: grpc.StatusCode, *details: Any, after: int = 0) -> Step:
-    def step(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
-        yield from PAYLOAD.messages(request.read_offset, request.read_offset + after)
-        abort(context, code, "as planned", *details)
-
-    return step
 
 
 def ranges_of(server: FakeServer) -> list[tuple[int, int]]:
@@ -147,7 +140,7 @@ def test_a_payload_that_changes_comes_anew(server: FakeServer, connect: Connect)
 
 def test_a_payload_that_keeps_changing_is_an_error(server: FakeServer, connect: Connect) -> None:
     broken = breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=1000)
-    server.script = [at(0, broken, breaks(grpc.StatusCode.FAILED_PRECONDITION))]
+    server.script = [at(0, broken, breaks(grpc.StatusCode.FAILED_PRECONDITION, after=0))]
     with (
         connect(server.target, streams=3) as client,
         pytest.raises(attnbias.FailedPreconditionError, match="as planned"),
@@ -202,9 +195,7 @@ def test_a_thread_may_outlive_the_main_one(server: FakeServer) -> None:
 def test_the_first_failure_ends_the_others(server: FakeServer, connect: Connect) -> None:
     begun, cancelled, left_alone = (threading.Event() for _ in range(3))
 
-    def stalls(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def stalls(request: Request, context: Context) -> Iterator[bytes]:
         del request
         context.add_callback(cancelled.set)
         yield PAYLOAD.first()
@@ -212,11 +203,9 @@ def test_the_first_failure_ends_the_others(server: FakeServer, connect: Connect)
         if not cancelled.wait(5):
             left_alone.set()
 
-    def fails(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def fails(request: Request, context: Context) -> Iterator[bytes]:
         begun.wait(60)
-        yield from breaks(grpc.StatusCode.PERMISSION_DENIED)(request, context)
+        yield from breaks(grpc.StatusCode.PERMISSION_DENIED, after=0)(request, context)
 
     server.script = [at(12000, stalls, at(16000, fails))]
     with (
@@ -228,35 +217,20 @@ def test_the_first_failure_ends_the_others(server: FakeServer, connect: Connect)
     assert not left_alone.is_set()
 
 
-def test_a_range_of_another_payload_is_an_error(server: FakeServer, connect: Connect) -> None:
-    def lies(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
-        del context
-        yield from OTHER.messages(request.read_offset)
-
-    server.script = [at(12000, lies)]
+@pytest.mark.parametrize(
+    ("offset", "payload", "says"),
+    [
+        (12000, OTHER, "resumed with fingerprint f{64}, want 0123"),
+        (8000, PAYLOAD, "got 1000 bytes of data, want at most the 0 that are missing"),
+    ],
+)
+def test_a_range_of_another_payload_or_beyond_its_end_is_an_error(
+    server: FakeServer, connect: Connect, offset: int, payload: Payload, says: str
+) -> None:
+    server.script = [at(offset, payload.serve)]
     with (
         connect(server.target, streams=3) as client,
-        pytest.raises(attnbias.DataLossError, match=r"resumed with fingerprint f{64}, want 0123"),
-    ):
-        client.get(SINUSOIDAL, positions=5000)
-
-
-def test_a_range_that_goes_on_is_an_error(server: FakeServer, connect: Connect) -> None:
-    def goes_on(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
-        del context
-        yield from PAYLOAD.messages(request.read_offset)
-
-    server.script = [at(8000, goes_on)]
-    with (
-        connect(server.target, streams=3) as client,
-        pytest.raises(
-            attnbias.DataLossError,
-            match="got 1000 bytes of data, want at most the 0 that are missing",
-        ),
+        pytest.raises(attnbias.DataLossError, match=says),
     ):
         client.get(SINUSOIDAL, positions=5000)
 

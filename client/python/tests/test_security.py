@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import grpc
 import numpy as np
 import pytest
-from fake_server import FakeServer, abort, header, sequence, table
+from fake_server import PAYLOAD, FakeServer, abort, sequence
 from tests.support.certificates import Authority, Pair
 
 import attnbias
 from attnbias import Tls, aio
 from attnbias.__main__ import main
-from attnbias.v1 import service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
     from either_client import Connect
+    from fake_server import Context, Request
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=1)
 ALIBI = attnbias.ALiBi(num_heads=2)
@@ -77,18 +77,6 @@ def replace(path: Path, new: bytes) -> None:
     draft.replace(path)
 
 
-def describes(
-    _request: service_pb2.DescribeTensorRequest, _context: grpc.ServicerContext
-) -> service_pb2.DescribeTensorResponse:
-    array = np.zeros((2, 9), "f4")
-    made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, array), first_relative_position=-4)
-    return service_pb2.DescribeTensorResponse(header=made)
-
-
-def refuses(code: grpc.StatusCode) -> Any:
-    return lambda _request, context: abort(context, code, "as planned")
-
-
 def of_server(identity: Pair, clients: Path | None = None) -> grpc.ServerCredentials:
     """TLS of a server that wants certificates of its clients where ``clients`` may sign them."""
     return grpc.ssl_server_credentials(
@@ -100,12 +88,7 @@ def of_server(identity: Pair, clients: Path | None = None) -> grpc.ServerCredent
 
 def serving(identity: Pair | None = None, clients: Authority | None = None) -> FakeServer:
     credentials = identity and of_server(identity, clients.certificate if clients else None)
-    server = FakeServer(credentials=credentials)
-    server.script = [table(sequence()).serve]
-    server.describe = [describes]
-    server.tables = {"": service_pb2.ListTablesResponse()}
-    server.logits = refuses(grpc.StatusCode.INVALID_ARGUMENT)
-    return server
+    return FakeServer(credentials=credentials)
 
 
 def compute_logits(client: attnbias.Client) -> None:
@@ -234,15 +217,12 @@ def test_the_next_call_has_the_new_certificate(
 ) -> None:
     """Those under way go on, and halves of a pair are not used."""
     begun, go_on = threading.Event(), threading.Event()
-    payload = table(sequence())
 
-    def slow(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
-        yield from payload.messages(request.read_offset, 8000)
+    def slow(request: Request, context: Context) -> Iterator[bytes]:
+        yield from PAYLOAD.messages(request.read_offset, 8000)
         begun.set()
         go_on.wait(20)
-        yield from list(payload.messages(8000))[1:]
+        yield from list(PAYLOAD.messages(8000))[1:]
 
     own = Pair(tmp_path / "cert", tmp_path / "key")
     for source, file in zip(pki.trainer, own, strict=True):
@@ -254,7 +234,7 @@ def test_the_next_call_has_the_new_certificate(
         connect(server.target, tls=tls, timeout=60) as client,
         ThreadPoolExecutor() as pool,
     ):
-        server.script = [slow, payload.serve]
+        server.script = [slow, PAYLOAD.serve]
         under_way = pool.submit(client.get, SINUSOIDAL, positions=5000)
         assert begun.wait(20)
         replace(own.certificate, renewed.certificate.read_bytes())
@@ -420,7 +400,7 @@ def test_who_is_not_known_hears_what_to_try(
     code: grpc.StatusCode, kind: type[attnbias.Error], token: str, what: str, connect: Connect
 ) -> None:
     with serving() as server, connect(server.target, token=token) as client:
-        server.describe = [refuses(code)]
+        server.describe = [lambda _, context: abort(context, code, "as planned")]
         with pytest.raises(kind) as caught:
             client.describe(ALIBI, query_length=5, key_length=5)
         assert caught.value.message == f"{server.target} {what}"

@@ -5,55 +5,36 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 import numpy as np
 import pytest
-from fake_server import FINGERPRINT, FakeServer, abort, retry_info, sequence, table
+from fake_server import (
+    FINGERPRINT,
+    PAYLOAD,
+    FakeServer,
+    abort,
+    breaks,
+    retry_info,
+    sequence,
+    table,
+)
 
 import attnbias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from either_client import Connect
+    from fake_server import Context, Request, Step
 
-    from attnbias.v1 import service_pb2
-
-    Step = Callable[[service_pb2.StreamTensorRequest, grpc.ServicerContext], Iterator[bytes]]
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=1)
-PAYLOAD = table(sequence())
-
-
-def breaks_after(count: int, code: grpc.StatusCode, *details: Any) -> Step:
-    """Sends so many bytes from where it was asked to, then ends with a status."""
-
-    def step(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
-        yield from PAYLOAD.messages(request.read_offset, request.read_offset + count)
-        abort(context, code, "as planned", *details)
-
-    return step
-
-
-def fails(code: grpc.StatusCode, *details: Any) -> Step:
-    def step(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
-        del request
-        abort(context, code, "as planned", *details)
-        yield b""
-
-    return step
 
 
 def sends(*messages: bytes) -> Step:
-    def step(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def step(request: Request, context: Context) -> Iterator[bytes]:
         del request, context
         yield from messages
 
@@ -61,7 +42,6 @@ def sends(*messages: bytes) -> Step:
 
 
 def test_whole_payload_arrives(server: FakeServer, client: attnbias.Client) -> None:
-    server.script = [PAYLOAD.serve]
     got = client.get(SINUSOIDAL, positions=5000)
     np.testing.assert_array_equal(got, sequence(), strict=True)
     assert got.flags.writeable
@@ -80,7 +60,7 @@ def test_the_first_message_may_have_data(server: FakeServer, client: attnbias.Cl
 def test_broken_stream_is_resumed_where_it_broke(
     server: FakeServer, client: attnbias.Client, code: grpc.StatusCode
 ) -> None:
-    server.script = [breaks_after(7001, code), breaks_after(4500, code), PAYLOAD.serve]
+    server.script = [breaks(code, after=7001), breaks(code, after=4500), PAYLOAD.serve]
     np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
     assert [r.read_offset for r in server.requests] == [0, 7001, 11501]
     assert [r.expected_fingerprint for r in server.requests] == ["", FINGERPRINT, FINGERPRINT]
@@ -88,9 +68,7 @@ def test_broken_stream_is_resumed_where_it_broke(
 
 
 def test_reset_of_the_stream_is_resumed(server: FakeServer, client: attnbias.Client) -> None:
-    def reset(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def reset(request: Request, context: Context) -> Iterator[bytes]:
         yield from PAYLOAD.messages(request.read_offset, 3000)
         context.abort(grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 2")
 
@@ -100,7 +78,7 @@ def test_reset_of_the_stream_is_resumed(server: FakeServer, client: attnbias.Cli
 
 
 def test_progress_renews_the_attempts(server: FakeServer, connect: Connect) -> None:
-    unavailable = breaks_after(2000, grpc.StatusCode.UNAVAILABLE, retry_info(0))
+    unavailable = breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=2000)
     server.script = [unavailable] * 9 + [PAYLOAD.serve]
     with connect(server.target, max_attempts=2) as client:
         np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
@@ -108,7 +86,7 @@ def test_progress_renews_the_attempts(server: FakeServer, connect: Connect) -> N
 
 
 def test_attempts_end_without_progress(server: FakeServer, connect: Connect) -> None:
-    server.script = [fails(grpc.StatusCode.UNAVAILABLE, retry_info(0))]
+    server.script = [breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0))]
     with (
         connect(server.target, max_attempts=3) as client,
         pytest.raises(attnbias.UnavailableError, match="as planned"),
@@ -118,7 +96,7 @@ def test_attempts_end_without_progress(server: FakeServer, connect: Connect) -> 
 
 
 def test_end_of_a_complete_payload_may_fail(server: FakeServer, client: attnbias.Client) -> None:
-    server.script = [breaks_after(20000, grpc.StatusCode.INTERNAL)]
+    server.script = [breaks(grpc.StatusCode.INTERNAL, after=20000)]
     np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
     assert len(server.requests) == 1
 
@@ -126,8 +104,8 @@ def test_end_of_a_complete_payload_may_fail(server: FakeServer, client: attnbias
 def test_changed_tensor_starts_again(server: FakeServer, client: attnbias.Client) -> None:
     changed = table(sequence() + 1, fingerprint="f" * 64)
     server.script = [
-        breaks_after(8000, grpc.StatusCode.UNAVAILABLE, retry_info(0)),
-        fails(grpc.StatusCode.FAILED_PRECONDITION),
+        breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=8000),
+        breaks(grpc.StatusCode.FAILED_PRECONDITION),
         changed.serve,
     ]
     np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence() + 1)
@@ -136,8 +114,8 @@ def test_changed_tensor_starts_again(server: FakeServer, client: attnbias.Client
 
 
 def test_tensor_that_changes_twice_is_an_error(server: FakeServer, client: attnbias.Client) -> None:
-    unavailable = breaks_after(8000, grpc.StatusCode.UNAVAILABLE, retry_info(0))
-    gone = fails(grpc.StatusCode.FAILED_PRECONDITION)
+    unavailable = breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=8000)
+    gone = breaks(grpc.StatusCode.FAILED_PRECONDITION)
     server.script = [unavailable, gone, unavailable, gone]
     with pytest.raises(attnbias.FailedPreconditionError):
         client.get(SINUSOIDAL, positions=5000)
@@ -148,7 +126,7 @@ def test_resumed_header_with_another_fingerprint_is_data_loss(
     server: FakeServer, client: attnbias.Client
 ) -> None:
     other = table(sequence(), fingerprint="f" * 64)
-    server.script = [breaks_after(8000, grpc.StatusCode.UNAVAILABLE, retry_info(0)), other.serve]
+    server.script = [breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=8000), other.serve]
     with pytest.raises(attnbias.DataLossError, match="fingerprint"):
         client.get(SINUSOIDAL, positions=5000)
 
@@ -158,7 +136,7 @@ def test_resumed_header_with_other_parts_is_data_loss(
 ) -> None:
     encoding = attnbias.LearnedAbsolute(table="of any number of columns")
     other = table(np.tile(sequence(), 2))
-    server.script = [breaks_after(8000, grpc.StatusCode.UNAVAILABLE, retry_info(0)), other.serve]
+    server.script = [breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=8000), other.serve]
     with pytest.raises(attnbias.DataLossError, match="stream: resumed with parts"):
         client.get(encoding, positions=5000)
 
@@ -243,9 +221,7 @@ def test_bad_chunk_is_not_written(server: FakeServer, client: attnbias.Client) -
 def test_failed_call_is_ended_at_once(server: FakeServer, client: attnbias.Client) -> None:
     gone = threading.Event()
 
-    def step(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def step(request: Request, context: Context) -> Iterator[bytes]:
         del request
         context.add_callback(gone.set)
         yield from (HEADER, damaged(PAYLOAD.chunk(0, 100)))
@@ -274,7 +250,7 @@ def test_size_cap_holds_before_memory_is_taken(server: FakeServer, connect: Conn
 def test_overload_is_waited_out_as_the_server_says(
     server: FakeServer, client: attnbias.Client, waits: list[float]
 ) -> None:
-    overloaded = fails(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(1.25))
+    overloaded = breaks(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(1.25))
     server.script = [overloaded, overloaded, PAYLOAD.serve]
     np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
     assert waits == [1.25, 1.25]
@@ -284,7 +260,7 @@ def test_backoff_grows_without_a_hint(
     server: FakeServer, client: attnbias.Client, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("random.uniform", lambda _, most: most)
-    server.script = [fails(grpc.StatusCode.UNAVAILABLE)] * 9 + [PAYLOAD.serve]
+    server.script = [breaks(grpc.StatusCode.UNAVAILABLE)] * 9 + [PAYLOAD.serve]
     np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2, 2, 2, 2])
 
@@ -293,7 +269,7 @@ def test_jitter_is_full(
     server: FakeServer, client: attnbias.Client, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("random.uniform", lambda least, _: least)
-    server.script = [fails(grpc.StatusCode.UNAVAILABLE)] * 3 + [PAYLOAD.serve]
+    server.script = [breaks(grpc.StatusCode.UNAVAILABLE)] * 3 + [PAYLOAD.serve]
     client.get(SINUSOIDAL, positions=5000)
     assert waits == [0, 0, 0]
 
@@ -301,7 +277,7 @@ def test_jitter_is_full(
 def test_cancelled_by_the_server_is_tried_again(
     server: FakeServer, client: attnbias.Client
 ) -> None:
-    server.script = [fails(grpc.StatusCode.CANCELLED), PAYLOAD.serve]
+    server.script = [breaks(grpc.StatusCode.CANCELLED), PAYLOAD.serve]
     np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
 
 
@@ -321,14 +297,14 @@ def test_other_statuses_are_final(
     code: grpc.StatusCode,
     error: type[attnbias.Error],
 ) -> None:
-    server.script = [fails(code), PAYLOAD.serve]
+    server.script = [breaks(code), PAYLOAD.serve]
     with pytest.raises(error, match=f"{code.name}: as planned"):
         client.get(SINUSOIDAL, positions=5000)
     assert len(server.requests) == 1
 
 
 def test_wait_longer_than_the_timeout_is_not_begun(server: FakeServer, connect: Connect) -> None:
-    server.script = [fails(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(3600))]
+    server.script = [breaks(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(3600))]
     with (
         connect(server.target, timeout=60) as client,
         pytest.raises(attnbias.ResourceExhaustedError) as caught,
@@ -337,9 +313,7 @@ def test_wait_longer_than_the_timeout_is_not_begun(server: FakeServer, connect: 
     assert caught.value.retry_delay == 3600
 
 
-def waits_for_the_caller(
-    request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-) -> Iterator[bytes]:
+def waits_for_the_caller(request: Request, context: Context) -> Iterator[bytes]:
     """Sends a part, then nothing until the caller has gone."""
     yield from PAYLOAD.messages(request.read_offset, 8000)
     gone = threading.Event()
@@ -362,9 +336,7 @@ def test_no_server_is_unavailable(connect: Connect) -> None:
 
 
 def test_get_many_keeps_the_order(server: FakeServer, client: attnbias.Client) -> None:
-    def by_length(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def by_length(request: Request, context: Context) -> Iterator[bytes]:
         yield from table(sequence(request.spec.table.positions.end)).serve(request, context)
 
     server.script = [by_length]
@@ -380,9 +352,7 @@ class Endless:
         self.begun = threading.Event()
         self.cancelled: queue.Queue[bool] = queue.Queue()
 
-    def serve(
-        self, request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def serve(self, request: Request, context: Context) -> Iterator[bytes]:
         yield from PAYLOAD.messages(request.read_offset, 8000)
         gone = threading.Event()
         context.add_callback(gone.set)
@@ -395,9 +365,7 @@ def test_get_many_cancels_the_others_when_one_fails(
 ) -> None:
     endless = Endless()
 
-    def either(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def either(request: Request, context: Context) -> Iterator[bytes]:
         if request.spec.sinusoidal.ladder.base == 1:
             yield from endless.serve(request, context)
         endless.begun.wait(60)
@@ -436,9 +404,7 @@ def test_closing_the_client_cancels(server: FakeServer, connect: Connect) -> Non
     client = connect(server.target)
     begun = threading.Event()
 
-    def step(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def step(request: Request, context: Context) -> Iterator[bytes]:
         begun.set()
         yield from waits_for_the_caller(request, context)
 

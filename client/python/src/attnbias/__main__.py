@@ -37,12 +37,7 @@ What takes a learned table cannot be asked for without it, and is left out.
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m attnbias") -> int:
-    """Runs a command; the exit status is 1 where it failed, 2 where it was not understood.
-
-    Args:
-        arguments: None is what this process was given.
-        prog: what the command is called.
-    """
+    """Runs a command; the exit status is 1 where it failed, 2 where it was not understood."""
     parser = _Parser(prog=prog, description=__doc__)
     options = _with_commands(parser).parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 if TYPE_CHECKING:
@@ -34,6 +36,17 @@ def require_instance(value: Any, kind: type | tuple[type, ...], name: str, want:
     else:
         got = f"an object of {type(value).__name__}"
     raise TypeError(f"{name}: got {got}; want {want}")
+
+
+def require_integer(
+    value: Any, name: str, kind: str, want: str, *, least: int = 1, most: float = math.inf
+) -> None:
+    """Refuses what is not an integer in [least, most] with an error that names ``name``."""
+    require_instance(value, Integral, name, kind)
+    if isinstance(value, bool):
+        raise TypeError(f"{name}: got {value}; want {kind}")
+    if not least <= value <= most:
+        raise ValueError(f"{name}: got {value}, want {want}")
 
 
 def refuse_unknown(options: Iterable[str], known: type, method: str) -> None:

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
+from functools import partial, wraps
 from typing import (
     TYPE_CHECKING,
     Any,
+    Concatenate,
     Final,
     Literal,
+    ParamSpec,
     Self,
     SupportsIndex,
     TypeVar,
@@ -22,9 +25,9 @@ from typing import (
 from attnbias._arrays.sharding import to_sharding
 from attnbias._cache.cache import Cache, require_bytes, require_folder
 from attnbias._cache.fetch import Cached
-from attnbias._checks import refuse_unknown, require_instance
+from attnbias._checks import refuse_unknown, require_instance, require_integer
 from attnbias._errors import DataLossError, UnavailableError, escaped
-from attnbias._files import check_suffix, metadata_of, write
+from attnbias._files import metadata_of, to_path, write
 from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias._spec.info import (
     Payload,
@@ -50,12 +53,12 @@ from attnbias._transport.channel import endpoint_to
 from attnbias._transport.connection import CallGroup, Connection
 from attnbias._transport.download import Download, ask_for_description
 from attnbias._transport.logits import LogitsStream
-from attnbias._transport.retry import Deadline, ask, explained
+from attnbias._transport.retry import Deadline, ask
 from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     import grpc
     import jax
@@ -72,12 +75,12 @@ if TYPE_CHECKING:
     from attnbias._transport.credentials import Tls
 
 Out = TypeVar("Out")
+_Answer = TypeVar("_Answer")
+_Arguments = ParamSpec("_Arguments")
 
-_DEFAULT_TIMEOUT: Final = 300.0
-_DEFAULT_CONNECT_TIMEOUT: Final = 10.0
-_DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
 CALLS_IN_FLIGHT: Final = 8
 _MAX_STREAMS: Final = 64
+WANTED_REQUESTS: Final = "a list of attnbias.Request(encoding, ...)"
 CACHE_VARIABLE: Final = "ATTNBIAS_CACHE_DIR"
 _TABLES_PER_PAGE: Final = 1000  # the most that the contract allows
 _MOST_PAGES: Final = 100  # a server that sends more of them never ends
@@ -90,24 +93,28 @@ class BaseClient:
         self,
         target: str | None = None,
         *,
-        timeout: float | None = _DEFAULT_TIMEOUT,
-        connect_timeout: float | None = _DEFAULT_CONNECT_TIMEOUT,
+        timeout: float | None = 300.0,
+        connect_timeout: float | None = 10.0,
         tls: bool | Tls | None = None,
         token: str | os.PathLike[str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         metadata: Metadata = (),
         channel_options: Mapping[str, Any] | None = None,
         max_attempts: int | None = None,
-        max_tensor_bytes: int = _DEFAULT_MAX_TENSOR_BYTES,
+        max_tensor_bytes: int = 16 << 30,
         streams: int = 1,
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int | None = None,
         offline: bool = False,
     ) -> None:
-        if max_attempts is not None and max_attempts < 1:
-            raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
-        if not 1 <= streams <= _MAX_STREAMS:
-            raise ValueError(f"streams: got {streams}, want 1 to {_MAX_STREAMS}")
+        if max_attempts is not None:
+            require_integer(
+                max_attempts, "max_attempts", "an integer, or None", "at least 1, or None"
+            )
+        require_integer(streams, "streams", "an integer", f"1 to {_MAX_STREAMS}", most=_MAX_STREAMS)
+        require_integer(
+            max_tensor_bytes, "max_tensor_bytes", "a number of bytes", "at least 0", least=0
+        )
         self._timeout = _checked(timeout, "timeout")
         self._streams = streams
         self._max_attempts = max_attempts
@@ -126,7 +133,7 @@ class BaseClient:
             token=token,
             credentials=credentials,
             metadata=metadata,
-            options=channel_options or {},
+            options={} if channel_options is None else channel_options,
             offline=offline,
             connect_timeout=_checked(connect_timeout, "connect_timeout"),
         )
@@ -227,7 +234,36 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[LogitsOptions],
     ) -> npt.NDArray[Any]:
-        """See ``attnbias.Client.logits``."""
+        """Computes positional logits: what a query and positions alone contribute.
+
+        Rows are streamed in blocks, and no vector is ever gathered for a pair of
+        query and key. Checksums are verified both ways; a call that breaks is
+        taken up where it broke.
+
+        Args:
+            term: ``attnbias.ShawKeys(...)`` or another ``LogitsTerm``.
+            rows: queries ``[heads, queries, head_dim]``, for ShawValues attention
+                weights ``[heads, queries, keys]``: an array or torch tensor of f64,
+                f32, f16 or bf16. None leaves the queries out: Transformer-XL's (d).
+            key_length: how many keys; not needed for ShawValues.
+            direction: which keys a query sees.
+            query_length: how many queries, only where rows is None.
+            out: an array to write into, of the right shape and dtype.
+            timeout: seconds for this call, instead of the client's.
+            **options: alignment ("start", "end") or query_offset, one of which is
+                needed where queries and keys are not as many; output_data_type, f32
+                if not said; fill_value, what logits of keys that are not seen become,
+                -inf if not said, or fill_lowest; scale; query_bias
+                ``[heads, head_dim]``, added to every query (Transformer-XL's v).
+
+        Returns:
+            ``[heads, queries, keys]``, for ShawValues ``[heads, queries, head_dim]``.
+
+        Raises:
+            Error: the server's status, or DataLossError for damaged bytes.
+            TypeError: an argument is of the wrong type.
+            ValueError: an argument cannot be sent, or ``out`` does not fit.
+        """
         refuse_unknown(options, LogitsOptions, "logits")
         request = LogitsRequest(term, rows, key_length, direction, query_length, **options)
         return await LogitsStream(request, self._options(out, False, timeout)).run()
@@ -241,9 +277,20 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
-        """See ``attnbias.Client.save``; the file is written in a thread."""
-        path = Path(path)
-        check_suffix(path)
+        """Fetches a tensor into a file, which appears whole or not at all.
+
+        A ``.npy`` holds the one part of a payload, a ``.safetensors`` any number
+        under their names ("positions", "diagonals", "row", "block", "border",
+        "dense"), with what ``attnbias.load`` needs to make the same of it again as
+        metadata. numpy loads bf16 from a ``.npy`` as ``V2``, ``attnbias.load`` as bf16. The
+        arguments behind the path are those of ``get``.
+
+        Raises:
+            Error: the server's status, or DataLossError for damaged bytes.
+            OSError: the file cannot be written.
+            ValueError: the name ends otherwise, or a .npy would hold several parts.
+        """
+        path = to_path(path)
         refuse_unknown(options, RequestOptions, "save")
         request = Request(encoding, **options)
         call = self._options(None, progress, timeout)
@@ -260,7 +307,7 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
-        """See ``attnbias.Client.describe``."""
+        """Says what ``get`` with the same arguments would send; nothing is computed."""
         refuse_unknown(options, RequestOptions, "describe")
         request = Request(encoding, **options)
         call = self._options(None, False, timeout)
@@ -276,13 +323,17 @@ class BaseClient:
             return info
 
     async def _info(self, *, timeout: float | None = None) -> ServerInfo:
-        """See ``attnbias.Client.info``."""
+        """What the server is: version, encodings, dtypes, limits."""
         message, options = service_pb2.GetServerInfoRequest(), self._options(None, False, timeout)
         answer = await ask(GET_SERVER_INFO, message, options, Deadline(options.timeout))
         return to_server_info(answer)
 
     async def _list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
-        """See ``attnbias.Client.list_tables``."""
+        """The learned tables that the server has mounted, by name.
+
+        Args:
+            timeout: seconds for the whole list, instead of the client's.
+        """
         options = self._options(None, False, timeout)
         deadline = Deadline(options.timeout)
         tables: list[TableInfo] = []
@@ -306,17 +357,21 @@ class BaseClient:
         )
 
     async def _health(self, service: str = "", *, timeout: float | None = None) -> bool:
-        """See ``attnbias.Client.health``."""
+        """Whether the server, or one service of it, says that it is serving. Asks once.
+
+        Args:
+            service: "" for the server; also "liveness", "readiness".
+            timeout: seconds for this call, instead of the client's.
+
+        Raises:
+            NotFoundError: the server has no such service.
+            UnavailableError: no server answers.
+        """
+        require_instance(service, str, "service", "a name, as 'readiness'")
         message = health_pb2.HealthCheckRequest(service=service)
-        deadline = Deadline(self._time_for(timeout))
-        calls = self._new_calls()
-        try:
-            response = await calls.ask(CHECK_HEALTH, message, deadline.remaining())
-        except CallFailed as failed:
-            failure = await explained(failed.error, calls, deadline)
-        else:
-            return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
-        raise failure  # not inside except: gRPC's traceback says nothing more
+        options = replace(self._options(None, False, timeout), max_attempts=1)
+        answer = await ask(CHECK_HEALTH, message, options, Deadline(options.timeout))
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def _until_serving(self, deadline: Deadline) -> None:
         """Returns when the server says that it is serving.
@@ -341,18 +396,30 @@ class BaseClient:
     def _options(
         self, out: Any, progress: bool | None, timeout: float | None, calls: Calls | None = None
     ) -> CallOptions:
+        require_instance(progress, (bool, type(None)), "progress", "True, False or None")
         return CallOptions(
             calls=calls or self._new_calls(),
             max_tensor_bytes=self._max_tensor_bytes,
             max_attempts=self._max_attempts,
-            timeout=self._time_for(timeout),
+            timeout=self._timeout if timeout is None else _checked(timeout, "timeout"),
             out=out,
             progress=progress,
             streams=self._streams,
         )
 
-    def _time_for(self, timeout: float | None) -> float | None:
-        return self._timeout if timeout is None else _checked(timeout, "timeout")
+
+def _blocking(
+    method: Callable[Concatenate[Any, _Arguments], Coroutine[Any, Any, _Answer]],
+) -> Callable[Concatenate[Any, _Arguments], _Answer]:
+    """Returns the method of the synchronous client that does what a coroutine of both does."""
+    name = method.__name__.removeprefix("_")
+    method.__name__, method.__qualname__ = name, f"Client.{name}"  # as errors and help() have it
+
+    @wraps(method)
+    def call(client: Any, /, *args: _Arguments.args, **options: _Arguments.kwargs) -> _Answer:
+        return run(method(client, *args, **options))
+
+    return call
 
 
 class Client(BaseClient):
@@ -499,61 +566,6 @@ class Client(BaseClient):
         shards = to_sharding(device_mesh, placements, sharding, out)
         return run(self._get(encoding, out, progress, timeout, options, sharding=shards))
 
-    def logits(
-        self,
-        term: LogitsTerm,
-        rows: Any,
-        *,
-        key_length: SupportsIndex | None = None,
-        direction: Literal["left_to_right", "right_to_left", "bidirectional"],
-        query_length: SupportsIndex | None = None,
-        out: npt.NDArray[Any] | None = None,
-        timeout: float | None = None,
-        **options: Unpack[LogitsOptions],
-    ) -> npt.NDArray[Any]:
-        """Computes positional logits: what a query and positions alone contribute.
-
-        Rows are streamed in blocks, and no vector is ever gathered for a pair of
-        query and key. Checksums are verified both ways; a call that breaks is
-        taken up where it broke.
-
-        Args:
-            term: ``attnbias.ShawKeys(...)`` or another ``LogitsTerm``.
-            rows: queries ``[heads, queries, head_dim]``, for ShawValues attention
-                weights ``[heads, queries, keys]``: an array or torch tensor of f64,
-                f32, f16 or bf16. None leaves the queries out: Transformer-XL's (d).
-            key_length: how many keys; not needed for ShawValues.
-            direction: which keys a query sees.
-            query_length: how many queries, only where rows is None.
-            out: an array to write into, of the right shape and dtype.
-            timeout: seconds for this call, instead of the client's.
-            **options: alignment ("start", "end") or query_offset, one of which is
-                needed where queries and keys are not as many; output_data_type, f32
-                if not said; fill_value, what logits of keys that are not seen become,
-                -inf if not said, or fill_lowest; scale; query_bias
-                ``[heads, head_dim]``, added to every query (Transformer-XL's v).
-
-        Returns:
-            ``[heads, queries, keys]``, for ShawValues ``[heads, queries, head_dim]``.
-
-        Raises:
-            Error: the server's status, or DataLossError for damaged bytes.
-            TypeError: an argument is of the wrong type.
-            ValueError: an argument cannot be sent, or ``out`` does not fit.
-        """
-        return run(
-            self._logits(
-                term,
-                rows,
-                key_length=key_length,
-                direction=direction,
-                query_length=query_length,
-                out=out,
-                timeout=timeout,
-                **options,
-            )
-        )
-
     def get_many(self, requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:
         """Fetches several tensors, a few at a time over the one connection.
 
@@ -567,6 +579,7 @@ class Client(BaseClient):
         Raises:
             Error: the first failure; the other calls are then cancelled.
         """
+        require_instance(requests, Iterable, "requests", WANTED_REQUESTS)
         calls = self._new_calls()
         options = self._options(None, False, timeout, calls)
 
@@ -584,76 +597,12 @@ class Client(BaseClient):
                 raise
             return [future.result() for future in futures]
 
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        encoding: Encoding[Any],
-        *,
-        progress: bool | None = None,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> TensorInfo:
-        """Fetches a tensor into a file, which appears whole or not at all.
-
-        A ``.npy`` holds the one part of a payload, a ``.safetensors`` any number
-        under their names ("positions", "diagonals", "row", "block", "border",
-        "dense"), with what ``attnbias.load`` needs to make the same of it again as
-        metadata. numpy loads bf16 from a ``.npy`` as ``V2``, ``attnbias.load`` as bf16.
-
-        Args:
-            path: a name that ends in .npy or .safetensors.
-            encoding: as for ``get``.
-            progress: as for ``get``.
-            timeout: as for ``get``.
-            **options: as for ``get``.
-
-        Raises:
-            Error: the server's status, or DataLossError for damaged bytes.
-            OSError: the file cannot be written.
-            ValueError: the name ends otherwise, or a .npy would hold several parts.
-        """
-        return run(self._save(path, encoding, progress=progress, timeout=timeout, **options))
-
-    def describe(
-        self,
-        encoding: Encoding[Any],
-        *,
-        timeout: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> TensorInfo:
-        """Says what ``get`` of the same would send; nothing is computed.
-
-        Args:
-            encoding: as for ``get``.
-            timeout: as for ``get``.
-            **options: as for ``get``.
-        """
-        return run(self._describe(encoding, timeout=timeout, **options))
-
-    def info(self, *, timeout: float | None = None) -> ServerInfo:
-        """What the server is: version, encodings, dtypes, limits."""
-        return run(self._info(timeout=timeout))
-
-    def list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
-        """The learned tables that the server has mounted, by name.
-
-        Args:
-            timeout: seconds for the whole list, instead of the client's.
-        """
-        return run(self._list_tables(timeout=timeout))
-
-    def health(self, service: str = "", *, timeout: float | None = None) -> bool:
-        """Whether the server, or one service of it, says that it is serving. Asks once.
-
-        Args:
-            service: "" for the server; also "liveness", "readiness".
-            timeout: seconds for this call, instead of the client's.
-
-        Raises:
-            NotFoundError: the server has no such service.
-            UnavailableError: no server answers.
-        """
-        return run(self._health(service, timeout=timeout))
+    logits = _blocking(BaseClient._logits)
+    save = _blocking(BaseClient._save)
+    describe = _blocking(BaseClient._describe)
+    info = _blocking(BaseClient._info)
+    list_tables = _blocking(BaseClient._list_tables)
+    health = _blocking(BaseClient._health)
 
     def _open(self) -> None:
         self._connection = Connection(self._endpoint)

@@ -191,9 +191,8 @@ def escaped(text: str, most: int = _MOST_SHOWN) -> str:
     Those are control characters, ends of lines among them, and marks that change the direction of
     text or have no width. A text of more than ``most`` characters is cut.
     """
-    shown = "".join(each if each.isprintable() else _escape_of(each) for each in text[:most])
+    shown = "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in text[:most]
+    )
     return shown if len(text) <= most else f"{shown}..."
-
-
-def _escape_of(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

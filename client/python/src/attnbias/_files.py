@@ -60,7 +60,7 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
         raise TypeError("bias: got a RingShard; want what it is a shard of, bias.whole")
     if isinstance(bias, GridTable) and not bias.is_whole():
         raise TypeError("bias: got a window of a GridTable; want the whole, or bias.dense()")
-    write(Path(path), bias.parts(), metadata_of(bias, bias))
+    write(to_path(path), bias.parts(), metadata_of(bias, bias))
 
 
 def load(path: str | os.PathLike[str]) -> Loaded:
@@ -78,8 +78,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         OSError: the file cannot be read.
         ValueError: it is damaged, or nothing that was written so.
     """
-    path = Path(path)
-    check_suffix(path)
+    path = to_path(path)
     try:
         return _load_npy(path) if path.suffix == ".npy" else _load_safetensors(path)
     except (OSError, MemoryError):
@@ -88,21 +87,18 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         raise ValueError(f"{path}: {error}") from error
 
 
-def check_suffix(path: Path) -> None:
-    """Refuses a file name that does not say one of the two formats, with ValueError."""
+def to_path(path: str | os.PathLike[str]) -> Path:
+    """A file's path; refuses a name that does not state one of the two formats."""
+    want = f"a name that ends in {' or '.join(_SUFFIXES)}"
+    require_instance(path, (str, os.PathLike), "path", want)
+    path = Path(path)
     if path.suffix not in _SUFFIXES:
-        message = f"path: got {str(path)!r}, want a name that ends in {' or '.join(_SUFFIXES)}"
-        raise ValueError(message)
+        raise ValueError(f"path: got {str(path)!r}, want {want}")
+    return path
 
 
 def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, str]) -> None:
-    """Writes arrays under their names, or into a .npy the only one; replaces what was there.
-
-    Raises:
-        OSError: the file cannot be written.
-        ValueError: the name ends otherwise, or a .npy would have to hold several arrays.
-    """
-    check_suffix(path)
+    """Writes arrays under their names, or the only one into a .npy; replaces what was there."""
     if path.suffix == ".npy" and len(arrays) != 1:
         message = f"path: a .npy holds one array, got {', '.join(arrays)}; want a .safetensors"
         raise ValueError(message)

@@ -25,13 +25,7 @@ PUBLIC: Final = descriptor_pool.DescriptorPool()
 
 
 def load(module: dict[str, Any], pool: Any, serialized: bytes) -> None:
-    """Adds a file to a pool, and its messages, enumerations and extensions to a module.
-
-    Args:
-        module: ``globals()`` of the module.
-        pool: has the files that this one imports.
-        serialized: a FileDescriptorProto.
-    """
+    """Adds a FileDescriptorProto to a pool, and what it declares to the globals of a module."""
     file = pool.AddSerializedFile(serialized)
     module["DESCRIPTOR"] = file
     module.update(file.extensions_by_name)

@@ -24,6 +24,7 @@ from attnbias._transport.retry import Deadline
 
 _PROGRAM: Final = "attnbias-server"
 _VARIABLE: Final = "ATTNBIAS_SERVER_BINARY"
+_FLAGS: Final = ("--metrics-listen=127.0.0.1:0", "--log-level=warning", "--access-log=errors")
 _LONGEST_PATH: Final = 107  # of a socket, by Linux
 _LINES: Final = 10  # of the log, in an error
 _PAGE: Final = 4096
@@ -50,7 +51,7 @@ class _Running(NamedTuple):
     client: Client
 
 
-class LocalServer:
+class LocalServer(forks.Forkable):
     """An ``attnbias-server`` on a Unix socket, for this process and those it starts.
 
     with attnbias.LocalServer("--threads=2") as client:
@@ -147,9 +148,10 @@ class LocalServer:
         read_end, lifeline = os.pipe()
         try:
             client = Client(_target(folder), **self._options)
+            listen = f"--listen={_target(folder)}"
             with (folder / "log").open("wb") as log:
                 process = subprocess.Popen(
-                    ["/bin/sh", "-c", _SCRIPT, folder, program, *_flags(folder), *self._flags],
+                    ["/bin/sh", "-c", _SCRIPT, folder, program, listen, *_FLAGS, *self._flags],
                     stdin=read_end,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -163,10 +165,6 @@ class LocalServer:
         finally:
             os.close(read_end)
         return _Running(process, lifeline, folder, client)
-
-    def rest(self) -> bool:
-        """See Forkable. The server stays, and its client closes its own channels."""
-        return False
 
     def leave(self) -> bool:
         """See Forkable. Lets go of the server, which is its parent's to end."""
@@ -205,12 +203,6 @@ def _private_folder() -> Path:
 
 def _target(folder: Path) -> str:
     return f"unix:{folder / 'socket'}"
-
-
-def _flags(folder: Path) -> tuple[str, ...]:
-    listen = f"--listen={_target(folder)}"
-    quiet = "--log-level=warning", "--access-log=errors"
-    return listen, "--metrics-listen=127.0.0.1:0", *quiet
 
 
 def _close_output(process: subprocess.Popen[bytes]) -> None:

@@ -107,16 +107,12 @@ class HeatMap:
     name: str = ""
 
     @property
-    def over_pairs(self) -> bool:
-        """Whether rows and columns count the same, so that diagonals mean something."""
-        return self.labels in (POSITIONS, TOKENS)
-
-    @property
     def proportion(self) -> float | None:
         """Height by width of a picture with square pixels; None where they need not be."""
         rows, columns = self.shape
         long = max(rows, columns) > _LONG * min(rows, columns)
-        return None if long or not self.over_pairs else rows / columns
+        # Diagonals mean something where rows and columns count the same.
+        return None if long or self.labels not in (POSITIONS, TOKENS) else rows / columns
 
     def picture(self, head: int, most: int, fill_value: float | None = None) -> _Picture:
         """Numbers at even steps, at most so many along a side."""

@@ -8,15 +8,15 @@ async with attnbias.aio.Client("localhost:50051") as client:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from attnbias._async_get import AsyncGet
-from attnbias._client import CALLS_IN_FLIGHT, BaseClient
+from attnbias._checks import require_instance
+from attnbias._client import CALLS_IN_FLIGHT, WANTED_REQUESTS, BaseClient
 from attnbias._transport.async_connection import AsyncConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from attnbias._spec.request import Request
     from attnbias._transport.calls import Calls
 
@@ -44,6 +44,7 @@ class Client(AsyncGet):
         self, requests: Iterable[Request], *, timeout: float | None = None
     ) -> list[Any]:
         """See ``attnbias.Client.get_many``."""
+        require_instance(requests, Iterable, "requests", WANTED_REQUESTS)
         options = self._options(None, False, timeout)
         slots = asyncio.Semaphore(CALLS_IN_FLIGHT)
 

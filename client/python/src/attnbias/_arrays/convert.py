@@ -84,8 +84,10 @@ def _from_numpy(module: Any, array: npt.NDArray[Any]) -> torch.Tensor:
 
 
 _registered: Final[set[type]] = set()
-# Attributes that name the bytes as they came, and copies on torch's devices.
-_FORGOTTEN: Final = {"fingerprint", "resolved_spec", "_whole", "_begin"}
+OF_DEVICES: Final = {"_whole", "_begin"}
+"""Attributes with copies on torch's devices."""
+# Those, and attributes that name the bytes as they came.
+_FORGOTTEN: Final = {"fingerprint", "resolved_spec", *OF_DEVICES}
 
 
 def register_with_jax(kind: type[Any]) -> None:

@@ -2,7 +2,6 @@
 """What a user holds of tokens in a grid, and of a class token before a structure.
 
 No strides make a dense array of these: each pair's number is looked up.
-; tables over a grid.
 """
 
 from __future__ import annotations

@@ -76,12 +76,12 @@ class _OnMesh:
     """A ``DTensor``: one box, as this process's coordinates in the mesh have it."""
 
     def __init__(self, device_mesh: Any, placements: Any) -> None:
-        from torch.distributed.device_mesh import DeviceMesh  # noqa: PLC0415
-        from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415
-
-        if not isinstance(device_mesh, DeviceMesh):
+        module = sys.modules.get("torch.distributed.device_mesh")
+        if module is None or not isinstance(device_mesh, module.DeviceMesh):
             got = type(device_mesh).__name__
             raise TypeError(f"device_mesh: got {got}, want torch's DeviceMesh")
+        from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415
+
         is_list = isinstance(placements, (list, tuple))
         if not is_list or len(placements) != device_mesh.ndim:
             raise ValueError(

@@ -20,7 +20,9 @@ from typing import (
     Self,
     SupportsIndex,
     TypeAlias,
+    TypedDict,
     TypeVar,
+    Unpack,
     overload,
 )
 
@@ -40,7 +42,13 @@ from attnbias._arrays.axes import (
     place_on,
     require_heads,
 )
-from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, register_with_jax, to_torch
+from attnbias._arrays.convert import (
+    BFLOAT16,
+    OF_DEVICES,
+    is_torch_tensor,
+    register_with_jax,
+    to_torch,
+)
 from attnbias._checks import require_instance
 
 if TYPE_CHECKING:
@@ -59,6 +67,16 @@ if TYPE_CHECKING:
     Mod: TypeAlias = Callable[..., torch.Tensor]
     Index = SupportsIndex | slice | EllipsisType | None
     Same = TypeVar("Same", bound="Structure")
+
+    class _Window(TypedDict, total=False):
+        heads: bool
+        queries: Literal["contiguous"] | None
+        keys: Literal["contiguous"] | None
+
+    class _Layouts(TypedDict, total=False):
+        heads: bool
+        queries: Layout | None
+        keys: Layout | None
 
     @overload
     def _operator(self: Same, other: float | np.number[Any]) -> Same: ...
@@ -193,25 +211,9 @@ class Structure(NDArrayOperatorsMixin, ABC):
     # ---- what a rank holds
 
     @overload
-    def shard(
-        self,
-        rank: int,
-        world_size: int,
-        *,
-        heads: bool = False,
-        queries: Literal["contiguous"] | None = None,
-        keys: Literal["contiguous"] | None = None,
-    ) -> Self: ...
+    def shard(self, rank: int, world_size: int, **axis: Unpack[_Window]) -> Self: ...
     @overload
-    def shard(
-        self,
-        rank: int,
-        world_size: int,
-        *,
-        heads: bool = False,
-        queries: Layout | None = None,
-        keys: Layout | None = None,
-    ) -> Structure: ...
+    def shard(self, rank: int, world_size: int, **axis: Unpack[_Layouts]) -> Structure: ...
     def shard(
         self,
         rank: int,
@@ -482,28 +484,25 @@ class Structure(NDArrayOperatorsMixin, ABC):
         offset = self._offset_on(device, query_offset)
         return lambda query: query + offset
 
-    def _offset_on(self, device: Device, offset: Any) -> torch.Tensor:
-        name = "query_offset"
+    def _offset_on(self, device: Device, offset: Any) -> Any:
         if not is_torch_tensor(offset):
+            want = "want an integer or a tensor without axes"
             if isinstance(offset, bool) or not _is_integer(offset):
-                message = f"got {offset!r}, want an integer or a tensor without axes"
-                raise TypeError(f"{name}: {message}")
+                raise TypeError(f"query_offset: got {offset!r}, {want}")
             index, (queries, _) = operator.index(offset), self._lengths()
             if not 0 <= index < queries:
-                raise IndexError(f"{name}: got {index}, want one of [0, {queries})")
+                raise IndexError(f"query_offset: got {index}, want one of [0, {queries})")
             return place_on(device, index)
         import torch  # noqa: PLC0415
 
+        got = f"query_offset: got a tensor of {offset.dtype} and shape {tuple(offset.shape)}"
         if offset.shape or offset.dtype not in (torch.int32, torch.int64):
-            raise ValueError(
-                f"{name}: got a tensor of {offset.dtype} and shape {tuple(offset.shape)}, "
-                "want int32 or int64 without axes"
-            )
+            raise ValueError(f"{got}, want int32 or int64 without axes")
         there = torch.empty(0, device="cpu" if device is None else device).device
         if offset.device != there:
-            raise ValueError(f"{name}: got a tensor on {offset.device}, want it on device, {there}")
-        on_device: torch.Tensor = offset
-        return on_device
+            got = f"query_offset: got a tensor on {offset.device}"
+            raise ValueError(f"{got}, want it on device, {there}")
+        return offset
 
     def _require_addable(self) -> None:
         if self.vectors:
@@ -596,7 +595,10 @@ class Structure(NDArrayOperatorsMixin, ABC):
                 return NotImplemented
         if any(isinstance(array, Structure) for array in out):
             raise TypeError(f"out: got a {type(self).__name__}, which is read-only; want an array")
-        if _is_of_elements(ufunc, method, options) and _is_beside_scalars(self, inputs):
+        # One number of each number, into an array of its own.
+        of_elements = method == "__call__" and ufunc.nout == 1 and ufunc.signature is None
+        of_elements &= not {"out", "where"} & set(options)
+        if of_elements and all(x is self or _is_scalar(x) for x in inputs):
             return self._mapped(
                 lambda part: ufunc(*(part if x is self else x for x in inputs), **options)
             )
@@ -647,9 +649,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
         """What its constructor takes to make it again."""
         return {name: getattr(self, name) for name in (*self._leaves, *self._others)}
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Without what was sent to devices.
-        return _remade, (type(self), self._arguments(), self.fingerprint, self.resolved_spec)
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in OF_DEVICES}
 
     def _named(self, fingerprint: str, resolved_spec: encodings_pb2.TensorSpec | None) -> Self:
         """Itself, under the names of what a server sent."""
@@ -779,15 +780,6 @@ def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple
     return named[0]
 
 
-def _remade(
-    kind: type[Structure],
-    arguments: dict[str, Any],
-    fingerprint: str,
-    resolved_spec: encodings_pb2.TensorSpec | None,
-) -> Structure:
-    return kind(**arguments)._named(fingerprint, resolved_spec)
-
-
 def _require_basic(entries: tuple[Any, ...]) -> None:
     for entry in entries:
         if entry is None or entry is Ellipsis or isinstance(entry, slice):
@@ -817,14 +809,8 @@ def _has_rules_of_its_own(value: Any) -> bool:
     return override not in (np.ndarray.__array_ufunc__, Structure.__array_ufunc__)
 
 
-def _is_of_elements(ufunc: np.ufunc, method: str, options: dict[str, Any]) -> bool:
-    """Whether a call makes one number of each number, into an array of its own."""
-    plain = method == "__call__" and not {"out", "where"} & set(options)
-    return plain and ufunc.nout == 1 and ufunc.signature is None
-
-
-def _is_beside_scalars(structure: Structure, inputs: tuple[Any, ...]) -> bool:
-    return all(x is structure or (not isinstance(x, Structure) and np.ndim(x) == 0) for x in inputs)
+def _is_scalar(value: Any) -> bool:
+    return not isinstance(value, Structure) and np.ndim(value) == 0
 
 
 Indices = npt.NDArray[np.integer[Any]]

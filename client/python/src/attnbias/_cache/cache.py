@@ -28,7 +28,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from attnbias._cache.folder import Folder, UnsafeError
-from attnbias._checks import require_instance
+from attnbias._checks import require_integer
 from attnbias._errors import DataLossError, Error, escaped
 from attnbias._spec.enums import enum_name
 from attnbias._spec.expected import check_answer
@@ -156,13 +156,10 @@ class Cache:
     def find(
         self, key: str, fingerprint: str | None = None, accept: Accept = lambda _: None
     ) -> Payload | None:
-        """The payload of a request, mapped and read-only; None where it has to be fetched.
+        """Returns the payload of a request, mapped and read-only; None where it has to be fetched.
 
-        Args:
-            key: of the request, as ``key_of`` makes it.
-            fingerprint: of the payload; None is the one that the request had before.
-            accept: is called with the header before the payload is read; its DataLossError counts
-                the payload as missing.
+        ``fingerprint`` None is that of the payload that the request had before. A DataLossError of
+        ``accept``, which gets the header before the payload is read, counts the payload as missing.
         """
         try:
             known = self._read_request(key)
@@ -216,10 +213,9 @@ class Cache:
             self._replace(_DESCRIPTIONS, key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
-        """The right to fetch the answer to a request; None while somebody else has it.
+        """Returns the right to fetch the answer to a request; None while another has it.
 
-        Raises:
-            OSError: the folder cannot be written.
+        Raises OSError if the folder cannot be written.
         """
         try:
             import fcntl  # noqa: F401, PLC0415  # not on every system
@@ -387,23 +383,14 @@ def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
 
 def require_bytes(value: int | None, name: str) -> None:
     """Refuses what is no bound of a cache with an error that names ``name``."""
-    want = "a number of bytes, or None"
-    require_instance(value, (int, type(None)), name, want)
-    if isinstance(value, bool):
-        raise TypeError(f"{name}: got {value}; want {want}")
-    if value is not None and value < 1:
-        raise ValueError(f"{name}: got {value}, want at least 1, or None")
+    if value is not None:
+        require_integer(value, name, "a number of bytes, or None", "at least 1, or None")
 
 
-class Draft:
-    """A file in the making, and the lock that is the right to make it.
+class Draft(forks.Forkable):
+    """A file in the making, and the lock that is the right to make it; closes both.
 
     The kernel frees the lock at a death. Its file is never written.
-
-    Args:
-        key: of the request, which is the name of the lock.
-        drafts: the folder of both, which the draft closes.
-        lock: the descriptor of the lock, which the draft closes.
     """
 
     def __init__(self, key: str, drafts: Folder, lock: int) -> None:
@@ -446,10 +433,6 @@ class Draft:
             # A child that has just been forked may still have the file open.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
         self.leave()
-
-    def rest(self) -> bool:
-        """See Forkable. There is no channel."""
-        return False
 
     def leave(self) -> bool:
         """See Forkable. A lock lasts while any process has the file open."""

@@ -63,13 +63,7 @@ class Cached:
         return info
 
     async def get(self) -> Payload:
-        """The payload, in ``out`` or read-only.
-
-        Raises:
-            Error: the status of the last attempt; or a client that is offline lacks it.
-            TypeError: ``out`` has no memory that can be reached.
-            ValueError: ``out`` does not fit the payload.
-        """
+        """Returns the payload, in ``out`` or read-only."""
         payload = await self._find() or await self._fetch()
         if self.options.out is None:
             payload.memory.flags.writeable = False

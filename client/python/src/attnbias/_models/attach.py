@@ -140,7 +140,9 @@ def _attached(
     model: PreTrainedModel, client: Client, max_length: int, attention: Attention | None
 ) -> Attached:
     family = family_of(model)
-    _refuse_attached(model)
+    for path, module in model.named_modules():
+        if _MARK in vars(module):
+            raise ValueError(f"model: got one that is attached already ({path}): detach() it first")
     chosen = _attention_of(model, attention, family)
     with _errors_of_the_models_code(f"a {type(model).__name__}", "read"):
         sites = list(family.sites(Wanted(model, max_length, chosen, client)))
@@ -167,12 +169,6 @@ def _attached(
         changes.undo()
         raise
     return Attached(changes, tuple(_report(sites, answers, reasons)))
-
-
-def _refuse_attached(model: PreTrainedModel) -> None:
-    for path, module in model.named_modules():
-        if _MARK in vars(module):
-            raise ValueError(f"model: got one that is attached already ({path}): detach() it first")
 
 
 def _compared(site: Site, answer: Any) -> str:

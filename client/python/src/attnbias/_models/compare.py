@@ -46,11 +46,7 @@ class Pair:
 
 
 def require_same(path: str, pair: Pair) -> None:
-    """Refuses a module whose numbers are not the server's.
-
-    Raises:
-        ValueError: with the greatest difference beyond its bound.
-    """
+    """Refuses a module whose numbers are not the server's, with the greatest difference."""
     own, served = (each.detach().cpu().double() for each in (pair.own, pair.served))
     if own.shape != served.shape:
         _refuse(
@@ -141,15 +137,11 @@ def probes(length: int) -> list[int]:
 def angle_bound(
     positions: Sequence[int], frequencies: torch.Tensor, rope_theta: float
 ) -> torch.Tensor:
-    """How far float32 arithmetic may be from angles, ``[positions, pairs]``.
+    """Returns how far float32 arithmetic may be from angles, ``[positions, pairs]``.
 
     A frequency is a power of rope_theta, whose exponent is rounded; then come roundings of what
-    scales it, and of its product with the position.
-
-    Args:
-        positions: of the rows.
-        frequencies: of the pairs, before anything makes them smaller.
-        rope_theta: the base of the powers.
+    scales it, and of its product with the position. ``frequencies`` are those before anything makes
+    them smaller.
     """
     relative = (_ANGLE_ROUNDINGS + math.log(max(rope_theta, 1.0))) * _HALF_ULP
     return torch.tensor(positions).double()[:, None] * frequencies.double() * relative

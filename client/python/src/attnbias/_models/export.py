@@ -41,28 +41,13 @@ class Wish(NamedTuple):
 
 
 def of_encodings(config: Path, max_length: int, data_type: DType | None) -> Iterator[Wish]:
-    """The encodings of ``from_config``, each once at its greatest length.
-
-    Args:
-        config: as ``from_config`` takes it.
-        max_length: positions, or queries and keys.
-        data_type: of what is no index; None is f32.
-    """
+    """Returns the encodings of ``from_config``, each once at its greatest length."""
     for place, encoding in from_config(config).items():
         yield _wish(place, encoding, max_length, data_type)
 
 
 def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
-    """What ``attach`` asks for, of a model without weights.
-
-    Args:
-        config: as ``from_config`` takes it.
-        max_length: as ``attach`` takes it.
-        client: not asked.
-
-    Raises:
-        ValueError: transformers does not make a model of it.
-    """
+    """Returns what ``attach`` asks for, of a model without weights. The client is not asked."""
     import torch  # noqa: PLC0415
 
     from attnbias._models.family import Wanted, family_of  # noqa: PLC0415
@@ -103,19 +88,14 @@ def merged(wishes: Iterable[Wish]) -> list[Wish]:
         key = wish.why if wish.request is None else key_of(wish.request.to_spec())
         groups.setdefault(key, []).append(wish)
     return [
-        group[0]._replace(place=_places([wish.place for wish in group]))
-        for group in groups.values()
+        first._replace(place=f"{first.place} and {len(more)} more") if more else first
+        for first, *more in groups.values()
     ]
 
 
 def _has_weights(encoding: Encoding[Any]) -> bool:
     parts = (encoding, *getattr(encoding, "layers", ()))
     return any(getattr(value, "is_meta", False) for part in parts for value in vars(part).values())
-
-
-def _places(places: list[str]) -> str:
-    more = len(places) - 1
-    return f"{places[0]} and {more} more" if more else places[0]
 
 
 def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | None) -> Wish:

@@ -99,11 +99,10 @@ class Family:
 
 
 def family_of(model: PreTrainedModel) -> Family:
-    """The family of a model's type.
+    """Returns the family of a model's type.
 
-    Raises:
-        ImportError: transformers or torch lacks a name that the family's code needs.
-        ValueError: none is known.
+    Raises ImportError if transformers or torch lacks a name that the family's code needs,
+    ValueError for a type that is not known.
     """
     module = _module_of(model)
     if module is None:

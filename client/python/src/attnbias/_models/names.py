@@ -207,12 +207,8 @@ def rows_of(family: str) -> tuple[str, ...]:
 def require(family: str, model: nn.Module) -> None:
     """Refuses a version of transformers or torch that the code of a family does not fit.
 
-    Args:
-        family: its name in the register.
-        model: has the instances whose attributes are checked.
-
-    Raises:
-        ImportError: with the name, what it has, what is wanted, and the versions that work.
+    The ImportError states the name, what it has, what is wanted, and the versions that work.
+    Attributes are those of the instances in ``model``.
     """
     modules = list(model.modules())
     objects = [*modules, *(module.config for module in modules if hasattr(module, "config"))]

@@ -67,13 +67,11 @@ class Model:
     unattached: str = ""
 
 
-def _default(value: Any) -> Any:
-    is_name = isinstance(value, str) and value.startswith("=")
-    return As(value[1:]) if is_name else value
-
-
 def _model(row: dict[str, Any]) -> Model:
-    defaults = {name: _default(value) for name, value in row.pop("defaults", {}).items()}
+    defaults = {
+        name: As(value[1:]) if isinstance(value, str) and value.startswith("=") else value
+        for name, value in row.pop("defaults", {}).items()
+    }
     return Model(defaults=defaults, **row)
 
 

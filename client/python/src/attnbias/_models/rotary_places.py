@@ -80,12 +80,9 @@ def Mrope(  # noqa: N802
 
 
 def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
-    """The words as arguments of Rotary: those of a length extension are in its message.
+    """Returns the words as arguments of Rotary: a length extension's are in its message, or None.
 
-    Those that it lacks are None.
-
-    Raises:
-        ValueError: there is no such rope_type.
+    Raises ValueError for an unknown rope_type.
     """
     name = "default" if rope_type is None else rope_type.lower()
     if name == "default":

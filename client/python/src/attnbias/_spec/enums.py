@@ -58,15 +58,7 @@ _NAMES: Final = {
 
 
 def to_data_type(dtype: DType, name: str = "data_type") -> tensor_pb2.DataType:
-    """The number of an element type in the contract.
-
-    Args:
-        dtype: ``"bf16"``, torch's dtype, or anything that numpy takes for one.
-        name: of the argument, for the error.
-
-    Raises:
-        ValueError: no such element type is served.
-    """
+    """Returns the contract's number of ``"bf16"``, torch's dtype, or what numpy takes for one."""
     given = dtype
     if str(dtype).startswith("torch."):  # torch.bfloat16; its own type knows no numpy
         dtype = str(dtype).removeprefix("torch.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from attnbias._arrays.mask import Mask
 from attnbias._errors import DataLossError, escaped
+from attnbias._spec.enums import enum_name
 from attnbias.v1 import encodings_pb2, options_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
@@ -63,12 +64,7 @@ class ExpectedPart(NamedTuple):
 
 
 def check_answer(header: service_pb2.TensorHeader, spec: encodings_pb2.TensorSpec) -> None:
-    """Compares a header with the request.
-
-    Raises:
-        DataLossError: the header describes another tensor than the one that was requested, or a
-            fingerprint is malformed.
-    """
+    """Compares a header with the request; raises DataLossError if it describes another tensor."""
     for name in ("fingerprint", "encoding_fingerprint"):
         value = getattr(header, name)
         if not _FINGERPRINT.fullmatch(value):
@@ -126,15 +122,16 @@ def _check_parts(
         expected = wanted[index]
         if index > 0 and expected.shape[0] is None:  # A border has the heads of the first part.
             expected = expected._replace(shape=(header.parts[0].shape[0], *expected.shape[1:]))
-        if part.data_type != data_type:
-            raise _other(part, "data_type", *map(_name_of_type, (part.data_type, data_type)))
-        if part.form != expected.form:
-            raise _other(part, "form", *map(_name_of_form, (part.form, expected.form)))
+        for field, number in (("data_type", int(data_type)), ("form", int(expected.form))):
+            if getattr(part, field) != number:
+                enum: Any = part.DESCRIPTOR.fields_by_name[field].enum_type
+                numbers = (getattr(part, field), number)
+                raise _other(part, field, *(enum_name(enum, each).upper() for each in numbers))
         if not expected.has_shape(part.shape):
             raise _other(part, "shape", list(part.shape), _written(expected))
-        if part.first_relative_position != expected.first_relative_position:
-            field = "first_relative_position"
-            raise _other(part, field, getattr(part, field), expected.first_relative_position)
+        first, wanted_first = part.first_relative_position, expected.first_relative_position
+        if first != wanted_first:
+            raise _other(part, "first_relative_position", first, wanted_first)
 
 
 def _check_column_axes(header: service_pb2.TensorHeader, request: _Request) -> None:
@@ -147,15 +144,6 @@ def _check_column_axes(header: service_pb2.TensorHeader, request: _Request) -> N
 
 def _other(part: tensor_pb2.TensorPart, field: str, got: object, want: object) -> DataLossError:
     return DataLossError(f"header: part {part.name} has {field} {got}, want {want}")
-
-
-def _name_of_type(number: int) -> str:
-    return tensor_pb2.DataType.Name(number).removeprefix("DATA_TYPE_")
-
-
-def _name_of_form(number: int) -> str:
-    value = tensor_pb2.Form.DESCRIPTOR.values_by_number.get(number)
-    return str(number) if value is None else value.name.removeprefix("FORM_")
 
 
 def _written(part: ExpectedPart) -> str:

@@ -12,7 +12,7 @@ import hashlib
 import re
 import reprlib
 import struct
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, cast
 
@@ -147,17 +147,8 @@ def set_fields(message: Any, arguments: object, path: str = "") -> None:
     """Sets the fields that ``arguments`` has as attributes and that are not None.
 
     A table's order of axes is the attribute ``NAME_layout``. False is not set where it is the
-    default.
-
-    Args:
-        message: of the contract.
-        arguments: an object.
-        path: precedes the names of fields in errors.
-
-    Raises:
-        TypeError: a value is of the wrong type.
-        ValueError: a value does not fit its field, an enum has no such value, or two fields are
-            given of which there can be one.
+    default. Errors name a field with ``path`` before it: TypeError for a value of the wrong type,
+    ValueError for one that does not fit, or for two fields of which there can be one.
     """
     fields = message.DESCRIPTOR.fields_by_name
     given = vars(arguments)
@@ -189,7 +180,9 @@ def _set_field(message: Any, field: FieldDescriptor, value: Any, name: str) -> N
     if kind is tensor_pb2.Range.DESCRIPTOR:
         into.CopyFrom(_to_range(value, name))
     elif kind is tensor_pb2.PositionList.DESCRIPTOR and is_repeated(field):
-        is_nested = len(value) > 0 and np.ndim(value[0]) > 0
+        is_nested = False
+        with suppress(LookupError, TypeError):  # of what is no sequence, which _to_list refuses
+            is_nested = np.ndim(value[0]) > 0
         into.extend(_to_list(ids, name) for ids in (value if is_nested else [value]))
     elif kind is tensor_pb2.PositionList.DESCRIPTOR:
         into.CopyFrom(_to_list(value, name))
@@ -315,12 +308,7 @@ class Encoding(Fields, Generic[Compact]):
         return self.extent == "pair" and any(given)
 
     def to_spec(self) -> encodings_pb2.TensorSpec:
-        """This encoding as a spec without extent.
-
-        Raises:
-            TypeError: a value is of the wrong type.
-            ValueError: a number does not fit its field, or an enum has no such value.
-        """
+        """Returns this encoding as a spec without extent; a value that does not fit is an error."""
         spec = encodings_pb2.TensorSpec()
         message = getattr(spec, self.field)
         message.SetInParent()

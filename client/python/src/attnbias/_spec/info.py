@@ -110,12 +110,7 @@ class ServerInfo:
 
 
 def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
-    """Turns an entry of ListTables into values.
-
-    Raises:
-        DataLossError: it has a digest, a shape or a spec that no table has.
-        UnimplementedError: it has an element type that this package does not know.
-    """
+    """Turns an entry of ListTables into values; refuses one that no table has."""
     name, shape = escaped(table.name), list(table.shape)
     dtype = from_data_type(table.data_type)
     if dtype is None:
@@ -141,12 +136,7 @@ def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
 
 
 def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
-    """Checks a header and turns it into values.
-
-    Raises:
-        DataLossError: its sizes contradict each other.
-        UnimplementedError: it has an element type that this package does not know.
-    """
+    """Checks a header and turns it into values; refuses one whose sizes contradict each other."""
     parts = tuple(_to_part(part) for part in header.parts)
     if not parts:
         raise DataLossError("header: it has no parts")
@@ -244,17 +234,10 @@ def allocate(info: TensorInfo) -> npt.NDArray[np.uint8]:
 
 
 def borrow(out: Any, info: TensorInfo) -> npt.NDArray[np.uint8]:
-    """The caller's memory as bytes; copies nothing.
+    """Returns the caller's memory as bytes; copies nothing.
 
-    Args:
-        out: an array, a torch CPU tensor, or anything with the buffer protocol.
-            Raw bytes take any payload of their size, elements only their own type,
-            in the payload's shape or flat.
-        info: what is to be written.
-
-    Raises:
-        TypeError: out has no memory that can be reached.
-        ValueError: out does not fit; the message says what came and what was wanted.
+    ``out`` is an array, a torch CPU tensor, or anything with the buffer protocol. Raw bytes take
+    any payload of their size, elements only their own type, in the payload's shape or flat.
     """
     array = _as_array(out)
     if not array.flags.c_contiguous:

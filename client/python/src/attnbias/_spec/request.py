@@ -144,13 +144,7 @@ class Request(Asked):
         return ", ".join(said)
 
     def to_spec(self) -> encodings_pb2.TensorSpec:
-        """The contract's message.
-
-        Raises:
-            TypeError: a value is of the wrong type.
-            ValueError: a value does not fit its field, an enum has no such value, or two fields
-                are given of which there can be one.
-        """
+        """Returns the contract's message; a value that does not fit is an error."""
         spec = self.encoding.to_spec()
         extent = getattr(spec, self.encoding.extent)
         extent.SetInParent()
@@ -213,12 +207,7 @@ class LogitsRequest:
         require_instance(self.term, LogitsTerm, "term", _WANTED_TERM)
 
     def array(self) -> npt.NDArray[Any]:
-        """The rows ``[heads, queries, width]``, little-endian. For a bias alone width is 0.
-
-        Raises:
-            TypeError: rows are missing or of another type than floats.
-            ValueError: rows have another number of axes.
-        """
+        """Returns the rows ``[heads, queries, width]``, little-endian; for a bias width is 0."""
         if self.rows is None:
             if self.query_bias is None or self.query_length is None:
                 raise TypeError("rows: got None, which goes with query_bias and query_length")
@@ -235,13 +224,7 @@ class LogitsRequest:
         return rows.astype(rows.dtype.newbyteorder("<"), copy=False)
 
     def to_spec(self, rows: npt.NDArray[Any]) -> logits_pb2.LogitsSpec:
-        """The contract's message for rows as array() made them.
-
-        Raises:
-            TypeError: a value is of the wrong type.
-            ValueError: a value does not fit its field, an enum has no such value, or two fields
-                are given of which there can be one.
-        """
+        """Returns the contract's message for rows as array() made them."""
         spec = logits_pb2.LogitsSpec()
         set_fields(spec, self)
         message = getattr(spec, self.term.field)

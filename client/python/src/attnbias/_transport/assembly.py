@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _Header = TypeVar("_Header", bound="Message")
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_FIXED_SIZES = {_FIXED32: 4, _FIXED64: 8}
 _HEADER, _OFFSET, _CRC32C, _HEADER_CRC32C, _DATA = 1, 2, 3, 5, 16
 _MAX_VARINT_BYTES = 10
 _MORE = 0x80  # the bit of a varint's byte that says another follows
@@ -57,7 +58,7 @@ def parse_chunk(message: bytes) -> Chunk:
         if wire_type == _LENGTH_DELIMITED:
             size, at = _read_varint(message, at)
         else:
-            size = _fixed_size(wire_type)
+            size = _FIXED_SIZES.get(wire_type, end)  # of an unknown type more than is left
         if size > end - at:
             raise _malformed()
         value_bytes = memoryview(message)[at : at + size]
@@ -74,14 +75,6 @@ def parse_chunk(message: bytes) -> Chunk:
                 header_crc32c = int.from_bytes(value_bytes, "little")
         at += size
     return Chunk(offset, crc32c, data, header, header_crc32c)
-
-
-def _fixed_size(wire_type: int) -> int:
-    if wire_type == _FIXED32:
-        return 4
-    if wire_type == _FIXED64:
-        return 8
-    raise _malformed()
 
 
 def _read_varint(message: bytes, at: int) -> tuple[int, int]:
@@ -113,15 +106,7 @@ def parse_first(message: bytes | None) -> Chunk:
 
 
 def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
-    """The header that is alone in the first message of a stream, or in the only one.
-
-    Args:
-        message: None where the stream ended before it.
-        kind: the class of the header.
-
-    Raises:
-        DataLossError: there is none, it is damaged, or not alone.
-    """
+    """Returns the header that is alone in a message; None is a stream that ended before one."""
     chunk = parse_first(message)
     if chunk.data:
         raise beyond(len(chunk.data), 0)
@@ -129,11 +114,7 @@ def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
 
 
 def header_of(chunk: Chunk, kind: type[_Header]) -> _Header:
-    """The header of a message that may have data, too.
-
-    Raises:
-        DataLossError: there is none, or a damaged one.
-    """
+    """Returns the header of a message that may hold data too; refuses none or a damaged one."""
     if chunk.header is None:
         raise DataLossError("stream: the first message has no header")
     got, want = crc32c.crc32c(chunk.header), chunk.header_crc32c
@@ -146,12 +127,7 @@ def header_of(chunk: Chunk, kind: type[_Header]) -> _Header:
 
 
 class Assembler:
-    """A range of a payload in the making: its memory, and how much of it has come.
-
-    Args:
-        at: the first byte of the range.
-        limit: the one after its last; None, or more than there are, is the payload's end.
-    """
+    """A range [at, limit) of a payload that is being received; limit None is the payload's end."""
 
     def __init__(self, at: int = 0, limit: int | None = None) -> None:
         self.at = at
@@ -171,18 +147,14 @@ class Assembler:
         return self.at == self.end
 
     def add(self, message: bytes) -> int:
-        """Copies one message's chunk to its place and says how many bytes that was.
-
-        Raises:
-            DataLossError: it is not the next chunk, does not fit, or is damaged.
-        """
+        """Copies a message's chunk to its place and returns its size; refuses any but the next."""
         chunk = parse_chunk(message)
         if chunk.header is not None:
             raise DataLossError("stream: a second header")
         return self.put(chunk)
 
     def put(self, chunk: Chunk) -> int:
-        """The same of a chunk that has been read, beside whatever header."""
+        """Copies a parsed chunk to its place, whatever header it came with; see ``add``."""
         size, missing = len(chunk.data), self.end - self.at
         if size > missing:
             raise beyond(size, missing)

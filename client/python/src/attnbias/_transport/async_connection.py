@@ -33,7 +33,7 @@ _LOST: Final = "the server ended the call; what it said was lost"
 _EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing in its stubs
 
 
-class AsyncConnection:
+class AsyncConnection(forks.Forkable):
     """Channels of the event loop that uses them: the first, and spare ones for parts of a payload.
 
     Another loop gets others.
@@ -98,10 +98,6 @@ class AsyncConnection:
             self._closing = asyncio.Event()
             self._channels, self._methods = {}, {}
 
-    def rest(self) -> bool:
-        """See Forkable. The channel is its loop's to close."""
-        return False
-
     def leave(self) -> bool:
         inherited, self._channels = self._channels, {}
         if inherited:
@@ -112,12 +108,7 @@ class AsyncConnection:
 
 
 class AsyncCalls:
-    """See ``Calls``. What cancels a call is the cancelling of its task, or close().
-
-    Args:
-        connection: what the calls go over.
-        index: of its channel.
-    """
+    """See ``Calls``. Cancelling a call's task cancels the call, and so does close()."""
 
     def __init__(self, connection: AsyncConnection, index: int = 0) -> None:
         self._connection = connection

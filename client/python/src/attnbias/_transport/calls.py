@@ -75,7 +75,10 @@ WATCH_HEALTH: Final = replace(_method(_HEALTH, "Watch"), kind="stream_stream")
 
 
 class Calls(Protocol):
-    """The calls of one request to this package, which end together."""
+    """The calls of one request to this package, which end together.
+
+    All methods raise CancelledError once the calls are cancelled or the client is closed.
+    """
 
     endpoint: Endpoint
 
@@ -85,11 +88,9 @@ class Calls(Protocol):
         ...
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
-        """Makes a call with one answer.
+        """Makes a call with one answer; raises CallFailed for a status other than OK.
 
-        Raises:
-            CallFailed: its status is not OK.
-            CancelledError: the calls were cancelled, or the client closed.
+        Also raises CallInterrupted: see there.
         """
 
     def stream(
@@ -101,31 +102,18 @@ class Calls(Protocol):
     async def together(self, parts: Sequence[Part]) -> None:
         """Does several parts of the work at once, each over a connection of its own.
 
-        Raises:
-            Exception: the first of theirs, when the others have ended, too.
+        Raises the first of their exceptions, when the others have ended, too.
         """
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
-        """Does what takes the disk's time, to its end.
-
-        Raises:
-            CancelledError: the calls were cancelled, or the client closed, before.
-        """
+        """Does what takes the disk's time, to its end, unless the calls were cancelled before."""
         ...
 
     async def pause(self, seconds: float) -> None:
-        """Waits, but not through a cancel().
-
-        Raises:
-            CancelledError: the calls were cancelled, or the client closed.
-        """
+        """Waits, but not through a cancel()."""
 
     async def wait(self, seconds: float) -> None:
-        """Waits, but not through a cancel(), and has gRPC look for the server meanwhile.
-
-        Raises:
-            CancelledError: the calls were cancelled, or the client closed.
-        """
+        """Waits, but not through a cancel(), and has gRPC look for the server meanwhile."""
 
 
 Part: TypeAlias = "Callable[[Calls], Coroutine[Any, Any, Any]]"

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -20,7 +21,7 @@ from attnbias._errors import UnavailableError
 from attnbias._transport.credentials import Certificates, certificates_from, token_from
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from attnbias._transport.credentials import Tls, Token
 
@@ -40,15 +41,7 @@ _MOST_PORT: Final = 65535
 
 
 def target_from(target: str | None) -> str:
-    """The target to open.
-
-    Args:
-        target: what the user gave. None is what ``ATTNBIAS_SERVER`` says, without it this machine.
-
-    Raises:
-        TypeError: it is no text.
-        ValueError: it names no server.
-    """
+    """Returns the target to open; None is what ``ATTNBIAS_SERVER`` names, else this machine."""
     if target is None:
         given = os.environ.get(_VARIABLE) or "localhost"
         return _with_ports(given, _VARIABLE if given != "localhost" else "target")
@@ -240,18 +233,17 @@ def endpoint_to(
     offline: bool,
     connect_timeout: float | None,
 ) -> Endpoint:
-    """What the arguments of a client mean.
-
-    Raises:
-        TypeError: one is of the wrong type.
-        ValueError: one names nothing, or two contradict each other.
-    """
+    """Returns what the arguments of a client mean; raises an error that names a wrong one."""
     target = target_from(target)
     security: grpc.ChannelCredentials | Certificates | None = credentials
+    kinds = (grpc.ChannelCredentials, type(None))
+    require_instance(credentials, kinds, "credentials", "grpc.ChannelCredentials, or None")
     if credentials is None:
         security = certificates_from(tls)
     elif tls is not None:
         raise ValueError(f"tls: got {tls} beside credentials; want one of the two")
+    require_instance(options, Mapping, "channel_options", "a dict, or None")
+    metadata = _pairs(metadata)
     sent = token_from(token, metadata)
     _require_legal(metadata)
     if sent is not None and security is None and not is_on_this_machine(target):
@@ -259,9 +251,15 @@ def endpoint_to(
             f"{sent.name}: got one for {target}, which is not on this machine, in plaintext that "
             "others could read: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
         )
-    return Endpoint(
-        target, security, sent, tuple(metadata), dict(options), offline, connect_timeout
-    )
+    return Endpoint(target, security, sent, metadata, dict(options), offline, connect_timeout)
+
+
+def _pairs(metadata: Metadata) -> Metadata:
+    try:
+        return tuple((key, value) for key, value in metadata)
+    except (TypeError, ValueError):
+        got = f"metadata: got an object of {type(metadata).__name__}"
+        raise TypeError(f"{got}; want pairs, as [('tenant', 'a')]") from None
 
 
 def _require_legal(metadata: Metadata) -> None:

@@ -14,7 +14,6 @@ from attnbias._errors import CancelledError
 from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias._transport import forks
 from attnbias._transport.calls import CHECK_HEALTH, Method, run
-from attnbias._transport.retry import Deadline
 from attnbias._transport.statuses import (
     CallFailed,
     CallInterrupted,
@@ -35,7 +34,7 @@ CLOSED: Final = "the client is closed"
 _Result = TypeVar("_Result")
 
 
-class Connection:
+class Connection(forks.Forkable):
     """Channels that open when they are needed: the first, and spare ones for parts of a payload.
 
     Threads share it.
@@ -104,12 +103,7 @@ class Connection:
 
 
 class CallGroup:
-    """Calls in flight, in any thread, that one cancel() ends. See ``Calls``.
-
-    Args:
-        connection: what the calls go over.
-        index: of its channel.
-    """
+    """Calls in flight, in any thread, that one cancel() ends. See ``Calls``."""
 
     def __init__(self, connection: Connection, index: int = 0) -> None:
         self.endpoint = connection.endpoint
@@ -126,13 +120,10 @@ class CallGroup:
         return self._connection.has_reached
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
-        deadline = Deadline(timeout)
-        while True:
-            with contextlib.suppress(CallInterrupted), self._beginning(method) as (begin, _):
-                left = deadline.remaining()
-                answer = begin(message, timeout=left, metadata=self.endpoint.call_metadata())
-                self._connection.has_reached = True
-                return answer
+        with self._beginning(method) as (begin, _):
+            answer = begin(message, timeout=timeout, metadata=self.endpoint.call_metadata())
+        self._connection.has_reached = True
+        return answer
 
     @contextlib.asynccontextmanager
     async def stream(

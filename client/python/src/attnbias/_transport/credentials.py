@@ -31,12 +31,8 @@ _log: Final = logging.getLogger("attnbias")
 class Watched(Generic[_Value]):
     """What files hold, read again when one of them has changed.
 
-    What is then wrong with them is logged, and what was read before stays.
-
-    Args:
-        files: which files.
-        read: gives what they hold. Its ValueError says what is wrong with them, and comes out of
-            the first reading.
+    A ValueError of ``read`` says what is wrong with them. The first reading raises it; later ones
+    log it, and the earlier value stays.
     """
 
     def __init__(self, files: Sequence[Path], read: Callable[[], _Value]) -> None:
@@ -74,11 +70,7 @@ def _state(file: Path) -> object:
 
 
 def read_bytes(file: Path, name: str) -> bytes:
-    """What a file holds.
-
-    Raises:
-        ValueError: it cannot be read; names the argument ``name``.
-    """
+    """Returns a file's bytes; a ValueError that names ``name`` if it cannot be read."""
     try:
         return file.read_bytes()
     except OSError as error:
@@ -116,21 +108,15 @@ class Tls:
 
 
 class Certificates:
-    """What the files of a ``Tls`` hold.
+    """What the files of a ``Tls`` hold; errors call its fields by ``names``.
 
-    Args:
-        tls: which files, and whose certificate is wanted.
-        names: what errors call its fields.
-
-    Raises:
-        TypeError: a field is of the wrong type.
-        ValueError: a file cannot be read, or does not hold what it should.
+    Raises TypeError for a field of the wrong type, ValueError for a file that cannot be read or
+    does not hold what it should.
     """
 
     def __init__(self, tls: Tls, names: Mapping[str, str]) -> None:
-        name = tls.server_name
+        self.server_name = name = tls.server_name
         require_instance(name, (str, type(None)), names["server_name"], "a name, or None")
-        self.server_name = tls.server_name
         self._names = names
         self._files: dict[str, Path] = {}
         for field in _FILES:
@@ -188,14 +174,9 @@ class Certificates:
 
 
 def certificates_from(tls: bool | Tls | None) -> Certificates | None:
-    """What a client's ``tls`` means; None is plaintext.
+    """Returns what a client's ``tls`` means, None for plaintext.
 
-    Args:
-        tls: None is what the environment says.
-
-    Raises:
-        TypeError: it is neither.
-        ValueError: see ``Certificates``; or the environment says something else.
+    None reads the environment.
     """
     names = _ARGUMENTS
     if tls is None:
@@ -207,14 +188,9 @@ def certificates_from(tls: bool | Tls | None) -> Certificates | None:
 
 
 def tls_from_environment(*, on: bool = False, **given: str | None) -> bool | Tls:
-    """What the environment's variables say.
+    """Returns what the environment's variables mean.
 
-    Args:
-        on: True whatever the environment says.
-        **given: fields, in place of those of the environment.
-
-    Raises:
-        ValueError: ``ATTNBIAS_CLIENT_TLS`` is neither 1 nor 0.
+    ``on`` turns TLS on whatever they state; the fields ``given`` replace those of the environment.
     """
     named = {field: given.get(field) or os.environ.get(_VARIABLES[field]) for field in _FIELDS}
     fields = {field: value for field, value in named.items() if value}
@@ -244,14 +220,9 @@ _TOKEN: Final = re.compile(r"[!-~]+")  # what ASCII has to see
 
 
 class Token:
-    """A token, or the file that holds it.
+    """A token, given as text or as the path of a file; errors call it ``name``.
 
-    Args:
-        token: text is the token itself, a path the file.
-        name: what errors call it.
-
-    Raises:
-        ValueError: the file cannot be read, or holds no token; or the text is none.
+    Raises ValueError for a file that cannot be read, or for what is not a token.
     """
 
     def __init__(self, token: str | os.PathLike[str], name: str) -> None:
@@ -282,19 +253,13 @@ def _checked(token: str, got: str) -> str:
 def token_from(
     token: str | os.PathLike[str] | None, metadata: Sequence[tuple[str, str | bytes]]
 ) -> Token | None:
-    """What a client's ``token`` means; None is no token.
+    """Returns what a client's ``token`` means, None for no token.
 
-    Args:
-        token: None is what the environment says, unless the metadata say who calls; "" is none.
-        metadata: what each call carries besides.
-
-    Raises:
-        TypeError: it is neither text nor a path.
-        ValueError: see ``Token``; or the metadata say who calls, too.
+    None reads the environment, unless the metadata state who calls; "" is no token.
     """
     want = "the token as a str, or its file as a pathlib.Path"
     require_instance(token, (str, os.PathLike, type(None)), "token", want)
-    is_said = any(key.lower() == _HEADER for key, _ in metadata)
+    is_said = any(str(key).lower() == _HEADER for key, _ in metadata)
     if token is None and not is_said:
         if file := os.environ.get(_FILE_VARIABLE):
             return Token(Path(file), _FILE_VARIABLE)

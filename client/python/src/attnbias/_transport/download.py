@@ -8,7 +8,6 @@ does.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 import sys
@@ -17,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import numpy as np
 from tqdm import tqdm
 
 from attnbias._errors import DataLossError, FailedPreconditionError, NotFoundError
@@ -37,6 +35,7 @@ from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     from attnbias._spec.info import TensorInfo
@@ -50,16 +49,12 @@ _USUAL_SHAPE: Final = (80, 24)
 
 
 class Progress:
-    """A bar on stderr.
-
-    Args:
-        wanted: True shows it, False does not; None shows it on a terminal, for
-            a large payload that takes long.
-    """
+    """A bar on stderr; None shows it on a terminal, for a large payload that takes long."""
 
     def __init__(self, wanted: bool | None) -> None:
         self._wanted = wanted
         self._bar: tqdm[Any] | None = None
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -86,9 +81,10 @@ class Progress:
             )
 
     def advance(self, count: int) -> None:
-        """Says that count more bytes have come."""
-        if self._bar is not None:
-            self._bar.update(count)
+        """Reports that count more bytes are in their place; ranges do so from threads."""
+        with self._lock:
+            if self._bar is not None:
+                self._bar.update(count)
 
 
 def _shape_to_assume() -> tuple[int, int] | tuple[None, None]:
@@ -103,6 +99,9 @@ def _shape_to_assume() -> tuple[int, int] | tuple[None, None]:
 # The first range comes over one stream, which does not wait for another window.
 _FIRST_BYTES: Final = WINDOW_BYTES
 _CHUNK_BYTES: Final = 1 << 20  # Ranges are rounded to it, so that chunks stay whole.
+
+
+_CHANGED: Final = (FailedPreconditionError, NotFoundError)
 
 
 class _PayloadChangedError(Exception):
@@ -121,17 +120,9 @@ class Download:
         self._progress = Progress(options.progress)
         self._payload: Payload | None = None
         self._has_restarted = False
-        self._lock = threading.Lock()
 
     async def run(self) -> Payload:
-        """Fetches everything, retrying and resuming within the timeout.
-
-        Raises:
-            Error: the status of the last attempt.
-            TypeError: ``out`` has no memory that can be reached.
-            ValueError: ``out`` does not fit the payload.
-        """
-        _keep_freed_memory()
+        """Fetches everything, retrying and resuming within the timeout; see ``borrow`` for out."""
         with self._progress:
             with contextlib.suppress(_PayloadChangedError):
                 await self._fetch_all()
@@ -163,30 +154,27 @@ class Download:
     async def _fetch(self, calls: Calls, at: int = 0, limit: int | None = None) -> None:
         """Fetches the bytes from ``at`` to ``limit``, or to the last, over one connection.
 
-        Raises:
-            Error: the status of the last attempt.
-            _PayloadChangedError: a resumed stream, or one of a later range, ends so.
+        Raises _PayloadChangedError if a resumed stream, or one of a later range, shows that.
         """
         retry = Retry(replace(self._options, calls=calls), self._deadline)
         assembler = Assembler(at, limit)
-        while not assembler.complete:
+
+        async def attempt() -> None:
             before = assembler.at
-            failure = None
             try:
                 await self._attempt(calls, assembler)
-            except CallInterrupted:
-                pass
-            except CallFailed as failed:
-                failure = failed.error
-            if assembler.at > before:
-                retry.progressed()
-            # Once every byte has come and was checked, the stream may end as it likes.
-            if failure is None or assembler.complete:
-                continue
-            has_changed = isinstance(failure, (FailedPreconditionError, NotFoundError))
-            if has_changed and before > 0 and not self._has_restarted:
-                raise _PayloadChangedError
-            await retry.wait_after(failure)
+            except (CallFailed, CallInterrupted) as ended:
+                # Once every byte has come and was checked, the stream may end as it likes.
+                if assembler.complete:
+                    return
+                if assembler.at > before:
+                    retry.progressed()
+                changed = isinstance(ended, CallFailed) and isinstance(ended.error, _CHANGED)
+                if changed and before > 0 and not self._has_restarted:
+                    raise _PayloadChangedError from None
+                raise
+
+        await retry.run(attempt)
 
     async def _attempt(self, calls: Calls, assembler: Assembler) -> None:
         """Makes one call for the missing bytes of a range."""
@@ -200,31 +188,24 @@ class Download:
             header = header_of(first, service_pb2.TensorHeader)
             assembler.begin(self._accept(header, assembler.at))
             if first.data:  # a header alone has no offset
-                self._advance(assembler.put(first))
+                self._progress.advance(assembler.put(first))
             while (message := await read()) is not None:
-                self._advance(assembler.add(message))
+                self._progress.advance(assembler.add(message))
         if not assembler.complete:
             raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")
 
     def _accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
-        """Returns the payload's memory, by the header that comes before its byte ``at``.
-
-        Raises:
-            DataLossError: the header is of another payload than the one begun.
-        """
+        """Returns the payload's memory; refuses the header of another payload than that begun."""
         info = to_tensor_info(header)
         check_answer(header, self._spec)
         if at == 0:
             self._payload = Payload(info, self._memory_for(info), header)
             self._progress.begin(info.nbytes)
-        else:
-            _require_same(info, self._begun().info)
+        for name in ("fingerprint", "parts"):
+            got, want = (getattr(each, name) for each in (info, self._begun().info))
+            if got != want:
+                raise DataLossError(f"stream: resumed with {name} {got}, want {want}")
         return self._begun().memory
-
-    def _advance(self, count: int) -> None:
-        """Reports that count more bytes are in their place."""
-        with self._lock:  # ranges have threads
-            self._progress.advance(count)
 
     def _begun(self) -> Payload:
         assert self._payload is not None
@@ -239,28 +220,6 @@ class Download:
         return allocate(info)
 
 
-def _require_same(got: TensorInfo, want: TensorInfo) -> None:
-    """Holds the header of a stream that goes on against the first one."""
-    for name, value, wanted in (
-        ("fingerprint", got.fingerprint, want.fingerprint),
-        ("parts", got.parts, want.parts),
-    ):
-        if value != wanted:
-            raise DataLossError(f"stream: resumed with {name} {value}, want {wanted}")
-
-
-@functools.cache
-def _keep_freed_memory() -> None:
-    """Has glibc reuse the memory of received messages; elsewhere does nothing.
-
-    By itself it returns a message's pages to the kernel, only to get cleared
-    ones for the next: a third of a download's CPU time. The size from which it
-    does so follows the largest block freed, up to 32 MiB; so one is freed, of
-    which no page was ever touched.
-    """
-    np.empty(31 << 20, np.uint8)
-
-
 async def ask_for_description(
     spec: encodings_pb2.TensorSpec, options: CallOptions, deadline: Deadline
 ) -> tuple[TensorInfo, bytes]:
@@ -271,12 +230,7 @@ async def ask_for_description(
 
 
 def read_description(answer: bytes, spec: encodings_pb2.TensorSpec) -> TensorInfo:
-    """What such an answer to a request says.
-
-    Raises:
-        DataLossError: it is damaged, or describes another tensor than the one that was requested.
-        UnimplementedError: it has an element type that this package does not know.
-    """
+    """Returns what an answer describes; refuses a damaged one, or one to another request."""
     header = read_header(answer, service_pb2.TensorHeader)
     info = to_tensor_info(header)
     check_answer(header, spec)

@@ -17,8 +17,9 @@ import os
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,16 +42,16 @@ _WHY_OFF: Final = (
 )
 
 
-class Forkable(Protocol):
+class Forkable(ABC):
     """A connection, a server of the process's own, or a locked file. The lock is held in both."""
 
     def rest(self) -> bool:
         """Closes the channel, if there is one that any thread may close; whether there was."""
-        ...
+        return False
 
+    @abstractmethod
     def leave(self) -> bool:
         """In the child: forgets the parent's calls and channel; whether one was still open."""
-        ...
 
 
 _connections: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
@@ -94,11 +95,8 @@ def _before() -> None:
     rested = [connection.rest() for connection in _connections]
     if any(rested):
         _wait_for_grpc()
-    _has_ignored[:] = [any(rested) and _is_support_off()]
-
-
-def _after_in_parent() -> None:
-    lock.release()
+    is_off = os.environ.get(_SUPPORT, "1").lower() in ("0", "f", "false", "n", "no")
+    _has_ignored[:] = [any(rested) and is_off]
 
 
 def _after_in_child() -> None:
@@ -109,10 +107,6 @@ def _after_in_child() -> None:
         _why_unusable.append(_WHY_OFF)
     _inside.clear()
     lock.release()
-
-
-def _is_support_off() -> bool:
-    return os.environ.get(_SUPPORT, "1").lower() in ("0", "f", "false", "n", "no")
 
 
 def _wait_for_grpc() -> None:
@@ -140,5 +134,5 @@ def _register() -> None:
     """Registers what is done at forks. A process that makes no connection is left as it is."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
-            before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+            before=_before, after_in_parent=lock.release, after_in_child=_after_in_child
         )

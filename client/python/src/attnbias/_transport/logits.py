@@ -14,7 +14,6 @@ from attnbias._spec.enums import from_data_type
 from attnbias._transport.assembly import Assembler, read_header
 from attnbias._transport.calls import COMPUTE_LOGITS
 from attnbias._transport.retry import Deadline, Retry
-from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import logits_pb2, tensor_pb2
 
 if TYPE_CHECKING:
@@ -45,23 +44,9 @@ class LogitsStream:
         self._answered = 0  # rows
 
     async def run(self) -> npt.NDArray[Any]:
-        """Computes every row, beginning anew where a call breaks.
-
-        Raises:
-            Error: the status of the last attempt.
-        """
-        while True:
-            failure = None
-            try:
-                await self._attempt()
-            except CallInterrupted:
-                continue
-            except CallFailed as failed:
-                failure = failed.error
-            if failure is None:
-                return self._answer
-            # Not inside except: gRPC's traceback says nothing more.
-            await self._retry.wait_after(failure)
+        """Computes every row, resuming at the first that lacks an answer where a call breaks."""
+        await self._retry.run(self._attempt)
+        return self._answer
 
     async def _attempt(self) -> None:
         """Makes one call for the rows that are not answered yet."""

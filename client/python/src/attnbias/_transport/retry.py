@@ -13,7 +13,7 @@ import os
 import random
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
@@ -21,12 +21,22 @@ from attnbias._errors import DeadlineExceededError, Error
 from attnbias._transport import forks
 from attnbias._transport.calls import CHECK_HEALTH
 from attnbias._transport.channel import addresses_of, is_on_this_machine
-from attnbias._transport.statuses import CallFailed, from_rpc_error, is_of_the_name, unreached_error
+from attnbias._transport.statuses import (
+    CallFailed,
+    CallInterrupted,
+    from_rpc_error,
+    is_of_the_name,
+    unreached_error,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from attnbias._transport.calls import CallOptions, Calls, Method
     from attnbias._transport.channel import Endpoint
 
+
+_Answer = TypeVar("_Answer")
 
 _FIRST_BACKOFF: Final = 0.1  # seconds
 _LARGEST_BACKOFF: Final = 2.0
@@ -48,13 +58,9 @@ class Deadline:
         """Whether a log line has stated that a call waits."""
 
     def remaining(self, patience: float | None = None) -> float | None:
-        """Seconds left; None without a limit.
+        """Returns the seconds left, None without a limit; raises DeadlineExceededError for none.
 
-        Args:
-            patience: counts at most so many seconds from the beginning.
-
-        Raises:
-            DeadlineExceededError: none are left.
+        ``patience`` ends the time that many seconds after the beginning.
         """
         end = self._end
         if patience is not None:
@@ -77,13 +83,19 @@ class Retry:
         """Forgets earlier failures: there was progress."""
         self._failures = 0
 
-    async def wait_after(self, error: Error) -> None:
-        """Returns when the next attempt may begin.
+    async def run(self, attempt: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
+        """Makes attempts until one succeeds, or raises the error of the last."""
+        while True:
+            try:
+                return await attempt()
+            except CallInterrupted:
+                continue
+            except CallFailed as failed:
+                failure = failed.error
+            await self.wait_after(failure)  # not inside except: gRPC's traceback says nothing more
 
-        Raises:
-            Error: ``error`` itself, where another attempt would be useless.
-            CancelledError: the calls were cancelled, or the client closed, in the meantime.
-        """
+    async def wait_after(self, error: Error) -> None:
+        """Returns when the next attempt may begin; raises ``error`` if another would be useless."""
         self._failures += 1
         left = await self._left(error)
         delay = self._delay(left)
@@ -102,8 +114,7 @@ class Retry:
     async def _left(self, error: Error) -> float | None:
         """Returns the seconds for further attempts; None without a limit.
 
-        Raises:
-            Error: ``error`` where none are left: it says why, the deadline only when.
+        Raises ``error`` where none are left: it says why, the deadline only when.
         """
         calls, patience = self._options.calls, None
         if error.unreached and not calls.has_reached:
@@ -131,13 +142,9 @@ class Retry:
 
 async def ask(method: Method, message: Any, options: CallOptions, deadline: Deadline) -> Any:
     """Makes a call with one answer, again where that may help."""
-    retry = Retry(options, deadline)
-    while True:
-        try:
-            return await options.calls.ask(method, message, deadline.remaining())
-        except CallFailed as failed:
-            failure = failed.error
-        await retry.wait_after(failure)  # not inside except: gRPC's traceback says nothing more
+    return await Retry(options, deadline).run(
+        lambda: options.calls.ask(method, message, deadline.remaining())
+    )
 
 
 def _is_transient(error: Error) -> bool:
@@ -157,14 +164,9 @@ _PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")  # that gRPC looks
 
 
 async def explained(error: Error, calls: Calls, deadline: Deadline) -> Error:
-    """The error of a call, with a reason for each address if there was no connection to several.
+    """Returns a call's error, with a reason for each address if there was no connection to several.
 
     gRPC itself tells only what was wrong with the address that it tried last.
-
-    Args:
-        error: of the call.
-        calls: that made it.
-        deadline: of the call.
     """
     if not error.unreached or is_of_the_name(error):
         return error

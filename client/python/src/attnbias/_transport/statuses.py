@@ -102,12 +102,10 @@ def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
 
 
 def unreached_error(reasons: Mapping[str, str], endpoint: Endpoint) -> UnavailableError:
-    """An error for an endpoint with which there is no connection.
+    """Returns the error for an endpoint with which there is no connection.
 
-    Args:
-        reasons: what gRPC reports, by the address; of a single address that is "". The most telling
-            determines the advice.
-        endpoint: the one with which there is no connection.
+    ``reasons`` are gRPC's by the address, which is "" if there is one. The most telling determines
+    the advice.
     """
     advice = next(
         why

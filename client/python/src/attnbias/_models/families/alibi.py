@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,15 +39,10 @@ _NUMBERS: Final = {bits: numbers for numbers, bits in _BITS.items()}
 def row_request(
     model: Any, length: int, variant: AlibiVariant, pair: torch.Tensor, data_type: DType = "f32"
 ) -> Request:
-    """A row of ``length`` keys with the slopes of transformers' code.
+    """Returns the request for a row of ``length`` keys with the slopes of transformers' code.
 
-    Args:
-        model: its configuration states the number of heads.
-        length: number of keys.
-        variant: what slopes multiply.
-        pair: the model's own numbers of two keys, ``[heads, 2]``. They have its slopes, which are
-            asked for if ``from_config`` refuses the configuration.
-        data_type: of the row.
+    If ``from_config`` refuses the configuration, slopes are those of ``pair``, the model's own
+    numbers of two keys, ``[heads, 2]``.
     """
     try:
         with warnings.catch_warnings():
@@ -163,14 +157,11 @@ def flex_sites(
     if wanted.attention != "flex":
         return
     pairs = wanted.model.config.num_attention_heads * wanted.max_length**2
-    replace = functools.partial(_with_forward, forward)
+
+    def replace(changes: Changes, attention: Any, _: None) -> None:
+        changes.set_method(attention, "forward", forward)
+
     for path, module in wanted.modules(kind):
         require_class_method(path, module, "forward")
         scores = next(module.parameters()).dtype.itemsize * pairs
         yield Site(path, "forward", module, None, replace, scores)
-
-
-def _with_forward(
-    forward: Callable[..., tuple[torch.Tensor, None]], changes: Changes, attention: Any, _: None
-) -> None:
-    changes.set_method(attention, "forward", forward)

@@ -76,15 +76,11 @@ def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
 def embedded(
     module: Any, queries: int, keys: int, past: int | torch.Tensor = 0, *, whole: bool = False
 ) -> Diagonals:
-    """The diagonals of a window out of a learned table.
+    """Returns the diagonals of a window out of a learned table; with ``whole`` all diagonals.
 
-    Args:
-        module: has the table, ``[buckets, heads]``, and in ``attnbias_buckets`` its row for each
-            relative position from ``1 - max_length`` to ``max_length - 1``.
-        queries: how many.
-        keys: how many, the first at position 0.
-        past: position of the first query.
-        whole: all that there are, not the window's alone.
+    The module has the table, ``[buckets, heads]``, and in ``attnbias_buckets`` its row for each
+    relative position from ``1 - max_length`` to ``max_length - 1``. Keys begin at position 0,
+    queries at ``past``.
     """
     buckets, table = module.attnbias_buckets, module.relative_attention_bias
     max_length = (buckets.shape[0] + 1) // 2

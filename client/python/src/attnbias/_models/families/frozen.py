@@ -24,8 +24,7 @@ class _Origin(list[tuple[torch.Tensor, int]]):
 def hold(changes: Changes, module: Any, numbers: torch.Tensor) -> None:
     """Adds numbers that were made of a module's parameters, to go where the module goes.
 
-    Raises:
-        ValueError: changes of the parameters cannot be seen.
+    Refuses parameters whose changes cannot be seen.
     """
     if any(weight.is_inference() for weight in module.parameters()):
         raise ValueError(

@@ -71,10 +71,9 @@ def _table(module: nn.Module, name: str) -> torch.Tensor:
 def site(
     wanted: Wanted, path: str, module: nn.Module, name: str = "weight", *, required: bool
 ) -> Site:
-    """A module of which a parameter is a table of positions, or the only one of a batch of tables.
+    """Returns the site of a parameter that is a table of positions, or a batch of one table.
 
-    Raises:
-        ValueError: it is required, and the server does not have it.
+    Raises ValueError if the table is required and the server does not have it.
     """
     offset, parameter = _offset(module), getattr(module, name)
     reason = unreadable(parameter)

@@ -204,7 +204,7 @@ class _Tables:
                 yield self._site(trained, length, put)
                 # It is only compared: tables of greater lengths are asked for when they are needed.
                 last = with_length(encoding, longest)
-                yield self._site(last, longest, _without_change, first=longest - 1)
+                yield self._site(last, longest, lambda *_: None, first=longest - 1)
             else:
                 yield self._site(trained, longest, self._with_table)
         else:
@@ -312,10 +312,6 @@ def _bound(
         if len(cos) > 1 and not from_row:  # factors of longrope may make them greater
             frequencies = torch.maximum(frequencies, torch.atan2(sin[1], cos[1]))
     return factor * angle_bound(positions, frequencies, theta)
-
-
-def _without_change(changes: Changes, module: Any, answer: RotaryTables) -> None:
-    """Replaces nothing."""
 
 
 def bits_of(*parts: Any) -> torch.Tensor:

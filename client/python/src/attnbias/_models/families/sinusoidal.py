@@ -7,7 +7,7 @@ of Whisper has a learned table, which is the server's if it has one of these num
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -55,16 +55,19 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
         if of_text is None:
             encoding = Sinusoidal(module.embedding_dim, columns="sines_cosines")
             of_text = Request(encoding, positions=wanted.max_length)
-        compare = functools.partial(_pairs, module, _of_text, _FLOAT64)
-        yield Site(path, "forward", module, of_text, _replacing(_forward), 0, compare)
+        replace, compare = (
+            partial(_with_table, _forward),
+            partial(_pairs, module, _of_text, _FLOAT64),
+        )
+        yield Site(path, "forward", module, of_text, replace, 0, compare)
     of_rows: dict[int, Request] = {}
     for path, module in wanted.modules(tuple(_FORWARDS)):
         first = _first_row(module)
         if first not in of_rows:
             encoding = Tensor2Tensor(module.embedding_dim)
             of_rows[first] = Request(encoding, positions=first + wanted.max_length)
-        replace = _replacing(_FORWARDS[class_of(module)])
-        compare = functools.partial(_pairs, module, _after_padding, 1.0)
+        replace = partial(_with_table, _FORWARDS[class_of(module)])
+        compare = partial(_pairs, module, _after_padding, 1.0)
         yield Site(path, "forward", module, of_rows[first], replace, 0, compare)
     encoders = list(wanted.modules(WhisperEncoder))
     for path, encoder in encoders:
@@ -72,7 +75,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
         # It always encodes half a minute.
         encoding = Tensor2Tensor(module.embedding_dim)
         request = Request(encoding, positions=module.num_embeddings)
-        replace, compare = _replacing(_rows_at), functools.partial(_pairs, module, _of_sound, 1.0)
+        replace, compare = partial(_with_table, _rows_at), partial(_pairs, module, _of_sound, 1.0)
         yield Site(f"{path}.embed_positions", "forward", module, request, replace, 0, compare)
     for path, module in wanted.modules(WhisperPositionalEmbedding):
         # A decoder alone has nothing else to take.
@@ -142,12 +145,8 @@ def _pairs(
     yield Pair("sinusoid", own, served, axes, bound)
 
 
-def _replacing(forward: Callable[..., torch.Tensor]) -> Callable[[Changes, Any, Any], None]:
-    return functools.partial(_with_table, forward=forward)
-
-
 def _with_table(
-    changes: Changes, module: Any, answer: Any, *, forward: Callable[..., torch.Tensor]
+    forward: Callable[..., torch.Tensor], changes: Changes, module: Any, answer: Any
 ) -> None:
     bits = _table_of(module, answer).view(torch.int32)
     changes.add_buffer(module, _TABLE, bits, _weight_of(module))
