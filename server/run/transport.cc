@@ -18,7 +18,10 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "google/protobuf/message.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/impl/server_builder_option.h"
 #include "grpcpp/resource_quota.h"
+#include "grpcpp/server_builder.h"
 #include "grpcpp/support/server_interceptor.h"
 #include "server/service/messages.h"
 
@@ -134,6 +137,8 @@ constexpr size_t kTransportBytes = size_t{64} << 20;
 // Concurrent reflection streams, and the one thread that waits for them.
 constexpr int kReflectionThreads = 16;
 
+// Removes reflection, which gRPC adds to every server of a program that links
+// it.
 class ReflectionRemoval final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments* /*args*/) override {}
@@ -198,10 +203,7 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-}  // namespace
-
-void ConfigureTransport(const TransportOptions& options,
-                        grpc::ServerBuilder& builder) {
+void Configure(const TransportOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   // Otherwise a second server takes a part of the connections, unnoticed.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -234,9 +236,10 @@ void ConfigureTransport(const TransportOptions& options,
                                .Resize(kTransportBytes));
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
-}
-
-void BoundReflections(grpc::ServerBuilder& builder) {
+  if (!options.reflection) {
+    builder.SetOption(std::make_unique<ReflectionRemoval>());
+    return;
+  }
   std::vector<
       std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
       factories;
@@ -244,14 +247,18 @@ void BoundReflections(grpc::ServerBuilder& builder) {
   builder.experimental().SetInterceptorCreators(std::move(factories));
 }
 
-std::unique_ptr<grpc::ServerBuilderOption> WithoutReflection() {
-  return std::make_unique<ReflectionRemoval>();
-}
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
-    std::vector<ListenAddress>& addresses,
+    std::vector<ListenAddress>& addresses, const TransportOptions& options,
     const std::shared_ptr<grpc::ServerCredentials>& credentials,
-    grpc::ServerBuilder& builder, mode_t socket_mode) {
+    const std::vector<grpc::Service*>& services) {
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  Configure(options, builder);
+  for (grpc::Service* const service : services) {
+    builder.RegisterService(service);
+  }
   std::vector<int> ports(addresses.size());
   for (size_t i = 0; i < addresses.size(); ++i) {
     const ListenAddress& address = addresses[i];
@@ -265,7 +272,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
         &ports[i]);
   }
   // No other thread makes files yet.
-  const mode_t mask = umask(0777 & ~socket_mode);
+  const mode_t mask = umask(0777 & ~options.socket_mode);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   umask(mask);
   for (size_t i = 0; i < addresses.size(); ++i) {
