@@ -53,21 +53,6 @@ absl::StatusOr<ListenAddress> ParseUnix(std::string_view text) {
   return ListenAddress{.path = std::string(path)};
 }
 
-// Returns 0 or the errno of connecting.
-int Connect(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, kMaxPathBytes);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return errno;
-  const int error = connect(fd, reinterpret_cast<const sockaddr*>(&address),
-                            sizeof(address)) == 0
-                        ? 0
-                        : errno;
-  close(fd);
-  return error;
-}
-
 }  // namespace
 
 bool ListenAddress::is_local() const {
@@ -104,6 +89,25 @@ std::string ToString(const ListenAddress& address) {
               : absl::StrCat(address.host, ":", address.port);
 }
 
+namespace {
+
+// Returns 0 or the errno of connecting.
+int Connect(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, kMaxPathBytes);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  const int error = connect(fd, reinterpret_cast<const sockaddr*>(&address),
+                            sizeof(address)) == 0
+                        ? 0
+                        : errno;
+  close(fd);
+  return error;
+}
+
+// Returns UNAVAILABLE, with the reason, if a server cannot make its socket at
+// `path`. gRPC gives no reason, and removes the socket of a running server.
 absl::Status CheckSocketFile(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(path).parent_path();
@@ -127,8 +131,6 @@ absl::Status CheckSocketFile(const std::string& path) {
       return absl::UnavailableError(std::strerror(connected));
   }
 }
-
-namespace {
 
 // Maximum bytes of incomplete requests in gRPC. Beyond it, gRPC ends some of
 // these calls with RESOURCE_EXHAUSTED.

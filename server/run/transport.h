@@ -39,10 +39,6 @@ absl::StatusOr<ListenAddress> ParseHostPort(std::string_view text);
 // Returns HOST:PORT, with brackets around an IPv6 host, or unix:PATH.
 std::string ToString(const ListenAddress& address);
 
-// Returns UNAVAILABLE, with the reason, if a server cannot make its socket at
-// `path`. gRPC gives no reason, and removes the socket of a running server.
-absl::Status CheckSocketFile(const std::string& path);
-
 struct TransportOptions {
   // Calls at once on one connection.
   int max_concurrent_streams = 256;
