@@ -14,8 +14,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "proto/grpc_versions.h"
 #include "spdlog/sinks/base_sink.h"
@@ -30,14 +28,13 @@ enum class AccessLog : uint8_t { kOff, kErrors, kAll };
 AccessLog access_log = AccessLog::kAll;
 
 std::atomic<int64_t> failed_handshakes = 0;
+std::atomic<int64_t> lines_dropped = 0;
 
-// Writes lines to the standard error, and drops those that it would have to
-// wait for: nobody who reads the log late may hold up calls.
+// Writes lines to the standard error, and drops and counts those for which it
+// would have to wait. spdlog's asynchronous logger counts only lines for which
+// its queue is full, not those that its sink cannot write, and loses the queue
+// when the process crashes.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
- public:
-  int64_t dropped() const { return dropped_; }
-
- private:
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
@@ -46,122 +43,62 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
       line.resize(PIPE_BUF);
       line[PIPE_BUF - 1] = '\n';
     }
-    if (!Write({line.data(), line.size()})) ++dropped_;
+    pollfd ready = {STDERR_FILENO, POLLOUT, 0};
+    if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0 ||
+        write(STDERR_FILENO, line.data(), line.size()) !=
+            static_cast<ssize_t>(line.size())) {
+      ++lines_dropped;
+    }
   }
   void flush_() override {}
-
-  static bool Write(std::string_view line) {
-    pollfd ready = {STDERR_FILENO, POLLOUT, 0};
-    return poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0 &&
-           write(STDERR_FILENO, line.data(), line.size()) ==
-               static_cast<ssize_t>(line.size());
-  }
-
-  std::atomic<int64_t> dropped_ = 0;
 };
 
-StderrSink& Sink() {
-  static StderrSink& sink = *new StderrSink();
-  return sink;
-}
-
-std::shared_ptr<spdlog::sinks::sink> SharedSink() {
-  return {&Sink(), [](const auto*) {}};
-}
-
 spdlog::logger& Logger() {
-  static spdlog::logger& logger = *new spdlog::logger("attnbias", SharedSink());
+  static spdlog::logger& logger =
+      *new spdlog::logger("attnbias", std::make_shared<StderrSink>());
   return logger;
 }
 
 // Has a level of its own, which lets all calls pass.
 spdlog::logger& AccessLogger() {
-  static spdlog::logger& logger = *new spdlog::logger("access", SharedSink());
+  static spdlog::logger& logger =
+      *new spdlog::logger("access", Logger().sinks().front());
   return logger;
 }
 
-// Bytes that are not UTF-8 came from outside and are replaced.
-std::string Dump(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false,
-                   nlohmann::ordered_json::error_handler_t::replace);
+// Returns a string of JSON, with bytes that are not UTF-8 replaced.
+std::string Json(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false,
+                                   nlohmann::json::error_handler_t::replace);
 }
 
-nlohmann::ordered_json JsonLine(spdlog::level::level_enum level,
-                                std::string_view message) {
-  const auto name = spdlog::level::to_string_view(level);
-  return {{"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(),
-                                    absl::UTCTimeZone())},
-          {"level", std::string(name.data(), name.size())},
-          {"message", message}};
-}
-
-// One line, whatever is in it.
+// Returns the message as one line, whatever is in it.
 std::string OneLine(std::string_view message) {
+  if (as_json) return Json(message);
   if (absl::c_none_of(message, absl::ascii_iscntrl))
     return std::string(message);
   return absl::Utf8SafeCEscape({message.data(), message.size()});
 }
 
-// One word, whatever is in it.
+std::string Quoted(std::string_view text) {
+  return as_json ? Json(text) : fmt::format("{:?}", text);
+}
+
+// Returns the text as one word, whatever is in it.
 std::string Word(std::string_view text) {
-  if (absl::c_all_of(text, absl::ascii_isgraph)) return std::string(text);
-  return fmt::format("{:?}", text);
+  const bool quoted = as_json || !absl::c_all_of(text, absl::ascii_isgraph);
+  return quoted ? Quoted(text) : std::string(text);
+}
+
+// Avoids floating-point formatting, which would take most of a call's line.
+std::string Milliseconds(std::chrono::nanoseconds time) {
+  constexpr int64_t kNanoseconds = 1'000'000;
+  return absl::StrCat(time.count() / kNanoseconds, ".",
+                      absl::Dec(time.count() % kNanoseconds, absl::kZeroPad6));
 }
 
 void Log(spdlog::level::level_enum level, std::string_view message) {
-  if (!Logger().should_log(level)) return;
-  Logger().log(level,
-               as_json ? Dump(JsonLine(level, message)) : OneLine(message));
-}
-
-std::string JsonCall(const AccessLine& line, spdlog::level::level_enum level,
-                     const std::string& code) {
-  using Milliseconds = std::chrono::duration<double, std::milli>;
-  nlohmann::ordered_json json = JsonLine(level, "call");
-  json["method"] = line.method;
-  json["peer"] = line.peer;
-  json["identity"] = line.identity;
-  json["code"] = code;
-  json["milliseconds"] = Milliseconds(line.duration).count();
-  for (size_t i = 0; i < kNumPhases; ++i) {
-    json[absl::StrCat(std::string(kPhaseNames[i]), "_milliseconds")] =
-        Milliseconds(line.phases[i]).count();
-  }
-  json["bytes"] = line.bytes;
-  json["encoding"] = line.encoding;
-  json["fingerprint"] = line.fingerprint;
-  json["request_id"] = line.request_id;
-  json["trace"] = line.trace;
-  json["error"] = line.error;
-  return Dump(json);
-}
-
-absl::string_view View(std::string_view text) {
-  return {text.data(), text.size()};
-}
-
-// Without doubles and formats, whose digits would take most of a call's line.
-void AppendMilliseconds(std::string* text, std::chrono::nanoseconds time) {
-  const int64_t microseconds = time.count() / 1000;
-  absl::StrAppend(text, "milliseconds=", microseconds / 1000, ".",
-                  absl::Dec(microseconds % 1000, absl::kZeroPad3));
-}
-
-std::string TextCall(const AccessLine& line, const std::string& code) {
-  std::string text =
-      absl::StrCat("call method=", View(line.method), " peer=", line.peer,
-                   " identity=", Word(line.identity), " code=", code, " ");
-  AppendMilliseconds(&text, line.duration);
-  for (size_t i = 0; i < kNumPhases; ++i) {
-    absl::StrAppend(&text, " ", View(kPhaseNames[i]), "_");
-    AppendMilliseconds(&text, line.phases[i]);
-  }
-  absl::StrAppend(
-      &text, " bytes=", line.bytes, " encoding=", View(line.encoding),
-      " fingerprint=", View(line.fingerprint), " request_id=", line.request_id,
-      " trace=", line.trace,
-      " error=", line.error.empty() ? "\"\"" : fmt::format("{:?}", line.error));
-  return text;
+  if (Logger().should_log(level)) Logger().log(level, OneLine(message));
 }
 
 // What the libraries say is lines of this log too.
@@ -185,12 +122,10 @@ void InitLogging(const LogOptions& options) {
                                             : AccessLog::kOff;
   Logger().set_level(spdlog::level::from_str(options.level));
   LogLibrariesBy(&LogLibraries);
-  if (as_json) {
-    Logger().set_pattern("%v");
-  } else {
-    Logger().set_pattern("%Y-%m-%dT%H:%M:%S.%fZ %l %v",
-                         spdlog::pattern_time_type::utc);
-  }
+  Logger().set_pattern(
+      as_json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l","message":%v})"
+              : "%Y-%m-%dT%H:%M:%S.%fZ %l %v",
+      spdlog::pattern_time_type::utc);
 }
 
 void LogInfo(std::string_view message) { Log(spdlog::level::info, message); }
@@ -199,7 +134,7 @@ void LogWarning(std::string_view message) { Log(spdlog::level::warn, message); }
 
 void LogError(std::string_view message) { Log(spdlog::level::err, message); }
 
-int64_t LogLinesDropped() { return Sink().dropped(); }
+int64_t LogLinesDropped() { return lines_dropped; }
 
 int64_t FailedHandshakes() { return failed_handshakes; }
 
@@ -209,11 +144,30 @@ bool LogsAccess(absl::StatusCode code) {
 }
 
 void LogAccess(const AccessLine& line) {
-  const auto level = line.code == absl::StatusCode::kOk ? spdlog::level::info
-                                                        : spdlog::level::warn;
-  const std::string code = absl::StatusCodeToString(line.code);
-  AccessLogger().log(
-      level, as_json ? JsonCall(line, level, code) : TextCall(line, code));
+  std::string text = OneLine("call");
+  text.reserve(512);
+  const auto add = [&text](absl::string_view key, absl::string_view value) {
+    absl::StrAppend(&text, as_json ? ",\"" : " ", key, as_json ? "\":" : "=",
+                    value);
+  };
+  add("method", Word(line.method));
+  add("peer", Word(line.peer));
+  add("identity", Word(line.identity));
+  add("code", Word(absl::StatusCodeToString(line.code)));
+  add("milliseconds", Milliseconds(line.duration));
+  for (size_t i = 0; i < kNumPhases; ++i) {
+    add(absl::StrCat(std::string(kPhaseNames[i]), "_milliseconds"),
+        Milliseconds(line.phases[i]));
+  }
+  add("bytes", absl::StrCat(line.bytes));
+  add("encoding", Word(line.encoding));
+  add("fingerprint", Word(line.fingerprint));
+  add("request_id", Word(line.request_id));
+  add("trace", Word(line.trace));
+  add("error", Quoted(line.error));
+  AccessLogger().log(line.code == absl::StatusCode::kOk ? spdlog::level::info
+                                                        : spdlog::level::warn,
+                     text);
 }
 
 }  // namespace attnbias

@@ -9,14 +9,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <limits>
-#include <sstream>
 #include <system_error>
 #include <utility>
-#include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "attnbias/v1/service.pb.h"
 #include "google/protobuf/descriptor.h"
 #include "inference/inference.pb.h"
@@ -79,11 +77,8 @@ prometheus::Labels LabelsOf(const google::protobuf::MethodDescriptor& method) {
           {"grpc_method", std::string(method.name())}};
 }
 
-double SecondsOf(clockid_t clock) {
-  timespec time{};
-  clock_gettime(clock, &time);
-  return static_cast<double>(time.tv_sec) +
-         static_cast<double>(time.tv_nsec) / 1e9;
+double ProcessorSeconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
 double ResidentBytes() {
@@ -103,37 +98,7 @@ double OpenDescriptors() {
 double MostDescriptors() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  return limit.rlim_cur == RLIM_INFINITY
-             ? std::numeric_limits<double>::infinity()
-             : static_cast<double>(limit.rlim_cur);
-}
-
-// proc(5): the 22nd field, in ticks since the machine's start. The second is
-// the program's name, in parentheses, and may hold anything.
-double StartTime() {
-  std::ifstream stat("/proc/self/stat");
-  const std::string text(std::istreambuf_iterator<char>(stat), {});
-  const size_t name_ends = text.rfind(')');
-  if (name_ends == std::string::npos) return 0;
-  std::istringstream fields(text.substr(name_ends + 1));
-  std::string skipped;
-  for (int i = 3; i < 22; ++i) fields >> skipped;
-  double ticks = 0;
-  fields >> ticks;
-  const double age = SecondsOf(CLOCK_BOOTTIME) -
-                     ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
-  return SecondsOf(CLOCK_REALTIME) - age;
-}
-
-prometheus::MetricFamily FamilyOf(std::string name, std::string help,
-                                  prometheus::MetricType type, double value) {
-  prometheus::ClientMetric metric;
-  if (type == prometheus::MetricType::Counter) {
-    metric.counter.value = value;
-  } else {
-    metric.gauge.value = value;
-  }
-  return {std::move(name), std::move(help), type, {std::move(metric)}};
+  return static_cast<double>(limit.rlim_cur);
 }
 
 }  // namespace
@@ -164,10 +129,20 @@ Metrics::Metrics()
                                  "Bytes that computations made")),
       cuda_bytes_(AddCounter("attnbias_cuda_bytes_total",
                              "Bytes of results that a CUDA device made")),
-      cuda_fallbacks_(
-          AddCounter("attnbias_cuda_fallbacks_total",
-                     "Times that the CPU took over because a CUDA "
-                     "device was full, the first time, or broken")) {
+      cuda_fallbacks_(AddCounter("attnbias_cuda_fallbacks_total",
+                                 "Times that the CPU took over because a CUDA "
+                                 "device was full, the first time, or broken")),
+      cpu_seconds_(
+          AddCounter("process_cpu_seconds_total", "Time of processors used")) {
+  AddGauge("process_resident_memory_bytes", "Memory that is resident",
+           ResidentBytes);
+  AddGauge("process_open_fds", "File descriptors that are open",
+           OpenDescriptors);
+  AddGauge("process_max_fds", "How many of them may be open", MostDescriptors);
+  AddGauge("process_start_time_seconds", "Start, in Unix time",
+           [start = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())] {
+             return start;
+           });
   RegisterMethods();
   auto& rejected = AddCounters("attnbias_rejected_total", "Calls turned away");
   for (int i = 0; i < kNumRejections; ++i) {
@@ -225,18 +200,16 @@ void Metrics::RegisterMethods() {
 }
 
 std::string Metrics::Text() const {
-  std::vector<prometheus::MetricFamily> families = registry_.Collect();
-  for (const AskedGauge& gauge : asked_gauges_) {
-    families.push_back(FamilyOf(gauge.name, gauge.help,
-                                prometheus::MetricType::Gauge, gauge.value()));
-  }
-  absl::c_move(CollectProcessMetrics(), std::back_inserter(families));
-  return prometheus::TextSerializer().Serialize(families);
+  for (const auto& [gauge, value] : asked_gauges_) gauge->Set(value());
+  cpu_seconds_->Increment(ProcessorSeconds() - cpu_seconds_->Value());
+  return prometheus::TextSerializer().Serialize(registry_.Collect());
 }
 
 void Metrics::AddGauge(const std::string& name, const std::string& help,
                        std::function<double()> value) {
-  asked_gauges_.push_back({name, help, std::move(value)});
+  auto& family =
+      prometheus::BuildGauge().Name(name).Help(help).Register(registry_);
+  asked_gauges_.emplace_back(&family.Add({}), std::move(value));
 }
 
 void Metrics::CallStarted(Method method) {
@@ -276,23 +249,6 @@ void Metrics::MadeByCuda(int64_t bytes) {
 void Metrics::OnComputed(int64_t bytes) {
   computations_->Increment();
   computed_bytes_->Increment(static_cast<double>(bytes));
-}
-
-std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
-  using prometheus::MetricType;
-  static const double start_time = StartTime();
-  return {
-      FamilyOf("process_cpu_seconds_total", "Time of processors used",
-               MetricType::Counter, SecondsOf(CLOCK_PROCESS_CPUTIME_ID)),
-      FamilyOf("process_resident_memory_bytes", "Memory that is resident",
-               MetricType::Gauge, ResidentBytes()),
-      FamilyOf("process_open_fds", "File descriptors that are open",
-               MetricType::Gauge, OpenDescriptors()),
-      FamilyOf("process_max_fds", "How many of them may be open",
-               MetricType::Gauge, MostDescriptors()),
-      FamilyOf("process_start_time_seconds", "Start, in Unix time",
-               MetricType::Gauge, start_time),
-  };
 }
 
 }  // namespace attnbias

@@ -7,14 +7,15 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "core/cache/band_cache.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
+#include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
-#include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "server/observe/phases.h"
 
@@ -61,7 +62,8 @@ class Metrics final : public CacheObserver {
  public:
   Metrics();
 
-  // All of them in Prometheus' text format.
+  // Returns all of them, and those of the process, in Prometheus' text format.
+  // One thread may call it.
   std::string Text() const;
 
   // A number that is asked for whenever the metrics are read. Before any Text.
@@ -85,12 +87,6 @@ class Metrics final : public CacheObserver {
   void OnEvicted() override { cache_evictions_->Increment(); }
 
  private:
-  struct AskedGauge {
-    std::string name;
-    std::string help;
-    std::function<double()> value;
-  };
-
   struct PerMethod {
     prometheus::Counter* started;
     prometheus::Counter* messages_sent;
@@ -106,7 +102,8 @@ class Metrics final : public CacheObserver {
   void RegisterMethods();
 
   prometheus::Registry registry_;
-  std::vector<AskedGauge> asked_gauges_;
+  std::vector<std::pair<prometheus::Gauge*, std::function<double()>>>
+      asked_gauges_;
   std::array<PerMethod, kNumMethods> methods_;
   std::array<prometheus::Counter*, kNumRejections> rejections_;
   prometheus::Counter* const stream_bytes_;
@@ -118,10 +115,7 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* const computed_bytes_;
   prometheus::Counter* const cuda_bytes_;
   prometheus::Counter* const cuda_fallbacks_;
+  prometheus::Counter* const cpu_seconds_;
 };
-
-// What the process takes of its machine now, under the names that Prometheus'
-// own clients have for it.
-std::vector<prometheus::MetricFamily> CollectProcessMetrics();
 
 }  // namespace attnbias

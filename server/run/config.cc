@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/run/config.h"
 
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -143,7 +144,7 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
       "Address of the Prometheus metrics")
       ->check(Checked(&ParseHostPort))
       ->type_name("HOST:PORT");
-  AddSocketMode(app, config.socket_mode);
+  AddSocketMode(app, config.transport.socket_mode);
   Add(app, "--probe-listen", config.probe_listen,
       "Address of the health service alone, in plaintext, for probes that "
       "speak no TLS")
@@ -162,7 +163,7 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
       "Calls at once on one connection")
       ->check(CLI::Range(1, 1000000));
   AddSwitch(
-      app, "--reflection", config.reflection,
+      app, "--reflection", config.transport.reflection,
       "Whether clients may ask for the service's description, as grpcurl does");
   AddSwitch(
       app, "--oip", config.oip,

@@ -2,8 +2,6 @@
 // What an operator may set. Precedence: flag, environment, default.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -23,7 +21,6 @@ namespace attnbias {
 struct ServerConfig {
   // Port 0 takes a free one.
   std::vector<std::string> listen = {"[::]:50051"};
-  mode_t socket_mode = 0660;
   std::string metrics_listen = "[::]:9464";
   // Empty for none.
   std::string probe_listen;
@@ -33,7 +30,6 @@ struct ServerConfig {
   int64_t max_tensor_bytes = int64_t{1} << 40;
   int threads = 1;
   TransportOptions transport;
-  bool reflection = true;
   bool oip = true;
   // In which load balancers notice, while the server goes on as usual.
   absl::Duration drain_notice = absl::Seconds(5);

@@ -7,8 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <optional>
-#include <string_view>
+#include <iterator>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -17,26 +16,21 @@
 namespace attnbias {
 namespace {
 
-// The number in a file; nothing where it says "max", or is not there.
-std::optional<double> ReadNumber(std::ifstream& file) {
-  double number = 0;
-  return file >> number ? std::optional(number) : std::nullopt;
-}
-std::optional<double> ReadNumber(const std::string& path) {
+// Returns the numbers that a file begins with; none for "max", or no file.
+std::vector<double> Numbers(const std::string& path) {
   std::ifstream file(path);
-  return ReadNumber(file);
+  return {std::istream_iterator<double>(file), {}};
 }
 
-// The least of `limit` and what `read(group)` has for this process's group and
-// its ancestors in the hierarchies of that controller, each of which binds.
-// `read_v2` is for groups of version 2.
-template <typename Read, typename ReadV2>
-double Least(double limit, const Cgroups& cgroups,
-             const std::string& controller, Read read, ReadV2 read_v2) {
-  const auto ascend = [&](const std::string& mount, std::string group,
-                          auto read_group) {
+// Calls `visit` with the folders of this process's group and its ancestors in
+// the hierarchies of the controller. The limits of each bind the process. Files
+// of version 1 and of version 2 have different names.
+template <typename Visit>
+void ForEachGroup(const Cgroups& cgroups, const std::string& controller,
+                  Visit visit) {
+  const auto ascend = [&visit](const std::string& mount, std::string group) {
     for (;;) {
-      limit = std::min(limit, read_group(mount + group).value_or(limit));
+      visit(mount + group);
       const size_t slash = group.rfind('/');
       if (slash == std::string::npos) return;
       group.resize(slash);
@@ -49,56 +43,48 @@ double Least(double limit, const Cgroups& cgroups,
         absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (fields.size() != 3) continue;
     if (fields[1].empty()) {
-      ascend(cgroups.root, fields[2], read_v2);
-      ascend(cgroups.root + "/unified", fields[2], read_v2);
+      ascend(cgroups.root, fields[2]);
+      ascend(cgroups.root + "/unified", fields[2]);
     } else if (absl::c_linear_search(absl::StrSplit(fields[1], ','),
                                      absl::string_view(controller))) {
-      ascend(cgroups.root + "/" + controller, fields[2], read);
+      ascend(cgroups.root + "/" + controller, fields[2]);
     }
   }
-  return limit;
 }
 
 }  // namespace
 
 int64_t MemoryLimit(const Cgroups& cgroups) {
-  const auto machine = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                       static_cast<double>(sysconf(_SC_PAGESIZE));
-  return static_cast<int64_t>(Least(
-      machine, cgroups, "memory",
-      [](const std::string& group) {
-        return ReadNumber(group + "/memory.limit_in_bytes");
-      },
-      [](const std::string& group) {
-        return ReadNumber(group + "/memory.max");
-      }));
+  auto least = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+               static_cast<double>(sysconf(_SC_PAGESIZE));
+  ForEachGroup(cgroups, "memory", [&least](const std::string& group) {
+    for (const char* file : {"/memory.max", "/memory.limit_in_bytes"}) {
+      for (const double limit : Numbers(group + file)) {
+        least = std::min(least, limit);
+      }
+    }
+  });
+  return static_cast<int64_t>(least);
 }
 
 int ProcessorLimit(const Cgroups& cgroups) {
   cpu_set_t affinity;
   CPU_ZERO(&affinity);
   const bool known = sched_getaffinity(0, sizeof(affinity), &affinity) == 0;
-  const double processors =
-      known ? CPU_COUNT(&affinity)
-            : static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
-  const double least = Least(
-      processors, cgroups, "cpu",
-      [](const std::string& group) -> std::optional<double> {
-        const auto quota = ReadNumber(group + "/cpu.cfs_quota_us");
-        const auto period = ReadNumber(group + "/cpu.cfs_period_us");
-        // A quota of -1 is none.
-        if (!quota || *quota <= 0 || !period || *period <= 0) {
-          return std::nullopt;
-        }
-        return *quota / *period;
-      },
-      [](const std::string& group) -> std::optional<double> {
-        std::ifstream file(group + "/cpu.max");
-        const auto quota = ReadNumber(file);
-        const auto period = ReadNumber(file);
-        if (!quota || !period || *period <= 0) return std::nullopt;
-        return *quota / *period;
-      });
+  double least = known ? CPU_COUNT(&affinity)
+                       : static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
+  ForEachGroup(cgroups, "cpu", [&least](const std::string& group) {
+    std::vector<double> quota = Numbers(group + "/cpu.max");
+    if (quota.empty()) {
+      quota = Numbers(group + "/cpu.cfs_quota_us");
+      absl::c_copy(Numbers(group + "/cpu.cfs_period_us"),
+                   std::back_inserter(quota));
+    }
+    // A quota of -1 is none.
+    if (quota.size() == 2 && quota[0] > 0 && quota[1] > 0) {
+      least = std::min(least, quota[0] / quota[1]);
+    }
+  });
   return std::max(1, static_cast<int>(std::ceil(least)));
 }
 

@@ -11,11 +11,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <functional>
 #include <latch>
 #include <memory>
 #include <thread>
-#include <utility>
 #include <variant>
 
 #include "absl/status/statusor.h"
@@ -29,8 +27,6 @@
 
 namespace attnbias {
 namespace {
-
-constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
 
 // Signals that end a process by default and ask this one for nothing. SIGPIPE:
 // a peer that is gone is an error of one write. SIGXFSZ: so is a full log.
@@ -57,97 +53,74 @@ void Ignore(int number) {
   if (now.sa_handler == SIG_DFL) signal(number, SIG_IGN);
 }
 
-void Install(void (*handler)(int)) {
-  struct sigaction action = {};
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  for (const int signal : kSignals) sigaction(signal, &action, nullptr);
-}
-
 // SIGTERM and SIGINT: the first asks for a drain, the second ends the process.
 // SIGHUP asks for a reload. Other signals that would end the process by default
 // are ignored, unless they ask for a core dump.
 class Signals {
  public:
-  // At most one at a time. Before it is made, signals have their usual effect.
-  // `on_first` runs on a thread of this object, where anything may be done.
-  explicit Signals(std::function<void()> on_first);
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-  ~Signals();
+  // Handles signals on a thread of its own, where anything may be done, until
+  // the process ends. Before it is made, signals have their usual effect.
+  Signals();
 
-  // From now on `on_hangup` runs on SIGHUP, on that thread; before, SIGHUP does
+  // Cancelled by the first SIGTERM or SIGINT.
+  const CallerPtr& stop() const { return stop_; }
+  // Returns once that has come.
+  void Wait() const { received_.wait(); }
+  // Reloads the server on SIGHUP, as long as it lives; before, SIGHUP does
   // nothing.
-  void OnHangup(std::function<void()> on_hangup);
-
-  // Returns once the first has come.
-  void Wait() { received_.wait(); }
+  void ReloadOnHangup(const std::shared_ptr<Server>& server) {
+    MutexLock lock(mutex_);
+    server_ = server;
+  }
 
  private:
-  void HandleSignals();
-  // The next SIGTERM or SIGINT, or 0 when this object goes.
-  int Next();
+  [[noreturn]] void HandleSignals(int fd);
   void HangUp();
 
-  const std::function<void()> on_first_;
-  int signal_fd_;
+  const CallerPtr stop_ = std::make_shared<Caller>();
   std::latch received_{1};
   Mutex mutex_;
-  std::function<void()> on_hangup_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
+  std::weak_ptr<Server> server_ ABSL_GUARDED_BY(mutex_);
 };
 
-Signals::Signals(std::function<void()> on_first)
-    : on_first_(std::move(on_first)) {
+Signals::Signals() {
   for (const int number : kIgnored) Ignore(number);
   for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) Ignore(number);
   int ends[2] = {-1, -1};
   if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
-  signal_fd_ = ends[0];
   handler_fd = ends[1];
   // A handler does not wait for room.
   fcntl(handler_fd, F_SETFL, O_NONBLOCK);
-  Install(Forward);
-  thread_ = std::thread([this] { HandleSignals(); });
+  struct sigaction action = {};
+  action.sa_handler = Forward;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    sigaction(signal, &action, nullptr);
+  }
+  std::thread([this, fd = ends[0]] { HandleSignals(fd); }).detach();
 }
 
-Signals::~Signals() {
-  Install(SIG_DFL);
-  close(handler_fd);
-  thread_.join();
-  close(signal_fd_);
-}
-
-void Signals::OnHangup(std::function<void()> on_hangup) {
-  MutexLock lock(mutex_);
-  on_hangup_ = std::move(on_hangup);
-}
-
-int Signals::Next() {
+void Signals::HandleSignals(int fd) {
   for (;;) {
     unsigned char number = 0;
-    const ssize_t size = read(signal_fd_, &number, 1);
-    if (size == 0) return 0;  // the destructor has closed the other end
-    if (size < 0) continue;
-    if (number != SIGHUP) return number;
-    HangUp();
+    if (read(fd, &number, 1) != 1) continue;
+    if (number == SIGHUP) {
+      HangUp();
+    } else if (stop_->cancelled()) {
+      std::_Exit(128 + number);
+    } else {
+      stop_->Cancel();
+      received_.count_down();
+    }
   }
 }
 
 void Signals::HangUp() {
   mutex_.Lock();
-  const std::function<void()> on_hangup = on_hangup_;
+  const std::shared_ptr<Server> server = server_.lock();
   mutex_.Unlock();
-  if (on_hangup) on_hangup();
-}
-
-void Signals::HandleSignals() {
-  if (Next() == 0) return;
-  on_first_();
-  received_.count_down();
-  const int second = Next();
-  if (second != 0) std::_Exit(128 + second);
+  if (server != nullptr) server->Reload();
 }
 
 // glibc keeps what is freed, in eight arenas for each processor, and ever
@@ -180,8 +153,7 @@ int Failed(const absl::Status& status, int exit_code = 1) {
 }
 
 int Serve(const ServerConfig& config) {
-  const auto stop = std::make_shared<Caller>();
-  Signals signals([stop] { stop->Cancel(); });
+  static Signals& signals = *new Signals();
   for (const std::string& warning : config.warnings) LogWarning(warning);
   absl::StatusOr<std::unique_ptr<Server>> created = Server::Create(config);
   if (!created.ok()) return Failed(created.status(), 2);
@@ -196,15 +168,15 @@ int Serve(const ServerConfig& config) {
   if (!status.ok()) return Failed(status);
   const Timer::Task heap_task(&server->timer(), kHeapPeriod, GiveHeapBack,
                               Timer::Body::kLong);
-  signals.OnHangup([server] { server->Reload(); });
+  signals.ReloadOnHangup(server);
   std::printf("listening on %s\nmetrics on %s\n", server->address().c_str(),
               server->metrics_address().c_str());
   if (!config.probe_listen.empty()) {
     std::printf("probes on %s\n", server->probe_address().c_str());
   }
   std::fflush(stdout);
-  status = server->BecomeReady(stop);
-  if (!status.ok() && !stop->cancelled()) return Failed(status);
+  status = server->BecomeReady(signals.stop());
+  if (!status.ok() && !signals.stop()->cancelled()) return Failed(status);
   signals.Wait();
   server->Drain();
   FlushSpans(kLastSpans);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves the metrics over HTTP, at /metrics and nowhere else.
+// Serves the metrics over HTTP, at /metrics and nowhere else. The threads of
+// prometheus-cpp's Exposer have stacks that OpenBLAS's thread-local memory
+// leaves too little of.
 #pragma once
 
 #include <functional>

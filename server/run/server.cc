@@ -16,7 +16,6 @@
 #include "core/mount/registry.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/client_context.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/security/server_credentials.h"
 #include "proto/grpc_versions.h"
@@ -202,17 +201,8 @@ absl::Status Server::StartGrpc() {
     ATTNBIAS_ASSIGN_OR_RETURN(addresses_.emplace_back(),
                               ParseListenAddress(text));
   }
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  grpc::ServerBuilder builder;
-  if (config_.reflection) {
-    BoundReflections(builder);
-  } else {
-    builder.SetOption(WithoutReflection());
-  }
-  ConfigureTransport(config_.transport, builder);
-  builder.RegisterService(service_.get());
-  if (config_.oip) builder.RegisterService(inference_service_.get());
-  builder.RegisterService(&health_);
+  std::vector<grpc::Service*> services = {service_.get(), &health_};
+  if (config_.oip) services.push_back(inference_service_.get());
   credentials_ =
       access_->certificates() == nullptr
           ? grpc::InsecureServerCredentials()
@@ -222,7 +212,7 @@ absl::Status Server::StartGrpc() {
                                : ClientCertificate::kRequired);
   ATTNBIAS_ASSIGN_OR_RETURN(
       grpc_server_,
-      ListenOn(addresses_, credentials_, builder, config_.socket_mode));
+      ListenOn(addresses_, config_.transport, credentials_, services));
   WarnOfExposure();
   return absl::OkStatus();
 }
@@ -246,13 +236,11 @@ absl::Status Server::StartProbes() {
   if (config_.probe_listen.empty()) return absl::OkStatus();
   ATTNBIAS_ASSIGN_OR_RETURN(probe_addresses_.emplace_back(),
                             ParseHostPort(config_.probe_listen));
-  grpc::ServerBuilder builder;
-  builder.SetOption(WithoutReflection());
-  ConfigureTransport({.max_concurrent_streams = kMaxProbeStreams}, builder);
-  builder.RegisterService(&health_);
   ATTNBIAS_ASSIGN_OR_RETURN(
-      probe_server_,
-      ListenOn(probe_addresses_, grpc::InsecureServerCredentials(), builder));
+      probe_server_, ListenOn(probe_addresses_,
+                              {.max_concurrent_streams = kMaxProbeStreams,
+                               .reflection = false},
+                              grpc::InsecureServerCredentials(), {&health_}));
   return absl::OkStatus();
 }
 

@@ -18,7 +18,10 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "google/protobuf/message.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/impl/server_builder_option.h"
 #include "grpcpp/resource_quota.h"
+#include "grpcpp/server_builder.h"
 #include "grpcpp/support/server_interceptor.h"
 #include "server/service/messages.h"
 
@@ -48,21 +51,6 @@ absl::StatusOr<ListenAddress> ParseUnix(std::string_view text) {
                    " bytes, want at most ", kMaxPathBytes);
   }
   return ListenAddress{.path = std::string(path)};
-}
-
-// Returns 0 or the errno of connecting.
-int Connect(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, kMaxPathBytes);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return errno;
-  const int error = connect(fd, reinterpret_cast<const sockaddr*>(&address),
-                            sizeof(address)) == 0
-                        ? 0
-                        : errno;
-  close(fd);
-  return error;
 }
 
 }  // namespace
@@ -101,6 +89,25 @@ std::string ToString(const ListenAddress& address) {
               : absl::StrCat(address.host, ":", address.port);
 }
 
+namespace {
+
+// Returns 0 or the errno of connecting.
+int Connect(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, kMaxPathBytes);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  const int error = connect(fd, reinterpret_cast<const sockaddr*>(&address),
+                            sizeof(address)) == 0
+                        ? 0
+                        : errno;
+  close(fd);
+  return error;
+}
+
+// Returns UNAVAILABLE, with the reason, if a server cannot make its socket at
+// `path`. gRPC gives no reason, and removes the socket of a running server.
 absl::Status CheckSocketFile(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(path).parent_path();
@@ -125,8 +132,6 @@ absl::Status CheckSocketFile(const std::string& path) {
   }
 }
 
-namespace {
-
 // Maximum bytes of incomplete requests in gRPC. Beyond it, gRPC ends some of
 // these calls with RESOURCE_EXHAUSTED.
 constexpr size_t kTransportBytes = size_t{64} << 20;
@@ -134,6 +139,8 @@ constexpr size_t kTransportBytes = size_t{64} << 20;
 // Concurrent reflection streams, and the one thread that waits for them.
 constexpr int kReflectionThreads = 16;
 
+// Removes reflection, which gRPC adds to every server of a program that links
+// it.
 class ReflectionRemoval final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments* /*args*/) override {}
@@ -198,10 +205,7 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-}  // namespace
-
-void ConfigureTransport(const TransportOptions& options,
-                        grpc::ServerBuilder& builder) {
+void Configure(const TransportOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   // Otherwise a second server takes a part of the connections, unnoticed.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -234,9 +238,10 @@ void ConfigureTransport(const TransportOptions& options,
                                .Resize(kTransportBytes));
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
-}
-
-void BoundReflections(grpc::ServerBuilder& builder) {
+  if (!options.reflection) {
+    builder.SetOption(std::make_unique<ReflectionRemoval>());
+    return;
+  }
   std::vector<
       std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
       factories;
@@ -244,14 +249,18 @@ void BoundReflections(grpc::ServerBuilder& builder) {
   builder.experimental().SetInterceptorCreators(std::move(factories));
 }
 
-std::unique_ptr<grpc::ServerBuilderOption> WithoutReflection() {
-  return std::make_unique<ReflectionRemoval>();
-}
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
-    std::vector<ListenAddress>& addresses,
+    std::vector<ListenAddress>& addresses, const TransportOptions& options,
     const std::shared_ptr<grpc::ServerCredentials>& credentials,
-    grpc::ServerBuilder& builder, mode_t socket_mode) {
+    const std::vector<grpc::Service*>& services) {
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  Configure(options, builder);
+  for (grpc::Service* const service : services) {
+    builder.RegisterService(service);
+  }
   std::vector<int> ports(addresses.size());
   for (size_t i = 0; i < addresses.size(); ++i) {
     const ListenAddress& address = addresses[i];
@@ -265,7 +274,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
         &ports[i]);
   }
   // No other thread makes files yet.
-  const mode_t mask = umask(0777 & ~socket_mode);
+  const mode_t mask = umask(0777 & ~options.socket_mode);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   umask(mask);
   for (size_t i = 0; i < addresses.size(); ++i) {

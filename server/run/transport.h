@@ -13,10 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "grpcpp/impl/server_builder_option.h"
+#include "grpcpp/impl/service_type.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
-#include "grpcpp/server_builder.h"
 
 namespace attnbias {
 
@@ -40,10 +39,6 @@ absl::StatusOr<ListenAddress> ParseHostPort(std::string_view text);
 // Returns HOST:PORT, with brackets around an IPv6 host, or unix:PATH.
 std::string ToString(const ListenAddress& address);
 
-// Returns UNAVAILABLE, with the reason, if a server cannot make its socket at
-// `path`. gRPC gives no reason, and removes the socket of a running server.
-absl::Status CheckSocketFile(const std::string& path);
-
 struct TransportOptions {
   // Calls at once on one connection.
   int max_concurrent_streams = 256;
@@ -54,26 +49,19 @@ struct TransportOptions {
   // Age, give or take a tenth, from which on a connection closes when its calls
   // have ended. Zero for no limit.
   absl::Duration max_connection_age;
+  // Mode of socket files.
+  mode_t socket_mode = 0660;
+  // Whether clients may ask for the descriptions of the services.
+  bool reflection = true;
 };
 
-// Applies `options`, and bounds the work and memory that clients can cause.
-void ConfigureTransport(const TransportOptions& options,
-                        grpc::ServerBuilder& builder);
-
-// Removes reflection, which gRPC adds to every server of a program that links
-// it.
-std::unique_ptr<grpc::ServerBuilderOption> WithoutReflection();
-
-// Bounds the part of a request that reflection repeats in its answer.
-void BoundReflections(grpc::ServerBuilder& builder);
-
-// Starts the server that `builder` describes on `addresses`, and sets their
-// ports to those that were bound. Socket files get `socket_mode` and no TLS:
-// their clients are on this machine. Returns UNAVAILABLE, with the address, if
-// one cannot be bound.
+// Starts a server of `services` on `addresses`, and sets their ports to those
+// that were bound. Bounds the work and memory that clients can cause. Clients
+// of socket files, which are on this machine, need no `credentials`. Returns
+// UNAVAILABLE, with the address, if one cannot be bound.
 absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
-    std::vector<ListenAddress>& addresses,
+    std::vector<ListenAddress>& addresses, const TransportOptions& options,
     const std::shared_ptr<grpc::ServerCredentials>& credentials,
-    grpc::ServerBuilder& builder, mode_t socket_mode = 0600);
+    const std::vector<grpc::Service*>& services);
 
 }  // namespace attnbias

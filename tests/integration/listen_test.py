@@ -84,6 +84,14 @@ def test_a_file_in_use_is_refused(start_server: Any, path: pathlib.Path) -> None
         assert stub.check("liveness") == "SERVING"
 
 
+def test_a_file_of_a_server_with_a_full_queue_is_refused(path: pathlib.Path) -> None:
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as client:
+        busy.bind(str(path))
+        busy.listen(0)
+        client.connect(str(path))
+        assert "another server listens there" in failed(f"--listen=unix:{path}")
+
+
 def test_other_files_and_missing_folders_are_refused(path: pathlib.Path) -> None:
     path.write_text("mine")
     said = failed(f"--listen=unix:{path}")

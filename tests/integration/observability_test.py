@@ -121,7 +121,10 @@ def test_process_metrics_are_what_the_system_says(start_server: Any) -> None:
     assert metrics["process_open_fds"] == pytest.approx(server.descriptors(), abs=2)
     assert metrics["process_max_fds"] == int(most[1])
     assert metrics["process_cpu_seconds_total"] == pytest.approx(used, abs=0.5, rel=0.1)
-    assert metrics["process_start_time_seconds"] == pytest.approx(time.time() - age, abs=1)
+    assert metrics["process_start_time_seconds"] == pytest.approx(time.time() - age, abs=5)
+    types = re.findall(r"^# TYPE process_(\w+) (\w+)$", server.exposition(), re.MULTILINE)
+    gauges = ("max_fds", "open_fds", "resident_memory_bytes", "start_time_seconds")
+    assert dict(types) == {"cpu_seconds_total": "counter"} | dict.fromkeys(gauges, "gauge")
 
 
 def test_a_server_that_drains_is_not_ready(start_server: Any) -> None:

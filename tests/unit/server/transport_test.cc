@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/run/transport.h"
 
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#include <filesystem>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -13,8 +8,6 @@
 
 namespace attnbias::transport_test {
 namespace {
-
-using testing::HasSubstr;
 
 struct Good {
   const char* text;
@@ -59,36 +52,6 @@ TEST(ListenAddress, APathFitsASocketsAddress) {
   EXPECT_THAT(ParseListenAddress("unix:" + std::string(107, 'a')), IsOk());
   EXPECT_THAT(ParseListenAddress("unix:" + std::string(108, 'a')),
               IsInvalidWith("a path of 108 bytes, want at most 107"));
-}
-
-class SocketFile : public testing::Test {
- protected:
-  SocketFile() {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directory(folder_);
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    path_.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-              0);
-  }
-  ~SocketFile() override { close(fd_); }
-
-  const std::string folder_ =
-      testing::TempDir() +
-      testing::UnitTest::GetInstance()->current_test_info()->name();
-  const std::string path_ = folder_ + "/a.sock";
-  const int fd_ = socket(AF_UNIX, SOCK_STREAM, 0);
-};
-
-TEST_F(SocketFile, OfALiveServerIsRefused) {
-  ASSERT_EQ(listen(fd_, 0), 0);
-  // The second one finds the queue full.
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_THAT(CheckSocketFile(path_),
-                StatusIs(absl::StatusCode::kUnavailable,
-                         HasSubstr("another server listens")));
-  }
 }
 
 }  // namespace
