@@ -161,7 +161,12 @@ func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorH
 	if err != nil {
 		return nil, err
 	}
-	return readTensorHeader(&answer, expectedOf(spec))
+	defer answer.Free()
+	read, err := readChunk(answer.ReadOnlyData())
+	if err != nil {
+		return nil, err
+	}
+	return read.tensorHeader(expectedOf(spec))
 }
 
 // ServerInfo says what the server is and what it accepts.

@@ -3,63 +3,12 @@
 package attnbias
 
 import (
-	"hash/crc32"
 	"math"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
-
-// readHeader reads the message that carries a header alone into header, whatever its class. The
-// message is freed.
-func readHeader(message *rawMessage, header proto.Message) error {
-	defer message.free()
-	read, err := readChunk(message.slices)
-	if err != nil {
-		return err
-	}
-	if err := read.copyData(message.slices, nil); err != nil { // there is none
-		return err
-	}
-	return parseHeader(read, header)
-}
-
-// parseHeader checks the header that came with a chunk.
-func parseHeader(read chunk, header proto.Message) error {
-	if read.header == nil {
-		return corrupt("stream: the first message has no header")
-	}
-	got := crc32.Checksum(read.header, castagnoli)
-	// An older server sends none.
-	if want := read.headerCRC32C; want != nil && *want != got {
-		return corrupt("header: got CRC-32C %08x, want %08x", got, *want)
-	}
-	if err := proto.Unmarshal(read.header, header); err != nil {
-		return malformed()
-	}
-	return nil
-}
-
-// readTensorHeader is readHeader of what describes a payload, and checks that it adds up and is
-// what was asked for.
-func readTensorHeader(message *rawMessage, want *expected) (*pb.TensorHeader, error) {
-	header := &pb.TensorHeader{}
-	if err := readHeader(message, header); err != nil {
-		return nil, err
-	}
-	return header, checkHeader(header, want)
-}
-
-// tensorHeaderOf is readTensorHeader of a message that has data, too.
-func tensorHeaderOf(read chunk, want *expected) (*pb.TensorHeader, error) {
-	header := &pb.TensorHeader{}
-	if err := parseHeader(read, header); err != nil {
-		return nil, err
-	}
-	return header, checkHeader(header, want)
-}
 
 // Of an array: numpy's limit, far from what any encoding has.
 const mostAxes = 64

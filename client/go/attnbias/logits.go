@@ -178,8 +178,13 @@ func (l *Logits[In, Out]) begin() error {
 	if err := stream.RecvMsg(&message); err != nil {
 		return endOf(err)
 	}
+	defer message.Free()
+	read, err := readChunk(message.ReadOnlyData())
+	if err != nil {
+		return err
+	}
 	header := &pb.LogitsHeader{}
-	if err := readHeader(&message, header); err != nil {
+	if err := read.readHeader(header); err != nil {
 		return err
 	}
 	if header.NumHeads != int64(l.spec.NumHeads) || header.Width != int64(l.width) ||
@@ -306,11 +311,11 @@ func (w *rowsInWork[In, Out]) receiveBlock(end int) ([]Out, error) {
 		if err := w.stream.RecvMsg(&message); err != nil {
 			return nil, endOf(err)
 		}
-		read, err := readChunk(message.slices)
+		read, err := readChunk(message.ReadOnlyData())
 		if err == nil {
-			err = read.copyData(message.slices, memory[received:])
+			err = read.copyData(memory[received:])
 		}
-		message.free()
+		message.Free()
 		if err != nil {
 			return nil, err
 		}
@@ -319,7 +324,7 @@ func (w *rowsInWork[In, Out]) receiveBlock(end int) ([]Out, error) {
 			return nil, corrupt("chunk: got offset %d of row %d, want offset %d of row %d",
 				read.offset, read.firstRow, received, first)
 		}
-		received += read.size
+		received += len(read.data)
 	}
 	return block, nil
 }
