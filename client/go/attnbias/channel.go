@@ -19,18 +19,10 @@ func init() {
 	dns.SetMinResolutionInterval(500 * time.Millisecond)
 }
 
-// dialer prepares connections with a client's target.
-type dialer struct {
-	target   string
-	who      *security
-	more     []grpc.DialOption
-	patience time.Duration // the most that one connection may take
-}
-
-// options are the settings that all clients of attnbias have; see "What the clients do" in
-// docs/operations/clients.md.
-func (d *dialer) options() []grpc.DialOption {
-	return append(d.who.options(),
+// dial prepares a connection, which the first call makes. Its settings are those of all clients of
+// attnbias; see "What the clients do" in docs/operations/clients.md.
+func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	options := append(c.who.options(),
 		// Every replica behind the name gets its share, and one that goes is left out.
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
 		// A peer that is silent while a call waits for it is given up after 10 + 5 s.
@@ -43,21 +35,13 @@ func (d *dialer) options() []grpc.DialOption {
 				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
 				MaxDelay: 2 * time.Second,
 			},
-			MinConnectTimeout: min(20*time.Second, d.patience),
+			MinConnectTimeout: min(20*time.Second, c.connectTimeout),
 		}),
-		// Attempts are this package's.
+		// Attempts are this package's: gRPC makes at most five, and resumes no stream.
 		grpc.WithDisableRetry(),
 		grpc.WithResolvers(addressList("ipv4"), addressList("ipv6")),
 		grpc.WithInitialWindowSize(windowBytes),
 		grpc.WithInitialConnWindowSize(windowBytes),
 	)
-}
-
-// dial prepares a connection; the first call makes it.
-func (d *dialer) dial() (*grpc.ClientConn, error) {
-	connection, err := grpc.NewClient(d.target, append(d.options(), d.more...)...)
-	if err != nil {
-		return nil, invalid("target: got %q: %v", d.target, err)
-	}
-	return connection, nil
+	return grpc.NewClient(target, append(append(options, more...), c.dialOptions...)...)
 }

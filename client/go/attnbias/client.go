@@ -5,7 +5,6 @@ package attnbias
 import (
 	"context"
 	"encoding/binary"
-	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -26,18 +25,13 @@ const (
 
 // Client is a connection to a server. Any number of goroutines may call it at once.
 type Client struct {
-	target         string
-	dialer         *dialer
-	connection     *grpc.ClientConn
-	who            *security
-	timeout        time.Duration
-	connectTimeout time.Duration
-	reached        atomic.Bool // whether there was a connection
-	maxAttempts    int         // 0: any number
-	maxTensorBytes int64
-	logger         *slog.Logger
-	closeOnce      sync.Once
-	closed         chan struct{}
+	settings
+	target     string
+	who        *security
+	connection *grpc.ClientConn
+	reached    atomic.Bool // whether there was a connection
+	closeOnce  sync.Once
+	closed     chan struct{}
 }
 
 // New prepares a connection; the first call makes it.
@@ -63,17 +57,13 @@ func New(target string, options ...Option) (*Client, error) {
 	if target, err = targetFrom(target); err != nil {
 		return nil, err
 	}
-	c := &Client{target: target, timeout: s.timeout, connectTimeout: s.connectTimeout,
-		maxTensorBytes: s.maxTensorBytes, logger: s.logger, closed: make(chan struct{})}
-	if s.maxAttempts != nil {
-		c.maxAttempts = *s.maxAttempts
-	}
-	if c.who, err = securityOf(s, target); err != nil {
+	who, err := securityOf(s, target)
+	if err != nil {
 		return nil, err
 	}
-	c.dialer = &dialer{target: target, who: c.who, more: s.dialOptions, patience: s.connectTimeout}
-	if c.connection, err = c.dialer.dial(); err != nil {
-		return nil, err
+	c := &Client{settings: *s, target: target, who: who, closed: make(chan struct{})}
+	if c.connection, err = c.dial(target); err != nil {
+		return nil, invalid("target: got %q: %v", target, err)
 	}
 	return c, nil
 }

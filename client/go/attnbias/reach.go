@@ -35,7 +35,7 @@ func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	reasons := make([]string, len(addresses))
 	var all sync.WaitGroup
 	for i, address := range addresses {
-		all.Go(func() { reasons[i] = c.dialer.whyNot(ctx, address) })
+		all.Go(func() { reasons[i] = c.whyNot(ctx, address) })
 	}
 	all.Wait()
 	why := ""
@@ -82,40 +82,35 @@ func (c *Client) addresses(ctx context.Context) []string {
 }
 
 // whyNot returns why there is no connection with an address.
-func (d *dialer) whyNot(ctx context.Context, address string) string {
+func (c *Client) whyNot(ctx context.Context, address string) string {
 	ctx, cancel := context.WithTimeout(ctx, oneAddressTime)
 	defer cancel()
-	options := d.options()
-	if d.who.tls == nil || d.who.tls.ServerName == "" {
-		options = append(options, grpc.WithAuthority(d.authority()))
+	var options []grpc.DialOption
+	if c.who.tls == nil || c.who.tls.ServerName == "" {
+		options = append(options, grpc.WithAuthority(c.authority()))
 	}
-	connection, err := grpc.NewClient("passthrough:///"+address, append(options, d.more...)...)
+	connection, err := c.dial("passthrough:///"+address, options...)
 	if err != nil {
 		return err.Error()
 	}
 	defer connection.Close()
-	connection.Connect()
-	for state := connection.GetState(); state != connectivity.TransientFailure; {
-		if state == connectivity.Ready {
-			return "answers"
-		}
-		if !connection.WaitForStateChange(ctx, state) {
-			return fmt.Sprintf("no connection within %v", oneAddressTime)
-		}
-		state = connection.GetState()
-	}
-	// Fails at once, with the reason.
+	// Any call does: without a connection it fails with the reason.
 	err = connection.Invoke(ctx, healthpb.Health_Check_FullMethodName,
 		&healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{})
-	if err == nil {
+	if err != nil {
+		if failure := errorOf(err, nil); isUnreached(failure) {
+			return failure.Message
+		}
+	}
+	if connection.GetState() == connectivity.Ready {
 		return "answers"
 	}
-	return errorOf(err, nil).Message
+	return fmt.Sprintf("no connection within %v", oneAddressTime)
 }
 
 // authority is the name of the server, for all of its addresses.
-func (d *dialer) authority() string {
-	name := d.target[strings.LastIndexByte(d.target, '/')+1:]
+func (c *Client) authority() string {
+	name := c.target[strings.LastIndexByte(c.target, '/')+1:]
 	if parts := hostsOf.FindStringSubmatch(name); parts != nil {
 		name, _, _ = strings.Cut(parts[1], ",")
 	}

@@ -48,7 +48,7 @@ func serialised(messages ...*pb.StreamTensorResponse) *recorded {
 func newDownload(spec *pb.TensorSpec, maxBytes int64) *download {
 	return &download{
 		want:    expectedOf(spec),
-		client:  &Client{maxTensorBytes: maxBytes},
+		client:  &Client{settings: settings{maxTensorBytes: maxBytes}},
 		reserve: func(h *pb.TensorHeader) ([]byte, error) { return memoryFor(h.TotalBytes), nil },
 	}
 }
