@@ -8,16 +8,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/resolver/dns"
 )
 
 // Room for several chunks on their way.
 const windowBytes = 16 << 20
-
-func init() {
-	// gRPC itself looks a name up at most every 30 s; replicas are replaced in 5.
-	dns.SetMinResolutionInterval(500 * time.Millisecond)
-}
 
 // dial prepares a connection, which the first call makes. Its settings are those of all clients of
 // attnbias; see "What the clients do" in docs/operations/clients.md.

@@ -209,15 +209,18 @@ func TestKeyRowIsItsDenseTensor(t *testing.T) {
 }
 
 func TestBlockToeplitzIsItsDenseTensor(t *testing.T) {
-	for text, table := range map[string]*pb.TableRef{
-		"grid_relative { window: [2, 4] }":                                                       counting(21, 3),
-		"grid_relative { window: [2, 4] class_token: true }":                                     counting(24, 3),
-		"grid_relative { window: [2, 4] class_token: true } grid { heads { begin: 1 end: 3 } }":  counting(24, 3),
-		"grid_relative { window: [2, 3, 2] class_token: true }":                                  counting(48, 3),
-		"grid_relative { window: [2, 3, 2] class_token: true } grid { query_stride: [1, 2, 1] }": counting(48, 3),
+	for _, grid := range []struct {
+		fields, extent string
+		rows           int64 // of the table
+	}{
+		{"window: [2, 4]", "", 21},
+		{"window: [2, 4] class_token: true", "", 24},
+		{"window: [2, 4] class_token: true", "heads { begin: 1 end: 3 }", 24},
+		{"window: [2, 3, 2] class_token: true", "", 48},
+		{"window: [2, 3, 2] class_token: true", "query_stride: [1, 2, 1]", 48},
 	} {
-		spec := specOf(t, text)
-		spec.GetGridRelative().Table = table
+		spec := specOf(t, "grid_relative { "+grid.fields+" } grid { "+grid.extent+" }")
+		spec.GetGridRelative().Table = counting(grid.rows, 3)
 		expectWindows(t, spec, AsBlockToeplitz[float32])
 	}
 }
