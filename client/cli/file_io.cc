@@ -89,6 +89,13 @@ absl::StatusOr<std::string> InputFile::Read(int64_t offset, int64_t size) {
   return bytes;
 }
 
+absl::Status CheckAtMost(int64_t bytes, int64_t max_bytes) {
+  if (bytes <= max_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "got a tensor of ", bytes, " bytes, want at most ", max_bytes,
+      " in a request; a larger one is mounted by the server (--tables)"));
+}
+
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces) {
   TemporaryFile file(path);

@@ -33,6 +33,9 @@ class InputFile {
   int64_t size_;
 };
 
+// INVALID_ARGUMENT if a tensor to be sent is over the limit.
+absl::Status CheckAtMost(int64_t bytes, int64_t max_bytes);
+
 // Writes `pieces` to a file beside `path` and renames it: `path` is the old
 // file or the whole new one, never a part.
 absl::Status WriteFileAtomically(const std::string& path,

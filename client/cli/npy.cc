@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "client/cli/byte_size.h"
+#include "attnbias/tensor.h"
 
 namespace attnbias {
 namespace {
@@ -51,6 +51,20 @@ absl::StatusOr<std::string> DescrOf(v1::DataType type) {
           absl::StrCat(".npy has no ", v1::DataType_Name(type),
                        "; write a .safetensors file"));
   }
+}
+
+// Returns the bytes of an array. INVALID_ARGUMENT for a length below 0 or a size
+// that does not fit in 63 bits.
+absl::StatusOr<int64_t> SizeOf(const v1::InlineTable& table) {
+  int64_t bytes = ElementSize(table.data_type());
+  for (const int64_t length : table.shape()) {
+    if (length < 0 || __builtin_mul_overflow(bytes, length, &bytes)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shape: got [", absl::StrJoin(table.shape(), ", "),
+                       "], want lengths from 0 whose bytes fit in 63 bits"));
+    }
+  }
+  return bytes;
 }
 
 struct HeaderPlace {
@@ -141,7 +155,7 @@ absl::StatusOr<v1::InlineTable> ReadNpy(InputFile& file, int64_t max_bytes) {
   auto table = ParseHeader(*header);
   if (!table.ok()) return table.status();
   const int64_t have = file.size() - place->offset - place->size;
-  const auto size = ByteSize(table->data_type(), table->shape());
+  const auto size = SizeOf(*table);
   if (!size.ok()) return size.status();
   if (*size != have) {
     return absl::InvalidArgumentError(

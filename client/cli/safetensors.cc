@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "client/cli/byte_size.h"
+#include "client/cli/file_io.h"
 
 namespace attnbias {
 namespace {
