@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "attnbias/tensor.h"
+#include "client/cli/file_io.h"
 
 namespace attnbias {
 namespace {
@@ -53,8 +54,8 @@ absl::StatusOr<std::string> DescrOf(v1::DataType type) {
   }
 }
 
-// Returns the bytes of an array. INVALID_ARGUMENT for a length below 0 or a size
-// that does not fit in 63 bits.
+// Returns the bytes of an array. INVALID_ARGUMENT for a length below 0 or a
+// size that does not fit in 63 bits.
 absl::StatusOr<int64_t> SizeOf(const v1::InlineTable& table) {
   int64_t bytes = ElementSize(table.data_type());
   for (const int64_t length : table.shape()) {
@@ -72,7 +73,7 @@ struct HeaderPlace {
   int64_t size;
 };
 
-absl::StatusOr<HeaderPlace> FindHeader(InputFile& file) {
+absl::StatusOr<HeaderPlace> FindHeader(const RegularFile& file) {
   if (file.size() < 10) return NotNpy("it is too short");
   const auto start = file.Read(0, 10);
   if (!start.ok()) return start.status();
@@ -86,7 +87,7 @@ absl::StatusOr<HeaderPlace> FindHeader(InputFile& file) {
   const int64_t version = byte(*start, 6);
   if (version == 2) {
     if (file.size() < 12) return NotNpy("it is too short");
-    const auto rest = file.Read(8, 4);
+    const auto rest = file.Read(8, 12);
     if (!rest.ok()) return rest.status();
     place = {12, byte(*rest, 0) | byte(*rest, 1) << 8 | byte(*rest, 2) << 16 |
                      byte(*rest, 3) << 24};
@@ -147,14 +148,16 @@ absl::StatusOr<v1::InlineTable> ParseHeader(const std::string& header) {
 
 }  // namespace
 
-absl::StatusOr<v1::InlineTable> ReadNpy(InputFile& file, int64_t max_bytes) {
+absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file,
+                                        int64_t max_bytes) {
   const auto place = FindHeader(file);
   if (!place.ok()) return place.status();
-  const auto header = file.Read(place->offset, place->size);
+  const int64_t begin = place->offset + place->size;
+  const auto header = file.Read(place->offset, begin);
   if (!header.ok()) return header.status();
   auto table = ParseHeader(*header);
   if (!table.ok()) return table.status();
-  const int64_t have = file.size() - place->offset - place->size;
+  const int64_t have = file.size() - begin;
   const auto size = SizeOf(*table);
   if (!size.ok()) return size.status();
   if (*size != have) {
@@ -165,7 +168,7 @@ absl::StatusOr<v1::InlineTable> ReadNpy(InputFile& file, int64_t max_bytes) {
   if (absl::Status status = CheckAtMost(*size, max_bytes); !status.ok()) {
     return status;
   }
-  auto data = file.Read(place->offset + place->size, *size);
+  auto data = file.Read(begin, file.size());
   if (!data.ok()) return data.status();
   table->set_data(*std::move(data));
   return table;

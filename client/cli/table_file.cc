@@ -13,6 +13,7 @@
 #include "client/cli/file_io.h"
 #include "client/cli/npy.h"
 #include "client/cli/safetensors.h"
+#include "core/file/regular_file.h"
 #include "core/safetensors/safetensors.h"
 
 namespace attnbias {
@@ -56,7 +57,7 @@ absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name) {
   }
   absl::StatusOr<v1::InlineTable> table;
   if (npy) {
-    auto file = InputFile::Open(parts.path);
+    auto file = RegularFile::Open(parts.path);
     if (!file.ok()) return file.status();
     table = ReadNpy(*file, kMaxTableBytes);
   } else {
