@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/src/bearer_token.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -86,7 +84,6 @@ absl::StatusOr<std::unique_ptr<BearerToken>> BearerToken::From(
     return made;
   }
   made->path_ = std::move(source->path);
-  made->seen_ = StateOf(made->path_);
   absl::StatusOr<std::string> token = made->ReadFile();
   if (!token.ok()) return token.status();
   made->token_ = *std::move(token);
@@ -96,21 +93,11 @@ absl::StatusOr<std::unique_ptr<BearerToken>> BearerToken::From(
 std::string BearerToken::Authorization() {
   const std::lock_guard lock(mutex_);
   if (!path_.empty()) {
-    if (const State state = StateOf(path_); state != seen_) {
-      seen_ = state;
-      if (absl::StatusOr<std::string> token = ReadFile(); token.ok()) {
-        token_ = *std::move(token);
-      }
+    if (absl::StatusOr<std::string> token = ReadFile(); token.ok()) {
+      token_ = *std::move(token);
     }
   }
   return absl::StrCat("Bearer ", token_);
-}
-
-BearerToken::State BearerToken::StateOf(const std::string& path) {
-  struct stat status = {};
-  if (stat(path.c_str(), &status) != 0) return {};
-  return {status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec,
-          status.st_mtim.tv_nsec};
 }
 
 absl::StatusOr<std::string> BearerToken::ReadFile() const {

@@ -2,13 +2,10 @@
 // The bearer token that says who calls.
 #pragma once
 
-#include <sys/types.h>
-
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <tuple>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "attnbias/client.h"
@@ -31,18 +28,13 @@ class BearerToken {
   std::string Authorization();
 
  private:
-  // Tells one state of a file from another.
-  using State = std::tuple<dev_t, ino_t, off_t, int64_t, int64_t>;
-
   explicit BearerToken(std::string name) : name_(std::move(name)) {}
 
-  static State StateOf(const std::string& path);
   absl::StatusOr<std::string> ReadFile() const;
 
   const std::string name_;
   std::string path_;  // "" where the token itself was given
   std::mutex mutex_;
-  State seen_;
   std::string token_;
 };
 
