@@ -418,48 +418,6 @@ func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 	}
 }
 
-// Every mask over ranges and lists, against a look at each pair.
-func TestMaskedRowsAreThoseWithoutKeys(t *testing.T) {
-	lists := [][]int64{
-		{0, 1, 2}, {-3, -2, -1, 0, 1, 2}, {6, 7, 8, 9}, {9, 0, 9, 2, -4}, {-9, 30, 1, 1}, {8, 0, 7},
-	}
-	for _, text := range []string{
-		"causal: true", "window_left: 2", "window_right: 0", "window_left: 0 window_right: 1",
-		"causal: true window_left: 1", "window_left: 9223372036854775807 window_right: 1",
-	} {
-		mask := specOf(t, "output { mask { "+text+" } }").Output.Mask
-		sees := func(i, j int64) bool {
-			return !(mask.Causal && j > i) &&
-				!(mask.WindowLeft != nil && i-j > *mask.WindowLeft) &&
-				!(mask.WindowRight != nil && j-i > *mask.WindowRight)
-		}
-		for _, queries := range lists {
-			for _, keys := range lists {
-				isBlind := make([]bool, len(queries))
-				for i, query := range queries {
-					isBlind[i] = !slices.ContainsFunc(keys, func(key int64) bool {
-						return sees(query, key)
-					})
-				}
-				got := make([]bool, len(queries))
-				rows := rowsWithoutKeys(mask, listOf(&pb.PositionList{Positions: queries}),
-					listOf(&pb.PositionList{Positions: keys}))
-				for at, row := range rows {
-					if row[0] >= row[1] || at > 0 && row[0] <= rows[at-1][1] {
-						t.Errorf("%s: got rows %v, want ranges apart", text, rows)
-					}
-					for i := row[0]; i < row[1]; i++ {
-						got[i] = true
-					}
-				}
-				if !slices.Equal(got, isBlind) {
-					t.Errorf("%s, %v, %v: got %v, want %v", text, queries, keys, got, isBlind)
-				}
-			}
-		}
-	}
-}
-
 func TestServerIsDescribed(t *testing.T) {
 	client := realClient(t)
 	info, err := client.ServerInfo(t.Context())
