@@ -24,7 +24,7 @@
 #include "client/cpp/src/channel.h"
 #include "client/cpp/src/chunk.h"
 #include "client/cpp/src/download.h"
-#include "client/cpp/src/header_check.h"
+#include "client/cpp/src/expected.h"
 #include "client/cpp/src/retry_state.h"
 #include "client/cpp/src/target.h"
 #include "client/cpp/src/tls.h"

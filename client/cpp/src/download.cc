@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/src/chunk.h"
-#include "client/cpp/src/header_check.h"
+#include "client/cpp/src/expected.h"
 #include "client/cpp/src/retry_state.h"
 
 namespace attnbias {
