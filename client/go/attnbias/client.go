@@ -143,8 +143,6 @@ func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorH
 	if err := requireSpec(spec); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
 	var answer rawMessage
 	err := c.ask(ctx, pb.AttentionBiasService_DescribeTensor_FullMethodName,
 		&pb.DescribeTensorRequest{Spec: spec}, &answer)
@@ -161,8 +159,6 @@ func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorH
 
 // ServerInfo says what the server is and what it accepts.
 func (c *Client) ServerInfo(ctx context.Context) (*pb.GetServerInfoResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
 	answer := &pb.GetServerInfoResponse{}
 	err := c.ask(ctx, pb.AttentionBiasService_GetServerInfo_FullMethodName,
 		&pb.GetServerInfoRequest{}, answer)
@@ -217,6 +213,8 @@ func (c *Client) CheckHealth(ctx context.Context, service string) (bool, error) 
 
 // ask makes a call with one answer, again where that may help.
 func (c *Client) ask(ctx context.Context, method string, request, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
 	for tries := c.newAttempts(); ; {
 		err := c.askOnce(ctx, method, request, answer)
 		if err == nil {
