@@ -103,7 +103,7 @@ func checkHeader(header *pb.TensorHeader, want *expected) error {
 			return corrupt("header: part %s has %d axes, want at most %d", brief(part.Name),
 				axes, mostAxes)
 		}
-		size, ok := sizeOf(part)
+		size, ok := product(append([]int64{elementSizes[part.DataType]}, part.Shape...)...)
 		if !ok || part.Offset != end || part.SizeBytes != size || size > math.MaxInt64-end {
 			return corrupt("header: part %s at byte %d has shape %v of %v in %d bytes, which does "+
 				"not add up", brief(part.Name), part.Offset, part.Shape, part.DataType,
@@ -118,15 +118,16 @@ func checkHeader(header *pb.TensorHeader, want *expected) error {
 	return want.check(header)
 }
 
-func sizeOf(part *pb.TensorPart) (int64, bool) {
-	size := elementSizes[part.DataType]
-	for _, length := range part.Shape {
-		if length < 0 || length > 0 && size > math.MaxInt64/length {
+// product is false where it is no int64, or a factor is negative.
+func product[T int | int64](factors ...T) (int64, bool) {
+	all := int64(1)
+	for _, factor := range factors {
+		if factor < 0 || factor > 0 && all > math.MaxInt64/int64(factor) {
 			return 0, false
 		}
-		size *= length
+		all *= int64(factor)
 	}
-	return size, true
+	return all, true
 }
 
 // checkSize refuses a payload before memory is taken for it.

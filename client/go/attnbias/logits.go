@@ -8,7 +8,6 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"math/bits"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -122,19 +121,6 @@ func (l *Logits[In, Out]) Rows(
 		answer: make([]Out, heads*count*l.width),
 	}
 	return work.run(ctx)
-}
-
-// product is 0 and false where it is no int64; the factors are not negative.
-func product(factors ...int) (int64, bool) {
-	all := uint64(1)
-	for _, factor := range factors {
-		high, low := bits.Mul64(all, uint64(factor))
-		if high != 0 || low > math.MaxInt64 {
-			return 0, false
-		}
-		all = low
-	}
-	return int64(all), true
 }
 
 // rowsInBlock is how many rows one message carries.
