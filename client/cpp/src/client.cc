@@ -25,7 +25,6 @@
 #include "client/cpp/src/chunk.h"
 #include "client/cpp/src/download.h"
 #include "client/cpp/src/expected.h"
-#include "client/cpp/src/retry_state.h"
 #include "client/cpp/src/target.h"
 #include "client/cpp/src/tls.h"
 #include "client/cpp/src/unary_call.h"

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/src/attempts.h"
 #include "client/cpp/src/chunk.h"
 #include "client/cpp/src/expected.h"
-#include "client/cpp/src/retry_state.h"
 
 namespace attnbias {
 namespace {
