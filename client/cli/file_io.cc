@@ -65,13 +65,6 @@ class TemporaryFile {
 
 }  // namespace
 
-absl::Status CheckAtMost(int64_t bytes, int64_t max_bytes) {
-  if (bytes <= max_bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "got a tensor of ", bytes, " bytes, want at most ", max_bytes,
-      " in a request; a larger one is mounted by the server (--tables)"));
-}
-
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces) {
   TemporaryFile file(path);

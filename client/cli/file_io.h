@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bound on files that are read, and writes that are all or nothing.
+// Writes whole files: all or nothing.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,9 +9,6 @@
 #include "absl/strings/string_view.h"
 
 namespace attnbias {
-
-// INVALID_ARGUMENT if a tensor to be sent is over the limit.
-absl::Status CheckAtMost(int64_t bytes, int64_t max_bytes);
 
 // Writes `pieces` to a file beside `path` and renames it: `path` is the old
 // file or the whole new one, never a part.
