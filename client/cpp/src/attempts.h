@@ -14,7 +14,7 @@
 
 #include "absl/time/time.h"
 #include "attnbias/client.h"
-#include "client/cpp/src/bearer_token.h"
+#include "client/cpp/src/security.h"
 
 namespace attnbias {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <variant>
 
+#include "client/cpp/src/security.h"
 #include "client/cpp/src/target.h"
-#include "client/cpp/src/tls.h"
 
 namespace attnbias {
 namespace {

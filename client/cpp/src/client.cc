@@ -20,13 +20,12 @@
 #include "attnbias/internal/rpc.pb.h"
 #include "attnbias/v1/service.grpc.pb.h"
 #include "client/cpp/src/attempts.h"
-#include "client/cpp/src/bearer_token.h"
 #include "client/cpp/src/channel.h"
 #include "client/cpp/src/chunk.h"
 #include "client/cpp/src/download.h"
 #include "client/cpp/src/expected.h"
+#include "client/cpp/src/security.h"
 #include "client/cpp/src/target.h"
-#include "client/cpp/src/tls.h"
 #include "client/cpp/src/unary_call.h"
 
 namespace attnbias {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bearer token that says who calls.
+// Whom a client trusts and who it is: TLS with a server, and the bearer token.
 #pragma once
+
+#include <grpcpp/security/credentials.h>
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,7 +15,15 @@
 
 namespace attnbias {
 
-// For any thread.
+// What the options, or without them the environment, say. INVALID_ARGUMENT
+// names the option or the variable of a file that cannot be read or does not
+// hold what it should.
+absl::StatusOr<TlsOptions> TlsFrom(const std::optional<TlsOptions>& options);
+
+// Of options that TlsFrom gave.
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsOptions& tls);
+
+// The bearer token that says who calls. For any thread.
 class BearerToken {
  public:
   // What the options, or without them the environment, say; null: no token.
