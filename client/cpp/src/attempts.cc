@@ -12,7 +12,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "client/cpp/src/rpc_status.h"
-#include "client/cpp/src/unreached.h"
 
 namespace attnbias {
 namespace {
