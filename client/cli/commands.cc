@@ -19,7 +19,6 @@
 #include "attnbias/internal/printable.h"
 #include "client/cli/heat_map.h"
 #include "client/cli/numbers.h"
-#include "client/cli/png.h"
 #include "client/cli/progress_line.h"
 #include "client/cli/report.h"
 #include "client/cli/sample.h"

@@ -7,9 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -66,28 +64,6 @@ class TemporaryFile {
 };
 
 }  // namespace
-
-absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  if (error) {
-    return absl::UnknownError(
-        absl::StrCat(path, ": cannot open: ", error.message()));
-  }
-  errno = 0;
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return Failed(path, "open");
-  return InputFile(std::move(stream), path, static_cast<int64_t>(size));
-}
-
-absl::StatusOr<std::string> InputFile::Read(int64_t offset, int64_t size) {
-  std::string bytes(static_cast<size_t>(size), '\0');
-  errno = 0;
-  stream_.seekg(offset);
-  stream_.read(bytes.data(), size);
-  if (!stream_) return Failed(path_, "read");
-  return bytes;
-}
 
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces) {

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/heat_map.h"
 
+#include <png.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "client/cli/file_io.h"
 
 namespace attnbias {
 namespace {
@@ -316,7 +320,13 @@ std::string LegendText(const HeatMap& map) {
                          bounds.greatest, stripes.empty() ? "" : ", ", stripes);
 }
 
-std::vector<Color> DrawPixels(const HeatMap& map) {
+absl::Status CheckPngName(const std::string& path) {
+  if (absl::EndsWith(path, ".png")) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--png: got ", path, ", want a name ending in .png"));
+}
+
+absl::Status WritePng(const HeatMap& map, const std::string& path) {
   const Shares shares(map);
   std::vector<Color> pixels;
   pixels.reserve(static_cast<size_t>(map.pixels.rows * map.pixels.columns));
@@ -325,7 +335,21 @@ std::vector<Color> DrawPixels(const HeatMap& map) {
       pixels.push_back(shares.InkAt(row, column, kPixelsOfStripe).color);
     }
   }
-  return pixels;
+  static_assert(sizeof(Color) == 3);
+  png_image image = {};
+  image.version = PNG_IMAGE_VERSION;
+  image.format = PNG_FORMAT_RGB;
+  image.width = static_cast<png_uint_32>(map.pixels.columns);
+  image.height = static_cast<png_uint_32>(map.pixels.rows);
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
+  std::string bytes(size, '\0');
+  if (png_image_write_to_memory(&image, bytes.data(), &size, 0, pixels.data(),
+                                0, nullptr) == 0) {
+    return absl::InternalError(
+        absl::StrCat(path, ": cannot be made: ", image.message));
+  }
+  bytes.resize(size);
+  return WriteFileAtomically(path, {bytes});
 }
 
 }  // namespace attnbias

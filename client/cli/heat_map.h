@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix of numbers as a picture: on a terminal, or as pixels.
+// A matrix of numbers as a picture: on a terminal, or as a file.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "client/cli/screen.h"
 
 namespace attnbias {
@@ -66,7 +67,10 @@ std::string DrawText(const HeatMap& map, const Screen& screen);
 // What the colours stand for: "dark 0.25, light 4.5, striped: masked".
 std::string LegendText(const HeatMap& map);
 
-// The picture alone, row-major.
-std::vector<Color> DrawPixels(const HeatMap& map);
+// INVALID_ARGUMENT if a picture cannot go to a file of this name.
+absl::Status CheckPngName(const std::string& path);
+
+// The picture as a PNG file, without title and legend; all or nothing.
+absl::Status WritePng(const HeatMap& map, const std::string& path);
 
 }  // namespace attnbias

@@ -1,27 +1,347 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/table_file.h"
 
+#include <google/protobuf/util/json_util.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "attnbias/internal/printable.h"
 #include "client/cli/file_io.h"
-#include "client/cli/npy.h"
-#include "client/cli/safetensors.h"
+#include "core/file/regular_file.h"
 #include "core/safetensors/safetensors.h"
 
 namespace attnbias {
 namespace {
 
+using nlohmann::json;
+
 constexpr absl::string_view kNpy = ".npy";
 constexpr absl::string_view kSafetensors = ".safetensors";
 // InlineTable's limit in the contract.
 constexpr int64_t kMaxTableBytes = 2 << 20;
+// Data begin at a multiple of it, in both formats.
+constexpr size_t kAlignment = 64;
+
+constexpr absl::string_view kNpyMagic = "\x93NUMPY";
+// Of versions 1 and 2. A larger header is neither ours nor NumPy's.
+constexpr int64_t kMaxHeaderBytes = 64 << 10;
+// Of the length before the header of a .safetensors file.
+constexpr size_t kSizeBytes = 8;
+
+// INVALID_ARGUMENT if a table is too large for a request.
+absl::Status CheckSize(int64_t bytes) {
+  if (bytes <= kMaxTableBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "got a tensor of ", bytes, " bytes, want at most ", kMaxTableBytes,
+      " in a request; a larger one is mounted by the server (--tables)"));
+}
+
+absl::Status NotNpy(absl::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("not a .npy file of version 1 or 2: ", why));
+}
+
+absl::StatusOr<v1::DataType> TypeOfDescr(absl::string_view descr) {
+  if (descr == "<f8") return v1::DATA_TYPE_F64;
+  if (descr == "<f4") return v1::DATA_TYPE_F32;
+  if (descr == "<f2") return v1::DATA_TYPE_F16;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "dtype: got \"", descr, "\", want \"<f8\", \"<f4\" or \"<f2\""));
+}
+
+absl::StatusOr<std::string> DescrOf(v1::DataType type) {
+  switch (type) {
+    case v1::DATA_TYPE_F64:
+      return "<f8";
+    case v1::DATA_TYPE_F32:
+      return "<f4";
+    case v1::DATA_TYPE_F16:
+      return "<f2";
+    case v1::DATA_TYPE_I32:
+      return "<i4";
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat(".npy has no ", v1::DataType_Name(type),
+                       "; write a .safetensors file"));
+  }
+}
+
+// Returns the bytes of an array. INVALID_ARGUMENT for a length below 0 or a
+// size that does not fit in 63 bits.
+absl::StatusOr<int64_t> SizeOf(const v1::InlineTable& table) {
+  int64_t bytes = ElementSize(table.data_type());
+  for (const int64_t length : table.shape()) {
+    if (length < 0 || __builtin_mul_overflow(bytes, length, &bytes)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shape: got [", absl::StrJoin(table.shape(), ", "),
+                       "], want lengths from 0 whose bytes fit in 63 bits"));
+    }
+  }
+  return bytes;
+}
+
+struct HeaderPlace {
+  int64_t offset;
+  int64_t size;
+};
+
+absl::StatusOr<HeaderPlace> FindHeader(const RegularFile& file) {
+  if (file.size() < 10) return NotNpy("it is too short");
+  const auto start = file.Read(0, 10);
+  if (!start.ok()) return start.status();
+  if (!absl::StartsWith(*start, kNpyMagic)) {
+    return NotNpy("it does not begin with its magic number");
+  }
+  const auto byte = [](absl::string_view from, size_t at) {
+    return static_cast<int64_t>(static_cast<unsigned char>(from[at]));
+  };
+  HeaderPlace place{10, byte(*start, 8) | byte(*start, 9) << 8};
+  const int64_t version = byte(*start, 6);
+  if (version == 2) {
+    if (file.size() < 12) return NotNpy("it is too short");
+    const auto rest = file.Read(8, 12);
+    if (!rest.ok()) return rest.status();
+    place = {12, byte(*rest, 0) | byte(*rest, 1) << 8 | byte(*rest, 2) << 16 |
+                     byte(*rest, 3) << 24};
+  } else if (version != 1) {
+    return NotNpy(absl::StrCat("its version is ", version));
+  }
+  if (place.size > kMaxHeaderBytes || place.size > file.size() - place.offset) {
+    return NotNpy(absl::StrCat("its header claims ", place.size, " bytes"));
+  }
+  return place;
+}
+
+// What follows `'key':` in the header, a Python dictionary literal whose keys
+// come in any order; empty if nothing does.
+absl::string_view ValueOf(absl::string_view header, absl::string_view key) {
+  const std::string quoted = absl::StrCat("'", key, "'");
+  const size_t at = header.find(quoted);
+  if (at == absl::string_view::npos) return "";
+  header = absl::StripLeadingAsciiWhitespace(header.substr(at + quoted.size()));
+  if (!absl::ConsumePrefix(&header, ":")) return "";
+  return absl::StripLeadingAsciiWhitespace(header);
+}
+
+// What stands between `open` and `close` at the front of a value.
+std::optional<absl::string_view> Between(absl::string_view value, char open,
+                                         char close) {
+  if (value.empty() || value[0] != open) return std::nullopt;
+  const size_t end = value.find(close, 1);
+  if (end == absl::string_view::npos) return std::nullopt;
+  return value.substr(1, end - 1);
+}
+
+absl::StatusOr<v1::InlineTable> ParseHeader(const std::string& header) {
+  v1::InlineTable table;
+  const auto descr = Between(ValueOf(header, "descr"), '\'', '\'');
+  if (!descr.has_value()) return NotNpy("no descr");
+  const auto type = TypeOfDescr(*descr);
+  if (!type.ok()) return type.status();
+  table.set_data_type(*type);
+  const absl::string_view order = ValueOf(header, "fortran_order");
+  if (absl::StartsWith(order, "True")) {
+    return absl::InvalidArgumentError(
+        "order: got Fortran's, want C's (numpy.ascontiguousarray)");
+  }
+  if (!absl::StartsWith(order, "False")) return NotNpy("no fortran_order");
+  const auto shape = Between(ValueOf(header, "shape"), '(', ')');
+  if (!shape.has_value()) return NotNpy("no shape");
+  for (const absl::string_view length :
+       absl::StrSplit(*shape, ',', absl::SkipWhitespace())) {
+    int64_t value = 0;
+    if (!absl::SimpleAtoi(length, &value)) {
+      return NotNpy(absl::StrCat("its shape is (", *shape, ")"));
+    }
+    table.add_shape(value);
+  }
+  return table;
+}
+
+// F64, F32 or F16 of versions 1 and 2, little-endian and in C order.
+absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file) {
+  const auto place = FindHeader(file);
+  if (!place.ok()) return place.status();
+  const int64_t begin = place->offset + place->size;
+  const auto header = file.Read(place->offset, begin);
+  if (!header.ok()) return header.status();
+  auto table = ParseHeader(*header);
+  if (!table.ok()) return table.status();
+  const int64_t have = file.size() - begin;
+  const auto size = SizeOf(*table);
+  if (!size.ok()) return size.status();
+  if (*size != have) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("got ", have, " bytes of data, want ", *size,
+                     " for shape [", absl::StrJoin(table->shape(), ", "), "]"));
+  }
+  if (absl::Status status = CheckSize(*size); !status.ok()) {
+    return status;
+  }
+  auto data = file.Read(begin, file.size());
+  if (!data.ok()) return data.status();
+  table->set_data(*std::move(data));
+  return table;
+}
+
+// What stands before the array's bytes. INVALID_ARGUMENT for BF16, which .npy
+// cannot express.
+absl::StatusOr<std::string> NpyHeader(const v1::TensorPart& part) {
+  const auto descr = DescrOf(part.data_type());
+  if (!descr.ok()) return descr.status();
+  std::string header = absl::StrCat("{'descr': '", *descr,
+                                    "', 'fortran_order': False, 'shape': (",
+                                    absl::StrJoin(part.shape(), ", "),
+                                    part.shape_size() == 1 ? "," : "", "), }");
+  // Magic number, version and length are ten bytes, the newline is one.
+  const size_t unpadded = kNpyMagic.size() + 4 + header.size() + 1;
+  header.append((kAlignment - unpadded % kAlignment) % kAlignment, ' ');
+  header += '\n';
+  const size_t size = header.size();
+  const char prefix[] = {1, 0, static_cast<char>(size & 0xff),
+                         static_cast<char>(size >> 8)};
+  return absl::StrCat(kNpyMagic, absl::string_view(prefix, sizeof(prefix)),
+                      header);
+}
+
+absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(message, &text, options);
+  if (!status.ok()) return absl::InternalError(status.ToString());
+  return text;
+}
+
+// The number of rows, or of columns, of a window of pairs.
+int64_t LengthOf(const v1::PositionList& list, const v1::Range& range) {
+  return list.positions_size() > 0 ? list.positions_size()
+                                   : range.end() - range.begin();
+}
+
+// Where position 0 stands among `length` positions from `first` on.
+std::string IndexOfZero(int64_t first, int64_t length) {
+  return first <= 0 && -first < length ? absl::StrCat(-first) : "none";
+}
+
+// What docs/protocol.md says, as the Python client writes it.
+absl::StatusOr<json> Metadata(const v1::TensorHeader& header) {
+  const v1::TensorSpec& spec = header.resolved_spec();
+  const auto text = ToJson(spec);
+  if (!text.ok()) return text.status();
+  json metadata = {
+      {"attnbias.fingerprint", header.fingerprint()},
+      {"attnbias.encoding_fingerprint", header.encoding_fingerprint()},
+      {"attnbias.resolved_spec", *text}};
+  if (!header.column_axes().empty()) {
+    metadata["attnbias.column_axes"] = absl::StrJoin(header.column_axes(), ",");
+  }
+  const v1::PairExtent& pair = spec.pair();
+  const int64_t queries = LengthOf(pair.query_positions(), pair.queries());
+  const int64_t keys = LengthOf(pair.key_positions(), pair.keys());
+  for (const v1::TensorPart& part : header.parts()) {
+    if (part.form() == v1::FORM_TOEPLITZ || part.form() == v1::FORM_KEY_ROW) {
+      metadata["attnbias.query_length"] = absl::StrCat(queries);
+      metadata["attnbias.key_length"] = absl::StrCat(keys);
+    }
+    if (part.form() == v1::FORM_TOEPLITZ) {
+      metadata["attnbias.diagonals.first_relative_position"] =
+          absl::StrCat(part.first_relative_position());
+      // Beside heads, if any, and relative positions.
+      const bool has_columns = part.shape_size() > (pair.has_heads() ? 2 : 1);
+      metadata["attnbias.diagonals.vectors"] = has_columns ? "true" : "false";
+    }
+    if (part.name() == "border" && spec.has_pair()) {
+      metadata["attnbias.border.class_query"] =
+          IndexOfZero(pair.query_offset() + pair.queries().begin(), queries);
+      metadata["attnbias.border.class_key"] = IndexOfZero(
+          pair.has_key_positions() ? pair.key_positions().positions(0)
+                                   : pair.keys().begin(),
+          keys);
+    }
+  }
+  return metadata;
+}
+
+absl::StatusOr<v1::DataType> TypeOfDtype(const std::string& dtype) {
+  if (dtype == "F64") return v1::DATA_TYPE_F64;
+  if (dtype == "F32") return v1::DATA_TYPE_F32;
+  if (dtype == "F16") return v1::DATA_TYPE_F16;
+  if (dtype == "BF16") return v1::DATA_TYPE_BF16;
+  return absl::InvalidArgumentError(
+      absl::StrCat("dtype: got \"", dtype, "\", want F64, F32, F16 or BF16"));
+}
+
+absl::StatusOr<SafetensorsEntry> FindTensor(const SafetensorsFile& file,
+                                            const std::string& name) {
+  if (const SafetensorsEntry* entry = file.FindOrOnly(name)) return *entry;
+  const auto add_name = [&](std::string* out, const SafetensorsEntry& entry) {
+    absl::StrAppend(out, name.empty() ? ":" : "", entry.name);
+  };
+  const std::string names = absl::StrJoin(file.entries(), ", ", add_name);
+  return absl::InvalidArgumentError(
+      name.empty()
+          ? absl::StrCat("got no tensor, want one after the name: ", names)
+          : absl::StrCat("tensor: got \"", name, "\", want one of ", names));
+}
+
+// The tensor `name`, or the only one if that is empty: F64, F32, F16 or BF16.
+absl::StatusOr<v1::InlineTable> ReadSafetensors(const SafetensorsFile& file,
+                                                const std::string& name) {
+  const auto tensor = FindTensor(file, name);
+  if (!tensor.ok()) return tensor.status();
+  const auto type = TypeOfDtype(tensor->dtype);
+  if (!type.ok()) return type.status();
+  if (absl::Status status = CheckSize(tensor->bytes()); !status.ok()) {
+    return status;
+  }
+  auto data = file.Read(*tensor);
+  if (!data.ok()) return data.status();
+  v1::InlineTable table;
+  table.set_data_type(*type);
+  table.mutable_shape()->Add(tensor->shape.begin(), tensor->shape.end());
+  table.set_data(*std::move(data));
+  return table;
+}
+
+// What stands before the payload: the parts of `header` become tensors of their
+// names; docs/protocol.md has the metadata. The payload begins at a multiple of
+// 64 bytes.
+absl::StatusOr<std::string> SafetensorsHead(const v1::TensorHeader& header) {
+  auto metadata = Metadata(header);
+  if (!metadata.ok()) return metadata.status();
+  json description;
+  description["__metadata__"] = *std::move(metadata);
+  for (const v1::TensorPart& part : header.parts()) {
+    const std::string& type = v1::DataType_Name(part.data_type());
+    description[part.name()] = {
+        {"dtype", std::string(absl::StripPrefix(type, "DATA_TYPE_"))},
+        {"shape",
+         std::vector<int64_t>(part.shape().begin(), part.shape().end())},
+        {"data_offsets", {part.offset(), part.offset() + part.size_bytes()}}};
+  }
+  std::string text = description.dump();
+  while ((kSizeBytes + text.size()) % kAlignment != 0) text.push_back(' ');
+  std::string size(kSizeBytes, '\0');
+  for (size_t i = 0; i < kSizeBytes; ++i) {
+    size[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);
+  }
+  return size + text;
+}
 
 absl::string_view AsText(absl::Span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -56,13 +376,13 @@ absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name) {
   }
   absl::StatusOr<v1::InlineTable> table;
   if (npy) {
-    auto file = InputFile::Open(parts.path);
+    auto file = RegularFile::Open(parts.path);
     if (!file.ok()) return file.status();
-    table = ReadNpy(*file, kMaxTableBytes);
+    table = ReadNpy(*file);
   } else {
     auto file = SafetensorsFile::Open(parts.path);
     if (!file.ok()) return file.status();
-    table = ReadSafetensors(*file, parts.tensor, kMaxTableBytes);
+    table = ReadSafetensors(*file, parts.tensor);
   }
   if (table.ok()) return table;
   return absl::Status(table.status().code(),

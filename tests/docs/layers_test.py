@@ -109,7 +109,8 @@ LAYERS = {
     **{f"server/{name}": server_layer(name) for name in SERVER},
     "client/cpp": Layer(("client/cpp/", "core/checksum/", "attnbias/"), ("spdlog/", "prometheus/")),
     "client/cli": Layer(
-        ("client/cli/", "core/safetensors/", "proto/", "attnbias/"), ("spdlog/", "prometheus/")
+        ("client/cli/", "core/file/", "core/safetensors/", "proto/", "attnbias/"),
+        ("spdlog/", "prometheus/"),
     ),
 }
 OURS = ("core/", "server/", "client/", "tests/", "proto/", "attnbias/")

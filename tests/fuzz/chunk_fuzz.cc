@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "client/cpp/src/chunk.h"
-#include "client/cpp/src/header_check.h"
+#include "client/cpp/src/expected.h"
 #include "core/checksum/crc32c.h"
 #include "tests/fuzz/message_mutator.h"
 

@@ -5,13 +5,12 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <variant>
 
+#include "client/cpp/src/security.h"
 #include "client/cpp/src/target.h"
-#include "client/cpp/src/tls.h"
 
 namespace attnbias {
 namespace {
@@ -48,21 +47,9 @@ const Options& Defaults() {
   return *defaults;
 }
 
-// gRPC takes receive buffers from malloc, 64 KiB each, and frees a message's
-// worth of them at once. glibc would hand them back to the system and fault
-// them in again for every message, a third of the time of a large download.
-// Freeing one mapped block raises the bounds above which it does (mallopt(3),
-// M_MMAP_THRESHOLD: "dynamic"), and leaves bounds set by the user alone.
-void KeepReceiveBuffers() {
-  constexpr size_t kSeveralMessages = 4 << 20;
-  void* volatile block = std::malloc(kSeveralMessages);
-  std::free(block);
-}
-
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
-  KeepReceiveBuffers();
   Options merged = options.channel_options;
   if (IsOnThisMachine(options.target)) {
     // A proxy named in the environment cannot reach it.

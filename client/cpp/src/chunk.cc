@@ -4,6 +4,9 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/support/proto_buffer_reader.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include <algorithm>
 #include <cstring>
@@ -13,7 +16,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "client/cpp/src/streaming_copy.h"
 #include "core/checksum/crc32c.h"
 
 namespace attnbias {
@@ -46,6 +48,29 @@ absl::Status Malformed() {
 
 void PlainCopy(std::byte* to, const std::byte* from, size_t size) {
   std::memcpy(to, from, size);
+}
+
+// Copies past the caches: `to` is written without being read first, which saves
+// a third of the memory traffic, and does not push out what is in use. Right
+// for a payload larger than the caches, wrong for one that fits.
+void StreamingCopy(std::byte* to, const std::byte* from, size_t size) {
+#if defined(__SSE2__)
+  constexpr size_t kLine = 64;
+  const size_t past_line = reinterpret_cast<uintptr_t>(to) % kLine;
+  size_t at = std::min(size, (kLine - past_line) % kLine);
+  PlainCopy(to, from, at);
+  for (; size - at >= kLine; at += kLine) {
+    for (size_t word = at; word < at + kLine; word += sizeof(__m128i)) {
+      _mm_stream_si128(
+          reinterpret_cast<__m128i*>(to + word),
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + word)));
+    }
+  }
+  PlainCopy(to + at, from + at, size - at);
+  _mm_sfence();
+#else
+  PlainCopy(to, from, size);
+#endif
 }
 
 class ChunkReader {

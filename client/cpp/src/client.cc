@@ -4,7 +4,6 @@
 #include <grpc/grpc.h>
 #include <grpc/slice.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include <atomic>
@@ -18,23 +17,22 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "attnbias/internal/printable.h"
+#include "attnbias/internal/rpc.pb.h"
 #include "attnbias/v1/service.grpc.pb.h"
 #include "client/cpp/src/attempts.h"
-#include "client/cpp/src/bearer_token.h"
 #include "client/cpp/src/channel.h"
 #include "client/cpp/src/chunk.h"
 #include "client/cpp/src/download.h"
-#include "client/cpp/src/header_check.h"
-#include "client/cpp/src/health_check.h"
-#include "client/cpp/src/retry_state.h"
+#include "client/cpp/src/expected.h"
+#include "client/cpp/src/security.h"
 #include "client/cpp/src/target.h"
-#include "client/cpp/src/tls.h"
 #include "client/cpp/src/unary_call.h"
 
 namespace attnbias {
 namespace {
 
 constexpr char kDescribe[] = "/attnbias.v1.AttentionBiasService/DescribeTensor";
+constexpr char kCheckHealth[] = "/grpc.health.v1.Health/Check";
 
 constexpr size_t kAlignment = 64;
 // The most that the contract allows.
@@ -62,24 +60,21 @@ absl::Status CheckMetadata(const std::string& key, const std::string& value) {
 }
 
 absl::Status Validate(const ClientOptions& options) {
-  if (options.timeout <= absl::ZeroDuration()) {
+  const auto refused = [](const char* name, const auto& got, const char* want) {
     return absl::InvalidArgumentError(
-        absl::StrCat("timeout: got ", absl::FormatDuration(options.timeout),
-                     ", want more than 0"));
-  }
-  if (options.connect_timeout <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "connect_timeout: got ", absl::FormatDuration(options.connect_timeout),
-        ", want more than 0"));
+        absl::StrCat(name, ": got ", got, ", want ", want));
+  };
+  for (const auto& [name, timeout] :
+       {std::pair("timeout", options.timeout),
+        std::pair("connect_timeout", options.connect_timeout)}) {
+    if (timeout > absl::ZeroDuration()) continue;
+    return refused(name, absl::FormatDuration(timeout), "more than 0");
   }
   if (options.max_tensor_bytes <= 0) {
-    return absl::InvalidArgumentError(absl::StrCat("max_tensor_bytes: got ",
-                                                   options.max_tensor_bytes,
-                                                   ", want more than 0"));
+    return refused("max_tensor_bytes", options.max_tensor_bytes, "more than 0");
   }
-  if (options.max_attempts.has_value() && *options.max_attempts <= 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "max_attempts: got ", *options.max_attempts, ", want at least 1"));
+  if (options.max_attempts.value_or(1) <= 0) {
+    return refused("max_attempts", *options.max_attempts, "at least 1");
   }
   for (const auto& [key, value] : options.metadata) {
     if (absl::Status legal = CheckMetadata(key, value); !legal.ok()) {
@@ -134,8 +129,8 @@ struct Client::Connection {
   absl::StatusOr<v1::TensorHeader> Fetch(const v1::TensorSpec& spec,
                                          const ReserveFn& reserve,
                                          const ProgressFn& progress) const {
-    Download download(spec, options.max_tensor_bytes, reserve, progress);
-    return download.Run(grpc::GenericStub(channel), NewAttempts());
+    return Download(spec, options.max_tensor_bytes, reserve, progress, channel,
+                    NewAttempts());
   }
 
   const ClientOptions options;
@@ -274,8 +269,19 @@ absl::StatusOr<std::vector<v1::TableInfo>> Client::ListTables() const {
 }
 
 absl::StatusOr<Health> Client::CheckHealth(const std::string& service) const {
-  return attnbias::CheckHealth(connection_->channel, service,
-                               connection_->NewAttempts());
+  using Answer = internal::HealthCheckResponse;
+  const Attempts attempts = connection_->NewAttempts();
+  grpc::ClientContext context;
+  attempts.Prepare(&context);
+  internal::HealthCheckRequest request;
+  request.set_service(service);
+  Answer answer;
+  const grpc::Status status =
+      CallUnary(connection_->channel, kCheckHealth, request, &context, &answer);
+  if (!status.ok()) return attempts.ErrorOf(status);
+  return answer.status() == Answer::SERVING       ? Health::kServing
+         : answer.status() == Answer::NOT_SERVING ? Health::kNotServing
+                                                  : Health::kUnknown;
 }
 
 }  // namespace attnbias

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Derives from a request what its answer must be, and compares the two.
+// Derives from a request what its answer must be, and compares the two before
+// memory is taken or a pointer formed by a header.
 #pragma once
 
-#include <string>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "attnbias/v1/service.pb.h"
 
 namespace attnbias {
+
+// DATA_LOSS if the header contradicts itself or is not an answer to the
+// request, UNIMPLEMENTED if it has elements that this client does not know,
+// RESOURCE_EXHAUSTED if its payload is over `max_tensor_bytes`.
+absl::Status CheckHeader(const v1::TensorHeader& header,
+                         const v1::TensorSpec& spec, int64_t max_tensor_bytes);
 
 // DATA_LOSS if the header describes another tensor than the one that was
 // requested, or if a fingerprint is malformed. The contract's own options
@@ -16,7 +23,9 @@ namespace attnbias {
 absl::Status CheckAnswer(const v1::TensorHeader& header,
                          const v1::TensorSpec& spec);
 
-// The parts of a header, of which an error repeats the first few.
-std::string PartsAsText(const v1::TensorHeader& header);
+// DATA_LOSS if the header of a stream that goes on is not that of its
+// beginning.
+absl::Status CheckSame(const v1::TensorHeader& got,
+                       const v1::TensorHeader& want);
 
 }  // namespace attnbias

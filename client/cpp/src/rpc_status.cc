@@ -1,20 +1,192 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/src/rpc_status.h"
 
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <future>
+#include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "attnbias/error.h"
 #include "attnbias/internal/printable.h"
 #include "attnbias/internal/rpc.pb.h"
-#include "client/cpp/src/unreached.h"
+#include "client/cpp/src/channel.h"
+#include "client/cpp/src/target.h"
+#include "client/cpp/src/unary_call.h"
 
 namespace attnbias {
 namespace {
+
+// Any method does: what is asked for is a connection.
+constexpr char kMethod[] = "/grpc.health.v1.Health/Check";
+constexpr auto kPatience = absl::Milliseconds(1500);
+constexpr size_t kMostAddresses = 8;
+
+// How gRPC names the reason for having no connection, and what it means.
+constexpr char kOtherPort[] =
+    "answers, but not with gRPC: is it the right port?";
+constexpr char kNotFound[] = "is not found: is the name right?";
+constexpr std::pair<const char*, const char*> kReasons[] = {
+    {"DNS resolution failed", kNotFound},
+    {"errors resolving", kNotFound},
+    {"wrong version number", "answers, but not with TLS: leave out tls"},
+    {"certificate verify failed",
+     "has a certificate that is not trusted here, or has expired: set its "
+     "authority's, tls.ca_file"},
+    {"Hostname Verification",
+     "has a certificate for another name: ask it by one of its names, or set "
+     "tls.server_name"},
+    {"http1.x server", kOtherPort},
+    {"Failed parsing HTTP/2", kOtherPort},
+};
+
+// How a server was spoken to, and how else it may want it.
+std::string HowSpokenTo(const TlsOptions& tls) {
+  if (!tls.enabled) {
+    return "in plaintext: does it need TLS? Set tls";
+  }
+  if (!tls.cert_file.empty()) {
+    return absl::StrCat(
+        "over TLS: is it starting or stopping, or does it not trust the "
+        "certificate in ",
+        tls.cert_file, "?");
+  }
+  return "over TLS: is it starting or stopping, or does it want a certificate? "
+         "Set tls.cert_file and tls.key_file";
+}
+
+// Explains a report. Returns nothing if no server answers at all.
+std::optional<std::string> Meaning(absl::string_view report,
+                                   const ClientOptions& options) {
+  for (const auto& [sign, why] : kReasons) {
+    if (absl::StrContains(report, sign)) {
+      return absl::StrCat(options.target, " ", why);
+    }
+  }
+  for (const char* sign : {"Socket closed", "reset by peer", "handshake"}) {
+    if (absl::StrContains(report, sign)) {
+      return absl::StrCat(options.target, " answers, but not with gRPC ",
+                          HowSpokenTo(*options.tls));
+    }
+  }
+  return std::nullopt;
+}
+
+std::string NothingAnswers(const ClientOptions& options) {
+  return absl::StrCat("nothing answers at ", options.target,
+                      ": is the server running? attnbias-server starts one");
+}
+
+// The host of "host:port" or "[host]:port", and the port.
+std::pair<std::string, std::string> Split(const std::string& place) {
+  const size_t colon = place.rfind(':');
+  std::string host = place.substr(0, colon);
+  if (absl::StartsWith(host, "[")) host = host.substr(1, host.size() - 2);
+  return {std::move(host), place.substr(colon + 1)};
+}
+
+// Addresses of the hosts, each once, as gRPC's targets.
+std::vector<std::string> Resolve(const std::vector<std::string>& hosts) {
+  std::vector<std::string> addresses;
+  for (const std::string& place : hosts) {
+    const auto [host, port] = Split(place);
+    if (host == "localhost") {  // to gRPC both, whatever /etc/hosts says
+      addresses.push_back(absl::StrCat("ipv6:[::1]:", port));
+      addresses.push_back(absl::StrCat("ipv4:127.0.0.1:", port));
+      continue;
+    }
+    const addrinfo hints = {.ai_flags = AI_NUMERICSERV,
+                            .ai_family = AF_UNSPEC,
+                            .ai_socktype = SOCK_STREAM};
+    addrinfo* found = nullptr;
+    if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) continue;
+    for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+      char text[NI_MAXHOST];
+      if (getnameinfo(at->ai_addr, at->ai_addrlen, text, sizeof(text), nullptr,
+                      0, NI_NUMERICHOST) != 0) {
+        continue;
+      }
+      std::string address = at->ai_family == AF_INET6
+                                ? absl::StrCat("ipv6:[", text, "]:", port)
+                                : absl::StrCat("ipv4:", text, ":", port);
+      if (absl::c_linear_search(addresses, address)) continue;
+      addresses.push_back(std::move(address));
+    }
+    freeaddrinfo(found);
+  }
+  if (addresses.size() > kMostAddresses) addresses.resize(kMostAddresses);
+  return addresses;
+}
+
+// The same within some time: a resolver may take long. None if it does.
+std::vector<std::string> AddressesOf(const std::string& target) {
+  auto resolve =
+      std::make_shared<std::packaged_task<std::vector<std::string>()>>(
+          [hosts = HostsOf(target)] { return Resolve(hosts); });
+  std::future<std::vector<std::string>> addresses = resolve->get_future();
+  std::thread([resolve] { (*resolve)(); }).detach();
+  if (addresses.wait_for(absl::ToChronoNanoseconds(kPatience)) !=
+      std::future_status::ready) {
+    return {};
+  }
+  return addresses.get();
+}
+
+// Returns gRPC's report on one address; "" if there is a connection.
+std::string ReportOn(const std::string& address, ClientOptions options) {
+  const std::vector<std::string> hosts = HostsOf(options.target);
+  // The certificate has to be for the name, not for the address.
+  if (options.tls->enabled && options.tls->server_name.empty() &&
+      hosts.size() == 1) {
+    options.tls->server_name = Split(hosts[0]).first;
+  }
+  options.target = address;
+  const auto channel = MakeChannel(options);
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+  grpc::ByteBuffer answer;
+  const grpc::Status status =
+      CallUnary(channel, kMethod, grpc::ByteBuffer(), &context, &answer);
+  if (IsUnreached(status)) return status.error_message();
+  if (channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
+    return "";
+  }
+  return absl::StrCat("no answer within ", absl::FormatDuration(kPatience));
+}
+
+// The reason in "connections to all backends failing; last error: CODE:
+// ADDRESS: REASON".
+std::string ReasonIn(const std::string& report) {
+  if (report.empty()) return "answers";
+  const std::vector<std::string> parts =
+      absl::StrSplit(report, absl::MaxSplits(": ", 3));
+  return absl::StrReplaceAll(
+      internal::Printable(parts.size() == 4 ? parts[3] : report), {{";", ","}});
+}
+
+// Names the target, the reason and what to try, by gRPC's report on the last
+// address.
+std::string WhyUnreached(absl::string_view report,
+                         const ClientOptions& options) {
+  return Meaning(report, options).value_or(NothingAnswers(options));
+}
 
 constexpr char kDetailsUrl[] = "type.googleapis.com/google.rpc.Status";
 
@@ -72,6 +244,42 @@ std::string Advice(const grpc::Status& status, const ClientOptions& options,
 }
 
 }  // namespace
+
+bool IsUnreached(const grpc::Status& status) {
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return false;
+  for (const absl::string_view start :
+       {"connections to all backends failing",
+        "failed to connect to all addresses", "DNS resolution failed",
+        "errors resolving"}) {
+    if (absl::StartsWith(status.error_message(), start)) return true;
+  }
+  return false;
+}
+
+std::string WhyAllUnreached(absl::string_view report,
+                            const ClientOptions& options) {
+  const std::vector<std::string> addresses = AddressesOf(options.target);
+  if (addresses.size() < 2) {
+    return absl::StrCat(WhyUnreached(report, options), " (",
+                        internal::Printable(report), ")");
+  }
+  std::vector<std::future<std::string>> reports;
+  for (const std::string& address : addresses) {
+    reports.push_back(
+        std::async(std::launch::async, ReportOn, address, options));
+  }
+  std::optional<std::string> meaning;
+  std::vector<std::string> reasons;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const std::string each = reports[i].get();
+    if (!meaning.has_value()) meaning = Meaning(each, options);
+    // Without "ipv4:" or "ipv6:".
+    reasons.push_back(
+        absl::StrCat(addresses[i].substr(5), ": ", ReasonIn(each)));
+  }
+  if (!meaning.has_value()) meaning = WhyUnreached(report, options);
+  return absl::StrCat(*meaning, " (", absl::StrJoin(reasons, "; "), ")");
+}
 
 absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options,
                      bool has_token) {

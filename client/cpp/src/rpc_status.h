@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns gRPC's status, google.rpc details included, into Abseil's.
+// Turns gRPC's status, google.rpc details included, into Abseil's, and explains
+// why a client has no connection to its server.
 #pragma once
 
 #include <grpcpp/support/status.h>
 
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "attnbias/client.h"
 
@@ -21,5 +24,14 @@ absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options,
 
 // The delay of google.rpc.RetryInfo, if the server sent one.
 std::optional<absl::Duration> RetryDelay(const grpc::Status& status);
+
+// Returns true if gRPC reports that no address of the target is reachable.
+bool IsUnreached(const grpc::Status& status);
+
+// Names the target, the reason and what to try, by gRPC's report on the last
+// address; if there are several, each is asked: the most telling reason, and
+// after it that of each address. Takes at most 3 s.
+std::string WhyAllUnreached(absl::string_view report,
+                            const ClientOptions& options);
 
 }  // namespace attnbias

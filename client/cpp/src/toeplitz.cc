@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "attnbias/v1/options.pb.h"
 
 namespace attnbias::internal {
 namespace {
@@ -14,27 +13,6 @@ namespace {
 int64_t LengthOf(bool listed, const v1::PositionList& positions,
                  const v1::Range& window) {
   return listed ? positions.positions_size() : window.end() - window.begin();
-}
-
-// Asks the encoding, since [heads, diagonals] and [diagonals, columns] may be
-// equal: a field of one with vectors determines their columns.
-bool HasVectors(const v1::TensorSpec& spec) {
-  if (spec.output().values() == v1::VALUES_BUCKETS) return false;
-  const auto& reflection = *spec.GetReflection();
-  const auto* encoding = reflection.GetOneofFieldDescriptor(
-      spec, spec.GetDescriptor()->FindOneofByName("encoding"));
-  if (encoding == nullptr) return false;
-  const auto& message = reflection.GetMessage(spec, encoding);
-  const auto& type = *encoding->message_type();
-  for (int i = 0; i < type.field_count(); ++i) {
-    const auto& field = *type.field(i);
-    if (field.options().GetExtension(v1::rule).columns() &&
-        (field.message_type() == nullptr ||
-         message.GetReflection()->HasField(message, &field))) {
-      return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace
@@ -56,14 +34,15 @@ absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(
       LengthOf(pair.has_key_positions(), pair.key_positions(), pair.keys());
   std::vector<int64_t> axes(header.parts(0).shape().begin(),
                             header.parts(0).shape().end());
-  int64_t columns = 1;
-  if (HasVectors(header.resolved_spec()) && !axes.empty()) {
-    columns = axes.back();
-    axes.pop_back();
+  // The resolved request tells [heads, diagonals] from [diagonals, columns].
+  int64_t heads = 1;
+  if (pair.has_heads() && !axes.empty()) {
+    heads = axes.front();
+    axes.erase(axes.begin());
   }
-  const int64_t heads = axes.size() == 2 ? axes.front() : 1;
+  const int64_t columns = axes.size() == 2 ? axes.back() : 1;
   if (axes.empty() || axes.size() > 2 || queries < 1 || keys < 1 ||
-      axes.back() != queries + keys - 1) {
+      axes.front() != queries + keys - 1) {
     return absl::DataLossError(
         absl::StrCat("header: got diagonals of shape [",
                      absl::StrJoin(header.parts(0).shape(), ", "), "] for ",

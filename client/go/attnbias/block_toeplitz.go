@@ -32,11 +32,8 @@ type gridAxis struct {
 // lies. It is ErrInvalidArgument where the tensor has another form, or its numbers are of another
 // type.
 func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
-	form := pb.Form_FORM_BLOCK_TOEPLITZ
-	if err := requireForm(tensor, form, min(max(len(tensor.header.Parts), 1), 2)); err != nil {
-		return nil, err
-	}
-	block, err := arrayOf[T](tensor, tensor.header.Parts[0])
+	parts := min(max(len(tensor.header.Parts), 1), 2)
+	block, err := arrayOfForm[T](tensor, pb.Form_FORM_BLOCK_TOEPLITZ, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +43,7 @@ func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 	for i, side := range sides {
 		b.axes = append(b.axes, gridAxis{(side + 1) / 2, int(strides[i])})
 	}
-	if len(tensor.header.Parts) == 2 {
+	if parts == 2 {
 		b.border, err = borderOf[T](tensor)
 	}
 	return b, err

@@ -2,10 +2,6 @@
 
 package attnbias
 
-import (
-	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
-)
-
 // BorderedToeplitz is a Toeplitz over positions of which 0 is a class token with numbers of its
 // own.
 type BorderedToeplitz[T Element] struct {
@@ -18,10 +14,7 @@ type BorderedToeplitz[T Element] struct {
 // AsBorderedToeplitz reads a tensor of form TOEPLITZ with a border, where it lies. It is
 // ErrInvalidArgument where the tensor has another form, or its numbers are of another type.
 func AsBorderedToeplitz[T Element](tensor *Tensor) (*BorderedToeplitz[T], error) {
-	if err := requireForm(tensor, pb.Form_FORM_TOEPLITZ, 2); err != nil {
-		return nil, err
-	}
-	inner, err := toeplitzIn[T](tensor)
+	inner, err := toeplitzOf[T](tensor, 2)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ package attnbias
 import (
 	"context"
 	"encoding/binary"
-	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -26,18 +25,13 @@ const (
 
 // Client is a connection to a server. Any number of goroutines may call it at once.
 type Client struct {
-	target         string
-	dialer         *dialer
-	connection     *grpc.ClientConn
-	who            *security
-	timeout        time.Duration
-	connectTimeout time.Duration
-	reached        atomic.Bool // whether there was a connection
-	maxAttempts    int         // 0: any number
-	maxTensorBytes int64
-	logger         *slog.Logger
-	closeOnce      sync.Once
-	closed         chan struct{}
+	settings
+	target     string
+	who        *security
+	connection *grpc.ClientConn
+	reached    atomic.Bool // whether there was a connection
+	closeOnce  sync.Once
+	closed     chan struct{}
 }
 
 // New prepares a connection; the first call makes it.
@@ -63,17 +57,13 @@ func New(target string, options ...Option) (*Client, error) {
 	if target, err = targetFrom(target); err != nil {
 		return nil, err
 	}
-	c := &Client{target: target, timeout: s.timeout, connectTimeout: s.connectTimeout,
-		maxTensorBytes: s.maxTensorBytes, logger: s.logger, closed: make(chan struct{})}
-	if s.maxAttempts != nil {
-		c.maxAttempts = *s.maxAttempts
-	}
-	if c.who, err = securityOf(s, target); err != nil {
+	who, err := securityOf(s, target)
+	if err != nil {
 		return nil, err
 	}
-	c.dialer = &dialer{target: target, who: c.who, more: s.dialOptions, patience: s.connectTimeout}
-	if c.connection, err = c.dialer.dial(); err != nil {
-		return nil, err
+	c := &Client{settings: *s, target: target, who: who, closed: make(chan struct{})}
+	if c.connection, err = c.dial(target); err != nil {
+		return nil, invalid("target: got %q: %v", target, err)
 	}
 	return c, nil
 }
@@ -153,21 +143,22 @@ func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorH
 	if err := requireSpec(spec); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
 	var answer rawMessage
 	err := c.ask(ctx, pb.AttentionBiasService_DescribeTensor_FullMethodName,
 		&pb.DescribeTensorRequest{Spec: spec}, &answer)
 	if err != nil {
 		return nil, err
 	}
-	return readTensorHeader(&answer, expectedOf(spec))
+	defer answer.Free()
+	read, err := readChunk(answer.ReadOnlyData())
+	if err != nil {
+		return nil, err
+	}
+	return read.tensorHeader(expectedOf(spec))
 }
 
 // ServerInfo says what the server is and what it accepts.
 func (c *Client) ServerInfo(ctx context.Context) (*pb.GetServerInfoResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
 	answer := &pb.GetServerInfoResponse{}
 	err := c.ask(ctx, pb.AttentionBiasService_GetServerInfo_FullMethodName,
 		&pb.GetServerInfoRequest{}, answer)
@@ -222,6 +213,8 @@ func (c *Client) CheckHealth(ctx context.Context, service string) (bool, error) 
 
 // ask makes a call with one answer, again where that may help.
 func (c *Client) ask(ctx context.Context, method string, request, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
 	for tries := c.newAttempts(); ; {
 		err := c.askOnce(ctx, method, request, answer)
 		if err == nil {

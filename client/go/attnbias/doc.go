@@ -39,7 +39,7 @@
 //
 // # gRPC
 //
-// What a context's outgoing metadata says goes with each call. Importing this package lowers for
-// the whole program how long gRPC waits between two look-ups of a name that fails, from 30 s to 0.5
-// s: gRPC-Go has one setting for all connections, and a server is replaced in less.
+// What a context's outgoing metadata says goes with each call. gRPC-Go looks a name up at most
+// every 30 s; a program changes that, for all its connections, by SetMinResolutionInterval of
+// [google.golang.org/grpc/resolver/dns].
 package attnbias

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -83,60 +84,62 @@ func (d *download) fetchRest(ctx context.Context) *Error {
 
 // receive puts the chunks of a stream where they belong, each checked as it comes.
 func (d *download) receive(stream receiver) error {
-	if err := d.receiveFirst(stream); err != nil {
-		return err
-	}
-	for {
+	for isFirst := true; ; isFirst = false {
 		var message rawMessage
 		err := stream.RecvMsg(&message)
-		// Once every byte has come and was checked, the stream may end as it likes.
-		if d.at == len(d.memory) && err != nil {
-			return nil
-		}
-		if errors.Is(err, io.EOF) {
+		switch {
+		case err != nil && !isFirst && d.at == len(d.memory):
+			return nil // once every byte has come and was checked, the stream may end as it likes
+		case errors.Is(err, io.EOF) && isFirst:
+			return corrupt("stream: ended without a header")
+		case errors.Is(err, io.EOF):
 			return corrupt("stream: ended after %d bytes, want %d", d.at, len(d.memory))
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
-		if err := d.take(message); err != nil {
+		if err := d.take(message, isFirst); err != nil {
 			return err
 		}
 	}
 }
 
-// receiveFirst takes the header, and the data that comes with it.
-func (d *download) receiveFirst(stream receiver) error {
-	var message rawMessage
-	err := stream.RecvMsg(&message)
-	if errors.Is(err, io.EOF) {
-		return corrupt("stream: ended without a header")
-	}
+// take reads a message, of which the first has the header, and copies its data to their place.
+func (d *download) take(message rawMessage, isFirst bool) error {
+	defer message.Free()
+	read, err := readChunk(message.ReadOnlyData())
 	if err != nil {
 		return err
 	}
-	defer message.free()
-	read, err := readChunk(message.slices)
-	if err != nil {
+	if isFirst {
+		if err := d.takeHeader(read); err != nil || len(read.data) == 0 {
+			return err // a header alone has no offset
+		}
+	} else if read.header != nil {
+		return corrupt("stream: a second header")
+	}
+	if err := read.copyData(d.memory[d.at:]); err != nil {
 		return err
 	}
-	header, err := tensorHeaderOf(read, d.want)
+	if read.offset != int64(d.at) {
+		return corrupt("chunk: got offset %d, want %d", read.offset, d.at)
+	}
+	d.at += len(read.data)
+	if d.progress != nil && len(read.data) > 0 {
+		d.progress(int64(d.at), int64(len(d.memory)))
+	}
+	return nil
+}
+
+// takeHeader takes memory for the payload, or holds the header of a stream that goes on against the
+// first one.
+func (d *download) takeHeader(read chunk) error {
+	header, err := read.tensorHeader(d.want)
 	if err != nil {
 		return err
 	}
 	if d.at > 0 {
-		err = d.goOn(header)
-	} else {
-		err = d.begin(header)
+		return d.checkSame(header)
 	}
-	if err != nil || read.size == 0 { // a header alone has no offset
-		return err
-	}
-	return d.put(read, message)
-}
-
-// begin takes memory for the payload that a header describes.
-func (d *download) begin(header *pb.TensorHeader) error {
 	if err := checkSize(header.TotalBytes, d.client.maxTensorBytes); err != nil {
 		return err
 	}
@@ -148,46 +151,15 @@ func (d *download) begin(header *pb.TensorHeader) error {
 	return nil
 }
 
-// goOn holds the header of a stream that goes on against the first one.
-func (d *download) goOn(header *pb.TensorHeader) error {
+func (d *download) checkSame(header *pb.TensorHeader) error {
 	want := d.header
 	if header.Fingerprint != want.Fingerprint {
 		return corrupt("stream: resumed with fingerprint %s, want %s", header.Fingerprint,
 			want.Fingerprint)
 	}
-	same := len(header.Parts) == len(want.Parts)
-	for i := 0; same && i < len(want.Parts); i++ {
-		same = proto.Equal(header.Parts[i], want.Parts[i])
-	}
-	if !same {
+	same := func(one, other *pb.TensorPart) bool { return proto.Equal(one, other) }
+	if !slices.EqualFunc(header.Parts, want.Parts, same) {
 		return corrupt("stream: resumed with parts %v, want %v", header.Parts, want.Parts)
-	}
-	return nil
-}
-
-func (d *download) take(message rawMessage) error {
-	defer message.free()
-	read, err := readChunk(message.slices)
-	if err != nil {
-		return err
-	}
-	if read.header != nil {
-		return corrupt("stream: a second header")
-	}
-	return d.put(read, message)
-}
-
-// put copies the data of a message to its place.
-func (d *download) put(read chunk, message rawMessage) error {
-	if err := read.copyData(message.slices, d.memory[d.at:]); err != nil {
-		return err
-	}
-	if read.offset != int64(d.at) {
-		return corrupt("chunk: got offset %d, want %d", read.offset, d.at)
-	}
-	d.at += read.size
-	if d.progress != nil && read.size > 0 {
-		d.progress(int64(d.at), int64(len(d.memory)))
 	}
 	return nil
 }

@@ -16,13 +16,16 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// A client of the server that the environment names.
+// newClient returns a client of the server that the environment names.
 func newClient() *attnbias.Client {
-	client, err := attnbias.New("", attnbias.WithTimeout(time.Minute))
+	return must(attnbias.New("", attnbias.WithTimeout(time.Minute)))
+}
+
+func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return client
+	return value
 }
 
 // What a bias over 4096 queries and keys takes: the few numbers of which it is made.
@@ -56,7 +59,7 @@ func Example() {
 func ExampleClient_Get() {
 	client := newClient()
 	defer client.Close()
-	tensor, err := client.Get(context.Background(), &pb.TensorSpec{
+	tensor := must(client.Get(context.Background(), &pb.TensorSpec{
 		Encoding: &pb.TensorSpec_Alibi{Alibi: &pb.Alibi{NumHeads: 8}},
 		Extent: &pb.TensorSpec_Pair{Pair: &pb.PairExtent{
 			QueryLength: 65536, Queries: &pb.Range{Begin: 60000, End: 60002},
@@ -67,14 +70,8 @@ func ExampleClient_Get() {
 			Form:     pb.Form_FORM_DENSE,
 			Mask:     &pb.Mask{Causal: true},
 		},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	bias, err := attnbias.AsArray[attnbias.BFloat16](tensor, "dense")
-	if err != nil {
-		log.Fatal(err)
-	}
+	}))
+	bias := must(attnbias.AsArray[attnbias.BFloat16](tensor, "dense"))
 	for _, number := range bias.Row(0, 0) { // head 0, query 60000
 		fmt.Println(number.Float32())
 	}
@@ -93,21 +90,15 @@ func ExampleInlineTable() {
 	for i := range weights {
 		weights[i] = attnbias.ToBFloat16(float32(i) / 8)
 	}
-	tensor, err := client.Get(context.Background(), &pb.TensorSpec{
+	tensor := must(client.Get(context.Background(), &pb.TensorSpec{
 		Encoding: &pb.TensorSpec_T5{T5: &pb.T5{
 			NumHeads: 8, Bidirectional: proto.Bool(true),
 			Table: attnbias.InlineTable(weights, 32, 8),
 		}},
 		Extent: &pb.TensorSpec_Pair{Pair: &pb.PairExtent{QueryLength: 512, KeyLength: 512}},
 		Output: &pb.Output{DataType: pb.DataType_DATA_TYPE_BF16},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	bias, err := attnbias.AsToeplitz[attnbias.BFloat16](tensor)
-	if err != nil {
-		log.Fatal(err)
-	}
+	}))
+	bias := must(attnbias.AsToeplitz[attnbias.BFloat16](tensor))
 	// Distance 5 has bucket 5 of head 0: number 40 of the table.
 	fmt.Println(bias.At(0, 15, 10).Float32())
 	// Output: 5
@@ -117,26 +108,17 @@ func ExampleInlineTable() {
 func ExampleToeplitz_Window() {
 	client := newClient()
 	defer client.Close()
-	tensor, err := client.Get(context.Background(), &pb.TensorSpec{
+	tensor := must(client.Get(context.Background(), &pb.TensorSpec{
 		Encoding: &pb.TensorSpec_Alibi{Alibi: &pb.Alibi{NumHeads: 8}},
 		Extent: &pb.TensorSpec_Pair{Pair: &pb.PairExtent{
 			QueryLength: 2048, KeyLength: 2048,
 		}},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	bias, err := attnbias.AsToeplitz[float32](tensor)
-	if err != nil {
-		log.Fatal(err)
-	}
-	step, err := bias.Window(attnbias.Window{
+	}))
+	bias := must(attnbias.AsToeplitz[float32](tensor))
+	step := must(bias.Window(attnbias.Window{
 		Queries: attnbias.Span{Begin: 100, End: 101},
 		Keys:    attnbias.Span{Begin: 0, End: 101},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	}))
 	row := step.Row(0, 0)
 	fmt.Println(len(row), row[98:])
 	// Output: 101 [-1 -0.5 0]
@@ -146,19 +128,13 @@ func ExampleToeplitz_Window() {
 func ExampleAsArray() {
 	client := newClient()
 	defer client.Close()
-	tensor, err := client.Get(context.Background(), &pb.TensorSpec{
+	tensor := must(client.Get(context.Background(), &pb.TensorSpec{
 		Encoding: &pb.TensorSpec_Rotary{Rotary: &pb.Rotary{HeadDim: 64}},
 		Extent: &pb.TensorSpec_Table{Table: &pb.TableExtent{
 			Positions: &pb.Range{End: 1024},
 		}},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	cos, err := attnbias.AsArray[float32](tensor, "cos")
-	if err != nil {
-		log.Fatal(err)
-	}
+	}))
+	cos := must(attnbias.AsArray[float32](tensor, "cos"))
 	fmt.Println(cos.Shape, cos.Row(1)[0])
 	// Output: [1024 64] 0.5403023
 }
@@ -219,22 +195,16 @@ func ExampleLogits() {
 	client := newClient()
 	defer client.Close()
 	table := []float32{0.5, 1, 2} // of relative positions -1, 0 and 1; one column
-	logits, err := attnbias.NewLogits[float32, float32](client, &pb.LogitsSpec{
+	logits := must(attnbias.NewLogits[float32, float32](client, &pb.LogitsSpec{
 		Term: &pb.LogitsSpec_ShawKeys{ShawKeys: &pb.RelativeTable{
 			Table: attnbias.InlineTable(table, 3, 1), Left: proto.Int64(1), Right: proto.Int64(1),
 		}},
 		NumHeads: 1, HeadDim: 1, QueryLength: 3, KeyLength: 3,
 		Direction: pb.Direction_DIRECTION_LEFT_TO_RIGHT,
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	}))
 	defer logits.Close()
 	for i, query := range []float32{1, 2, 3} {
-		row, err := logits.Rows(context.Background(), int64(i), 1, []float32{query})
-		if err != nil {
-			log.Fatal(err)
-		}
+		row := must(logits.Rows(context.Background(), int64(i), 1, []float32{query}))
 		fmt.Println(row)
 	}
 	// Output:

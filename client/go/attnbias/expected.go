@@ -7,8 +7,10 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -20,6 +22,9 @@ const anyLength = -1
 
 // The length of a border's last axis.
 const borderLength = 3
+
+// Of an array: numpy's limit, far from what any encoding has.
+const mostAxes = 64
 
 var partNames = map[pb.Form]string{
 	pb.Form_FORM_TOEPLITZ:       "diagonals",
@@ -82,6 +87,57 @@ func (a axis) moved(by int64) axis {
 	a.first += by
 	a.last += by
 	return a
+}
+
+// checkHeader holds a header's sizes against each other, and all of it against the request.
+func checkHeader(header *pb.TensorHeader, want *expected) error {
+	if len(header.Parts) == 0 {
+		return corrupt("header: it has no parts")
+	}
+	end := int64(0)
+	for _, part := range header.Parts {
+		if _, known := elementSizes[part.DataType]; !known {
+			return failed(codes.Unimplemented, "header: part %s has data_type %d, which this "+
+				"client does not know", brief(part.Name), part.DataType)
+		}
+		if axes := len(part.Shape); axes > mostAxes {
+			return corrupt("header: part %s has %d axes, want at most %d", brief(part.Name),
+				axes, mostAxes)
+		}
+		size, ok := product(append([]int64{elementSizes[part.DataType]}, part.Shape...)...)
+		if !ok || part.Offset != end || part.SizeBytes != size || size > math.MaxInt64-end {
+			return corrupt("header: part %s at byte %d has shape %v of %v in %d bytes, which does "+
+				"not add up", brief(part.Name), part.Offset, part.Shape, part.DataType,
+				part.SizeBytes)
+		}
+		end += size
+	}
+	if header.TotalBytes != end {
+		return corrupt("header.total_bytes: got %d, want %d, the sum of its parts",
+			header.TotalBytes, end)
+	}
+	return want.check(header)
+}
+
+// product is false where it is no int64, or a factor is negative.
+func product[T int | int64](factors ...T) (int64, bool) {
+	all := int64(1)
+	for _, factor := range factors {
+		if factor < 0 || factor > 0 && all > math.MaxInt64/int64(factor) {
+			return 0, false
+		}
+		all *= int64(factor)
+	}
+	return all, true
+}
+
+// checkSize refuses a payload before memory is taken for it.
+func checkSize(bytes, most int64) error {
+	if bytes > most {
+		return failed(codes.ResourceExhausted, "WithMaxTensorBytes: the tensor has %d bytes, this "+
+			"client takes at most %d", bytes, most)
+	}
+	return nil
 }
 
 // check compares a header with the request.
@@ -627,4 +683,64 @@ func (r *request) headsOf(field protoreflect.FieldDescriptor) int64 {
 // shapeOf is that of a table in the request; empty of one that the server has.
 func shapeOf(table protoreflect.Message) []int64 {
 	return table.Interface().(*pb.TableRef).GetInlineTable().GetShape()
+}
+
+// noWindow is more than any distance between positions, and overflows no sum of them.
+const noWindow = 1 << 62
+
+// rowsWithoutKeys returns half-open ranges of queries, by their indices, that see none of the keys.
+func rowsWithoutKeys(mask *pb.Mask, queries, keys axis) (rows [][2]int64) {
+	seeing := seeingPositions(mask, keys)
+	if queries.list == nil {
+		// Needs no loop over the queries: they may be far more than the answer has numbers.
+		blind, end := queries.first, queries.first+queries.length
+		for _, each := range seeing {
+			if next := min(each[0], end); blind < next {
+				rows = append(rows, [2]int64{blind - queries.first, next - queries.first})
+			}
+			blind = max(blind, each[1])
+		}
+		if blind < end {
+			rows = append(rows, [2]int64{blind - queries.first, queries.length})
+		}
+		return rows
+	}
+	for i, query := range queries.list {
+		at := sort.Search(len(seeing), func(k int) bool { return seeing[k][1] > query })
+		if at < len(seeing) && seeing[at][0] <= query {
+			continue
+		}
+		if last := len(rows) - 1; last >= 0 && rows[last][1] == int64(i) {
+			rows[last][1]++
+		} else {
+			rows = append(rows, [2]int64{int64(i), int64(i) + 1})
+		}
+	}
+	return rows
+}
+
+// seeingPositions returns half-open ranges of positions that see a key: disjoint, ascending.
+func seeingPositions(mask *pb.Mask, keys axis) (seeing [][2]int64) {
+	left, right := int64(noWindow), int64(noWindow)
+	if mask.WindowLeft != nil {
+		left = min(*mask.WindowLeft, noWindow)
+	}
+	if mask.WindowRight != nil {
+		right = min(*mask.WindowRight, noWindow)
+	}
+	if mask.Causal {
+		right = 0
+	}
+	if keys.list == nil {
+		return [][2]int64{{keys.first - right, keys.last + left + 1}}
+	}
+	for _, key := range slices.Sorted(slices.Values(keys.list)) {
+		begin, end := key-right, key+left+1
+		if last := len(seeing) - 1; last >= 0 && begin <= seeing[last][1] {
+			seeing[last][1] = end
+		} else {
+			seeing = append(seeing, [2]int64{begin, end})
+		}
+	}
+	return seeing
 }

@@ -91,16 +91,14 @@ type tensorStream = grpc.ServerStreamingServer[pb.StreamTensorResponse]
 type fake struct {
 	pb.UnimplementedAttentionBiasServiceServer
 	script []func(*pb.StreamTensorRequest, tensorStream) error // of StreamTensor; then the payload
-	header *pb.TensorHeader                                    // of DescribeTensor
 	errors []error                                             // of GetServerInfo, in order
 	logits func(grpc.BidiStreamingServer[pb.ComputeLogitsRequest, pb.ComputeLogitsResponse]) error
 
-	mutex     sync.Mutex
-	offsets   []int64
-	described int
-	calls     int
-	token     string
-	identity  string
+	mutex    sync.Mutex
+	offsets  []int64
+	calls    int
+	token    string
+	identity string
 }
 
 func (f *fake) GetServerInfo(
@@ -124,16 +122,6 @@ func (f *fake) GetServerInfo(
 		return nil, err
 	}
 	return &pb.GetServerInfoResponse{Version: "fake"}, nil
-}
-
-func (f *fake) DescribeTensor(
-	context.Context, *pb.DescribeTensorRequest,
-) (*pb.DescribeTensorResponse, error) {
-	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	f.described++
-	sum := proto.Uint32(sumOf(f.header))
-	return &pb.DescribeTensorResponse{Header: f.header, HeaderCrc32C: sum}, nil
 }
 
 func (f *fake) StreamTensor(request *pb.StreamTensorRequest, stream tensorStream) error {
@@ -182,7 +170,7 @@ func listen(t *testing.T, address string) net.Listener {
 // serve runs a fake server until the test ends and returns it with what stops it before.
 func serve(t *testing.T, listener net.Listener, options ...grpc.ServerOption) (*fake, func()) {
 	t.Helper()
-	f, server := &fake{header: payloadHeader()}, grpc.NewServer(options...)
+	f, server := &fake{}, grpc.NewServer(options...)
 	pb.RegisterAttentionBiasServiceServer(server, f)
 	go server.Serve(listener)
 	t.Cleanup(server.Stop)

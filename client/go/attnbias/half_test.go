@@ -4,11 +4,9 @@ package attnbias
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 )
 
-// All 65536 of each, there and back.
 func TestHalvesAreExact(t *testing.T) {
 	for bits := range 1 << 16 {
 		half, brain := Float16(bits), BFloat16(bits)
@@ -29,65 +27,36 @@ func TestHalvesAreExact(t *testing.T) {
 	}
 }
 
-// Random float32, against the nearest of the numbers on both sides.
-func TestRoundingIsToTheNearest(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 200_000 {
-		bits := random.Uint32()
-		if random.IntN(2) == 0 { // so that there are many ties, and numbers in Float16's range
-			bits = bits&0x8fffe000 | uint32(random.IntN(3))<<12 | 0x30000000&random.Uint32()
+// Checks the middle between each two neighbours, and the float32 on both sides of it.
+func TestRoundingIsToTheNearestEven(t *testing.T) {
+	for low := range Float16(0x7c00) {
+		next := (low + 1).Float32()
+		if low == 0x7bff { // whose neighbour is infinity, in place of 2^16
+			next = 65536
 		}
-		value := math.Float32frombits(bits)
-		if value != value {
-			continue
+		middle := (low.Float32() + next) / 2
+		expectRounds(t, ToFloat16, math.Nextafter32(middle, 0), low)
+		expectRounds(t, ToFloat16, middle, low+low%2)
+		expectRounds(t, ToFloat16, math.Nextafter32(middle, next), low+1)
+	}
+	for low := range BFloat16(0x7f80) {
+		middle := uint32(low)<<16 | 0x8000
+		expectRounds(t, ToBFloat16, math.Float32frombits(middle-1), low)
+		expectRounds(t, ToBFloat16, math.Float32frombits(middle), low+low%2)
+		expectRounds(t, ToBFloat16, math.Float32frombits(middle+1), low+1)
+	}
+	for _, bits := range []uint32{0x7fc00000, 0x7f800001, 0xffffffff} {
+		nan := math.Float32frombits(bits)
+		if half, brain := ToFloat16(nan).Float32(), ToBFloat16(nan).Float32(); half == half ||
+			brain == brain {
+			t.Errorf("%08x: got %v and %v, want NaN", bits, half, brain)
 		}
-		half := ToFloat16(value)
-		expectNearest(t, value, uint16(half), 0x7c00, 65536,
-			func(bits uint16) float32 { return Float16(bits).Float32() })
-		expectNearest(t, value, uint16(ToBFloat16(value)), 0x7f80, 0x1p128,
-			func(bits uint16) float32 { return BFloat16(bits).Float32() })
-	}
-	nan := float32(math.NaN())
-	if got := ToFloat16(nan).Float32(); got == got {
-		t.Errorf("got %v, want NaN", got)
-	}
-	low := math.Float32frombits(0x7f800001)
-	if half, brain := ToFloat16(low).Float32(), ToBFloat16(low).Float32(); half == half ||
-		brain == brain {
-		t.Errorf("got %v and %v, want NaN", half, brain)
 	}
 }
 
-// expectNearest takes infinity for the number that would follow the greatest.
-func expectNearest(
-	t *testing.T, value float32, got, infinity uint16, beyond float64, of func(uint16) float32,
-) {
+func expectRounds[H Float16 | BFloat16](t *testing.T, to func(float32) H, value float32, want H) {
 	t.Helper()
-	number := func(bits uint16) float64 {
-		if bits == infinity {
-			return beyond
-		}
-		return float64(of(bits))
-	}
-	magnitude := got & 0x7fff
-	size := math.Abs(float64(value))
-	if math.Signbit(float64(value)) != (got>>15 == 1) {
-		t.Fatalf("%v: got %04x, of another sign", value, got)
-	}
-	if math.IsInf(size, 1) || size >= beyond {
-		if magnitude != infinity {
-			t.Fatalf("%v: got %04x, want infinity", value, got)
-		}
-		return
-	}
-	off := math.Abs(number(magnitude) - size)
-	for _, other := range []uint16{magnitude - 1, magnitude + 1} {
-		if other > infinity {
-			continue
-		}
-		distance := math.Abs(number(other) - size)
-		if distance < off || distance == off && magnitude%2 == 1 {
-			t.Fatalf("%v: got %04x, but %04x is nearer, or even", value, got, other)
-		}
+	if got, negative := to(value), to(-value); got != want || negative != want|0x8000 {
+		t.Errorf("%v: got %04x and %04x, want %04x", value, uint16(got), uint16(negative), uint16(want))
 	}
 }

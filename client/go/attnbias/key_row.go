@@ -2,9 +2,7 @@
 
 package attnbias
 
-import (
-	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
-)
+import pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 
 // KeyRow is a tensor [heads, queries, keys] that is the same for every query:
 //
@@ -18,10 +16,7 @@ type KeyRow[T Element] struct {
 // AsKeyRow reads a tensor of form KEY_ROW, where it lies. It is ErrInvalidArgument where the tensor
 // has another form, or its numbers are of another type.
 func AsKeyRow[T Element](tensor *Tensor) (*KeyRow[T], error) {
-	if err := requireForm(tensor, pb.Form_FORM_KEY_ROW, 1); err != nil {
-		return nil, err
-	}
-	array, err := arrayOf[T](tensor, tensor.header.Parts[0])
+	array, err := arrayOfForm[T](tensor, pb.Form_FORM_KEY_ROW, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"math/bits"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -124,19 +123,6 @@ func (l *Logits[In, Out]) Rows(
 	return work.run(ctx)
 }
 
-// product is 0 and false where it is no int64; the factors are not negative.
-func product(factors ...int) (int64, bool) {
-	all := uint64(1)
-	for _, factor := range factors {
-		high, low := bits.Mul64(all, uint64(factor))
-		if high != 0 || low > math.MaxInt64 {
-			return 0, false
-		}
-		all = low
-	}
-	return int64(all), true
-}
-
 // rowsInBlock is how many rows one message carries.
 func (l *Logits[In, Out]) rowsInBlock() (int, error) {
 	heads := int(l.spec.NumHeads)
@@ -178,8 +164,13 @@ func (l *Logits[In, Out]) begin() error {
 	if err := stream.RecvMsg(&message); err != nil {
 		return endOf(err)
 	}
+	defer message.Free()
+	read, err := readChunk(message.ReadOnlyData())
+	if err != nil {
+		return err
+	}
 	header := &pb.LogitsHeader{}
-	if err := readHeader(&message, header); err != nil {
+	if err := read.readHeader(header); err != nil {
 		return err
 	}
 	if header.NumHeads != int64(l.spec.NumHeads) || header.Width != int64(l.width) ||
@@ -306,11 +297,11 @@ func (w *rowsInWork[In, Out]) receiveBlock(end int) ([]Out, error) {
 		if err := w.stream.RecvMsg(&message); err != nil {
 			return nil, endOf(err)
 		}
-		read, err := readChunk(message.slices)
+		read, err := readChunk(message.ReadOnlyData())
 		if err == nil {
-			err = read.copyData(message.slices, memory[received:])
+			err = read.copyData(memory[received:])
 		}
-		message.free()
+		message.Free()
 		if err != nil {
 			return nil, err
 		}
@@ -319,7 +310,7 @@ func (w *rowsInWork[In, Out]) receiveBlock(end int) ([]Out, error) {
 			return nil, corrupt("chunk: got offset %d of row %d, want offset %d of row %d",
 				read.offset, read.firstRow, received, first)
 		}
-		received += read.size
+		received += len(read.data)
 	}
 	return block, nil
 }

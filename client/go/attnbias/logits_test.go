@@ -8,7 +8,6 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -130,38 +129,6 @@ func TestManyRowsGoInBlocks(t *testing.T) {
 	}
 }
 
-func TestWrongRowsAreNamed(t *testing.T) {
-	_, client := fakeAndClient(t)
-	_, err := NewLogits[float32, float32](client, nil)
-	if !errors.Is(err, ErrInvalidArgument) {
-		t.Errorf("got %v, want %v", err, ErrInvalidArgument)
-	}
-	halves := shawKeys()
-	halves.DataType = pb.DataType_DATA_TYPE_F16
-	_, err = NewLogits[float32, float32](client, halves)
-	const want = "spec.data_type: got DATA_TYPE_F16, want DATA_TYPE_F32, the type argument's"
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want one with %q", err, want)
-	}
-	stream, err := NewLogits[float32, float32](client, shawKeys())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for want, call := range map[string]func() error{
-		"count: got 0, want at least 1": func() error {
-			_, err := stream.Rows(t.Context(), 0, 0, nil)
-			return err
-		},
-		"rows: got 5 numbers, want 6 for 2 heads, 1 rows and 3 columns": func() error {
-			_, err := stream.Rows(t.Context(), 0, 1, someRows(5))
-			return err
-		},
-	} {
-		err := call()
-		expectError(t, err, ErrInvalidArgument, want)
-	}
-}
-
 type logitsStream = grpc.BidiStreamingServer[pb.ComputeLogitsRequest, pb.ComputeLogitsResponse]
 
 // logitsServer answers each request with that row's number in all places, by way of spoil.
@@ -213,25 +180,28 @@ func smallLogits(t *testing.T, client *Client) *Logits[float32, float32] {
 	return stream
 }
 
-func TestLogitsRefuseLengthsThatAreNone(t *testing.T) {
+func TestLogitsRefuseWhatIsWrong(t *testing.T) {
 	client := clientOf(t, "localhost")
-	for _, test := range []struct {
-		spec *pb.LogitsSpec
-		want string
-	}{
-		{&pb.LogitsSpec{NumHeads: -1}, "spec.num_heads: got -1, want at least 0"},
-		{&pb.LogitsSpec{HeadDim: -2}, "spec.head_dim: got -2, want"},
-		{&pb.LogitsSpec{KeyLength: 1 << 41}, "spec.key_length: got 2199023255552, want"},
+	for want, spec := range map[string]*pb.LogitsSpec{
+		"spec: got nil, want an *attnbiaspb.LogitsSpec":  nil,
+		"spec.num_heads: got -1, want at least 0":        {NumHeads: -1},
+		"spec.head_dim: got -2, want":                    {HeadDim: -2},
+		"spec.key_length: got 2199023255552, want":       {KeyLength: 1 << 41},
+		"spec.data_type: got DATA_TYPE_F16, want DATA_T": {DataType: pb.DataType_DATA_TYPE_F16},
 	} {
-		_, err := NewLogits[float32, float32](client, test.spec)
-		expectError(t, err, ErrInvalidArgument, test.want)
+		_, err := NewLogits[float32, float32](client, spec)
+		expectError(t, err, ErrInvalidArgument, want)
 	}
-	logits, err := NewLogits[float32, float32](client,
-		&pb.LogitsSpec{NumHeads: 8, KeyLength: 1 << 20, BiasAlone: true})
+	stream, err := NewLogits[float32, float32](client, shawKeys())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = logits.Rows(t.Context(), 0, 1<<60, nil)
+	_, err = stream.Rows(t.Context(), 0, 0, nil)
+	expectError(t, err, ErrInvalidArgument, "count: got 0, want at least 1")
+	_, err = stream.Rows(t.Context(), 0, 1, someRows(5))
+	expectError(t, err, ErrInvalidArgument,
+		"rows: got 5 numbers, want 6 for 2 heads, 1 rows and 3 columns")
+	_, err = stream.Rows(t.Context(), 0, 1<<60, nil)
 	expectError(t, err, ErrTooLarge, "WithMaxTensorBytes: the tensor has")
 }
 

@@ -35,8 +35,8 @@ func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 		return closedError()
 	default:
 	}
-	if ctx.Err() != nil || !isTransient(err) ||
-		a.failures == a.client.maxAttempts {
+	if most := a.client.maxAttempts; ctx.Err() != nil || !isTransient(err) ||
+		most != nil && a.failures == *most {
 		return a.client.explained(ctx, err)
 	}
 	// Full jitter: callers that failed together do not come back together.

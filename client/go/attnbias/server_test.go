@@ -85,43 +85,53 @@ func expectDense[T Element](t *testing.T, got view[T], want Array[T], head, quer
 	}
 }
 
-// A part of what has at least 2 heads, 6 queries and 7 keys, and where it begins.
-var (
-	window       = Window{Heads: Span{1, 2}, Queries: Span{1, 5}, Keys: Span{0, 6}}
-	insideWindow = Window{Queries: Span{1, 4}, Keys: Span{2, 6}}
-)
+// windowed is a structure of type V that has windows.
+type windowed[T Element, V any] interface {
+	view[T]
+	Window(Window) (V, error)
+}
+
+// expectWindows holds a structure, a window of it and a window of that against the dense tensor. It
+// has at least 2 heads, 6 queries and 7 keys. Returns the structure and the inner window.
+func expectWindows[T Element, V windowed[T, V]](
+	t *testing.T, spec *pb.TensorSpec, as func(*Tensor) (V, error),
+) (whole, inner V) {
+	t.Helper()
+	client := realClient(t)
+	want := dense[T](t, client, spec)
+	whole, err := as(get(t, client, spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectDense(t, whole, want, 0, 0, 0)
+	part, err := whole.Window(Window{Heads: Span{1, 2}, Queries: Span{1, 5}, Keys: Span{0, 6}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectDense(t, part, want, 1, 1, 0)
+	inner, err = part.Window(Window{Queries: Span{1, 4}, Keys: Span{2, 6}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectDense(t, inner, want, 1, 2, 2)
+	return whole, inner
+}
 
 func TestToeplitzIsItsDenseTensor(t *testing.T) {
-	client := realClient(t)
-	for _, text := range []string{
-		"alibi { num_heads: 3 } pair { query_length: 6 key_length: 9 alignment: ALIGNMENT_END }",
-		"alibi { num_heads: 3 } pair { query_length: 9 key_length: 9 queries { begin: 2 end: 8 } }",
-		"alibi { num_heads: 3 } pair { query_length: 9 key_length: 9 } " +
-			"output { mask { causal: true } }",
-		"alibi { num_heads: 3 } pair { query_positions { positions: [4, 5, 6, 7, 8, 9] } " +
-			"key_length: 9 }",
-		"alibi { num_heads: 3 } pair { query_length: 7 key_length: 7 heads { begin: 1 end: 3 } }",
+	for _, extent := range []string{
+		"pair { query_length: 6 key_length: 9 alignment: ALIGNMENT_END }",
+		"pair { query_length: 9 key_length: 9 queries { begin: 2 end: 8 } }",
+		"pair { query_length: 9 key_length: 9 } output { mask { causal: true } }",
+		"pair { query_positions { positions: [4, 5, 6, 7, 8, 9] } key_length: 9 }",
+		"pair { query_length: 7 key_length: 7 heads { begin: 1 end: 3 } }",
 	} {
-		spec := specOf(t, text)
-		got, err := AsToeplitz[float32](get(t, client, spec))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := dense[float32](t, client, spec)
-		expectDense(t, got, want, 0, 0, 0)
-		part, err := got.Window(window)
-		if err != nil {
-			t.Fatal(err)
-		}
-		expectDense(t, part, want, 1, 1, 0)
-		if first := got.FirstRelativePosition() + int64(got.Queries()) - 5; part.
-			FirstRelativePosition() != first {
+		spec := specOf(t, "alibi { num_heads: 3 } "+extent)
+		whole, part := expectWindows(t, spec, AsToeplitz[float32])
+		// Query 4 is the last of the part, key 2 its first.
+		first := whole.FirstRelativePosition() + int64(whole.Queries()-5) + 2
+		if part.FirstRelativePosition() != first {
 			t.Errorf("got first relative position %d, want %d", part.FirstRelativePosition(), first)
 		}
-		if part, err = part.Window(insideWindow); err != nil {
-			t.Fatal(err)
-		}
-		expectDense(t, part, want, 1, 2, 2)
 		for i := range part.Queries() {
 			for j, number := range part.Row(0, i) {
 				if number != part.At(0, i, j) || part.Vector(0, i, j)[0] != number ||
@@ -135,75 +145,113 @@ func TestToeplitzIsItsDenseTensor(t *testing.T) {
 
 func TestElementTypes(t *testing.T) {
 	client := realClient(t)
-	spec := func(name string) *pb.TensorSpec {
-		return specOf(t, "alibi { num_heads: 2 } pair { query_length: 7 key_length: 7 } output { "+
-			"data_type: DATA_TYPE_"+name+" }")
+	tensor := func(name string) *Tensor {
+		return get(t, client, specOf(t, "alibi { num_heads: 2 } pair { query_length: 7 "+
+			"key_length: 7 } output { data_type: DATA_TYPE_"+name+" }"))
 	}
-	expectAlibi(t, client, spec("F64"), func(number float64) float64 { return number })
-	expectAlibi(t, client, spec("F32"), func(number float32) float64 { return float64(number) })
-	expectAlibi(t, client, spec("F16"),
-		func(number Float16) float64 { return float64(number.Float32()) })
-	expectAlibi(t, client, spec("BF16"),
-		func(number BFloat16) float64 { return float64(number.Float32()) })
-	_, err := AsToeplitz[float32](get(t, client, spec("BF16")))
+	double, err := AsToeplitz[float64](tensor("F64"))
+	single, errSingle := AsToeplitz[float32](tensor("F32"))
+	half, errHalf := AsToeplitz[Float16](tensor("F16"))
+	brain, errBrain := AsToeplitz[BFloat16](tensor("BF16"))
+	if err = errors.Join(err, errSingle, errHalf, errBrain); err != nil {
+		t.Fatal(err)
+	}
+	for j := range 7 {
+		want := -float64(6-j) / 256 // the slope of head 1 is 2^-8
+		for name, got := range map[string]float64{
+			"F64": double.At(1, 6, j), "F32": float64(single.At(1, 6, j)),
+			"F16":  float64(half.At(1, 6, j).Float32()),
+			"BF16": float64(brain.At(1, 6, j).Float32()),
+		} {
+			if got != want {
+				t.Errorf("%s, key %d: got %v, want %v", name, j, got, want)
+			}
+		}
+	}
+	_, err = AsToeplitz[float32](tensor("BF16"))
 	const want = "element type: got float32, want that of the tensor's DATA_TYPE_BF16"
 	expectError(t, err, ErrInvalidArgument, want)
 }
 
-// expectAlibi holds numbers against a formula: their slopes are 2^-4 and 2^-8.
-func expectAlibi[T Element](
-	t *testing.T, client *Client, spec *pb.TensorSpec, value func(T) float64,
-) {
-	t.Helper()
-	got, err := AsToeplitz[T](get(t, client, spec))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for h := range 2 {
-		for i := range 7 {
-			for j := range 7 {
-				want := -math.Ldexp(math.Abs(float64(j-i)), -4*(h+1))
-				if is := value(got.At(h, i, j)); is != want {
-					t.Errorf("head %d, query %d, key %d: got %v, want %v", h, i, j, is, want)
-				}
-			}
-		}
+func TestIndicesHaveNoHeads(t *testing.T) {
+	const buckets = " output { values: VALUES_BUCKETS }"
+	expectIndices(t, "t5 { num_heads: 2 bidirectional: true } "+
+		"pair { query_length: 40 key_length: 30 alignment: ALIGNMENT_START }"+buckets,
+		AsToeplitz[int32])
+	for _, classToken := range []string{"false", "true"} {
+		expectIndices(t, "grid_relative { window: [2, 3] class_token: "+classToken+" }"+buckets,
+			AsBlockToeplitz[int32])
 	}
 }
 
-func TestIndicesHaveNoHeads(t *testing.T) {
-	client := realClient(t)
-	spec := specOf(t, "t5 { num_heads: 2 bidirectional: true } "+
-		"pair { query_length: 40 key_length: 30 "+
-		"alignment: ALIGNMENT_START } output { values: VALUES_BUCKETS }")
-	got, err := AsToeplitz[int32](get(t, client, spec))
+func expectIndices[V view[int32]](t *testing.T, text string, as func(*Tensor) (V, error)) {
+	t.Helper()
+	client, spec := realClient(t), specOf(t, text)
+	got, err := as(get(t, client, spec))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := dense[int32](t, client, spec)
 	if got.Heads() != 1 || len(want.Shape) != 2 {
-		t.Fatalf("got %d heads, and dense %v", got.Heads(), want.Shape)
+		t.Fatalf("%s: got %d heads, and dense %v", text, got.Heads(), want.Shape)
 	}
 	want.Shape = append([]int{1}, want.Shape...)
 	expectDense(t, got, want, 0, 0, 0)
 }
 
-func TestIndicesOfGridsHaveNoHeads(t *testing.T) {
-	client := realClient(t)
-	for _, classToken := range []string{"false", "true"} {
-		spec := specOf(t, "grid_relative { window: [2, 3] class_token: "+classToken+" } "+
-			"output { values: VALUES_BUCKETS }")
-		got, err := AsBlockToeplitz[int32](get(t, client, spec))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := dense[int32](t, client, spec)
-		if got.Heads() != 1 || len(want.Shape) != 2 {
-			t.Fatalf("%s: got %d heads, and dense %v", classToken, got.Heads(), want.Shape)
-		}
-		want.Shape = append([]int{1}, want.Shape...)
-		expectDense(t, got, want, 0, 0, 0)
+func TestKeyRowIsItsDenseTensor(t *testing.T) {
+	_, part := expectWindows(t, specOf(t, "alibi { num_heads: 3 variant: "+
+		"ALIBI_VARIANT_KEY_FROM_START } pair { query_length: 6 key_length: 9 "+
+		"alignment: ALIGNMENT_END }"), AsKeyRow[float32])
+	if row := part.Row(0, 2); len(row) != 4 || row[3] != part.At(0, 2, 3) {
+		t.Errorf("got row %v", row)
 	}
+}
+
+func TestBlockToeplitzIsItsDenseTensor(t *testing.T) {
+	for _, grid := range []struct {
+		fields, extent string
+		rows           int64 // of the table
+	}{
+		{"window: [2, 4]", "", 21},
+		{"window: [2, 4] class_token: true", "", 24},
+		{"window: [2, 4] class_token: true", "heads { begin: 1 end: 3 }", 24},
+		{"window: [2, 3, 2] class_token: true", "", 48},
+		{"window: [2, 3, 2] class_token: true", "query_stride: [1, 2, 1]", 48},
+	} {
+		spec := specOf(t, "grid_relative { "+grid.fields+" } grid { "+grid.extent+" }")
+		spec.GetGridRelative().Table = counting(grid.rows, 3)
+		expectWindows(t, spec, AsBlockToeplitz[float32])
+	}
+}
+
+func TestBorderedToeplitzIsItsDenseTensor(t *testing.T) {
+	for _, extent := range []string{
+		"", "queries { begin: 1 end: 8 }", "keys { begin: 2 end: 9 }",
+	} {
+		spec := specOf(t, "tupe { num_heads: 3 num_buckets: 8 max_distance: 16 "+
+			"reset_class_token: true } pair { query_length: 9 key_length: 9 "+extent+"}")
+		spec.GetTupe().RelativeTable = counting(9, 3)
+		expectWindows(t, spec, AsBorderedToeplitz[float32])
+	}
+}
+
+func TestArraysHaveRows(t *testing.T) {
+	client := realClient(t)
+	tensor := get(t, client, specOf(t, "sinusoidal { dim: 4 } table { positions { end: 3 } }"))
+	table, err := AsArray[float32](tensor, "positions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row := table.Row(1); !slices.Equal(table.Shape, []int{3, 4}) || len(row) != 4 ||
+		row[0] != float32(math.Sin(1)) || row[0] != table.At(1, 0) {
+		t.Fatalf("got shape %v, row %v", table.Shape, row)
+	}
+	_, err = AsArray[float32](tensor, "cos")
+	expectError(t, err, ErrInvalidArgument, `"cos", want one of the tensor's parts: positions`)
+	expectPanic(t, "got 1 indices, want one for each axis of [3 4]", func() { table.At(1) })
+	expectPanic(t, "got 2 indices", func() { table.Row(1, 2) })
+	expectPanic(t, "index out of range: got 3, want one of", func() { table.Row(3) })
 }
 
 func TestGridsAreTheirDenseTable(t *testing.T) {
@@ -277,113 +325,6 @@ func TestVectorsAreTheirDenseTensor(t *testing.T) {
 	}
 }
 
-func TestKeyRowIsItsDenseTensor(t *testing.T) {
-	client := realClient(t)
-	spec := specOf(t, "alibi { num_heads: 3 variant: ALIBI_VARIANT_KEY_FROM_START } "+
-		"pair { query_length: 6 key_length: 9 alignment: ALIGNMENT_END }")
-	got, err := AsKeyRow[float32](get(t, client, spec))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := dense[float32](t, client, spec)
-	expectDense(t, got, want, 0, 0, 0)
-	part, err := got.Window(window)
-	if err != nil {
-		t.Fatal(err)
-	}
-	expectDense(t, part, want, 1, 1, 0)
-	if row := part.Row(0, 3); len(row) != 6 || row[5] != part.At(0, 3, 5) {
-		t.Errorf("got row %v", row)
-	}
-}
-
-func TestGridsAreTheirDenseTensor(t *testing.T) {
-	client := realClient(t)
-	sides := []int32{2, 4}
-	swin := &pb.TensorSpec{Encoding: Swin{Window: sides, Table: counting(21, 3)}.Encoding()}
-	beit := &pb.TensorSpec{Encoding: Beit{Window: sides, Table: counting(24, 3)}.Encoding()}
-	some := proto.CloneOf(beit)
-	some.Extent = &pb.TensorSpec_Grid{Grid: &pb.GridExtent{Heads: &pb.Range{Begin: 1, End: 3}}}
-	frames := &pb.TensorSpec{Encoding: Beit{
-		Window: []int32{2, 3, 2}, Table: counting(48, 3)}.Encoding()}
-	strided := proto.CloneOf(frames)
-	strided.Extent = &pb.TensorSpec_Grid{Grid: &pb.GridExtent{QueryStride: []int64{1, 2, 1}}}
-	for _, spec := range []*pb.TensorSpec{swin, beit, some, frames, strided} {
-		got, err := AsBlockToeplitz[float32](get(t, client, spec))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := dense[float32](t, client, spec)
-		expectDense(t, got, want, 0, 0, 0)
-		part, err := got.Window(window)
-		if err != nil {
-			t.Fatal(err)
-		}
-		expectDense(t, part, want, 1, 1, 0)
-		if part, err = part.Window(insideWindow); err != nil {
-			t.Fatal(err)
-		}
-		expectDense(t, part, want, 1, 2, 2)
-	}
-}
-
-func TestBorderedToeplitzIsItsDenseTensor(t *testing.T) {
-	client := realClient(t)
-	for _, extent := range []string{
-		"", "queries { begin: 1 end: 8 }", "keys { begin: 2 end: 9 }",
-	} {
-		spec := specOf(t, "tupe { num_heads: 3 num_buckets: 8 max_distance: 16 "+
-			"reset_class_token: true } pair { query_length: 9 key_length: 9 "+extent+"}")
-		spec.GetTupe().RelativeTable = counting(9, 3)
-		got, err := AsBorderedToeplitz[float32](get(t, client, spec))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := dense[float32](t, client, spec)
-		expectDense(t, got, want, 0, 0, 0)
-		part, err := got.Window(window)
-		if err != nil {
-			t.Fatal(err)
-		}
-		expectDense(t, part, want, 1, 1, 0)
-		if part, err = part.Window(insideWindow); err != nil {
-			t.Fatal(err)
-		}
-		expectDense(t, part, want, 1, 2, 2)
-	}
-}
-
-func TestTablesHaveRows(t *testing.T) {
-	client := realClient(t)
-	spec := specOf(t, "sinusoidal { dim: 512 } table { positions { end: 4096 } }")
-	table, err := AsArray[float32](get(t, client, spec), "positions")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if table.Shape[0] != 4096 || table.Shape[1] != 512 {
-		t.Fatalf("got shape %v", table.Shape)
-	}
-	// The sine of Go's library is not the correctly rounded one, but near it.
-	const tolerance = 1e-7
-	for position := range 4096 {
-		for column, value := range table.Row(position) {
-			sin, cos := math.Sincos(float64(position) * math.Pow(10000, -float64(column&^1)/512))
-			want := sin
-			if column%2 == 1 {
-				want = cos
-			}
-			if math.Abs(float64(value)-want) > tolerance {
-				t.Fatalf("position %v, column %d: got %v, want %v", position, column, value, want)
-			}
-		}
-	}
-	_, err = AsArray[float32](get(t, client, spec), "cos")
-	expectError(t, err, ErrInvalidArgument, `"cos", want one of the tensor's parts: positions`)
-	expectPanic(t, "got 1 indices, want one for each axis of [4096 512]", func() { table.At(1) })
-	expectPanic(t, "got 2 indices", func() { table.Row(1, 2) })
-	expectPanic(t, "index out of range: got 4096, want one of", func() { table.Row(4096) })
-}
-
 func TestViewsCopyNothing(t *testing.T) {
 	client := realClient(t)
 	spec := specOf(t, "alibi { num_heads: 4 } pair { query_length: 512 key_length: 512 }")
@@ -401,14 +342,6 @@ func TestViewsCopyNothing(t *testing.T) {
 	if allocated := testing.AllocsPerRun(100, func() {
 		for i := range 512 {
 			sum += bias.Row(3, i)[i] + bias.At(0, i, 0) + bias.Vector(2, 0, i)[0]
-		}
-	}); allocated != 0 {
-		t.Errorf("got %v allocations, want none", allocated)
-	}
-	array := dense[float32](t, client, spec)
-	if allocated := testing.AllocsPerRun(100, func() {
-		for i := range 512 {
-			sum += array.Row(3, i)[i] + array.At(0, i, 0)
 		}
 	}); allocated != 0 {
 		t.Errorf("got %v allocations, want none", allocated)
@@ -463,30 +396,6 @@ func expectPanic(t *testing.T, want string, call func()) {
 	call()
 }
 
-// A server that resolves the request to another one is refused, even if the parts fit.
-func TestResolvedRequestIsTheOneThatWasMade(t *testing.T) {
-	for name, resolved := range map[string]*pb.TensorSpec{
-		"none":     nil,
-		"encoding": specOf(t, "kerple { num_heads: 1 } pair { query_length: 2 key_length: 2 }"),
-		// Has as many diagonals, from the same one on.
-		"lengths": specOf(t, "alibi { num_heads: 1 } pair { query_length: 2 key_length: 3 "+
-			"query_offset: 0 queries { begin: 1 end: 2 } }"),
-		"positions": specOf(t, "alibi { num_heads: 1 } pair { query_length: 3 key_length: 3 "+
-			"queries { begin: 1 end: 3 } keys { begin: 1 end: 3 } }"),
-		"heads": specOf(t, "alibi { num_heads: 2 } pair { query_length: 2 key_length: 2 "+
-			"heads { begin: 1 end: 2 } }"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			f, client := fakeAndClient(t)
-			header := payloadHeader()
-			header.ResolvedSpec = resolved
-			f.script = append(f.script, sends(nil, withHeader(header)))
-			_, err := client.Get(t.Context(), alibi)
-			expectError(t, err, ErrCorrupt, "header.resolved_spec: got another request")
-		})
-	}
-}
-
 // Requests that a server refuses make no client panic when it answers them.
 func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 	const most = "9223372036854775807"
@@ -509,102 +418,6 @@ func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 	}
 }
 
-// A border with fewer heads than the numbers before it would be read beyond its end.
-func TestBorderHasTheHeadsOfThePartBeforeIt(t *testing.T) {
-	spec := specOf(t,
-		"grid_relative { window: [2, 3] class_token: true table { name: 'w' } } grid {}")
-	part := func(name string, form pb.Form, shape ...int64) *pb.TensorPart {
-		return &pb.TensorPart{Name: name, DataType: pb.DataType_DATA_TYPE_F32, Form: form,
-			Shape: shape}
-	}
-	header := payloadHeader()
-	header.ResolvedSpec = spec
-	header.Parts = []*pb.TensorPart{
-		part("block", pb.Form_FORM_BLOCK_TOEPLITZ, 4, 3, 5),
-		part("border", pb.Form_FORM_TABLE, 4, 3),
-	}
-	if err := expectedOf(spec).check(header); err != nil {
-		t.Fatal(err)
-	}
-	header.Parts[1].Shape[0] = 1
-	err := expectedOf(spec).check(header)
-	expectError(t, err, ErrCorrupt, "part border has shape [1, 3], want [4, 3]")
-}
-
-func TestAFieldAddsAPart(t *testing.T) {
-	for text, want := range map[string]int{
-		"rotary { head_dim: 4 } table {}": 2, "rotary { head_dim: 4 decay {} } table {}": 3,
-	} {
-		if got := expectedOf(specOf(t, text)).parts; len(got) != want {
-			t.Errorf("%s: got %v, want %d parts", text, got, want)
-		}
-	}
-}
-
-func TestHeadsAreThoseThatTheRequestGives(t *testing.T) {
-	const inline, turned = "inline_table { shape: [5, 32] }", "layout: TABLE_LAYOUT_HEADS_BUCKETS"
-	for text, heads := range map[string]int64{
-		"alibi { slopes: [4, 2, 1] }":                               3,
-		"alibi { num_heads: 8 slopes: [4, 2, 1] }":                  8,
-		"kerple { p: 1 a: [1, 2] }":                                 2,
-		"t5 { table {" + inline + "} }":                             32,
-		"tupe { relative_table {" + inline + turned + "} }":         5,
-		"fire { output_weight {" + inline + "} }":                   5,
-		"fire { output_weight { inline_table { shape: 5 } } }":      anyLength,
-		"grid_relative { table { name: 'w' } }":                     anyLength,
-		"mlp_bias {}":                                               anyLength,
-		"mlp_bias { layers { weight { name: 'w' } } }":              anyLength,
-		"mlp_bias { layers {} layers { weight {" + inline + "} } }": 5,
-		"kerple {}": anyLength,
-	} {
-		if got := expectedOf(specOf(t, text)).parts[0].shape[0]; got != heads {
-			t.Errorf("%s: got %d heads, want %d", text, got, heads)
-		}
-	}
-}
-
-// Every mask over ranges and lists, against a look at each pair.
-func TestMaskedRowsAreThoseWithoutKeys(t *testing.T) {
-	lists := [][]int64{
-		{0, 1, 2}, {-3, -2, -1, 0, 1, 2}, {6, 7, 8, 9}, {9, 0, 9, 2, -4}, {-9, 30, 1, 1}, {8, 0, 7},
-	}
-	for _, text := range []string{
-		"causal: true", "window_left: 2", "window_right: 0", "window_left: 0 window_right: 1",
-		"causal: true window_left: 1", "window_left: 9223372036854775807 window_right: 1",
-	} {
-		mask := specOf(t, "output { mask { "+text+" } }").Output.Mask
-		sees := func(i, j int64) bool {
-			return !(mask.Causal && j > i) &&
-				!(mask.WindowLeft != nil && i-j > *mask.WindowLeft) &&
-				!(mask.WindowRight != nil && j-i > *mask.WindowRight)
-		}
-		for _, queries := range lists {
-			for _, keys := range lists {
-				isBlind := make([]bool, len(queries))
-				for i, query := range queries {
-					isBlind[i] = !slices.ContainsFunc(keys, func(key int64) bool {
-						return sees(query, key)
-					})
-				}
-				got := make([]bool, len(queries))
-				rows := rowsWithoutKeys(mask, listOf(&pb.PositionList{Positions: queries}),
-					listOf(&pb.PositionList{Positions: keys}))
-				for at, row := range rows {
-					if row[0] >= row[1] || at > 0 && row[0] <= rows[at-1][1] {
-						t.Errorf("%s: got rows %v, want ranges apart", text, rows)
-					}
-					for i := row[0]; i < row[1]; i++ {
-						got[i] = true
-					}
-				}
-				if !slices.Equal(got, isBlind) {
-					t.Errorf("%s, %v, %v: got %v, want %v", text, queries, keys, got, isBlind)
-				}
-			}
-		}
-	}
-}
-
 func TestServerIsDescribed(t *testing.T) {
 	client := realClient(t)
 	info, err := client.ServerInfo(t.Context())
@@ -624,13 +437,5 @@ func TestServerIsDescribed(t *testing.T) {
 	header, err := client.Describe(t.Context(), spec)
 	if err != nil || header.Fingerprint != get(t, client, spec).Fingerprint() {
 		t.Errorf("got %v, %v", header, err)
-	}
-	spec.GetPair().KeyLength = -1
-	_, err = client.Describe(t.Context(), spec)
-	var found *Error
-	if !errors.As(err, &found) || !errors.Is(err, ErrInvalidArgument) ||
-		len(found.FieldViolations) != 1 ||
-		found.FieldViolations[0].Field != "spec.pair.key_length" {
-		t.Errorf("got %v, want one about spec.pair.key_length", err)
 	}
 }

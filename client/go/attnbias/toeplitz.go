@@ -2,9 +2,7 @@
 
 package attnbias
 
-import (
-	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
-)
+import pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 
 // Span is the indices Begin, Begin + 1, ..., End - 1; Span{} is all.
 type Span struct{ Begin, End int }
@@ -96,22 +94,17 @@ type Toeplitz[T Element] struct {
 // AsToeplitz reads a tensor of form TOEPLITZ without a border, where it lies. It is
 // ErrInvalidArgument where the tensor has another form, or its numbers are of another type.
 func AsToeplitz[T Element](tensor *Tensor) (*Toeplitz[T], error) {
-	if err := requireForm(tensor, pb.Form_FORM_TOEPLITZ, 1); err != nil {
-		return nil, err
-	}
-	return toeplitzIn[T](tensor)
+	return toeplitzOf[T](tensor, 1)
 }
 
-// toeplitzIn reads the diagonals, whether a border follows or not.
-func toeplitzIn[T Element](tensor *Tensor) (*Toeplitz[T], error) {
-	part := tensor.header.Parts[0]
-	array, err := arrayOf[T](tensor, part)
+// toeplitzOf reads the diagonals of a tensor of one part, or of two if a border follows.
+func toeplitzOf[T Element](tensor *Tensor, parts int) (*Toeplitz[T], error) {
+	array, err := arrayOfForm[T](tensor, pb.Form_FORM_TOEPLITZ, parts)
 	if err != nil {
 		return nil, err
 	}
-	t := &Toeplitz[T]{
-		pairs: tensor.asked.pairs(1), dim: 1, first: part.FirstRelativePosition, data: array.Data,
-	}
+	t := &Toeplitz[T]{pairs: tensor.asked.pairs(1), dim: 1,
+		first: tensor.header.Parts[0].FirstRelativePosition, data: array.Data}
 	axes := array.Shape
 	if tensor.asked.areVectors {
 		t.dim, axes = axes[len(axes)-1], axes[:len(axes)-1]
@@ -177,12 +170,12 @@ func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
 	return &part, nil
 }
 
-// requireForm refuses a tensor whose first part has another form, or that has another number of
-// parts.
-func requireForm(tensor *Tensor, form pb.Form, parts int) error {
+// arrayOfForm reads the first part of a tensor. It refuses one whose first part has another form,
+// or that has another number of parts.
+func arrayOfForm[T Element](tensor *Tensor, form pb.Form, parts int) (Array[T], error) {
 	got := tensor.header.Parts
 	if len(got) == parts && got[0].Form == form {
-		return nil
+		return arrayOf[T](tensor, got[0])
 	}
 	var is []string
 	for _, part := range got {
@@ -192,5 +185,5 @@ func requireForm(tensor *Tensor, form pb.Form, parts int) error {
 	if parts == 2 {
 		border = " with a border"
 	}
-	return invalid("tensor: got one of %v, want %v%s", is, form, border)
+	return Array[T]{}, invalid("tensor: got one of %v, want %v%s", is, form, border)
 }

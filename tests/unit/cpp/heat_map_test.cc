@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "client/cli/png.h"
 #include "client/cli/screen.h"
 
 namespace attnbias::heat_map_test {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a failed call is tried again.
-#include "client/cpp/src/retry_state.h"
-
 #include <gtest/gtest.h>
 
+#include "client/cpp/src/attempts.h"
 #include "tests/unit/cpp/fake_server.h"
 
 namespace attnbias::retry_state_test {

@@ -21,6 +21,10 @@ v1::TensorHeader Header(v1::TensorSpec spec, v1::DataType type,
   v1::TensorHeader header;
   spec.mutable_pair()->mutable_queries()->set_end(kQueries);
   spec.mutable_pair()->mutable_keys()->set_end(kKeys);
+  const size_t inner_axes = spec.has_learned_relative() ? 2 : 1;
+  if (shape.size() > inner_axes) {
+    spec.mutable_pair()->mutable_heads()->set_end(shape[0]);
+  }
   *header.mutable_resolved_spec() = spec;
   v1::TensorPart& part = *header.add_parts();
   part.set_name("diagonals");

@@ -72,10 +72,10 @@ struct ClientOptions {
   // that ATTNBIAS_CLIENT_TLS_CA, _CERT and _KEY name, or the server's name of
   // ATTNBIAS_CLIENT_TLS_SERVER_NAME, else plaintext.
   std::optional<TlsOptions> tls = std::nullopt;
-  // A bearer token that says who calls: itself, or a file that is read again
-  // when it changes. Empty: none. Without a value of either what the
-  // environment says: ATTNBIAS_CLIENT_TOKEN_FILE or ATTNBIAS_CLIENT_TOKEN. It
-  // leaves this machine only over TLS.
+  // A bearer token that says who calls: itself, or a file that is read for each
+  // call. Empty: none. Without a value of either what the environment says:
+  // ATTNBIAS_CLIENT_TOKEN_FILE or ATTNBIAS_CLIENT_TOKEN. It leaves this machine
+  // only over TLS.
   std::optional<std::string> token = std::nullopt;
   std::optional<std::string> token_file = std::nullopt;
   // What each call carries besides, as {"tenant", "a"}: keys in lower case,

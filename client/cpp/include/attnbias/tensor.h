@@ -14,7 +14,20 @@
 namespace attnbias {
 
 // Bytes of one element; 0 for a type that this client does not know.
-int64_t ElementSize(v1::DataType type);
+constexpr int64_t ElementSize(v1::DataType type) {
+  switch (type) {
+    case v1::DATA_TYPE_F64:
+      return 8;
+    case v1::DATA_TYPE_F32:
+    case v1::DATA_TYPE_I32:
+      return 4;
+    case v1::DATA_TYPE_F16:
+    case v1::DATA_TYPE_BF16:
+      return 2;
+    default:
+      return 0;
+  }
+}
 
 struct FreeBytes {
   void operator()(std::byte* bytes) const { std::free(bytes); }

@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bearer token that says who calls.
+// Whom a client trusts and who it is: TLS with a server, and the bearer token.
 #pragma once
 
-#include <sys/types.h>
+#include <grpcpp/security/credentials.h>
 
-#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <tuple>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "attnbias/client.h"
 
 namespace attnbias {
 
-// For any thread.
+// What the options, or without them the environment, say. INVALID_ARGUMENT
+// names the option or the variable of a file that cannot be read or does not
+// hold what it should.
+absl::StatusOr<TlsOptions> TlsFrom(const std::optional<TlsOptions>& options);
+
+// Of options that TlsFrom gave.
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsOptions& tls);
+
+// The bearer token that says who calls. For any thread.
 class BearerToken {
  public:
   // What the options, or without them the environment, say; null: no token.
@@ -31,18 +39,13 @@ class BearerToken {
   std::string Authorization();
 
  private:
-  // Tells one state of a file from another.
-  using State = std::tuple<dev_t, ino_t, off_t, int64_t, int64_t>;
-
   explicit BearerToken(std::string name) : name_(std::move(name)) {}
 
-  static State StateOf(const std::string& path);
   absl::StatusOr<std::string> ReadFile() const;
 
   const std::string name_;
   std::string path_;  // "" where the token itself was given
   std::mutex mutex_;
-  State seen_;
   std::string token_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/cpp/src/tls.h"
+#include "client/cpp/src/security.h"
 
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
@@ -7,14 +7,45 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
 #include <cstdlib>
-#include <string>
+#include <system_error>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/cpp/src/small_file.h"
 
 namespace attnbias {
 namespace {
+
+// A certificate or a token has a few thousand; a device never ends.
+constexpr size_t kMostBytes = 1 << 20;
+
+// INVALID_ARGUMENT, naming the option `name`, where it cannot be read.
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path,
+                                          absl::string_view name) {
+  const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(
+      std::fopen(path.c_str(), "rbe"), &std::fclose);
+  std::string bytes;
+  if (file != nullptr) {
+    char block[4096];
+    while (const size_t size =
+               std::fread(block, 1, sizeof(block), file.get())) {
+      bytes.append(block, size);
+      if (bytes.size() > kMostBytes) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            name, ": \"", path, "\" has more than ", kMostBytes, " bytes"));
+      }
+    }
+    if (std::ferror(file.get()) == 0) return bytes;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": cannot read \"", path,
+                   "\": ", std::generic_category().message(errno)));
+}
 
 constexpr char kOn[] = "ATTNBIAS_CLIENT_TLS";
 constexpr char kServerName[] = "ATTNBIAS_CLIENT_TLS_SERVER_NAME";
@@ -123,6 +154,55 @@ absl::Status CheckFiles(const TlsOptions& tls, const Names& names) {
   return CheckPair(tls, names);
 }
 
+constexpr char kTokenVariable[] = "ATTNBIAS_CLIENT_TOKEN";
+constexpr char kTokenFileVariable[] = "ATTNBIAS_CLIENT_TOKEN_FILE";
+
+// Where a token comes from; neither is none.
+struct Source {
+  std::string name;
+  std::string path = "";
+  std::string token = "";
+};
+
+Source SourceFromEnvironment() {
+  const std::string path = Variable(kTokenFileVariable);
+  if (!path.empty()) return {.name = kTokenFileVariable, .path = path};
+  const std::string token = Variable(kTokenVariable);
+  if (!token.empty()) return {.name = kTokenVariable, .token = token};
+  return {};
+}
+
+bool SaysWhoCalls(const ClientOptions& options) {
+  return absl::c_any_of(options.metadata, [](const auto& pair) {
+    return absl::EqualsIgnoreCase(pair.first, "authorization");
+  });
+}
+
+absl::StatusOr<Source> SourceOf(const ClientOptions& options) {
+  const std::string path = options.token_file.value_or("");
+  const std::string token = options.token.value_or("");
+  if (!path.empty() && !token.empty()) {
+    return absl::InvalidArgumentError(
+        "token: got one beside token_file, want one of the two");
+  }
+  if (SaysWhoCalls(options)) {
+    if (path.empty() && token.empty()) return Source();
+    return absl::InvalidArgumentError(absl::StrCat(
+        token.empty() ? "token_file" : "token",
+        ": got one beside \"authorization\" in metadata, want one of the two"));
+  }
+  if (!path.empty()) return Source{.name = "token_file", .path = path};
+  if (!token.empty()) return Source{.name = "token", .token = token};
+  if (options.token.has_value() || options.token_file.has_value()) {
+    return Source();
+  }
+  return SourceFromEnvironment();
+}
+
+bool IsToken(absl::string_view text) {
+  return !text.empty() && absl::c_all_of(text, absl::ascii_isgraph);
+}
+
 }  // namespace
 
 absl::StatusOr<TlsOptions> TlsFrom(const std::optional<TlsOptions>& options) {
@@ -147,6 +227,48 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsOptions& tls) {
             tls.key_file, tls.cert_file, tls.ca_file, kSecondsBetweenLooks));
   }
   return grpc::experimental::TlsCredentials(options);
+}
+
+absl::StatusOr<std::unique_ptr<BearerToken>> BearerToken::From(
+    const ClientOptions& options) {
+  absl::StatusOr<Source> source = SourceOf(options);
+  if (!source.ok()) return source.status();
+  if (source->name.empty()) return nullptr;
+  std::unique_ptr<BearerToken> made(new BearerToken(source->name));
+  if (source->path.empty()) {
+    if (!IsToken(source->token)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          source->name, ": got text that is no token; want visible characters ",
+          "of ASCII, without spaces"));
+    }
+    made->token_ = std::move(source->token);
+    return made;
+  }
+  made->path_ = std::move(source->path);
+  absl::StatusOr<std::string> token = made->ReadFile();
+  if (!token.ok()) return token.status();
+  made->token_ = *std::move(token);
+  return made;
+}
+
+std::string BearerToken::Authorization() {
+  const std::lock_guard lock(mutex_);
+  if (!path_.empty()) {
+    if (absl::StatusOr<std::string> token = ReadFile(); token.ok()) {
+      token_ = *std::move(token);
+    }
+  }
+  return absl::StrCat("Bearer ", token_);
+}
+
+absl::StatusOr<std::string> BearerToken::ReadFile() const {
+  const absl::StatusOr<std::string> text = ReadSmallFile(path_, name_);
+  if (!text.ok()) return text.status();
+  const absl::string_view token = absl::StripAsciiWhitespace(*text);
+  if (IsToken(token)) return std::string(token);
+  return absl::InvalidArgumentError(absl::StrCat(
+      name_, ": got \"", path_, "\", which does not hold a token; want ",
+      "visible characters of ASCII, without spaces"));
 }
 
 }  // namespace attnbias
