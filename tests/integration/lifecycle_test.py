@@ -211,16 +211,14 @@ def test_bad_precompute_file_is_a_configuration_error(
     assert mention in done.stderr
 
 
-def test_missing_precompute_file(tmp_path: pathlib.Path) -> None:
-    done = run_server(f"--precompute={tmp_path / 'none.json'}", "--listen=127.0.0.1:0")
+@pytest.mark.parametrize(
+    ("name", "mention"),
+    [("none.json", "no such file"), (".", "got a folder, want a regular file")],
+)
+def test_what_is_no_precompute_file(tmp_path: pathlib.Path, name: str, mention: str) -> None:
+    done = run_server(f"--precompute={tmp_path / name}", "--check-config")
     assert done.returncode == 2
-    assert "no such file" in done.stderr
-
-
-def test_a_folder_is_no_precompute_file(tmp_path: pathlib.Path) -> None:
-    done = run_server(f"--precompute={tmp_path}", "--check-config")
-    assert done.returncode == 2
-    assert f"--precompute: {tmp_path}: got a folder, want a regular file" in done.stderr
+    assert f"--precompute: {tmp_path / name}: {mention}" in done.stderr
 
 
 def test_precompute_that_does_not_fit_ends_the_process(tmp_path: pathlib.Path) -> None:
