@@ -170,11 +170,6 @@ BAD_SPECS = {
 }
 
 
-@pytest.fixture(scope="module")
-def stub(shared_server: Server) -> Stub:
-    return shared_server.connect()
-
-
 @pytest.mark.parametrize("bad", BAD_SPECS.values(), ids=BAD_SPECS.keys())
 def test_bad_spec_is_refused_by_every_method(stub: Stub, bad: Bad) -> None:
     request = spec(**bad.spec)
