@@ -101,18 +101,9 @@ def test_a_slow_computation_ends_with_its_deadline(start_server: Any, key_length
 @pytest.mark.parametrize("key_length", [1 << 19, 1 << 24])
 def test_a_slow_computation_ends_with_the_grace(start_server: Any, key_length: int) -> None:
     server = start_server(*ONE_THREAD, "--drain-grace=1s")
-
-    def calls() -> float:
-        found = server.metrics().items()
-        return sum(
-            value
-            for name, value in found
-            if name.startswith("grpc_server_started_total") and "StreamTensor" in name
-        )
-
     with server.connect() as stub:
         call = stub.stream(slow(key_length))
-        eventually(lambda: calls() == 1, "the call")
+        eventually(lambda: server.calls("started", "StreamTensor") == 1, "the call")
         server.terminate()
         refused(lambda: call)
     assert server.process.wait(PATIENCE) == 0
