@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from attached import (
+    ENCODER_DECODER,
     LENGTH,
     assert_attention,
     assert_close,
@@ -25,21 +26,8 @@ from torch import Tensor
 
 import attnbias
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 61,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 1,
-    "forced_eos_token_id": None,
-}
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+SIZES: dict[str, Any] = ENCODER_DECODER | TOKENS
 TEXT = SIZES | {"max_position_embeddings": LENGTH}
 SPEECH = SIZES | {"num_mel_bins": 8, "max_source_positions": 50, "max_target_positions": LENGTH}
 SPEECH_2 = SIZES | {"input_feat_per_channel": 8, "conv_channels": 16, "pad_token_id": 1}

@@ -13,6 +13,17 @@ from transformers import PreTrainedModel
 import attnbias
 
 LENGTH = 96
+ENCODER_DECODER = {
+    "vocab_size": 61,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "forced_eos_token_id": None,
+}
 
 
 def chosen(values: Iterable[Any], *always: Any) -> list[Any]:
