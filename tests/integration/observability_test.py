@@ -232,11 +232,7 @@ def test_server_information(shared_server: Server) -> None:
     assert info.limits.memory_budget_bytes > 0
 
 
-def cuda_device_is_at_hand() -> bool:
-    return pathlib.Path("/dev/nvidiactl").exists()
-
-
-@pytest.mark.skipif(cuda_device_is_at_hand(), reason="a CUDA device is at hand")
+@pytest.mark.skipif(pathlib.Path("/dev/nvidiactl").exists(), reason="a CUDA device is at hand")
 @pytest.mark.parametrize("flags", [("--backend=cuda",), ("--cuda-min-bytes=1MiB",)])
 def test_a_missing_cuda_device_leaves_the_cpu(start_server: Any, flags: tuple[str, ...]) -> None:
     server = start_server(*flags)

@@ -172,7 +172,8 @@ def test_changed_files_are_mounted_anew(
             "the new table",
         )
         new = stub.tensor(request)
-        np.testing.assert_array_equal(np.frombuffer(new.data, "<f4"), _plus_one(old.data))
+        before, after = (np.frombuffer(answer.data, "<f4") for answer in (old, new))
+        np.testing.assert_array_equal(after, before + 1)
 
         # Written over in place, and not even whole: what was mounted stays.
         (model / "model.safetensors").write_bytes(b"not a table")
@@ -250,10 +251,6 @@ def test_a_table_that_becomes_empty_keeps_the_old_one(
     eventually(lambda: "the 1 mounted before stay" in server.log(), "refused")
     assert server.metrics()["attnbias_mounted_tables"] == 1
     assert server.stop() == 0
-
-
-def _plus_one(data: bytes) -> Any:
-    return np.frombuffer(data, "<f4") + 1
 
 
 @pytest.mark.parametrize(

@@ -127,16 +127,12 @@ def assert_rotary(
     assert_rows(client, encoding, rope, axes)
 
 
-def supports(model_type: str, rope: Words) -> bool:
-    return model_type not in LENGTHS or rope["rope_type"] in ("default", "longrope")
-
-
 @pytest.mark.parametrize("name", ROPES)
 @pytest.mark.parametrize("model_type", ROTARY)
 def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
     """By its words and by transformers' own object, old and new: all are the same encoding."""
     rope = {"partial_rotary_factor": 1.0} | ROPES[name]
-    if not supports(model_type, rope):
+    if model_type in LENGTHS and rope["rope_type"] not in ("default", "longrope"):
         pytest.skip("transformers refuses it")
     sizes = sizes_of(model_type)
     if "mrope_interleaved" in MODELS[model_type].arguments:

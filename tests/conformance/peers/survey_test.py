@@ -1098,12 +1098,13 @@ def of_shifted_windows_v2(module: Any, num_heads: int, lengths: list[int]) -> Pe
     return computed(hidden, output, attention.get_relative_position_bias, lengths, lengths)
 
 
-def names_of(row: Row) -> list[str]:
-    return row.cells[0].replace("`", "").split(", ")
-
-
 # A row of five cells is a request.
-ROWS = {name: row for row in rows_of(PAGE) if len(row.cells) == 5 for name in names_of(row)}
+ROWS = {
+    name: row
+    for row in rows_of(PAGE)
+    if len(row.cells) == 5
+    for name in row.cells[0].replace("`", "").split(", ")
+}
 
 
 @contextlib.contextmanager

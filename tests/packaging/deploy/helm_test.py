@@ -241,16 +241,12 @@ def test_pods_are_restricted(case: str, restricted: Reasons) -> None:
     assert reasons == []
 
 
-def paths_of(flags: list[str]) -> list[str]:
-    return [path for flag in flags for path in re.findall(r"[=:](/[^:]*)", flag)]
-
-
 @each_case
 def test_each_file_that_a_flag_names_is_mounted(case: str) -> None:
     server = server_of(made(case))
     mounts = [mount["mountPath"] for mount in server.get("volumeMounts", [])]
     used = {"/scratch"} & set(mounts)
-    for path in paths_of(server.get("args", [])):
+    for path in re.findall(r"[=:](/[^:\n]*)", "\n".join(server.get("args", []))):
         [mount] = [mount for mount in mounts if path == mount or path.startswith(mount + "/")]
         used.add(mount)
     assert used == set(mounts)
