@@ -46,9 +46,9 @@ from tests.clients.trial import (
     Fails,
     Trial,
     alibi,
-    corrupt,
     encoding,
     sinusoid,
+    spoilt,
     t5,
 )
 from tests.support.cases import Case
@@ -175,6 +175,12 @@ def status_with(detail: bytes) -> bytes:
     return status.SerializeToString()
 
 
+def late(fault: Fault) -> Trial:
+    """Returns a trial that lasts until the client's deadline."""
+    fails = Fails("DEADLINE_EXCEEDED", "no complete answer from 127.0.0.1:")
+    return Trial(LARGE, fault, settings={"timeout": 3}, fails=fails, calls=None)
+
+
 GARBAGE = b"\xff\xff"
 NESTED = b"\x7b" * 2000 + b"\x7c" * 2000
 """An unknown group in a group, and so on."""
@@ -241,70 +247,42 @@ INTERRUPTED = {
     "`INTERNAL` after the last byte": Trial(LARGE, then(refused("INTERNAL"), after=5)),
     "connection reset before the header": Trial(LARGE, in_turn(then(CUT, after=0), none), calls=2),
     "connection reset midway": Trial(LARGE, in_turn(then(CUT, after=2), none), calls=2),
-    "stalled before the header": Trial(
-        LARGE,
-        then(STALL, after=0),
-        settings={"timeout": 3},
-        fails=Fails("DEADLINE_EXCEEDED", "no complete answer from 127.0.0.1:"),
-        calls=None,
-    ),
-    "stalled midway": Trial(
-        LARGE,
-        then(STALL, after=2),
-        settings={"timeout": 3},
-        fails=Fails("DEADLINE_EXCEEDED", "no complete answer from 127.0.0.1:"),
-        calls=None,
-    ),
+    "stalled before the header": late(then(STALL, after=0)),
+    "stalled midway": late(then(STALL, after=2)),
 }
 
-NOT_PROTOBUF = corrupt("message: it is not protobuf")
+NOT_PROTOBUF = "message: it is not protobuf"
 SHORT = "stream: ended after 4194304 bytes, want 5242880"
 CHUNKS = {
-    "the last chunk missing": Trial(LARGE, only(0, 1, 2, 3), fails=corrupt(SHORT)),
-    "a chunk missing": Trial(
-        LARGE, only(0, 2, 3, 4), fails=corrupt("chunk: got offset 2097152, want 1048576")
+    "the last chunk missing": spoilt(only(0, 1, 2, 3), SHORT),
+    "a chunk missing": spoilt(only(0, 2, 3, 4), "chunk: got offset 2097152, want 1048576"),
+    "chunks in another order": spoilt(
+        only(0, 2, 1, 3, 4), "chunk: got offset 2097152, want 1048576"
     ),
-    "chunks in another order": Trial(
-        LARGE, only(0, 2, 1, 3, 4), fails=corrupt("chunk: got offset 2097152, want 1048576")
-    ),
-    "a chunk twice": Trial(
-        LARGE, only(0, 1, 1, 2, 3, 4), fails=corrupt("chunk: got offset 1048576, want 2097152")
-    ),
-    "a chunk beyond the end": Trial(
-        LARGE,
+    "a chunk twice": spoilt(only(0, 1, 1, 2, 3, 4), "chunk: got offset 1048576, want 2097152"),
+    "a chunk beyond the end": spoilt(
         only(0, 1, 2, 3, 4, 4),
-        fails=corrupt("chunk: got 1048576 bytes of data, want at most the 0 that are missing"),
+        "chunk: got 1048576 bytes of data, want at most the 0 that are missing",
     ),
-    "an empty message": Trial(
-        LARGE,
-        lambda _, messages: [*messages[:1], b"", *messages[1:]],
-        fails=corrupt("chunk: got offset 0, want 1048576"),
+    "an empty message": spoilt(
+        lambda _, messages: [*messages[:1], b"", *messages[1:]], "chunk: got offset 0, want 1048576"
     ),
     "a chunk of no bytes": Trial(
         LARGE, lambda _, messages: [*messages[:1], empty_chunk(1 << 20), *messages[1:]]
     ),
-    "chunks of no bytes, without end": Trial(
-        LARGE,
-        lambda _, messages: chain(messages[:1], repeat(empty_chunk(1 << 20))),
-        settings={"timeout": 3},
-        fails=Fails("DEADLINE_EXCEEDED", "no complete answer from 127.0.0.1:"),
-        calls=None,
+    "chunks of no bytes, without end": late(
+        lambda _, messages: chain(messages[:1], repeat(empty_chunk(1 << 20)))
     ),
-    "a negative offset": Trial(
-        LARGE,
-        chunk(lambda reply: setattr(reply, "offset", -1)),
-        fails=corrupt("chunk: got offset -1, want 1048576"),
+    "a negative offset": spoilt(
+        chunk(lambda reply: setattr(reply, "offset", -1)), "chunk: got offset -1, want 1048576"
     ),
-    "a message cut short": Trial(LARGE, replaced(2, lambda raw: raw[:-9]), fails=NOT_PROTOBUF),
-    "a flipped bit": Trial(
-        LARGE,
+    "a message cut short": spoilt(replaced(2, lambda raw: raw[:-9]), NOT_PROTOBUF),
+    "a flipped bit": spoilt(
         replaced(1, flip_last),
-        fails=corrupt("chunk: 1048576 bytes at offset 1048576 have CRC-32C [0-9a-f]{8}, want"),
+        "chunk: 1048576 bytes at offset 1048576 have CRC-32C [0-9a-f]{8}, want",
     ),
-    "no checksum": Trial(
-        LARGE,
-        chunk(lambda reply: reply.ClearField("crc32c")),
-        fails=corrupt("have CRC-32C [0-9a-f]{8}, want 00000000"),
+    "no checksum": spoilt(
+        chunk(lambda reply: reply.ClearField("crc32c")), "have CRC-32C [0-9a-f]{8}, want 00000000"
     ),
 }
 
@@ -324,63 +302,44 @@ def other_positions(got: str) -> str:
     return rf"header: part positions has shape \[{got}\], want \[5120, 256\]"
 
 
-DOES_NOT_ADD_UP = corrupt("header: part positions at byte [08] has shape .* does not add up")
+DOES_NOT_ADD_UP = "header: part positions at byte [08] has shape .* does not add up"
 HEADERS = {
-    "nothing, and `OK`": Trial(LARGE, only(), fails=corrupt("stream: ended without a header")),
-    "the header alone": Trial(
-        LARGE,
-        lambda _, messages: apart(messages)[:1],
-        fails=corrupt("stream: ended after 0 bytes, want 5242880"),
+    "nothing, and `OK`": spoilt(only(), "stream: ended without a header"),
+    "the header alone": spoilt(
+        lambda _, messages: apart(messages)[:1], "stream: ended after 0 bytes, want 5242880"
     ),
     "the header alone, then all chunks": Trial(LARGE, lambda _, messages: apart(messages)),
     "the header alone, then all chunks, after a break": Trial(
         LARGE, resumed(lambda _, messages: apart(messages)), calls=2
     ),
-    "all chunks without a header": Trial(
-        LARGE,
-        lambda _, messages: apart(messages)[1:],
-        fails=corrupt("stream: the first message has no header"),
+    "all chunks without a header": spoilt(
+        lambda _, messages: apart(messages)[1:], "stream: the first message has no header"
     ),
-    "the header with more than all": Trial(
-        SMALL,
+    "the header with more than all": spoilt(
         chunk(lambda reply: setattr(reply, "data", reply.data + b"more"), 0),
-        fails=corrupt("chunk: got 2340 bytes of data, want at most the 2336 that are missing"),
+        "chunk: got 2340 bytes of data, want at most the 2336 that are missing",
+        SMALL,
     ),
-    "the header with a chunk of another offset": Trial(
-        LARGE,
-        chunk(lambda reply: setattr(reply, "offset", 4), 0),
-        fails=corrupt("chunk: got offset 4, want 0"),
+    "the header with a chunk of another offset": spoilt(
+        chunk(lambda reply: setattr(reply, "offset", 4), 0), "chunk: got offset 4, want 0"
     ),
-    "the header with a flipped bit": Trial(
-        LARGE,
-        replaced(0, flip_last),
-        fails=corrupt("chunk: 1048576 bytes at offset 0 have CRC-32C [0-9a-f]{8}, want"),
+    "the header with a flipped bit": spoilt(
+        replaced(0, flip_last), "chunk: 1048576 bytes at offset 0 have CRC-32C [0-9a-f]{8}, want"
     ),
-    "an empty first message": Trial(
-        LARGE,
-        lambda _, messages: [b"", *messages],
-        fails=corrupt("stream: the first message has no header"),
+    "an empty first message": spoilt(
+        lambda _, messages: [b"", *messages], "stream: the first message has no header"
     ),
-    "a second header": Trial(
-        LARGE,
-        lambda _, messages: [apart(messages)[0], *messages],
-        fails=corrupt("stream: a second header"),
+    "a second header": spoilt(
+        lambda _, messages: [apart(messages)[0], *messages], "stream: a second header"
     ),
-    "a second header midway": Trial(
-        LARGE, only(0, 1, 0, 2, 3, 4), fails=corrupt("stream: a second header")
+    "a second header midway": spoilt(only(0, 1, 0, 2, 3, 4), "stream: a second header"),
+    "a header cut short": spoilt(lambda _, messages: [apart(messages)[0][:-2]], NOT_PROTOBUF),
+    "a header of garbage": spoilt(
+        replaced(0, lambda _: message_with(b"\xff" * 9, crc32c(b"\xff" * 9))), NOT_PROTOBUF
     ),
-    "a header cut short": Trial(
-        LARGE, lambda _, messages: [apart(messages)[0][:-2]], fails=NOT_PROTOBUF
-    ),
-    "a header of garbage": Trial(
-        LARGE,
-        replaced(0, lambda _: message_with(b"\xff" * 9, crc32c(b"\xff" * 9))),
-        fails=NOT_PROTOBUF,
-    ),
-    "a header of another checksum": Trial(
-        LARGE,
+    "a header of another checksum": spoilt(
         chunk(lambda reply: reply.header.parts[0].ClearField("name"), 0),
-        fails=corrupt("header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}"),
+        "header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}",
     ),
     "a header without a checksum, of an older server": Trial(
         LARGE, chunk(lambda reply: reply.ClearField("header_crc32c"), 0)
@@ -392,51 +351,36 @@ HEADERS = {
             "RESOURCE_EXHAUSTED", "[Rr]eceived message larger than max|too large a message"
         ),
     ),
-    "a header that declares 1 TiB": Trial(
-        LARGE,
-        shape(1 << 30, 256),
-        fails=corrupt(other_positions("1073741824, 256")),
+    "a header that declares 1 TiB": spoilt(shape(1 << 30, 256), other_positions("1073741824, 256")),
+    "a header that declares more than comes": spoilt(
+        shape(5121, 256), other_positions("5121, 256")
     ),
-    "a header that declares more than comes": Trial(
-        LARGE, shape(5121, 256), fails=corrupt(other_positions("5121, 256"))
+    "a header that declares less than comes": spoilt(
+        shape(1024, 256), other_positions("1024, 256")
     ),
-    "a header that declares less than comes": Trial(
-        LARGE,
-        shape(1024, 256),
-        fails=corrupt(other_positions("1024, 256")),
+    "a shape that is not the size": spoilt(shape(5121, 256, size=5242880), DOES_NOT_ADD_UP),
+    "negative lengths": spoilt(shape(-5120, -256), DOES_NOT_ADD_UP),
+    "a shape beyond 64 bits": spoilt(shape(1 << 31, 1 << 31, size=0), DOES_NOT_ADD_UP),
+    "a hole before the part": spoilt(
+        part(lambda owner: setattr(owner, "offset", 8)), DOES_NOT_ADD_UP
     ),
-    "a shape that is not the size": Trial(
-        LARGE, shape(5121, 256, size=5242880), fails=DOES_NOT_ADD_UP
-    ),
-    "negative lengths": Trial(LARGE, shape(-5120, -256), fails=DOES_NOT_ADD_UP),
-    "a shape beyond 64 bits": Trial(LARGE, shape(1 << 31, 1 << 31, size=0), fails=DOES_NOT_ADD_UP),
-    "a hole before the part": Trial(
-        LARGE, part(lambda owner: setattr(owner, "offset", 8)), fails=DOES_NOT_ADD_UP
-    ),
-    "a total that is not the sum": Trial(
-        LARGE,
+    "a total that is not the sum": spoilt(
         shape(5121, 256, total=False),
-        fails=corrupt("header.total_bytes: got 5242880, want 5243904, the sum of its parts"),
+        "header.total_bytes: got 5242880, want 5243904, the sum of its parts",
     ),
-    "no parts": Trial(
-        LARGE,
+    "no parts": spoilt(
         header(lambda owner: (owner.ClearField("parts"), owner.ClearField("total_bytes"))),
-        fails=corrupt("header: it has no parts"),
+        "header: it has no parts",
     ),
-    "65 axes": Trial(
-        LARGE,
-        shape(5120, 256, *[1] * 63),
-        fails=corrupt("header: part positions has 65 axes, want at most 64"),
+    "65 axes": spoilt(
+        shape(5120, 256, *[1] * 63), "header: part positions has 65 axes, want at most 64"
     ),
-    "a header twice in its message": Trial(
-        LARGE,
-        replaced(0, lambda raw: raw + raw),
-        fails=corrupt("header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}"),
+    "a header twice in its message": spoilt(
+        replaced(0, lambda raw: raw + raw), "header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}"
     ),
-    "an unknown form": Trial(
-        LARGE,
+    "an unknown form": spoilt(
         part(lambda owner: setattr(owner, "form", 99)),
-        fails=corrupt("header: part positions has form 99, want TABLE"),
+        "header: part positions has form 99, want TABLE",
     ),
     "an unknown element type": Trial(
         LARGE,
@@ -460,22 +404,17 @@ STRETCHED = Asked(
     {"positions": (0, 655360)},
 )
 RESUMED = {
-    "resumed with another fingerprint": Trial(
-        LARGE,
+    "resumed with another fingerprint": spoilt(
         resumed(header(lambda owner: setattr(owner, "fingerprint", "0" * 64))),
-        fails=corrupt("stream: resumed with fingerprint 0{64}, want [0-9a-f]{64}"),
+        "stream: resumed with fingerprint 0{64}, want [0-9a-f]{64}",
         calls=2,
     ),
-    "resumed with another number of columns": Trial(
-        STRETCHED,
-        resumed(shape(655360, 3)),
-        fails=corrupt("stream: resumed with parts .*, want "),
-        calls=2,
+    "resumed with another number of columns": spoilt(
+        resumed(shape(655360, 3)), "stream: resumed with parts .*, want ", STRETCHED, calls=2
     ),
-    "resumed at the beginning": Trial(
-        LARGE,
+    "resumed at the beginning": spoilt(
         resumed(chunk(lambda reply: setattr(reply, "offset", 0), 0)),
-        fails=corrupt("chunk: got offset 0, want 2097152"),
+        "chunk: got offset 0, want 2097152",
         calls=2,
     ),
     "`FAILED_PRECONDITION` to a resume": Trial(
@@ -506,21 +445,19 @@ ONE_MESSAGE = {
     "`UNAVAILABLE` the second time": Trial(
         SMALL, in_turn(none, then(DRAINING, after=0), none), settings={"times": 2}, calls=3
     ),
-    "a flipped bit in the only message": Trial(
-        SMALL, replaced(0, flip_last), fails=corrupt("chunk: 2336 bytes at offset 0 have CRC-32C")
+    "a flipped bit in the only message": spoilt(
+        replaced(0, flip_last), "chunk: 2336 bytes at offset 0 have CRC-32C", SMALL
     ),
-    "the only message cut short": Trial(
-        SMALL, replaced(0, lambda raw: raw[:-9]), fails=NOT_PROTOBUF
-    ),
+    "the only message cut short": spoilt(replaced(0, lambda raw: raw[:-9]), NOT_PROTOBUF, SMALL),
 }
 # 24 MiB, and a place beyond the window of 16 MiB.
 HUGE, PLACE = sinusoid(positions=(0, 24576)), 21 << 20
 RANGES = {
     "what it should, 24 MiB": Trial(HUGE),
-    "a flipped bit beyond 16 MiB": Trial(
-        HUGE,
+    "a flipped bit beyond 16 MiB": spoilt(
         at(PLACE, lambda rest: [flip_last(rest[0]), *rest[1:]]),
-        fails=corrupt(f"chunk: 1048576 bytes at offset {PLACE} have CRC-32C"),
+        f"chunk: 1048576 bytes at offset {PLACE} have CRC-32C",
+        HUGE,
     ),
     "`UNAVAILABLE` beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [DRAINING]), calls=2),
     # A reset may take along all that its call was sent, so that it has to end some time.
@@ -532,17 +469,17 @@ RANGES = {
         from_beginning(in_turn(at(PLACE, lambda _: [DRAINING]), none), then(NOT_MOUNTED, after=0)),
         calls=3,
     ),
-    "another fingerprint beyond 16 MiB": Trial(
-        HUGE,
+    "another fingerprint beyond 16 MiB": spoilt(
         from_beginning(
             at(PLACE, lambda _: [DRAINING]),
             header(lambda owner: setattr(owner, "fingerprint", "0" * 64)),
         ),
-        fails=corrupt("stream: resumed with fingerprint 0{64}, want [0-9a-f]{64}"),
+        "stream: resumed with fingerprint 0{64}, want [0-9a-f]{64}",
+        HUGE,
         calls=2,
     ),
-    "`OK` beyond 16 MiB": Trial(
-        HUGE, at(PLACE, lambda _: []), fails=corrupt(f"stream: ended after {PLACE} bytes, want")
+    "`OK` beyond 16 MiB": spoilt(
+        at(PLACE, lambda _: []), f"stream: ended after {PLACE} bytes, want", HUGE
     ),
 }
 # How many streams have begun when one of them fails depends on time.

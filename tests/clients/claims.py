@@ -25,7 +25,6 @@ from tests.clients.faults import (
     then,
 )
 from tests.clients.trial import (
-    LARGE,
     SMALL,
     TABLE_FILE,
     TABLE_TENSOR,
@@ -35,6 +34,7 @@ from tests.clients.trial import (
     alibi,
     corrupt,
     encoding,
+    spoilt,
 )
 from tests.support.cases import Case
 from tests.support.contract import message
@@ -78,7 +78,7 @@ def mismatch(
     says: str, *parts: dict[str, Any], asked: Asked = SMALL, heads: int | None = None
 ) -> Trial:
     """An answer of these parts where others were asked for."""
-    return Trial(asked, claims(*parts, heads=heads), fails=corrupt("header" + re.escape(says)))
+    return spoilt(claims(*parts, heads=heads), "header" + re.escape(says), asked)
 
 
 def names(got: str, want: str, *parts: dict[str, Any], asked: Asked = SMALL) -> Trial:
@@ -99,10 +99,10 @@ def changed(field: str, value: Any) -> Fault:
 def _fingerprint(field: str, value: str) -> Trial:
     # How a value is quoted and escaped is each language's.
     said = re.escape(value) if value.isprintable() else ".*"
-    return Trial(
-        SMALL,
+    return spoilt(
         changed(field, value),
-        fails=corrupt(rf"header\.{field}: got [\"']{said}[\"'], want 64 lowercase hex digits"),
+        rf"header\.{field}: got [\"']{said}[\"'], want 64 lowercase hex digits",
+        SMALL,
     )
 
 
@@ -110,7 +110,7 @@ def resolved(change: Callable[[Any], object], asked: Asked = SMALL) -> Trial:
     """Returns a trial whose answer is right, except that it resolves to another request."""
     says = "header.resolved_spec: got another request, want the one that was made"
     fault = header(lambda owner: change(owner.resolved_spec))
-    return Trial(asked, fault, fails=corrupt(re.escape(says)))
+    return spoilt(fault, re.escape(says), asked)
 
 
 def understood(asked: Asked, **pair: Any) -> Trial:
@@ -132,7 +132,7 @@ def masked(got: str, want: str, *rows: dict[str, int], asked: Asked) -> Trial:
             owner.fully_masked_rows.add(**row)
 
     says = f"header.fully_masked_rows: got {got}, want {want}"
-    return Trial(asked, header(change), fails=corrupt(re.escape(says)))
+    return spoilt(header(change), re.escape(says), asked)
 
 
 def first_part(fault: Callable[[Any], object]) -> Fault:
@@ -185,7 +185,7 @@ def columns(*axes: int) -> Trial:
     def change(owner: Any) -> None:
         owner.column_axes[:] = axes
 
-    return Trial(GRID_OF_AXES, header(change), fails=corrupt(re.escape(says)))
+    return spoilt(header(change), re.escape(says), GRID_OF_AXES)
 
 
 COS, SIN = (claimed(name, "F32", "TABLE", 33, 8) for name in ("cos", "sin"))
@@ -353,29 +353,28 @@ TEXTS = {
     "`UNAVAILABLE` with terminal escapes, at first": Trial(
         SMALL, in_turn(then(Refusal(grpc.StatusCode.UNAVAILABLE, ESCAPES), after=0), none), calls=2
     ),
-    "a part's name with terminal escapes": Trial(
-        SMALL,
+    "a part's name with terminal escapes": spoilt(
         first_part(lambda owner: setattr(owner, "name", ESCAPES)),
-        fails=corrupt(r"header\.parts: got \[.*owned.*\], want \[diagonals\]"),
-    ),
-    "a part's name that is long": Trial(
+        r"header\.parts: got \[.*owned.*\], want \[diagonals\]",
         SMALL,
+    ),
+    "a part's name that is long": spoilt(
         first_part(lambda owner: setattr(owner, "name", "x" * (1 << 20))),
-        fails=corrupt(r"^.{,100}header\.parts: got \[x{50}.{,950}\], want \[diagonals\].{,100}$"),
-    ),
-    "a part's name with terminal escapes, whose size is wrong": Trial(
+        r"^.{,100}header\.parts: got \[x{50}.{,950}\], want \[diagonals\].{,100}$",
         SMALL,
+    ),
+    "a part's name with terminal escapes, whose size is wrong": spoilt(
         first_part(lambda owner: (setattr(owner, "name", ESCAPES), setattr(owner, "offset", 8))),
-        fails=corrupt("header: part .*owned.* does not add up"),
+        "header: part .*owned.* does not add up",
+        SMALL,
     ),
     "a fingerprint with terminal escapes": _fingerprint("fingerprint", ESCAPES),
-    "another fingerprint with terminal escapes, to a resume": Trial(
-        LARGE,
+    "another fingerprint with terminal escapes, to a resume": spoilt(
         in_turn(
             then(Refusal(grpc.StatusCode.UNAVAILABLE, "not now"), after=3),
             changed("fingerprint", ESCAPES),
         ),
-        fails=corrupt("owned"),
+        "owned",
         calls=2,
     ),
 }

@@ -116,3 +116,8 @@ SMALL = alibi(query_length=37, key_length=37)
 
 def corrupt(says: str) -> Fails:
     return Fails("DATA_LOSS", says)
+
+
+def spoilt(fault: Fault, says: str, asked: Asked = LARGE, **more: Any) -> Trial:
+    """Returns a trial whose answer no client accepts."""
+    return Trial(asked, fault, fails=corrupt(says), **more)

@@ -18,7 +18,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.support.certificates import Authority, Pair
-from tests.support.contract import message, sinusoid, spec
+from tests.support.contract import REFLECTION, message, sinusoid, spec, with_large_table
 from tests.support.server import (
     PATIENCE,
     Details,
@@ -153,9 +153,7 @@ def test_probes_are_answered_in_plaintext(start_server: Any, files: Files) -> No
         eventually(lambda: probe.check("readiness") == "SERVING", "ready")
         assert probe.check("liveness") == "SERVING"
         assert refused(lambda: probe.tensor(ALIBI)).code() == grpc.StatusCode.UNIMPLEMENTED
-        reflect = probe.channel.stream_stream(
-            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-        )
+        reflect = probe.channel.stream_stream(REFLECTION)
         assert refused(lambda: reflect(iter([b""]))).code() == grpc.StatusCode.UNIMPLEMENTED
         server.terminate()
         eventually(lambda: probe.check("readiness") == "NOT_SERVING", "draining is seen")
@@ -435,9 +433,8 @@ def test_a_caller_holds_no_more_than_its_share_of_memory(start_server: Any, file
         server.connect(files.credentials("s")) as small,
         server.connect(files.credentials("l")) as large,
     ):
-        kept = sinusoid(
-            1024, 1024
-        )  # 4 MiB: an eighth of the budget, more than one of what `small` has
+        # 4 MiB: an eighth of the budget, more than one of what `small` has.
+        kept = sinusoid(1024, 1024)
         assert large.payload(kept)
         # What it asks for is made piece by piece, and what is kept for others is left alone.
         for seed in range(40):
@@ -450,22 +447,7 @@ def test_a_caller_holds_no_more_than_its_share_of_memory(start_server: Any, file
         assert server.metrics()["attnbias_cache_misses_total"] == misses
         assert server.metrics()["attnbias_cache_evictions_total"] > 0
         # A request that would take more at once than its caller may ever have.
-        network = spec(
-            t5={
-                "num_heads": 128,
-                "num_buckets": 4096,
-                "max_distance": 8192,
-                "bidirectional": True,
-                "table": {
-                    "inline_table": {
-                        "data_type": 2,
-                        "shape": [4096, 128],
-                        "data": bytes(4 * 4096 * 128),
-                    }
-                },
-            },
-            pair={"query_length": 4, "key_length": 4},
-        )
+        network = with_large_table()
         error = refused(lambda: small.tensor(network))
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
         assert "all that this caller may have" in error.details()

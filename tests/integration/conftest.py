@@ -6,13 +6,19 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.server import Server
+from tests.support.server import Server, Stub
 
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[Server]:
     with Server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def stub(shared_server: Server) -> Iterator[Stub]:
+    with shared_server.connect() as connected:
+        yield connected
 
 
 @pytest.fixture

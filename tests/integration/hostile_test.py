@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from tests.support.contract import SERVICE, alibi, spec
+from tests.support.contract import LIST_SERVICES, REFLECTION, SERVICE, alibi, spec
 from tests.support.server import Details, Server, eventually, refused, settled
 
 MIB = 1 << 20
@@ -73,9 +73,7 @@ def test_reflection_takes_few_threads(start_server: Callable[..., Server]) -> No
         yield from ()
 
     with grpc.insecure_channel(server.address) as channel, server.connect() as stub:
-        reflect = channel.stream_stream(
-            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-        )
+        reflect = channel.stream_stream(REFLECTION)
         streams = [reflect(silent()) for _ in range(100)]
         assert stub.tensor(alibi(1, 4)).data
         assert {stream.code() for stream in streams if stream.done()} <= {
@@ -86,7 +84,7 @@ def test_reflection_takes_few_threads(start_server: Callable[..., Server]) -> No
 
         def answers() -> bool:
             with contextlib.suppress(grpc.RpcError):
-                return SERVICE.encode() in next(reflect(iter([b"\x3a\x00"])))
+                return SERVICE.encode() in next(reflect(iter([LIST_SERVICES])))
             return False
 
         eventually(answers, "reflection answers again")

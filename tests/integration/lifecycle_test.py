@@ -101,18 +101,9 @@ def test_a_slow_computation_ends_with_its_deadline(start_server: Any, key_length
 @pytest.mark.parametrize("key_length", [1 << 19, 1 << 24])
 def test_a_slow_computation_ends_with_the_grace(start_server: Any, key_length: int) -> None:
     server = start_server(*ONE_THREAD, "--drain-grace=1s")
-
-    def calls() -> float:
-        found = server.metrics().items()
-        return sum(
-            value
-            for name, value in found
-            if name.startswith("grpc_server_started_total") and "StreamTensor" in name
-        )
-
     with server.connect() as stub:
         call = stub.stream(slow(key_length))
-        eventually(lambda: calls() == 1, "the call")
+        eventually(lambda: server.calls("started", "StreamTensor") == 1, "the call")
         server.terminate()
         refused(lambda: call)
     assert server.process.wait(PATIENCE) == 0
@@ -211,16 +202,14 @@ def test_bad_precompute_file_is_a_configuration_error(
     assert mention in done.stderr
 
 
-def test_missing_precompute_file(tmp_path: pathlib.Path) -> None:
-    done = run_server(f"--precompute={tmp_path / 'none.json'}", "--listen=127.0.0.1:0")
+@pytest.mark.parametrize(
+    ("name", "mention"),
+    [("none.json", "no such file"), (".", "got a folder, want a regular file")],
+)
+def test_what_is_no_precompute_file(tmp_path: pathlib.Path, name: str, mention: str) -> None:
+    done = run_server(f"--precompute={tmp_path / name}", "--check-config")
     assert done.returncode == 2
-    assert "no such file" in done.stderr
-
-
-def test_a_folder_is_no_precompute_file(tmp_path: pathlib.Path) -> None:
-    done = run_server(f"--precompute={tmp_path}", "--check-config")
-    assert done.returncode == 2
-    assert f"--precompute: {tmp_path}: got a folder, want a regular file" in done.stderr
+    assert f"--precompute: {tmp_path / name}: {mention}" in done.stderr
 
 
 def test_precompute_that_does_not_fit_ends_the_process(tmp_path: pathlib.Path) -> None:

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the server listens: several addresses, socket files."""
 
-import os
 import pathlib
 import socket
-import subprocess
 from typing import Any
 
 import pytest
 
 import attnbias
-from tests.support.server import PATIENCE, run_server
-from tests.support.ways import run_tool
+from tests.support.server import run_server
+from tests.support.ways import run_tool, tool
 
 
 @pytest.fixture
@@ -37,14 +35,7 @@ def test_every_client_reaches_a_socket_file(start_server: Any, path: pathlib.Pat
 
 
 def test_the_tool_says_in_one_line_that_a_server_has_no_tls(shared_server: Any) -> None:
-    tool = os.environ["ATTNBIAS_CLI_BINARY"]
-    done = subprocess.run(
-        [tool, "--server", shared_server.address, "health", "--tls"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = tool(shared_server.address, "health", "--tls")
     assert done.returncode == 1
     assert " answers, but not with TLS: leave out tls (" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.support.contract import header_checksum, message
-from tests.support.server import Details, Server, Stub, eventually, refused, settled
+from tests.support.server import Details, Stub, eventually, refused, settled
 
 Array = npt.NDArray[np.float32]
 HEADS, DIM = 2, 8
@@ -134,11 +134,6 @@ class Feed:
     def __iter__(self) -> Iterator[Any]:
         while (request := self._queue.get()) is not None:
             yield request
-
-
-@pytest.fixture(scope="module")
-def stub(shared_server: Server) -> Stub:
-    return shared_server.connect()
 
 
 def test_rows_in_blocks_in_any_order(stub: Stub) -> None:

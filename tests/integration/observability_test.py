@@ -7,14 +7,22 @@ import os
 import pathlib
 import re
 import socket
-import subprocess
 import time
 from typing import Any
 
 import grpc
 import pytest
 
-from tests.support.contract import DENSE, SERVICE, alibi, message, sinusoid, spec
+from tests.support.contract import (
+    DENSE,
+    LIST_SERVICES,
+    REFLECTION,
+    SERVICE,
+    alibi,
+    message,
+    sinusoid,
+    spec,
+)
 from tests.support.server import PATIENCE, Server, eventually, refused
 
 METHODS = {
@@ -227,11 +235,7 @@ def test_server_information(shared_server: Server) -> None:
     assert info.limits.memory_budget_bytes > 0
 
 
-def cuda_device_is_at_hand() -> bool:
-    return pathlib.Path("/dev/nvidiactl").exists()
-
-
-@pytest.mark.skipif(cuda_device_is_at_hand(), reason="a CUDA device is at hand")
+@pytest.mark.skipif(pathlib.Path("/dev/nvidiactl").exists(), reason="a CUDA device is at hand")
 @pytest.mark.parametrize("flags", [("--backend=cuda",), ("--cuda-min-bytes=1MiB",)])
 def test_a_missing_cuda_device_leaves_the_cpu(start_server: Any, flags: tuple[str, ...]) -> None:
     server = start_server(*flags)
@@ -250,26 +254,10 @@ def test_the_cpu_alone_asks_for_no_device(start_server: Any) -> None:
         assert "CUDA" not in start_server(*flags).log()
 
 
-@pytest.mark.parametrize("name", [SERVICE, "grpc.health.v1.Health"])
-def test_reflection_lists_the_services(shared_server: Server, name: str) -> None:
-    # ServerReflectionRequest.list_services is field 7; the answer holds the names as they are.
-    with grpc.insecure_channel(shared_server.address) as channel:
-        reflect = channel.stream_stream(
-            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-        )
-        (answer,) = list(reflect(iter([b"\x3a\x00"])))
-    assert name.encode() in answer
-
-
 def test_reflection_can_be_off(start_server: Any) -> None:
-    server = start_server("--reflection=false")
-    with grpc.insecure_channel(server.address) as channel:
-        reflect = channel.stream_stream(
-            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-        )
-        with pytest.raises(grpc.RpcError) as error:
-            list(reflect(iter([b"\x3a\x00"]), timeout=30))
-    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    with start_server("--reflection=false").connect() as stub:
+        error = refused(lambda: stub.channel.stream_stream(REFLECTION)(iter([LIST_SERVICES])))
+    assert error.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 @pytest.mark.parametrize(
@@ -308,20 +296,3 @@ def test_what_is_no_http_does_not_harm(start_server: Any) -> None:
         ):
             raw.sendall(bytes_sent)
     assert server.metrics()["attnbias_draining"] == 0
-
-
-def test_a_metrics_port_in_use_is_refused(start_server: Any) -> None:
-    taken = start_server().metrics_address
-    second = subprocess.run(
-        [
-            os.environ["ATTNBIAS_SERVER_BINARY"],
-            "--listen=127.0.0.1:0",
-            f"--metrics-listen={taken}",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert second.returncode == 1
-    assert f"cannot serve metrics on {taken}" in second.stderr

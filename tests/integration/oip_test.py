@@ -8,7 +8,7 @@ import json
 import math
 import pathlib
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -34,12 +34,6 @@ HEADS_AND_LENGTHS: Parameters = {
     "pair.query_length": 3,
     "pair.key_length": 3,
 }
-
-
-@pytest.fixture(scope="module")
-def stub(shared_server: Server) -> Iterator[Stub]:
-    with shared_server.connect() as connected:
-        yield connected
 
 
 @pytest.fixture

@@ -11,7 +11,15 @@ import grpc
 import pytest
 
 from tests.support import http2
-from tests.support.contract import DENSE, SERVICE, alibi, dense_alibi, message, sinusoid, spec
+from tests.support.contract import (
+    DENSE,
+    SERVICE,
+    alibi,
+    dense_alibi,
+    message,
+    sinusoid,
+    with_large_table,
+)
 from tests.support.server import Details, eventually, hold_memory, refused, settled
 
 
@@ -163,13 +171,7 @@ def test_a_need_beyond_the_whole_budget_is_no_matter_of_waiting(start_server: An
 
 
 def test_what_becomes_of_a_large_request_counts_against_the_budget(start_server: Any) -> None:
-    shape = [4096, 128]
-    table = {"data_type": "DATA_TYPE_F32", "shape": shape, "data": bytes(4 * 4096 * 128)}
-    fields = {"num_heads": 128, "num_buckets": 4096, "max_distance": 8192, "bidirectional": True}
-    t5 = spec(
-        t5={**fields, "table": {"inline_table": table}},
-        pair={"query_length": 4, "key_length": 4},
-    )
+    t5 = with_large_table()
     small = start_server("--memory-budget=8MiB")
     with small.connect() as stub:
         for call in (stub.header, stub.tensor, stub.payload):

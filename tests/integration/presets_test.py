@@ -2,9 +2,6 @@
 """Python and the tool make the same request from the same arguments of a preset."""
 
 import json
-import os
-import subprocess
-from collections.abc import Iterator
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import pytest
 
 import attnbias
 from tests.support.server import Server
+from tests.support.ways import run_tool, tool
 
 LENGTHS: dict[str, dict[str, int]] = {
     "table": {"positions": 5},
@@ -25,23 +23,12 @@ TABLE = np.arange(52, dtype="f4").reshape(13, 4)
 CLASSES = {name.lower(): getattr(attnbias, name) for name in attnbias._spec.presets.__all__}
 
 
-def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [os.environ["ATTNBIAS_CLI_BINARY"], *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 def listed() -> dict[str, Any]:
-    encodings = json.loads(tool("list", "--json").stdout)["encodings"]
+    encodings = json.loads(run_tool("", "list", "--json"))["encodings"]
     return {each["name"]: each["fields"] for each in encodings if "preset_of" in each}
 
 
 PRESETS = listed()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server() as running:
-        yield running
 
 
 def own_fields(name: str) -> list[dict[str, Any]]:
@@ -91,7 +78,7 @@ def test_python_and_the_tool_have_the_same_presets() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_they_make_the_same_requests(server: Server, tmp_path: Path, name: str) -> None:
+def test_they_make_the_same_requests(shared_server: Server, tmp_path: Path, name: str) -> None:
     served = 0
     np.save(tmp_path / "table.npy", TABLE)
     has_table = any(field.get("type") == "table" for field in own_fields(name))
@@ -106,14 +93,14 @@ def test_they_make_the_same_requests(server: Server, tmp_path: Path, name: str) 
             return f"@{tmp_path}/table.npy"
         return json.dumps(value, separators=(",", ":")).strip('"[]')
 
-    with attnbias.Client(server.address) as client:
+    with attnbias.Client(shared_server.address) as client:
         for given in arguments(name):
             asked: Any = {"values": "buckets"} if has_table and "table" not in given else {}
             encoding = CLASSES[name.replace("_", "")](**in_python(given), **layers)
             asked |= LENGTHS[encoding.extent]
             words = [*layer_words, *(f"{key}={word(value)}" for key, value in given.items())]
             flags = [f"--{key.replace('_', '-')}={value}" for key, value in asked.items()]
-            answer = tool("--server", server.address, "describe", name, *words, *flags, "--json")
+            answer = tool(shared_server.address, "describe", name, *words, *flags, "--json")
             try:
                 wanted = client.describe(encoding, **asked).fingerprint
             except attnbias.InvalidArgumentError:

@@ -4,7 +4,6 @@ the compact form expanded, a window is a slice of the whole, lists of positions 
 give, a mask hides what it says, and a narrower type is one rounding of the same number.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -13,19 +12,13 @@ import pytest
 
 from tests.support import ways
 from tests.support.cases import ENCODINGS, Case, Random, case_of
-from tests.support.server import Server, Stub, refused
+from tests.support.server import Stub, refused
 
 SEEDS = range(100, 108)
 Spec = dict[str, Any]
 
 # Significant bits, and the exponent of the least normal number.
 FORMATS = {"F32": (24, -126), "F16": (11, -14), "BF16": (8, -126)}
-
-
-@pytest.fixture(scope="module")
-def stub(shared_server: Server) -> Iterator[Stub]:
-    with shared_server.connect() as connected:
-        yield connected
 
 
 class Whole:

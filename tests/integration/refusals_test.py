@@ -14,20 +14,24 @@ from tests.support.server import Details, Server, Stub, refused
 HUGE = 2**62
 
 
-def t5(**fields: Any) -> dict[str, Any]:
-    table = {
-        "inline_table": {"data_type": "DATA_TYPE_F32", "shape": [32, 2], "data": bytes(32 * 2 * 4)}
-    }
-    return {"num_heads": 2, "bidirectional": True, "table": table} | fields
+def of_rows(dim: int = 2, **table: Any) -> dict[str, Any]:
+    return {"sinusoidal": {"dim": dim}, "table": table}
 
 
-def inline(**fields: Any) -> dict[str, Any]:
-    table = {"data_type": "DATA_TYPE_F32", "shape": [32, 2], "data": bytes(256)} | fields
-    return {"inline_table": table}
+def of_pairs(*, output: dict[str, Any] | None = None, **pair: Any) -> dict[str, Any]:
+    """ALiBi of 4 queries and keys, unless `pair` says otherwise."""
+    extent = {"query_length": 4, "key_length": 4} | pair
+    return {"alibi": {"num_heads": 1}, "pair": extent} | ({"output": output} if output else {})
 
 
-def pair(**fields: Any) -> dict[str, Any]:
-    return {"query_length": 4, "key_length": 4} | fields
+def of_table(**inline: Any) -> dict[str, Any]:
+    """T5 with a table of zeros, unless `inline` says otherwise."""
+    table = {"data_type": "DATA_TYPE_F32", "shape": [32, 2], "data": bytes(256)} | inline
+    return of_t5(num_heads=2, bidirectional=True, table={"inline_table": table})
+
+
+def of_t5(**fields: Any) -> dict[str, Any]:
+    return {"t5": fields, "pair": {"query_length": 4, "key_length": 4}}
 
 
 class Bad(NamedTuple):
@@ -36,143 +40,82 @@ class Bad(NamedTuple):
     code: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT
 
 
-SOME_TABLE = {"positions": {"end": 4}}
 NAN = struct.pack("<f", math.nan)
 BAD_SPECS = {
     "nothing": Bad({}, "spec.encoding"),
     "no extent": Bad({"alibi": {"num_heads": 1}}, "spec.extent"),
-    "wrong extent": Bad({"alibi": {"num_heads": 1}, "table": SOME_TABLE}, "spec.extent"),
-    "no positions": Bad(
-        {"sinusoidal": {"dim": 2}, "table": {"positions": {}}}, "spec.table.positions"
+    "wrong extent": Bad(
+        {"alibi": {"num_heads": 1}, "table": {"positions": {"end": 4}}}, "spec.extent"
     ),
-    "positions backwards": Bad(
-        {"sinusoidal": {"dim": 2}, "table": {"positions": {"begin": 4, "end": 2}}},
-        "spec.table.positions",
-    ),
+    "no positions": Bad(of_rows(positions={}), "spec.table.positions"),
+    "positions backwards": Bad(of_rows(positions={"begin": 4, "end": 2}), "spec.table.positions"),
     "positions too far": Bad(
-        {"sinusoidal": {"dim": 2}, "table": {"positions": {"begin": -HUGE, "end": HUGE}}},
-        "spec.table.positions",
+        of_rows(positions={"begin": -HUGE, "end": HUGE}), "spec.table.positions"
     ),
     "position list too long": Bad(
-        {"sinusoidal": {"dim": 2}, "table": {"position_ids": [{"positions": [1] * 262145}]}},
-        "spec.table.position_ids[0]",
+        of_rows(position_ids=[{"positions": [1] * 262145}]), "spec.table.position_ids[0]"
     ),
-    "two axes": Bad(
-        {"sinusoidal": {"dim": 2}, "table": {"position_ids": [{"positions": [1]}] * 2}},
-        "spec.table.position_ids",
-    ),
+    "two axes": Bad(of_rows(position_ids=[{"positions": [1]}] * 2), "spec.table.position_ids"),
     "bytes overflow": Bad(
-        {"sinusoidal": {"dim": 65536}, "table": {"positions": {"begin": -(2**40), "end": 2**40}}},
-        "spec.extent",
+        of_rows(65536, positions={"begin": -(2**40), "end": 2**40}), "spec.extent"
     ),
     "slopes miscounted": Bad(
-        {"alibi": {"num_heads": 2, "slopes": [1.0]}, "pair": pair()}, "spec.alibi.slopes"
+        of_pairs() | {"alibi": {"num_heads": 2, "slopes": [1.0]}}, "spec.alibi.slopes"
     ),
-    "zero queries": Bad(
-        {"alibi": {"num_heads": 1}, "pair": pair(query_length=0)}, "spec.pair.query_length"
-    ),
-    "negative keys": Bad(
-        {"alibi": {"num_heads": 1}, "pair": pair(key_length=-4)}, "spec.pair.key_length"
-    ),
-    "huge keys": Bad(
-        {"alibi": {"num_heads": 1}, "pair": pair(key_length=HUGE)}, "spec.pair.key_length"
-    ),
-    "alignment left open": Bad(
-        {"alibi": {"num_heads": 1}, "pair": pair(key_length=5)}, "spec.pair.alignment"
-    ),
+    "zero queries": Bad(of_pairs(query_length=0), "spec.pair.query_length"),
+    "negative keys": Bad(of_pairs(key_length=-4), "spec.pair.key_length"),
+    "huge keys": Bad(of_pairs(key_length=HUGE), "spec.pair.key_length"),
+    "alignment left open": Bad(of_pairs(key_length=5), "spec.pair.alignment"),
     "product overflows": Bad(
-        {
-            "alibi": {"num_heads": 65536},
-            "pair": pair(query_length=2**40, key_length=2**40),
-            "output": {"form": "FORM_DENSE"},
-        },
+        of_pairs(output={"form": "FORM_DENSE"}, query_length=2**40, key_length=2**40)
+        | {"alibi": {"num_heads": 65536}},
         "spec.extent",
     ),
-    "window outside": Bad(
-        {"alibi": {"num_heads": 1}, "pair": pair(queries={"begin": 2, "end": 5})},
-        "spec.pair.queries",
-    ),
-    "heads outside": Bad(
-        {"alibi": {"num_heads": 1}, "pair": pair(heads={"begin": 0, "end": 2})}, "spec.pair.heads"
-    ),
-    "form it has not": Bad(
-        {"alibi": {"num_heads": 1}, "pair": pair(), "output": {"form": "FORM_TABLE"}},
-        "spec.output.form",
-    ),
+    "window outside": Bad(of_pairs(queries={"begin": 2, "end": 5}), "spec.pair.queries"),
+    "heads outside": Bad(of_pairs(heads={"begin": 0, "end": 2}), "spec.pair.heads"),
+    "form it has not": Bad(of_pairs(output={"form": "FORM_TABLE"}), "spec.output.form"),
     "bias as integers": Bad(
-        {"alibi": {"num_heads": 1}, "pair": pair(), "output": {"data_type": "DATA_TYPE_I32"}},
-        "spec.output.data_type",
+        of_pairs(output={"data_type": "DATA_TYPE_I32"}), "spec.output.data_type"
     ),
-    "scale is NaN": Bad(
-        {"alibi": {"num_heads": 1}, "pair": pair(), "output": {"scale": math.nan}},
-        "spec.output.scale",
-    ),
-    "scale is zero": Bad(
-        {"alibi": {"num_heads": 1}, "pair": pair(), "output": {"scale": 0}}, "spec.output.scale"
-    ),
+    "scale is NaN": Bad(of_pairs(output={"scale": math.nan}), "spec.output.scale"),
+    "scale is zero": Bad(of_pairs(output={"scale": 0}), "spec.output.scale"),
     "fill is NaN": Bad(
-        {
-            "alibi": {"num_heads": 1},
-            "pair": pair(),
-            "output": {"mask": {"causal": True, "fill_value": math.nan}},
-        },
+        of_pairs(output={"mask": {"causal": True, "fill_value": math.nan}}),
         "spec.output.mask.fill_value",
     ),
     "fill overflows": Bad(
-        {
-            "alibi": {"num_heads": 1},
-            "pair": pair(),
-            "output": {
-                "data_type": "DATA_TYPE_F16",
-                "mask": {"causal": True, "fill_value": -1e9},
-            },
-        },
+        of_pairs(
+            output={"data_type": "DATA_TYPE_F16", "mask": {"causal": True, "fill_value": -1e9}}
+        ),
         "spec.output.mask.fill_value",
     ),
     "window is negative": Bad(
-        {"alibi": {"num_heads": 1}, "pair": pair(), "output": {"mask": {"window_left": -1}}},
-        "spec.output.mask.window_left",
+        of_pairs(output={"mask": {"window_left": -1}}), "spec.output.mask.window_left"
     ),
     "lowest is false": Bad(
-        {"alibi": {"num_heads": 1}, "pair": pair(), "output": {"mask": {"fill_lowest": False}}},
-        "spec.output.mask.fill_lowest",
+        of_pairs(output={"mask": {"fill_lowest": False}}), "spec.output.mask.fill_lowest"
     ),
     "direction left open": Bad(
-        {"t5": {"num_heads": 1}, "pair": pair(), "output": {"values": "VALUES_BUCKETS"}},
-        "spec.t5.bidirectional",
+        of_t5(num_heads=1) | {"output": {"values": "VALUES_BUCKETS"}}, "spec.t5.bidirectional"
     ),
-    "no table": Bad(
-        {"t5": {"num_heads": 1, "bidirectional": True}, "pair": pair()}, "spec.t5.table"
-    ),
-    "table transposed": Bad(
-        {"t5": t5(table=inline(shape=[2, 32])), "pair": pair()}, "spec.t5.table"
-    ),
-    "table too short": Bad(
-        {"t5": t5(table=inline(data=bytes(252))), "pair": pair()}, "spec.t5.table.inline_table"
-    ),
-    "table is NaN": Bad(
-        {"t5": t5(table=inline(data=NAN * 64)), "pair": pair()}, "spec.t5.table.inline_table"
-    ),
+    "no table": Bad(of_t5(num_heads=1, bidirectional=True), "spec.t5.table"),
+    "table transposed": Bad(of_table(shape=[2, 32]), "spec.t5.table"),
+    "table too short": Bad(of_table(data=bytes(252)), "spec.t5.table.inline_table"),
+    "table is NaN": Bad(of_table(data=NAN * 64), "spec.t5.table.inline_table"),
     "table of 3 MiB": Bad(
-        {"t5": t5(table=inline(shape=[32, 24576], data=bytes(3 << 20))), "pair": pair()},
-        "spec.t5.table.inline_table.data",
+        of_table(shape=[32, 24576], data=bytes(3 << 20)), "spec.t5.table.inline_table.data"
     ),
     "table not held": Bad(
-        {"t5": t5(table={"sha256": "a" * 64}), "pair": pair()},
+        of_t5(num_heads=2, bidirectional=True, table={"sha256": "a" * 64}),
         "spec.t5.table.sha256",
         grpc.StatusCode.NOT_FOUND,
     ),
     "unknown enum value": Bad(
-        {"alibi": {"num_heads": 1, "variant": 99}, "pair": pair()},
+        of_pairs() | {"alibi": {"num_heads": 1, "variant": 99}},
         "spec.alibi.variant",
         grpc.StatusCode.UNIMPLEMENTED,
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def stub(shared_server: Server) -> Stub:
-    return shared_server.connect()
 
 
 @pytest.mark.parametrize("bad", BAD_SPECS.values(), ids=BAD_SPECS.keys())

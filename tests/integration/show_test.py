@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `attnbias show` draws, against what `attnbias get` fetches, read back from its PNG files."""
 
-import os
 import pathlib
-import subprocess
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 from matplotlib import image
 
 from tests.support.server import Server
+from tests.support.ways import run_tool, tool
 
 
 def lengths(queries: int, keys: int) -> list[str]:
@@ -34,13 +33,6 @@ TABLES = [
     (["rotary", "head_dim=16", "--positions=100:5000", "--part=sin"], "sin"),
     (["xlnet", "dim=16", *lengths(20, 30), "--alignment=start"], "diagonals"),
 ]
-
-
-def tool(server: Server, folder: pathlib.Path, *arguments: str) -> str:
-    command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", server.address, *arguments]
-    return subprocess.run(
-        command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True, timeout=60
-    ).stdout
 
 
 @pytest.fixture
@@ -70,41 +62,44 @@ def assert_drawn(numbers: Any, path: pathlib.Path) -> None:
     assert tuple(pixels[~grey][order[-1]]) == (253, 231, 37)
 
 
+def compare(server: Server, folder: pathlib.Path, shown: list[str], fetched: list[str]) -> str:
+    """Holds a picture against the numbers that it shows, and returns what the tool prints."""
+    said = run_tool(server.address, "show", *shown, "--png=a.png", folder=folder)
+    run_tool(server.address, "get", *fetched, "--out=a.npy", folder=folder)
+    numbers = np.load(folder / "a.npy")
+    assert_drawn(numbers.reshape(numbers.shape[-2:]), folder / "a.png")
+    return said
+
+
 @pytest.mark.parametrize("line", PAIRS, ids=lambda line: " ".join(line[:3]))
 def test_a_heads_pairs(shared_server: Server, folder: pathlib.Path, line: list[str]) -> None:
-    said = tool(shared_server, folder, "show", *line, "--head=2", "--png=a.png")
+    fetched = [*line, "--heads=2:3", "--form=dense"]
+    said = compare(shared_server, folder, [*line, "--head=2"], fetched)
     assert said.startswith(f"{line[0]}, head 2 of 4, ")
-    tool(shared_server, folder, "get", *line, "--heads=2:3", "--form=dense", "--out=a.npy")
-    assert_drawn(np.load(folder / "a.npy")[0], folder / "a.png")
 
 
 def test_indices(shared_server: Server, folder: pathlib.Path) -> None:
-    tool(shared_server, folder, "show", *BUCKETS, "--png=a.png")
-    tool(shared_server, folder, "get", *BUCKETS, "--form=dense", "--out=a.npy")
-    assert_drawn(np.load(folder / "a.npy"), folder / "a.png")
+    compare(shared_server, folder, BUCKETS, [*BUCKETS, "--form=dense"])
 
 
 @pytest.mark.parametrize(("line", "part"), TABLES, ids=lambda each: each[0])
 def test_tables_and_vectors(
     shared_server: Server, folder: pathlib.Path, line: list[str], part: str
 ) -> None:
-    tool(shared_server, folder, "show", *line, "--png=a.png")
     whole = [word for word in line if not word.startswith("--part")]
-    tool(shared_server, folder, "get", *whole, f"--part={part}", "--out=a.npy")
-    assert_drawn(np.load(folder / "a.npy"), folder / "a.png")
+    compare(shared_server, folder, line, [*whole, f"--part={part}"])
 
 
-def test_a_picture_of_a_tensor_of_terabytes(shared_server: Server, folder: pathlib.Path) -> None:
+def test_a_picture_of_a_tensor_of_terabytes(shared_server: Server) -> None:
     line = ["alibi", "num_heads=4", *lengths(1000000, 1000000), "--causal"]
-    lines = tool(shared_server, folder, "show", *line).splitlines()
+    lines = run_tool(shared_server.address, "show", *line).splitlines()
     assert lines[0].endswith("keys across, 37 x 73 of 1000000 x 1000000")
     assert lines[-1].endswith("0   // masked")
 
 
-def test_what_would_take_all_is_refused(shared_server: Server, folder: pathlib.Path) -> None:
-    command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", shared_server.address, "show"]
-    command += ["alibi", "num_heads=4", "variant=key_from_end", *lengths(1000000, 1000000)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def test_what_would_take_all_is_refused(shared_server: Server) -> None:
+    line = ["alibi", "num_heads=4", "variant=key_from_end", *lengths(1000000, 1000000)]
+    done = tool(shared_server.address, "show", *line)
     assert done.returncode == 1
     assert "at most 67108864" in done.stderr
     assert "--keys" in done.stderr

@@ -12,12 +12,7 @@ import grpc
 import pytest
 
 from tests.support.contract import DENSE, alibi, dense_alibi, header_checksum, message, sinusoid
-from tests.support.server import Server, Stub, eventually, refused, settled
-
-
-@pytest.fixture(scope="module")
-def stub(shared_server: Server) -> Stub:
-    return shared_server.connect()
+from tests.support.server import Stub, eventually, refused, settled
 
 
 def check_replies(replies: list[Any], begin: int, total: int, most: int) -> bytes:

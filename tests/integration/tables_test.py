@@ -2,10 +2,8 @@
 """Learned tables: mounted from files, listed, used by name and digest, replaced while served."""
 
 import json
-import os
 import pathlib
 import signal
-import subprocess
 from typing import Any
 
 import grpc
@@ -15,6 +13,7 @@ from safetensors.numpy import save_file
 
 from tests.support.contract import message, spec
 from tests.support.server import Details, Server, eventually, refused, run_server
+from tests.support.ways import run_tool
 
 BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 CONFIG = {"model_type": "t5", "num_heads": 2, "relative_attention_max_distance": 64}
@@ -173,7 +172,8 @@ def test_changed_files_are_mounted_anew(
             "the new table",
         )
         new = stub.tensor(request)
-        np.testing.assert_array_equal(np.frombuffer(new.data, "<f4"), _plus_one(old.data))
+        before, after = (np.frombuffer(answer.data, "<f4") for answer in (old, new))
+        np.testing.assert_array_equal(after, before + 1)
 
         # Written over in place, and not even whole: what was mounted stays.
         (model / "model.safetensors").write_bytes(b"not a table")
@@ -253,10 +253,6 @@ def test_a_table_that_becomes_empty_keeps_the_old_one(
     assert server.stop() == 0
 
 
-def _plus_one(data: bytes) -> Any:
-    return np.frombuffer(data, "<f4") + 1
-
-
 @pytest.mark.parametrize(
     ("flag", "says"),
     [
@@ -292,14 +288,11 @@ def test_the_tool_lists_what_it_can_use(start_server: Any, tmp_path: pathlib.Pat
     write_checkpoint(tmp_path / "model")
     server: Server = start_server(f"--checkpoint=m={tmp_path / 'model'}")
 
-    def tool(*arguments: str) -> str:
-        command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", server.address, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    listed = tool("tables").splitlines()
+    listed = run_tool(server.address, "tables").splitlines()
     assert listed[0] == "m/decoder"
     use = listed[3].split()
     assert "table=name:m/decoder" in use
     out = tmp_path / "bias.npy"
-    tool("get", *use, "--query-length", "4", "--key-length", "4", "--out", str(out))
+    words = (*use, "--query-length", 4, "--key-length", 4, "--out", out)
+    run_tool(server.address, "get", *words)
     np.testing.assert_array_equal(np.load(out)[1], DECODER[[3, 2, 1, 0, 0, 0, 0], 1].astype("f4"))

@@ -14,6 +14,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
 SERVICE = "attnbias.v1.AttentionBiasService"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+LIST_SERVICES = b"\x3a\x00"  # a ServerReflectionRequest
 DENSE = {"form": "FORM_DENSE"}
 
 
@@ -96,6 +98,14 @@ def dense_alibi(heads: int, queries: int, keys: int) -> npt.NDArray[np.float32]:
     slopes = 2.0 ** (-8.0 * np.arange(1, heads + 1) / heads)
     distance = np.abs(np.arange(queries)[:, None] + (keys - queries) - np.arange(keys)[None, :])
     return (slopes[:, None, None] * -distance).astype("<f4")  # an integer 0 has no sign
+
+
+def with_large_table() -> Any:
+    """A TensorSpec with a table of zeros of 2 MiB, the most that a request may have."""
+    table = {"data_type": "DATA_TYPE_F32", "shape": [4096, 128], "data": bytes(2 << 20)}
+    fields = {"num_heads": 128, "num_buckets": 4096, "max_distance": 8192, "bidirectional": True}
+    pair = {"query_length": 4, "key_length": 4}
+    return spec(t5=fields | {"table": {"inline_table": table}}, pair=pair)
 
 
 def sinusoid(positions: int, dim: int, **output: Any) -> Any:

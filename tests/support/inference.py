@@ -21,31 +21,25 @@ ELEMENT_BYTES = {"FP64": 8, "FP32": 4, "FP16": 2, "BF16": 2, "INT32": 4}
 OIP_TYPES = {short: name for name, short in DATA_TYPES.items()}
 
 
-def call(channel: grpc.Channel, method: str, **fields: Any) -> Any:
-    ask = channel.unary_unary(
+def _asked(of_kind: Any, method: str) -> Any:
+    """A method, by a channel's way to make one."""
+    return of_kind(
         f"/{SERVICE}/{method}",
         request_serializer=lambda request: request.SerializeToString(),
         response_deserializer=inference_message(f"{method}Response").FromString,
     )
-    return ask(inference_message(f"{method}Request")(**fields))
+
+
+def call(channel: grpc.Channel, method: str, **fields: Any) -> Any:
+    return _asked(channel.unary_unary, method)(inference_message(f"{method}Request")(**fields))
 
 
 def infer(channel: grpc.Channel, request: Any) -> Any:
-    ask = channel.unary_unary(
-        f"/{SERVICE}/ModelInfer",
-        request_serializer=lambda request: request.SerializeToString(),
-        response_deserializer=inference_message("ModelInferResponse").FromString,
-    )
-    return ask(request)
+    return _asked(channel.unary_unary, "ModelInfer")(request)
 
 
 def stream_infer(channel: grpc.Channel, requests: Iterable[Any]) -> Iterator[Any]:
-    ask = channel.stream_stream(
-        f"/{SERVICE}/ModelStreamInfer",
-        request_serializer=lambda request: request.SerializeToString(),
-        response_deserializer=inference_message("ModelStreamInferResponse").FromString,
-    )
-    replies: Iterator[Any] = ask(iter(requests))
+    replies: Iterator[Any] = _asked(channel.stream_stream, "ModelStreamInfer")(iter(requests))
     return replies
 
 

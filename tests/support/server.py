@@ -49,14 +49,13 @@ class Server(ServerProcess):
 
     def exposition(self) -> str:
         """What Prometheus reads."""
-        with urllib.request.urlopen(f"http://{self.metrics_address}/metrics") as response:
-            return str(response.read().decode())
+        return exposition_of(self.metrics_address)
 
     def metrics(self) -> dict[str, float]:
-        """Every sample, by name with labels."""
-        lines = self.exposition().splitlines()
-        samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-        return {name: float(value) for name, value in samples}
+        return samples_of(self.exposition())
+
+    def calls(self, kind: str, method: str) -> float:
+        return calls_in(self.metrics(), kind, method)
 
     def connect(self, credentials: grpc.ChannelCredentials | None = None) -> "Stub":
         return Stub(self.address, credentials)
@@ -199,6 +198,24 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
+def exposition_of(address: str, timeout: float | None = None) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=timeout) as response:
+        return str(response.read().decode())
+
+
+def samples_of(exposition: str) -> dict[str, float]:
+    """Every sample, by name with labels."""
+    lines = exposition.splitlines()
+    samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in samples}
+
+
+def calls_in(metrics: dict[str, float], kind: str, method: str = "") -> float:
+    """How many were "started" or "handled", of one method or of all."""
+    prefix, label = f"grpc_server_{kind}_total", f'"{method}"' if method else ""
+    return sum(n for name, n in metrics.items() if name.startswith(prefix) and label in name)
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
@@ -232,11 +249,7 @@ def hold_memory(server: Server, stub: Stub) -> Any:
 
 
 def no_call_is_open(metrics: dict[str, float]) -> bool:
-    calls = {"started": 0.0, "handled": 0.0}
-    for name, value in metrics.items():
-        for kind in calls:
-            calls[kind] += value if name.startswith(f"grpc_server_{kind}_total") else 0
-    return calls["started"] == calls["handled"]
+    return calls_in(metrics, "started") == calls_in(metrics, "handled")
 
 
 def settled(server: Server) -> None:

@@ -9,7 +9,7 @@ import itertools
 import os
 import pathlib
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 
 from tests.support.contract import message
 from tests.support.server import Stub
+from tests.support.server_process import PATIENCE
 
 MAX_UNARY_BYTES = (4 << 20) - (64 << 10)
 
@@ -103,22 +104,27 @@ def by_command_line(address: str, spec: Any, folder: pathlib.Path) -> Parts:
     }
 
 
-def run_tool(address: str, *arguments: str) -> str:
-    done = _run(address, arguments)
+def run_tool(address: str, *arguments: object, folder: pathlib.Path | None = None) -> str:
+    """What the tool prints that has nothing to complain of; `folder` is where its files are."""
+    done = tool(address, *arguments, folder=folder)
     assert done.returncode == 0, (done.args, done.stderr)
     return done.stdout
 
 
 def refusal_of_tool(address: str, spec: Any, folder: pathlib.Path) -> str:
     """What the tool says of a spec that the server refuses, from the status' name on."""
-    done = _run(address, ["get", *command_line(spec, folder)])
+    done = tool(address, "get", *command_line(spec, folder))
     assert done.returncode == 1, (done.args, done.stdout, done.stderr)
     return done.stderr.removeprefix("attnbias: ")
 
 
-def _run(address: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", address, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def tool(
+    address: str, *arguments: object, folder: pathlib.Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", address, *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
 
 
 def command_line(spec: Any, folder: pathlib.Path) -> list[str]:

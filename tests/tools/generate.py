@@ -881,10 +881,6 @@ def go_comment(text: str, margin: str = "") -> str:
     return "\n".join(f"{margin}// {line}" for line in textwrap.wrap(text, WIDTH - 6 - len(margin)))
 
 
-def is_message(field: Any) -> bool:
-    return field.message_type is not None
-
-
 def go_field(field: Any, value: str) -> str:
     """Returns a field with its value, as a literal of its message has it."""
     name = go_name(field.name)
@@ -961,9 +957,8 @@ def go_preset(preset: Preset) -> str:
             if each.required:
                 guarded.setdefault("", []).append(f"{place}.{go_name(field.name)} = &{value}")
                 continue
-            made = go_field(
-                field, f"*{value}" if rivals_of(field) and not is_message(field) else value
-            )
+            is_scalar = rivals_of(field) and field.message_type is None
+            made = go_field(field, f"*{value}" if is_scalar else value)
             for owner in reversed(missing):
                 made = f"{go_name(owner.name)}: &attnbiaspb.{owner.message_type.name}{{{made}}}"
             name, _, made = made.partition(": ")

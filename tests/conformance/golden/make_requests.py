@@ -85,10 +85,6 @@ class Recipes:
         return {name: self.in_tables(item, kind) for name, item in value.items()}
 
 
-def to_json(owner: Any) -> Json:
-    return json_format.MessageToDict(owner, preserving_proto_field_name=True)
-
-
 def window(draw: Random, length: int) -> Json:
     begin = draw.randrange(max(0, length - 40), length) if draw.random() < 0.5 else 0
     end = min(length, begin + draw.randint(1, 40))
@@ -243,7 +239,7 @@ def tensors(encoding: str, recipes: Recipes, digest: str) -> Iterator[Json]:
     for seed in range(MOST_DRAWN):
         draw = Random(f"{encoding}{seed}")
         case = case_of(encoding, seed)
-        spec = to_json(case.spec())
+        spec = json_format.MessageToDict(case.spec(), preserving_proto_field_name=True)
         fields = spec[encoding]
         if encoding == "t5" and draw.random() < 0.1:  # with the mounted table
             source = {"name": stored.MOUNTED_NAME} if draw.random() < 0.5 else {"sha256": digest}

@@ -136,18 +136,9 @@ def other_index(model: Any, _: pytest.MonkeyPatch) -> None:
         module.relative_position_index.copy_(module.relative_position_index.flip(0))
 
 
-def gemma_3_that_sees() -> Any:
-    text = attach_rotary_test.SIZES | attach_rotary_test.MODELS["gemma3_text"]
-    sight = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28}
-    config = transformers.Gemma3Config(
-        text_config=text, vision_config=sight | {"patch_size": 14, "intermediate_size": 16}
-    )
-    return transformers.Gemma3ForConditionalGeneration(config).eval()
-
-
 def made(model_type: str) -> Any:
     if model_type == "gemma3":
-        return gemma_3_that_sees()
+        return attach_rotary_test.gemma_3_that_sees()
     if model_type == "longt5":
         return attach_test.make("longt5-global")
     for known, make in (
@@ -333,8 +324,7 @@ def test_tables_of_a_length_are_compared(
     client: attnbias.Client, rope_type: str, field: str
 ) -> None:
     """Also those that the module computes only for longer sequences."""
-    fields = {"max_position_embeddings": ORIGINAL} if rope_type == "dynamic" else {}
-    model = attach_rotary_test.new_model("llama", rope_of(rope_type), **fields)
+    model = attach_rotary_test.llama(rope_type)
     if field == "theta":
         model.config.rope_parameters["rope_theta"] = 20000.0
     elif rope_type == "dynamic":
@@ -346,8 +336,7 @@ def test_tables_of_a_length_are_compared(
 
 def test_dynamic_that_has_grown(client: attnbias.Client) -> None:
     """Frequencies stay those of the longest sequence that came before, attached or not."""
-    rope = rope_of("dynamic")
-    model = attach_rotary_test.new_model("llama", rope, max_position_embeddings=ORIGINAL)
+    model = attach_rotary_test.llama("dynamic")
     tokens = attach_rotary_test.tokens
     model(tokens(1, LENGTH))
     own = copy.deepcopy(model)

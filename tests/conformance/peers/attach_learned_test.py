@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from attached import assert_close, chosen, compiled, counted_sdpa, other_attention, state
+from attached import (
+    ENCODER_DECODER,
+    assert_close,
+    chosen,
+    compiled,
+    counted_sdpa,
+    other_attention,
+    state,
+)
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -33,17 +41,7 @@ BERT = SIZES | {
     "num_attention_heads": 4,
     "intermediate_size": 64,
 }
-BART = SIZES | {
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "decoder_start_token_id": 2,
-    "forced_eos_token_id": None,
-}
+BART = SIZES | ENCODER_DECODER | {"decoder_start_token_id": 2}
 SIGHT = BERT | {"image_size": 24, "patch_size": 8}  # 9 patches
 TEXT = BERT | {"projection_dim": 16}
 WHISPER = BART | {"num_mel_bins": 8, "max_source_positions": 50, "max_target_positions": ROWS}

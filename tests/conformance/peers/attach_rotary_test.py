@@ -10,14 +10,14 @@ import pytest
 import torch
 import transformers
 from attached import (
+    LENGTH,
+    assert_attention,
     assert_close,
     assert_same_gradients,
     chosen,
     compiled,
-    counted_sdpa,
     gradients_of,
     make_other,
-    other_attention,
     state,
 )
 from transformers import AttentionInterface
@@ -27,7 +27,6 @@ from transformers.models.gptj import modeling_gptj
 
 import attnbias
 
-LENGTH = 96
 ORIGINAL = 32
 SIZES: dict[str, Any] = {
     "vocab_size": 61,
@@ -197,12 +196,16 @@ def test_a_cache_of_fixed_size(client: attnbias.Client, model_type: str) -> None
     assert torch.equal(after, before)
 
 
-@pytest.mark.parametrize("rope_type", ROPE_TYPES)
-def test_every_rope_type(client: attnbias.Client, rope_type: str) -> None:
-    fields: dict[str, Any] = {}
+def llama(rope_type: str, **fields: Any) -> Any:
+    """Trained for the original length."""
     if rope_type == "dynamic":
         fields["max_position_embeddings"] = ORIGINAL
-    model = new_model("llama", rope_of(rope_type), **fields)
+    return new_model("llama", rope_of(rope_type), **fields)
+
+
+@pytest.mark.parametrize("rope_type", ROPE_TYPES)
+def test_every_rope_type(client: attnbias.Client, rope_type: str) -> None:
+    model = llama(rope_type)
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=LENGTH):
         # Below, at and above the original length, and below again.
@@ -239,14 +242,18 @@ def test_tables_are_those_of_the_configuration(
         assert torch.equal(decoded(model, padded()), decoded(own, padded()))
 
 
-def test_gemma_3_that_sees(client: attnbias.Client) -> None:
+def gemma_3_that_sees() -> Any:
     text = SIZES | MODELS["gemma3_text"] | {"sliding_window": 8}
     sight = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28}
     config = transformers.Gemma3Config(
         text_config=text, vision_config=sight | {"patch_size": 14, "intermediate_size": 16}
     )
     torch.manual_seed(0)
-    model = transformers.Gemma3ForConditionalGeneration(config).eval().requires_grad_(False)
+    return transformers.Gemma3ForConditionalGeneration(config).eval().requires_grad_(False)
+
+
+def test_gemma_3_that_sees(client: attnbias.Client) -> None:
+    model = gemma_3_that_sees()
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=LENGTH) as attached:
         paths = {one.path for one in attached.report()}
@@ -288,7 +295,7 @@ class Counting(attnbias.Client):
 
 
 def test_dynamic_asks_once_for_a_length(server: str) -> None:
-    model = new_model("llama", rope_of("dynamic"), max_position_embeddings=ORIGINAL)
+    model = llama("dynamic")
     with (
         Counting(server) as client,
         attnbias.attach(model, client, max_length=LENGTH),
@@ -343,7 +350,7 @@ def test_report(client: attnbias.Client) -> None:
     assert only.encoding == attnbias.Rotary(head_dim=16, rope_theta=10000.0, layout="compact")
     assert (only.fetched_bytes, only.spared_bytes) == (table_bytes, 0)
 
-    long = new_model("llama", rope_of("longrope"))
+    long = llama("longrope")
     with attnbias.attach(long, client, max_length=LENGTH) as attached:
         lengths = [
             (r.encoding.longrope.sequence_length, r.fetched_bytes) for r in attached.report()
@@ -382,8 +389,7 @@ def test_a_position_without_a_row_is_refused(client: attnbias.Client, model_type
 def test_lengths_about_the_original_one(
     client: attnbias.Client, rope_type: str, max_length: int
 ) -> None:
-    fields = {"max_position_embeddings": ORIGINAL} if rope_type == "dynamic" else {}
-    model = new_model("llama", rope_of(rope_type), **fields)
+    model = llama(rope_type)
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=max_length):
         assert_close(model(tokens(1, max_length)).logits, own(tokens(1, max_length)).logits)
@@ -458,16 +464,8 @@ def test_attention_that_the_model_lacks_is_refused(client: attnbias.Client) -> N
 def test_attention(
     client: attnbias.Client, model_type: str, attention: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That the model has not had, and has no more in the end."""
     model = new_model(model_type)
-    model.set_attn_implementation(attention)
-    want = model(tokens(1, LENGTH)).logits
-    model.set_attn_implementation(other_attention(attention))
-    before, by_sdpa = state(model), counted_sdpa(monkeypatch)
-    with attnbias.attach(model, client, max_length=LENGTH, attention=attention):
-        assert_close(model(tokens(1, LENGTH)).logits, want)
-        assert bool(by_sdpa) == (attention == "sdpa")
-    assert state(model) == before
+    assert_attention(model, attention, client, monkeypatch, lambda: model(tokens(1, LENGTH)).logits)
 
 
 def test_gpt_j_beyond_its_length(client: attnbias.Client) -> None:
@@ -524,8 +522,7 @@ def test_compiled(client: attnbias.Client, model_type: str) -> None:
 @pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
 def test_compiled_at_other_lengths(client: attnbias.Client, rope_type: str) -> None:
     """Where tables differ by length; that of "dynamic" is asked for between two graphs."""
-    fields = {"max_position_embeddings": ORIGINAL} if rope_type == "dynamic" else {}
-    model = new_model("llama", rope_of(rope_type), num_hidden_layers=1, **fields)
+    model = llama(rope_type, num_hidden_layers=1)
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=LENGTH):
         torch.compiler.reset()

@@ -3,6 +3,7 @@
 
 import copy
 import inspect
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,36 +11,23 @@ import pytest
 import torch
 import transformers
 from attached import (
+    ENCODER_DECODER,
+    LENGTH,
+    assert_attention,
     assert_close,
     assert_same_gradients,
     chosen,
     compiled,
-    counted_sdpa,
     gradients_of,
     make_other,
-    other_attention,
     state,
 )
 from torch import Tensor
 
 import attnbias
 
-LENGTH = 96
-SIZES: dict[str, Any] = {
-    "vocab_size": 61,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 1,
-    "forced_eos_token_id": None,
-}
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+SIZES: dict[str, Any] = ENCODER_DECODER | TOKENS
 TEXT = SIZES | {"max_position_embeddings": LENGTH}
 SPEECH = SIZES | {"num_mel_bins": 8, "max_source_positions": 50, "max_target_positions": LENGTH}
 SPEECH_2 = SIZES | {"input_feat_per_channel": 8, "conv_channels": 16, "pad_token_id": 1}
@@ -122,16 +110,9 @@ def test_model_is_the_same(client: attnbias.Client, model_type: str) -> None:
 def test_attention(
     client: attnbias.Client, model_type: str, attention: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That the model has not had, and has no more in the end."""
     model = new_model(model_type)
-    model.set_attn_implementation(attention)
-    want = logits(model, model_type)
-    model.set_attn_implementation(other_attention(attention))
-    before, by_sdpa = state(model), counted_sdpa(monkeypatch)
-    with attnbias.attach(model, client, max_length=LENGTH, attention=attention):
-        assert_close(logits(model, model_type), want)
-        assert bool(by_sdpa) == (attention == "sdpa")
-    assert state(model) == before
+    run = partial(logits, model, model_type)
+    assert_attention(model, attention, client, monkeypatch, run)
 
 
 @pytest.mark.parametrize("model_type", [name for name in TYPES if name not in SDPA])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from attach_windows_test import output
 from attached import assert_close, compiled, make_other, state
 from torch import Tensor, nn
 
@@ -40,12 +41,6 @@ def attentions(model: Any) -> list[Any]:
 
 def outputs_of_networks(model: Any) -> list[Tensor]:
     return [getattr(one, NETWORK)(one.relative_coords_table) for one in attentions(model)]
-
-
-def output(model: Any, size: int = 32, **options: Any) -> Tensor:
-    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(1))
-    answer: Tensor = model(images.to(model.dtype), **options).last_hidden_state
-    return answer
 
 
 @pytest.mark.parametrize("pretrained", [[0, 0, 0], [4, 5, 3]])

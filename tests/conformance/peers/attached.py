@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of attached models share."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -9,6 +9,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
+
+import attnbias
+
+LENGTH = 96
+ENCODER_DECODER = {
+    "vocab_size": 61,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "forced_eos_token_id": None,
+}
 
 
 def chosen(values: Iterable[Any], *always: Any) -> list[Any]:
@@ -73,6 +88,24 @@ def make_other(module: Any) -> None:
 
 def other_attention(attention: str) -> str:
     return "sdpa" if attention == "eager" else "eager"
+
+
+def assert_attention(
+    model: Any,
+    attention: Any,
+    client: attnbias.Client,
+    monkeypatch: pytest.MonkeyPatch,
+    run: Callable[[], Tensor],
+) -> None:
+    """That the model has not had, and has no more in the end."""
+    model.set_attn_implementation(attention)
+    want = run()
+    model.set_attn_implementation(other_attention(attention))
+    before, by_sdpa = state(model), counted_sdpa(monkeypatch)
+    with attnbias.attach(model, client, max_length=LENGTH, attention=attention):
+        assert_close(run(), want)
+        assert bool(by_sdpa) == (attention == "sdpa")
+    assert state(model) == before
 
 
 def counted_sdpa(monkeypatch: pytest.MonkeyPatch) -> list[int]:

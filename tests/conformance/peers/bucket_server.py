@@ -2,13 +2,15 @@
 """The server's buckets for very many configurations: several calls in flight on a plain stub."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
+from unittest import mock
 
 import grpc
 import numpy as np
 import numpy.typing as npt
+import torch
+from t5_rules import rounded_log
 
 import attnbias
 from attnbias.v1 import service_pb2, tensor_pb2
@@ -16,6 +18,7 @@ from attnbias.v1.encodings_pb2 import TensorSpec
 
 Buckets = npt.NDArray[np.int32]
 Configuration = tuple[int, int]
+Rule = Callable[[Configuration, npt.NDArray[np.int64]], Buckets]
 
 _IN_FLIGHT = 16
 
@@ -32,15 +35,41 @@ class BucketServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._channel.close()
 
-    def sweep(
+    def differences(
+        self,
+        configurations: Sequence[Configuration],
+        specs_of: Callable[[Configuration], list[TensorSpec]],
+        distances: npt.NDArray[np.int64],
+        exact_rule: Rule,
+        torch_rule: Rule,
+    ) -> list[list[int]]:
+        """[*configuration, distance, FLOAT32_LOG's bucket, EXACT's bucket] where these differ.
+
+        Holds the buckets of either rule, whose specs `specs_of` gives, against its oracle. torch's
+        own logarithm is not correctly rounded, which changes the buckets of few configurations.
+        """
+        found = []
+        swept = rounded_otherwise = 0
+        asked = ((configuration, specs_of(configuration)) for configuration in configurations)
+        for configuration, (float32_log, exact) in self._sweep(asked):
+            assert np.array_equal(exact, exact_rule(configuration, distances)), configuration
+            if not np.array_equal(float32_log, torch_rule(configuration, distances)):
+                rounded_otherwise += 1
+                with mock.patch.object(torch, "log", rounded_log):
+                    want = torch_rule(configuration, distances)
+                assert np.array_equal(float32_log, want), configuration
+            for i in np.flatnonzero(float32_log != exact):
+                row = [*configuration, distances[i], float32_log[i], exact[i]]
+                found.append([int(number) for number in row])
+            swept += 1
+        assert swept == len(configurations)
+        assert rounded_otherwise <= 100
+        return found
+
+    def _sweep(
         self, asked: Iterable[tuple[Configuration, Iterable[TensorSpec]]]
     ) -> Iterator[tuple[Configuration, list[Buckets]]]:
         """Each configuration with the buckets of its specs."""

@@ -7,7 +7,6 @@ tensors random. Where modules compute positions, what they return is caught whil
 """
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -35,6 +34,7 @@ from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
 import attnbias
 from attnbias._models.register import MODELS
+from tests.support.server import run_server
 
 # Decoders' buckets at 621 are torch's own: exact ones are smaller there.
 BIASED = {
@@ -409,9 +409,7 @@ def write_zeros(folder: Path, config: dict[str, Any], shapes: dict[str, list[int
 
 
 def check_config(folder: Path) -> subprocess.CompletedProcess[str]:
-    server = os.environ["ATTNBIAS_SERVER_BINARY"]
-    command = [server, "--check-config", f"--checkpoint=m={folder}"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_server("--check-config", f"--checkpoint=m={folder}")
 
 
 @pytest.mark.parametrize("config", [config for config, _ in CASES], ids=lambda c: c.model_type)

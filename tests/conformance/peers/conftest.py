@@ -2,8 +2,6 @@
 """One server, one client that asks by every way, and the command-line tool."""
 
 import contextlib
-import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from every_way import EveryWay
 
 import attnbias
 from tests.support.server_process import running_server
+from tests.support.ways import run_tool
 
 CommandLine = Callable[..., None]
 
@@ -49,8 +48,6 @@ def client(server: str) -> Iterator[attnbias.Client]:
 @pytest.fixture(scope="session")
 def attnbias_cli(server: str) -> CommandLine:
     def run(*arguments: object) -> None:
-        command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", server, *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        run_tool(server, *arguments)
 
     return run

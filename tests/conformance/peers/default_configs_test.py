@@ -14,7 +14,6 @@ import transformers as hf
 from pages import configs_in, paragraph_of, section_of
 from ropes import (
     AXES,
-    ROWS,
     Rope,
     Words,
     assert_gives,
@@ -30,8 +29,6 @@ from ropes import (
 
 import attnbias
 from attnbias._models.register import MODELS, UNSERVED
-
-__all__ = ["ROWS", "Rope", "cos_and_sin", "module_of", "relative_bound"]
 
 PAGE = "encodings.md"
 # advice_test.py runs a checkpoint's sizes.

@@ -10,7 +10,6 @@ import checkpoint_test
 import deberta_buckets_test
 import deberta_test
 import default_configs_test
-import errata_test
 import golden_test
 import grid_relative_test
 import kerple_sandwich_test
@@ -23,6 +22,7 @@ import relative_sinusoid_test
 import rotary_test
 import shaw_test
 import sinusoidal_axes_test
+import sinusoidal_golden_test
 import sinusoidal_peers_test
 import sinusoidal_rounding_test
 import survey_test
@@ -59,7 +59,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         ]
     },
     "T5": {
-        "UMT5": [t5_family_test.test_umt5],
+        "UMT5": [t5_family_test.test_umt5_and_mt5],
         "MPNet": [t5_family_test.test_mpnet],
         "LongT5, local attention": [t5_family_test.test_longt5_local],
         "WavLM, UniLM": [t5_family_test.test_wavlm],
@@ -75,10 +75,10 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "ProphetNet": [t5_family_test.test_prophetnet],
         "CPM-Ant": [t5_family_test.test_cpm_ant],
         "`max_exact = num_buckets // 2`, after the direction has taken half of the buckets": [
-            errata_test.test_the_direction_takes_half_of_the_buckets
+            golden_test.test_where_t5_s_buckets_begin
         ],
         '"all distances from max_distance on share a bucket"': [
-            errata_test.test_the_last_bucket_begins_before_max_distance
+            golden_test.test_where_t5_s_buckets_begin
         ],
     },
     "ALiBi": {
@@ -150,9 +150,9 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "`ladder.base`": [sinusoidal_rounding_test.test_other_dims_and_bases],
         "`ladder.timescales`": [sinusoidal_rounding_test.test_tensor2tensor],
         "`ladder.frequencies`": [sinusoidal_axes_test.test_real_numbers],
-        "the exponent is 2i/d with i the channel": [errata_test.test_the_exponent_counts_pairs],
+        "the exponent is 2i/d with i the channel": [sinusoidal_golden_test.test_worked_example],
         "the inner product of two sinusoids falls as they move apart": [
-            errata_test.test_the_inner_product_is_not_monotone
+            sinusoidal_golden_test.test_products_do_not_fall_with_the_distance
         ],
     },
     "Axes": {

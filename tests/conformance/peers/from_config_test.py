@@ -20,7 +20,7 @@ import transformers as hf
 from bits import Array, assert_same_bits, to_array
 from bounds import assert_near
 from checkpoint_test import ENCODER_DECODER, PATCHED, check_config, detr_config
-from default_configs_test import ROWS, Rope, cos_and_sin, module_of, relative_bound
+from ropes import ROWS, Rope, assert_rows, module_of
 from rotary_test import ROPES
 from transformers.models.bloom.modeling_bloom import _get_alibi_slopes, build_alibi_tensor
 from transformers.models.detr.modeling_detr import DetrSinePositionEmbedding
@@ -117,7 +117,6 @@ def old_words(model_type: str, rope: Words) -> Words:
 def assert_rotary(
     client: attnbias.Client, encoding: Any, rope: Rope, positions: list[int] = ROWS
 ) -> None:
-    """As near as float32 comes: an angle loses what its frequency does, times the position."""
     axes = [positions]
     if encoding.axes is not None:
         axes = [positions, positions[::-1], [*positions[1:], positions[0]]]
@@ -125,17 +124,7 @@ def assert_rotary(
         with pytest.raises(attnbias.InvalidArgumentError, match="sequence_length: not set"):
             client.get(encoding, position_ids=axes if len(axes) > 1 else positions)
         encoding = with_length(encoding, max(positions) + 1)
-    module = module_of(rope)
-    want = cos_and_sin(rope, module, axes)
-    got = client.get(encoding, position_ids=axes if len(axes) > 1 else positions, data_type="f64")
-    bound = np.max(axes, axis=0)[:, None] * relative_bound(rope) + 2.0**-21
-    for ours, theirs in zip((got.cos, got.sin), want, strict=True):
-        assert ours.shape == theirs.shape
-        assert np.all(np.abs(ours - theirs) <= bound)
-
-
-def supports(model_type: str, rope: Words) -> bool:
-    return model_type not in LENGTHS or rope["rope_type"] in ("default", "longrope")
+    assert_rows(client, encoding, rope, axes)
 
 
 @pytest.mark.parametrize("name", ROPES)
@@ -143,7 +132,7 @@ def supports(model_type: str, rope: Words) -> bool:
 def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
     """By its words and by transformers' own object, old and new: all are the same encoding."""
     rope = {"partial_rotary_factor": 1.0} | ROPES[name]
-    if not supports(model_type, rope):
+    if model_type in LENGTHS and rope["rope_type"] not in ("default", "longrope"):
         pytest.skip("transformers refuses it")
     sizes = sizes_of(model_type)
     if "mrope_interleaved" in MODELS[model_type].arguments:
@@ -228,14 +217,21 @@ def test_gemma_3(client: attnbias.Client, name: str, old: bool) -> None:
     assert all(in_whole[f"text.{place}"] == encodings[place] for place in encodings)
 
 
-def test_gpt_j(client: attnbias.Client) -> None:
-    config = hf.GPTJConfig(n_embd=128, n_head=2, n_positions=700, rotary_dim=16)
-    buffers = hf.GPTJModel(config).named_buffers()  # of a layer, or since 5.24 of the model
-    table = to_array(next(table for path, table in buffers if path.endswith("embed_positions")))
-    sin, cos = np.split(table, 2, axis=1)
-    got = client.get(attnbias.from_config(config)["rotary"], positions=700)
-    for ours, theirs in ((got.cos, cos), (got.sin, sin)):
-        assert_near(ours, theirs.repeat(2, axis=1), np.arange(700))
+def test_rows_of_sines_and_then_cosines(client: attnbias.Client) -> None:
+    """Once for each pair, in a buffer or a weight of the model or of a layer."""
+    for config in (
+        hf.CodeGenConfig(n_layer=1, n_embd=64, n_head=4, rotary_dim=8),
+        hf.GPTJConfig(n_layer=1, n_embd=128, n_head=2, n_positions=700, rotary_dim=16),
+        hf.RoFormerConfig(hidden_size=64, num_attention_heads=4, num_hidden_layers=1),
+    ):
+        model = hf.AutoModel.from_config(config)
+        named = [*model.named_buffers(), *model.named_parameters()]
+        table = next(to_array(each) for path, each in named if "embed_positions" in path)
+        length = min(len(table), 700)
+        sin, cos = np.split(table[:length], 2, axis=1)
+        got = client.get(attnbias.from_config(config)["rotary"], positions=length)
+        for ours, theirs in ((got.cos, cos), (got.sin, sin)):
+            assert_near(ours, theirs.repeat(2, axis=1), np.arange(length))
 
 
 @pytest.fixture

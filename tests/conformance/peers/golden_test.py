@@ -35,25 +35,35 @@ def vectors(client: attnbias.Client, encoding: attnbias.Encoding, *lengths: int)
 
 
 @pytest.mark.parametrize(
-    ("num_buckets", "max_distance", "starts"),
+    ("num_buckets", "max_distance", "bidirectional", "starts"),
     [
-        (32, 128, [*range(9), 12, 16, 23, 32, 46, 64, 91]),
-        (32, 256, [*range(9), 13, 20, 30, 46, 70, 108, 166]),
+        (32, 128, True, [*range(9), 12, 16, 23, 32, 46, 64, 91]),
+        (32, 128, False, [*range(17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]),
+        (32, 256, True, [*range(9), 13, 20, 30, 46, 70, 108, 166]),
         (
             64,
             256,
+            True,
             [*range(17), 20, 23, 27, 32, 39, 46, 54, 64, 77, 91, 108, 128, 153, 182, 216],
         ),
     ],
 )
 def test_where_t5_s_buckets_begin(
-    client: attnbias.Client, num_buckets: int, max_distance: int, starts: list[int]
+    client: attnbias.Client,
+    num_buckets: int,
+    max_distance: int,
+    bidirectional: bool,
+    starts: list[int],
 ) -> None:
-    encoding = attnbias.T5(num_buckets=num_buckets, max_distance=max_distance, bidirectional=True)
+    """The direction takes half of the buckets, and the last begins before max_distance."""
+    encoding = attnbias.T5(
+        num_buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional
+    )
     buckets = client.get(encoding, query_length=2000, key_length=2000, values="buckets").diagonals
     left, right = buckets[1999::-1], buckets[1999:]
     assert [0, *np.flatnonzero(np.diff(left)) + 1] == starts
-    assert_same_bits(right[1:], left[1:] + np.int32(num_buckets // 2))
+    further = left[1:] + np.int32(num_buckets // 2) if bidirectional else np.zeros_like(left[1:])
+    assert_same_bits(right[1:], further)
 
 
 def test_shaw_clips_both_ways(client: attnbias.Client) -> None:

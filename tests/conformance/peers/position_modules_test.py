@@ -220,12 +220,15 @@ def functions(client: attnbias.Client) -> None:
     check(client, "SINES_COSINES", to_array(zoe_depth(None, 1, LENGTH, DIM)[0]), ALL)
 
 
-@case("MusicgenSinusoidalPositionalEmbedding", "MusicgenMelodySinusoidalPositionalEmbedding")
+MUSICGEN = {
+    "musicgen": "MusicgenSinusoidalPositionalEmbedding",
+    "musicgen_melody": "MusicgenMelodySinusoidalPositionalEmbedding",
+}
+
+
+@case(*MUSICGEN.values())
 def musicgen(client: attnbias.Client) -> None:
-    for family, name in (
-        ("musicgen", "MusicgenSinusoidalPositionalEmbedding"),
-        ("musicgen_melody", "MusicgenMelodySinusoidalPositionalEmbedding"),
-    ):
+    for family, name in MUSICGEN.items():
         rows = to_array(code_of(family, name)(LENGTH, DIM).weights)
         check(client, "TENSOR2TENSOR", rows, ALL, columns="COSINES_SINES")
 
@@ -435,34 +438,25 @@ def funnel(client: attnbias.Client) -> None:
     check(client, "SINES_COSINES", to_array(second), distances[: len(second)])
 
 
-def learned_angles(family: str, name: str) -> Any:
-    return code_of(family, name)(SimpleNamespace(scale=1.0, num_pos_feats=8, hidden_size=16))
+SAM = {
+    "sam": "SamPositionalEmbedding",
+    "sam2": "Sam2PositionalEmbedding",
+    "sam2_video": "Sam2VideoPositionalEmbedding",
+    "sam3_tracker": "Sam3TrackerPositionalEmbedding",
+    "sam3_tracker_video": "Sam3TrackerVideoPositionalEmbedding",
+    "sam_hq": "SamHQPositionalEmbedding",
+    "edgetam": "EdgeTamPositionalEmbedding",
+    "edgetam_video": "EdgeTamVideoPositionalEmbedding",
+}
 
 
-@case(
-    "SamPositionalEmbedding",
-    "Sam2PositionalEmbedding",
-    "Sam2VideoPositionalEmbedding",
-    "Sam3TrackerPositionalEmbedding",
-    "Sam3TrackerVideoPositionalEmbedding",
-    "SamHQPositionalEmbedding",
-    "EdgeTamPositionalEmbedding",
-    "EdgeTamVideoPositionalEmbedding",
-)
+@case(*SAM.values())
 def sam(client: attnbias.Client) -> None:
     coordinates = torch.rand(30, 2, generator=torch.Generator().manual_seed(0))
     axis = attnbias.Axis(scale=4 * np.pi, offset=-0.5)
-    for family, name in (
-        ("sam", "SamPositionalEmbedding"),
-        ("sam2", "Sam2PositionalEmbedding"),
-        ("sam2_video", "Sam2VideoPositionalEmbedding"),
-        ("sam3_tracker", "Sam3TrackerPositionalEmbedding"),
-        ("sam3_tracker_video", "Sam3TrackerVideoPositionalEmbedding"),
-        ("sam_hq", "SamHQPositionalEmbedding"),
-        ("edgetam", "EdgeTamPositionalEmbedding"),
-        ("edgetam_video", "EdgeTamVideoPositionalEmbedding"),
-    ):
-        module = learned_angles(family, name)
+    config = SimpleNamespace(scale=1.0, num_pos_feats=8, hidden_size=16)
+    for family, name in SAM.items():
+        module = code_of(family, name)(config)
         matrix = to_array(module.positional_embedding.detach())
         with torch.no_grad():
             want = to_array(module(coordinates[None, None])[0, 0])

@@ -22,7 +22,7 @@ from bits import assert_same_bits, to_array
 from bounds import assert_near
 from checkpoint_test import CASES, check_config, make_model, of_patches
 from from_config_test import NO_DEFAULT, REMOTE, ROTARY, make_config
-from ropes import AXES, ROWS, Rope, cos_and_sin, module_of, relative_bound
+from ropes import AXES, ROWS, Rope, assert_rows, cos_and_sin, module_of
 from transformers.initialization import no_init_weights
 
 import attnbias
@@ -194,23 +194,12 @@ def test_sinusoids_are_the_modules(client: attnbias.Client, model_type: str) -> 
         assert_near(got, want[first:], np.arange(first, length))
 
 
-def assert_rows(
-    client: attnbias.Client, encoding: Any, rope: Rope, axes: list[list[int]], module: Any
-) -> None:
-    want = cos_and_sin(rope, module, axes)
-    got = client.get(encoding, position_ids=axes if len(axes) > 1 else axes[0], data_type="f64")
-    bound = np.max(axes, axis=0)[:, None] * relative_bound(rope) + 2.0**-21
-    for ours, theirs in zip((got.cos, got.sin), want, strict=True):
-        assert ours.shape == theirs.shape
-        assert np.all(np.abs(ours - theirs) <= bound)
-
-
 @pytest.mark.parametrize("model_type", AXIAL)
 def test_axial_tables_are_the_modules(client: attnbias.Client, model_type: str) -> None:
     config = make_config(model_type)
     encoding = attnbias.from_config(config)["rotary"]
     rope = Rope(model_type, config, None, dict(config.rope_parameters))
-    assert_rows(client, encoding, rope, AXES[:2], module_of(rope))
+    assert_rows(client, encoding, rope, AXES[:2])
 
 
 @pytest.mark.parametrize("model_type", OF_LAYERS)
@@ -227,7 +216,7 @@ def test_tables_of_layers_are_the_modules(
         layer_words = dict(config.rope_parameters[layer_type])
         rope = Rope(model_type, config, layer_type, layer_words)
         encoding = encodings[f"rotary.{layer_type}"]
-        assert_rows(client, encoding, rope, [ROWS], module_of(rope))
+        assert_rows(client, encoding, rope, [ROWS])
 
 
 @pytest.mark.parametrize("model_type", WHOLES)
@@ -328,25 +317,6 @@ def test_attach_unwraps_a_model_of_peft(client: attnbias.Client) -> None:
     wrapped: Any = SimpleNamespace(peft_config={}, get_base_model=lambda: model)
     with attnbias.attach(wrapped, client, max_length=8) as attached:
         assert [each.path for each in attached.report()] == ["rotary_emb.forward"]
-
-
-def test_codegen_and_roformer(client: attnbias.Client) -> None:
-    """Whose rows are sines and then cosines, once for each pair."""
-    codegen = hf.AutoModel.from_config(
-        hf.CodeGenConfig(n_layer=1, n_embd=64, n_head=4, rotary_dim=8)
-    )
-    roformer = hf.AutoModel.from_config(
-        hf.RoFormerConfig(hidden_size=64, num_attention_heads=4, num_hidden_layers=1)
-    )
-    tables = {
-        "codegen": (codegen, codegen.h[0].attn.embed_positions),
-        "roformer": (roformer, roformer.encoder.embed_positions.weight),
-    }
-    for model, table in tables.values():
-        sin, cos = np.split(to_array(table)[:60], 2, axis=1)
-        got = client.get(attnbias.from_config(model.config)["rotary"], positions=60)
-        for ours, theirs in ((got.cos, cos), (got.sin, sin)):
-            assert_near(ours, theirs.repeat(2, axis=1), np.arange(60))
 
 
 def test_granite_hybrid_has_positions_where_it_asks_for_them() -> None:

@@ -180,6 +180,19 @@ def relative_bound(rope: Rope) -> float:
     return float((math.log(rope.words["rope_theta"]) + 16) * 2.0**-23)
 
 
+def assert_rows(client: attnbias.Client, encoding: Any, rope: Rope, axes: list[list[int]]) -> None:
+    """Holds an encoding's rows against those of the module.
+
+    As near as float32 comes: an angle loses what its frequency does, times the position.
+    """
+    want = cos_and_sin(rope, module_of(rope), axes)
+    got = client.get(encoding, position_ids=axes if len(axes) > 1 else axes[0], data_type="f64")
+    bound = np.max(axes, axis=0)[:, None] * relative_bound(rope) + 2.0**-21
+    for ours, theirs in zip((got.cos, got.sin), want, strict=True):
+        assert ours.shape == theirs.shape
+        assert np.all(np.abs(ours - theirs) <= bound)
+
+
 def assert_gives(
     client: attnbias.Client,
     words: Words,

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from bits import assert_same_bits
@@ -73,20 +74,6 @@ def test_worked_example(
     np.testing.assert_allclose(got, want, rtol=1e-11, atol=0)
 
 
-def test_table_that_starts_at_one(client: attnbias.Client) -> None:
-    """CTranslate2 and tensor2tensor's start_index=1 begin with row 1 of the same table."""
-    encoding = attnbias.Tensor2Tensor(8)
-    whole = client.get(encoding, positions=100)
-    assert_same_bits(client.get(encoding, positions=(1, 100)), whole[1:])
-
-
-def test_padded_positions(client: attnbias.Client) -> None:
-    """fairseq numbers tokens [pad, pad, 5, 6, 7] with padding_idx 1 as [1, 1, 2, 3, 4]."""
-    encoding = attnbias.Tensor2Tensor(8)
-    got = client.get(encoding, position_ids=[1, 1, 2, 3, 4])
-    assert_same_bits(got, client.get(encoding, positions=5)[[1, 1, 2, 3, 4]])
-
-
 @pytest.mark.parametrize("layout", ["INTERLEAVED", "SINES_COSINES", "TENSOR2TENSOR"])
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
 def test_slices_lists_and_offsets_are_the_whole(
@@ -118,3 +105,13 @@ def test_products_depend_on_the_distance_alone(client: attnbias.Client) -> None:
         for position in (0, 1, 777, 4090):
             got = table[position] @ table[position + k]
             assert got == pytest.approx(want, abs=1e-7)
+
+
+def test_products_do_not_fall_with_the_distance(client: attnbias.Client) -> None:
+    table = client.get(attnbias.Sinusoidal(dim=512), positions=200, data_type="f64")
+    assert np.any(np.diff(table @ table[0]) > 0)
+
+
+def test_bf16_tells_few_positions_apart() -> None:
+    """The figure of Transformer-XL, which forms positions in the model's own type."""
+    assert len(np.unique(np.arange(4096).astype(ml_dtypes.bfloat16))) == 769

@@ -152,13 +152,8 @@ class Answer:
 
     def _sides(self) -> tuple[Sequence[int], Sequence[int]]:
         pair = self.spec.pair
-        offset = 0
-        if pair.WhichOneof("origin") == "query_offset":
-            offset = pair.query_offset
-        elif enum(pair, "alignment", "START") == "END":
-            offset = pair.key_length - pair.query_length
         sides = []
-        for side, window, first in (("query", "queries", offset), ("key", "keys", 0)):
+        for side, window, first in (("query", "queries", offset_of(pair)), ("key", "keys", 0)):
             if pair.HasField(f"{side}_positions"):
                 sides.append(getattr(pair, f"{side}_positions").positions)
                 continue
@@ -175,6 +170,14 @@ class Answer:
             or (mask.HasField("window_left") and j < i - mask.window_left)
             or (mask.HasField("window_right") and j > i + mask.window_right)
         )
+
+
+def offset_of(extent: Any) -> int:
+    """Of queries, counted from keys."""
+    if extent.WhichOneof("origin") == "query_offset":
+        return int(extent.query_offset)
+    ends = enum(extent, "alignment", "START") == "END"
+    return int(extent.key_length - extent.query_length) if ends else 0
 
 
 def fill_of(owner: Any, data_type: str) -> float:
@@ -198,17 +201,18 @@ def same(got: float, want: float) -> bool:
     return got == want or (math.isnan(got) and math.isnan(want))
 
 
+def as_stored(value: mpf, data_type: str) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float64(rounded(value, data_type)).astype(NUMPY_TYPES[data_type]))
+
+
 def is_right(got: float, want: Any, scale: mpf, data_type: str) -> bool:
     if data_type == "i32":
         return got == want
     if not isinstance(want, Near):
-        value = rounded(want * scale, data_type)
-        with np.errstate(over="ignore"):
-            return same(got, float(np.float64(value).astype(NUMPY_TYPES[data_type])))
+        return same(got, as_stored(want * scale, data_type))
     near = abs(want.distance * scale)
-    ends = [rounded(want.value * scale + sign * near, data_type) for sign in (-1, 1)]
-    with np.errstate(over="ignore"):
-        low, high = (float(np.float64(end).astype(NUMPY_TYPES[data_type])) for end in ends)
+    low, high = (as_stored(want.value * scale + sign * near, data_type) for sign in (-1, 1))
     return low <= got <= high
 
 
@@ -256,11 +260,7 @@ class Logits:
         self.fields = getattr(self.spec, self.term)
         self.work = work
         self.scale = mpf(default(self.spec, "scale", 1.0))
-        self.offset = 0
-        if self.spec.WhichOneof("origin") == "query_offset":
-            self.offset = self.spec.query_offset
-        elif enum(self.spec, "alignment", "START") == "END":
-            self.offset = self.spec.key_length - self.spec.query_length
+        self.offset = offset_of(self.spec)
         bias = self.spec.HasField("query_bias")
         self.bias = table(self.spec.query_bias) if bias else np.zeros(self.heads_and_width())
 
@@ -368,11 +368,7 @@ def test_logits_are_the_formula_s(stub: Stub, name: str) -> None:
                     want = fill_of(call.spec, data_type.lower())
                     if value is not None:
                         scaled = mpf(rounded(value * call.scale, work))
-                        want = float(
-                            np.float64(rounded(scaled, data_type.lower())).astype(
-                                NUMPY_TYPES[data_type.lower()]
-                            )
-                        )
+                        want = as_stored(scaled, data_type.lower())
                     compared += 1
                     if not same(got, want):
                         wrong.append(f"{line.where} {h, n, column}: got {got}, want {want}")

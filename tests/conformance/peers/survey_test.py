@@ -19,60 +19,9 @@ import pytest
 import torch
 from bits import Array, assert_same_bits
 from diffusers.models import embeddings
+from diffusers.models import transformers as dits
 from diffusers.models.autoencoders import autoencoder_kl_minimax_h3, ltx2_diffusion_decoder
 from diffusers.models.condition_embedders import condition_embedder_anima
-from diffusers.models.transformers import (
-    ace_step_transformer,
-    auraflow_transformer_2d,
-    transformer_anyflow,
-    transformer_anyflow_far,
-    transformer_bria,
-    transformer_bria_fibo,
-    transformer_chronoedit,
-    transformer_cogview4,
-    transformer_cosmos,
-    transformer_cosmos3,
-    transformer_easyanimate,
-    transformer_ernie_image,
-    transformer_flux,
-    transformer_flux2,
-    transformer_flux3,
-    transformer_glm_image,
-    transformer_helios,
-    transformer_hidream_image,
-    transformer_hunyuan_video,
-    transformer_hunyuan_video15,
-    transformer_hunyuan_video_framepack,
-    transformer_hunyuanimage,
-    transformer_ideogram4,
-    transformer_kandinsky,
-    transformer_kandinsky6,
-    transformer_kandinsky6_sr,
-    transformer_krea2,
-    transformer_longcat_audio_dit,
-    transformer_longcat_image,
-    transformer_ltx,
-    transformer_ltx2,
-    transformer_lumina2,
-    transformer_minimax_h3,
-    transformer_minimax_music3,
-    transformer_mochi,
-    transformer_motif_video,
-    transformer_nucleusmoe_image,
-    transformer_omnigen,
-    transformer_ovis_image,
-    transformer_prx,
-    transformer_qwenimage,
-    transformer_qwenimage21,
-    transformer_sana_video,
-    transformer_sana_wm,
-    transformer_sana_wm_refiner,
-    transformer_skyreels_v2,
-    transformer_stable_audio3,
-    transformer_wan,
-    transformer_wan_animate,
-    transformer_z_image,
-)
 from diffusers.pipelines.ltx2 import connectors
 from pages import DOCS, Row, rows_of, section_of
 from resampling import Filter, Grid, loss_of
@@ -175,21 +124,21 @@ VIDEOS = [(96, [3, 4, 5]), (128, [2, 30, 52])]
 
 
 @case(
-    transformer_flux.FluxPosEmbed,
-    transformer_flux2.Flux2PosEmbed,
-    transformer_flux3.Flux3PosEmbed,
-    transformer_ovis_image.OvisImagePosEmbed,
-    transformer_longcat_image.LongCatImagePosEmbed,
-    transformer_bria.BriaEmbedND,
-    transformer_bria.BriaPosEmbed,
-    transformer_bria_fibo.BriaFiboEmbedND,
-    transformer_krea2.Krea2RotaryPosEmbed,
+    dits.transformer_flux.FluxPosEmbed,
+    dits.transformer_flux2.Flux2PosEmbed,
+    dits.transformer_flux3.Flux3PosEmbed,
+    dits.transformer_ovis_image.OvisImagePosEmbed,
+    dits.transformer_longcat_image.LongCatImagePosEmbed,
+    dits.transformer_bria.BriaEmbedND,
+    dits.transformer_bria.BriaPosEmbed,
+    dits.transformer_bria_fibo.BriaFiboEmbedND,
+    dits.transformer_krea2.Krea2RotaryPosEmbed,
     sizes=LISTS,
     rounded_once=True,
 )
 @case(
-    transformer_flux2.Flux2PosEmbed,
-    transformer_flux3.Flux3PosEmbed,
+    dits.transformer_flux2.Flux2PosEmbed,
+    dits.transformer_flux3.Flux3PosEmbed,
     sizes=[([32, 32, 32, 32], [2, 3, 5, 4])],
     rounded_once=True,
 )
@@ -200,16 +149,16 @@ def of_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
 
 
 @case(
-    transformer_wan.WanRotaryPosEmbed,
-    transformer_wan_animate.WanRotaryPosEmbed,
-    transformer_sana_video.WanRotaryPosEmbed,
-    transformer_skyreels_v2.SkyReelsV2RotaryPosEmbed,
-    transformer_chronoedit.ChronoEditRotaryPosEmbed,
+    dits.transformer_wan.WanRotaryPosEmbed,
+    dits.transformer_wan_animate.WanRotaryPosEmbed,
+    dits.transformer_sana_video.WanRotaryPosEmbed,
+    dits.transformer_skyreels_v2.SkyReelsV2RotaryPosEmbed,
+    dits.transformer_chronoedit.ChronoEditRotaryPosEmbed,
     sizes=VIDEOS,
     rounded_once=True,
 )
 def of_videos(module: Any, d: int, lengths: list[int]) -> Peer:
-    if module is transformer_chronoedit.ChronoEditRotaryPosEmbed:
+    if module is dits.transformer_chronoedit.ChronoEditRotaryPosEmbed:
         lengths = [3, *lengths[1:]]  # two frames stand for the first and the last
     tables = [table[0, :, 0] for table in module(d, (1, 2, 2), 1024)(latents(lengths))]
     return sines(tables, max(lengths), d=d, theta=10000, **sized(lengths))
@@ -217,20 +166,20 @@ def of_videos(module: Any, d: int, lengths: list[int]) -> Peer:
 
 def anyflow_causal(d: int, patch_size: Any, max_seq_len: int) -> Any:
     compressed = tuple(side * ratio for side, ratio in zip(patch_size, (1, 4, 4), strict=True))
-    return transformer_anyflow_far.AnyFlowCausalRotaryPosEmbed(
+    return dits.transformer_anyflow_far.AnyFlowCausalRotaryPosEmbed(
         d, patch_size, compressed, max_seq_len
     )
 
 
 @case(
-    transformer_anyflow.AnyFlowRotaryPosEmbed,
+    dits.transformer_anyflow.AnyFlowRotaryPosEmbed,
     ("AnyFlowCausalRotaryPosEmbed of full frames", anyflow_causal),
-    transformer_sana_wm.SanaWMRotaryPosEmbed,
+    dits.transformer_sana_wm.SanaWMRotaryPosEmbed,
     sizes=VIDEOS,
 )
 def of_complex_videos(module: Any, d: int, lengths: list[int]) -> Peer:
     rope = module(d, (1, 2, 2), 1024)
-    if module is transformer_sana_wm.SanaWMRotaryPosEmbed:
+    if module is dits.transformer_sana_wm.SanaWMRotaryPosEmbed:
         table = rope(lengths)
     else:
         table = rope._forward_full_frame(*lengths, torch.device("cpu"))
@@ -249,18 +198,21 @@ ROPE_DIMS = [([8, 12, 12], [3, 5, 7]), ([16, 56, 56], [3, 34, 60])]
 
 
 @case(
-    transformer_hunyuan_video.HunyuanVideoRotaryPosEmbed,
-    transformer_hunyuan_video15.HunyuanVideo15RotaryPosEmbed,
-    transformer_hunyuanimage.HunyuanImageRotaryPosEmbed,
+    dits.transformer_hunyuan_video.HunyuanVideoRotaryPosEmbed,
+    dits.transformer_hunyuan_video15.HunyuanVideo15RotaryPosEmbed,
+    dits.transformer_hunyuanimage.HunyuanImageRotaryPosEmbed,
     sizes=ROPE_DIMS,
 )
-@case(transformer_motif_video.MotifVideoRotaryPosEmbed, sizes=ROPE_DIMS, rounded_once=True)
+@case(dits.transformer_motif_video.MotifVideoRotaryPosEmbed, sizes=ROPE_DIMS, rounded_once=True)
 @case(
-    ("HunyuanImageRotaryPosEmbed of images", transformer_hunyuanimage.HunyuanImageRotaryPosEmbed),
+    (
+        "HunyuanImageRotaryPosEmbed of images",
+        dits.transformer_hunyuanimage.HunyuanImageRotaryPosEmbed,
+    ),
     sizes=[([8, 12], [5, 7]), ([64, 64], [64, 48])],
 )
 def of_rope_dim(module: Any, rope_dim: list[int], lengths: list[int]) -> Peer:
-    if module is transformer_hunyuanimage.HunyuanImageRotaryPosEmbed:
+    if module is dits.transformer_hunyuanimage.HunyuanImageRotaryPosEmbed:
         rope = module([1, 2, 2][-len(lengths) :], rope_dim)
     else:
         rope = module(2, 1, rope_dim)
@@ -271,13 +223,13 @@ def of_rope_dim(module: Any, rope_dim: list[int], lengths: list[int]) -> Peer:
 
 # The latest frames, after some of a memory.
 @case(
-    transformer_hunyuan_video_framepack.HunyuanVideoFramepackRotaryPosEmbed,
-    transformer_helios.HeliosRotaryPosEmbed,
+    dits.transformer_hunyuan_video_framepack.HunyuanVideoFramepackRotaryPosEmbed,
+    dits.transformer_helios.HeliosRotaryPosEmbed,
     sizes=[([8, 12, 12], [0, 1, 5, 9], [5, 7]), ([16, 56, 56], [0, 17, 18, 19], [34, 60])],
 )
 def of_frames(module: Any, rope_dim: list[int], frames: list[int], sides: list[int]) -> Peer:
     indices, cpu = torch.tensor(frames), torch.device("cpu")
-    if module is transformer_helios.HeliosRotaryPosEmbed:
+    if module is dits.transformer_helios.HeliosRotaryPosEmbed:
         result = module(rope_dim, 256)(indices[None], *sides, cpu)[0].flatten(1).T
     else:
         result = module(2, 1, rope_dim)(indices, 2 * sides[0], 2 * sides[1], cpu)
@@ -287,14 +239,14 @@ def of_frames(module: Any, rope_dim: list[int], frames: list[int], sides: list[i
 
 # As of 480 pixels of a side, and stretched for higher resolutions.
 @case(
-    transformer_kandinsky.Kandinsky5RoPE3D,
-    transformer_kandinsky6.Kandinsky6RoPE3D,
-    transformer_kandinsky6_sr.Kandinsky6SRRoPE3D,
+    dits.transformer_kandinsky.Kandinsky5RoPE3D,
+    dits.transformer_kandinsky6.Kandinsky6RoPE3D,
+    dits.transformer_kandinsky6_sr.Kandinsky6SRRoPE3D,
     sizes=[([8, 12, 12], [3, 5, 7], (1.0, 2.0, 2.0)), ([16, 24, 24], [2, 34, 60], (0.7, 3.16, 2))],
 )
 def of_kandinsky(module: Any, axes_dims: list[int], lengths: list[int], factors: Any) -> Peer:
     positions = [torch.arange(length) for length in lengths]
-    if module is transformer_kandinsky.Kandinsky5RoPE3D:
+    if module is dits.transformer_kandinsky.Kandinsky5RoPE3D:
         rope = module(axes_dims)((1, *lengths), positions, factors)[0]
     else:
         rope = module(axes_dims)(positions, factors)
@@ -303,11 +255,11 @@ def of_kandinsky(module: Any, axes_dims: list[int], lengths: list[int], factors:
 
 
 @case(
-    transformer_kandinsky.Kandinsky5RoPE1D,
-    transformer_kandinsky6.Kandinsky6RoPE1D,
+    dits.transformer_kandinsky.Kandinsky5RoPE1D,
+    dits.transformer_kandinsky6.Kandinsky6RoPE1D,
     sizes=[(8, range(9), 1.0), (64, [3, 1, 1000], 1.0)],
 )
-@case(transformer_kandinsky6.Kandinsky6RoPE1D, sizes=[(64, range(700), 1.0 / 3)])
+@case(dits.transformer_kandinsky6.Kandinsky6RoPE1D, sizes=[(64, range(700), 1.0 / 3)])
 def of_kandinskys_text(module: Any, dim: int, pos: Any, freqs_scaling: float) -> Peer:
     fields = {} if freqs_scaling == 1 else {"freqs_scaling": freqs_scaling}
     rope = module(dim, **fields)(torch.tensor([*pos]))[:, 0]
@@ -315,25 +267,29 @@ def of_kandinskys_text(module: Any, dim: int, pos: Any, freqs_scaling: float) ->
     return sines(rope, max(pos), **names)
 
 
-@case(transformer_lumina2.Lumina2RotaryPosEmbed, transformer_z_image.RopeEmbedder, sizes=LISTS)
+@case(
+    dits.transformer_lumina2.Lumina2RotaryPosEmbed,
+    dits.transformer_z_image.RopeEmbedder,
+    sizes=LISTS,
+)
 def of_complex_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
     ids = grid(*lengths).T
     rope = module(256, axes_dim, [64, 128, 128])
-    if module is transformer_lumina2.Lumina2RotaryPosEmbed:
+    if module is dits.transformer_lumina2.Lumina2RotaryPosEmbed:
         table = rope._get_freqs_cis(torch.tensor(ids)[None])[0]
     else:
         table = rope(torch.tensor(ids))
     return sines(table, max(lengths), theta=256, axes_dim=axes_dim, ids=ids)
 
 
-@case(transformer_hidream_image.HiDreamImageEmbedND, sizes=LISTS, rounded_once=True)
-@case(transformer_prx.PRXEmbedND, sizes=LISTS, rounded_once=True)
-@case(transformer_ernie_image.ErnieImageEmbedND3, sizes=LISTS)
+@case(dits.transformer_hidream_image.HiDreamImageEmbedND, sizes=LISTS, rounded_once=True)
+@case(dits.transformer_prx.PRXEmbedND, sizes=LISTS, rounded_once=True)
+@case(dits.transformer_ernie_image.ErnieImageEmbedND3, sizes=LISTS)
 def of_batches_of_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
     ids = grid(*lengths).T
-    if module is transformer_hidream_image.HiDreamImageEmbedND:
+    if module is dits.transformer_hidream_image.HiDreamImageEmbedND:
         result = module(10000, axes_dim)(torch.tensor(ids * 1.0)[None])[0, :, 0]
-    elif module is transformer_prx.PRXEmbedND:
+    elif module is dits.transformer_prx.PRXEmbedND:
         result = module(sum(axes_dim), 10000, axes_dim)(torch.tensor(ids)[None])[0, 0]
     else:
         given = torch.tensor(ids, dtype=torch.get_default_dtype())[None]
@@ -342,7 +298,9 @@ def of_batches_of_lists(module: Any, axes_dim: list[int], lengths: list[int]) ->
     return sines(result, max(lengths), theta=10000, axes_dim=axes_dim, ids=ids)
 
 
-@case(transformer_minimax_h3.MiniMaxH3RotaryPosEmbed, sizes=[(4, [3, 4, 5]), (16, [2, 34, 60])])
+@case(
+    dits.transformer_minimax_h3.MiniMaxH3RotaryPosEmbed, sizes=[(4, [3, 4, 5]), (16, [2, 34, 60])]
+)
 def of_minimax(module: Any, n: int, lengths: list[int]) -> Peer:
     ids = grid(*lengths).T
     tables = module(n)(torch.tensor(ids))
@@ -350,8 +308,8 @@ def of_minimax(module: Any, n: int, lengths: list[int]) -> Peer:
 
 
 @case(
-    ("QwenEmbedRope with scale_rope", transformer_qwenimage.QwenEmbedRope),
-    ("NucleusMoEEmbedRope with scale_rope", transformer_nucleusmoe_image.NucleusMoEEmbedRope),
+    ("QwenEmbedRope with scale_rope", dits.transformer_qwenimage.QwenEmbedRope),
+    ("NucleusMoEEmbedRope with scale_rope", dits.transformer_nucleusmoe_image.NucleusMoEEmbedRope),
     sizes=[([8, 12, 12], [1, 5, 7]), ([16, 56, 56], [2, 64, 62])],
 )
 def of_qwen(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
@@ -361,7 +319,7 @@ def of_qwen(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
 
 # The last layer is the condition image.
 @case(
-    ("QwenEmbedLayer3DRope with scale_rope", transformer_qwenimage.QwenEmbedLayer3DRope),
+    ("QwenEmbedLayer3DRope with scale_rope", dits.transformer_qwenimage.QwenEmbedLayer3DRope),
     sizes=[([8, 12, 12], [2, 5, 7]), ([16, 56, 56], [4, 64, 62])],
 )
 def of_qwens_layers(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
@@ -371,7 +329,7 @@ def of_qwens_layers(module: Any, axes_dim: list[int], lengths: list[int]) -> Pee
 
 
 @case(
-    transformer_qwenimage21.QwenImage21Rope,
+    dits.transformer_qwenimage21.QwenImage21Rope,
     sizes=[([8, 12, 12], 3, [5, 7]), ([16, 56, 56], 60, [64, 62])],
 )
 def of_qwens_text_and_image(module: Any, axes_dim: list[int], n: int, sides: list[int]) -> Peer:
@@ -408,7 +366,10 @@ def of_crops(function: Any, d: int, lengths: list[int], edges: Any) -> Peer:
     return cropped(function(d, edges, sides, frames), d, lengths, edges)
 
 
-@case(transformer_easyanimate.EasyAnimateRotaryPosEmbed, sizes=[(64, [3, 5, 7]), (64, [3, 48, 84])])
+@case(
+    dits.transformer_easyanimate.EasyAnimateRotaryPosEmbed,
+    sizes=[(64, [3, 5, 7]), (64, [3, 48, 84])],
+)
 def of_easyanimate(module: Any, d: int, lengths: list[int]) -> Peer:
     rope = module(2, d)
     edges = rope.get_resize_crop_region_for_grid(lengths[1:], 45, 30)
@@ -424,7 +385,7 @@ def of_images(function: Any, d: int, lengths: list[int], edges: Any) -> Peer:
 
 
 @case(
-    transformer_cosmos.CosmosRotaryPosEmbed,
+    dits.transformer_cosmos.CosmosRotaryPosEmbed,
     sizes=[(48, [3, 4, 5], (2.0, 1.0, 1.0), 24), (128, [4, 44, 80], (1.0, 3.0, 3.0), 30)],
 )
 def of_cosmos(module: Any, size: int, lengths: list[int], rope_scale: Any, fps: int) -> Peer:
@@ -435,10 +396,10 @@ def of_cosmos(module: Any, size: int, lengths: list[int], rope_scale: Any, fps: 
 
 
 # A latent stands for 8 frames, of which the first is one frame, and for 32 by 32 pixels.
-@case(transformer_ltx.LTXVideoRotaryPosEmbed, sizes=[(64, [3, 2, 4]), (2048, [2, 12, 16])])
+@case(dits.transformer_ltx.LTXVideoRotaryPosEmbed, sizes=[(64, [3, 2, 4]), (2048, [2, 12, 16])])
 @case(
-    transformer_ltx2.LTX2AudioVideoRotaryPosEmbed,
-    transformer_sana_wm_refiner.SanaWMLTX2AudioVideoRotaryPosEmbed,
+    dits.transformer_ltx2.LTX2AudioVideoRotaryPosEmbed,
+    dits.transformer_sana_wm_refiner.SanaWMLTX2AudioVideoRotaryPosEmbed,
     sizes=[(64, [3, 2, 4]), (4096, [2, 8, 12])],
 )
 def of_ltx(module: Any, dim: int, lengths: list[int]) -> Peer:
@@ -446,7 +407,7 @@ def of_ltx(module: Any, dim: int, lengths: list[int]) -> Peer:
     frames, rows, columns = grid(*lengths)
     part = np.stack([np.maximum(8 * frames - 7, 0), 32 * rows, 32 * columns])
     whole = np.array([24 * rope.base_num_frames, rope.base_height, rope.base_width])
-    if module is transformer_ltx.LTXVideoRotaryPosEmbed:
+    if module is dits.transformer_ltx.LTXVideoRotaryPosEmbed:
         coordinates = torch.tensor(part, dtype=torch.get_default_dtype())
         coordinates[0] /= 24
         tables = rope(torch.empty(1), video_coords=coordinates[None])
@@ -502,10 +463,10 @@ def of_allegro(function: Any, axis: int, lengths: list[int]) -> Peer:
 
 
 @case(
-    transformer_cogview4.CogView4RotaryPosEmbed,
+    dits.transformer_cogview4.CogView4RotaryPosEmbed,
     sizes=[(32, [5, 7], [11, 6]), (128, [64, 48], [256, 256])],
 )
-@case(transformer_glm_image.GlmImageRotaryPosEmbed, sizes=[(32, [5, 7]), (128, [64, 48])])
+@case(dits.transformer_glm_image.GlmImageRotaryPosEmbed, sizes=[(32, [5, 7]), (128, [64, 48])])
 def of_images_in_halves(module: Any, dim: int, lengths: list[int], *stretched: Any) -> Peer:
     tables = module(dim, 2, *stretched)(latents(lengths))
     names = {"dim": dim, "theta": 10000, "rope_axes_dim": [*stretched[0]] if stretched else []}
@@ -514,7 +475,7 @@ def of_images_in_halves(module: Any, dim: int, lengths: list[int], *stretched: A
 
 # Images stand from 65536 on.
 @case(
-    transformer_ideogram4.Ideogram4MRoPE,
+    dits.transformer_ideogram4.Ideogram4MRoPE,
     sizes=[(16, (3, 3, 2), 0, [3, 4, 5]), (128, (24, 20, 20), 65536, [1, 32, 48])],
 )
 def of_ideogram4(module: Any, head_dim: int, section: Any, first: int, lengths: list[int]) -> Peer:
@@ -525,7 +486,7 @@ def of_ideogram4(module: Any, head_dim: int, section: Any, first: int, lengths: 
 
 
 @case(
-    transformer_cosmos3.Cosmos3VLTextRotaryEmbedding,
+    dits.transformer_cosmos3.Cosmos3VLTextRotaryEmbedding,
     sizes=[(16, (3, 3, 2), [3, 4, 5]), (128, (24, 20, 20), [1, 32, 48])],
 )
 def of_cosmos3(module: Any, head_dim: int, axes_dim: Any, lengths: list[int]) -> Peer:
@@ -542,14 +503,16 @@ SEQUENCES: dict[str, Callable[..., Any]] = {
         dim, length, theta, use_real=True, repeat_interleave_real=False
     ),
     "StableAudio3RotaryEmbedding": lambda dim, length, theta: [
-        function(transformer_stable_audio3.StableAudio3RotaryEmbedding(dim, theta)(length, CPU))
+        function(
+            dits.transformer_stable_audio3.StableAudio3RotaryEmbedding(dim, theta)(length, CPU)
+        )
         for function in (torch.cos, torch.sin)
     ],
     "MiniMaxMusic3RotaryEmbedding": lambda dim, length, theta: (
-        transformer_minimax_music3.MiniMaxMusic3RotaryEmbedding(dim, theta)(length, CPU)
+        dits.transformer_minimax_music3.MiniMaxMusic3RotaryEmbedding(dim, theta)(length, CPU)
     ),
     "AudioDiTRotaryEmbedding": lambda dim, length, theta: (
-        transformer_longcat_audio_dit.AudioDiTRotaryEmbedding(dim, length, theta)(
+        dits.transformer_longcat_audio_dit.AudioDiTRotaryEmbedding(dim, length, theta)(
             torch.empty(1, length)
         )
     ),
@@ -560,7 +523,7 @@ SEQUENCES: dict[str, Callable[..., Any]] = {
         )
     ],
     "_ace_step_rotary_freqs": lambda dim, length, theta: (
-        ace_step_transformer._ace_step_rotary_freqs(
+        dits.ace_step_transformer._ace_step_rotary_freqs(
             length, dim, theta, CPU, torch.get_default_dtype()
         )
     ),
@@ -588,7 +551,9 @@ def of_motions(module: Any, embed_dim: int, max_seq_length: int) -> Peer:
 
 
 # The attention factor is below 2.
-@case(transformer_omnigen.OmniGenSuScaledRotaryEmbedding, sizes=[(8, 9), (96, 4096), (96, 4100)])
+@case(
+    dits.transformer_omnigen.OmniGenSuScaledRotaryEmbedding, sizes=[(8, 9), (96, 4096), (96, 4100)]
+)
 def of_omnigen(module: Any, dim: int, length: int) -> Peer:
     factors = {
         "short_factor": [1 + m / 64 for m in range(dim // 2)],
@@ -608,7 +573,7 @@ FRACTIONS = (1000 * 3 * SIGMAS / (1 + 2 * SIGMAS)).astype(np.float32).astype(np.
 EMBEDDED = {
     "get_timestep_embedding": embeddings.get_timestep_embedding,
     "Timesteps": lambda t, dim, flip, shift: embeddings.Timesteps(dim, flip, shift)(t),
-    "SkyReelsV2Timesteps": lambda t, dim, flip, _: transformer_skyreels_v2.SkyReelsV2Timesteps(
+    "SkyReelsV2Timesteps": lambda t, dim, flip, _: dits.transformer_skyreels_v2.SkyReelsV2Timesteps(
         dim, flip
     )(t),
 }
@@ -649,25 +614,27 @@ def of_timesteps(function: Any, timesteps: Array, dim: int, flip: bool, shift: i
 TIMES = (FRACTIONS / 1000).astype(np.float32).astype(np.float64)
 
 
-@case(transformer_longcat_audio_dit.AudioDiTSinusPositionEmbedding, sizes=[(6, 1000), (256, 500)])
-@case(transformer_qwenimage21.QwenImage21TemporalTimesteps, sizes=[(7, 1000), (256, 500)])
+@case(
+    dits.transformer_longcat_audio_dit.AudioDiTSinusPositionEmbedding, sizes=[(6, 1000), (256, 500)]
+)
+@case(dits.transformer_qwenimage21.QwenImage21TemporalTimesteps, sizes=[(7, 1000), (256, 500)])
 def of_times(module: Any, dim: int, factor: float) -> Peer:
     given = torch.tensor(TIMES, dtype=torch.get_default_dtype())
-    if module is transformer_qwenimage21.QwenImage21TemporalTimesteps:
+    if module is dits.transformer_qwenimage21.QwenImage21TemporalTimesteps:
         table = module(dim, time_factor=factor)(given)
     else:
         table = module(dim)(given, factor)
     return sines(table, factor, dim=dim, factor=factor, times=TIMES, max_period=10000)
 
 
-@case(transformer_stable_audio3.StableAudio3ExpoFourierFeatures, sizes=[(6,), (256,)])
+@case(dits.transformer_stable_audio3.StableAudio3ExpoFourierFeatures, sizes=[(6,), (256,)])
 def of_rising_times(module: Any, dim: int) -> Peer:
     table = module(dim)(torch.tensor(TIMES, dtype=torch.get_default_dtype()))
     names = {"dim": dim, "min_freq": 0.5, "max_freq": 10000, "times": TIMES}
     return sines(table, 2 * np.pi * 10000, growth=2 * np.log(10000), **names)
 
 
-@case(transformer_minimax_music3.MiniMaxMusic3FourierEmbedding, sizes=[(6,), (256,)])
+@case(dits.transformer_minimax_music3.MiniMaxMusic3FourierEmbedding, sizes=[(6,), (256,)])
 def of_learned_times(module: Any, dim: int) -> Peer:
     embedding = module(dim)
     weight = embedding.weight.detach()[:, 0].numpy().astype(np.float64)
@@ -730,7 +697,7 @@ def of_cropped_patches(
     return sines(table, base_size, pos_embed_max_size=max_size, **names, **sized(lengths))
 
 
-@case(transformer_mochi.MochiRoPE, sizes=[(4, 3, [2, 5, 7]), (24, 64, [3, 30, 53])])
+@case(dits.transformer_mochi.MochiRoPE, sizes=[(4, 3, [2, 5, 7]), (24, 64, [3, 30, 53])])
 def of_mochi(module: Any, heads: int, pairs: int, lengths: list[int]) -> Peer:
     rope, dtype = module(), torch.get_default_dtype()
     torch.manual_seed(0)
@@ -958,7 +925,7 @@ def of_maxvit(module: Any, num_heads: int, lengths: list[int]) -> Peer:
 @case(
     (
         "AuraFlowPatchEmbed.pe_selection_index_based_on_dim",
-        auraflow_transformer_2d.AuraFlowPatchEmbed,
+        dits.auraflow_transformer_2d.AuraFlowPatchEmbed,
     ),
     sizes=[(9, [5, 7]), (96, [64, 30])],
 )
@@ -1131,12 +1098,13 @@ def of_shifted_windows_v2(module: Any, num_heads: int, lengths: list[int]) -> Pe
     return computed(hidden, output, attention.get_relative_position_bias, lengths, lengths)
 
 
-def names_of(row: Row) -> list[str]:
-    return row.cells[0].replace("`", "").split(", ")
-
-
 # A row of five cells is a request.
-ROWS = {name: row for row in rows_of(PAGE) if len(row.cells) == 5 for name in names_of(row)}
+ROWS = {
+    name: row
+    for row in rows_of(PAGE)
+    if len(row.cells) == 5
+    for name in row.cells[0].replace("`", "").split(", ")
+}
 
 
 @contextlib.contextmanager

@@ -11,20 +11,16 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from bucket_server import BucketServer, bucket_spec
 from t5_rules import (
     LARGEST_DISTANCE,
-    Buckets,
-    Positions,
     causal_configurations,
     exact_buckets,
     exact_starts,
-    rounded_log,
     torch_buckets,
 )
 
@@ -42,61 +38,43 @@ def buckets(server: str) -> Iterator[BucketServer]:
         yield connected
 
 
-def torch_buckets_with_rounded_log(relative: Positions, **rule: int) -> Buckets:
-    with mock.patch.object(torch, "log", rounded_log):
-        return torch_buckets(relative, **rule)
+def differences(
+    buckets: BucketServer, configurations: list[tuple[int, int]], *, bidirectional: bool
+) -> list[list[int]]:
+    """Over all relative positions that a sweep has, the distance of a key to the right negative."""
+    first = -LARGEST_DISTANCE if bidirectional else 0
+    distances = np.arange(LARGEST_DISTANCE, first - 1, -1)
 
+    def rule(configuration: tuple[int, int]) -> dict[str, Any]:
+        names = ("num_buckets", "max_distance")
+        return {"bidirectional": bidirectional} | dict(zip(names, configuration, strict=True))
 
-def specs_of(configuration: tuple[int, int], *, bidirectional: bool) -> list[TensorSpec]:
-    """FLOAT32_LOG's and EXACT's, of all relative positions that a sweep has."""
-    num_buckets, max_distance = configuration
-    keys = (2 * LARGEST_DISTANCE if bidirectional else LARGEST_DISTANCE) + 1
-    rule = {
-        "bidirectional": bidirectional,
-        "num_buckets": num_buckets,
-        "max_distance": max_distance,
-    }
-    encodings = (attnbias.T5(**rule, bucket_rule=r) for r in ("FLOAT32_LOG", "EXACT"))
-    return [bucket_spec(encoding, LARGEST_DISTANCE, keys) for encoding in encodings]
+    def specs_of(configuration: tuple[int, int]) -> list[TensorSpec]:
+        fields = rule(configuration)
+        encodings = (attnbias.T5(**fields, bucket_rule=r) for r in ("FLOAT32_LOG", "EXACT"))
+        return [bucket_spec(each, LARGEST_DISTANCE, len(distances)) for each in encodings]
+
+    return buckets.differences(
+        configurations,
+        specs_of,
+        distances,
+        lambda configuration, far: exact_buckets(-far, **rule(configuration)),
+        lambda configuration, far: torch_buckets(-far, **rule(configuration)),
+    )
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_causal_configurations(buckets: BucketServer, every: int) -> None:
-    relative = np.arange(-LARGEST_DISTANCE, 1)
-    differences = []
-    swept = same_as_plain_torch = 0
-    configurations = list(causal_configurations())[::every]
-    asked = ((c, specs_of(c, bidirectional=False)) for c in configurations)
-    for (num_buckets, max_distance), (float32_log, exact) in buckets.sweep(asked):
-        rule = {"bidirectional": False, "num_buckets": num_buckets, "max_distance": max_distance}
-        assert np.array_equal(exact, exact_buckets(relative, **rule)), rule
-        if np.array_equal(float32_log, torch_buckets(relative, **rule)):
-            same_as_plain_torch += 1
-        else:
-            want = torch_buckets_with_rounded_log(relative, **rule)
-            assert np.array_equal(float32_log, want), rule
-        for i in np.flatnonzero(float32_log != exact):
-            row = [num_buckets, max_distance, -relative[i], float32_log[i], exact[i]]
-            differences.append([int(number) for number in row])
-        swept += 1
-    assert swept == math.ceil(123_906 / every)
-    assert same_as_plain_torch >= swept - 100
-    assert differences == [
-        row for row in committed_differences() if (row[0], row[1]) in configurations
-    ]
+    chosen = list(causal_configurations())[::every]
+    assert len(chosen) == math.ceil(123_906 / every)
+    found = differences(buckets, chosen, bidirectional=False)
+    assert found == [row for row in committed_differences() if (row[0], row[1]) in chosen]
 
 
 def test_bidirectional_configurations(buckets: BucketServer) -> None:
-    relative = np.arange(-LARGEST_DISTANCE, LARGEST_DISTANCE + 1)
     of_one_direction = list(causal_configurations())[::41]
-    configurations = [(2 * num_buckets, distance) for num_buckets, distance in of_one_direction]
-    asked = ((c, specs_of(c, bidirectional=True)) for c in configurations)
-    for (num_buckets, max_distance), (float32_log, exact) in buckets.sweep(asked):
-        rule = {"bidirectional": True, "num_buckets": num_buckets, "max_distance": max_distance}
-        assert np.array_equal(exact, exact_buckets(relative, **rule)), rule
-        if not np.array_equal(float32_log, torch_buckets(relative, **rule)):
-            want = torch_buckets_with_rounded_log(relative, **rule)
-            assert np.array_equal(float32_log, want), rule
+    chosen = [(2 * num_buckets, distance) for num_buckets, distance in of_one_direction]
+    differences(buckets, chosen, bidirectional=True)
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])

@@ -78,28 +78,20 @@ def test_mpnet(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_umt5(client: attnbias.Client, is_decoder: bool) -> None:
-    """A table for every layer: one encoding each."""
-    config = UMT5Config(d_model=16, d_kv=4, num_heads=5, is_decoder=is_decoder)
-    for _ in range(2):
-        attention = UMT5Attention(config, has_relative_attention_bias=True, layer_idx=0)
-        encoding = attnbias.T5(
-            num_heads=5,
-            bidirectional=not is_decoder,
-            table=randomised(attention.relative_attention_bias),
-        )
-        for new, past in ((300, 0), (1, 299), (3, 130)):
-            with torch.no_grad():
-                want = attention.compute_bias(new, past + new, past_seen_tokens=past)[0]
-            got = client.get(encoding, query_length=new, key_length=past + new, alignment="end")
-            assert_same_bits(got.view(), to_array(want))
-
-
-@pytest.mark.parametrize("is_decoder", [False, True])
-@pytest.mark.parametrize("num_heads", [1, 7])
-def test_mt5(client: attnbias.Client, num_heads: int, is_decoder: bool) -> None:
-    config = MT5Config(d_model=16, d_kv=4, num_heads=num_heads, is_decoder=is_decoder)
-    attention = MT5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+@pytest.mark.parametrize(
+    ("attention_class", "config_class", "num_heads"),
+    [(UMT5Attention, UMT5Config, 5), (MT5Attention, MT5Config, 1), (MT5Attention, MT5Config, 7)],
+)
+def test_umt5_and_mt5(
+    client: attnbias.Client,
+    attention_class: Any,
+    config_class: Any,
+    num_heads: int,
+    is_decoder: bool,
+) -> None:
+    """UMT5 has a table for every layer: one encoding each."""
+    config = config_class(d_model=16, d_kv=4, num_heads=num_heads, is_decoder=is_decoder)
+    attention = attention_class(config, has_relative_attention_bias=True, layer_idx=0)
     table = randomised(attention.relative_attention_bias)
     encoding = attnbias.T5(num_heads=num_heads, bidirectional=not is_decoder, table=table)
     for new, past in ((300, 0), (1, 299), (3, 130)):

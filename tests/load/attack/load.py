@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from tests.support import http2
@@ -161,19 +162,21 @@ def large_request() -> bytes:
     return request(spec(kerple={"kernel": "KERPLE_KERNEL_LOG", "p": [1.0] * (LARGE // 8)}))
 
 
-def rotary(n: int) -> bytes:
-    fields = {"head_dim": 65536, "rope_theta": 10000.0 + n}
+def rotary(n: int, **fields: Any) -> bytes:
+    fields |= {"head_dim": 65536, "rope_theta": 10000.0 + n}
     return request(spec(rotary=fields, table={"positions": {"end": 1}}))
 
 
-def sines(n: int) -> bytes:
-    fields = {"dim": 65536, "ladder": {"base": 10000.0 + n}}
-    return request(spec(sinusoidal=fields, table={"positions": {"end": 255}}), "StreamTensor")
+xpos = partial(rotary, decay={})
+yarn = partial(rotary, yarn={"factor": 4.0, "original_max_position_embeddings": 4096})
 
 
-def row_of_sines(n: int) -> bytes:
+def sines(n: int, rows: int = 255, method: str = "StreamTensor") -> bytes:
     fields = {"dim": 65536, "ladder": {"base": 10000.0 + n}}
-    return request(spec(sinusoidal=fields, table={"positions": {"end": 1}}))
+    return request(spec(sinusoidal=fields, table={"positions": {"end": rows}}), method)
+
+
+row_of_sines = partial(sines, rows=1, method="GetTensor")
 
 
 @functools.cache
@@ -185,17 +188,6 @@ def long_id() -> bytes:
 def slopes(n: int) -> bytes:
     fields = {"num_heads": 65535, "alibi_bias_max": 8.0 + n / (1 << 20)}
     return request(spec(alibi=fields, pair={"query_length": 2, "key_length": 2}))
-
-
-def yarn(n: int) -> bytes:
-    extension = {"factor": 4.0, "original_max_position_embeddings": 4096}
-    fields = {"head_dim": 65536, "rope_theta": 10000.0 + n, "yarn": extension}
-    return request(spec(rotary=fields, table={"positions": {"end": 1}}))
-
-
-def xpos(n: int) -> bytes:
-    fields = {"head_dim": 65536, "rope_theta": 10000.0 + n, "decay": {}}
-    return request(spec(rotary=fields, table={"positions": {"end": 1}}))
 
 
 def ties(n: int) -> bytes:
@@ -291,15 +283,23 @@ def sandwich(n: int, queries: int = 250_000, method: str = "GetTensor") -> bytes
 # Frames.
 
 
-def resets() -> Iterable[bytes]:
-    """Calls that are taken back at once."""
+def calls(kind: int, flags: int, payload: bytes) -> Iterable[bytes]:
+    """Thousands of calls, each of its headers and one frame more."""
     block = http2.call_headers(GET)
     for first in range(1, 10_000, 2000):
         yield b"".join(
             http2.frame(http2.HEADERS, http2.END_HEADERS, stream, block)
-            + http2.frame(http2.RESET, 0, stream, struct.pack(">I", http2.CANCEL))
+            + http2.frame(kind, flags, stream, payload)
             for stream in range(first, first + 2000, 2)
         )
+
+
+resets = partial(calls, http2.RESET, 0, struct.pack(">I", http2.CANCEL))
+"""Calls that are taken back at once."""
+provoked_resets = partial(calls, http2.WINDOW_UPDATE, 0, struct.pack(">I", 2**31 - 1))
+"""Calls that the server has to reset: their windows grow beyond what HTTP/2 allows."""
+eager_calls = partial(calls, http2.DATA, http2.END_STREAM, http2.framed(xpos(0)))
+"""Calls beyond the limit that the server's settings state."""
 
 
 def endless_headers() -> Iterable[bytes]:
@@ -309,53 +309,28 @@ def endless_headers() -> Iterable[bytes]:
         yield http2.frame(http2.CONTINUATION, 0, 1, fields)
 
 
+def continued(field: bytes, block: bytes) -> Iterable[bytes]:
+    """A call with a header field of its own, whose headers go on and on."""
+    yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET) + field)
+    yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, block), 200)
+
+
+NEWEST = bytes([0x80 | 62])
+"""In HPACK, a header field of a byte: the newest one of the table."""
+
+
 def header_references() -> Iterable[bytes]:
-    """Header fields of a byte each, in HPACK the newest one of the table, of 4 KB."""
+    """Header fields of a byte each that refer to one of 4 KB."""
     name, value = b"x", b"v" * 3900
     # Literal with incremental indexing; a length of 127 and more goes on in groups of 7 bits.
     length = bytes([0x7F, (len(value) - 127) % 128 | 0x80, (len(value) - 127) // 128])
-    field = bytes([0x40, len(name)]) + name + length + value
-    yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET) + field)
-    newest = bytes([0x80 | 62])
-    yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, newest * 16000), 200)
+    return continued(bytes([0x40, len(name)]) + name + length + value, NEWEST * 16000)
 
 
-def small_references() -> Iterable[bytes]:
-    """Adds a field of two bytes to HPACK's table, and refers to it in a byte each time."""
-    yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET) + b"\x40\1x\1v")
-    newest = bytes([0x80 | 62])
-    yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, newest * 16000), 200)
-
-
-def table_sizes() -> Iterable[bytes]:
-    """Header blocks that change the size of HPACK's table to 0 and back to 4096."""
-    yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET))
-    sizes = b"\x20\x3f\xe1\x1f" * 4000
-    yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, sizes), 200)
-
-
-def provoked_resets() -> Iterable[bytes]:
-    """Calls that the server has to reset: their windows grow beyond what HTTP/2 allows."""
-    block = http2.call_headers(GET)
-    update = struct.pack(">I", 2**31 - 1)
-    for first in range(1, 10_000, 2000):
-        yield b"".join(
-            http2.frame(http2.HEADERS, http2.END_HEADERS, stream, block)
-            + http2.frame(http2.WINDOW_UPDATE, 0, stream, update)
-            for stream in range(first, first + 2000, 2)
-        )
-
-
-def eager_calls() -> Iterable[bytes]:
-    """Calls beyond the limit that the server's settings state."""
-    block = http2.call_headers(GET)
-    body = http2.framed(xpos(0))
-    for first in range(1, 10_000, 2000):
-        yield b"".join(
-            http2.frame(http2.HEADERS, http2.END_HEADERS, stream, block)
-            + http2.frame(http2.DATA, http2.END_STREAM, stream, body)
-            for stream in range(first, first + 2000, 2)
-        )
+small_references = partial(continued, b"\x40\1x\1v", NEWEST * 16000)
+"""Adds a field of two bytes to HPACK's table, and refers to it in a byte each time."""
+table_sizes = partial(continued, b"", b"\x20\x3f\xe1\x1f" * 4000)
+"""Header blocks that change the size of HPACK's table to 0 and back to 4096."""
 
 
 def pings() -> Iterable[bytes]:
@@ -379,66 +354,51 @@ def half_frame() -> Iterable[bytes]:
     yield http2.frame(http2.DATA, 0, 1, struct.pack(">BI", 0, 8 * MIB - 64) + bytes(16000))[:-100]
 
 
-def empty_data() -> Iterable[bytes]:
-    """A call whose body is frames without bytes."""
+def frames(kind: int, payload: bytes) -> Iterable[bytes]:
+    """A call of frames that add nothing."""
     yield http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(GET))
-    yield from itertools.repeat(http2.frame(http2.DATA, 0, 1, b"") * 4096, 100)
+    yield from itertools.repeat(http2.frame(kind, 0, 1, payload) * 4096, 100)
 
 
-def window_updates() -> Iterable[bytes]:
-    """A call that widens its window a byte at a time."""
-    yield http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(GET))
-    update = http2.frame(http2.WINDOW_UPDATE, 0, 1, struct.pack(">I", 1))
-    yield from itertools.repeat(update * 4096, 100)
-
-
-def priorities() -> Iterable[bytes]:
-    """A call that changes its priority all the time."""
-    yield http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(GET))
-    priority = http2.frame(http2.PRIORITY, 0, 1, struct.pack(">IB", 0, 16))
-    yield from itertools.repeat(priority * 4096, 100)
+empty_data = partial(frames, http2.DATA, b"")
+window_updates = partial(frames, http2.WINDOW_UPDATE, struct.pack(">I", 1))
+priorities = partial(frames, http2.PRIORITY, struct.pack(">IB", 0, 16))
 
 
 # The tables.
 
+
+def together(number: int, what: str, path: str, body: Callable[[int], bytes], **how: Any) -> Calls:
+    """So many calls, all at once."""
+    return Calls(what, path, body, at_once=number, count=number, **how)
+
+
+def apart(number: int, what: str, path: str, body: Callable[[int], bytes], **how: Any) -> Calls:
+    """The same, each on a connection of its own."""
+    return together(number, what, path, body, connections=number, **how)
+
+
+def kept_up(number: int, what: str, path: str, body: Callable[[int], bytes]) -> Calls:
+    """So many at any time, each on a connection of its own."""
+    return Calls(what, path, body, at_once=number, connections=number)
+
+
 MEMORY: dict[str, Calls | Flood] = {
-    "uploads": Calls(
-        "100 uploads of 8 MB that never end",
-        GET,
-        lambda n: large_request(),
-        at_once=100,
-        count=100,
-        connections=100,
-        unsent=1000,
+    "uploads": apart(
+        100, "100 uploads of 8 MB that never end", GET, lambda n: large_request(), unsent=1000
     ),
-    "large": Calls(
-        "100 requests of 8 MB at once",
-        GET,
-        lambda n: large_request(),
-        at_once=100,
-        count=100,
-        connections=100,
+    "large": apart(100, "100 requests of 8 MB at once", GET, lambda n: large_request()),
+    "layers": together(
+        1, "8 MB of empty layers of a network", GET, lambda n: empty_fields("mlp_bias", "layers")
     ),
-    "layers": Calls(
-        "8 MB of empty layers of a network",
-        GET,
-        lambda n: empty_fields("mlp_bias", "layers"),
-        at_once=1,
-        count=1,
+    "position_ids": together(
+        1, "8 MB of empty lists of positions", GET, lambda n: empty_fields("table", "position_ids")
     ),
-    "position_ids": Calls(
-        "8 MB of empty lists of positions",
-        GET,
-        lambda n: empty_fields("table", "position_ids"),
-        at_once=1,
-        count=1,
-    ),
-    "unread": Calls(
+    "unread": together(
+        1000,
         "1000 streams that nobody reads, of lists of 65 KB",
         STREAM,
         lambda n: listed_positions(),
-        at_once=1000,
-        count=1000,
         connections=5,
         window=0,
     ),
@@ -471,39 +431,23 @@ MEMORY: dict[str, Calls | Flood] = {
         count=600,
         connections=4,
     ),
-    "xpos": Calls("64 xPos of 65536 columns at once", GET, xpos, at_once=64, count=64),
-    "watch": Calls(
-        "40 Health.Watch of names of 8 MB",
-        WATCH,
-        lambda n: long_name(),
-        at_once=40,
-        count=40,
-        connections=40,
-    ),
-    "gzip": Calls(
+    "xpos": together(64, "64 xPos of 65536 columns at once", GET, xpos),
+    "watch": apart(40, "40 Health.Watch of names of 8 MB", WATCH, lambda n: long_name()),
+    "gzip": apart(
+        8,
         "8 requests of 128 MiB, compressed",
         GET,
         lambda n: gzip_bomb(),
-        at_once=8,
-        count=8,
-        connections=8,
         headers={"grpc_encoding": "gzip"},
     ),
-    "logits": Calls(
-        "8 idle ComputeLogits, 8 MiB of vectors each",
-        LOGITS,
-        lambda n: logits(),
-        at_once=8,
-        count=8,
-        connections=8,
-        ends=False,
+    "logits": apart(
+        8, "8 idle ComputeLogits, 8 MiB of vectors each", LOGITS, lambda n: logits(), ends=False
     ),
-    "ids": Calls(
+    "ids": together(
+        400,
         "400 ModelStreamInfer with ids of 2 MB, no answer read",
         INFER,
         lambda n: long_id(),
-        at_once=400,
-        count=400,
         connections=40,
         window=0,
     ),
@@ -526,33 +470,13 @@ TIME: dict[str, Calls] = {
         at_once=2,
     ),
     "many_xpos": Calls("GetTensor of xPos of 65536 columns, 200 at once", GET, xpos, at_once=200),
-    "sines": Calls(
-        "StreamTensor of 255 rows of 65536 sines, 8 at once",
-        STREAM,
-        sines,
-        at_once=8,
-        connections=8,
+    "sines": kept_up(8, "StreamTensor of 255 rows of 65536 sines, 8 at once", STREAM, sines),
+    "rows_of_sines": kept_up(
+        2, "GetTensor of a row of 65536 sines, by two callers in turn", GET, row_of_sines
     ),
-    "rows_of_sines": Calls(
-        "GetTensor of a row of 65536 sines, by two callers in turn",
-        GET,
-        row_of_sines,
-        at_once=2,
-        connections=2,
-    ),
-    "slopes": Calls(
-        "GetTensor of ALiBi of 65535 heads, 8 at once", GET, slopes, at_once=8, connections=8
-    ),
-    "yarn": Calls(
-        "DescribeTensor of YaRN of 65536 columns, 8 at once",
-        DESCRIBE,
-        yarn,
-        at_once=8,
-        connections=8,
-    ),
-    "ties": Calls(
-        "GetTensor of resampled rows of ties, 8 at once", GET, ties, at_once=8, connections=8
-    ),
+    "slopes": kept_up(8, "GetTensor of ALiBi of 65535 heads, 8 at once", GET, slopes),
+    "yarn": kept_up(8, "DescribeTensor of YaRN of 65536 columns, 8 at once", DESCRIBE, yarn),
+    "ties": kept_up(8, "GetTensor of resampled rows of ties, 8 at once", GET, ties),
 }
 """What may take others' time."""
 
@@ -568,21 +492,19 @@ UNWANTED: dict[str, Calls] = {
 """The same, wanted for half a second."""
 
 PROXY: dict[str, Calls | Flood] = {
-    "unread_large": Calls(
+    "unread_large": together(
+        300,
         "300 streams of 256 MiB that nobody reads",
         STREAM,
         lambda n: request(alibi(16, 2048, form="FORM_DENSE"), "StreamTensor"),
-        at_once=300,
-        count=300,
         connections=3,
         window=0,
     ),
-    "unfinished": Calls(
+    "unfinished": together(
+        1500,
         "1500 calls with 5 KB of headers, whose messages do not come",
         GET,
         lambda n: http2.framed(bytes(16)),
-        at_once=1500,
-        count=1500,
         connections=15,
         unsent=16,
         headers={f"x{n}": "v" * 120 for n in range(40)},

@@ -92,6 +92,32 @@ class T5Contest:
         return attnbias.T5(num_heads=HEADS, bidirectional=True, table=weight)
 
 
+AS_ONE = "T5 bias 32x4096x4096 F32 as one array, its diagonals expanded by the client"
+BARE = "the same bytes by a plain stub of grpcio, neither checked nor unpacked"
+STREAMED = "the same, streamed dense"
+AGAINST = {
+    "compute_bias": "transformers' compute_bias",
+    "contiguous": "compute_bias(...).contiguous()",
+    "diagonals": "torch: buckets of 8191 positions, one gather",
+    "unfolded": "torch: those diagonals, unfold().flip()",
+}
+T5_ROWS: list[tuple[str, str, str, float | None]] = [
+    ("T5 bias 32x4096x4096 F32 as a numpy view", "view", "compute_bias", 500),
+    (
+        "the same, of a table that the server has not seen",
+        "view_of_new_table",
+        "compute_bias",
+        None,
+    ),
+    (AS_ONE, "expanded", "contiguous", 5),
+    (STREAMED, "streamed", "contiguous", None),
+    ("T5 diagonals 32x8191 F32", "view", "diagonals", 0.5),
+    (BARE, "bare", "diagonals", None),
+    (AS_ONE, "expanded", "unfolded", 0.8),
+    (STREAMED, "streamed", "unfolded", None),
+]
+
+
 def t5_rows(running: Server, repetitions: int) -> Iterator[Row]:
     with (
         attnbias.Client(running.address) as client,
@@ -107,62 +133,15 @@ def t5_rows(running: Server, repetitions: int) -> Iterator[Row]:
             *("streamed", "expanded", "contiguous", "unfolded"),
         )
         times = by_turns(large, repetitions)
-    yield compare(
-        what="T5 bias 32x4096x4096 F32 as a numpy view",
-        against="transformers' compute_bias",
-        ours=times["view"],
-        theirs=times["compute_bias"],
-        goal=500,
-    )
-    yield compare(
-        what="the same, of a table that the server has not seen",
-        against="transformers' compute_bias",
-        ours=times["view_of_new_table"],
-        theirs=times["compute_bias"],
-        goal=None,
-    )
-    yield compare(
-        what="T5 bias 32x4096x4096 F32 as one array, its diagonals expanded by the client",
-        against="compute_bias(...).contiguous()",
-        ours=times["expanded"],
-        theirs=times["contiguous"],
-        goal=5,
-    )
-    yield compare(
-        what="the same, streamed dense",
-        against="compute_bias(...).contiguous()",
-        ours=times["streamed"],
-        theirs=times["contiguous"],
-        goal=None,
-    )
-    yield compare(
-        what="T5 diagonals 32x8191 F32",
-        against="torch: buckets of 8191 positions, one gather",
-        ours=small_times["view"],
-        theirs=small_times["diagonals"],
-        goal=0.5,
-    )
-    yield compare(
-        what="the same bytes by a plain stub of grpcio, neither checked nor unpacked",
-        against="torch: buckets of 8191 positions, one gather",
-        ours=small_times["bare"],
-        theirs=small_times["diagonals"],
-        goal=None,
-    )
-    yield compare(
-        what="T5 bias 32x4096x4096 F32 as one array, its diagonals expanded by the client",
-        against="torch: those diagonals, unfold().flip()",
-        ours=times["expanded"],
-        theirs=times["unfolded"],
-        goal=0.8,
-    )
-    yield compare(
-        what="the same, streamed dense",
-        against="torch: those diagonals, unfold().flip()",
-        ours=times["streamed"],
-        theirs=times["unfolded"],
-        goal=None,
-    )
+    for what, ours, theirs, goal in T5_ROWS:
+        chosen = small_times if theirs == "diagonals" else times
+        yield compare(
+            what=what,
+            against=AGAINST[theirs],
+            ours=chosen[ours],
+            theirs=chosen[theirs],
+            goal=goal,
+        )
 
 
 def rounds_of_methods(contest: T5Contest, *names: str) -> dict[str, Round]:

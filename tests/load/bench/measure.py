@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 Round = Callable[[], float]
 """Does the work once and says how long it took, or how fast it was."""
@@ -86,18 +87,9 @@ def compare(
     if num_bytes is not None:
         rates = ([num_bytes / seconds / 1e9 for seconds in side] for side in (ours, theirs))
         return compare_rates(what, against, *rates, goal=goal, notes=notes)
-    return Row(
-        what=what,
-        against=against,
-        unit="s",
-        ours=statistics.median(ours),
-        theirs=statistics.median(theirs),
-        best_ratio=min(theirs) / min(ours),
-        goal=goal,
-        statistic=f"median of {len(ours)}",
-        notes=notes,
-        samples={"ours": ours, "theirs": theirs},
-    )
+    best_ratio = min(theirs) / min(ours)
+    words = {"what": what, "against": against, "unit": "s", "notes": notes}
+    return _row(ours, theirs, goal=goal, best_ratio=best_ratio, **words)
 
 
 def compare_rates(
@@ -111,16 +103,17 @@ def compare_rates(
     notes: str = "",
 ) -> Row:
     """The medians of two samples of rates."""
+    best_ratio = max(ours) / max(theirs)
+    words = {"what": what, "against": against, "unit": unit, "notes": notes}
+    return _row(ours, theirs, goal=goal, best_ratio=best_ratio, more_is_better=True, **words)
+
+
+def _row(ours: list[float], theirs: list[float], **fields: Any) -> Row:
+    """The medians of two samples."""
     return Row(
-        what=what,
-        against=against,
-        unit=unit,
-        more_is_better=True,
         ours=statistics.median(ours),
         theirs=statistics.median(theirs),
-        best_ratio=max(ours) / max(theirs),
-        goal=goal,
         statistic=f"median of {len(ours)}",
-        notes=notes,
         samples={"ours": ours, "theirs": theirs},
+        **fields,
     )

@@ -5,7 +5,6 @@ import copy
 import functools
 import itertools
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -34,165 +33,116 @@ from tests.packaging.deploy.manifests import (
     workload,
 )
 from tests.support.certificates import Authority
+from tests.support.server import run_server
 
 PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 # Where the server's writable and readable folders are in its pod.
 SOCKET = "/run/attnbias"
 
-# A container that is not the chart's.
-OTHER = {
-    "image": "rclone/rclone",
-    "args": ["copy", "remote:tables", "/scratch"],
-    "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
-    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-}
 # Values that turn on one feature each.
-FEATURES: dict[str, Values] = {
-    "names": {"nameOverride": "bias", "fullnameOverride": "bias-of-all"},
-    "five replicas": {"replicaCount": 5},
-    "an image": {
-        "image": {"repository": "example.org/attnbias", "tag": "1", "pullPolicy": "Always"},
-        "imagePullSecrets": [{"name": "registry"}],
-    },
-    "resources": {
-        "resources": {
-            "requests": {"cpu": "500m"},
-            "limits": {"cpu": 2.5, "memory": "8Gi", "ephemeral-storage": "1Gi"},
-        }
-    },
-    "cuda": {"cuda": {"gpus": 1, "minBytes": 16 << 20, "runtimeClassName": "nvidia"}},
-    "tables of a claim": {"tables": {"persistentVolumeClaim": "models", "folder": "t/small"}},
-    "tables of a config map": {"tables": {"configMap": "tables"}},
-    "checkpoints": {
-        "checkpoints": [
-            {"name": "t5-small", "persistentVolumeClaim": "models", "folder": "t5/small"},
-            {"name": "bert", "persistentVolumeClaim": "bert"},
-        ]
-    },
-    "precompute": {
-        "precompute": [
-            {"alibi": {"num_heads": 8}, "pair": {"query_length": 4096, "key_length": 4096}}
-        ]
-    },
-    "tls of a secret": {"tls": {"secret": "certificate"}},
-    "tls of cert-manager": {
-        "tls": {
-            "certManager": {
-                "issuer": "ca",
-                "kind": "ClusterIssuer",
-                "dnsNames": ["attnbias.example.org"],
-            }
-        }
-    },
-    "client certificates": {"tls": {"secret": "certificate", "clientCaSecret": "client-ca"}},
-    "tokens": {"auth": {"tokensSecret": "tokens"}},
-    "policy": {"auth": {"tokensSecret": "tokens", "policySecret": "policy"}},
-    "daemon set": {"kind": "DaemonSet"},
-    "socket": {"kind": "DaemonSet", "socket": {"hostPath": "/run/attnbias", "mode": "0666"}},
-    "load balancer": {
-        "service": {"type": "LoadBalancer", "port": 443, "annotations": {"example.org/a": "b"}}
-    },
-    "ingress": {
-        "ingress": {
-            "enabled": True,
-            "className": "nginx",
-            "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "GRPC"},
-            "hosts": [
-                {"host": "attnbias.example.org"},
-                {"host": "example.org", "paths": [{"path": "/grpc", "pathType": "Prefix"}]},
-            ],
-            "tls": [{"secretName": "edge", "hosts": ["attnbias.example.org"]}],
-        }
-    },
-    "grpc route": {
-        "grpcRoute": {
-            "enabled": True,
-            "annotations": {"example.org/a": "b"},
-            "parentRefs": [{"name": "gateway", "namespace": "edge"}],
-            "hostnames": ["attnbias.example.org"],
-            "matches": [{"method": {"service": "attnbias.v1.AttentionBiasService"}}],
-        }
-    },
-    "network policy": {
-        "networkPolicy": {
-            "enabled": True,
-            "metricsFrom": [
-                {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "m"}}}
-            ],
-            "egress": [{"ports": [{"port": 443}]}],
-        }
-    },
-    "autoscaling": {
-        "autoscaling": {
-            "enabled": True,
-            "maxReplicas": 4,
-            "targetMemoryUtilizationPercentage": 0,
-            "metrics": [
-                {
-                    "type": "Pods",
-                    "pods": {
-                        "metric": {"name": "attnbias_queued_tasks"},
-                        "target": {"type": "AverageValue", "averageValue": "100"},
-                    },
-                }
-            ],
-            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 600}},
-        }
-    },
-    "a budget of those that stay": {"podDisruptionBudget": {"minAvailable": "50%"}},
-    "no budget": {"podDisruptionBudget": {"enabled": False}},
-    "service monitor": {"metrics": {"serviceMonitor": {"enabled": True, "labels": {"a": "b"}}}},
-    "prometheus rule": {"metrics": {"prometheusRule": {"enabled": True, "labels": {"a": "b"}}}},
-    "dashboard": {"metrics": {"dashboard": {"enabled": True}}},
-    "a service account": {"serviceAccount": {"create": False, "name": "other"}},
-    "an annotated service account": {
-        "serviceAccount": {"annotations": {"example.org/a": "b"}, "automount": True}
-    },
-    "security contexts": {
-        "podSecurityContext": {"runAsUser": 1000, "fsGroup": 1000},
-        "securityContext": {"runAsNonRoot": True},
-    },
-    "probes": {
-        "startupProbe": {"failureThreshold": 600},
-        "readinessProbe": {"httpGet": {"path": "/metrics", "port": "metrics"}},
-        "livenessProbe": {"enabled": False},
-    },
-    "no surge": {"maxSurge": 0, "minReadySeconds": 0},
-    "slow ends": {"terminationGracePeriodSeconds": 600},
-    "flags and environment": {
-        "extraFlags": ["--log-format=json", "--tables-poll=1m"],
-        "extraEnv": [{"name": "ATTNBIAS_LOG_LEVEL", "value": "warning"}],
-    },
-    "containers and volumes": {
-        "extraVolumes": [{"name": "scratch", "emptyDir": {}}],
-        "extraVolumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
-        "initContainers": [OTHER | {"name": "before"}],
-        "extraContainers": [OTHER | {"name": "beside"}],
-    },
-    "placement": {
-        "commonLabels": {"owner": "research"},
-        "podAnnotations": {"prometheus.io/port": "1", "example.org/a": "b"},
-        "podLabels": {"team": "models"},
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-        "nodeSelector": {"kubernetes.io/arch": "amd64"},
-        "affinity": {"podAntiAffinity": {}},
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 2,
-                "topologyKey": "topology.kubernetes.io/zone",
-                "whenUnsatisfiable": "DoNotSchedule",
-            },
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": {"team": "models"}},
-            },
-        ],
-        "priorityClassName": "high",
-    },
-}
+FEATURES: dict[str, Values] = yaml.safe_load("""
+names: {nameOverride: bias, fullnameOverride: bias-of-all}
+five replicas: {replicaCount: 5}
+an image:
+  image: {repository: example.org/attnbias, tag: "1", pullPolicy: Always}
+  imagePullSecrets: [{name: registry}]
+resources:
+  resources: {requests: {cpu: 500m}, limits: {cpu: 2.5, memory: 8Gi, ephemeral-storage: 1Gi}}
+cuda: {cuda: {gpus: 1, minBytes: 16_777_216, runtimeClassName: nvidia}}
+tables of a claim: {tables: {persistentVolumeClaim: models, folder: t/small}}
+tables of a config map: {tables: {configMap: tables}}
+checkpoints:
+  checkpoints:
+    - {name: t5-small, persistentVolumeClaim: models, folder: t5/small}
+    - {name: bert, persistentVolumeClaim: bert}
+precompute: {precompute: [{alibi: {num_heads: 8}, pair: {query_length: 4096, key_length: 4096}}]}
+tls of a secret: {tls: {secret: certificate}}
+tls of cert-manager:
+  tls: {certManager: {issuer: ca, kind: ClusterIssuer, dnsNames: [attnbias.example.org]}}
+client certificates: {tls: {secret: certificate, clientCaSecret: client-ca}}
+tokens: {auth: {tokensSecret: tokens}}
+policy: {auth: {tokensSecret: tokens, policySecret: policy}}
+daemon set: {kind: DaemonSet}
+socket: {kind: DaemonSet, socket: {hostPath: /run/attnbias, mode: "0666"}}
+load balancer: {service: {type: LoadBalancer, port: 443, annotations: {example.org/a: b}}}
+ingress:
+  ingress:
+    enabled: true
+    className: nginx
+    annotations: {nginx.ingress.kubernetes.io/backend-protocol: GRPC}
+    hosts:
+      - {host: attnbias.example.org}
+      - {host: example.org, paths: [{path: /grpc, pathType: Prefix}]}
+    tls: [{secretName: edge, hosts: [attnbias.example.org]}]
+grpc route:
+  grpcRoute:
+    enabled: true
+    annotations: {example.org/a: b}
+    parentRefs: [{name: gateway, namespace: edge}]
+    hostnames: [attnbias.example.org]
+    matches: [{method: {service: attnbias.v1.AttentionBiasService}}]
+network policy:
+  networkPolicy:
+    enabled: true
+    metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: m}}}]
+    egress: [{ports: [{port: 443}]}]
+autoscaling:
+  autoscaling:
+    enabled: true
+    maxReplicas: 4
+    targetMemoryUtilizationPercentage: 0
+    metrics:
+      - type: Pods
+        pods:
+          metric: {name: attnbias_queued_tasks}
+          target: {type: AverageValue, averageValue: "100"}
+    behavior: {scaleDown: {stabilizationWindowSeconds: 600}}
+a budget of those that stay: {podDisruptionBudget: {minAvailable: 50%}}
+no budget: {podDisruptionBudget: {enabled: false}}
+service monitor: {metrics: {serviceMonitor: {enabled: true, labels: {a: b}}}}
+prometheus rule: {metrics: {prometheusRule: {enabled: true, labels: {a: b}}}}
+dashboard: {metrics: {dashboard: {enabled: true}}}
+a service account: {serviceAccount: {create: false, name: other}}
+an annotated service account: {serviceAccount: {annotations: {example.org/a: b}, automount: true}}
+security contexts:
+  podSecurityContext: {runAsUser: 1000, fsGroup: 1000}
+  securityContext: {runAsNonRoot: true}
+probes:
+  startupProbe: {failureThreshold: 600}
+  readinessProbe: {httpGet: {path: /metrics, port: metrics}}
+  livenessProbe: {enabled: false}
+no surge: {maxSurge: 0, minReadySeconds: 0}
+slow ends: {terminationGracePeriodSeconds: 600}
+flags and environment:
+  extraFlags: [--log-format=json, --tables-poll=1m]
+  extraEnv: [{name: ATTNBIAS_LOG_LEVEL, value: warning}]
+containers and volumes:
+  extraVolumes: [{name: scratch, emptyDir: {}}]
+  extraVolumeMounts: [{name: scratch, mountPath: /scratch}]
+  initContainers:
+    - &other # A container that is not the chart's.
+      image: rclone/rclone
+      args: [copy, remote:tables, /scratch]
+      volumeMounts: [{name: scratch, mountPath: /scratch}]
+      securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+      name: before
+  extraContainers: [{<<: *other, name: beside}]
+placement:
+  commonLabels: {owner: research}
+  podAnnotations: {prometheus.io/port: "1", example.org/a: b}
+  podLabels: {team: models}
+  tolerations: [{key: nvidia.com/gpu, operator: Exists}]
+  nodeSelector: {kubernetes.io/arch: amd64}
+  affinity: {podAntiAffinity: {}}
+  topologySpreadConstraints:
+    - {maxSkew: 2, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}
+    - maxSkew: 1
+      topologyKey: kubernetes.io/hostname
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector: {matchLabels: {team: models}}
+  priorityClassName: high
+""")
 # What does not go together: of each line, one side.
 ALTERNATIVES = [
     ({"tables of a claim"}, {"tables of a config map"}),
@@ -291,16 +241,12 @@ def test_pods_are_restricted(case: str, restricted: Reasons) -> None:
     assert reasons == []
 
 
-def paths_of(flags: list[str]) -> list[str]:
-    return [path for flag in flags for path in re.findall(r"[=:](/[^:]*)", flag)]
-
-
 @each_case
 def test_each_file_that_a_flag_names_is_mounted(case: str) -> None:
     server = server_of(made(case))
     mounts = [mount["mountPath"] for mount in server.get("volumeMounts", [])]
     used = {"/scratch"} & set(mounts)
-    for path in paths_of(server.get("args", [])):
+    for path in re.findall(r"[=:](/[^:\n]*)", "\n".join(server.get("args", []))):
         [mount] = [mount for mount in mounts if path == mount or path.startswith(mount + "/")]
         used.add(mount)
     assert used == set(mounts)
@@ -407,16 +353,6 @@ def test_a_rollout_can_go_on(case: str) -> None:
     assert rolling["maxSurge"] == (0 if "no surge" in on or "socket" in on else 1)
 
 
-def ask_server(*flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [os.environ["ATTNBIAS_SERVER_BINARY"], *flags],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def pod_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder in the place of the pod's /, with all that can be mounted there."""
@@ -450,7 +386,7 @@ def test_the_server_takes_its_flags(case: str, pod_root: pathlib.Path) -> None:
     server = server_of(made(case))
     flags = [re.sub("(?<=[=:])/", f"{pod_root}/", flag) for flag in server.get("args", [])]
     variables = {one["name"]: one["value"] for one in server.get("env", [])}
-    said = ask_server("--check-config", *flags, **variables)
+    said = run_server("--check-config", *flags, **variables)
     assert said.returncode == 0, said.stderr
 
 
@@ -460,7 +396,7 @@ def test_flags_that_follow_from_values_are_the_servers() -> None:
     names = set(yaml.safe_load(refused))
     assert "listen" in names
     assert {f"--{name}" for name in names} <= set(
-        re.findall("--[a-z][-a-z]*", ask_server("--help").stdout)
+        re.findall("--[a-z][-a-z]*", run_server("--help").stdout)
     )
 
 
@@ -772,71 +708,41 @@ def test_bad_values_are_refused(values: Values, named: str) -> None:
 
 
 # Values that do not go together, and what the chart wants instead.
-UNFIT: list[tuple[Values, str]] = [
-    (
-        {"image": {"repository": "example.org:5000/attnbias:1"}},
-        'image.repository: got "example.org:5000/attnbias:1", want the tag in image.tag',
-    ),
-    (
-        {"tables": {"configMap": "a", "persistentVolumeClaim": "b"}},
-        'tables.configMap: got "a" beside tables.persistentVolumeClaim, want one of them',
-    ),
-    (
-        {"tables": {"folder": "a"}},
-        'tables.folder: got "a", want tables.persistentVolumeClaim beside it',
-    ),
-    (
-        {"tls": {"secret": "a", "certManager": {"issuer": "b"}}},
-        'tls.secret: got "a" beside tls.certManager.issuer, want one of them',
-    ),
-    (
-        {"tls": {"clientCaSecret": "a"}},
-        'tls.clientCaSecret: got "a", want tls.secret or tls.certManager.issuer beside it',
-    ),
-    (
-        {"auth": {"policySecret": "a"}},
-        'auth.policySecret: got "a", want auth.tokensSecret or tls.clientCaSecret beside it',
-    ),
-    (
-        {"socket": {"hostPath": "/run/attnbias"}},
-        'socket.hostPath: got "/run/attnbias", want kind: DaemonSet beside it',
-    ),
-    (
-        {"kind": "DaemonSet", "autoscaling": {"enabled": True}},
-        "autoscaling.enabled: got true, want kind: Deployment beside it",
-    ),
-    (
-        {
-            "autoscaling": {
-                "enabled": True,
-                "targetCPUUtilizationPercentage": 0,
-                "targetMemoryUtilizationPercentage": 0,
-            }
-        },
-        "autoscaling.enabled: got true, want a metric beside it",
-    ),
-    ({"ingress": {"enabled": True}}, "ingress.enabled: got true, want ingress.hosts beside it"),
-    (
-        {"grpcRoute": {"enabled": True}},
-        "grpcRoute.enabled: got true, want grpcRoute.parentRefs beside it",
-    ),
-    (
-        {"terminationGracePeriodSeconds": 35},
-        "terminationGracePeriodSeconds: got 35, want more than 35",
-    ),
-    (
-        {"extraFlags": ["--threads=8"]},
-        'extraFlags: got "--threads=8", want the value resources.limits.cpu',
-    ),
-    (
-        {"extraFlags": ["--tls-cert=/a"]},
-        'extraFlags: got "--tls-cert=/a", want the value tls.secret',
-    ),
-    (
-        {"extraFlags": ["--oip=false", "--policy"]},
-        'extraFlags: got "--policy", want the value auth.p',
-    ),
-]
+UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
+- - {image: {repository: example.org:5000/attnbias:1}}
+  - 'image.repository: got "example.org:5000/attnbias:1", want the tag in image.tag'
+- - {tables: {configMap: a, persistentVolumeClaim: b}}
+  - 'tables.configMap: got "a" beside tables.persistentVolumeClaim, want one of them'
+- - {tables: {folder: a}}
+  - 'tables.folder: got "a", want tables.persistentVolumeClaim beside it'
+- - {tls: {secret: a, certManager: {issuer: b}}}
+  - 'tls.secret: got "a" beside tls.certManager.issuer, want one of them'
+- - {tls: {clientCaSecret: a}}
+  - 'tls.clientCaSecret: got "a", want tls.secret or tls.certManager.issuer beside it'
+- - {auth: {policySecret: a}}
+  - 'auth.policySecret: got "a", want auth.tokensSecret or tls.clientCaSecret beside it'
+- - {socket: {hostPath: /run/attnbias}}
+  - 'socket.hostPath: got "/run/attnbias", want kind: DaemonSet beside it'
+- - {kind: DaemonSet, autoscaling: {enabled: true}}
+  - 'autoscaling.enabled: got true, want kind: Deployment beside it'
+- - autoscaling:
+      enabled: true
+      targetCPUUtilizationPercentage: 0
+      targetMemoryUtilizationPercentage: 0
+  - 'autoscaling.enabled: got true, want a metric beside it'
+- - {ingress: {enabled: true}}
+  - 'ingress.enabled: got true, want ingress.hosts beside it'
+- - {grpcRoute: {enabled: true}}
+  - 'grpcRoute.enabled: got true, want grpcRoute.parentRefs beside it'
+- - {terminationGracePeriodSeconds: 35}
+  - 'terminationGracePeriodSeconds: got 35, want more than 35'
+- - {extraFlags: [--threads=8]}
+  - 'extraFlags: got "--threads=8", want the value resources.limits.cpu'
+- - {extraFlags: [--tls-cert=/a]}
+  - 'extraFlags: got "--tls-cert=/a", want the value tls.secret'
+- - {extraFlags: [--oip=false, --policy]}
+  - 'extraFlags: got "--policy", want the value auth.p'
+""")
 
 
 @pytest.mark.parametrize(("values", "complaint"), UNFIT, ids=str)
@@ -853,7 +759,7 @@ def test_a_repository_may_have_a_port() -> None:
 
 
 def test_the_least_grace_period_is_that_of_the_servers_drain() -> None:
-    seconds = re.findall(r"--drain-(?:notice|grace) DURATION=(\d+)s", ask_server("--help").stdout)
+    seconds = re.findall(r"--drain-(?:notice|grace) DURATION=(\d+)s", run_server("--help").stdout)
     assert sum(map(int, seconds)) == 35
     assert rendered({"terminationGracePeriodSeconds": 36})
 

@@ -21,10 +21,14 @@ from tests.packaging.deploy.manifests import (
     workload,
 )
 
+of_each = pytest.mark.parametrize("folder", [BASE, ENVOY], ids=lambda folder: folder.name)
 
-def test_schemas_accept_every_resource(schemas: pathlib.Path) -> None:
-    verdicts = kubeconform(schemas, kustomized())
-    assert sorted(verdicts) == sorted(f"statusValid {one['kind']}" for one in kustomized())
+
+@of_each
+def test_schemas_accept_every_resource(folder: pathlib.Path, schemas: pathlib.Path) -> None:
+    resources = kustomized(folder)
+    verdicts = kubeconform(schemas, resources)
+    assert sorted(verdicts) == sorted(f"statusValid {one['kind']}" for one in resources)
 
 
 def test_schemas_refuse_an_unknown_field(schemas: pathlib.Path) -> None:
@@ -44,8 +48,9 @@ def test_schemas_refuse_a_value_of_the_wrong_type(schemas: pathlib.Path) -> None
     assert "/startupProbe/grpc/port" in verdict
 
 
-def test_pods_are_restricted(restricted: Reasons) -> None:
-    assert restricted([workload(kustomized())["spec"]["template"]]) == [[]]
+@of_each
+def test_pods_are_restricted(folder: pathlib.Path, restricted: Reasons) -> None:
+    assert restricted([workload(kustomized(folder))["spec"]["template"]]) == [[]]
 
 
 # What the profile asks for, each broken once: fields of the pod, fields of its container, reason.

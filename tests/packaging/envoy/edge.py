@@ -51,15 +51,7 @@ class Replicas:
 
     def handled(self, method: str) -> list[float]:
         """Calls of a method that each of them has answered."""
-        return [_handled(server, method) for server in self.servers]
-
-
-def _handled(server: Server, method: str) -> float:
-    return sum(
-        value
-        for name, value in server.metrics().items()
-        if name.startswith("grpc_server_handled_total") and f'"{method}"' in name
-    )
+        return [server.calls("handled", method) for server in self.servers]
 
 
 class Edge:

@@ -6,7 +6,6 @@ import json
 import pathlib
 import subprocess
 import time
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
@@ -17,6 +16,7 @@ import attnbias
 from tests.packaging.kubernetes.cluster import Cluster
 from tests.support.contract import dense_alibi
 from tests.support.figures import Figures
+from tests.support.server import calls_in, exposition_of, memory_of, samples_of
 from tests.support.traffic import Traffic
 
 HEADLESS, CLUSTER_IP = "attnbias-headless", "attnbias"
@@ -70,23 +70,14 @@ class Pod:
         return int(found.name)
 
     def peak_resident_bytes(self) -> int:
-        status = pathlib.Path(f"/proc/{self.pid()}/status").read_text()
-        [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
-        return int(line.split()[1]) * 1024
+        return memory_of(self.pid(), "VmHWM")
 
     def metrics(self) -> dict[str, float]:
-        with urllib.request.urlopen(f"http://{self.address}:9464/metrics", timeout=5) as response:
-            lines = response.read().decode().splitlines()
-        samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-        return {name: float(value) for name, value in samples}
+        return samples_of(exposition_of(f"{self.address}:9464", timeout=5))
 
     def streams(self) -> float:
         """Calls for tensors that it has answered."""
-        return sum(
-            value
-            for name, value in self.metrics().items()
-            if name.startswith("grpc_server_handled_total") and '"StreamTensor"' in name
-        )
+        return calls_in(self.metrics(), "handled", "StreamTensor")
 
     @contextlib.contextmanager
     def cut_off(self) -> Iterator[None]:
