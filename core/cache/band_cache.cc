@@ -27,17 +27,17 @@ int64_t RoundUpToPowerOfTwo(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
 }
 
-absl::Status MoreThanItMayHave(const Holder& holder) {
+absl::Status MoreThanItMayHave(const QuotaOwner& owner) {
   return CallerLimit(absl::StrCat(
-      "the ", holder.max_bytes,
+      "the ", owner.max_bytes,
       " bytes of memory that this caller may have are in use; try again "
       "later"));
 }
 
 absl::Status MoreThanItsShare() {
   return absl::ResourceExhaustedError(
-      "this connection holds its share of the memory, and others wait; try "
-      "again later");
+      "this client holds its share of the memory, and others wait; try again "
+      "later");
 }
 
 absl::Status NoRoomFor(int64_t bytes) {
@@ -92,7 +92,7 @@ void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
   }
   // Before others can join: they need not fail for it.
   if (budget_.WouldHaveTooMuch(BandBytes(spec) + spec.evaluator_bytes,
-                               caller->holder())) {
+                               caller->owner())) {
     mutex_.Unlock();
     return done(MoreThanItsShare());
   }
@@ -117,8 +117,7 @@ BandCache::FlightPtr BandCache::BoardLocked(BandSpec spec, Waiter waiter) {
   }
   observer_.OnMiss();
   const auto flight = std::make_shared<const Flight>(Flight{
-      std::move(spec), std::make_shared<Caller>(waiter.caller->connection(),
-                                                waiter.caller->holder())});
+      std::move(spec), std::make_shared<Caller>(waiter.caller->owner())});
   waiters_[flight].push_back(std::move(waiter));
   flights.push_back(flight);
   return flight;
@@ -198,42 +197,42 @@ absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(
                    " bytes of memory at once, want at most ", budget_.limit(),
                    ", the whole memory budget");
   }
-  const Holder& holder = caller.holder();
-  if (bytes > holder.max_bytes) {
+  const QuotaOwner& owner = caller.owner();
+  if (bytes > owner.max_bytes) {
     return Invalid("request: needs ", bytes,
-                   " bytes of memory at once, want at most ", holder.max_bytes,
+                   " bytes of memory at once, want at most ", owner.max_bytes,
                    ", all that this caller may have");
   }
   if (bytes == 0) return ByteBudget::Reservation();
-  if (budget_.WouldHaveTooMuch(bytes, holder)) return MoreThanItsShare();
-  if (auto reservation = ReserveEvicting(bytes, holder)) {
+  if (budget_.WouldHaveTooMuch(bytes, owner)) return MoreThanItsShare();
+  if (auto reservation = ReserveEvicting(bytes, owner)) {
     return *std::move(reservation);
   }
-  if (budget_.WouldExceedItsOwn(bytes, holder)) {
-    return MoreThanItMayHave(holder);
+  if (budget_.WouldExceedItsOwn(bytes, owner)) {
+    return MoreThanItMayHave(owner);
   }
-  budget_.Refused(bytes, holder);
+  budget_.Refused(bytes, owner);
   return NoRoomFor(bytes);
 }
 
 std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
-    int64_t bytes, const Holder& holder) {
+    int64_t bytes, const QuotaOwner& owner) {
   for (;;) {
-    if (auto reservation = budget_.Reserve(bytes, holder)) return reservation;
-    const bool own = budget_.WouldExceedItsOwn(bytes, holder);
-    if (EvictOne(own ? &holder : nullptr) == nullptr) return std::nullopt;
+    if (auto reservation = budget_.Reserve(bytes, owner)) return reservation;
+    const bool own = budget_.WouldExceedItsOwn(bytes, owner);
+    if (EvictOne(own ? &owner : nullptr) == nullptr) return std::nullopt;
   }
 }
 
 // The caller frees it, outside the lock.
-std::shared_ptr<const void> BandCache::EvictOne(const Holder* maker) {
+std::shared_ptr<const void> BandCache::EvictOne(const QuotaOwner* maker) {
   MutexLock lock(mutex_);
   // What someone else holds would free nothing.
   const auto last = std::find_if(
       entries_.rbegin(), entries_.rend(), [maker](const Entry& entry) {
         return entry.band.use_count() == 1 &&
                (maker == nullptr ||
-                entry.band->buffer.reservation.holder() == maker->name);
+                entry.band->buffer.reservation.owner() == maker->name);
       });
   if (last != entries_.rend()) {
     const auto entry = std::prev(last.base());

@@ -101,14 +101,14 @@ class BandCache {
   // nobody waits for any more. To be called from time to time.
   void DropCancelled();
 
-  // Memory, evicting bands that nobody uses where the budget is used up, and
-  // where the caller's holder has all that it may have, bands of its own. The
-  // bands that a holder has made count for it too.
+  // Allocates memory, and evicts unused bands if the budget is used up, or
+  // bands of the caller's owner if that has all that it may have. The bands
+  // that were made for an owner count for it.
   //
-  // RESOURCE_EXHAUSTED  what is held leaves no room, or the holder has its
-  //                     share while others wait
-  // INVALID_ARGUMENT    it is more than the whole budget, or than the holder
-  //                     may have
+  // RESOURCE_EXHAUSTED  what is held leaves no room, or the owner has its share
+  //                     while others wait
+  // INVALID_ARGUMENT    it is more than the whole budget, or than the owner may
+  //                     have
   absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes, const Caller& caller);
 
   // A part of the budget for memory from elsewhere, likewise.
@@ -158,7 +158,7 @@ class BandCache {
   // A computation under way.
   struct Flight {
     BandSpec spec;
-    // On behalf of all who wait; connection and holder are those of the first.
+    // On behalf of all that wait; charged to the owner of the first.
     CallerPtr caller;
   };
   using FlightPtr = std::shared_ptr<const Flight>;
@@ -171,11 +171,11 @@ class BandCache {
   void Compute(const FlightPtr& flight);
   void Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
             std::shared_ptr<const Evaluator> evaluator);
-  std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes,
-                                                         const Holder& holder);
-  // Removes one band, of those that the holder `maker` has made if there is
-  // one, and returns it for release; null where nothing can go.
-  std::shared_ptr<const void> EvictOne(const Holder* maker);
+  std::optional<ByteBudget::Reservation> ReserveEvicting(
+      int64_t bytes, const QuotaOwner& owner);
+  // Removes one band, of those that were made for `maker` unless it is null,
+  // and returns it for release; null if nothing can go.
+  std::shared_ptr<const void> EvictOne(const QuotaOwner* maker);
   void RemoveFlightLocked(const FlightPtr& flight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);

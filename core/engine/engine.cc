@@ -96,7 +96,7 @@ PayloadPtr Engine::Find(const PlanPtr& plan, CallerPtr caller) {
 }
 
 void Engine::Get(const PlanPtr& plan, CallerPtr caller, Done done) {
-  std::optional<BandSpec> band = BandFor(plan, caller->holder());
+  std::optional<BandSpec> band = BandFor(plan, caller->owner());
   if (!band.has_value()) {
     return Compute(plan, std::move(caller), std::move(done));
   }
@@ -117,7 +117,7 @@ absl::StatusOr<ByteBudget::Reservation> Engine::SetAside(int64_t bytes) {
 }
 
 std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan,
-                                        const Holder& holder) const {
+                                        const QuotaOwner& owner) const {
   if (!HasBand(*plan)) return std::nullopt;
   const Range hull = plan->hull();
   const int64_t lanes = plan->encoding().lanes;
@@ -125,7 +125,7 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan,
       plan->query_coordinates().size() * plan->key_coordinates().size();
   if (hull.size() / kMostWaste > wanted) return std::nullopt;
   const int64_t evaluator_bytes = plan->encoding().evaluator_bytes;
-  const int64_t memory = std::min(budget_.limit(), holder.max_bytes);
+  const int64_t memory = std::min(budget_.limit(), owner.max_bytes);
   const int64_t largest = (memory - evaluator_bytes) / kLargestBandDivisor;
   const Range wide = BandCache::Widen(hull, plan->encoding().domain);
   // Compared without a product, which could overflow.

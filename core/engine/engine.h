@@ -72,7 +72,7 @@ class Engine {
   // The band to get from the cache. None when it is too large to keep, or holds
   // much more than is asked for.
   std::optional<BandSpec> BandFor(const PlanPtr& plan,
-                                  const Holder& holder) const;
+                                  const QuotaOwner& owner) const;
   // A payload that computes while it is read.
   void Compute(const PlanPtr& plan, CallerPtr caller, Done done);
   PayloadPtr MakePayload(const PlanPtr& plan, NumberSource source);

@@ -137,7 +137,7 @@ class FairQueue {
     Item item = std::move(owner.items.front());
     owner.items.pop_front();
     --size_;
-    // A connection that has used as much comes after those that wait already.
+    // An owner that has used as much comes after those that wait already.
     LeavePlace(entry);
     if (!owner.items.empty()) TakePlace(entry);
     return item;

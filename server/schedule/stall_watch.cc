@@ -67,7 +67,7 @@ void StallWatch::CloseStalled() {
       return absl::AbortedError("the client has stopped reading");
     }
     if (passed(entry.write_started_, progress_timeout_ / kCrowdedDivisor) &&
-        budget_.WouldHaveTooMuch(0, entry.caller_.holder())) {
+        budget_.WouldHaveTooMuch(0, entry.caller_.owner())) {
       return absl::AbortedError(
           "the client has stopped reading, and others wait for the memory");
     }

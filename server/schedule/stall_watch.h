@@ -64,7 +64,7 @@ class StallWatch {
     std::atomic<int64_t> idle_since_{0};
   };
 
-  // Of how long a write may take, so much is left to connections that have more
+  // Of how long a write may take, so much is left to clients that have more
   // than their share of memory while others wait.
   static constexpr int kCrowdedDivisor = 12;
 

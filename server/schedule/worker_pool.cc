@@ -61,10 +61,9 @@ bool WorkerPool::Schedule(CallerPtr caller, Task task) {
   {
     MutexLock lock(mutex_);
     const int64_t of_others = capacity_ - QueuedLocked();
-    const std::string& connection = caller->connection();
-    const int64_t own = short_.queue.size_of(connection) +
-                        long_.queue.size_of(connection) +
-                        uncut_.size_of(connection);
+    const std::string& owner = caller->owner().name;
+    const int64_t own = short_.queue.size_of(owner) +
+                        long_.queue.size_of(owner) + uncut_.size_of(owner);
     if (stopping_ || own >= of_others) return false;
     PushLocked(std::move(caller), std::move(task));
   }
@@ -82,8 +81,8 @@ void WorkerPool::Continue(CallerPtr caller, Task task) {
 
 void WorkerPool::ContinueUncut(CallerPtr caller, Task task) {
   MutexLock lock(mutex_);
-  const std::string& connection = caller->connection();
-  uncut_.Push(connection, {std::move(caller), std::move(task), Clock::now()});
+  const std::string& owner = caller->owner().name;
+  uncut_.Push(owner, {std::move(caller), std::move(task), Clock::now()});
   DispatchUncutLocked();
 }
 
@@ -100,8 +99,8 @@ void WorkerPool::Yield() {
   }
   const CallerPtr caller = own->task.caller;
   caller->Use(now - own->start);
-  uncut_.Charge(caller->connection(), now - own->start);
-  uncut_.PushFront(caller->connection(), {caller, nullptr, now, own});
+  uncut_.Charge(caller->owner().name, now - own->start);
+  uncut_.PushFront(caller->owner().name, {caller, nullptr, now, own});
   --uncut_running_;
   DispatchUncutLocked();
   while (!own->may_run) own->changed.Wait(mutex_);
@@ -137,9 +136,8 @@ void WorkerPool::PushLocked(CallerPtr caller, Task task) {
     const Lane& other = &lane == &short_ ? long_ : short_;
     lane.used = std::max(lane.used, other.used);
   }
-  const std::string& connection = caller->connection();
-  lane.queue.Push(connection,
-                  {std::move(caller), std::move(task), Clock::now()});
+  const std::string& owner = caller->owner().name;
+  lane.queue.Push(owner, {std::move(caller), std::move(task), Clock::now()});
 }
 
 WorkerPool::Lane& WorkerPool::LaneOf(const Caller& caller) {
@@ -256,7 +254,7 @@ void WorkerPool::Work() {
     Waiting next = TakeTurnLocked(&lane);
     const Clock::duration time = Run(next);
     if (lane == nullptr) continue;
-    lane->queue.Charge(next.caller->connection(), time);
+    lane->queue.Charge(next.caller->owner().name, time);
     lane->used += lane == &long_ ? kShortShare * time : time;
   }
 }
@@ -275,7 +273,7 @@ void WorkerPool::WorkUncut() {
     own.may_run = false;
     own.looked = Clock::now();
     const Clock::duration time = Run(own.task);
-    uncut_.Charge(own.task.caller->connection(), time);
+    uncut_.Charge(own.task.caller->owner().name, time);
     own.task = Waiting();
     --uncut_running_;
     if (IsOverLocked()) WakeAllLocked();

@@ -16,7 +16,7 @@ namespace attnbias {
 
 // Callers who have used little time, and so have asked for what is cached or
 // cheap, have a lane of their own, which has most of the threads' time as long
-// as anybody waits in it. In either lane connections take turns. Tasks of
+// as anybody waits in it. In either lane clients take turns. Tasks of
 // callers who have cancelled come before all: they only end. What cannot be cut
 // runs on more threads, a few at a time, which give way to the others. Where it
 // yields, it takes turns as well.
@@ -33,7 +33,7 @@ class WorkerPool final : public Executor {
   ~WorkerPool() override;
 
   // False when the pool is shut down or the queue is full. It is full for a
-  // connection that has as many tasks in it as there is room for others.
+  // client that has as many tasks in it as there is room for others.
   bool Schedule(CallerPtr caller, Task task) override;
   void Continue(CallerPtr caller, Task task) override;
   void ContinueUncut(CallerPtr caller, Task task) override;

@@ -48,6 +48,7 @@ class Calls:
     count: int | None = None
     """In all; None: without end."""
     connections: int = 1
+    """Each is a client's, with an address of its own."""
     unsent: int = 0
     """Bytes at the end of the body that never come."""
     ends: bool = True
@@ -58,7 +59,10 @@ class Calls:
     """Seconds, then the client takes back what has not ended."""
 
     def put_on(self, address: str, seconds: float, counts: Counts) -> None:
-        connections = [http2.Connection(address, self.window) for _ in range(self.connections)]
+        connections = [
+            http2.Connection(address, self.window, http2.loopback(n))
+            for n in range(self.connections)
+        ]
         numbers = itertools.count() if self.count is None else iter(range(self.count))
         turns = itertools.cycle(connections)
         running: list[tuple[http2.Connection, http2.Stream]] = []
@@ -104,9 +108,9 @@ class Flood:
     def put_on(self, address: str, seconds: float, counts: Counts) -> None:
         deadline = time.monotonic() + seconds
         sockets = []
-        for _ in range(self.connections):
+        for n in range(self.connections):
             try:
-                sockets.append(http2.open_socket(address))
+                sockets.append(http2.open_socket(address, http2.loopback(n)))
             except OSError:
                 counts["closed"] += 1
         say_begun()

@@ -258,9 +258,9 @@ TEST_F(BandCacheTest, BandsOfThoseWhoHaveGoneMakeNoShareSmaller) {
   EXPECT_THAT(cache_.Reserve(1000, large), IsOk()) << "has less than half";
 }
 
-TEST_F(BandCacheTest, AHolderMakesRoomForItselfAmongItsOwn) {
-  const Holder capped = {.name = "capped", .max_bytes = 2000};
-  const auto caller = std::make_shared<Caller>("a connection", capped);
+TEST_F(BandCacheTest, AnOwnerMakesRoomForItselfAmongItsOwn) {
+  const QuotaOwner capped = {.name = "capped", .max_bytes = 2000};
+  const auto caller = std::make_shared<Caller>(capped);
   const auto other = std::make_shared<Caller>("another");
   for (const auto& [key, maker] :
        {std::pair("theirs", other), std::pair("ours", caller)}) {
@@ -277,9 +277,8 @@ TEST_F(BandCacheTest, AHolderMakesRoomForItselfAmongItsOwn) {
     EXPECT_THAT(all, IsOk());
     EXPECT_EQ(cache_.Find("ours", {0, 1}), nullptr);
     EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
-    // On whatever connection.
-    const absl::Status refusal =
-        cache_.Reserve(1, Caller("a second connection", capped)).status();
+    // For any of its callers.
+    const absl::Status refusal = cache_.Reserve(1, Caller(capped)).status();
     EXPECT_THAT(refusal,
                 StatusIs(absl::StatusCode::kResourceExhausted,
                          HasSubstr("the 2000 bytes of memory that this caller "

@@ -14,8 +14,8 @@
 namespace attnbias::worker_pool_test {
 namespace {
 
-CallerPtr Of(const std::string& connection) {
-  return std::make_shared<Caller>(connection);
+CallerPtr Of(const std::string& client) {
+  return std::make_shared<Caller>(client);
 }
 
 // Keeps the only thread of a pool until it is let go.
@@ -56,12 +56,12 @@ class OneThread : public ::testing::Test {
   Busy busy_{&pool_};
 };
 
-TEST_F(OneThread, RunsTheTasksOfAConnectionInOrder) {
+TEST_F(OneThread, RunsTheTasksOfAClientInOrder) {
   for (char name : {'a', 'b', 'c'}) Add(Of("x"), name);
   EXPECT_EQ(Order(), "abc");
 }
 
-TEST_F(OneThread, ConnectionsTakeTurns) {
+TEST_F(OneThread, ClientsTakeTurns) {
   for (char name : {'a', 'b', 'c'}) Add(Of("x"), name);
   Add(Of("y"), 'd');
   EXPECT_EQ(Order().find('d'), 1);
@@ -110,12 +110,12 @@ TEST_F(OneThread, TheOldestWaitIsThatOfTheOldestTask) {
   EXPECT_EQ(Order(), "ab");
 }
 
-TEST(WorkerPool, AConnectionHasNoMoreRoomThanItLeavesToOthers) {
+TEST(WorkerPool, AClientHasNoMoreRoomThanItLeavesToOthers) {
   WorkerPool pool(1, 8);
   Busy busy(&pool);
-  const auto fill = [&pool](const std::string& connection) {
+  const auto fill = [&pool](const std::string& client) {
     int taken = 0;
-    while (pool.Schedule(Of(connection), [] {})) ++taken;
+    while (pool.Schedule(Of(client), [] {})) ++taken;
     return taken;
   };
   EXPECT_EQ(fill("a"), 4);
