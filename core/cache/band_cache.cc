@@ -100,11 +100,7 @@ void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
       BoardLocked(std::move(spec), {std::move(caller), std::move(done)});
   mutex_.Unlock();
   if (flight == nullptr) return;
-  if (!executor_.Schedule(flight->caller,
-                          [this, flight] { Compute(flight); })) {
-    Land(flight, absl::ResourceExhaustedError(
-                     "the queue of computations is full; try again later"));
-  }
+  executor_.Schedule(flight->caller, [this, flight] { Compute(flight); });
 }
 
 BandCache::FlightPtr BandCache::BoardLocked(BandSpec spec, Waiter waiter) {

@@ -89,11 +89,10 @@ class BandCache {
   // The band, if one that covers the span is kept.
   BandPtr Find(const std::string& key, Range span);
 
-  // Calls `done` exactly once: inside this call when the band is kept or the
-  // executor takes no more work, otherwise on a thread of the executor, or in
-  // DropCancelled.
+  // Calls `done` exactly once: inside this call when the band is kept,
+  // otherwise on a thread of the executor, or in DropCancelled.
   //
-  // RESOURCE_EXHAUSTED  the budget has no room, or the executor none
+  // RESOURCE_EXHAUSTED  the budget has no room
   // CANCELLED           the caller has cancelled
   void Get(BandSpec spec, CallerPtr caller, Done done);
 

@@ -34,9 +34,6 @@ constexpr std::chrono::milliseconds kLastWords{100};
 // Of computations, after the grace.
 constexpr std::chrono::seconds kLastPieces{2};
 
-// Tasks that may wait for a thread: several for each stream of a busy server.
-constexpr int64_t kQueueCapacity = 4096;
-
 // How soon what nobody waits for any more is noticed.
 constexpr std::chrono::milliseconds kCancelledPeriod(20);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
@@ -77,7 +74,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
       metrics_(std::move(metrics)),
       backend_(std::move(backend)),
       access_(std::move(access)),
-      pool_(config.threads, kQueueCapacity),
+      pool_(config.threads),
       engine_({.memory_budget_bytes = config.memory_budget_bytes,
                .max_tensor_bytes = config.max_tensor_bytes},
               backend_->kernels(), &pool_, metrics_.get()),
@@ -85,10 +82,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                    InMilliseconds(config.idle_timeout), &engine_.budget(),
                    &timer_),
       cancelled_task_(&timer_, kCancelledPeriod,
-                      [this] {
-                        engine_.cache().DropCancelled();
-                        pool_.ExpediteCancelled();
-                      }),
+                      [this] { engine_.cache().DropCancelled(); }),
       environment_{engine_, pool_, *metrics_, stall_watch_, *access_},
       // During a reload there are the old and the new ones.
       table_mounts_(config.tables, config.memory_budget_bytes / 2,

@@ -292,11 +292,6 @@ std::string RequestId(std::string_view given) {
   return absl::StrCat(of_process, next++);
 }
 
-absl::Status QueueFull() {
-  return absl::ResourceExhaustedError(
-      "the queue of computations is full; try again later");
-}
-
 absl::Status Draining() {
   return absl::UnavailableError("the server is draining; try another");
 }

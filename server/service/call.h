@@ -159,9 +159,6 @@ absl::Status CheckHeaderSize(int64_t message_bytes);
 // this process or another.
 std::string RequestId(std::string_view given);
 
-// Refuses a call when the executor's queue is full.
-absl::Status QueueFull();
-
 // Refuses a call while the server drains.
 absl::Status Draining();
 

@@ -53,15 +53,13 @@ class CallReactor : public Reactor {
       return End(status);
     }
     call_.phases().Enter(Phase::kWait);
-    if (!call_.environment().executor.Schedule(
-            caller_, [this, step = std::move(step)]() mutable {
-              call_.phases().Enter(Phase::kPlan);
-              absl::Status status = call_.CheckWanted();
-              if (!status.ok()) return End(status);
-              step();
-            })) {
-      End(QueueFull());
-    }
+    call_.environment().executor.Schedule(
+        caller_, [this, step = std::move(step)]() mutable {
+          call_.phases().Enter(Phase::kPlan);
+          absl::Status status = call_.CheckWanted();
+          if (!status.ok()) return End(status);
+          step();
+        });
   }
 
   // Runs `step` with the header of `plan`, on a thread of the executor.
@@ -109,7 +107,7 @@ class CallReactor : public Reactor {
       if (!payload.ok()) return done(payload.status());
       call_.phases().Enter(Phase::kWait);
       // Others wait for the thread that this is called on.
-      call_.environment().executor.Continue(
+      call_.environment().executor.Schedule(
           caller_, [done, payload = *std::move(payload)]() mutable {
             done(std::move(payload));
           });

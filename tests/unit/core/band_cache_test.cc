@@ -381,15 +381,6 @@ TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {
   EXPECT_THAT(b.Wait(), IsOk());
 }
 
-TEST_F(BandCacheTest, AFullExecutorIsAnErrorForAllAndForgotten) {
-  Threads none(0, 0);
-  BandCache cache(&budget_, &none, &observer_);
-  Result result;
-  cache.Get(Spec("a", {0, 4}), std::make_shared<Caller>(), result.Callback());
-  EXPECT_THAT(result.Wait(), StatusIs(absl::StatusCode::kResourceExhausted,
-                                      HasSubstr("queue")));
-}
-
 TEST(Widen, CoversItsSpanStaysInTheDomainAndGrowsAtMostTwofold) {
   const Range domain = {-1000000, 1000000};
   for (int64_t begin : {-5000, -4097, -4096, -1, 0, 1, 63, 64, 65, 99999}) {

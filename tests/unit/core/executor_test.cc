@@ -26,14 +26,10 @@ using ::testing::HasSubstr;
 // Runs nothing by itself.
 class Manual final : public Executor {
  public:
-  bool Schedule(CallerPtr caller, Task task) override {
-    Continue(std::move(caller), std::move(task));
-    return true;
-  }
-  void Continue(CallerPtr /*caller*/, Task task) override {
+  void Schedule(CallerPtr /*caller*/, Task task) override {
     tasks_.push_back(std::move(task));
   }
-  void ContinueUncut(CallerPtr /*caller*/, Task task) override {
+  void ScheduleUncut(CallerPtr /*caller*/, Task task) override {
     uncut_.push_back(std::move(task));
   }
   int num_threads() const override { return 1; }

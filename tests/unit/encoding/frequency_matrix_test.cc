@@ -214,15 +214,11 @@ TEST(FrequencyMatrix, OfRotaryHasTheSameSums) {
 // Runs tasks on the thread of the test.
 class Yielding final : public Executor {
  public:
-  bool Schedule(CallerPtr caller, Task task) override {
-    Continue(std::move(caller), std::move(task));
-    return true;
-  }
-  void Continue(CallerPtr /*caller*/, Task task) override {
+  void Schedule(CallerPtr /*caller*/, Task task) override {
     tasks_.push_back(std::move(task));
   }
-  void ContinueUncut(CallerPtr caller, Task task) override {
-    Continue(std::move(caller), std::move(task));
+  void ScheduleUncut(CallerPtr caller, Task task) override {
+    Schedule(std::move(caller), std::move(task));
   }
   void Yield() override {
     if (on_yield) on_yield();

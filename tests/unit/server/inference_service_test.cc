@@ -60,7 +60,7 @@ class InferenceServiceTest : public testing::Test {
   }
 
   Metrics metrics_;
-  WorkerPool pool_{2, 1000};
+  WorkerPool pool_{2};
   Engine engine_;
   Timer timer_;
   StallWatch stall_watch_;

@@ -19,7 +19,7 @@ using testing::StartsWith;
 class ResolveStreamTest : public testing::Test {
  protected:
   ResolveStreamTest()
-      : pool_(1, 1),
+      : pool_(1),
         engine_({}, *SupportedKernelSets().front(), &pool_, &observer_) {
     // 10 x 5 x 4 bytes
     plan_ = *engine_.MakePlan(

@@ -23,25 +23,24 @@
 namespace attnbias::tensor_service_test {
 namespace {
 
-// A pool that can be told to take nothing more.
-class FullableExecutor final : public Executor {
+// A pool that counts its tasks.
+class CountingExecutor final : public Executor {
  public:
-  bool Schedule(CallerPtr caller, Task task) override {
-    return !full && pool_.Schedule(std::move(caller), std::move(task));
+  void Schedule(CallerPtr caller, Task task) override {
+    ++tasks;
+    pool_.Schedule(std::move(caller), std::move(task));
   }
-  void Continue(CallerPtr caller, Task task) override {
-    pool_.Continue(std::move(caller), std::move(task));
-  }
-  void ContinueUncut(CallerPtr caller, Task task) override {
-    pool_.ContinueUncut(std::move(caller), std::move(task));
+  void ScheduleUncut(CallerPtr caller, Task task) override {
+    ++tasks;
+    pool_.ScheduleUncut(std::move(caller), std::move(task));
   }
   int num_threads() const override { return pool_.num_threads(); }
   void Shutdown() { pool_.Shutdown(); }
 
-  std::atomic<bool> full{false};
+  std::atomic<int> tasks{0};
 
  private:
-  WorkerPool pool_{2, 1000};
+  WorkerPool pool_{2};
 };
 
 v1::TensorSpec Alibi(int heads, int length, v1::Form form) {
@@ -123,7 +122,7 @@ class TensorServiceTest : public testing::Test {
   }
 
   Metrics metrics_;
-  FullableExecutor executor_;
+  CountingExecutor executor_;
   Engine engine_;
   Timer timer_;
   StallWatch stall_watch_;
@@ -251,22 +250,19 @@ TEST_F(TensorServiceTest, DrainingIsRefusedWithoutADelay) {
             grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(TensorServiceTest, AFullQueueRefusesAllButWhatIsAnsweredAtOnce) {
-  const v1::TensorSpec kept = Alibi(8, 4, v1::FORM_DENSE);
-  std::string before;
-  ASSERT_TRUE(Stream(kept, kAll, &before).ok());
-  ASSERT_TRUE(Get(kept, &before).ok());
-  executor_.full = true;
-  std::string data;
-  EXPECT_EQ(Get(Alibi(3, 9, v1::FORM_DENSE), &data).error_code(),
-            grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(Stream(Alibi(3, 9, v1::FORM_DENSE), kAll, &data).error_code(),
-            grpc::StatusCode::RESOURCE_EXHAUSTED);
+TEST_F(TensorServiceTest, AnAnswerThatIsKeptTakesNoTask) {
+  const v1::TensorSpec spec = Alibi(8, 4, v1::FORM_DENSE);
+  std::string first;
+  ASSERT_TRUE(Get(spec, &first).ok());
+  std::string streamed;
+  ASSERT_TRUE(Stream(spec, kAll, &streamed).ok());
+  const int before = executor_.tasks;
   for (const bool streams : {false, true}) {
-    data.clear();
-    EXPECT_TRUE((streams ? Stream(kept, kAll, &data) : Get(kept, &data)).ok());
-    EXPECT_TRUE(data == before);
+    std::string data;
+    EXPECT_TRUE((streams ? Stream(spec, kAll, &data) : Get(spec, &data)).ok());
+    EXPECT_TRUE(data == first);
   }
+  EXPECT_EQ(executor_.tasks, before);
 }
 
 TEST_F(TensorServiceTest, ARememberedRequestGivesTheSameAnswer) {
@@ -342,26 +338,6 @@ TEST_F(TensorServiceTest, LogitsCancelledAnywhereNothingIsHeld) {
   server_->Shutdown();
   executor_.Shutdown();
   EXPECT_EQ(engine_.budget().used(), 0);
-}
-
-TEST_F(TensorServiceTest, AFullQueueRefusesNewLogitsButNotThoseBegun) {
-  grpc::ClientContext begun;
-  const auto call = stub_->ComputeLogits(&begun);
-  v1::ComputeLogitsResponse response;
-  ASSERT_TRUE(call->Write(ShawSpec(5, 7)));
-  ASSERT_TRUE(call->Read(&response));
-  EXPECT_TRUE(response.has_header());
-  executor_.full = true;
-  grpc::ClientContext refused;
-  const auto other = stub_->ComputeLogits(&refused);
-  other->Write(ShawSpec(5, 7));
-  EXPECT_EQ(other->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  ASSERT_TRUE(call->Write(ZeroRows(5)));
-  ASSERT_TRUE(call->Read(&response));
-  EXPECT_EQ(response.data().size(), sizeof(float) * kLogitHeads * 5 * 7);
-  call->WritesDone();
-  EXPECT_FALSE(call->Read(&response));
-  EXPECT_TRUE(call->Finish().ok());
 }
 
 TEST_F(TensorServiceTest, IdleLogitsAreDismissed) {
