@@ -86,7 +86,8 @@ BandPtr BandCache::FindLocked(const std::string& key, Range span) {
 
 void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
   mutex_.Lock();
-  if (BandPtr band = FindLocked(spec.key, spec.span)) {
+  BandPtr band = FindLocked(spec.key, spec.wanted);
+  if (band != nullptr || spec.prepare == nullptr) {
     mutex_.Unlock();
     return done(std::move(band));
   }
@@ -99,14 +100,13 @@ void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
   const FlightPtr flight =
       BoardLocked(std::move(spec), {std::move(caller), std::move(done)});
   mutex_.Unlock();
-  if (flight == nullptr) return;
-  executor_.Schedule(flight->caller, [this, flight] { Compute(flight); });
+  if (flight != nullptr) Compute(flight);
 }
 
 BandCache::FlightPtr BandCache::BoardLocked(BandSpec spec, Waiter waiter) {
   std::vector<FlightPtr>& flights = flights_[spec.key];
   for (const FlightPtr& other : flights) {
-    if (!other->spec.span.Contains(spec.span)) continue;
+    if (!other->spec.span.Contains(spec.wanted)) continue;
     observer_.OnJoin();
     waiters_[other].push_back(std::move(waiter));
     return nullptr;
@@ -301,7 +301,15 @@ void BandCache::Land(const FlightPtr& flight,
     RemoveFlightLocked(flight);
     waiters = std::move(waiters_.extract(flight).mapped());
   }
-  for (Waiter& waiter : waiters) waiter.done(result);
+  if (waiters.empty()) return;
+  // The first goes on here, usually the one that has computed.
+  for (auto joined = waiters.begin() + 1; joined != waiters.end(); ++joined) {
+    executor_.Schedule(joined->caller, [done = std::move(joined->done),
+                                        result = result]() mutable {
+      done(std::move(result));
+    });
+  }
+  waiters.front().done(result);
 }
 
 void BandCache::InsertLocked(const std::string& key, const BandPtr& band) {

@@ -66,15 +66,18 @@ class CacheObserver {
   virtual void OnEvicted() = 0;
 };
 
-// What a band is and how it comes to be.
+// A band to be found or made.
 struct BandSpec {
   std::string key;
+  // Coordinates that the caller needs.
+  Range wanted;
+  // Those of the band that is made, `wanted` among them.
   Range span;
   int64_t lanes = 0;
   int64_t coordinate_bytes = 0;
   // As in Encoding, of what `prepare` makes.
   int64_t evaluator_bytes = 0;
-  // Called on a thread of the executor, at most once.
+  // Called at most once. Null if no band is to be made.
   std::function<EvaluatorPtr()> prepare;
 };
 
@@ -89,8 +92,9 @@ class BandCache {
   // The band, if one that covers the span is kept.
   BandPtr Find(const std::string& key, Range span);
 
-  // Calls `done` exactly once: inside this call when the band is kept,
-  // otherwise on a thread of the executor, or in DropCancelled.
+  // Calls `done` exactly once, with null if no band is kept or to be made:
+  // inside this call, on a thread of the executor, or in DropCancelled. If the
+  // band has to be made, the calling thread begins with that.
   //
   // RESOURCE_EXHAUSTED  the budget has no room
   // CANCELLED           the caller has cancelled
@@ -164,7 +168,7 @@ class BandCache {
 
   BandPtr FindLocked(const std::string& key, Range span)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // A new flight, to be begun, or null where the waiter has joined another's.
+  // A new flight, to be begun, or null if the waiter has joined another's.
   FlightPtr BoardLocked(BandSpec spec, Waiter waiter)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Compute(const FlightPtr& flight);
@@ -177,6 +181,7 @@ class BandCache {
   std::shared_ptr<const void> EvictOne(const QuotaOwner* maker);
   void RemoveFlightLocked(const FlightPtr& flight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends a flight: tells all that wait.
   void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);
   absl::StatusOr<std::shared_ptr<Band>> AllocateBand(const Flight& flight);
   void InsertLocked(const std::string& key, const BandPtr& band)

@@ -63,6 +63,7 @@ class Identity final : public Evaluator {
 BandSpec Spec(std::string key, Range span, Gate* started = nullptr,
               Gate* gate = nullptr) {
   return {.key = std::move(key),
+          .wanted = span,
           .span = span,
           .lanes = 1,
           .coordinate_bytes = 4,
@@ -147,8 +148,10 @@ TEST_F(BandCacheTest, ManyWaitersOneComputation) {
     });
     if (i == 0) started.Wait();
   }
-  for (std::thread& thread : threads) thread.join();
+  // The first one computes, the others do not wait for it.
+  for (int i = 1; i < 64; ++i) threads[i].join();
   gate.Open();
+  threads[0].join();
   for (const auto& result : results) {
     ASSERT_THAT(result->Wait(), IsOk());
     EXPECT_EQ(*result->Wait(), *results[0]->Wait());
@@ -321,7 +324,7 @@ TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {
   ByteBudget budget(int64_t{1} << 30);
   BandCache cache(&budget, &threads_, &observer_);
   spec.span = {0, int64_t{1} << 22};
-  cache.Get(spec, first, a.Callback());
+  threads_.Schedule(first, [&] { cache.Get(spec, first, a.Callback()); });
   started.Wait();
   cache.Get(spec, second, b.Callback());
   first->Cancel();
@@ -371,7 +374,9 @@ TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {
   auto leader = std::make_shared<Caller>();
   Result a;
   Result b;
-  cache_.Get(Spec("a", {0, 64}, &started, &gate), leader, a.Callback());
+  threads_.Schedule(leader, [&] {
+    cache_.Get(Spec("a", {0, 64}, &started, &gate), leader, a.Callback());
+  });
   started.Wait();
   cache_.Get(Spec("a", {0, 64}), std::make_shared<Caller>(), b.Callback());
   leader->Cancel();
@@ -379,6 +384,22 @@ TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {
   EXPECT_THAT(a.Wait(), StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
   gate.Open();
   EXPECT_THAT(b.Wait(), IsOk());
+}
+
+TEST_F(BandCacheTest, GivesNullIfNoBandIsKeptOrToBeMade) {
+  BandSpec kept = Spec("a", {0, 4});
+  kept.prepare = nullptr;
+  EXPECT_EQ(Get(kept), nullptr);
+  EXPECT_EQ(observer_.misses, 0);
+  const BandPtr band = Get(Spec("a", {-8, 8}));
+  EXPECT_EQ(Get(kept), band);
+}
+
+TEST_F(BandCacheTest, ANarrowerBandServesWhoNeedsNoMore) {
+  const BandPtr band = Get(Spec("a", {-3, 3}));
+  BandSpec wider = Spec("a", {-4, 4});
+  wider.wanted = {-2, 2};
+  EXPECT_EQ(Get(wider), band);
 }
 
 TEST(Widen, CoversItsSpanStaysInTheDomainAndGrowsAtMostTwofold) {

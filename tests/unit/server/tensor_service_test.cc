@@ -250,19 +250,20 @@ TEST_F(TensorServiceTest, DrainingIsRefusedWithoutADelay) {
             grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(TensorServiceTest, AnAnswerThatIsKeptTakesNoTask) {
+TEST_F(TensorServiceTest, ACallIsOneTaskAndNoneIfItsAnswerIsKept) {
   const v1::TensorSpec spec = Alibi(8, 4, v1::FORM_DENSE);
   std::string first;
   ASSERT_TRUE(Get(spec, &first).ok());
+  EXPECT_EQ(executor_.tasks, 1) << "the task that plans computes and answers";
   std::string streamed;
   ASSERT_TRUE(Stream(spec, kAll, &streamed).ok());
-  const int before = executor_.tasks;
+  EXPECT_EQ(executor_.tasks, 2) << "another method is planned by itself";
   for (const bool streams : {false, true}) {
     std::string data;
     EXPECT_TRUE((streams ? Stream(spec, kAll, &data) : Get(spec, &data)).ok());
     EXPECT_TRUE(data == first);
   }
-  EXPECT_EQ(executor_.tasks, before);
+  EXPECT_EQ(executor_.tasks, 2);
 }
 
 TEST_F(TensorServiceTest, ARememberedRequestGivesTheSameAnswer) {
