@@ -163,6 +163,12 @@ TEST(CheckKnown, SeesFieldsAtEveryDepth) {
   ExpectUnknown(listed, "spec.table.position_ids[1]: field number 5 ");
 }
 
+TEST(CheckKnown, TakesAFieldOfAnotherTypeForUnknown) {
+  v1::GetTensorRequest request;
+  AddUnknown(&request, v1::GetTensorRequest::kSpecFieldNumber);
+  ExpectUnknown(request, "request: field number 1 ");
+}
+
 TEST(CheckKnown, SeesEnumValues) {
   v1::GetTensorRequest request;
   request.mutable_spec()->mutable_t5()->set_bucket_rule(
