@@ -354,7 +354,7 @@ void Server::Drain() {
   // the closed socket, the system drops what the client has not read. So a
   // connection is told only after its calls have ended: gRPC then waits for the
   // client to acknowledge, and that comes after all that was sent.
-  while (environment_.active_calls > 0 &&
+  while (stall_watch_.open_calls() > 0 &&
          std::chrono::system_clock::now() < deadline) {
     std::this_thread::sleep_for(kDrainPoll);
   }
@@ -364,10 +364,8 @@ void Server::Drain() {
         LogError("computations still run after the grace; they end here");
         std::_Exit(0);
       });
-  if (environment_.active_calls > 0) {
-    environment_.grace_over = true;
-    stall_watch_.CloseAll(GraceOver());
-  }
+  stall_watch_.CloseAll(absl::UnavailableError(
+      "the server stops and cannot wait any longer; try another"));
   grpc_server_->Shutdown(
       std::max(deadline, std::chrono::system_clock::now() + kLastWords));
   LogInfo("drained");

@@ -125,7 +125,6 @@ Call::Call(CallEnvironment* environment, Method method,
       phases_(start_),
       stall_entry_(&environment_.stall_watch, context->c_call(),
                    caller_.get()) {
-  ++environment_.active_calls;
   environment_.metrics.CallStarted(method_);
 }
 
@@ -137,7 +136,6 @@ Call::~Call() {
   const PhaseTimes phases = phases_.End(now);
   environment_.metrics.CallHandled(method_, end_.code(), seconds.count());
   environment_.metrics.PhasesEnded(method_, phases);
-  --environment_.active_calls;
   if (counted_) --identity_->account->calls;
   const bool logs = LogsAccess(end_.code());
   if (!logs && !IsTracing()) return;
@@ -248,7 +246,6 @@ void Call::AnswerSent(int64_t bytes) {
   if (bytes > 0) TakeTurnToSend(bytes);
   phases_.Enter(Phase::kWrite);
   MessageSent(bytes);
-  stall_entry_.Register();
   stall_entry_.WriteStarted();
 }
 
@@ -296,18 +293,12 @@ absl::Status Draining() {
   return absl::UnavailableError("the server is draining; try another");
 }
 
-absl::Status GraceOver() {
-  return absl::UnavailableError(
-      "the server stops and cannot wait any longer; try another");
-}
-
 absl::Status Call::WhyCancelled() const {
   absl::Status closed = stall_entry_.WhyClosed();
   if (!closed.ok()) return closed;
   if (deadline_ <= std::chrono::steady_clock::now()) {
     return absl::DeadlineExceededError("the deadline has passed");
   }
-  if (environment_.grace_over) return GraceOver();
   return absl::CancelledError("the client has cancelled");
 }
 

@@ -38,9 +38,6 @@ struct CallEnvironment {
   PlanMemo plan_memo;
   TableRegistry tables;
   std::atomic<bool> draining{false};
-  // Whether calls that still run are cut.
-  std::atomic<bool> grace_over{false};
-  std::atomic<int> active_calls{0};
 };
 
 // One call, from request to end. `context` outlives it.
@@ -161,8 +158,5 @@ std::string RequestId(std::string_view given);
 
 // Refuses a call while the server drains.
 absl::Status Draining();
-
-// Why the server cuts a call in the end.
-absl::Status GraceOver();
 
 }  // namespace attnbias

@@ -138,8 +138,8 @@ class Walker {
     if (!known_.ok()) return;
     const auto write = [](std::string* text, const Step& step) {
       absl::StrAppend(text, step.field->name());
-      if (step.field->is_repeated())
-        absl::StrAppend(text, "[", step.index, "]");
+      if (!step.field->is_repeated()) return;
+      absl::StrAppend(text, "[", step.index, "]");
     };
     known_ = absl::UnimplementedError(absl::StrCat(
         path_.empty() ? "request" : absl::StrJoin(path_, ".", write), ": ",

@@ -48,9 +48,7 @@ class OutputPump : public CallReactor<Reactor> {
 
   OutputPump(CallEnvironment* environment, Method method,
              grpc::CallbackServerContext* context)
-      : CallReactor<Reactor>(environment, method, context) {
-    call_.stall_entry().Register();
-  }
+      : CallReactor<Reactor>(environment, method, context) {}
   ~OutputPump() override = default;
 
   // Begins to make a message, on a thread of the executor; calls Made once. The

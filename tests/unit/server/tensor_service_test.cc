@@ -118,7 +118,7 @@ class TensorServiceTest : public testing::Test {
   }
   // Calls are counted a moment after their clients know.
   void AwaitEnd() {
-    while (environment_.active_calls > 0) std::this_thread::yield();
+    while (stall_watch_.open_calls() > 0) std::this_thread::yield();
   }
 
   Metrics metrics_;
