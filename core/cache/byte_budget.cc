@@ -10,8 +10,7 @@ std::optional<ByteBudget::Reservation> ByteBudget::Reserve(
     return std::nullopt;
   }
   Holdings::value_type& entry = *holdings_.try_emplace(owner.name).first;
-  entry.second.bytes += bytes;
-  ++entry.second.count;
+  entry.second += bytes;
   used_ += bytes;
   return Reservation(this, &entry, bytes);
 }
@@ -39,7 +38,7 @@ bool ByteBudget::WouldHaveTooMuch(int64_t bytes,
 
 int64_t ByteBudget::HeldLocked(const QuotaOwner& owner) const {
   const auto found = holdings_.find(owner.name);
-  return found == holdings_.end() ? 0 : found->second.bytes;
+  return found == holdings_.end() ? 0 : found->second;
 }
 
 bool ByteBudget::IsWithinShareLocked(int64_t more,
@@ -65,8 +64,8 @@ void ByteBudget::SetAside(Reservation& reservation) {
 
 void ByteBudget::ReleaseLocked(Holdings::value_type* owner, int64_t bytes) {
   used_ -= bytes;
-  owner->second.bytes -= bytes;
-  if (--owner->second.count == 0) holdings_.erase(owner->first);
+  owner->second -= bytes;
+  if (owner->second == 0) holdings_.erase(owner->first);
 }
 
 }  // namespace attnbias

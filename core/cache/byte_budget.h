@@ -21,12 +21,8 @@ namespace attnbias {
 // Safe for any number of threads. Outlives its reservations.
 class ByteBudget {
  private:
-  // Bytes and reservations of one owner.
-  struct Holding {
-    int64_t bytes = 0;
-    int64_t count = 0;
-  };
-  using Holdings = std::unordered_map<std::string, Holding>;
+  // Bytes by owner.
+  using Holdings = std::unordered_map<std::string, int64_t>;
 
  public:
   using Clock = std::chrono::steady_clock;
@@ -86,8 +82,8 @@ class ByteBudget {
     return used_;
   }
 
-  // Empty when `bytes` more do not fit into the budget, or `owner` may not have
-  // them.
+  // Reserves `bytes`, at least 1. Empty if they do not fit into the budget, or
+  // `owner` may not have them.
   std::optional<Reservation> Reserve(int64_t bytes, const QuotaOwner& owner);
 
   // Whether `owner` would have more than it may ever have.
