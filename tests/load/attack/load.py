@@ -450,7 +450,7 @@ MEMORY: dict[str, Calls | Flood] = {
         "1000 GetTensor of distinct rotary specs, 65536 columns",
         GET,
         rotary,
-        at_once=1000,  # more than may wait to be computed: the others are planned and refused
+        at_once=1000,  # more than there is memory for: the others are planned and refused
         count=1000,
         connections=5,
     ),
