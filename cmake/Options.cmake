@@ -29,6 +29,11 @@ add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Wall>
                     $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 include_directories("${PROJECT_SOURCE_DIR}")
 
+# For what a process does once, with libraries that take long to optimise and to instrument.
+set(ATTNBIAS_RUNS_ONCE -O1)
+if(ATTNBIAS_SANITIZE MATCHES "undefined")
+  list(APPEND ATTNBIAS_RUNS_ONCE -fno-sanitize=undefined)
+endif()
 if(ATTNBIAS_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${ATTNBIAS_SANITIZE}>
                       $<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer>

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,25 +12,12 @@
 namespace attnbias {
 namespace {
 
-struct BudgetedEvaluator {
-  // Outlives the evaluator, for whose memory it stands.
-  ByteBudget::Reservation memory;
-  EvaluatorPtr numbers;
-};
-
 int64_t BandBytes(const BandSpec& spec) {
   return spec.lanes * spec.span.size() * spec.coordinate_bytes;
 }
 
 int64_t RoundUpToPowerOfTwo(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
-}
-
-absl::Status MoreThanItMayHave(const QuotaOwner& owner) {
-  return CallerLimit(absl::StrCat(
-      "the ", owner.max_bytes,
-      " bytes of memory that this caller may have are in use; try again "
-      "later"));
 }
 
 absl::Status MoreThanItsShare() {
@@ -135,21 +121,18 @@ void BandCache::Compute(const FlightPtr& flight) {
       [this, flight, band = *std::move(made),
        memory = *std::move(memory)](absl::StatusOr<EvaluatorPtr> made) mutable {
         if (!made.ok()) return Land(flight, made.status());
-        auto evaluator = std::make_shared<const BudgetedEvaluator>(
-            BudgetedEvaluator{std::move(memory), *std::move(made)});
-        const Evaluator* const numbers = evaluator->numbers.get();
-        // Kept by the loop alone: it goes before whoever waits is told.
-        Fill(flight, std::move(band), {std::move(evaluator), numbers});
+        Fill(flight, std::move(band), {std::move(memory), *std::move(made)});
       });
 }
 
 void BandCache::Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
-                     std::shared_ptr<const Evaluator> evaluator) {
-  const int64_t batch = evaluator->batch();
+                     BudgetedEvaluator evaluator) {
+  const int64_t batch = evaluator.numbers->batch();
+  // Keeps the evaluator, which goes before whoever waits is told.
   auto fill = [flight, band, evaluator = std::move(evaluator)](int64_t begin,
                                                                int64_t end) {
     const BandSpec& spec = flight->spec;
-    evaluator->Fill(
+    evaluator.numbers->Fill(
         {{0, spec.lanes}, {spec.span.begin + begin, spec.span.begin + end}},
         band->buffer.bytes.data() + begin * spec.coordinate_bytes,
         band->lane_bytes());
@@ -173,7 +156,6 @@ absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(
   ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory,
                             Reserve(band->entry_bytes, *flight.caller));
   band->span = spec.span;
-  band->lanes = spec.lanes;
   band->coordinate_bytes = spec.coordinate_bytes;
   return band;
 }
@@ -201,22 +183,20 @@ absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(
   }
   if (bytes == 0) return ByteBudget::Reservation();
   if (budget_.WouldHaveTooMuch(bytes, owner)) return MoreThanItsShare();
-  if (auto reservation = ReserveEvicting(bytes, owner)) {
-    return *std::move(reservation);
-  }
-  if (budget_.WouldExceedItsOwn(bytes, owner)) {
-    return MoreThanItMayHave(owner);
-  }
-  budget_.Refused(bytes, owner);
-  return NoRoomFor(bytes);
-}
-
-std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
-    int64_t bytes, const QuotaOwner& owner) {
   for (;;) {
-    if (auto reservation = budget_.Reserve(bytes, owner)) return reservation;
+    if (auto reservation = budget_.Reserve(bytes, owner)) {
+      return *std::move(reservation);
+    }
     const bool own = budget_.WouldExceedItsOwn(bytes, owner);
-    if (EvictOne(own ? &owner : nullptr) == nullptr) return std::nullopt;
+    if (EvictOne(own ? &owner : nullptr) != nullptr) continue;
+    if (own) {
+      return CallerLimit(absl::StrCat(
+          "the ", owner.max_bytes,
+          " bytes of memory that this caller may have are in use; try again "
+          "later"));
+    }
+    budget_.Refused(bytes, owner);
+    return NoRoomFor(bytes);
   }
 }
 

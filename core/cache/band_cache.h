@@ -12,7 +12,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +33,6 @@ namespace attnbias {
 // Row-major [lanes, span, coordinate_bytes], immutable once published.
 struct Band {
   Range span;
-  int64_t lanes = 0;
   // Bytes of one lane at one coordinate.
   int64_t coordinate_bytes = 0;
   BudgetedBuffer buffer;
@@ -52,6 +50,12 @@ struct Band {
 };
 
 using BandPtr = std::shared_ptr<const Band>;
+
+// An evaluator whose memory counts against a budget for as long as it lives.
+struct BudgetedEvaluator {
+  ByteBudget::Reservation memory;
+  EvaluatorPtr numbers;  // goes first
+};
 
 // Measures what a cache does. The cache calls it from any thread, possibly
 // under its lock: an observer must be quick and never call back.
@@ -173,9 +177,7 @@ class BandCache {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Compute(const FlightPtr& flight);
   void Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
-            std::shared_ptr<const Evaluator> evaluator);
-  std::optional<ByteBudget::Reservation> ReserveEvicting(
-      int64_t bytes, const QuotaOwner& owner);
+            BudgetedEvaluator evaluator);
   // Removes one band, of those that were made for `maker` unless it is null,
   // and returns it for release; null if nothing can go.
   std::shared_ptr<const void> EvictOne(const QuotaOwner* maker);

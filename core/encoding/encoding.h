@@ -231,18 +231,18 @@ struct Encoding {
 
 using EncodingPtr = std::shared_ptr<const Encoding>;
 
-// An Encoding's `prepare` that makes one kind of evaluator from a spec, the
-// format and, where it takes them, the kernels.
-template <typename SomeEvaluator, typename Spec>
-auto PrepareFrom(const Spec& spec) {
-  return [spec](const NumberFormat& format,
-                const KernelSet& kernels) -> EvaluatorPtr {
-    if constexpr (std::is_constructible_v<SomeEvaluator, const Spec&,
+// An Encoding's `prepare` that makes one kind of evaluator from these parts,
+// the format and, where it takes them, the kernels.
+template <typename SomeEvaluator, typename... Parts>
+auto PrepareFrom(const Parts&... parts) {
+  return [=](const NumberFormat& format,
+             const KernelSet& kernels) -> EvaluatorPtr {
+    if constexpr (std::is_constructible_v<SomeEvaluator, const Parts&...,
                                           const NumberFormat&,
                                           const KernelSet&>) {
-      return std::make_unique<SomeEvaluator>(spec, format, kernels);
+      return std::make_unique<SomeEvaluator>(parts..., format, kernels);
     } else {
-      return std::make_unique<SomeEvaluator>(spec, format);
+      return std::make_unique<SomeEvaluator>(parts..., format);
     }
   };
 }

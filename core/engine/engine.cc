@@ -154,16 +154,13 @@ void Engine::Compute(const PlanPtr& plan, CallerPtr caller, Done done) {
       [this, plan, caller, memory = *std::move(memory),
        done = std::move(done)](absl::StatusOr<EvaluatorPtr> made) mutable {
         if (!made.ok()) return done(made.status());
-        NumberSource source;
-        source.evaluator_memory = std::move(memory);
-        source.evaluator = *std::move(made);
-        source.caller = std::move(caller);
-        done(MakePayload(plan, std::move(source)));
+        done(MakePayload(plan,
+                         {.evaluator = {std::move(memory), *std::move(made)},
+                          .caller = std::move(caller)}));
       });
 }
 
 PayloadPtr Engine::MakePayload(const PlanPtr& plan, NumberSource source) {
-  source.coordinate_bytes = plan->element_bytes();
   return std::make_unique<Payload>(plan, std::move(source), kernels_, &cache_,
                                    &executor_);
 }

@@ -57,210 +57,20 @@ Chunk ChunkOf(std::shared_ptr<const void> owner,
 
 }  // namespace
 
-RowMaker::RowMaker(const Plan* plan, NumberSource source)
-    : plan_(*plan),
-      source_(std::move(source)),
-      element_bytes_(plan->element_bytes()) {}
-
-void RowMaker::Make(const Row& row, Range elements, std::byte* out) const {
-  if (plan_.has_many_axes()) {
-    CopyColumns(row, elements, out);
-  } else {
-    CopyNumbers(row, elements, out);
-  }
-  if (plan_.has_border_in_rows()) SetBorder(row, elements, out);
-  if (MasksRows(plan_)) HideMasked(row, elements, out);
-}
-
-void RowMaker::MakeByAxis(Range numbers, std::byte* out) const {
-  const int64_t number_bytes = SizeOf(plan_.data_type());
-  const std::vector<Positions>& axes = plan_.window().axes;
-  std::vector<std::byte> row(element_bytes_);
-  std::vector<std::byte> own(element_bytes_);
-  for (int64_t i = 0; i < std::ssize(plan_.parts()); ++i) {
-    const Part& part = plan_.parts()[i];
-    const int64_t axis = i % std::ssize(axes);
-    const int64_t lane = i / std::ssize(axes);
-    const int64_t columns = part.shape[1];
-    const int64_t begin = part.offset / number_bytes;
-    const int64_t end = begin + part.size_bytes / number_bytes;
-    while (numbers.begin < std::min(numbers.end, end)) {
-      const int64_t skip = (numbers.begin - begin) % columns;
-      const int64_t count = std::min(columns - skip, numbers.size());
-      const int64_t position = axes[axis].At((numbers.begin - begin) / columns);
-      source_.Copy(lane, {position, position + 1}, 0, row.data());
-      std::byte* to = own.data();
-      for (const AxisColumns& run : plan_.encoding().axis_columns) {
-        if (run.axis != axis) continue;
-        const int64_t size = run.columns.size() * number_bytes;
-        std::memcpy(to, row.data() + run.columns.begin * number_bytes, size);
-        to += size;
-      }
-      std::memcpy(out, own.data() + skip * number_bytes, count * number_bytes);
-      numbers.begin += count;
-      out += count * number_bytes;
-    }
-  }
-}
-
-void RowMaker::CopyNumbers(const Row& row, Range elements,
-                           std::byte* out) const {
-  const Line keys = plan_.key_coordinates();
-  const int64_t query = plan_.query_coordinates().At(row.query);
-  const int64_t query_position = plan_.window().queries.At(row.query);
-  while (elements.size() > 0) {
-    const int64_t count = keys.RunOf(elements);
-    const int64_t begin = keys.At(elements.begin) - query;
-    source_.Copy(row.lane, {begin, begin + count}, query_position, out);
-    elements.begin += count;
-    out += count * element_bytes_;
-  }
-}
-
-// Of a table with several axes: each column comes from the row at its own
-// axis' position.
-void RowMaker::CopyColumns(const Row& row, Range elements,
-                           std::byte* out) const {
-  const int64_t number_bytes = SizeOf(plan_.data_type());
-  const std::vector<AxisColumns>& columns = plan_.encoding().axis_columns;
-  const Window& window = plan_.window();
-  std::vector<std::vector<std::byte>> rows(window.axes.size());
-  for (int64_t e = elements.begin; e < elements.end; ++e) {
-    for (size_t axis = 0; axis < rows.size(); ++axis) {
-      rows[axis].resize(element_bytes_);
-      const int64_t position = window.PositionOf(e, axis);
-      source_.Copy(row.lane, {position, position + 1}, 0, rows[axis].data());
-    }
-    for (const AxisColumns& each : columns) {
-      const int64_t offset = each.columns.begin * number_bytes;
-      std::memcpy(out + offset, rows[each.axis].data() + offset,
-                  each.columns.size() * number_bytes);
-    }
-    out += element_bytes_;
-  }
-}
-
-void RowMaker::SetBorder(const Row& row, Range elements, std::byte* out) const {
-  enum { kToKeys, kFromQueries, kToItself };
-  const Positions& keys = plan_.window().keys;
-  const bool is_class_query = plan_.window().queries.At(row.query) == 0;
-  Range touched = elements;
-  if (!is_class_query && keys.is_range()) {
-    const int64_t class_key = -keys.At(0);
-    touched = {std::max(class_key, elements.begin),
-               std::min(class_key + 1, elements.end)};
-  }
-  if (touched.size() <= 0) return;
-  std::byte border[3 * sizeof(double)];
-  plan_.encoding().write_border(plan_.number_format(), {row.lane, row.lane + 1},
-                                border);
-  for (int64_t e = touched.begin; e < touched.end; ++e) {
-    const bool is_class_key = keys.At(e) == 0;
-    if (!is_class_query && !is_class_key) continue;
-    int kind = kToItself;
-    if (!is_class_key) kind = kToKeys;
-    if (!is_class_query) kind = kFromQueries;
-    std::memcpy(out + (e - elements.begin) * element_bytes_,
-                border + kind * element_bytes_, element_bytes_);
-  }
-}
-
-void RowMaker::HideMasked(const Row& row, Range elements,
-                          std::byte* out) const {
-  const Window& window = plan_.window();
-  const ResolvedMask& mask = plan_.mask();
-  const int64_t query = window.queries.At(row.query);
-  for (int64_t e = elements.begin; e < elements.end; ++e) {
-    const int64_t relative = window.keys.At(e) - query;
-    if (relative >= mask.visible.begin && relative < mask.visible.end) continue;
-    std::memcpy(out + (e - elements.begin) * element_bytes_, &mask.fill_bits,
-                element_bytes_);
-  }
-}
-
-std::unique_ptr<ExpansionReader> ExpansionReader::Create(
-    const Plan& plan, const NumberSource& source, bool cpu_writes_nothing,
-    Accelerator* accelerator, BandCache* cache) {
-  const BandPtr& band = source.band;
-  if (accelerator == nullptr || band == nullptr ||
-      plan.form() != v1::FORM_DENSE || plan.encoding().width != 1 ||
-      !accelerator->Wants(plan.total_bytes(), cpu_writes_nothing)) {
-    return nullptr;
-  }
-  const Window& window = plan.window();
-  const Range hull = plan.hull();
-  std::vector<std::byte> border;
-  DenseExpansion expansion;
-  expansion.numbers = band->At(window.heads.begin, hull.begin);
-  expansion.lanes = window.heads.size();
-  expansion.lane_numbers = hull.size();
-  expansion.lane_stride_bytes = band->lane_bytes();
-  expansion.element_bytes = plan.element_bytes();
-  expansion.query_coordinates = plan.query_coordinates();
-  expansion.key_coordinates = plan.key_coordinates() - hull.begin;
-  expansion.queries = Line(window.queries);
-  expansion.keys = Line(window.keys);
-  expansion.visible =
-      MasksRows(plan) ? plan.mask().visible : ResolvedMask::kAll;
-  expansion.fill_bits = plan.mask().fill_bits;
-  if (plan.has_border_in_rows()) {
-    border = BorderOf(plan);
-    expansion.border = border.data();
-  }
-  std::unique_ptr<ExpansionReader> reader(new ExpansionReader(
-      expansion.element_bytes, plan.total_bytes() / expansion.element_bytes,
-      source.caller, accelerator, cache));
-  reader->expander_ = accelerator->MakeExpander(expansion);
-  return reader->expander_ == nullptr ? nullptr : std::move(reader);
-}
-
-std::shared_ptr<ExpansionReader::Piece> ExpansionReader::Begin(Range elements) {
-  const int64_t bytes = elements.size() * element_bytes_;
-  absl::StatusOr<ByteBudget::Reservation> reservation =
-      cache_.Reserve(bytes, *caller_);
-  if (!reservation.ok()) return nullptr;
-  auto piece = std::make_shared<Piece>();
-  piece->reservation = *std::move(reservation);
-  piece->memory = accelerator_.AllocateHost(bytes);
-  piece->elements = elements;
-  if (piece->memory == nullptr ||
-      !expander_->Begin(elements, piece->memory.get())) {
-    return nullptr;
-  }
-  return piece;
-}
-
-ExpansionReader::PiecePtr ExpansionReader::Read(Range elements) {
-  std::shared_ptr<Piece> piece = std::exchange(next_, nullptr);
-  if (piece != nullptr && piece->elements != elements) {
-    if (!expander_->Finish()) return nullptr;
-    piece = nullptr;
-  }
-  if (piece == nullptr) piece = Begin(elements);
-  if (piece == nullptr) return nullptr;
-  const Range following = {
-      elements.end, std::min(elements.end + elements.size(), total_elements_)};
-  if (following.size() > 0) next_ = Begin(following);
-  // Without the next piece, this one is still good.
-  return expander_->Finish() ? piece : nullptr;
-}
-
 Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
                  BandCache* cache, Executor* executor)
     : plan_(std::move(plan)),
-      row_maker_(plan_.get(), std::move(source)),
+      source_(std::move(source)),
       kernels_(kernels),
       cache_(*cache),
       executor_(*executor),
       element_bytes_(plan_->is_by_axis() ? SizeOf(plan_->data_type())
                                          : plan_->element_bytes()),
       row_bytes_(plan_->key_coordinates().size() * element_bytes_),
-      rows_in_band_(HasRowsInBand(*plan_, row_maker_.source())),
+      rows_in_band_(HasRowsInBand(*plan_, source_)),
       sliceable_(rows_in_band_ &&
                  (plan_->rows() == 1 || row_bytes_ >= kShortestSlice)),
-      expansion_reader_(ExpansionReader::Create(*plan_, row_maker_.source(),
-                                                sliceable_, kernels.accelerator,
-                                                cache)) {
+      expander_(MakeExpander()) {
   if (sliceable_ &&
       plan_->query_coordinates().size() >= kFewestRowsForPrefixes &&
       plan_->hull().size() <= kMostPrefixes) {
@@ -269,7 +79,7 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
 }
 
 bool Payload::IsReadAtOnce() const {
-  if (expansion_reader_ != nullptr) return false;
+  if (expander_ != nullptr) return false;
   return size_bytes() <= kBytesAtOnce ||
          (sliceable_ && plan_->query_coordinates().size() == 1);
 }
@@ -287,36 +97,96 @@ Range Payload::ElementsOf(int64_t offset, int64_t size) const {
           (offset + size + element_bytes_ - 1) / element_bytes_};
 }
 
+std::unique_ptr<DenseExpander> Payload::MakeExpander() const {
+  Accelerator* const accelerator = kernels_.accelerator;
+  const BandPtr& band = source_.band;
+  if (accelerator == nullptr || band == nullptr ||
+      plan_->form() != v1::FORM_DENSE || plan_->encoding().width != 1 ||
+      !accelerator->Wants(size_bytes(), /*cpu_writes_nothing=*/sliceable_)) {
+    return nullptr;
+  }
+  const Window& window = plan_->window();
+  const Range hull = plan_->hull();
+  std::vector<std::byte> border;
+  if (plan_->has_border_in_rows()) border = BorderOf(*plan_);
+  return accelerator->MakeExpander(
+      {.numbers = band->At(window.heads.begin, hull.begin),
+       .lanes = window.heads.size(),
+       .lane_numbers = hull.size(),
+       .lane_stride_bytes = band->lane_bytes(),
+       .element_bytes = element_bytes_,
+       .query_coordinates = plan_->query_coordinates(),
+       .key_coordinates = plan_->key_coordinates() - hull.begin,
+       .queries = Line(window.queries),
+       .keys = Line(window.keys),
+       .visible =
+           MasksRows(*plan_) ? plan_->mask().visible : ResolvedMask::kAll,
+       .fill_bits = plan_->mask().fill_bits,
+       .border = border.empty() ? nullptr : border.data()});
+}
+
+std::shared_ptr<Payload::Piece> Payload::BeginPiece(Range elements) {
+  const int64_t bytes = elements.size() * element_bytes_;
+  absl::StatusOr<ByteBudget::Reservation> reservation =
+      cache_.Reserve(bytes, *source_.caller);
+  if (!reservation.ok()) return nullptr;
+  auto piece = std::make_shared<Piece>();
+  piece->reservation = *std::move(reservation);
+  piece->memory = kernels_.accelerator->AllocateHost(bytes);
+  piece->elements = elements;
+  if (piece->memory == nullptr ||
+      !expander_->Begin(elements, piece->memory.get())) {
+    return nullptr;
+  }
+  return piece;
+}
+
+std::shared_ptr<Payload::Piece> Payload::FinishPiece(Range elements) {
+  std::shared_ptr<Piece> piece = std::exchange(next_, nullptr);
+  if (piece != nullptr && piece->elements != elements) {
+    if (!expander_->Finish()) return nullptr;
+    piece = nullptr;
+  }
+  if (piece == nullptr) piece = BeginPiece(elements);
+  if (piece == nullptr) return nullptr;
+  const Range following = {
+      elements.end,
+      std::min(elements.end + elements.size(), size_bytes() / element_bytes_)};
+  if (following.size() > 0) next_ = BeginPiece(following);
+  // Without the next piece, this one is still good.
+  return expander_->Finish() ? piece : nullptr;
+}
+
 std::optional<Chunk> Payload::ReadExpansion(int64_t offset, int64_t size) {
-  if (expansion_reader_ == nullptr) return std::nullopt;
+  if (expander_ == nullptr) return std::nullopt;
   const Range elements = ElementsOf(offset, size);
-  ExpansionReader::PiecePtr piece = expansion_reader_->Read(elements);
+  const std::shared_ptr<Piece> piece = FinishPiece(elements);
   if (piece == nullptr) {
-    expansion_reader_ = nullptr;
+    expander_ = nullptr;
+    next_ = nullptr;
     return std::nullopt;
   }
   const absl::Span<const std::byte> memory(piece->memory.get(),
                                            elements.size() * element_bytes_);
-  return ChunkOf(std::move(piece), memory,
-                 offset - elements.begin * element_bytes_, size);
+  return ChunkOf(piece, memory, offset - elements.begin * element_bytes_, size);
 }
 
-Row Payload::RowAt(int64_t index) const {
+Payload::Row Payload::RowAt(int64_t index) const {
   const int64_t rows_per_lane = plan_->query_coordinates().size();
   return {.lane = plan_->window().heads.begin + index / rows_per_lane,
           .query = index % rows_per_lane};
 }
 
 const std::byte* Payload::InBand(const Row& row) const {
-  return row_maker_.source().band->At(
-      row.lane, plan_->key_coordinates().At(0) -
-                    plan_->query_coordinates().At(row.query));
+  return source_.band->At(row.lane,
+                          plan_->key_coordinates().At(0) -
+                              plan_->query_coordinates().At(row.query));
 }
 
 Chunk Payload::Slice(int64_t offset, int64_t size) {
-  const Band& band = *row_maker_.source().band;
+  const Band& band = *source_.band;
   Chunk chunk;
-  chunk.owner = row_maker_.source().band;
+  chunk.owner = source_.band;
   chunk.memory = {band.buffer.bytes.data(),
                   static_cast<size_t>(band.size_bytes())};
   const Range hull = plan_->hull();
@@ -341,8 +211,8 @@ Chunk Payload::Slice(int64_t offset, int64_t size) {
 
 void Payload::Make(int64_t offset, int64_t size, Done done) const {
   const Range elements = ElementsOf(offset, size);
-  absl::StatusOr<BudgetedBuffer> buffer = cache_.Allocate(
-      elements.size() * element_bytes_, *row_maker_.source().caller);
+  absl::StatusOr<BudgetedBuffer> buffer =
+      cache_.Allocate(elements.size() * element_bytes_, *source_.caller);
   if (!buffer.ok()) return done(buffer.status());
   auto owner = std::make_shared<BudgetedBuffer>(*std::move(buffer));
   std::byte* const data = owner->bytes.data();
@@ -359,7 +229,7 @@ void Payload::Make(int64_t offset, int64_t size, Done done) const {
                                              owner->bytes.size());
     done(ChunkOf(std::move(owner), memory, skip, size));
   };
-  const CallerPtr& caller = row_maker_.source().caller;
+  const CallerPtr& caller = source_.caller;
   if (plan_->window().reals == nullptr ||
       plan_->encoding().width <= kMostColumns) {
     return ForRanges(executor_, caller, elements.size(), ElementsAtOnce(), make,
@@ -375,10 +245,9 @@ void Payload::Make(int64_t offset, int64_t size, Done done) const {
 
 // Whole rows where these are short.
 int64_t Payload::ElementsAtOnce() const {
-  const NumberSource& source = row_maker_.source();
-  if (source.evaluator != nullptr) {
+  if (source_.band == nullptr) {
     // Of an answer by axis, many elements are made of one coordinate.
-    return source.evaluator->batch() *
+    return source_.evaluator.numbers->batch() *
            (plan_->element_bytes() / element_bytes_);
   }
   if (row_bytes_ > kBytesAtOnce) {
@@ -388,7 +257,7 @@ int64_t Payload::ElementsAtOnce() const {
 }
 
 void Payload::MakeElements(Range elements, std::byte* out) const {
-  if (plan_->is_by_axis()) return row_maker_.MakeByAxis(elements, out);
+  if (plan_->is_by_axis()) return MakeByAxis(elements, out);
   const int64_t in_rows = plan_->rows() * plan_->key_coordinates().size();
   const Range rows = {std::min(elements.begin, in_rows),
                       std::min(elements.end, in_rows)};
@@ -399,6 +268,37 @@ void Payload::MakeElements(Range elements, std::byte* out) const {
   std::memcpy(out + (begin - elements.begin) * element_bytes_,
               border.data() + (begin - in_rows) * element_bytes_,
               (elements.end - begin) * element_bytes_);
+}
+
+void Payload::MakeByAxis(Range numbers, std::byte* out) const {
+  const std::vector<Positions>& axes = plan_->window().axes;
+  std::vector<std::byte> row(plan_->element_bytes());
+  std::vector<std::byte> own(plan_->element_bytes());
+  for (int64_t i = 0; i < std::ssize(plan_->parts()); ++i) {
+    const Part& part = plan_->parts()[i];
+    const int64_t axis = i % std::ssize(axes);
+    const int64_t lane = i / std::ssize(axes);
+    const int64_t columns = part.shape[1];
+    const int64_t begin = part.offset / element_bytes_;
+    const int64_t end = begin + part.size_bytes / element_bytes_;
+    while (numbers.begin < std::min(numbers.end, end)) {
+      const int64_t skip = (numbers.begin - begin) % columns;
+      const int64_t count = std::min(columns - skip, numbers.size());
+      const int64_t position = axes[axis].At((numbers.begin - begin) / columns);
+      source_.Copy(lane, {position, position + 1}, 0, row.data());
+      std::byte* to = own.data();
+      for (const AxisColumns& run : plan_->encoding().axis_columns) {
+        if (run.axis != axis) continue;
+        const int64_t size = run.columns.size() * element_bytes_;
+        std::memcpy(to, row.data() + run.columns.begin * element_bytes_, size);
+        to += size;
+      }
+      std::memcpy(out, own.data() + skip * element_bytes_,
+                  count * element_bytes_);
+      numbers.begin += count;
+      out += count * element_bytes_;
+    }
+  }
 }
 
 void Payload::MakeRows(Range elements, std::byte* out) const {
@@ -416,10 +316,94 @@ void Payload::MakeRows(Range elements, std::byte* out) const {
                            rows, row_bytes_);
       count = rows * row_elements;
     } else {
-      row_maker_.Make(row, {first, first + count}, out);
+      MakeRow(row, {first, first + count}, out);
     }
     elements.begin += count;
     out += count * element_bytes_;
+  }
+}
+
+void Payload::MakeRow(const Row& row, Range elements, std::byte* out) const {
+  if (plan_->has_many_axes()) {
+    CopyColumns(row, elements, out);
+  } else {
+    CopyNumbers(row, elements, out);
+  }
+  if (plan_->has_border_in_rows()) SetBorder(row, elements, out);
+  if (MasksRows(*plan_)) HideMasked(row, elements, out);
+}
+
+void Payload::CopyNumbers(const Row& row, Range elements,
+                          std::byte* out) const {
+  const Line keys = plan_->key_coordinates();
+  const int64_t query = plan_->query_coordinates().At(row.query);
+  const int64_t query_position = plan_->window().queries.At(row.query);
+  while (elements.size() > 0) {
+    const int64_t count = keys.RunOf(elements);
+    const int64_t begin = keys.At(elements.begin) - query;
+    source_.Copy(row.lane, {begin, begin + count}, query_position, out);
+    elements.begin += count;
+    out += count * element_bytes_;
+  }
+}
+
+// Of a table with several axes: each column comes from the row at its own
+// axis' position.
+void Payload::CopyColumns(const Row& row, Range elements,
+                          std::byte* out) const {
+  const int64_t number_bytes = SizeOf(plan_->data_type());
+  const std::vector<AxisColumns>& columns = plan_->encoding().axis_columns;
+  const Window& window = plan_->window();
+  std::vector<std::vector<std::byte>> rows(window.axes.size());
+  for (int64_t e = elements.begin; e < elements.end; ++e) {
+    for (size_t axis = 0; axis < rows.size(); ++axis) {
+      rows[axis].resize(element_bytes_);
+      const int64_t position = window.PositionOf(e, axis);
+      source_.Copy(row.lane, {position, position + 1}, 0, rows[axis].data());
+    }
+    for (const AxisColumns& each : columns) {
+      const int64_t offset = each.columns.begin * number_bytes;
+      std::memcpy(out + offset, rows[each.axis].data() + offset,
+                  each.columns.size() * number_bytes);
+    }
+    out += element_bytes_;
+  }
+}
+
+void Payload::SetBorder(const Row& row, Range elements, std::byte* out) const {
+  enum { kToKeys, kFromQueries, kToItself };
+  const Positions& keys = plan_->window().keys;
+  const bool is_class_query = plan_->window().queries.At(row.query) == 0;
+  Range touched = elements;
+  if (!is_class_query && keys.is_range()) {
+    const int64_t class_key = -keys.At(0);
+    touched = {std::max(class_key, elements.begin),
+               std::min(class_key + 1, elements.end)};
+  }
+  if (touched.size() <= 0) return;
+  std::byte border[3 * sizeof(double)];
+  plan_->encoding().write_border(plan_->number_format(),
+                                 {row.lane, row.lane + 1}, border);
+  for (int64_t e = touched.begin; e < touched.end; ++e) {
+    const bool is_class_key = keys.At(e) == 0;
+    if (!is_class_query && !is_class_key) continue;
+    int kind = kToItself;
+    if (!is_class_key) kind = kToKeys;
+    if (!is_class_query) kind = kFromQueries;
+    std::memcpy(out + (e - elements.begin) * element_bytes_,
+                border + kind * element_bytes_, element_bytes_);
+  }
+}
+
+void Payload::HideMasked(const Row& row, Range elements, std::byte* out) const {
+  const Window& window = plan_->window();
+  const ResolvedMask& mask = plan_->mask();
+  const int64_t query = window.queries.At(row.query);
+  for (int64_t e = elements.begin; e < elements.end; ++e) {
+    const int64_t relative = window.keys.At(e) - query;
+    if (relative >= mask.visible.begin && relative < mask.visible.end) continue;
+    std::memcpy(out + (e - elements.begin) * element_bytes_, &mask.fill_bits,
+                element_bytes_);
   }
 }
 

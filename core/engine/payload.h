@@ -34,53 +34,19 @@ namespace attnbias {
 // an evaluator that has the plan's mask folded in.
 struct NumberSource {
   BandPtr band;
-  // Outlives the evaluator, for whose memory it stands.
-  ByteBudget::Reservation evaluator_memory;
-  EvaluatorPtr evaluator;
-  // Bytes of one lane at one coordinate.
-  int64_t coordinate_bytes = 0;
+  BudgetedEvaluator evaluator;
   CallerPtr caller;
 
   // Writes one lane's numbers over `span` to `out`. For a DENSE encoding,
   // `query` is the query's position.
   void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const {
     if (band == nullptr) {
-      evaluator->Fill({{lane, lane + 1}, span, query}, out, 0);
+      evaluator.numbers->Fill({{lane, lane + 1}, span, query}, out, 0);
     } else {
       std::memcpy(out, band->At(lane, span.begin),
-                  span.size() * coordinate_bytes);
+                  span.size() * band->coordinate_bytes);
     }
   }
-};
-
-// One of Plan::rows(): a lane, and a query counted from the first.
-struct Row {
-  int64_t lane = 0;
-  int64_t query = 0;
-};
-
-// Makes pieces of a plan's rows from a band, or from an evaluator.
-class RowMaker {
- public:
-  // `plan` outlives this.
-  RowMaker(const Plan* plan, NumberSource source);
-
-  const NumberSource& source() const { return source_; }
-
-  // Writes elements `elements` of a row to `out`.
-  void Make(const Row& row, Range elements, std::byte* out) const;
-  // Writes numbers of an answer by axis, counted over all its parts.
-  void MakeByAxis(Range numbers, std::byte* out) const;
-
- private:
-  void CopyNumbers(const Row& row, Range elements, std::byte* out) const;
-  void CopyColumns(const Row& row, Range elements, std::byte* out) const;
-  void SetBorder(const Row& row, Range elements, std::byte* out) const;
-  void HideMasked(const Row& row, Range elements, std::byte* out) const;
-
-  const Plan& plan_;
-  const NumberSource source_;
-  const int64_t element_bytes_;
 };
 
 // Bytes of a payload, in order.
@@ -138,51 +104,6 @@ class RowChecksums {
   std::vector<uint32_t> prefixes_;
 };
 
-// Reads a DENSE payload from an accelerator. While one piece is sent, the
-// accelerator makes the next. Not safe for concurrent use.
-class ExpansionReader {
- public:
-  // Memory that a device has written to.
-  struct Piece {
-    ByteBudget::Reservation reservation;
-    std::shared_ptr<std::byte> memory;
-    Range elements;
-  };
-  using PiecePtr = std::shared_ptr<const Piece>;
-
-  // Null where the numbers do not come from a band, and where no accelerator
-  // expands them. The accelerator and the cache outlive the result.
-  static std::unique_ptr<ExpansionReader> Create(const Plan& plan,
-                                                 const NumberSource& source,
-                                                 bool cpu_writes_nothing,
-                                                 Accelerator* accelerator,
-                                                 BandCache* cache);
-
-  // Elements of the flat tensor. Null when the accelerator or the budget has
-  // given up: the reader is of no more use.
-  PiecePtr Read(Range elements);
-
- private:
-  ExpansionReader(int64_t element_bytes, int64_t total_elements,
-                  CallerPtr caller, Accelerator* accelerator, BandCache* cache)
-      : element_bytes_(element_bytes),
-        total_elements_(total_elements),
-        caller_(std::move(caller)),
-        accelerator_(*accelerator),
-        cache_(*cache) {}
-
-  std::shared_ptr<Piece> Begin(Range elements);
-
-  const int64_t element_bytes_;
-  const int64_t total_elements_;
-  const CallerPtr caller_;
-  Accelerator& accelerator_;
-  BandCache& cache_;
-  // The piece that was begun before it was asked for, or null.
-  std::shared_ptr<Piece> next_;
-  std::unique_ptr<DenseExpander> expander_;  // goes first: it writes to next_
-};
-
 // Not safe for concurrent use; the band behind it is shared.
 class Payload {
  public:
@@ -208,22 +129,52 @@ class Payload {
   void Read(int64_t offset, int64_t size, Done done);
 
  private:
+  // One of Plan::rows(): a lane, and a query counted from the first.
+  struct Row {
+    int64_t lane = 0;
+    int64_t query = 0;
+  };
+  // Memory that an accelerator writes to.
+  struct Piece {
+    ByteBudget::Reservation reservation;
+    std::shared_ptr<std::byte> memory;
+    Range elements;
+  };
+
   Row RowAt(int64_t index) const;
   // The elements that these bytes are part of: only whole ones are made.
   Range ElementsOf(int64_t offset, int64_t size) const;
   // The beginning of a row that lies in the band.
   const std::byte* InBand(const Row& row) const;
   Chunk Slice(int64_t offset, int64_t size);
+
+  // Null where the numbers do not come from a band, and where no accelerator
+  // expands them.
+  std::unique_ptr<DenseExpander> MakeExpander() const;
   // From the accelerator; nothing when there is none, or when it has given up.
+  // While one piece is sent, the accelerator makes the next.
   std::optional<Chunk> ReadExpansion(int64_t offset, int64_t size);
+  // Null when the accelerator or the budget has given up. FinishPiece begins
+  // the piece after it too.
+  std::shared_ptr<Piece> BeginPiece(Range elements);
+  std::shared_ptr<Piece> FinishPiece(Range elements);
+
   void Make(int64_t offset, int64_t size, Done done) const;
   // Elements that take no longer than one, or are copied in no time.
   int64_t ElementsAtOnce() const;
   void MakeElements(Range elements, std::byte* out) const;
+  // Writes numbers of an answer by axis, counted over all its parts.
+  void MakeByAxis(Range numbers, std::byte* out) const;
   void MakeRows(Range elements, std::byte* out) const;
+  // Write elements `elements` of a row to `out`.
+  void MakeRow(const Row& row, Range elements, std::byte* out) const;
+  void CopyNumbers(const Row& row, Range elements, std::byte* out) const;
+  void CopyColumns(const Row& row, Range elements, std::byte* out) const;
+  void SetBorder(const Row& row, Range elements, std::byte* out) const;
+  void HideMasked(const Row& row, Range elements, std::byte* out) const;
 
   const PlanPtr plan_;
-  const RowMaker row_maker_;
+  const NumberSource source_;
   const KernelSet& kernels_;
   BandCache& cache_;
   Executor& executor_;
@@ -232,10 +183,12 @@ class Payload {
   const int64_t row_bytes_;
   const bool rows_in_band_;
   const bool sliceable_;
-  // Where an accelerator makes the elements.
-  std::unique_ptr<ExpansionReader> expansion_reader_;
   // Only where many rows of a lane are sliced.
   std::optional<RowChecksums> row_checksums_;
+  // The piece that was begun before it was asked for, or null.
+  std::shared_ptr<Piece> next_;
+  // Where an accelerator makes the elements. Goes first: it writes to next_.
+  std::unique_ptr<DenseExpander> expander_;
 };
 
 }  // namespace attnbias

@@ -13,16 +13,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 
 namespace attnbias {
 namespace {
 
 namespace fs = std::filesystem;
-
-template <typename... Parts>
-absl::Status Refused(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
 
 std::string Reason(int error) { return std::generic_category().message(error); }
 
@@ -59,13 +55,12 @@ absl::StatusOr<RegularFile> RegularFile::Open(const std::string& path,
     return absl::NotFoundError(absl::StrCat(path, ": no such file"));
   }
   if (descriptor < 0) {
-    return Refused(path, ": cannot be opened: ", Reason(errno));
+    return Invalid(path, ": cannot be opened: ", Reason(errno));
   }
   RegularFile file(path, descriptor);
-  absl::Status status = file.CheckKind();
+  ATTNBIAS_RETURN_IF_ERROR(file.CheckKind());
   // Of the file that is open: what the name leads to may change meanwhile.
-  if (status.ok() && !folder.empty()) status = file.CheckPlace(folder);
-  if (!status.ok()) return status;
+  if (!folder.empty()) ATTNBIAS_RETURN_IF_ERROR(file.CheckPlace(folder));
   return file;
 }
 
@@ -84,10 +79,10 @@ RegularFile::~RegularFile() {
 absl::Status RegularFile::CheckKind() {
   struct stat info = {};
   if (::fstat(descriptor_, &info) != 0) {
-    return Refused(path_, ": cannot be read: ", Reason(errno));
+    return Invalid(path_, ": cannot be read: ", Reason(errno));
   }
   if (!S_ISREG(info.st_mode)) {
-    return Refused(path_, ": got ", KindOf(info.st_mode),
+    return Invalid(path_, ": got ", KindOf(info.st_mode),
                    ", want a regular file");
   }
   size_ = info.st_size;
@@ -100,12 +95,12 @@ absl::Status RegularFile::CheckPlace(const std::string& folder) const {
       fs::read_symlink(absl::StrCat("/proc/self/fd/", descriptor_), error);
   const fs::path wanted = error ? fs::path() : fs::canonical(folder, error);
   if (error) {
-    return Refused(path_, ": cannot tell where it lies: ", error.message());
+    return Invalid(path_, ": cannot tell where it lies: ", error.message());
   }
   if (IsIn(place, wanted) || IsIn(place, BlobsOf(wanted))) {
     return absl::OkStatus();
   }
-  return Refused(path_, ": got a link to ", place.string(),
+  return Invalid(path_, ": got a link to ", place.string(),
                  ", want a file inside ", wanted.string());
 }
 
@@ -117,8 +112,8 @@ absl::StatusOr<std::string> RegularFile::Read(int64_t begin,
     const ssize_t got =
         ::pread(descriptor_, bytes.data() + (at - begin), end - at, at);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Refused("cannot be read: ", Reason(errno));
-    if (got == 0) return Refused("ended at byte ", at, ", want ", end);
+    if (got < 0) return Invalid("cannot be read: ", Reason(errno));
+    if (got == 0) return Invalid("ended at byte ", at, ", want ", end);
     at += got;
   }
   return bytes;
@@ -127,13 +122,13 @@ absl::StatusOr<std::string> RegularFile::Read(int64_t begin,
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
                                             int64_t most,
                                             const std::string& folder) {
-  const absl::StatusOr<RegularFile> file = RegularFile::Open(path, folder);
-  if (!file.ok()) return file.status();
-  if (file->size() > most) {
-    return Refused(path, ": got ", file->size(), " bytes, want at most ", most);
+  ATTNBIAS_ASSIGN_OR_RETURN(const RegularFile file,
+                            RegularFile::Open(path, folder));
+  if (file.size() > most) {
+    return Invalid(path, ": got ", file.size(), " bytes, want at most ", most);
   }
-  absl::StatusOr<std::string> content = file->Read(0, file->size());
-  if (!content.ok()) return Refused(path, ": ", content.status().message());
+  absl::StatusOr<std::string> content = file.Read(0, file.size());
+  if (!content.ok()) return Invalid(path, ": ", content.status().message());
   return content;
 }
 

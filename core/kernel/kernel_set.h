@@ -24,19 +24,15 @@ inline constexpr int64_t kPairMultiple = 8;
 
 // Sines and cosines of one angle per column pair, each the sum of two doubles;
 // four arrays [pairs], aligned to 64 bytes.
-struct Rotors {
-  double* sin_hi;
-  double* sin_lo;
-  double* cos_hi;
-  double* cos_lo;
+template <typename Number>
+struct RotorArrays {
+  Number* sin_hi;
+  Number* sin_lo;
+  Number* cos_hi;
+  Number* cos_lo;
 };
-
-struct ConstRotors {
-  const double* sin_hi;
-  const double* sin_lo;
-  const double* cos_hi;
-  const double* cos_lo;
-};
+using Rotors = RotorArrays<double>;
+using ConstRotors = RotorArrays<const double>;
 
 constexpr ConstRotors AsConst(const Rotors& rotors) {
   return {rotors.sin_hi, rotors.sin_lo, rotors.cos_hi, rotors.cos_lo};

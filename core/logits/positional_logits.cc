@@ -79,37 +79,6 @@ void RoundEach(const Work* in, int64_t count, std::byte* out, Convert convert) {
   }
 }
 
-// Copies `count` elements in reverse order.
-template <typename Element>
-void CopyReversed(const std::byte* in, int64_t count, std::byte* out) {
-  std::reverse_copy(reinterpret_cast<const Element*>(in),
-                    reinterpret_cast<const Element*>(in) + count,
-                    reinterpret_cast<Element*>(out));
-}
-
-void CopyReversed(int64_t size, const std::byte* in, int64_t count,
-                  std::byte* out) {
-  switch (size) {
-    case 2:
-      return CopyReversed<uint16_t>(in, count, out);
-    case 4:
-      return CopyReversed<uint32_t>(in, count, out);
-    default:
-      return CopyReversed<uint64_t>(in, count, out);
-  }
-}
-
-std::unique_ptr<DeviceVectors> KeepOnDevice(const Vectors& vectors,
-                                            Accelerator* accelerator) {
-  const int64_t bytes = vectors.memory.bytes.size();
-  // No product of a tile is larger.
-  constexpr int64_t kMostBytes = kTileProducts * sizeof(double);
-  if (accelerator == nullptr || !accelerator->Wants(kMostBytes, false)) {
-    return nullptr;
-  }
-  return accelerator->KeepVectors(vectors.memory.bytes.data(), bytes);
-}
-
 // Rows of one head, counted from query 0, and where their answer goes.
 struct Tile {
   int64_t head;
@@ -232,16 +201,13 @@ class PositionalLogits::TileComputer {
   void MultiplyVectors(const Factor& factor, Range range, const Work* input,
                        Work* out) const {
     if (range.size() == 0) return;
-    const int64_t width = spec_.head_dim();
-    const MatrixView<Work> vectors =
-        factor.vectors.Of<Work>(head_, range, width);
-    const VectorProduct product = {.rows = rows_.size(),
-                                   .vectors = range.size(),
-                                   .width = width,
-                                   .stride = vectors.stride,
-                                   .first = head_ * factor.vectors.head_stride +
-                                            range.begin * vectors.stride,
-                                   .transposed = !plan_.term().weighs_values};
+    const VectorProduct product = {
+        .rows = rows_.size(),
+        .vectors = range.size(),
+        .width = spec_.head_dim(),
+        .stride = factor.stride,
+        .first = head_ * factor.head_stride + range.begin * factor.stride,
+        .transposed = !plan_.term().weighs_values};
     const int64_t out_bytes = product.rows * product.output_columns() *
                               static_cast<int64_t>(sizeof(Work));
     if (factor.on_device != nullptr &&
@@ -249,8 +215,12 @@ class PositionalLogits::TileComputer {
         factor.on_device->Multiply(product, input, out)) {
       return;
     }
+    const auto* const numbers =
+        reinterpret_cast<const Work*>(factor.memory.bytes.data());
     const int64_t columns = product.input_columns();
-    attnbias::Multiply<Work>({input, product.rows, columns, columns}, vectors,
+    attnbias::Multiply<Work>({input, product.rows, columns, columns},
+                             {numbers + product.first, product.vectors,
+                              product.width, product.stride},
                              product.transposed, out);
   }
 
@@ -340,7 +310,10 @@ class PositionalLogits::TileComputer {
       } else if (stretch.step == 1) {
         std::memcpy(to, from, count * size);
       } else {
-        CopyReversed(size, from - (count - 1) * size, count, to);
+        WithBitsOf(type, [=]<typename Bits>(Bits /*zero*/) {
+          const auto* const end = reinterpret_cast<const Bits*>(from) + 1;
+          std::reverse_copy(end - count, end, reinterpret_cast<Bits*>(to));
+        });
       }
       key = stretch.keys.end;
     }
@@ -375,69 +348,26 @@ class PositionalLogits::TileComputer {
   std::byte* const out_;
 };
 
-// Makes the vectors of one summand after another.
-class PositionalLogits::Builder
-    : public std::enable_shared_from_this<PositionalLogits::Builder> {
- public:
-  using Done = absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)>;
-
-  Builder(LogitsPlanPtr plan, LogitsResources resources, CallerPtr caller,
-          Done done)
-      : plan_(std::move(plan)),
-        resources_(std::move(resources)),
-        caller_(std::move(caller)),
-        done_(std::move(done)) {}
-
-  void Proceed() {
-    const auto& summands = plan_->term().summands;
-    if (factors_.size() == summands.size()) {
-      return done_(PositionalLogitsPtr(new PositionalLogits(
-          std::move(plan_), std::move(resources_), std::move(factors_))));
-    }
-    const Summand& summand = summands[factors_.size()];
-    MakeVectors(
-        *plan_, summand, resources_, caller_,
-        [self = shared_from_this(), &summand](absl::StatusOr<Vectors> vectors) {
-          if (!vectors.ok()) return self->done_(vectors.status());
-          self->Add(summand, *std::move(vectors));
-          self->Proceed();
-        });
-  }
-
- private:
-  void Add(const Summand& summand, Vectors vectors) {
-    auto on_device = KeepOnDevice(vectors, resources_.kernels.accelerator);
-    factors_.push_back({summand, std::move(vectors), std::move(on_device)});
-  }
-
-  LogitsPlanPtr plan_;
-  LogitsResources resources_;
-  const CallerPtr caller_;
-  Done done_;
-  std::vector<Factor> factors_;
-};
-
-void PositionalLogits::Create(
-    LogitsPlanPtr plan, LogitsResources resources, const CallerPtr& caller,
-    absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)> done) {
-  std::make_shared<Builder>(std::move(plan), std::move(resources), caller,
-                            std::move(done))
-      ->Proceed();
-}
-
 PositionalLogits::PositionalLogits(LogitsPlanPtr plan,
                                    LogitsResources resources,
                                    std::vector<Factor> factors)
     : plan_(std::move(plan)),
       resources_(std::move(resources)),
       factors_(std::move(factors)),
-      tile_rows_(TileRows(*plan_)) {}
+      tile_rows_(TileRows(*plan_)) {
+  // No product of a tile is larger.
+  constexpr int64_t kMostBytes = kTileProducts * sizeof(double);
+  Accelerator* const accelerator = resources_.kernels.accelerator;
+  if (accelerator == nullptr || !accelerator->Wants(kMostBytes, false)) return;
+  for (Factor& factor : factors_) {
+    const AlignedBuffer& vectors = factor.memory.bytes;
+    factor.on_device = accelerator->KeepVectors(vectors.data(), vectors.size());
+  }
+}
 
 int64_t PositionalLogits::memory_bytes() const {
   int64_t bytes = 0;
-  for (const Factor& factor : factors_) {
-    bytes += factor.vectors.memory.bytes.size();
-  }
+  for (const Factor& factor : factors_) bytes += factor.memory.bytes.size();
   return bytes;
 }
 

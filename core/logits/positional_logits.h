@@ -49,33 +49,6 @@ struct LogitsResources {
   std::function<absl::StatusOr<ByteBudget::Reservation>(int64_t bytes)> reserve;
 };
 
-// What queries are multiplied with; never one for each pair.
-struct Vectors {
-  BudgetedBuffer memory;
-  // In numbers of the plan's work_type(); a head's vector n begins at
-  // head * head_stride + n * stride.
-  int64_t head_stride = 0;
-  int64_t stride = 0;
-
-  template <typename Work>
-  MatrixView<Work> Of(int64_t head, Range vectors, int64_t width) const {
-    const auto* data = reinterpret_cast<const Work*>(memory.bytes.data());
-    return {data + head * head_stride + vectors.begin * stride, vectors.size(),
-            width, stride};
-  }
-};
-
-// Makes those of one of the plan's summands, as ForRanges does.
-//
-// RESOURCE_EXHAUSTED  the budget has no room
-// CANCELLED           the caller wants no more
-//
-// The plan, the summand, which is one of it, and the resources outlive the call
-// of `done`.
-void MakeVectors(const LogitsPlan& plan, const Summand& summand,
-                 const LogitsResources& resources, CallerPtr caller,
-                 absl::AnyInvocable<void(absl::StatusOr<Vectors>)> done);
-
 // Rows that have passed LogitsPlan::CheckRows: [num_heads, num_rows,
 // input_width] of the spec's data_type, at any alignment.
 struct RowBlock {
@@ -90,7 +63,10 @@ using PositionalLogitsPtr = std::shared_ptr<const PositionalLogits>;
 // Immutable; any number of threads may use it at once.
 class PositionalLogits {
  public:
-  // Makes the vectors, as ForRanges does. With the errors of MakeVectors.
+  // Makes the vectors, as ForRanges does.
+  //
+  // RESOURCE_EXHAUSTED  the budget has no room
+  // CANCELLED           the caller wants no more
   static void Create(
       LogitsPlanPtr plan, LogitsResources resources, const CallerPtr& caller,
       absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)> done);
@@ -113,10 +89,14 @@ class PositionalLogits {
                absl::AnyInvocable<void(absl::Status)> done) const;
 
  private:
-  // What rows are multiplied with.
+  // The vectors of a summand, with which rows are multiplied.
   struct Factor {
     const Summand& summand;
-    Vectors vectors;
+    // In numbers of the plan's work_type(); a head's vector n begins at
+    // head * head_stride + n * stride.
+    BudgetedBuffer memory;
+    int64_t head_stride = 0;
+    int64_t stride = 0;
     // On the accelerator, or null.
     std::unique_ptr<DeviceVectors> on_device;
   };
@@ -130,7 +110,7 @@ class PositionalLogits {
 
   const LogitsPlanPtr plan_;
   const LogitsResources resources_;
-  const std::vector<Factor> factors_;
+  std::vector<Factor> factors_;
   const int64_t tile_rows_;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/errors.h"
+#include "core/cache/band_cache.h"
 #include "core/logits/positional_logits.h"
 
 namespace attnbias {
@@ -70,101 +71,6 @@ absl::StatusOr<BudgetedBuffer> ReadNumbers(const Table& table,
   return buffer;
 }
 
-// Vectors that are being made.
-class Maker {
- public:
-  Maker(const LogitsPlan& plan, const Summand& summand,
-        const LogitsResources& resources)
-      : plan_(plan), summand_(summand), resources_(resources) {}
-
-  absl::Status Allocate() {
-    if (projects()) {
-      ATTNBIAS_ASSIGN_OR_RETURN(projection_,
-                                ReadNumbers(*summand_.projection, resources_));
-    }
-    const int64_t numbers = lanes() * summand_.count * stride();
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        memory_, resources_.allocate(numbers * SizeOf(plan_.work_type())));
-    out_ = memory_.bytes.data();
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        evaluator_memory_,
-        resources_.reserve(summand_.encoding->evaluator_bytes));
-    return absl::OkStatus();
-  }
-
-  EvaluatorPtr Prepare() const {
-    return summand_.encoding->prepare({DataType::kF64}, resources_.kernels);
-  }
-  void SetEvaluator(EvaluatorPtr evaluator) {
-    evaluator_ = std::move(evaluator);
-  }
-
-  int64_t count() const { return lanes() * summand_.count; }
-  int64_t unit() const { return evaluator_->batch(); }
-
-  // Those from `begin` to `end`, counted over all lanes.
-  absl::Status Make(int64_t begin, int64_t end) const {
-    while (begin < end) {
-      const int64_t lane = begin / summand_.count;
-      const int64_t first = begin % summand_.count;
-      const Range vectors = {first,
-                             std::min(first + end - begin, summand_.count)};
-      ATTNBIAS_RETURN_IF_ERROR(MakeOfLane(lane, vectors));
-      begin += vectors.size();
-    }
-    return absl::OkStatus();
-  }
-
-  Vectors Take() {
-    const int64_t head_dim = plan_.spec().head_dim();
-    const int64_t head_stride = lanes() > 1  ? summand_.count * head_dim
-                                : projects() ? head_dim
-                                             : 0;
-    return {std::move(memory_), head_stride, stride()};
-  }
-
- private:
-  // A projected row has the vectors of all heads.
-  bool projects() const { return summand_.projection.has_value(); }
-  int64_t lanes() const { return projects() ? 1 : summand_.heads; }
-  int64_t width() const { return summand_.encoding->width; }
-  int64_t stride() const {
-    return projects() ? summand_.heads * plan_.spec().head_dim()
-                      : plan_.spec().head_dim();
-  }
-
-  absl::Status MakeOfLane(int64_t lane, Range vectors) const {
-    const int64_t rows = vectors.size();
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        BudgetedBuffer scratch,
-        resources_.allocate(rows * (width() + stride()) * 8));
-    auto* made = reinterpret_cast<double*>(scratch.bytes.data());
-    FillVectors(*evaluator_, summand_, lane, vectors, made);
-    if (projects()) {
-      const auto* const numbers =
-          reinterpret_cast<const double*>(projection_.bytes.data());
-      double* const projected = made + rows * width();
-      Multiply<double>({made, rows, width(), width()},
-                       {numbers, stride(), width(), width()}, true, projected);
-      made = projected;
-    }
-    const int64_t before = (lane * summand_.count + vectors.begin) * stride();
-    Convert(made, rows * stride(), plan_.work_type(),
-            out_ + before * SizeOf(plan_.work_type()));
-    return absl::OkStatus();
-  }
-
-  const LogitsPlan& plan_;
-  const Summand& summand_;
-  const LogitsResources& resources_;
-  BudgetedBuffer projection_;
-  BudgetedBuffer memory_;
-  std::byte* out_ = nullptr;
-  // Outlives the evaluator, for whose memory it stands.
-  ByteBudget::Reservation evaluator_memory_;
-  EvaluatorPtr evaluator_;
-};
-
 }  // namespace
 
 template <typename T>
@@ -188,29 +94,132 @@ template void Multiply(const MatrixView<float>& a, const MatrixView<float>& b,
 template void Multiply(const MatrixView<double>& a, const MatrixView<double>& b,
                        bool b_transposed, double* out);
 
-void MakeVectors(const LogitsPlan& plan, const Summand& summand,
-                 const LogitsResources& resources, CallerPtr caller,
-                 absl::AnyInvocable<void(absl::StatusOr<Vectors>)> done) {
-  const auto maker = std::make_shared<Maker>(plan, summand, resources);
-  if (absl::Status status = maker->Allocate(); !status.ok()) {
-    return done(status);
-  }
-  Executor& executor = resources.executor;
-  auto make = [&executor, maker, caller, done = std::move(done)](
-                  absl::StatusOr<EvaluatorPtr> made) mutable {
-    if (!made.ok()) return done(made.status());
-    maker->SetEvaluator(*std::move(made));
-    ForRanges(
-        executor, std::move(caller), maker->count(), maker->unit(),
-        [maker](int64_t begin, int64_t end) { return maker->Make(begin, end); },
-        [maker, done = std::move(done)](const absl::Status& status) mutable {
-          if (!status.ok()) return done(status);
-          done(maker->Take());
+// Makes the vectors of one summand after another.
+class PositionalLogits::Builder
+    : public std::enable_shared_from_this<PositionalLogits::Builder> {
+ public:
+  using Done = absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)>;
+
+  Builder(LogitsPlanPtr plan, LogitsResources resources, CallerPtr caller,
+          Done done)
+      : plan_(std::move(plan)),
+        resources_(std::move(resources)),
+        caller_(std::move(caller)),
+        done_(std::move(done)) {}
+
+  void Proceed() {
+    evaluator_ = {};
+    projection_ = {};
+    if (factors_.size() == plan_->term().summands.size()) {
+      return done_(PositionalLogitsPtr(
+          new PositionalLogits(plan_, resources_, std::move(factors_))));
+    }
+    if (absl::Status status = Allocate(); !status.ok()) return done_(status);
+    const Encoding& encoding = *summand().encoding;
+    MakeUncut(
+        resources_.executor, caller_, encoding.takes_long_to_prepare(),
+        [this, &encoding] {
+          return encoding.prepare({DataType::kF64}, resources_.kernels);
+        },
+        [self = shared_from_this()](absl::StatusOr<EvaluatorPtr> made) {
+          if (!made.ok()) return self->done_(made.status());
+          self->evaluator_.numbers = *std::move(made);
+          self->Fill();
         });
-  };
-  MakeUncut(
-      executor, caller, summand.encoding->takes_long_to_prepare(),
-      [maker] { return maker->Prepare(); }, std::move(make));
+  }
+
+ private:
+  const Summand& summand() const { return factors_.back().summand; }
+  bool projects() const { return summand().projection.has_value(); }
+  // A projected row has the vectors of all heads.
+  int64_t lanes() const { return projects() ? 1 : summand().heads; }
+
+  absl::Status Allocate() {
+    Factor& factor =
+        factors_.emplace_back(Factor{plan_->term().summands[factors_.size()]});
+    const int64_t head_dim = plan_->spec().head_dim();
+    factor.stride = projects() ? summand().heads * head_dim : head_dim;
+    factor.head_stride = lanes() > 1  ? summand().count * head_dim
+                         : projects() ? head_dim
+                                      : 0;
+    if (projects()) {
+      ATTNBIAS_ASSIGN_OR_RETURN(projection_,
+                                ReadNumbers(*summand().projection, resources_));
+    }
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        factor.memory,
+        resources_.allocate(lanes() * summand().count * factor.stride *
+                            SizeOf(plan_->work_type())));
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        evaluator_.memory,
+        resources_.reserve(summand().encoding->evaluator_bytes));
+    return absl::OkStatus();
+  }
+
+  void Fill() {
+    ForRanges(
+        resources_.executor, caller_, lanes() * summand().count,
+        evaluator_.numbers->batch(),
+        [self = shared_from_this()](int64_t begin, int64_t end) {
+          return self->Make(begin, end);
+        },
+        [self = shared_from_this()](const absl::Status& status) {
+          if (!status.ok()) return self->done_(status);
+          self->Proceed();
+        });
+  }
+
+  // Makes the vectors from `begin` to `end`, counted over all lanes.
+  absl::Status Make(int64_t begin, int64_t end) {
+    const int64_t count = summand().count;
+    while (begin < end) {
+      const int64_t first = begin % count;
+      const Range vectors = {first, std::min(first + end - begin, count)};
+      ATTNBIAS_RETURN_IF_ERROR(MakeOfLane(begin / count, vectors));
+      begin += vectors.size();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeOfLane(int64_t lane, Range vectors) {
+    const int64_t rows = vectors.size();
+    const int64_t width = summand().encoding->width;
+    const int64_t stride = factors_.back().stride;
+    ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer scratch,
+                              resources_.allocate(rows * (width + stride) * 8));
+    auto* made = reinterpret_cast<double*>(scratch.bytes.data());
+    FillVectors(*evaluator_.numbers, summand(), lane, vectors, made);
+    if (projects()) {
+      const auto* const numbers =
+          reinterpret_cast<const double*>(projection_.bytes.data());
+      double* const projected = made + rows * width;
+      Multiply<double>({made, rows, width, width},
+                       {numbers, stride, width, width}, true, projected);
+      made = projected;
+    }
+    const int64_t before = (lane * summand().count + vectors.begin) * stride;
+    Convert(made, rows * stride, plan_->work_type(),
+            factors_.back().memory.bytes.data() +
+                before * SizeOf(plan_->work_type()));
+    return absl::OkStatus();
+  }
+
+  const LogitsPlanPtr plan_;
+  const LogitsResources resources_;
+  const CallerPtr caller_;
+  Done done_;
+  std::vector<Factor> factors_;
+  // Of the last factor, while it is made.
+  BudgetedBuffer projection_;
+  BudgetedEvaluator evaluator_;
+};
+
+void PositionalLogits::Create(
+    LogitsPlanPtr plan, LogitsResources resources, const CallerPtr& caller,
+    absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)> done) {
+  std::make_shared<Builder>(std::move(plan), std::move(resources), caller,
+                            std::move(done))
+      ->Proceed();
 }
 
 }  // namespace attnbias

@@ -280,7 +280,7 @@ class Reader {
   absl::Status CheckShape(const Rule& rule, const Match& match,
                           const SafetensorsEntry& entry) {
     config_.TakeReads();
-    const std::vector<int64_t> want = rule.shape(config_, match.numbers);
+    const std::vector<int64_t> want = ShapeOf(rule, config_, match.numbers);
     const std::string reads = config_.TakeReads();
     if (!config_.status().ok() || entry.shape == want) return config_.status();
     return Invalid("got shape [", absl::StrJoin(entry.shape, ", "), "], want [",

@@ -118,99 +118,13 @@ ModelConfig::Found ModelConfig::Find(const char* field) {
 
 namespace {
 
-using Lengths = std::vector<int64_t>;
 using FoundSpec = std::optional<v1::TensorSpec>;
-
-// Shapes. What tensors of one kind have in common is under one name; where a
-// model type calls a field otherwise, its defaults say so.
-
-template <int64_t kMoreRows>
-Lengths RowForEachPosition(ModelConfig& config, const Lengths& /*numbers*/) {
-  return {config.Size("max_position_embeddings") + kMoreRows,
-          config.Size("hidden_size")};
-}
-
-// Returns the shape of embeddings with a width of their own, which the model
-// projects to the width of the other layers.
-Lengths RowForEachEmbeddedPosition(ModelConfig& config,
-                                   const Lengths& /*numbers*/) {
-  return {config.Size("max_position_embeddings"),
-          config.Size("embedding_size")};
-}
-
-Lengths RowForEachDistance(ModelConfig& config, const Lengths& /*numbers*/) {
-  return {2 * config.Size("max_position_embeddings") - 1,
-          config.Size("hidden_size") / config.Size("num_attention_heads")};
-}
-
-Lengths HeadsOfBuckets(ModelConfig& config, const Lengths& /*numbers*/) {
-  return {config.Size("relative_attention_num_buckets"),
-          config.Size("num_attention_heads")};
-}
 
 // Patches of an image, downwards and across.
 std::array<int64_t, 2> GridOf(ModelConfig& config) {
   const std::array<int64_t, 2> image = config.Sides("image_size");
   const std::array<int64_t, 2> patch = config.Sides("patch_size");
   return {image[0] / patch[0], image[1] / patch[1]};
-}
-
-template <int64_t kMoreRows>
-Lengths RowForEachPatch(ModelConfig& config, const Lengths& /*numbers*/) {
-  const auto [height, width] = GridOf(config);
-  return {height * width + kMoreRows, config.Size("hidden_size")};
-}
-
-template <Shape kShape>
-Lengths BatchOf(ModelConfig& config, const Lengths& numbers) {
-  Lengths lengths = kShape(config, numbers);
-  lengths.insert(lengths.begin(), 1);
-  return lengths;
-}
-
-// Swin's hidden_size is the last stage's; its positions are the first's.
-template <int64_t kMoreRows>
-Lengths RowForEachPatchOfSwin(ModelConfig& config, const Lengths& /*numbers*/) {
-  const auto [height, width] = GridOf(config);
-  return {1, height * width + kMoreRows, config.Size("embed_dim")};
-}
-
-int64_t HeadsOfStage(ModelConfig& config, const Lengths& numbers) {
-  return config.Element("num_attention_heads", numbers.front());
-}
-
-Lengths HeadsOfSwinsWindow(ModelConfig& config, const Lengths& numbers) {
-  const int64_t side = 2 * config.Size("window_size") - 1;
-  return {side * side, HeadsOfStage(config, numbers)};
-}
-
-constexpr int64_t kSwinV2Hidden = 512;
-
-Lengths SwinV2HiddenWeight(ModelConfig& /*config*/, const Lengths& /*n*/) {
-  return {kSwinV2Hidden, 2};
-}
-
-Lengths SwinV2HiddenBias(ModelConfig& /*config*/, const Lengths& /*n*/) {
-  return {kSwinV2Hidden};
-}
-
-Lengths SwinV2OutputWeight(ModelConfig& config, const Lengths& numbers) {
-  return {HeadsOfStage(config, numbers), kSwinV2Hidden};
-}
-
-// And three rows of the class token.
-Lengths HeadsOfBeitsWindow(ModelConfig& config, const Lengths& /*numbers*/) {
-  const auto [height, width] = GridOf(config);
-  return {(2 * height - 1) * (2 * width - 1) + 3,
-          config.Size("num_attention_heads")};
-}
-
-Lengths HalfOfAPixel(ModelConfig& config, const Lengths& /*numbers*/) {
-  return {50, config.Size("hidden_size") / 2};
-}
-
-Lengths RowForEachQuery(ModelConfig& config, const Lengths& /*numbers*/) {
-  return {config.Size("num_queries"), config.Size("hidden_size")};
 }
 
 struct DebertaReach {
@@ -225,9 +139,32 @@ DebertaReach DebertaReachOf(ModelConfig& config) {
           distance >= 1 ? distance : config.Size("max_position_embeddings")};
 }
 
-Lengths DebertasDistances(ModelConfig& config, const Lengths& /*numbers*/) {
-  const auto [buckets, distance] = DebertaReachOf(config);
-  return {2 * (buckets > 0 ? buckets : distance), config.Size("hidden_size")};
+// Returns the value of a term of a length: a number, a quantity that follows
+// from several fields, or a field.
+int64_t ValueOf(const std::string& term, ModelConfig& config,
+                const std::vector<int64_t>& numbers) {
+  int64_t number = 0;
+  if (absl::SimpleAtoi(term, &number)) return number;
+  if (term == "patches") {
+    const auto [height, width] = GridOf(config);
+    return height * width;
+  }
+  if (term == "grid_displacements") {
+    const auto [height, width] = GridOf(config);
+    return (2 * height - 1) * (2 * width - 1);
+  }
+  if (term == "window_displacements") {
+    const int64_t side = 2 * config.Size("window_size") - 1;
+    return side * side;
+  }
+  if (term == "heads_of_stage") {
+    return config.Element("num_attention_heads", numbers.front());
+  }
+  if (term == "deberta_reach") {
+    const auto [buckets, distance] = DebertaReachOf(config);
+    return buckets > 0 ? buckets : distance;
+  }
+  return config.Size(term.c_str());
 }
 
 // Uses.
@@ -409,36 +346,8 @@ FoundSpec BeitPositions(const Site& site, ModelConfig& config) {
 constexpr std::string_view kAnyNumber = "*";
 
 // The functions that the register names.
-const Shape* ShapeNamed(std::string_view name) {
-  static constexpr std::pair<std::string_view, Shape> kShapes[] = {
-      {"positions", RowForEachPosition<0>},
-      {"positions + 2", RowForEachPosition<2>},
-      {"embedded positions", RowForEachEmbeddedPosition},
-      {"distances", RowForEachDistance},
-      {"buckets", HeadsOfBuckets},
-      {"patches", RowForEachPatch<0>},
-      {"patches + 1", RowForEachPatch<1>},
-      {"batch of patches", BatchOf<RowForEachPatch<0>>},
-      {"batch of patches + 1", BatchOf<RowForEachPatch<1>>},
-      {"batch of patches + 2", BatchOf<RowForEachPatch<2>>},
-      {"swin positions", RowForEachPatchOfSwin<0>},
-      {"swin positions + 1", RowForEachPatchOfSwin<1>},
-      {"swin window", HeadsOfSwinsWindow},
-      {"swinv2 hidden weight", SwinV2HiddenWeight},
-      {"swinv2 hidden bias", SwinV2HiddenBias},
-      {"swinv2 output weight", SwinV2OutputWeight},
-      {"beit window", HeadsOfBeitsWindow},
-      {"half of a pixel", HalfOfAPixel},
-      {"queries", RowForEachQuery},
-      {"deberta distances", DebertasDistances},
-  };
-  const auto* const found = std::ranges::find(
-      kShapes, name, &std::pair<std::string_view, Shape>::first);
-  return found == std::end(kShapes) ? nullptr : &found->second;
-}
-
-const Use* UseNamed(std::string_view name) {
-  static constexpr std::pair<std::string_view, Use> kUses[] = {
+Use UseNamed(std::string_view name) {
+  static const auto& uses = *new std::map<std::string_view, Use>{
       // transformers itself cannot use the table.
       {"", nullptr},
       {"positions", PositionsFrom<0>},
@@ -455,9 +364,7 @@ const Use* UseNamed(std::string_view name) {
       {"beit positions", BeitPositions},
       {"deberta", DebertaIndices},
   };
-  const auto* const found =
-      std::ranges::find(kUses, name, &std::pair<std::string_view, Use>::first);
-  return found == std::end(kUses) ? nullptr : &found->second;
+  return uses.at(name);
 }
 
 // The register of model types, which the Python client reads too. CMake makes
@@ -501,20 +408,31 @@ absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config) {
   config.SetDefaults((*model)["defaults"]);
   std::vector<Rule> rules;
   for (const json& row : Register()["tables"][(*model)["tables"]]) {
-    const Shape* const shape = ShapeNamed(row["shape"].get<std::string_view>());
-    const Use* const use = UseNamed(row.value("use", ""));
-    if (shape == nullptr || use == nullptr) {
-      return absl::InternalError(
-          absl::StrCat("the register names no such function: ", row.dump()));
-    }
     rules.push_back({.model_type = model_type,
                      .tensor = row["tensor"],
                      .site = row["place"],
-                     .shape = *shape,
-                     .use = *use,
+                     .shape = Register()["shapes"][row["shape"]],
+                     .use = UseNamed(row.value("use", "")),
                      .part = row.value("part", "")});
   }
   return rules;
+}
+
+std::vector<int64_t> ShapeOf(const Rule& rule, ModelConfig& config,
+                             const std::vector<int64_t>& numbers) {
+  std::vector<int64_t> shape;
+  for (const std::string& length : rule.shape) {
+    const std::vector<std::string> words = absl::StrSplit(length, ' ');
+    int64_t& value = shape.emplace_back(ValueOf(words[0], config, numbers));
+    for (size_t i = 1; i < words.size(); i += 2) {
+      const int64_t operand = ValueOf(words[i + 1], config, numbers);
+      if (words[i] == "+") value += operand;
+      if (words[i] == "-") value -= operand;
+      if (words[i] == "*") value *= operand;
+      if (words[i] == "/") value /= operand;
+    }
+  }
+  return shape;
 }
 
 std::optional<Match> MatchTensor(const Rule& rule, std::string_view tensor) {

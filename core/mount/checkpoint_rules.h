@@ -81,10 +81,6 @@ struct Site {
   const Table& table() const { return tables.find("")->second; }
 };
 
-// What transformers gives a tensor, whose name has these numbers.
-using Shape = std::vector<int64_t> (*)(ModelConfig& config,
-                                       const std::vector<int64_t>& numbers);
-
 // Returns a spec with an encoding that names the site's tables by digest, and
 // nothing where no encoding's fields can say what the model does.
 using Use = std::optional<v1::TensorSpec> (*)(const Site& site,
@@ -96,7 +92,9 @@ struct Rule {
   std::string model_type;
   std::string tensor;
   std::string site;
-  Shape shape;
+  // The lengths of the tensor's axes. Each is a chain of terms, computed from
+  // left to right, such as "2 * max_position_embeddings - 1".
+  std::vector<std::string> shape;
   // Null where transformers itself cannot use the table.
   Use use;
   // Of the table among those of its site, if there are several.
@@ -116,6 +114,11 @@ std::vector<std::string> MountedModelTypes();
 // then has. INVALID_ARGUMENT for one that is
 // not known, the message listing those that are.
 absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config);
+
+// Returns the shape that transformers gives the tensor of `rule` whose name has
+// these numbers.
+std::vector<int64_t> ShapeOf(const Rule& rule, ModelConfig& config,
+                             const std::vector<int64_t>& numbers);
 
 // Nothing for a tensor that `rule` is not for.
 std::optional<Match> MatchTensor(const Rule& rule, std::string_view tensor);

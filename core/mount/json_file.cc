@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <string_view>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "core/base/errors.h"
 #include "core/file/regular_file.h"
 
@@ -25,8 +28,8 @@ constexpr size_t kExcerptBytes = 100;
 // Python reads no integer of more digits.
 constexpr size_t kMaxPythonDigits = 4300;
 
-// The length of the string that `text` begins with, quotes and all.
-size_t StringLength(std::string_view text) {
+// Returns the length of the string that `text` begins with, quotes and all.
+size_t StringLength(absl::string_view text) {
   size_t end = 1;
   while (end < text.size() && text[end] != '"') {
     end += text[end] == '\\' ? 2 : 1;
@@ -34,70 +37,57 @@ size_t StringLength(std::string_view text) {
   return std::min(end + 1, text.size());
 }
 
-// The length of the decimal digits that `text` begins with.
-size_t DigitsLength(std::string_view text) {
+// Removes the decimal digits that `text` begins with, and returns their number.
+size_t TakeDigits(absl::string_view& text) {
   const auto* const end = std::ranges::find_if_not(text, absl::ascii_isdigit);
-  return static_cast<size_t>(end - text.begin());
+  const auto count = static_cast<size_t>(end - text.begin());
+  text.remove_prefix(count);
+  return count;
 }
 
-// The length of the JSON number that `text` begins with; 0 if there is none.
-size_t NumberLength(std::string_view text) {
-  size_t end = text.starts_with('-') ? 1 : 0;
-  const size_t digits = DigitsLength(text.substr(end));
-  if (digits == 0 || (digits > 1 && text[end] == '0')) return 0;
-  end += digits;
-  const bool is_integer =
-      end == text.size() ||
-      std::string_view(".eE").find(text[end]) == std::string_view::npos;
-  if (is_integer) return digits > kMaxPythonDigits ? 0 : end;
-  if (text[end] == '.') {
-    const size_t fraction = DigitsLength(text.substr(end + 1));
-    if (fraction == 0) return 0;
-    end += 1 + fraction;
+bool IsPythonNumber(absl::string_view text) {
+  absl::ConsumePrefix(&text, "-");
+  const bool begins_with_zero = absl::StartsWith(text, "0");
+  const size_t digits = TakeDigits(text);
+  bool is_number = digits == 1 || (digits > 1 && !begins_with_zero);
+  if (text.empty()) return is_number && digits <= kMaxPythonDigits;
+  if (absl::ConsumePrefix(&text, ".")) is_number &= TakeDigits(text) > 0;
+  if (absl::ConsumePrefix(&text, "e") || absl::ConsumePrefix(&text, "E")) {
+    if (!absl::ConsumePrefix(&text, "+")) absl::ConsumePrefix(&text, "-");
+    is_number &= TakeDigits(text) > 0;
   }
-  if (end < text.size() && (text[end] == 'e' || text[end] == 'E')) {
-    const std::string_view rest = text.substr(end + 1);
-    const size_t sign = rest.starts_with('+') || rest.starts_with('-') ? 1 : 0;
-    const size_t exponent = DigitsLength(rest.substr(sign));
-    if (exponent == 0) return 0;
-    end += 1 + sign + exponent;
-  }
-  return end;
+  return is_number && text.empty();
 }
 
-// The length of the number that `text` begins with, if it is one that Python
-// takes and JSON's parser does not: it is not finite. 0 otherwise.
-size_t NonFiniteLength(std::string_view text) {
-  for (const std::string_view name : {"NaN", "Infinity", "-Infinity"}) {
-    if (text.starts_with(name)) return name.size();
-  }
-  const size_t length = NumberLength(text);
+// Returns whether Python reads `word` as a number that is not finite.
+bool IsNonFinite(absl::string_view word) {
+  if (word == "NaN" || word == "Infinity" || word == "-Infinity") return true;
   double value = 0;
-  const bool is_infinite =
-      length > 0 &&
-      absl::SimpleAtod(absl::string_view(text.data(), length), &value) &&
-      std::isinf(value);
-  return is_infinite ? length : 0;
+  return IsPythonNumber(word) && absl::SimpleAtod(word, &value) &&
+         std::isinf(value);
 }
 
-// `text` with numbers that are not finite in quotes, unless they stand where
-// only a string may.
-std::string WithNonFiniteQuoted(std::string_view text) {
+bool IsOfWord(char c) {
+  return absl::ascii_isalnum(c) || c == '-' || c == '+' || c == '.';
+}
+
+// Returns `text` with numbers that are not finite in quotes, unless they stand
+// where only a string may.
+std::string WithNonFiniteQuoted(absl::string_view text) {
   std::string quoted;
   while (!text.empty()) {
-    const size_t non_finite = NonFiniteLength(text);
-    // Digits that are no number are passed over at once, not read again from
-    // each of them on.
-    size_t length = std::max<size_t>(
-        {1, non_finite, NumberLength(text), DigitsLength(text)});
-    if (text.front() == '"') length = StringLength(text);
-    const std::string_view token = text.substr(0, length);
+    const auto* const end = std::ranges::find_if_not(text, IsOfWord);
+    const size_t length =
+        text.front() == '"'
+            ? StringLength(text)
+            : std::max<size_t>(1, static_cast<size_t>(end - text.begin()));
+    const absl::string_view token = text.substr(0, length);
     text.remove_prefix(length);
-    const size_t next =
-        std::min(text.find_first_not_of(" \t\n\r"), text.size());
-    const bool is_key = text.substr(next).starts_with(':');
-    const std::string_view quote = non_finite > 0 && !is_key ? "\"" : "";
-    quoted.append(quote).append(token).append(quote);
+    const bool is_quoted =
+        IsNonFinite(token) &&
+        !absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), ":");
+    const absl::string_view quote = is_quoted ? "\"" : "";
+    absl::StrAppend(&quoted, quote, token, quote);
   }
   return quoted;
 }

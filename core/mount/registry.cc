@@ -177,33 +177,25 @@ absl::StatusOr<Table> FindDigest(const std::string& sha256,
       absl::StrCat(path, ": this server does not hold ", sha256));
 }
 
-// A mounted table in the layout that it is said to be stored in.
-absl::StatusOr<Table> InLayout(const absl::StatusOr<Table>& table,
-                               TableLayout layout, const std::string& path) {
-  ATTNBIAS_RETURN_IF_ERROR(table.status());
-  absl::StatusOr<Table> result = table->In(layout);
-  if (!result.ok()) return Located(path, result.status());
-  return result;
-}
-
 absl::StatusOr<Table> Find(const v1::TableRef& ref, const std::string& path,
                            const TableSet& tables) {
   const TableLayout layout = ref.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS
                                  ? TableLayout::kHeadsBuckets
                                  : TableLayout::kBucketsHeads;
-  switch (ref.source_case()) {
-    case v1::TableRef::kName:
-      return InLayout(FindNamed(ref.name(), path + ".name", tables), layout,
-                      path);
-    case v1::TableRef::kInlineTable:
-      return DecodeInline(ref.inline_table(), layout, path + ".inline_table");
-    case v1::TableRef::kSha256:
-      return InLayout(FindDigest(ref.sha256(), path + ".sha256", tables),
-                      layout, path);
-    case v1::TableRef::SOURCE_NOT_SET:
-      break;
+  if (ref.has_inline_table()) {
+    return DecodeInline(ref.inline_table(), layout, path + ".inline_table");
   }
-  return Invalid(path, ": got no source, want name, inline_table or sha256");
+  if (!ref.has_name() && !ref.has_sha256()) {
+    return Invalid(path, ": got no source, want name, inline_table or sha256");
+  }
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const Table table,
+      ref.has_name() ? FindNamed(ref.name(), path + ".name", tables)
+                     : FindDigest(ref.sha256(), path + ".sha256", tables));
+  // As the table is said to be stored.
+  absl::StatusOr<Table> face = table.In(layout);
+  if (!face.ok()) return Located(path, face.status());
+  return face;
 }
 
 // Replaces the references in `message`, whose path is `path` with a "." after

@@ -31,21 +31,16 @@ ElementaryConstants MakeElementaryConstants() {
   const RealCacheScope cache_scope;
   constexpr int kPrecision = 256;
   ElementaryConstants constants = {};
-  Real value(kPrecision);
-  mpfr_const_log2(value.get(), MPFR_RNDN);
-  constants.ln2 = ToDoubleDouble(value);
-  mpfr_div_ui(value.get(), value.get(), kSteps, MPFR_RNDN);
-  constants.ln2_step = ToDoubleDouble(value);
+  const Real ln2 = Log(Real(2, kPrecision));
+  constants.ln2 = ToDoubleDouble(ln2);
+  constants.ln2_step = ToDoubleDouble(ln2 / kSteps);
   constants.steps_per_ln2 = 1 / constants.ln2_step.hi;
   for (size_t i = kLeastMantissa; i < constants.log.size(); ++i) {
-    mpfr_set_d(value.get(), static_cast<double>(i) / kSteps, MPFR_RNDN);
-    mpfr_log(value.get(), value.get(), MPFR_RNDN);
-    constants.log[i] = ToDoubleDouble(value);
+    constants.log[i] = ToDoubleDouble(Log(Real(i, kPrecision) / kSteps));
   }
   for (int i = 0; i < kSteps; ++i) {
-    mpfr_set_d(value.get(), static_cast<double>(i) / kSteps, MPFR_RNDN);
-    mpfr_exp2(value.get(), value.get(), MPFR_RNDN);
-    constants.exp2[i] = ToDoubleDouble(value);
+    constants.exp2[i] =
+        ToDoubleDouble(Pow(Real(2, kPrecision), Real(i, kPrecision) / kSteps));
   }
   return constants;
 }
@@ -87,12 +82,11 @@ DoubleDouble SmallExpm1(DoubleDouble r) {
 template <typename Function>
 double RoundedBy(Function function, DoubleDouble x) {
   const RealCacheScope cache_scope;
-  Real exact(2200);  // holds any sum of two doubles
-  mpfr_set_d(exact.get(), x.hi, MPFR_RNDN);
-  mpfr_add_d(exact.get(), exact.get(), x.lo, MPFR_RNDN);
+  // Holds any sum of two doubles.
+  const Real exact = Real(x.hi, 2200) + x.lo;
   Real result(std::numeric_limits<double>::digits);
   function(result.get(), exact.get(), MPFR_RNDN);
-  return mpfr_get_d(result.get(), MPFR_RNDN);
+  return result.ToDouble();
 }
 
 }  // namespace
@@ -136,15 +130,14 @@ Estimate ExpOf(DoubleDouble x) {
 
 float RoundedLog(float x) {
   float result;
-  const Estimate log = LogOf({x, 0});
-  if (TryRound(log.value, log.bound, DataType::kF32,
+  const Estimate estimate = LogOf({x, 0});
+  if (TryRound(estimate.value, estimate.bound, DataType::kF32,
                reinterpret_cast<std::byte*>(&result))) {
     return result;
   }
   const RealCacheScope cache_scope;
-  Real exact(x, std::numeric_limits<float>::digits);
-  mpfr_log(exact.get(), exact.get(), MPFR_RNDN);
-  return mpfr_get_flt(exact.get(), MPFR_RNDN);
+  const Real log = Log(Real(x, std::numeric_limits<float>::digits));
+  return mpfr_get_flt(log.get(), MPFR_RNDN);
 }
 
 double RoundedLog1p(DoubleDouble x) {

@@ -8,9 +8,16 @@
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
+
+Real TwoPi(int precision_bits) {
+  Real pi(precision_bits);
+  mpfr_const_pi(pi.get(), MPFR_RNDN);
+  return pi * 2;
+}
+
 void RoundReal(const Real& value, DataType type, std::byte* out) {
   if (type == DataType::kF64) {
-    return RoundDouble(mpfr_get_d(value.get(), MPFR_RNDN), type, out);
+    return RoundDouble(value.ToDouble(), type, out);
   }
   // All that lies between two doubles rounds alike to fewer bits.
   const double inner = mpfr_get_d(value.get(), MPFR_RNDZ);
@@ -21,8 +28,7 @@ void RoundReal(const Real& value, DataType type, std::byte* out) {
 
 bool TryRound(const Real& value, const Real& bound, DataType type,
               std::byte* out) {
-  const mpfr_prec_t precision = mpfr_get_prec(value.get()) + 64;
-  Real end(static_cast<int>(precision));
+  Real end(value.precision() + 64);
   std::byte low[8];
   std::byte high[8];
   mpfr_sub(end.get(), value.get(), bound.get(), MPFR_RNDD);
@@ -51,15 +57,13 @@ void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate,
 
 void SetRoundingBound(const Real& value, int log2_count, Real& bound) {
   mpfr_abs(bound.get(), value.get(), MPFR_RNDU);
-  mpfr_mul_2si(bound.get(), bound.get(),
-               log2_count - mpfr_get_prec(value.get()), MPFR_RNDU);
+  mpfr_mul_2si(bound.get(), bound.get(), log2_count - value.precision(),
+               MPFR_RNDU);
 }
 
 DoubleDouble ToDoubleDouble(const Real& value) {
-  const double hi = mpfr_get_d(value.get(), MPFR_RNDN);
-  Real rest(static_cast<int>(mpfr_get_prec(value.get())) + 64);
-  mpfr_sub_d(rest.get(), value.get(), hi, MPFR_RNDN);
-  return {hi, mpfr_get_d(rest.get(), MPFR_RNDN)};
+  const double hi = value.ToDouble();
+  return {hi, (value - hi).ToDouble()};
 }
 
 }  // namespace attnbias

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owns one MPFR number. Arithmetic is MPFR's own, on get().
+// Owns one MPFR number.
 #pragma once
 
 #include <mpfr.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "core/numerics/double_double.h"
@@ -13,17 +15,30 @@
 
 namespace attnbias {
 
+template <typename Number>
+concept Arithmetic = std::is_arithmetic_v<Number>;
+
+// Operators and functions round to nearest, to the precision of their first
+// operand that is a Real. All else is MPFR's own, on get().
 class Real {
  public:
   // NaN until it is set.
   explicit Real(int precision_bits) { mpfr_init2(value_, precision_bits); }
-  Real(double value, int precision_bits) : Real(precision_bits) {
-    mpfr_set_d(value_, value, MPFR_RNDN);
+  template <Arithmetic Number>
+  Real(Number value, int precision_bits) : Real(precision_bits) {
+    if constexpr (std::is_integral_v<Number>) {
+      mpfr_set_si(value_, value, MPFR_RNDN);
+    } else {
+      mpfr_set_d(value_, value, MPFR_RNDN);
+    }
+  }
+  Real(const Real& other) : Real(other.precision()) {
+    mpfr_set(value_, other.value_, MPFR_RNDN);
   }
   Real(Real&& other) noexcept : Real(MPFR_PREC_MIN) {
     mpfr_swap(value_, other.value_);
   }
-  Real& operator=(Real&& other) noexcept {
+  Real& operator=(Real other) noexcept {
     mpfr_swap(value_, other.value_);
     return *this;
   }
@@ -37,10 +52,65 @@ class Real {
   int precision() const { return static_cast<int>(mpfr_get_prec(value_)); }
   mpfr_ptr get() { return value_; }
   mpfr_srcptr get() const { return value_; }
+  double ToDouble() const { return mpfr_get_d(value_, MPFR_RNDN); }
+  bool is_zero() const { return mpfr_zero_p(value_) != 0; }
+
+  Real& operator+=(const Real& b) { return Set(mpfr_add, value_, b.value_); }
+  Real& operator-=(const Real& b) { return Set(mpfr_sub, value_, b.value_); }
+  Real& operator*=(const Real& b) { return Set(mpfr_mul, value_, b.value_); }
+  Real& operator/=(const Real& b) { return Set(mpfr_div, value_, b.value_); }
+  Real& operator+=(Arithmetic auto b) {
+    return Set(OfType<decltype(b)>(mpfr_add_si, mpfr_add_d), value_, b);
+  }
+  Real& operator-=(Arithmetic auto b) {
+    return Set(OfType<decltype(b)>(mpfr_sub_si, mpfr_sub_d), value_, b);
+  }
+  Real& operator*=(Arithmetic auto b) {
+    return Set(OfType<decltype(b)>(mpfr_mul_si, mpfr_mul_d), value_, b);
+  }
+  Real& operator/=(Arithmetic auto b) {
+    return Set(OfType<decltype(b)>(mpfr_div_si, mpfr_div_d), value_, b);
+  }
+  friend Real operator+(Real a, const auto& b) { return std::move(a += b); }
+  friend Real operator-(Real a, const auto& b) { return std::move(a -= b); }
+  friend Real operator*(Real a, const auto& b) { return std::move(a *= b); }
+  friend Real operator/(Real a, const auto& b) { return std::move(a /= b); }
+  friend Real operator-(Arithmetic auto a, Real b) {
+    b.Set(OfType<decltype(a)>(mpfr_si_sub, mpfr_d_sub), a, b.value_);
+    return b;
+  }
+  friend Real operator/(Arithmetic auto a, Real b) {
+    b.Set(OfType<decltype(a)>(mpfr_si_div, mpfr_d_div), a, b.value_);
+    return b;
+  }
+
+  friend Real Log(Real x) { return std::move(x.Set(mpfr_log, x.value_)); }
+  friend Real Exp(Real x) { return std::move(x.Set(mpfr_exp, x.value_)); }
+  friend Real Sqrt(Real x) { return std::move(x.Set(mpfr_sqrt, x.value_)); }
+  friend Real Pow(Real x, const Real& exponent) {
+    return std::move(x.Set(mpfr_pow, x.value_, exponent.value_));
+  }
 
  private:
+  template <typename Number>
+  static constexpr auto OfType(auto integers, auto doubles) {
+    if constexpr (std::is_integral_v<Number>) {
+      return integers;
+    } else {
+      return doubles;
+    }
+  }
+
+  Real& Set(auto function, const auto&... operands) {
+    function(value_, operands..., MPFR_RNDN);
+    return *this;
+  }
+
   mpfr_t value_;
 };
+
+// Returns 2 pi.
+Real TwoPi(int precision_bits);
 
 // MPFR keeps constants such as pi per thread. Whoever computes on a thread that
 // is not its own gives them back by holding one of these.
@@ -70,8 +140,8 @@ void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate,
 // lose.
 void SetRoundingBound(const Real& value, int log2_count, Real& bound);
 
-// The nearest sum of two doubles, within 2^-106 of a value whose magnitude is
-// in [2^-900, 2^900].
+// The nearest sum of two doubles, within 2^-106 of a value of 53 bits or more
+// whose magnitude is in [2^-900, 2^900].
 DoubleDouble ToDoubleDouble(const Real& value);
 
 }  // namespace attnbias

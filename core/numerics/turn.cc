@@ -32,24 +32,20 @@ TurnConstants MakeTurnConstants() {
   const RealCacheScope cache_scope;
   constexpr int kPrecision = 320;
   TurnConstants constants;
-  Real value(kPrecision);
-  Real two_pi(kPrecision);
-  mpfr_const_pi(two_pi.get(), MPFR_RNDN);
-  mpfr_mul_2ui(two_pi.get(), two_pi.get(), 1, MPFR_RNDN);
+  const Real two_pi = TwoPi(kPrecision);
   constants.two_pi = ToDoubleDouble(two_pi);
   for (int i = 0; i < kTableSize; ++i) {
     Real sine(kPrecision);
     Real cosine(kPrecision);
-    mpfr_mul_ui(value.get(), two_pi.get(), i, MPFR_RNDN);
-    mpfr_div_ui(value.get(), value.get(), kStepsPerTurn, MPFR_RNDN);
-    mpfr_sin_cos(sine.get(), cosine.get(), value.get(), MPFR_RNDN);
+    mpfr_sin_cos(sine.get(), cosine.get(), (two_pi * i / kStepsPerTurn).get(),
+                 MPFR_RNDN);
     constants.sin[i] = ToDoubleDouble(sine);
     constants.cos[i] = ToDoubleDouble(cosine);
   }
-  mpfr_set_ui(value.get(), 1, MPFR_RNDN);
+  Real inverse(1, kPrecision);
   for (size_t n = 0; n < constants.inverse_factorial.size(); ++n) {
-    if (n > 1) mpfr_div_ui(value.get(), value.get(), n, MPFR_RNDN);
-    constants.inverse_factorial[n] = ToDoubleDouble(value);
+    if (n > 1) inverse /= n;
+    constants.inverse_factorial[n] = ToDoubleDouble(inverse);
   }
   return constants;
 }
@@ -59,23 +55,8 @@ const TurnConstants& GetTurnConstants() {
   return constants;
 }
 
-// Modulo 2^256.
+// Negates modulo 2^256.
 void Negate(Limbs& limbs) { mpn_neg(limbs.data(), limbs.data(), limbs.size()); }
-
-// Adds `other` modulo 2^256.
-void Add(const Limbs& other, Limbs& limbs) {
-  mpn_add_n(limbs.data(), limbs.data(), other.data(), limbs.size());
-}
-
-// limbs * factor modulo 2^(64 kSize).
-template <size_t kSize>
-std::array<uint64_t, kSize> Multiply(const Limbs& limbs, uint64_t factor) {
-  std::array<uint64_t, kSize> product;
-  const mp_limb_t carry =
-      mpn_mul_1(product.data(), limbs.data(), limbs.size(), factor);
-  if constexpr (kSize > std::tuple_size_v<Limbs>) product.back() = carry;
-  return product;
-}
 
 // The 64 bits from `bit` (counted from the least significant) upwards; zeros
 // below bit 0 and above the highest.
@@ -164,23 +145,6 @@ SinCos SeriesOf(DoubleDouble y) {
 
 }  // namespace
 
-int ShiftOf(const Real& turns) {
-  // Below 2^-64 before the shift, 2^62 of them are below a quarter after it,
-  // and an eighth without it.
-  if (mpfr_zero_p(turns.get()) != 0) return 0;
-  return static_cast<int>(
-      std::max<mpfr_exp_t>(-64 - mpfr_get_exp(turns.get()), 0));
-}
-
-TurnFraction FractionOf(const Real& turns, int shift) {
-  Real scaled(static_cast<int>(mpfr_get_prec(turns.get())));
-  mpfr_frac(scaled.get(), turns.get(), MPFR_RNDZ);
-  mpfr_mul_2ui(scaled.get(), scaled.get(), 256 + shift, MPFR_RNDZ);
-  TurnFraction fraction = {.limbs = MagnitudeOf(scaled), .shift = shift};
-  if (mpfr_sgn(scaled.get()) < 0) Negate(fraction.limbs);
-  return fraction;
-}
-
 FloatingTurn FloatingOf(const Real& turns) {
   const int exponent = static_cast<int>(mpfr_get_exp(turns.get())) - 256;
   Real scaled(turns.precision());
@@ -208,19 +172,6 @@ std::optional<BinaryPosition> BinarySum(double a, double b) {
   return BinaryPosition{.count = exact, .exponent = exponent};
 }
 
-ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position,
-                     const TurnFraction& origin) {
-  const bool backwards = position < 0;
-  const uint64_t distance =
-      backwards ? -static_cast<uint64_t>(position) : position;
-  Limbs fraction = Multiply<4>(turns_per_position.limbs, distance);
-  if (backwards) Negate(fraction);
-  Add(origin.limbs, fraction);
-  // The frequency's own error times the distance, and the origin's.
-  return ReducedOf(fraction, turns_per_position.shift,
-                   static_cast<double>(distance) + 1);
-}
-
 ReducedAngle AngleOf(absl::Span<const TurnTerm> terms) {
   struct Product {
     std::array<uint64_t, 5> limbs;
@@ -235,8 +186,9 @@ ReducedAngle AngleOf(absl::Span<const TurnTerm> terms) {
   for (size_t i = 0; i < terms.size(); ++i) {
     const auto& [turns, position] = terms[i];
     Product& product = products[i];
-    product.limbs = Multiply<5>(
-        turns.limbs, static_cast<uint64_t>(std::abs(position.count)));
+    product.limbs.back() =
+        mpn_mul_1(product.limbs.data(), turns.limbs.data(), turns.limbs.size(),
+                  static_cast<uint64_t>(std::abs(position.count)));
     product.point = -(turns.exponent + position.exponent);
     product.highest_bit = HighestBit(product.limbs);
     shift =
@@ -252,7 +204,7 @@ ReducedAngle AngleOf(absl::Span<const TurnTerm> terms) {
     }
     const auto& [turns, position] = terms[i];
     if ((position.count < 0) != turns.is_negative) Negate(fraction);
-    Add(fraction, sum);
+    mpn_add_n(sum.data(), sum.data(), fraction.data(), sum.size());
     // What is cut off, and the turns' own error.
     units += 1 + std::ldexp(1.0, highest_bit + 3 - point + shift);
   }

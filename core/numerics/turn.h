@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Angles in turns, reduced by exact integer multiplication.
 //
-// An angular frequency is held as the fractional part of its turns per
-// position, to 256 bits. Multiplied by an integer position it gives the
-// position's angle modulo one turn: no argument reduction, no loss at large
-// positions. Turns too small for any position to complete one are held times a
-// power of two, so that their bits are not lost. For positions that are not
-// integers the turns are a floating-point number of 256 bits.
+// An angular frequency is held as its turns per position, to 256 bits. Its
+// product with a position is exact, and of the product all bits below one turn
+// count: no argument reduction, no loss at large positions.
 #pragma once
 
 #include <array>
@@ -20,20 +17,6 @@
 #include "core/tensor/positions.h"
 
 namespace attnbias {
-
-struct TurnFraction {
-  // In units of 2^-(256 + shift), least significant limb first, modulo 2^256.
-  std::array<uint64_t, 4> limbs{};
-  int shift = 0;
-};
-
-// Returns the shift at which `turns` times any position, and half a position
-// more, stay below an eighth of a turn; 0 if no shift is needed.
-int ShiftOf(const Real& turns);
-
-// Returns the fractional part of `turns`, of either sign, within
-// 2^-(256 + shift).
-TurnFraction FractionOf(const Real& turns, int shift);
 
 // limbs x 2^exponent, within a relative 2^-254. The highest bit is set.
 struct FloatingTurn {
@@ -61,11 +44,6 @@ struct ReducedAngle {
   // Of `turns`, relative.
   double error = 0;
 };
-
-// Returns the angle at `position`, |position| <= 2^62, counted from an origin
-// whose own angle has the same shift.
-ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position,
-                     const TurnFraction& origin = {});
 
 // A position, and the turns of each of its units. Neither is 0.
 struct TurnTerm {

@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 
 namespace attnbias {
 namespace {
@@ -38,8 +39,7 @@ constexpr Dtype kDtypes[] = {
 
 template <typename... Parts>
 absl::Status NotSafetensors(const Parts&... parts) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("not a .safetensors file: ", parts...));
+  return Invalid("not a .safetensors file: ", parts...);
 }
 
 // A name out of the file, made safe to print.
@@ -187,11 +187,10 @@ absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries,
   });
   int64_t end = 0;
   for (const SafetensorsEntry& entry : entries) {
-    const absl::StatusOr<int64_t> size = SizeOfEntry(entry);
-    if (!size.ok()) return size.status();
-    if (entry.begin != end || entry.end < end || entry.end - end != *size) {
+    ATTNBIAS_ASSIGN_OR_RETURN(const int64_t size, SizeOfEntry(entry));
+    if (entry.begin != end || entry.end < end || entry.end - end != size) {
       return NotSafetensors(Quoted(entry.name), ": data_offsets [", entry.begin,
-                            ", ", entry.end, "], want ", *size, " bytes from ",
+                            ", ", entry.end, "], want ", size, " bytes from ",
                             end, ", where the tensor before it ends");
     }
     end = entry.end;
@@ -222,22 +221,18 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
   } catch (const std::exception& error) {
     return NotSafetensors("its header cannot be read: ", error.what());
   }
-  if (absl::Status status = CheckPlaces(reader.entries, data_size);
-      !status.ok()) {
-    return status;
-  }
+  ATTNBIAS_RETURN_IF_ERROR(CheckPlaces(reader.entries, data_size));
   std::ranges::sort(reader.entries, {}, &SafetensorsEntry::name);
   return std::move(reader.entries);
 }
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(
     const std::string& path, const std::string& folder) {
-  absl::StatusOr<RegularFile> opened = RegularFile::Open(path, folder);
-  if (!opened.ok()) return opened.status();
-  SafetensorsFile file(*std::move(opened));
+  ATTNBIAS_ASSIGN_OR_RETURN(RegularFile opened,
+                            RegularFile::Open(path, folder));
+  SafetensorsFile file(std::move(opened));
   if (absl::Status status = file.ReadHeader(); !status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat(path, ": ", status.message()));
+    return Located(path, status);
   }
   return file;
 }
@@ -248,11 +243,11 @@ absl::Status SafetensorsFile::ReadHeader() {
     return NotSafetensors("it is too short: got ", size,
                           " bytes, want at least ", kLengthBytes);
   }
-  const absl::StatusOr<std::string> length = file_.Read(0, kLengthBytes);
-  if (!length.ok()) return length.status();
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string length,
+                            file_.Read(0, kLengthBytes));
   uint64_t header_size = 0;
   for (int i = kLengthBytes; i-- > 0;) {
-    header_size = header_size << 8 | static_cast<unsigned char>((*length)[i]);
+    header_size = header_size << 8 | static_cast<unsigned char>(length[i]);
   }
   const int64_t most = std::min(kMaxHeaderBytes, size - kLengthBytes);
   if (header_size > static_cast<uint64_t>(most)) {
@@ -260,12 +255,10 @@ absl::Status SafetensorsFile::ReadHeader() {
                           " bytes, want at most ", most);
   }
   data_offset_ = kLengthBytes + static_cast<int64_t>(header_size);
-  const absl::StatusOr<std::string> header =
-      file_.Read(kLengthBytes, data_offset_);
-  if (!header.ok()) return header.status();
-  auto entries = ParseSafetensorsHeader(*header, size - data_offset_);
-  if (!entries.ok()) return entries.status();
-  entries_ = *std::move(entries);
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string header,
+                            file_.Read(kLengthBytes, data_offset_));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      entries_, ParseSafetensorsHeader(header, size - data_offset_));
   return absl::OkStatus();
 }
 

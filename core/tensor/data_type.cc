@@ -17,11 +17,6 @@ T Load(const std::byte* data) {
   return value;
 }
 
-template <typename T>
-void Repeat(const std::byte* value, int64_t count, std::byte* out) {
-  std::fill_n(reinterpret_cast<T*>(out), count, Load<T>(value));
-}
-
 double HalfToDouble(uint16_t bits) {
   const int exponent = bits >> 10 & 0x1f;
   const int fraction = bits & 0x3ff;
@@ -73,14 +68,9 @@ double LowestOf(DataType type) {
 
 void RepeatElement(DataType type, const std::byte* value, int64_t count,
                    std::byte* out) {
-  switch (SizeOf(type)) {
-    case 2:
-      return Repeat<uint16_t>(value, count, out);
-    case 4:
-      return Repeat<uint32_t>(value, count, out);
-    default:
-      return Repeat<uint64_t>(value, count, out);
-  }
+  WithBitsOf(type, [=]<typename Bits>(Bits /*zero*/) {
+    std::fill_n(reinterpret_cast<Bits*>(out), count, Load<Bits>(value));
+  });
 }
 
 }  // namespace attnbias

@@ -35,6 +35,19 @@ constexpr std::string_view NameOf(DataType type) {
   return kDataTypeNames[static_cast<size_t>(type) - 1];
 }
 
+// Calls `use` with a 0 of the unsigned type as large as an element.
+template <typename Use>
+void WithBitsOf(DataType type, const Use& use) {
+  switch (SizeOf(type)) {
+    case 2:
+      return use(uint16_t{0});
+    case 4:
+      return use(uint32_t{0});
+    default:
+      return use(uint64_t{0});
+  }
+}
+
 // The element at `data`, at any alignment; exact for every type.
 double ReadElement(DataType type, const std::byte* data);
 

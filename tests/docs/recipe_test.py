@@ -20,7 +20,7 @@ EXAMPLES = {
     "tests/unit/cpp/tool_test.cc",
     "tests/conformance/peers/documented_rows_test.py",
     "tests/conformance/peers/golden_test.py",
-    "tests/unit/encoding/scalar_bias_test.cc",
+    "tests/unit/encoding/bits_test.cc",
     "tests/integration/lifecycle_test.py",
 }
 # Files of the recipe that this encoding does not need.

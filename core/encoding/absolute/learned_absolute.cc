@@ -84,10 +84,8 @@ absl::StatusOr<Encoding> DescribeLearnedAbsolute(
       .has_columns = true,
       .domain = {-spec.offset(), rows - spec.offset()},
       .evaluator_bytes = resampling.has_value() ? resampling->bytes() : 0,
-      .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
-        return std::make_unique<LearnedAbsoluteEvaluator>(spec, table,
-                                                          resampling, format);
-      }};
+      .prepare =
+          PrepareFrom<LearnedAbsoluteEvaluator>(spec, table, resampling)};
 }
 
 const EncodingRegistration kLearnedAbsolute(

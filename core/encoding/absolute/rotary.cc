@@ -3,6 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -10,22 +14,21 @@
 #include <vector>
 
 #include "core/base/errors.h"
-#include "core/encoding/absolute/rotary_evaluator.h"
+#include "core/base/executor.h"
 #include "core/encoding/absolute/rotary_frequencies.h"
+#include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
+#include "core/numerics/rounding.h"
 #include "core/request/rules.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
 namespace {
-
-constexpr double kLeastFrequency = 1e-30;
-constexpr double kMostFrequency = 1e6;
 
 // The contract's default.
 constexpr double kRopeTheta = 10000;
@@ -231,6 +234,256 @@ std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
   return spec;
 }
 
+// The other lane has the sines.
+constexpr int64_t kCosLane = 0;
+
+// Rows are laid out in pieces of about this size, which stays in a core's own
+// cache.
+constexpr int64_t kPairPieceBytes = int64_t{128} << 10;
+constexpr int64_t kMostPieceRows = 1024;
+
+template <typename Element>
+void RepeatEach(const std::byte* elements, int64_t count, std::byte* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    Element pair[2];
+    std::memcpy(&pair[0], elements + i * sizeof(Element), sizeof(Element));
+    pair[1] = pair[0];
+    std::memcpy(out + i * sizeof(pair), pair, sizeof(pair));
+  }
+}
+
+// Numbers of a pair in a row.
+int64_t CopiesIn(v1::RotaryLayout layout) {
+  return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2;
+}
+
+// Lays the numbers of `count` pairs out as a row.
+void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
+                    const std::byte* pairs, int64_t count, std::byte* out) {
+  const int64_t size = count * SizeOf(type);
+  if (layout == v1::ROTARY_LAYOUT_INTERLEAVED) {
+    switch (SizeOf(type)) {
+      case 2:
+        return RepeatEach<uint16_t>(pairs, count, out);
+      case 4:
+        return RepeatEach<uint32_t>(pairs, count, out);
+      default:
+        return RepeatEach<uint64_t>(pairs, count, out);
+    }
+  }
+  std::memcpy(out, pairs, size);
+  if (layout == v1::ROTARY_LAYOUT_HALF) std::memcpy(out + size, pairs, size);
+}
+
+// Lays rows [sines | cosines] of pairs out as rotary tables: a part of cosines
+// and a part of sines, each frequency once or twice in a row.
+class RotaryEvaluator final : public Evaluator {
+ public:
+  // Bounds what one takes beside its rows: a piece of one row at least.
+  static int64_t BytesOf(int64_t pairs) {
+    return kPairPieceBytes + 2 * pairs * int64_t{sizeof(double)};
+  }
+
+  RotaryEvaluator(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout layout,
+                  DataType type)
+      : rows_(std::move(rows)), pairs_(pairs), layout_(layout), type_(type) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    const int64_t half_bytes = pairs_ * SizeOf(type_);
+    const int64_t row_bytes = CopiesIn(layout_) * half_bytes;
+    const int64_t most = std::clamp<int64_t>(kPairPieceBytes / (2 * half_bytes),
+                                             1, kMostPieceRows);
+    std::vector<std::byte> piece(std::min(most, block.span.size()) * 2 *
+                                 half_bytes);
+    for (int64_t first = block.span.begin; first < block.span.end;) {
+      const int64_t end = std::min(first + most, block.span.end);
+      rows_->Fill({{0, 1}, {first, end}}, piece.data(), 0);
+      for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
+        const std::byte* from =
+            piece.data() + (lane == kCosLane ? half_bytes : 0);
+        std::byte* to = out + (lane - block.lanes.begin) * lane_stride_bytes +
+                        (first - block.span.begin) * row_bytes;
+        for (int64_t row = first; row < end; ++row) {
+          WriteRotaryRow(layout_, type_, from, pairs_, to);
+          from += 2 * half_bytes;
+          to += row_bytes;
+        }
+      }
+      first = end;
+    }
+  }
+
+ private:
+  const EvaluatorPtr rows_;
+  const int64_t pairs_;
+  const v1::RotaryLayout layout_;
+  const DataType type_;
+};
+
+constexpr int64_t kScaleLane = 2;
+
+// Decays stay within 2^kMostDecayExponent of 1, where double-doubles hold them.
+constexpr double kMostDecayExponent = 512;
+
+// Rows after which a power is formed afresh and not from the one before.
+constexpr int64_t kChainRows = 64;
+
+// Bounds the relative error of a power: of at most 41 factors and kChainRows
+// products, each within 2^-102.
+constexpr double kPowerBound = 0x1p-95;
+
+// More bits for the exponent of a decay, whose error the power has times 2^9.
+constexpr int kDecayGuardBits = 16;
+
+// Returns the decay over so many steps from the center, to within 4 x 2^-p:
+// ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base).
+Real DecayOf(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
+             int precision) {
+  precision += kDecayGuardBits;
+  const Real base = (Real(pair, precision) / pairs + decay.gamma()) /
+                    (Real(decay.gamma(), precision) + 1);
+  return Pow(base, Real(steps, precision) / decay.scale_base());
+}
+
+// Positions from the center at which double-doubles hold every decay.
+int64_t ReachOf(const v1::Decay& decay) {
+  const double steepest =
+      std::log2(1 + decay.gamma()) - std::log2(decay.gamma());
+  const double reach = kMostDecayExponent * decay.scale_base() / steepest;
+  return static_cast<int64_t>(
+      std::min(reach, static_cast<double>(2 * kMaxPosition)));
+}
+
+Range DomainOf(const v1::Decay& decay) {
+  const int64_t reach = ReachOf(decay);
+  return {std::max(decay.center() - reach, kAllPositions.begin),
+          std::min(decay.center() + reach + 1, kAllPositions.end)};
+}
+
+// Powers 1, 2, 4, ... of the decays of one position, one way or the other.
+class Powers {
+ public:
+  // Returns the bytes of finished powers, without those of making them.
+  static int64_t BytesOf(const v1::Decay& decay, int64_t pairs) {
+    return pairs * CountOf(decay) * int64_t{sizeof(DoubleDouble)};
+  }
+
+  Powers(const v1::Decay& decay, int64_t pairs, int64_t step) : pairs_(pairs) {
+    std::vector<Real> powers;
+    powers.reserve(pairs_);
+    values_.reserve(pairs_ * CountOf(decay));
+    for (int64_t pair = 0; pair < pairs_; ++pair) {
+      if (!MakingScope::Continues()) return;
+      powers.push_back(DecayOf(decay, pairs, pair, step, kSinusoidPrecision));
+    }
+    for (int64_t reach = ReachOf(decay); reach > 0; reach /= 2) {
+      for (Real& power : powers) {
+        if (!MakingScope::Continues()) return;
+        values_.push_back(ToDoubleDouble(power));
+        mpfr_sqr(power.get(), power.get(), MPFR_RNDN);
+      }
+    }
+  }
+
+  DoubleDouble One(int64_t pair) const { return values_[pair]; }
+
+  DoubleDouble Of(int64_t pair, int64_t exponent) const {
+    DoubleDouble product = {1, 0};
+    for (size_t at = pair; exponent != 0; exponent /= 2, at += pairs_) {
+      if (exponent % 2 != 0) product = product * values_[at];
+    }
+    return product;
+  }
+
+ private:
+  static int64_t CountOf(const v1::Decay& decay) {
+    return std::bit_width(static_cast<uint64_t>(ReachOf(decay)));
+  }
+
+  const int64_t pairs_;
+  std::vector<DoubleDouble> values_;
+};
+
+// Adds to a rotary table xPos's third part (Sun et al. 2022), the decay, which
+// queries are multiplied by and keys divided by.
+class DecayEvaluator final : public Evaluator {
+ public:
+  // Bounds what one takes in addition to `rotary`, and what making it does: per
+  // pair the power being formed, a decay and its rounded number.
+  static int64_t BytesOf(const v1::Rotary& spec) {
+    const int64_t pair = Real::BytesOf(kSinusoidPrecision + kDecayGuardBits) +
+                         int64_t{sizeof(DoubleDouble) + sizeof(double)};
+    const int64_t pairs = RotaryPairs(spec);
+    return 2 * Powers::BytesOf(spec.decay(), pairs) + pairs * pair;
+  }
+
+  DecayEvaluator(const v1::Rotary& spec, const NumberFormat& format,
+                 EvaluatorPtr rotary)
+      : decay_(spec.decay()),
+        layout_(spec.layout()),
+        format_(format),
+        pairs_(RotaryPairs(spec)),
+        rotary_(std::move(rotary)),
+        rounding_(format.scale, format.type),
+        after_(decay_, pairs_, 1),
+        before_(decay_, pairs_, -1) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    Block rotary = block;
+    rotary.lanes.end = std::min(rotary.lanes.end, kScaleLane);
+    if (rotary.lanes.size() > 0) rotary_->Fill(rotary, out, lane_stride_bytes);
+    if (block.lanes.end > kScaleLane) {
+      FillScale(block.span,
+                out + (kScaleLane - block.lanes.begin) * lane_stride_bytes);
+    }
+  }
+
+ private:
+  void FillScale(Range span, std::byte* out) const {
+    std::vector<DoubleDouble> decays(pairs_);
+    std::vector<std::byte> row(pairs_ * SizeOf(format_.type));
+    for (int64_t at = span.begin; at < span.end; ++at) {
+      const int64_t steps = at - decay_.center();
+      const bool fresh = (at - span.begin) % kChainRows == 0;
+      for (int64_t pair = 0; pair < pairs_; ++pair) {
+        decays[pair] =
+            fresh ? (steps < 0 ? before_ : after_).Of(pair, std::abs(steps))
+                  : decays[pair] * after_.One(pair);
+        std::byte* element = row.data() + pair * SizeOf(format_.type);
+        const double error = kPowerBound * decays[pair].hi;
+        if (!rounding_.TryRound(decays[pair], error, element)) {
+          Resolve(pair, steps, element);
+        }
+      }
+      WriteRotaryRow(layout_, format_.type, row.data(), pairs_, out);
+      out += pairs_ * CopiesIn(layout_) * SizeOf(format_.type);
+    }
+  }
+
+  void Resolve(int64_t pair, int64_t steps, std::byte* out) const {
+    const RealCacheScope cache_scope;
+    RoundByRefining(
+        [&](Real& value, Real& bound) {
+          const Real decay =
+              DecayOf(decay_, pairs_, pair, steps, value.precision());
+          mpfr_mul_d(value.get(), decay.get(), format_.scale, MPFR_RNDN);
+          SetRoundingBound(value, 3, bound);
+        },
+        format_.type, out);
+  }
+
+  const v1::Decay decay_;
+  const v1::RotaryLayout layout_;
+  const NumberFormat format_;
+  const int64_t pairs_;
+  const EvaluatorPtr rotary_;
+  const ScaledRounding rounding_;
+  const Powers after_;
+  const Powers before_;
+};
+
 float NearestFloat(const Real& value) {
   float nearest;
   RoundReal(value, DataType::kF32, reinterpret_cast<std::byte*>(&nearest));
@@ -242,40 +495,32 @@ int64_t WidthOf(const v1::Rotary& spec) {
 }
 
 std::vector<AxisColumns> ColumnsOf(const v1::Rotary& spec) {
-  std::vector<AxisColumns> columns;
+  std::vector<int64_t> axes;
   const int64_t pairs = RotaryPairs(spec);
+  const bool paired = spec.layout() == v1::ROTARY_LAYOUT_INTERLEAVED;
   for (int64_t column = 0; column < WidthOf(spec); ++column) {
-    const bool paired = spec.layout() == v1::ROTARY_LAYOUT_INTERLEAVED;
-    const int64_t axis =
-        RotaryAxisOf(spec, paired ? column / 2 : column % pairs);
-    if (columns.empty() || columns.back().axis != axis) {
-      columns.push_back({axis, {column, column}});
-    }
-    ++columns.back().columns.end;
+    axes.push_back(RotaryAxisOf(spec, paired ? column / 2 : column % pairs));
   }
-  return columns;
+  return RunsOf(axes);
 }
 
 std::vector<DerivedValue> Derive(const Rotation& rotation) {
   const v1::Rotary& spec = rotation.spec;
   const RealCacheScope cache_scope;
   constexpr int kPrecision = 128;
-  const auto nearest = [](const Real& value) {
-    return mpfr_get_d(value.get(), MPFR_RNDN);
-  };
   std::vector<double> frequencies;
   for (const Real& each : InverseFrequencies(rotation, kPrecision).All()) {
     frequencies.push_back(spec.angle() == v1::ANGLE_PRECISION_FLOAT32
                               ? NearestFloat(each)
-                              : nearest(each));
+                              : each.ToDouble());
   }
   std::vector<DerivedValue> derived = {
       {"inverse_frequencies", std::move(frequencies)},
       {"attention_factor",
-       {nearest(EffectiveAttentionFactor(spec, kPrecision))}}};
+       {EffectiveAttentionFactor(spec, kPrecision).ToDouble()}}};
   if (spec.inverse_frequencies().empty() && HasCommonFrequencies(spec)) {
     derived.push_back(
-        {"rope_theta", {nearest(EffectiveRopeTheta(spec, kPrecision))}});
+        {"rope_theta", {EffectiveRopeTheta(spec, kPrecision).ToDouble()}});
   }
   return derived;
 }
@@ -306,13 +551,10 @@ SinusoidRows RowsOfPairs(const std::shared_ptr<const Rotation>& rotation,
 // Returns rows [sines | cosines] of some pairs as a part of those of all.
 RowPart PartOf(EvaluatorPtr rows, const std::vector<int64_t>& pairs,
                int64_t all) {
-  const int64_t count = std::ssize(pairs);
-  RowPart part = {std::move(rows), 2 * count, {}};
-  for (int64_t i = 0, end = 0; i < count; i = end) {
-    while (end < count && pairs[end] - pairs[i] == end - i) ++end;
-    part.runs.push_back({i, pairs[i], end - i});
-    part.runs.push_back({count + i, all + pairs[i], end - i});
-  }
+  std::vector<int64_t> columns = pairs;
+  for (const int64_t pair : pairs) columns.push_back(all + pair);
+  RowPart part = {std::move(rows), std::ssize(columns)};
+  part.PutAt(columns);
   return part;
 }
 
@@ -339,15 +581,13 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
       InverseFrequencies(*rotation, kSinusoidPrecision).All();
   // Returns the attention factor times the request's scale.
   const RealToAnyPrecision scale = [rotation, asked = format.scale](int bits) {
-    Real factor = EffectiveAttentionFactor(rotation->spec, bits);
-    mpfr_mul_d(factor.get(), factor.get(), asked, MPFR_RNDN);
-    return factor;
+    return EffectiveAttentionFactor(rotation->spec, bits) * asked;
   };
   const int64_t pairs = RotaryPairs(spec);
   // By their offset and, where positions are doubles, their axis.
   std::map<std::pair<double, int64_t>, std::vector<int64_t>> sets;
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    if (mpfr_zero_p(all[pair].get()) != 0) continue;
+    if (all[pair].is_zero()) continue;
     const int64_t axis = positions == nullptr ? 0 : RotaryAxisOf(spec, pair);
     sets[{OffsetOf(*rotation, pair), axis}].push_back(pair);
   }
@@ -372,24 +612,24 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
     }
     parts.push_back(PartOf(std::move(rows), own, pairs));
   }
-  EvaluatorPtr rotary = PrepareRotary(
+  auto rotary = std::make_unique<RotaryEvaluator>(
       Joined(std::move(parts), pairs, scale(kSinusoidPrecision), format.type),
       pairs, spec.layout(), format.type);
-  return spec.has_decay() ? PrepareDecay(spec, format, std::move(rotary))
-                          : std::move(rotary);
+  if (!spec.has_decay()) return rotary;
+  return std::make_unique<DecayEvaluator>(spec, format, std::move(rotary));
 }
 
 int64_t EvaluatorBytes(const Rotation& rotation) {
   const v1::Rotary& spec = rotation.spec;
   const int64_t pairs = RotaryPairs(spec);
   const int64_t turning = TurningPairs(spec);
-  // Lists of pairs and runs while they grow.
+  // Lists of pairs, columns and runs while they grow.
   constexpr int64_t kPairBytes =
-      int64_t{3 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
+      int64_t{6 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
   int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) +
-                  RotaryBytes(pairs) + JoinedBytes(2 * pairs) +
+                  RotaryEvaluator::BytesOf(pairs) + JoinedBytes(2 * pairs) +
                   pairs * kPairBytes;
-  if (spec.has_decay()) bytes += DecayBytes(spec);
+  if (spec.has_decay()) bytes += DecayEvaluator::BytesOf(spec);
   if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
     return bytes + pairs * int64_t{sizeof(float)};
   }
@@ -433,11 +673,11 @@ absl::StatusOr<Encoding> DescribeSumsOfAxes(const v1::Rotary& spec,
       .width = WidthOf(spec),
       .has_columns = true,
       .domain = kAllPositions,
-      .evaluator_bytes = SummedBytes(*matrix) + RotaryBytes(pairs),
+      .evaluator_bytes = SummedBytes(*matrix) + RotaryEvaluator::BytesOf(pairs),
       .prepare_reals =
           [matrix, pairs, layout = spec.layout()](
               const NumberFormat& format, const RealPositionsPtr& positions) {
-            return PrepareRotary(
+            return std::make_unique<RotaryEvaluator>(
                 PrepareSummed(matrix, ColumnsOfPairs(pairs), positions, format),
                 pairs, layout, format.type);
           },
@@ -456,7 +696,7 @@ absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
       .part_names = std::move(parts),
       .width = WidthOf(spec),
       .has_columns = true,
-      .domain = spec.has_decay() ? DecayDomain(spec.decay()) : kAllPositions,
+      .domain = spec.has_decay() ? DomainOf(spec.decay()) : kAllPositions,
       .axis_columns = ColumnsOf(spec),
       .canonical = Canonical(spec),
       .derive = [rotation] { return Derive(*rotation); },

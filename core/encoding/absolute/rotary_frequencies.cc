@@ -15,30 +15,17 @@ namespace {
 // times the 2^20 that a factor may be; steps of a progression cost 2^16.
 constexpr int kFrequencyGuardBits = 160;
 
-// Sets `out` to the pair that turns `rotations` times over the original length.
-void SetCorrectionDim(const v1::Rotary& spec, double rotations,
-                      const Real& theta, Real& out) {
-  mpfr_const_pi(out.get(), MPFR_RNDN);
-  mpfr_mul_2ui(out.get(), out.get(), 1, MPFR_RNDN);
-  mpfr_mul_d(out.get(), out.get(), rotations, MPFR_RNDN);
-  mpfr_si_div(out.get(), spec.yarn().original_max_position_embeddings(),
-              out.get(), MPFR_RNDN);
-  mpfr_log(out.get(), out.get(), MPFR_RNDN);
-  mpfr_mul_si(out.get(), out.get(), RotatingColumns(spec), MPFR_RNDN);
-  Real log_theta(out.precision());
-  mpfr_log(log_theta.get(), theta.get(), MPFR_RNDN);
-  mpfr_mul_2ui(log_theta.get(), log_theta.get(), 1, MPFR_RNDN);
-  mpfr_div(out.get(), out.get(), log_theta.get(), MPFR_RNDN);
+// Returns the pair that turns `rotations` times over the original length.
+Real CorrectionDim(const v1::Rotary& spec, double rotations,
+                   const Real& theta) {
+  const int64_t length = spec.yarn().original_max_position_embeddings();
+  return Log(length / (TwoPi(theta.precision()) * rotations)) *
+         RotatingColumns(spec) / (Log(theta) * 2);
 }
 
-// YaRN's temperature: 0.1 mscale ln(factor) + 1.
+// YaRN's temperature.
 Real MscaleOf(double factor, double mscale, int precision) {
-  Real value(factor, precision);
-  mpfr_log(value.get(), value.get(), MPFR_RNDN);
-  mpfr_mul_d(value.get(), value.get(), mscale, MPFR_RNDN);
-  mpfr_div_ui(value.get(), value.get(), 10, MPFR_RNDN);
-  mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
-  return value;
+  return Log(Real(factor, precision)) * mscale / 10 + 1;
 }
 
 Real AttentionFactorOf(const v1::Yarn& spec, int precision) {
@@ -46,61 +33,40 @@ Real AttentionFactorOf(const v1::Yarn& spec, int precision) {
     return Real(spec.attention_factor(), precision);
   }
   if (!spec.has_mscale()) return MscaleOf(spec.factor(), 1, precision);
-  const Real under = MscaleOf(spec.factor(), spec.mscale_all_dim(), precision);
-  Real value = MscaleOf(spec.factor(), spec.mscale(), precision);
-  mpfr_div(value.get(), value.get(), under.get(), MPFR_RNDN);
-  return value;
+  return MscaleOf(spec.factor(), spec.mscale(), precision) /
+         MscaleOf(spec.factor(), spec.mscale_all_dim(), precision);
 }
 
 // sqrt(1 + ln(factor) / ln(original length)), 1 for factors up to 1.
 Real AttentionFactorOf(const v1::Longrope& spec, int precision) {
-  Real value(spec.attention_factor(), precision);
-  if (spec.has_attention_factor()) return value;
-  const int64_t original = spec.original_max_position_embeddings();
-  if (spec.has_factor()) {
-    mpfr_set_d(value.get(), spec.factor(), MPFR_RNDN);
-  } else {
-    mpfr_set_si(value.get(), spec.max_position_embeddings(), MPFR_RNDN);
-    mpfr_div_si(value.get(), value.get(), original, MPFR_RNDN);
+  if (spec.has_attention_factor()) {
+    return Real(spec.attention_factor(), precision);
   }
-  if (mpfr_cmp_ui(value.get(), 1) <= 0) {
-    return Real(1, precision);
-  }
-  Real log_original(precision);
-  mpfr_set_si(log_original.get(), original, MPFR_RNDN);
-  mpfr_log(log_original.get(), log_original.get(), MPFR_RNDN);
-  mpfr_log(value.get(), value.get(), MPFR_RNDN);
-  mpfr_div(value.get(), value.get(), log_original.get(), MPFR_RNDN);
-  mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
-  mpfr_sqrt(value.get(), value.get(), MPFR_RNDN);
+  const Real original(spec.original_max_position_embeddings(), precision);
+  const Real factor =
+      spec.has_factor()
+          ? Real(spec.factor(), precision)
+          : Real(spec.max_position_embeddings(), precision) / original;
+  if (mpfr_cmp_ui(factor.get(), 1) <= 0) return Real(1, precision);
+  return Sqrt(Log(factor) / Log(original) + 1);
+}
+
+// Returns what Dynamic raises the base by, before the power.
+Real RaiseOf(const v1::Dynamic& spec, int precision) {
+  const int64_t trained = spec.max_position_embeddings();
+  const int64_t length = std::max(spec.sequence_length(), trained);
+  return Real(spec.factor(), precision) * length / trained - spec.factor() + 1;
+}
+
+Real Clamp01(Real value) {
+  if (mpfr_cmp_ui(value.get(), 0) < 0) return Real(0, value.precision());
+  if (mpfr_cmp_ui(value.get(), 1) > 0) return Real(1, value.precision());
   return value;
 }
 
-// Sets `raise` to what Dynamic raises the base by, before the power.
-void SetRaise(const v1::Dynamic& spec, Real& raise) {
-  const int64_t trained = spec.max_position_embeddings();
-  const int64_t length = std::max(spec.sequence_length(), trained);
-  mpfr_set_d(raise.get(), spec.factor(), MPFR_RNDN);
-  mpfr_mul_si(raise.get(), raise.get(), length, MPFR_RNDN);
-  mpfr_div_si(raise.get(), raise.get(), trained, MPFR_RNDN);
-  mpfr_sub_d(raise.get(), raise.get(), spec.factor(), MPFR_RNDN);
-  mpfr_add_ui(raise.get(), raise.get(), 1, MPFR_RNDN);
-}
-
-void Clamp01(Real& value) {
-  if (mpfr_cmp_ui(value.get(), 0) < 0) mpfr_set_ui(value.get(), 0, MPFR_RNDN);
-  if (mpfr_cmp_ui(value.get(), 1) > 0) mpfr_set_ui(value.get(), 1, MPFR_RNDN);
-}
-
-// frequency x (1 - share (1 - 1 / factor)): divided by the factor where the
-// share is 1, kept where it is 0.
+// Divides by the factor where the share is 1, and not at all where it is 0.
 void Divide(const Real& share, double factor, Real& frequency) {
-  Real blend(factor, frequency.precision());
-  mpfr_ui_div(blend.get(), 1, blend.get(), MPFR_RNDN);
-  mpfr_ui_sub(blend.get(), 1, blend.get(), MPFR_RNDN);
-  mpfr_mul(blend.get(), blend.get(), share.get(), MPFR_RNDN);
-  mpfr_ui_sub(blend.get(), 1, blend.get(), MPFR_RNDN);
-  mpfr_mul(frequency.get(), frequency.get(), blend.get(), MPFR_RNDN);
+  frequency *= 1 - (1 - 1 / Real(factor, frequency.precision())) * share;
 }
 
 }  // namespace
@@ -131,17 +97,13 @@ int64_t RotaryAxisOf(const v1::Rotary& spec, int64_t pair) {
 }
 
 Real EffectiveRopeTheta(const v1::Rotary& spec, int precision) {
-  Real theta(spec.rope_theta(), precision + kFrequencyGuardBits);
+  precision += kFrequencyGuardBits;
+  Real theta(spec.rope_theta(), precision);
   if (!RaisesRopeTheta(spec)) return theta;
-  Real raise(spec.ntk().factor(), theta.precision());
-  if (spec.has_dynamic()) SetRaise(spec.dynamic(), raise);
-  Real exponent(theta.precision());
+  const Real raise = spec.has_dynamic() ? RaiseOf(spec.dynamic(), precision)
+                                        : Real(spec.ntk().factor(), precision);
   const int64_t dim = RotatingColumns(spec);
-  mpfr_set_si(exponent.get(), dim, MPFR_RNDN);
-  mpfr_div_si(exponent.get(), exponent.get(), dim - 2, MPFR_RNDN);
-  mpfr_pow(raise.get(), raise.get(), exponent.get(), MPFR_RNDN);
-  mpfr_mul(theta.get(), theta.get(), raise.get(), MPFR_RNDN);
-  return theta;
+  return theta * Pow(raise, Real(dim, precision) / (dim - 2));
 }
 
 Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision) {
@@ -165,11 +127,11 @@ InverseFrequencies::InverseFrequencies(const Rotation& rotation, int precision)
     Axis axis = {.given = nullptr,
                  .first = 1,
                  .step = Real(working_precision_),
-                 .stretch = Real(working_precision_)};
+                 .stretch = StretchFactor(own.stretch, working_precision_)};
     if (HasLadder(spec_, std::ssize(axes_))) {
       if (ladder.given != nullptr) axis.given = ladder.given->data();
       axis.first = ladder.first;
-      SetPower(ladder, 1, axis.step);
+      axis.step = PowerOf(ladder, 1, working_precision_);
     } else {
       if (!spec_.inverse_frequencies().empty()) {
         axis.given = spec_.inverse_frequencies().data();
@@ -177,9 +139,8 @@ InverseFrequencies::InverseFrequencies(const Rotation& rotation, int precision)
       // Proportional spaces its frequencies as if all pairs turned.
       mpfr_rootn_ui(axis.step.get(), theta.get(), RotaryPairs(spec_),
                     MPFR_RNDN);
-      mpfr_ui_div(axis.step.get(), 1, axis.step.get(), MPFR_RNDN);
+      axis.step = 1 / axis.step;
     }
-    SetStretch(own.stretch, axis.stretch);
     axes_.push_back(std::move(axis));
   }
 }
@@ -193,10 +154,7 @@ Real InverseFrequencies::Of(int64_t pair) const {
 
 std::vector<Real> InverseFrequencies::All() const {
   // The next power of each axis.
-  std::vector<Real> next;
-  for (size_t i = 0; i < axes_.size(); ++i) {
-    next.emplace_back(1, working_precision_);
-  }
+  std::vector<Real> next(axes_.size(), Real(1, working_precision_));
   std::vector<Real> all;
   const int64_t pairs = RotaryPairs(spec_);
   all.reserve(pairs);
@@ -204,12 +162,9 @@ std::vector<Real> InverseFrequencies::All() const {
     // Frequencies that are not wanted are not looked at.
     (void)MakingScope::Continues();
     const int64_t axis = RotaryAxisOf(spec_, pair);
-    Real power(working_precision_);
-    mpfr_set(power.get(), next[axis].get(), MPFR_RNDN);
-    all.push_back(Finished(pair, std::move(power)));
+    all.push_back(Finished(pair, next[axis]));
     for (int64_t i = 0; i < std::ssize(axes_); ++i) {
-      if (i != axis && HasLadder(spec_, i)) continue;
-      mpfr_mul(next[i].get(), next[i].get(), axes_[i].step.get(), MPFR_RNDN);
+      if (i == axis || !HasLadder(spec_, i)) next[i] *= axes_[i].step;
     }
   }
   return all;
@@ -223,89 +178,68 @@ int64_t InverseFrequencies::BytesOfAll(const v1::Rotary& spec, int precision) {
 Real InverseFrequencies::Finished(int64_t pair, Real power) const {
   const Axis& axis = axes_[RotaryAxisOf(spec_, pair)];
   if (axis.given != nullptr) {
-    mpfr_set_d(power.get(), axis.given[rotation_.places[pair]], MPFR_RNDN);
+    power = Real(axis.given[rotation_.places[pair]], working_precision_);
   } else {
-    mpfr_mul_d(power.get(), power.get(), axis.first, MPFR_RNDN);
+    power *= axis.first;
   }
   Rescale(pair, power);
-  mpfr_mul(power.get(), power.get(), axis.stretch.get(), MPFR_RNDN);
+  power *= axis.stretch;
   mpfr_prec_round(power.get(), precision_, MPFR_RNDN);
   return power;
 }
 
 void InverseFrequencies::Rescale(int64_t pair, Real& frequency) const {
-  Real share(working_precision_);
-  const auto divide = [&](double divisor) {
-    mpfr_div_d(frequency.get(), frequency.get(), divisor, MPFR_RNDN);
-  };
   switch (spec_.extension_case()) {
     case v1::Rotary::kLinear:
-      return divide(spec_.linear().factor());
+      frequency /= spec_.linear().factor();
+      return;
     case v1::Rotary::kProportional:
       if (2 * pair >= RotatingColumns(spec_)) {
-        mpfr_set_ui(frequency.get(), 0, MPFR_RNDN);
+        frequency = Real(0, working_precision_);
       }
-      return divide(spec_.proportional().factor());
+      frequency /= spec_.proportional().factor();
+      return;
     case v1::Rotary::kLongrope: {
       const v1::Longrope& own = spec_.longrope();
-      return divide((UsesLongFactor(own)
-                         ? own.long_factor()
-                         : own.short_factor())[static_cast<int>(pair)]);
+      frequency /=
+          (UsesLongFactor(own) ? own.long_factor()
+                               : own.short_factor())[static_cast<int>(pair)];
+      return;
     }
     case v1::Rotary::kYarn:
-      SetYarnRamp(pair, share);
-      return Divide(share, spec_.yarn().factor(), frequency);
-    case v1::Rotary::kLlama3:
-      SetLlama3Ramp(frequency, share);
-      return Divide(share, spec_.llama3().factor(), frequency);
+      return Divide(Clamp01((pair - low_) / (high_ - low_)),
+                    spec_.yarn().factor(), frequency);
+    case v1::Rotary::kLlama3: {
+      // 1 minus Llama's smooth factor.
+      const v1::Llama3& own = spec_.llama3();
+      const Real rotations = frequency / TwoPi(working_precision_) *
+                             own.original_max_position_embeddings();
+      const Real width = Real(own.high_freq_factor(), working_precision_) -
+                         own.low_freq_factor();
+      return Divide(Clamp01((own.high_freq_factor() - rotations) / width),
+                    own.factor(), frequency);
+    }
     default:  // none, or one that raises the base
       return;
   }
 }
 
 void InverseFrequencies::SetCorrectionRange(const Real& theta) {
-  SetCorrectionDim(spec_, spec_.yarn().beta_fast(), theta, low_);
-  SetCorrectionDim(spec_, spec_.yarn().beta_slow(), theta, high_);
+  low_ = CorrectionDim(spec_, spec_.yarn().beta_fast(), theta);
+  high_ = CorrectionDim(spec_, spec_.yarn().beta_slow(), theta);
   if (spec_.yarn().truncate()) {
     mpfr_floor(low_.get(), low_.get());
     mpfr_ceil(high_.get(), high_.get());
   }
   const int64_t last = RotatingColumns(spec_) - 1;
-  if (mpfr_cmp_si(low_.get(), 0) < 0) mpfr_set_si(low_.get(), 0, MPFR_RNDN);
+  if (mpfr_cmp_si(low_.get(), 0) < 0) low_ = Real(0, working_precision_);
   if (mpfr_cmp_si(high_.get(), last) > 0) {
-    mpfr_set_si(high_.get(), last, MPFR_RNDN);
+    high_ = Real(last, working_precision_);
   }
   // transformers' way to have a ramp that is not vertical.
   if (mpfr_equal_p(low_.get(), high_.get()) != 0) {
-    Real step(working_precision_);
-    mpfr_set_ui(step.get(), 1, MPFR_RNDN);
-    mpfr_div_ui(step.get(), step.get(), 1000, MPFR_RNDN);
-    mpfr_add(high_.get(), high_.get(), step.get(), MPFR_RNDN);
+    high_ += Real(1, working_precision_) / 1000;
   }
-}
-
-void InverseFrequencies::SetYarnRamp(int64_t pair, Real& ramp) const {
-  Real width(working_precision_);
-  mpfr_sub(width.get(), high_.get(), low_.get(), MPFR_RNDN);
-  mpfr_si_sub(ramp.get(), pair, low_.get(), MPFR_RNDN);
-  mpfr_div(ramp.get(), ramp.get(), width.get(), MPFR_RNDN);
-  Clamp01(ramp);
-}
-
-// 1 minus Llama's smooth factor, (original / wavelength - low) / (high - low).
-void InverseFrequencies::SetLlama3Ramp(const Real& frequency,
-                                       Real& ramp) const {
-  const v1::Llama3& own = spec_.llama3();
-  mpfr_const_pi(ramp.get(), MPFR_RNDN);
-  mpfr_mul_2ui(ramp.get(), ramp.get(), 1, MPFR_RNDN);
-  mpfr_div(ramp.get(), frequency.get(), ramp.get(), MPFR_RNDN);
-  mpfr_mul_si(ramp.get(), ramp.get(), own.original_max_position_embeddings(),
-              MPFR_RNDN);
-  mpfr_d_sub(ramp.get(), own.high_freq_factor(), ramp.get(), MPFR_RNDN);
-  Real width(own.high_freq_factor(), working_precision_);
-  mpfr_sub_d(width.get(), width.get(), own.low_freq_factor(), MPFR_RNDN);
-  mpfr_div(ramp.get(), ramp.get(), width.get(), MPFR_RNDN);
-  Clamp01(ramp);
 }
 
 }  // namespace attnbias

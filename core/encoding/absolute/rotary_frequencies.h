@@ -85,8 +85,6 @@ class InverseFrequencies {
   Real Finished(int64_t pair, Real power) const;
   void Rescale(int64_t pair, Real& frequency) const;
   void SetCorrectionRange(const Real& theta);
-  void SetYarnRamp(int64_t pair, Real& ramp) const;
-  void SetLlama3Ramp(const Real& frequency, Real& ramp) const;
 
   const Rotation& rotation_;
   const v1::Rotary& spec_;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoidal absolute positions (Vaswani et al. 2017) as an encoding.
-#include <algorithm>
 #include <vector>
 
 #include "core/base/errors.h"
@@ -13,35 +12,17 @@
 namespace attnbias {
 namespace {
 
-// Assigns each column to an axis. Columns without an axis, which are zero, go
-// to the last one.
 std::vector<AxisColumns> ColumnsOf(const std::vector<SinusoidAxis>& axes) {
   if (axes.size() == 1) return {};
-  std::vector<AxisColumns> runs;
+  std::vector<int64_t> owners(axes.front().columns.width, kNoAxis);
   for (int64_t axis = 0; axis < std::ssize(axes); ++axis) {
-    const SinusoidColumns& columns = axes[axis].columns;
-    const int64_t first = columns.sin_offset;
-    if (columns.pair_stride == 2) {
-      runs.push_back({axis, {first, first + columns.sines + columns.cosines}});
-      continue;
-    }
-    runs.push_back({axis, {first, first + columns.sines}});
-    runs.push_back(
-        {axis, {columns.cos_offset, columns.cos_offset + columns.cosines}});
-  }
-  std::erase_if(runs, [](const auto& run) { return run.columns.size() == 0; });
-  std::ranges::sort(runs, {},
-                    [](const auto& run) { return run.columns.begin; });
-  runs.back().columns.end = axes.front().columns.width;
-  std::vector<AxisColumns> joined;
-  for (const AxisColumns& run : runs) {
-    if (joined.empty() || joined.back().axis != run.axis) {
-      joined.push_back(run);
-    } else {
-      joined.back().columns.end = run.columns.end;
+    const SinusoidColumns& own = axes[axis].columns;
+    for (int64_t i = 0; i < own.sines; ++i) {
+      owners[own.sin_offset + i * own.pair_stride] = axis;
+      if (i < own.cosines) owners[own.cos_offset + i * own.pair_stride] = axis;
     }
   }
-  return joined;
+  return RunsOf(owners);
 }
 
 // Describes a table whose columns depend on all axes.

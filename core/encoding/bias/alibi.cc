@@ -60,9 +60,8 @@ AlibiSlope AlibiSlopeOf(const v1::Alibi& spec, int64_t head,
   }
   // Exact: the numerator has 17 bits, the denominator is a power of two.
   const Exponent exponent = ExponentOf(spec.num_heads(), head);
-  Real power(-spec.alibi_bias_max(), 128);
-  mpfr_mul_si(power.get(), power.get(), exponent.numerator, MPFR_RNDN);
-  mpfr_div_si(power.get(), power.get(), exponent.denominator, MPFR_RNDN);
+  const Real power = Real(-spec.alibi_bias_max(), 128) * exponent.numerator /
+                     exponent.denominator;
   // A fractional power of two is irrational.
   AlibiSlope slope = {Real(precision_bits), mpfr_integer_p(power.get()) != 0};
   mpfr_exp2(slope.value.get(), power.get(), MPFR_RNDN);
@@ -81,8 +80,7 @@ void ReferenceAlibi(const v1::Alibi& spec, int64_t head, int64_t coordinate,
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const AlibiSlope slope = AlibiSlopeOf(spec, head, value.precision());
-        mpfr_mul_d(value.get(), slope.value.get(), format.scale, MPFR_RNDN);
-        mpfr_mul_si(value.get(), value.get(), distance, MPFR_RNDN);
+        value = slope.value * format.scale * distance;
         // A product of two doubles and a distance is exact. An irrational
         // slope was rounded too, and its products, which are not ties.
         SetRoundingBound(value, 2, bound);
@@ -100,10 +98,9 @@ using Factor = std::variant<double, ScaledRounding>;
 
 Factor FactorOf(const v1::Alibi& spec, int64_t head,
                 const NumberFormat& format) {
-  AlibiSlope slope = AlibiSlopeOf(spec, head, kSlopePrecision);
-  Real& product = slope.value;
-  mpfr_mul_d(product.get(), product.get(), format.scale, MPFR_RNDN);
-  const double nearest = mpfr_get_d(product.get(), MPFR_RNDN);
+  const AlibiSlope slope = AlibiSlopeOf(spec, head, kSlopePrecision);
+  const Real product = slope.value * format.scale;
+  const double nearest = product.ToDouble();
   if (slope.is_exact && mpfr_cmp_d(product.get(), nearest) == 0) {
     return nearest;
   }

@@ -28,11 +28,11 @@ double LogRatio(int64_t numerator, int64_t denominator) {
                     static_cast<double>(denominator));
 }
 
-// Sets `value` to ln(numerator / denominator), within 2^(1 - precision) of it.
-void SetLog(int64_t numerator, int64_t denominator, Real& value) {
-  mpfr_set_si(value.get(), numerator - denominator, MPFR_RNDN);
-  mpfr_div_si(value.get(), value.get(), denominator, MPFR_RNDN);
-  mpfr_log1p(value.get(), value.get(), MPFR_RNDN);
+// The same, within 2^(1 - precision) of it.
+Real LogRatio(int64_t numerator, int64_t denominator, int precision) {
+  Real log = Real(numerator - denominator, precision) / denominator;
+  mpfr_log1p(log.get(), log.get(), MPFR_RNDN);
+  return log;
 }
 
 // DeBERTa-v2's map from distances to buckets (He et al. 2021; the formula is
@@ -83,15 +83,10 @@ class DebertaBuckets {
     }
     const RealCacheScope cache_scope;
     for (int precision = 128;; precision *= 2) {
-      Real left(precision);
-      Real right(precision);
-      SetLog(a, middle_, left);
-      SetLog(farthest_, middle_, right);
-      mpfr_mul_si(left.get(), left.get(), s, MPFR_RNDN);
-      mpfr_mul_si(right.get(), right.get(), k, MPFR_RNDN);
+      const Real left = LogRatio(a, middle_, precision) * s;
+      Real right = LogRatio(farthest_, middle_, precision) * k;
       // Four roundings of each side.
-      Real difference(precision);
-      mpfr_sub(difference.get(), left.get(), right.get(), MPFR_RNDN);
+      const Real difference = left - right;
       mpfr_mul_2si(right.get(), right.get(), 4 - precision, MPFR_RNDU);
       if (mpfr_cmpabs(difference.get(), right.get()) > 0) {
         return mpfr_sgn(difference.get()) > 0;

@@ -68,33 +68,11 @@ class DistanceLogs {
       std::make_shared<std::vector<double>>();
 };
 
-struct FireTables {
-  FireTables(const v1::Fire& spec, const Tables& tables)
-      : hidden_weight(*tables.Get(spec.hidden_weight())),
-        hidden_bias(tables.Get(spec.hidden_bias())),
-        output_weight(*tables.Get(spec.output_weight())),
-        output_bias(tables.Get(spec.output_bias())) {}
-
-  Table hidden_weight;
-  std::optional<Table> hidden_bias;
-  Table output_weight;
-  std::optional<Table> output_bias;
-};
-
-// Not listed in braces, which would hold every weight twice.
-std::vector<NetworkLayer> LayersOf(const FireTables& tables) {
-  std::vector<NetworkLayer> layers;
-  layers.push_back(
-      {Linear(tables.hidden_weight, tables.hidden_bias), v1::ACTIVATION_RELU});
-  layers.push_back({Linear(tables.output_weight, tables.output_bias)});
-  return layers;
-}
-
 class FireEvaluator final : public NetworkEvaluator {
  public:
-  FireEvaluator(const v1::Fire& spec, const FireTables& tables,
+  FireEvaluator(const v1::Fire& spec, absl::Span<const NetworkLayer> layers,
                 const NumberFormat& format, const KernelSet& kernels)
-      : NetworkEvaluator(LayersOf(tables), format, kernels),
+      : NetworkEvaluator(layers, format, kernels),
         spec_(spec),
         logs_(spec.c()) {}
 
@@ -120,62 +98,49 @@ class FireEvaluator final : public NetworkEvaluator {
   const DistanceLogs logs_;
 };
 
-absl::Status CheckTables(const FireTables& tables, int64_t num_heads) {
-  const int64_t hidden = tables.hidden_weight.rows();
+absl::Status CheckTables(const NetworkLayer& hidden, const NetworkLayer& output,
+                         int64_t num_heads) {
+  const TableAxis units = {hidden.weight.rows(), "hidden"};
   const TableAxis heads = {num_heads, "heads (num_heads)"};
-  if (hidden > kMaxHidden) {
-    return Invalid("fire.hidden_weight: got ", hidden,
+  if (units.length > kMaxHidden) {
+    return Invalid("fire.hidden_weight: got ", units.length,
                    " hidden units, want at most ", kMaxHidden);
   }
-  ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.hidden_weight",
-                                      tables.hidden_weight,
-                                      {{hidden, "hidden"}, {1, "input"}}));
-  ATTNBIAS_RETURN_IF_ERROR(CheckShape(
-      "fire.output_weight", tables.output_weight, {heads, {hidden, "hidden"}}));
   ATTNBIAS_RETURN_IF_ERROR(
-      CheckNetworkSize("fire.output_weight", tables.output_weight));
-  if (tables.hidden_bias.has_value()) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.hidden_bias", *tables.hidden_bias,
-                                        {{hidden, "hidden"}}));
+      CheckShape("fire.hidden_weight", hidden.weight, {units, {1, "input"}}));
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckShape("fire.output_weight", output.weight, {heads, units}));
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckNetworkSize("fire.output_weight", output.weight));
+  if (hidden.bias.has_value()) {
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckShape("fire.hidden_bias", *hidden.bias, {units}));
   }
-  if (!tables.output_bias.has_value()) return absl::OkStatus();
-  return CheckShape("fire.output_bias", *tables.output_bias, {heads});
-}
-
-// No number on the way may overflow.
-absl::Status CheckReach(const v1::Fire& spec, const FireTables& tables) {
-  const auto farthest = static_cast<double>(2 * kMaxPosition);
-  const double input =
-      LogOfTimes(spec.c(), farthest) / LogOfTimes(spec.c(), spec.threshold());
-  const double hidden =
-      ReachOf(tables.hidden_weight, tables.hidden_bias, input);
-  const double output =
-      ReachOf(tables.output_weight, tables.output_bias, hidden);
-  for (const auto& [field, reach] : {std::pair("hidden_weight", hidden),
-                                     std::pair("output_weight", output)}) {
-    if (reach < kMostReach) continue;
-    return Invalid("fire.", field, ": got numbers that may reach ", reach,
-                   ", want less than ", kMostReach);
-  }
-  return absl::OkStatus();
+  if (!output.bias.has_value()) return absl::OkStatus();
+  return CheckShape("fire.output_bias", *output.bias, {heads});
 }
 
 absl::StatusOr<Encoding> DescribeFire(const v1::Fire& spec,
-                                      const Tables& all_tables) {
-  const FireTables tables(spec, all_tables);
-  ATTNBIAS_RETURN_IF_ERROR(CheckTables(tables, spec.num_heads()));
-  ATTNBIAS_RETURN_IF_ERROR(CheckReach(spec, tables));
+                                      const Tables& tables) {
+  const std::vector<NetworkLayer> layers = {
+      {.weight = *tables.Get(spec.hidden_weight()),
+       .bias = tables.Get(spec.hidden_bias()),
+       .activation = v1::ACTIVATION_RELU},
+      {.weight = *tables.Get(spec.output_weight()),
+       .bias = tables.Get(spec.output_bias())}};
+  ATTNBIAS_RETURN_IF_ERROR(CheckTables(layers[0], layers[1], spec.num_heads()));
+  const auto farthest = static_cast<double>(2 * kMaxPosition);
+  double reach =
+      LogOfTimes(spec.c(), farthest) / LogOfTimes(spec.c(), spec.threshold());
+  ATTNBIAS_RETURN_IF_ERROR(CheckReach("fire.hidden_weight", layers[0], reach));
+  ATTNBIAS_RETURN_IF_ERROR(CheckReach("fire.output_weight", layers[1], reach));
   return Encoding{
       .structure = Structure::kDense,
       .lanes = spec.num_heads(),
       .has_heads = true,
       .domain = kAllPositions,
-      .evaluator_bytes =
-          NetworkBytes({&tables.hidden_weight, &tables.output_weight}) +
-          DistanceLogs::kMostBytes,
-      .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<FireEvaluator>(spec, tables, format, kernels);
-      }};
+      .evaluator_bytes = NetworkBytes(layers) + DistanceLogs::kMostBytes,
+      .prepare = PrepareFrom<FireEvaluator>(spec, layers)};
 }
 
 const EncodingRegistration kFire(v1::TensorSpec::kFireFieldNumber,

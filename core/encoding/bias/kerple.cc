@@ -26,14 +26,12 @@ constexpr int kKernelPrecision = 128;
 // of two below, is an integer below 2^86 or irrational; MPFR knows.
 bool SetKernel(const KerpleHead& head, int64_t distance, Real& value) {
   if (head.is_log) {
-    Real product(head.a, kKernelPrecision);
-    mpfr_mul_si(product.get(), product.get(), distance, MPFR_RNDN);
+    const Real product = Real(head.a, kKernelPrecision) * distance;
     mpfr_log1p(value.get(), product.get(), MPFR_RNDN);
     return false;
   }
   const Real power(head.p, kKernelPrecision);
-  Real base(kKernelPrecision);
-  mpfr_set_si(base.get(), distance, MPFR_RNDN);
+  const Real base(distance, kKernelPrecision);
   return mpfr_pow(value.get(), base.get(), power.get(), MPFR_RNDN) == 0;
 }
 
@@ -46,8 +44,8 @@ void ReferenceKerple(const KerpleHead& head, int64_t distance,
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const bool exact = SetKernel(head, distance, value);
-        mpfr_mul_d(value.get(), value.get(), head.weight(), MPFR_RNDN);
-        mpfr_mul_d(value.get(), value.get(), format.scale, MPFR_RNDN);
+        value *= head.weight();
+        value *= format.scale;
         // An integer's products are exact too. Else an irrational number, no
         // tie, was rounded three times.
         SetRoundingBound(value, 2, bound);
@@ -82,9 +80,9 @@ class KerpleEvaluator final : public Evaluator {
     for (int head = 0; head < spec.num_heads(); ++head) {
       if (!MakingScope::Continues()) return;
       heads_.emplace_back(spec, head);
-      Real factor(heads_.back().weight(), kKernelFactorPrecision);
-      mpfr_mul_d(factor.get(), factor.get(), format.scale, MPFR_RNDN);
-      roundings_.emplace_back(factor, format.type);
+      roundings_.emplace_back(
+          Real(heads_.back().weight(), kKernelFactorPrecision) * format.scale,
+          format.type);
     }
   }
 

@@ -38,11 +38,9 @@ double NormalisedLog(int64_t distance, int64_t side) {
   double nearest;
   RoundByRefining(
       [&](Real& value, Real& bound) {
-        mpfr_set_si(value.get(), 8 * distance, MPFR_RNDN);
-        mpfr_div_si(value.get(), value.get(), side - 1, MPFR_RNDN);
-        mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
+        value = Real(8 * distance, value.precision()) / (side - 1) + 1;
         mpfr_log2(value.get(), value.get(), MPFR_RNDN);
-        mpfr_div_ui(value.get(), value.get(), 3, MPFR_RNDN);
+        value /= 3;
         // Five roundings, of which the logarithm magnifies those of its
         // argument, 1 + 8/255 or more, by less than 2^7.
         SetRoundingBound(value, 10, bound);
@@ -82,54 +80,24 @@ void WriteReferenceSigmoid(double x, double scale, DataType type,
   // No tie: the exponential of a rational other than 0 is irrational.
   RoundByRefining(
       [&](Real& value, Real& bound) {
-        mpfr_set_d(value.get(), -x, MPFR_RNDN);
-        mpfr_exp(value.get(), value.get(), MPFR_RNDN);
-        mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
-        mpfr_ui_div(value.get(), 16, value.get(), MPFR_RNDN);
-        mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
+        value = 16 / (Exp(Real(-x, value.precision())) + 1) * scale;
         SetRoundingBound(value, 4, bound);
       },
       type, out);
 }
 
-struct Layer {
-  std::optional<Table> weight;
-  std::optional<Table> bias;
-  std::optional<Table> norm_weight;
-  std::optional<Table> norm_bias;
-};
-using Layers = std::vector<Layer>;
-
-Layers LayersIn(const v1::MlpBias& spec, const Tables& tables) {
-  Layers layers;
-  for (const v1::MlpLayer& layer : spec.layers()) {
-    layers.push_back({tables.Get(layer.weight()), tables.Get(layer.bias()),
-                      tables.Get(layer.norm_weight()),
-                      tables.Get(layer.norm_bias())});
-  }
-  return layers;
-}
-
-std::vector<NetworkLayer> NetworkOf(const Layers& given,
-                                    v1::Activation activation) {
+std::vector<NetworkLayer> LayersIn(const v1::MlpBias& spec,
+                                   const Tables& tables) {
   std::vector<NetworkLayer> layers;
-  layers.reserve(given.size());
-  for (const Layer& layer : given) {
-    layers.push_back({Linear(*layer.weight, layer.bias), activation});
-    if (!layer.norm_weight.has_value()) continue;
-    layers.back().norm_weight = NumbersOf(*layer.norm_weight);
-    layers.back().norm_bias = NumbersOf(*layer.norm_bias);
+  for (const v1::MlpLayer& layer : spec.layers()) {
+    layers.push_back({.weight = *tables.Get(layer.weight()),
+                      .bias = tables.Get(layer.bias()),
+                      .activation = spec.activation(),
+                      .norm_weight = tables.Get(layer.norm_weight()),
+                      .norm_bias = tables.Get(layer.norm_bias())});
   }
   layers.back().activation = v1::ACTIVATION_UNSPECIFIED;
   return layers;
-}
-
-int64_t EvaluatorBytes(const Layers& layers) {
-  std::vector<const Table*> weights;
-  for (const Layer& layer : layers) {
-    weights.push_back(&*layer.weight);
-  }
-  return NetworkBytes(weights);
 }
 
 // The window whose sides LOG2_NORMALIZED divides by.
@@ -140,9 +108,10 @@ int64_t PretrainedSide(const v1::MlpBias& spec, int axis) {
 
 class MlpBiasEvaluator final : public NetworkEvaluator {
  public:
-  MlpBiasEvaluator(const v1::MlpBias& spec, const Layers& layers,
+  MlpBiasEvaluator(const v1::MlpBias& spec,
+                   absl::Span<const NetworkLayer> layers,
                    const NumberFormat& format, const KernelSet& kernels)
-      : NetworkEvaluator(NetworkOf(layers, spec.activation()), format, kernels),
+      : NetworkEvaluator(layers, format, kernels),
         kind_(spec.coordinates()),
         has_sigmoid_(spec.output() == v1::MLP_OUTPUT_SIGMOID_16),
         rounding_(format.scale, format.type) {
@@ -221,16 +190,16 @@ absl::Status CheckWindows(const v1::MlpBias& spec) {
 }
 
 // `outputs` is 0 for any, as all layers but the last have it.
-absl::Status CheckShapes(const std::string& path, const Layer& layer,
+absl::Status CheckShapes(const std::string& path, const NetworkLayer& layer,
                          int64_t inputs, int64_t outputs) {
   const bool is_last = outputs != 0;
-  if (outputs == 0) outputs = layer.weight->rows();
+  if (outputs == 0) outputs = layer.weight.rows();
   if (outputs > kMaxHidden) {
     return Invalid(path, "weight: got ", outputs, " outputs, want at most ",
                    kMaxHidden);
   }
   ATTNBIAS_RETURN_IF_ERROR(
-      CheckShape(path + "weight", *layer.weight,
+      CheckShape(path + "weight", layer.weight,
                  {{outputs, is_last ? "heads (num_heads)" : "outputs"},
                   {inputs, "inputs"}}));
   if (layer.norm_weight.has_value() != layer.norm_bias.has_value()) {
@@ -255,29 +224,11 @@ absl::Status CheckShapes(const std::string& path, const Layer& layer,
   return absl::OkStatus();
 }
 
-// `reach` bounds the inputs' magnitude, then the outputs'.
-absl::Status CheckReach(const std::string& path, const Layer& layer,
-                        double& reach) {
-  reach = ReachOf(*layer.weight, layer.bias, reach);
-  if (reach < kMostReach && layer.norm_weight.has_value()) {
-    // A normalised feature is at most the root of their number, and so far
-    // below kMaxHidden.
-    double most = 0;
-    for (int64_t i = 0; i < layer.norm_weight->size(); ++i) {
-      most = std::max(most, std::fabs(layer.norm_weight->At(i)) * kMaxHidden +
-                                std::fabs(layer.norm_bias->At(i)));
-    }
-    reach = most;
-  }
-  if (reach < kMostReach) return absl::OkStatus();
-  return Invalid(path, "weight: got numbers that may reach ", reach,
-                 ", want less than ", kMostReach);
-}
-
-absl::Status CheckLayers(const v1::MlpBias& spec, const Layers& layers) {
+absl::Status CheckLayers(const v1::MlpBias& spec,
+                         absl::Span<const NetworkLayer> layers) {
   int64_t numbers = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
-    numbers += layers[i].weight->size();
+    numbers += layers[i].weight.size();
     if (numbers > kMaxNetworkNumbers) {
       return Invalid("mlp_bias.layers[", i,
                      "].weight: got, with the layers before, ", numbers,
@@ -290,8 +241,8 @@ absl::Status CheckLayers(const v1::MlpBias& spec, const Layers& layers) {
     const auto path = absl::StrCat("mlp_bias.layers[", i, "].");
     const int64_t outputs = i + 1 == layers.size() ? spec.num_heads() : 0;
     ATTNBIAS_RETURN_IF_ERROR(CheckShapes(path, layers[i], inputs, outputs));
-    ATTNBIAS_RETURN_IF_ERROR(CheckReach(path, layers[i], reach));
-    inputs = layers[i].weight->rows();
+    ATTNBIAS_RETURN_IF_ERROR(CheckReach(path + "weight", layers[i], reach));
+    inputs = layers[i].weight.rows();
   }
   return absl::OkStatus();
 }
@@ -316,20 +267,16 @@ void WriteZeros(const NumberFormat& format, Range lanes, std::byte* out) {
 
 absl::StatusOr<Encoding> DescribeMlpBias(const v1::MlpBias& spec,
                                          const Tables& tables) {
-  const Layers layers = LayersIn(spec, tables);
+  const std::vector<NetworkLayer> layers = LayersIn(spec, tables);
   ATTNBIAS_RETURN_IF_ERROR(CheckWindows(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckLayers(spec, layers));
-  Encoding encoding{
-      .structure = Structure::kToeplitz,
-      .lanes = spec.num_heads(),
-      .has_heads = true,
-      .domain = kRelativePositions,
-      .canonical = Canonical(spec),
-      .evaluator_bytes = EvaluatorBytes(layers),
-      .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<MlpBiasEvaluator>(spec, layers, format,
-                                                  kernels);
-      }};
+  Encoding encoding{.structure = Structure::kToeplitz,
+                    .lanes = spec.num_heads(),
+                    .has_heads = true,
+                    .domain = kRelativePositions,
+                    .canonical = Canonical(spec),
+                    .evaluator_bytes = NetworkBytes(layers),
+                    .prepare = PrepareFrom<MlpBiasEvaluator>(spec, layers)};
   if (!spec.window().empty()) {
     encoding.structure = Structure::kBlockToeplitz;
     encoding.grid = {{spec.window().begin(), spec.window().end()}};

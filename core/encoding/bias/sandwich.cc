@@ -22,17 +22,13 @@ void SumCosines(const v1::Sandwich& spec, int64_t distance, Real& sum,
                 Real& bound) {
   const int precision = sum.precision();
   const Real base(spec.base(), precision);
-  Real angle(precision);
-  mpfr_set_zero(sum.get(), 0);
-  mpfr_set_zero(bound.get(), 0);
+  sum = Real(0, precision);
+  bound = Real(0, precision);
   for (int64_t k = 0; k < spec.dim() / 2; ++k) {
-    mpfr_set_si(angle.get(), -2 * k, MPFR_RNDN);
-    mpfr_div_si(angle.get(), angle.get(), spec.dim(), MPFR_RNDN);
-    mpfr_pow(angle.get(), base.get(), angle.get(), MPFR_RNDN);
-    mpfr_mul_si(angle.get(), angle.get(), distance, MPFR_RNDN);
+    Real angle = Pow(base, Real(-2 * k, precision) / spec.dim()) * distance;
     mpfr_add(bound.get(), bound.get(), angle.get(), MPFR_RNDU);
     mpfr_cos(angle.get(), angle.get(), MPFR_RNDN);
-    mpfr_add(sum.get(), sum.get(), angle.get(), MPFR_RNDN);
+    sum += angle;
   }
   mpfr_add_si(bound.get(), bound.get(), int64_t{spec.dim()} * spec.dim(),
               MPFR_RNDU);
@@ -44,8 +40,8 @@ void SumCosines(const v1::Sandwich& spec, int64_t distance, Real& sum,
 // 192.
 bool MultiplyBySandwichFactor(const v1::Sandwich& spec, int64_t head,
                               double scale, Real& value) {
-  mpfr_mul_si(value.get(), value.get(), spec.num_heads(), MPFR_RNDN);
-  mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
+  value *= spec.num_heads();
+  value *= scale;
   return mpfr_div_si(value.get(), value.get(), 8 * (head + 1), MPFR_RNDN) == 0;
 }
 
@@ -57,8 +53,8 @@ void ReferenceSandwich(const v1::Sandwich& spec, int64_t head, int64_t distance,
   RoundByRefining(
       [&](Real& value, Real& bound) {
         if (distance == 0) {
-          mpfr_set_si(value.get(), spec.dim() / 2, MPFR_RNDN);
-          mpfr_set_zero(bound.get(), 0);
+          value = Real(spec.dim() / 2, value.precision());
+          bound = Real(0, bound.precision());
         } else {
           SumCosines(spec, distance, value, bound);
         }

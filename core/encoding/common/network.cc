@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "core/base/errors.h"
@@ -21,36 +20,11 @@ std::vector<double> NumbersIn(const Table& table, Range indices) {
   return numbers;
 }
 
-constexpr double kNormEps = 1e-5;
+// The layers' numbers stay below this, so that neither a square nor a sum of
+// squares overflows.
+constexpr double kMostReach = 1e140;
 
-// LayerNorm over the features of each member of a batch: sums in the order of
-// the features, and every operation rounded by itself.
-void Normalise(const NetworkLayer& layer, std::vector<double>& features) {
-  const auto count = static_cast<int64_t>(layer.norm_weight.size());
-  double mean[kBatch] = {};
-  double deviation[kBatch] = {};
-  for (int64_t f = 0; f < count; ++f) {
-    for (int64_t c = 0; c < kBatch; ++c) mean[c] += features[f * kBatch + c];
-  }
-  for (double& each : mean) each /= static_cast<double>(count);
-  for (int64_t f = 0; f < count; ++f) {
-    for (int64_t c = 0; c < kBatch; ++c) {
-      double& feature = features[f * kBatch + c];
-      feature -= mean[c];
-      deviation[c] += feature * feature;
-    }
-  }
-  for (double& each : deviation) {
-    each = std::sqrt(each / static_cast<double>(count) + kNormEps);
-  }
-  for (int64_t f = 0; f < count; ++f) {
-    for (int64_t c = 0; c < kBatch; ++c) {
-      double& feature = features[f * kBatch + c];
-      feature = feature / deviation[c] * layer.norm_weight[f];
-      feature += layer.norm_bias[f];
-    }
-  }
-}
+constexpr double kNormEps = 1e-5;
 
 void Activate(v1::Activation activation, std::vector<double>& features) {
   // From here on 1 + exp(-x) rounds to 1.
@@ -94,28 +68,29 @@ void Linear::Apply(const double* in, Range outputs, const KernelSet& kernels,
   }
 }
 
-double ReachOf(const Table& weight, const std::optional<Table>& bias,
-               double reach) {
+absl::Status CheckReach(absl::string_view weight_field,
+                        const NetworkLayer& layer, double& reach) {
   double most = 0;
-  for (int64_t out = 0; out < weight.rows(); ++out) {
-    double sum = bias.has_value() ? std::fabs(bias->At(out)) : 0;
-    for (int64_t in = 0; in < weight.columns(); ++in) {
-      sum += std::fabs(weight.At(out, in)) * reach;
+  for (int64_t out = 0; out < layer.weight.rows(); ++out) {
+    double sum = layer.bias.has_value() ? std::fabs(layer.bias->At(out)) : 0;
+    for (int64_t in = 0; in < layer.weight.columns(); ++in) {
+      sum += std::fabs(layer.weight.At(out, in)) * reach;
     }
     most = std::max(most, sum);
   }
-  return most;
-}
-
-absl::Status CheckWithinF32(absl::string_view field, const Table& table) {
-  if (table.data_type() != DataType::kF64) return absl::OkStatus();
-  for (int64_t i = 0; i < table.size(); ++i) {
-    const double number = table.At(i);
-    if (std::fabs(number) <= std::numeric_limits<float>::max()) continue;
-    return Invalid(field, ": got ", number, " at ", i,
-                   ", want numbers within F32's range");
+  if (most < kMostReach && layer.norm_weight.has_value()) {
+    // A normalised feature is at most the root of their number, and so far
+    // below kMaxHidden.
+    most = 0;
+    for (int64_t i = 0; i < layer.norm_weight->size(); ++i) {
+      most = std::max(most, std::fabs(layer.norm_weight->At(i)) * kMaxHidden +
+                                std::fabs(layer.norm_bias->At(i)));
+    }
   }
-  return absl::OkStatus();
+  reach = most;
+  if (reach < kMostReach) return absl::OkStatus();
+  return Invalid(weight_field, ": got numbers that may reach ", reach,
+                 ", want less than ", kMostReach);
 }
 
 void NetworkEvaluator::Fill(const Block& block, std::byte* out,
@@ -138,27 +113,57 @@ void NetworkEvaluator::Fill(const Block& block, std::byte* out,
   }
 }
 
+// Sums are in the order of the features, and every operation is rounded by
+// itself.
+void NetworkEvaluator::Layer::Normalise(std::vector<double>& features) const {
+  const auto count = static_cast<int64_t>(norm_weight.size());
+  double mean[kBatch] = {};
+  double deviation[kBatch] = {};
+  for (int64_t f = 0; f < count; ++f) {
+    for (int64_t c = 0; c < kBatch; ++c) mean[c] += features[f * kBatch + c];
+  }
+  for (double& each : mean) each /= static_cast<double>(count);
+  for (int64_t f = 0; f < count; ++f) {
+    for (int64_t c = 0; c < kBatch; ++c) {
+      double& feature = features[f * kBatch + c];
+      feature -= mean[c];
+      deviation[c] += feature * feature;
+    }
+  }
+  for (double& each : deviation) {
+    each = std::sqrt(each / static_cast<double>(count) + kNormEps);
+  }
+  for (int64_t f = 0; f < count; ++f) {
+    for (int64_t c = 0; c < kBatch; ++c) {
+      double& feature = features[f * kBatch + c];
+      feature = feature / deviation[c] * norm_weight[f];
+      feature += norm_bias[f];
+    }
+  }
+}
+
 std::vector<double> NetworkEvaluator::OutputsOf(std::vector<double> features,
                                                 Range lanes) const {
-  for (const NetworkLayer& layer : layers_) {
+  for (const Layer& layer : layers_) {
     const bool is_last = &layer == &layers_.back();
     const Range outputs = is_last ? lanes : Range{0, layer.linear.outputs()};
     std::vector<double> result(outputs.size() * kBatch);
     layer.linear.Apply(features.data(), outputs, kernels_, result.data());
-    if (!layer.norm_weight.empty()) Normalise(layer, result);
+    if (!layer.norm_weight.empty()) layer.Normalise(result);
     Activate(layer.activation, result);
     features = std::move(result);
   }
   return features;
 }
 
-int64_t NetworkBytes(absl::Span<const Table* const> weights) {
+int64_t NetworkBytes(absl::Span<const NetworkLayer> layers) {
   int64_t kept = 0;
   int64_t features = 0;
-  for (const Table* weight : weights) {
+  for (const NetworkLayer& layer : layers) {
+    const Table& weight = layer.weight;
     // A bias, and a norm's weight and bias.
-    kept += weight->size() + 3 * weight->rows();
-    features = std::max(features, weight->columns() + weight->rows());
+    kept += weight.size() + 3 * weight.rows();
+    features = std::max(features, weight.columns() + weight.rows());
   }
   return (kept + features * kBatch) * int64_t{sizeof(double)};
 }

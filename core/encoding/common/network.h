@@ -23,10 +23,6 @@ namespace attnbias {
 // Features are rows of so many numbers, one for each member of a batch.
 inline constexpr int64_t kBatch = 64;
 
-// The layers' numbers stay below this, so that neither a square nor a sum of
-// squares overflows.
-inline constexpr double kMostReach = 1e140;
-
 // A learned linear layer over a batch of inputs, computed to the same bits
 // everywhere: the products of an output are added to its bias in the order of
 // the inputs, each product and sum rounded together, once, to F64. Vectors go
@@ -58,24 +54,24 @@ class Linear {
 // The numbers of a table, row-major.
 std::vector<double> NumbersOf(const Table& table);
 
-// The largest magnitude that such a layer gives for inputs of at most `reach`.
-double ReachOf(const Table& weight, const std::optional<Table>& bias,
-               double reach);
-
-// Refuses numbers beyond F32's range, from which a layer could overflow.
-absl::Status CheckWithinF32(absl::string_view field, const Table& table);
-
+// A linear layer and what follows it.
 struct NetworkLayer {
-  Linear linear;
+  Table weight;
+  std::optional<Table> bias;
   // The activation of the outputs. Unspecified: none.
   v1::Activation activation = v1::ACTIVATION_UNSPECIFIED;
   // LayerNorm before the activation: [outputs] each, or neither.
-  std::vector<double> norm_weight = {};
-  std::vector<double> norm_bias = {};
+  std::optional<Table> norm_weight = {};
+  std::optional<Table> norm_bias = {};
 };
 
-// An Encoding's evaluator_bytes for layers of these weights.
-int64_t NetworkBytes(absl::Span<const Table* const> weights);
+// Refuses numbers from which a layer could overflow. `reach` bounds the
+// magnitude of its inputs, then that of its outputs.
+absl::Status CheckReach(absl::string_view weight_field,
+                        const NetworkLayer& layer, double& reach);
+
+// An Encoding's evaluator_bytes for these layers.
+int64_t NetworkBytes(absl::Span<const NetworkLayer> layers);
 
 // An evaluator whose lanes are the outputs of a network. Its width is 1.
 class NetworkEvaluator : public Evaluator {
@@ -85,9 +81,11 @@ class NetworkEvaluator : public Evaluator {
   int64_t batch() const final { return kBatch; }
 
  protected:
-  NetworkEvaluator(std::vector<NetworkLayer> layers, const NumberFormat& format,
-                   const KernelSet& kernels)
-      : format_(format), layers_(std::move(layers)), kernels_(kernels) {}
+  NetworkEvaluator(absl::Span<const NetworkLayer> layers,
+                   const NumberFormat& format, const KernelSet& kernels)
+      : format_(format),
+        layers_(layers.begin(), layers.end()),
+        kernels_(kernels) {}
 
   // Writes the inputs of consecutive coordinates, at most kBatch, to
   // `in` [inputs, kBatch], which is 0. `query` is the block's.
@@ -101,11 +99,29 @@ class NetworkEvaluator : public Evaluator {
   const NumberFormat format_;
 
  private:
+  // A layer's numbers as doubles.
+  struct Layer {
+    explicit Layer(const NetworkLayer& layer)
+        : linear(layer.weight, layer.bias), activation(layer.activation) {
+      if (!layer.norm_weight.has_value()) return;
+      norm_weight = NumbersOf(*layer.norm_weight);
+      norm_bias = NumbersOf(*layer.norm_bias);
+    }
+
+    // Applies LayerNorm to each member of a batch.
+    void Normalise(std::vector<double>& features) const;
+
+    Linear linear;
+    v1::Activation activation;
+    std::vector<double> norm_weight;
+    std::vector<double> norm_bias;
+  };
+
   // The outputs [lanes, kBatch] for inputs [inputs, kBatch].
   std::vector<double> OutputsOf(std::vector<double> features,
                                 Range lanes) const;
 
-  const std::vector<NetworkLayer> layers_;
+  const std::vector<Layer> layers_;
   const KernelSet& kernels_;
 };
 

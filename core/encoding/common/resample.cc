@@ -231,24 +231,22 @@ class RowWeights {
         static_cast<int>(kSumPrecision + mpz_sizeinbase(total_.get_mpz_t(), 2) +
                          std::bit_width(taps_.size()));
     Real sum(0, precision);
-    Real of_row(precision);
-    Real number(precision);
     for (const auto& down : down_.taps) {
-      mpfr_set_zero(of_row.get(), 1);
+      Real of_row(0, precision);
       for (const auto& across : across_.taps) {
         const int64_t row = down.row * resampling_.axes[1].source + across.row;
-        mpfr_set_d(number.get(), table.At(first_row + row, column), MPFR_RNDN);
+        Real number(table.At(first_row + row, column), precision);
         mpfr_mul_z(number.get(), number.get(), across.weight.get_mpz_t(),
                    MPFR_RNDN);
-        mpfr_add(of_row.get(), of_row.get(), number.get(), MPFR_RNDN);
+        of_row += number;
       }
       mpfr_mul_z(of_row.get(), of_row.get(), down.weight.get_mpz_t(),
                  MPFR_RNDN);
-      mpfr_add(sum.get(), sum.get(), of_row.get(), MPFR_RNDN);
+      sum += of_row;
     }
-    mpfr_mul_d(sum.get(), sum.get(), format.scale, MPFR_RNDN);
+    sum *= format.scale;
     mpfr_div_z(sum.get(), sum.get(), total_.get_mpz_t(), MPFR_RNDN);
-    if (mpfr_zero_p(sum.get()) != 0) return RoundDouble(0, format.type, out);
+    if (sum.is_zero()) return RoundDouble(0, format.type, out);
     RoundReal(sum, format.type, out);
   }
 

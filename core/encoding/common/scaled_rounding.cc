@@ -18,13 +18,12 @@ constexpr int kScaledPrecision = 192;
 }  // namespace
 
 ScaledRounding::ScaledRounding(const Real& scale, DataType type)
-    : scale_(scale.precision()),
-      factor_{mpfr_get_d(scale.get(), MPFR_RNDN), 0},
+    : scale_(scale),
+      factor_{scale.ToDouble(), 0},
       in_double_doubles_(std::fabs(factor_.hi) > kMinFactor &&
                          std::fabs(factor_.hi) < kMaxFactor),
       is_one_(mpfr_cmp_ui(scale.get(), 1) == 0),
       type_(type) {
-  mpfr_set(scale_.get(), scale.get(), MPFR_RNDN);
   if (in_double_doubles_) factor_ = ToDoubleDouble(scale);
 }
 
@@ -44,10 +43,8 @@ bool ScaledRounding::TryRound(DoubleDouble value, double error,
     return attnbias::TryRound(value * factor_,
                               2 * error * std::fabs(factor_.hi), type_, out);
   }
-  Real scaled(value.hi, kScaledPrecision);
+  const Real scaled = (Real(value.hi, kScaledPrecision) + value.lo) * scale_;
   Real bound(kScaledPrecision);
-  mpfr_add_d(scaled.get(), scaled.get(), value.lo, MPFR_RNDN);
-  mpfr_mul(scaled.get(), scaled.get(), scale_.get(), MPFR_RNDN);
   mpfr_mul_d(bound.get(), scale_.get(), 2 * error, MPFR_RNDA);
   mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
   return attnbias::TryRound(scaled, bound, type_, out);

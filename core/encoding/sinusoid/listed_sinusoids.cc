@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,9 +22,6 @@
 namespace attnbias {
 namespace {
 
-constexpr double kLeastWeight = 1e-30;
-constexpr double kMostWeight = 1e6;
-
 // An angle as an exact fraction. Its numerator is a multiple of 2^-911 and
 // below 2^208.
 struct AngleFraction {
@@ -35,40 +33,34 @@ struct AngleFraction {
 AngleFraction SumOf(const FrequencyMatrix& matrix,
                     absl::Span<const BinaryPosition> at, int64_t pair) {
   AngleFraction sum;
-  mpfr_ptr over = sum.over.get();
-  mpfr_ptr under = sum.under.get();
   // Each is exact: a product of 62, 53 and 53 bits, and a sum of 193.
   Real term(256);
-  Real length(256);
   for (size_t axis = 0; axis < at.size(); ++axis) {
     const double weight = matrix.weights.At(static_cast<int64_t>(axis), pair);
     const AxisStretch& stretch = matrix.axes[axis].stretch;
     mpfr_set_si_2exp(term.get(), at[axis].count, at[axis].exponent, MPFR_RNDN);
-    mpfr_mul_d(term.get(), term.get(), weight, MPFR_RNDN);
-    mpfr_mul_d(term.get(), term.get(), stretch.scale, MPFR_RNDN);
-    mpfr_set_d(length.get(), stretch.length, MPFR_RNDN);
-    mpfr_add_d(length.get(), length.get(), stretch.eps, MPFR_RNDN);
-    mpfr_mul(over, over, length.get(), MPFR_RNDN);
-    mpfr_fma(over, term.get(), under, over, MPFR_RNDN);
-    mpfr_mul(under, under, length.get(), MPFR_RNDN);
+    const Real length = Real(stretch.length, 256) + stretch.eps;
+    sum.over *= length;
+    sum.over += sum.under * (term * weight * stretch.scale);
+    sum.under *= length;
   }
   return sum;
 }
 
-// What an evaluator of listed rows needs to know of them.
+// What an evaluator of listed rows needs to know of them. `at` is the position
+// on each axis.
 struct ListedRows {
   SinusoidColumns columns;
   std::vector<ListedAxis> axes;
-  // [sines, axes]; a turn whose limbs are 0 is 0.
-  std::vector<FloatingTurn> turns;
   Real scale;
-  // Writes the element at a column and the positions on all axes, of an angle
-  // that is not 0.
+  // Returns the angle of a pair, or nothing if it is 0.
+  std::function<std::optional<ReducedAngle>(absl::Span<const BinaryPosition> at,
+                                            int64_t pair)>
+      angle;
+  // Writes the element at a column whose angle is not 0.
   std::function<void(absl::Span<const BinaryPosition> at, int64_t column,
                      DataType type, std::byte* out)>
       reference;
-  // Null if each column depends on one axis.
-  FrequencyMatrixPtr matrix = nullptr;
 };
 
 class ListedSinusoids final : public Evaluator {
@@ -97,27 +89,14 @@ class ListedSinusoids final : public Evaluator {
  private:
   void FillRow(absl::Span<const BinaryPosition> at, std::byte* row) const {
     const SinusoidColumns& columns = rows_.columns;
-    std::array<TurnTerm, kMostTurnTerms> terms;
     for (int64_t i = 0; i < columns.sines; ++i) {
       if (!MakingScope::Continues()) return;
-      size_t count = 0;
-      for (size_t axis = 0; axis < at.size(); ++axis) {
-        const FloatingTurn& turns = rows_.turns[i * at.size() + axis];
-        if (at[axis].count == 0 || turns.limbs.back() == 0) continue;
-        terms[count++] = {turns, at[axis]};
-      }
-      SinCos both;
-      if (count > 0) {
-        both = SinCosOf(AngleOf(absl::MakeConstSpan(terms.data(), count)));
-      }
-      if (count > 1 && both.error >= 1 &&
-          mpfr_zero_p(SumOf(*rows_.matrix, at, i).over.get()) != 0) {
-        count = 0;
-      }
+      const std::optional<ReducedAngle> angle = rows_.angle(at, i);
+      const SinCos both = angle.has_value() ? SinCosOf(*angle) : SinCos();
       const auto write = [&](int64_t column, DoubleDouble value,
                              const std::byte* at_zero) {
         std::byte* out = row + column * SizeOf(type_);
-        if (count == 0) {
+        if (!angle.has_value()) {
           std::memcpy(out, at_zero, SizeOf(type_));
         } else if (!rounding_.TryRoundRelative(value, both.error, out)) {
           rows_.reference(at, column, type_, out);
@@ -143,7 +122,6 @@ class ListedSinusoids final : public Evaluator {
 std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
   std::vector<FloatingTurn> turns;
   turns.reserve(matrix.weights.size());
-  Real frequency(kSinusoidPrecision);
   for (int64_t pair = 0; pair < matrix.weights.columns(); ++pair) {
     // Rows that are not wanted are not looked at.
     (void)MakingScope::Continues();
@@ -151,92 +129,62 @@ std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
       FloatingTurn& own = turns.emplace_back();
       const double weight = matrix.weights.At(axis, pair);
       if (weight == 0) continue;
-      SetStretch(matrix.axes[axis].stretch, frequency);
-      mpfr_mul_d(frequency.get(), frequency.get(), weight, MPFR_RNDN);
-      own = FrequencyOf(frequency).floating_turns;
+      own = FrequencyOf(
+                StretchFactor(matrix.axes[axis].stretch, kSinusoidPrecision) *
+                weight)
+                .turns_per_position;
     }
   }
   return turns;
 }
 
-// Reduces so many radians, which are as exact as a position is.
-ReducedAngle Reduced(float angle) {
-  static const FloatingTurn radian = [] {
-    const RealCacheScope cache_scope;
-    return FrequencyOf(Real(1, kSinusoidPrecision)).floating_turns;
-  }();
-  const TurnTerm term[] = {
-      {radian, BinarySum(angle, 0).value_or(BinaryPosition())}};
-  return AngleOf(term);
+// Returns the angle of a pair over all axes, or nothing if it is 0.
+std::optional<ReducedAngle> SumInTurns(const FrequencyMatrix& matrix,
+                                       absl::Span<const FloatingTurn> turns,
+                                       absl::Span<const BinaryPosition> at,
+                                       int64_t pair) {
+  std::array<TurnTerm, kMostTurnTerms> terms;
+  size_t count = 0;
+  for (size_t axis = 0; axis < at.size(); ++axis) {
+    const FloatingTurn& own = turns[pair * at.size() + axis];
+    if (at[axis].count == 0 || own.limbs.back() == 0) continue;
+    terms[count++] = {own, at[axis]};
+  }
+  if (count == 0) return std::nullopt;
+  const ReducedAngle angle = AngleOf(absl::MakeConstSpan(terms.data(), count));
+  const bool may_be_zero = count > 1 && angle.error >= 0.5;
+  if (may_be_zero && SumOf(matrix, at, pair).over.is_zero()) {
+    return std::nullopt;
+  }
+  return angle;
 }
 
-class Float32AngleEvaluator final : public Evaluator {
- public:
-  Float32AngleEvaluator(std::vector<float> inverse_frequencies,
-                        RealToAnyPrecision scale, DataType type)
-      : inverse_frequencies_(std::move(inverse_frequencies)),
-        scale_(std::move(scale)),
-        rounding_(scale_(kSinusoidPrecision), type),
-        type_(type) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t /*lane_stride_bytes*/) const override {
-    const int64_t half =
-        static_cast<int64_t>(inverse_frequencies_.size()) * SizeOf(type_);
-    for (int64_t at = block.span.begin; at < block.span.end; ++at) {
-      const auto position = static_cast<float>(at);
-      for (const float inverse_frequency : inverse_frequencies_) {
-        Write(position * inverse_frequency, out, out + half);
-        out += SizeOf(type_);
-      }
-      out += half;
-    }
-  }
-
- private:
-  void Write(float angle, std::byte* sine, std::byte* cosine) const {
-    using Kind = SinusoidColumns::Kind;
-    SinCos both = {{}, {}, 1};
-    if (angle != 0) both = SinCosOf(Reduced(angle));
-    const auto write = [&](Kind kind, DoubleDouble value, std::byte* out) {
-      if (rounding_.TryRoundRelative(value, both.error, out)) return;
-      Resolve(kind, angle, out);
-    };
-    write(Kind::kSine, both.sin, sine);
-    write(Kind::kCosine, both.cos, cosine);
-  }
-
-  void Resolve(SinusoidColumns::Kind kind, float angle, std::byte* out) const {
-    const auto exact = [angle](int precision) {
-      Real value(precision);
-      mpfr_set_flt(value.get(), angle, MPFR_RNDN);
-      return value;
-    };
-    RoundSinusoid({kind, angle == 0 ? 0 : 1, exact, scale_}, type_, out);
-  }
-
-  const std::vector<float> inverse_frequencies_;
-  const RealToAnyPrecision scale_;
-  const ScaledRounding rounding_;
-  const DataType type_;
-};
+// Returns fl32(position x inverse frequency).
+float Float32Angle(BinaryPosition at, float inverse_frequency) {
+  const double position =
+      std::ldexp(static_cast<double>(at.count), at.exponent);
+  return static_cast<float>(position) * inverse_frequency;
+}
 
 }  // namespace
 
 EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type) {
-  ListedRows listed = {
-      .columns = rows.columns,
-      .axes = {std::move(axis)},
-      .turns = {},
-      .scale = std::move(rows.scale),
-      .reference = [one = std::move(rows.reference)](
-                       absl::Span<const BinaryPosition> at, int64_t column,
-                       DataType to,
-                       std::byte* out) { one(at.front(), column, to, out); }};
-  for (const SinusoidFrequency& each : rows.frequencies) {
-    listed.turns.push_back(each.floating_turns);
-  }
-  return std::make_unique<ListedSinusoids>(std::move(listed), type);
+  const auto shared = std::make_shared<const SinusoidRows>(std::move(rows));
+  const auto angle = [shared](absl::Span<const BinaryPosition> at,
+                              int64_t pair) -> std::optional<ReducedAngle> {
+    if (at.front().count == 0) return std::nullopt;
+    const TurnTerm term[] = {
+        {shared->frequencies[pair].turns_per_position, at.front()}};
+    return AngleOf(term);
+  };
+  const auto reference = [shared](absl::Span<const BinaryPosition> at,
+                                  int64_t column, DataType to, std::byte* out) {
+    shared->reference(at.front(), column, to, out);
+  };
+  return std::make_unique<ListedSinusoids>(
+      ListedRows{
+          shared->columns, {std::move(axis)}, shared->scale, angle, reference},
+      type);
 }
 
 absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
@@ -260,13 +208,8 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
       CheckShape(field, table, {{count, "axes"}, {pairs, "pairs"}}));
   for (int64_t pair = 0; pair < pairs; ++pair) {
     for (int64_t axis = 0; axis < count; ++axis) {
-      const double weight = table.At(axis, pair);
-      const double magnitude = std::fabs(weight);
-      if (magnitude == 0) continue;
-      if (magnitude >= kLeastWeight && magnitude <= kMostWeight) continue;
-      return Invalid(field, "[", axis, ", ", pair, "]: got ", weight,
-                     ", want 0 or a number of magnitude in [", kLeastWeight,
-                     ", ", kMostWeight, "]");
+      ATTNBIAS_RETURN_IF_ERROR(CheckFrequency(table.At(axis, pair), field, "[",
+                                              axis, ", ", pair, "]"));
     }
   }
   return std::make_shared<const FrequencyMatrix>(
@@ -282,38 +225,69 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
                            const RealPositionsPtr& positions,
                            const NumberFormat& format) {
   const RealCacheScope cache_scope;
-  ListedRows rows = {.columns = columns,
-                     .axes = {},
-                     .turns = TurnsOf(*matrix),
-                     .scale = Real(format.scale, kSinusoidPrecision),
-                     .reference = nullptr,
-                     .matrix = matrix};
+  std::vector<ListedAxis> axes;
   for (size_t axis = 0; axis < matrix->axes.size(); ++axis) {
-    rows.axes.push_back({positions, axis, matrix->axes[axis].stretch.offset});
+    axes.push_back({positions, axis, matrix->axes[axis].stretch.offset});
   }
-  rows.reference = [matrix, columns, scale = format.scale](
-                       absl::Span<const BinaryPosition> at, int64_t column,
-                       DataType type, std::byte* out) {
+  auto angle = [matrix, turns = TurnsOf(*matrix)](
+                   absl::Span<const BinaryPosition> at, int64_t pair) {
+    return SumInTurns(*matrix, turns, at, pair);
+  };
+  const auto reference = [matrix, columns, scale = format.scale](
+                             absl::Span<const BinaryPosition> at,
+                             int64_t column, DataType type, std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const AngleFraction sum = SumOf(*matrix, at, wave.frequency);
     // No sum loses digits here.
-    const RealToAnyPrecision angle = [&sum](int precision) {
+    const auto quotient = [&sum](int precision) {
       Real value(precision);
       mpfr_div(value.get(), sum.over.get(), sum.under.get(), MPFR_RNDN);
       return value;
     };
-    const RealToAnyPrecision to_scale = [scale](int precision) {
+    const auto scale_to = [scale](int precision) {
       return Real(scale, precision);
     };
-    RoundSinusoid({wave.kind, 1, angle, to_scale}, type, out);
+    RoundSinusoid(wave.kind, quotient, scale_to, type, out);
   };
-  return std::make_unique<ListedSinusoids>(std::move(rows), format.type);
+  return std::make_unique<ListedSinusoids>(
+      ListedRows{columns, std::move(axes),
+                 Real(format.scale, kSinusoidPrecision), std::move(angle),
+                 reference},
+      format.type);
 }
 
 EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
                                   RealToAnyPrecision scale, DataType type) {
-  return std::make_unique<Float32AngleEvaluator>(std::move(inverse_frequencies),
-                                                 std::move(scale), type);
+  const RealCacheScope cache_scope;
+  const SinusoidColumns columns(2 * std::ssize(inverse_frequencies),
+                                v1::COLUMNS_SINES_COSINES);
+  const FloatingTurn radian =
+      FrequencyOf(Real(1, kSinusoidPrecision)).turns_per_position;
+  const auto angle = [inverse_frequencies, radian](
+                         absl::Span<const BinaryPosition> at,
+                         int64_t pair) -> std::optional<ReducedAngle> {
+    const float radians = Float32Angle(at.front(), inverse_frequencies[pair]);
+    if (radians == 0) return std::nullopt;
+    // Radians are as exact as a position is.
+    const TurnTerm term[] = {{radian, *BinarySum(radians, 0)}};
+    return AngleOf(term);
+  };
+  const auto reference = [inverse_frequencies, columns, scale](
+                             absl::Span<const BinaryPosition> at,
+                             int64_t column, DataType to, std::byte* out) {
+    const SinusoidColumns::Wave wave = columns.WaveAt(column);
+    const float radians =
+        Float32Angle(at.front(), inverse_frequencies[wave.frequency]);
+    const auto exact = [radians](int precision) {
+      return Real(radians, precision);
+    };
+    RoundSinusoid(wave.kind, exact, scale, to, out);
+  };
+  const ListedAxis integers = {std::make_shared<RealPositions>(1), 0, 0};
+  return std::make_unique<ListedSinusoids>(
+      ListedRows{
+          columns, {integers}, scale(kSinusoidPrecision), angle, reference},
+      type);
 }
 
 }  // namespace attnbias

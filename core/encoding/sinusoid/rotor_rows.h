@@ -47,46 +47,37 @@ class RotorRows {
 
   // `pairs` is a multiple of kPairMultiple.
   RotorRows(int64_t rows, int64_t pairs)
-      : pairs_(pairs),
-        sin_hi_(rows * pairs),
-        sin_lo_(rows * pairs),
-        cos_hi_(rows * pairs),
-        cos_lo_(rows * pairs) {}
+      : pairs_(pairs), size_(rows * pairs), numbers_(4 * size_) {}
 
   int64_t pairs() const { return pairs_; }
 
   Rotors Row(int64_t row) {
-    const int64_t at = row * pairs_;
-    return {sin_hi_.data() + at, sin_lo_.data() + at, cos_hi_.data() + at,
-            cos_lo_.data() + at};
+    double* const at = numbers_.data() + row * pairs_;
+    return {at, at + size_, at + 2 * size_, at + 3 * size_};
   }
   ConstRotors Row(int64_t row) const {
-    const int64_t at = row * pairs_;
-    return {sin_hi_.data() + at, sin_lo_.data() + at, cos_hi_.data() + at,
-            cos_lo_.data() + at};
+    const double* const at = numbers_.data() + row * pairs_;
+    return {at, at + size_, at + 2 * size_, at + 3 * size_};
   }
 
  private:
   int64_t pairs_;
-  AlignedDoubles sin_hi_;
-  AlignedDoubles sin_lo_;
-  AlignedDoubles cos_hi_;
-  AlignedDoubles cos_lo_;
+  int64_t size_;
+  // Sines' upper and lower halves, then those of cosines: [rows, pairs] each.
+  AlignedDoubles numbers_;
 };
 
-// Sets the angles of `steps` positions, or of the origin, each computed by
-// itself. Padding, which is the pairs beyond the frequencies, does not turn.
+// Sets the angles at position + rest, each computed by itself. Padding, which
+// is the pairs beyond the frequencies, does not turn.
 inline void SetAngles(const std::vector<SinusoidFrequency>& frequencies,
-                      int64_t steps, int64_t pairs, const Rotors& out,
-                      bool of_origin = false) {
+                      int64_t position, int64_t pairs, const Rotors& out,
+                      double rest = 0) {
   const auto used = static_cast<int64_t>(frequencies.size());
   for (int64_t i = 0; i < pairs; ++i) {
     if (!MakingScope::Continues()) return;
     SinCos value = {{0, 0}, {1, 0}, 0};
-    if (i < used && (steps != 0 || of_origin)) {
-      value = SinCosOf(
-          AngleAt(frequencies[i].turns_per_position, steps,
-                  of_origin ? frequencies[i].turns_at_origin : TurnFraction{}));
+    if (i < used && (position != 0 || rest != 0)) {
+      value = SinCosOf(AngleAt(frequencies[i], position, rest));
     }
     out.sin_hi[i] = value.sin.hi;
     out.sin_lo[i] = value.sin.lo;

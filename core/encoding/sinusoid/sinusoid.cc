@@ -3,6 +3,7 @@
 #include "core/encoding/sinusoid/sinusoid.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -10,7 +11,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/errors.h"
 #include "core/base/executor.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
@@ -22,37 +22,11 @@ namespace {
 // Magnitudes that keep every product far from the ends of a double.
 constexpr double kLeastScale = 1e-12;
 constexpr double kLeastOffset = 1e-30;
-constexpr double kLeastRung = 1e-30;
-constexpr double kMostRung = 1e6;
 
-// Sets `frequency` to the ladder's frequency k, within 60 x 2^-p of it.
-void SetFrequency(const SinusoidLadder& ladder, int64_t k, Real& frequency) {
-  if (ladder.given != nullptr) {
-    mpfr_set_d(frequency.get(), (*ladder.given)[k], MPFR_RNDN);
-    return;
-  }
-  SetPower(ladder, k, frequency);
-  mpfr_mul_d(frequency.get(), frequency.get(), ladder.first, MPFR_RNDN);
-}
-
-// Sets `value` to scale x sine or cosine, `bound` to its error's.
-void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
-              Real& value, Real& bound) {
-  const int precision = value.precision();
-  if (kind == SinusoidColumns::Kind::kSine) {
-    mpfr_sin(value.get(), angle.get(), MPFR_RNDN);
-  } else {
-    mpfr_cos(value.get(), angle.get(), MPFR_RNDN);
-  }
-  mpfr_mul(value.get(), value.get(), scale.get(), MPFR_RNDN);
-  // The angle is within 66 x 2^-p, and neither function is steeper than 1.
-  mpfr_mul(bound.get(), angle.get(), scale.get(), MPFR_RNDA);
-  mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
-  mpfr_mul_2si(bound.get(), bound.get(), 7 - precision, MPFR_RNDU);
-  // The scale is within 64 x 2^-p.
-  Real rounding(precision);
-  SetRoundingBound(value, 7, rounding);
-  mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
+// Returns the ladder's frequency k, within 60 x 2^-p of it.
+Real FrequencyAt(const SinusoidLadder& ladder, int64_t k, int precision) {
+  return ladder.given != nullptr ? Real((*ladder.given)[k], precision)
+                                 : PowerOf(ladder, k, precision) * ladder.first;
 }
 
 absl::Status CheckGiven(absl::string_view path, const v1::DoubleList& list,
@@ -62,12 +36,7 @@ absl::Status CheckGiven(absl::string_view path, const v1::DoubleList& list,
                    ", one for each pair of columns");
   }
   for (int i = 0; i < list.values_size(); ++i) {
-    const double magnitude = std::fabs(list.values(i));
-    if (magnitude == 0) continue;
-    if (magnitude >= kLeastRung && magnitude <= kMostRung) continue;
-    return Invalid(path, "[", i, "]: got ", list.values(i),
-                   ", want 0 or a number of magnitude in [", kLeastRung, ", ",
-                   kMostRung, "]");
+    ATTNBIAS_RETURN_IF_ERROR(CheckFrequency(list.values(i), path, "[", i, "]"));
   }
   return absl::OkStatus();
 }
@@ -186,19 +155,13 @@ void PlaceColumns(const v1::Sinusoidal& spec, std::vector<SinusoidAxis>& axes) {
 
 }  // namespace
 
-void SetStretch(const AxisStretch& stretch, Real& factor) {
-  mpfr_set_d(factor.get(), stretch.length, MPFR_RNDN);
-  mpfr_add_d(factor.get(), factor.get(), stretch.eps, MPFR_RNDN);
-  mpfr_d_div(factor.get(), stretch.scale, factor.get(), MPFR_RNDN);
+Real StretchFactor(const AxisStretch& stretch, int precision) {
+  return stretch.scale / (Real(stretch.length, precision) + stretch.eps);
 }
 
-void SetPower(const SinusoidLadder& ladder, int64_t steps, Real& power) {
-  Real exponent(power.precision());
-  mpfr_set_si(exponent.get(), -steps * ladder.numerator, MPFR_RNDN);
-  mpfr_div_si(exponent.get(), exponent.get(), ladder.denominator, MPFR_RNDN);
-  mpfr_set_d(power.get(), ladder.ratio_over, MPFR_RNDN);
-  mpfr_div_d(power.get(), power.get(), ladder.ratio_under, MPFR_RNDN);
-  mpfr_pow(power.get(), power.get(), exponent.get(), MPFR_RNDN);
+Real PowerOf(const SinusoidLadder& ladder, int64_t steps, int precision) {
+  return Pow(Real(ladder.ratio_over, precision) / ladder.ratio_under,
+             Real(-steps * ladder.numerator, precision) / ladder.denominator);
 }
 
 SinusoidColumns::SinusoidColumns(int64_t dim, v1::Columns order,
@@ -231,15 +194,14 @@ SinusoidColumns::Wave SinusoidColumns::WaveAt(int64_t column) const {
   return {0, Kind::kZero};
 }
 
-std::vector<Range> SinusoidAxis::Turning() const {
-  if (ladder.given == nullptr) return {{0, columns.sines}};
-  std::vector<Range> runs;
+std::vector<int64_t> SinusoidAxis::Turning() const {
+  std::vector<int64_t> turning;
   for (int64_t i = 0; i < columns.sines; ++i) {
-    if ((*ladder.given)[first_frequency + i] == 0) continue;
-    if (runs.empty() || runs.back().end != i) runs.push_back({i, i});
-    ++runs.back().end;
+    const bool rests =
+        ladder.given != nullptr && (*ladder.given)[first_frequency + i] == 0;
+    if (!rests) turning.push_back(i);
   }
-  return runs;
+  return turning;
 }
 
 SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order) {
@@ -305,22 +267,33 @@ std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes) {
   return offsets;
 }
 
-SinusoidFrequency FrequencyOf(const Real& radians_per_position, double rest) {
-  Real turns(kSinusoidPrecision);
-  mpfr_const_pi(turns.get(), MPFR_RNDN);
-  mpfr_mul_2ui(turns.get(), turns.get(), 1, MPFR_RNDN);
-  mpfr_div(turns.get(), radians_per_position.get(), turns.get(), MPFR_RNDN);
-  const int shift = ShiftOf(turns);
-  SinusoidFrequency frequency = {.turns_per_position = FractionOf(turns, shift),
-                                 .turns_at_origin = {},
-                                 .radians_per_position = std::fabs(mpfr_get_d(
-                                     radians_per_position.get(), MPFR_RNDN)),
-                                 .floating_turns = FloatingOf(turns)};
-  if (rest != 0) {
-    mpfr_mul_d(turns.get(), turns.get(), rest, MPFR_RNDN);
-    frequency.turns_at_origin = FractionOf(turns, shift);
+std::vector<AxisColumns> RunsOf(absl::Span<const int64_t> axis_of_column) {
+  std::vector<AxisColumns> runs;
+  for (int64_t column = 0; column < std::ssize(axis_of_column); ++column) {
+    const int64_t axis = axis_of_column[column];
+    if (axis != kNoAxis && (runs.empty() || runs.back().axis != axis)) {
+      runs.push_back({axis, {column, column}});
+    }
+    ++runs.back().columns.end;
   }
-  return frequency;
+  return runs;
+}
+
+SinusoidFrequency FrequencyOf(const Real& radians_per_position) {
+  return {
+      FloatingOf(radians_per_position / TwoPi(kSinusoidPrecision)),
+      std::fabs(radians_per_position.ToDouble()),
+  };
+}
+
+ReducedAngle AngleAt(const SinusoidFrequency& frequency, int64_t position,
+                     double rest) {
+  std::array<TurnTerm, 2> terms;
+  size_t count = 0;
+  for (const auto& at : {BinaryPosition{position}, *BinarySum(rest, /*b=*/0)}) {
+    if (at.count != 0) terms[count++] = {frequency.turns_per_position, at};
+  }
+  return AngleOf(absl::MakeConstSpan(terms.data(), count));
 }
 
 SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
@@ -338,20 +311,28 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
   for (int64_t i = 0; i < columns.sines; ++i) {
     // Rows that are not wanted are not looked at.
     (void)MakingScope::Continues();
-    rows.frequencies.push_back(FrequencyOf(at(i), rest));
+    rows.frequencies.push_back(FrequencyOf(at(i)));
   }
   rows.reference = [columns, whole, rest, frequencies = std::move(frequencies),
                     scale = std::move(scale)](BinaryPosition position,
                                               int64_t column, DataType type,
                                               std::byte* out) {
+    using Kind = SinusoidColumns::Kind;
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
-    const auto frequency = [&](int precision) {
-      Real value = frequencies(wave.frequency, precision);
+    const int64_t count = position.count + whole;
+    const bool turns = count != 0 || rest != 0;
+    if (wave.kind == Kind::kZero || (!turns && wave.kind == Kind::kSine)) {
+      return RoundDouble(0, type, out);
+    }
+    const RealCacheScope cache_scope;
+    if (!turns) return RoundReal(scale(kSinusoidPrecision), type, out);
+    const auto angle = [&](int precision) {
+      Real value = (Real(rest, precision) + count) *
+                   frequencies(wave.frequency, precision);
       mpfr_mul_2si(value.get(), value.get(), position.exponent, MPFR_RNDN);
       return value;
     };
-    RoundSinusoid({wave.kind, position.count + whole, frequency, scale, rest},
-                  type, out);
+    RoundSinusoid(wave.kind, angle, scale, type, out);
   };
   return rows;
 }
@@ -369,53 +350,52 @@ SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
     ladder.given = std::move(turning);
     first = 0;
   }
-  const AxisStretch& stretch = axis.stretch;
-  Real factor(kSinusoidPrecision);
-  SetStretch(stretch, factor);
-  Real ratio(kSinusoidPrecision);
-  SetPower(ladder, 1, ratio);
+  const auto exact = [ladder, first, stretch = axis.stretch](int64_t i,
+                                                             int precision) {
+    return FrequencyAt(ladder, first + i, precision) *
+           StretchFactor(stretch, precision);
+  };
+  const Real ratio = PowerOf(ladder, 1, kSinusoidPrecision);
   Real frequency(kSinusoidPrecision);
   const auto at = [&](int64_t i) -> const Real& {
     if (ladder.given != nullptr || i == 0) {
-      SetFrequency(ladder, first + i, frequency);
-      mpfr_mul(frequency.get(), frequency.get(), factor.get(), MPFR_RNDN);
+      frequency = exact(i, kSinusoidPrecision);
     } else {
-      mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
+      frequency *= ratio;
     }
     return frequency;
   };
-  const auto exact = [ladder, first, stretch](int64_t i, int precision) {
-    Real value(precision);
-    Real times(precision);
-    SetFrequency(ladder, first + i, value);
-    SetStretch(stretch, times);
-    mpfr_mul(value.get(), value.get(), times.get(), MPFR_RNDN);
-    return value;
-  };
-  return RowsOf(columns, stretch.offset, at, exact,
+  return RowsOf(columns, axis.stretch.offset, at, exact,
                 [scale](int precision) { return Real(scale, precision); });
 }
 
-void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
-                   std::byte* out) {
-  using Kind = SinusoidColumns::Kind;
-  const auto& [kind, position, frequency, scale, rest] = sinusoid;
-  const bool turns = position != 0 || rest != 0;
-  if (kind == Kind::kZero || (!turns && kind == Kind::kSine)) {
-    return RoundDouble(0, type, out);
-  }
+void RoundSinusoid(SinusoidColumns::Kind kind,
+                   absl::FunctionRef<Real(int precision_bits)> angle_to,
+                   absl::FunctionRef<Real(int precision_bits)> scale_to,
+                   DataType type, std::byte* out) {
   const RealCacheScope cache_scope;
-  if (!turns) return RoundReal(scale(kSinusoidPrecision), type, out);
   // Sines and cosines of algebraic angles are transcendental (Lindemann): with
   // an algebraic scale they are not ties.
   RoundByRefining(
       [&](Real& value, Real& bound) {
-        Real angle(sinusoid.rest, value.precision());
-        mpfr_add_si(angle.get(), angle.get(), sinusoid.position, MPFR_RNDN);
-        mpfr_mul(angle.get(), angle.get(),
-                 sinusoid.frequency(value.precision()).get(), MPFR_RNDN);
-        Evaluate(sinusoid.kind, angle, sinusoid.scale(value.precision()), value,
-                 bound);
+        const int precision = value.precision();
+        const Real angle = angle_to(precision);
+        const Real scale = scale_to(precision);
+        if (kind == SinusoidColumns::Kind::kSine) {
+          mpfr_sin(value.get(), angle.get(), MPFR_RNDN);
+        } else {
+          mpfr_cos(value.get(), angle.get(), MPFR_RNDN);
+        }
+        value *= scale;
+        // The angle is within 66 x 2^-p, and neither function is steeper
+        // than 1.
+        mpfr_mul(bound.get(), angle.get(), scale.get(), MPFR_RNDA);
+        mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
+        mpfr_mul_2si(bound.get(), bound.get(), 7 - precision, MPFR_RNDU);
+        // The scale is within 64 x 2^-p.
+        Real rounding(precision);
+        SetRoundingBound(value, 7, rounding);
+        mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
       },
       type, out);
 }

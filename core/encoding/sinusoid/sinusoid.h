@@ -3,6 +3,7 @@
 // are multiplied by, and the definition of every element.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,12 +12,13 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "attnbias/v1/encodings.pb.h"
+#include "core/base/errors.h"
 #include "core/encoding/encoding.h"
 #include "core/numerics/real.h"
 #include "core/numerics/turn.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/range.h"
 
 namespace attnbias {
 
@@ -65,10 +67,10 @@ struct SinusoidLadder {
                          const SinusoidLadder&) = default;
 };
 
-// Sets `power` to ratio^(-steps numerator / denominator). With 2^-p for its
-// precision, the exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those
-// of ratio and power 2^-p each.
-void SetPower(const SinusoidLadder& ladder, int64_t steps, Real& power);
+// Returns ratio^(-steps numerator / denominator). With p for the precision, the
+// exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those of ratio and
+// power 2^-p each.
+Real PowerOf(const SinusoidLadder& ladder, int64_t steps, int precision);
 
 // Turns positions into x = (p + offset) scale / (length + eps).
 struct AxisStretch {
@@ -80,8 +82,25 @@ struct AxisStretch {
   friend bool operator==(const AxisStretch&, const AxisStretch&) = default;
 };
 
-// Sets `factor` to scale / (length + eps), by two roundings.
-void SetStretch(const AxisStretch& stretch, Real& factor);
+// Returns scale / (length + eps), by two roundings.
+Real StretchFactor(const AxisStretch& stretch, int precision);
+
+// Magnitudes of given frequencies, unless they are 0.
+inline constexpr double kLeastFrequency = 1e-30;
+inline constexpr double kMostFrequency = 1e6;
+
+// Refuses a given frequency of another magnitude. The parts make up its path.
+template <typename... Path>
+absl::Status CheckFrequency(double got, const Path&... path) {
+  const double magnitude = std::fabs(got);
+  if (got == 0 ||
+      (magnitude >= kLeastFrequency && magnitude <= kMostFrequency)) {
+    return absl::OkStatus();
+  }
+  return Invalid(path..., ": got ", got,
+                 ", want 0 or a number of magnitude in [", kLeastFrequency,
+                 ", ", kMostFrequency, "]");
+}
 
 // Sinusoids along one axis of position.
 struct SinusoidAxis {
@@ -91,8 +110,8 @@ struct SinusoidAxis {
   int64_t first_frequency = 0;
   AxisStretch stretch = {};
 
-  // Returns the runs of frequencies that are not 0.
-  std::vector<Range> Turning() const;
+  // Returns the numbers of the frequencies that are not 0.
+  std::vector<int64_t> Turning() const;
 };
 
 // Returns the one axis of `dim` columns whose frequencies a base determines.
@@ -106,22 +125,28 @@ absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
 // Returns an Encoding's axis_offsets.
 std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes);
 
+// Returns an Encoding's axis_columns from the axis of each column. Columns
+// without an axis, which are zero, belong to the axis of those before them.
+inline constexpr int64_t kNoAxis = -1;
+std::vector<AxisColumns> RunsOf(absl::Span<const int64_t> axis_of_column);
+
 // A frequency, in turns and in radians.
 struct SinusoidFrequency {
-  TurnFraction turns_per_position;
-  // Turns at the origin: position 0 plus the offset's rest.
-  TurnFraction turns_at_origin;
+  FloatingTurn turns_per_position;
   double radians_per_position;  // nearest magnitude
-  FloatingTurn floating_turns;  // per position
 };
 
 // Bits that frequencies and scales are formed at, all but the last few correct.
 inline constexpr int kSinusoidPrecision = 384;
 
 // From radians a position, whose magnitude is in [2^-400, 2^104], at
-// kSinusoidPrecision. The rest is in [-1/2, 1/2].
-SinusoidFrequency FrequencyOf(const Real& radians_per_position,
-                              double rest = 0);
+// kSinusoidPrecision.
+SinusoidFrequency FrequencyOf(const Real& radians_per_position);
+
+// Returns the angle at position + rest, which are not both 0. The rest is in
+// [-1/2, 1/2].
+ReducedAngle AngleAt(const SinusoidFrequency& frequency, int64_t position,
+                     double rest);
 
 // What an evaluator of rows needs to know of them.
 struct SinusoidRows {
@@ -159,17 +184,11 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
 SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
                     double scale);
 
-// scale x the sine or cosine of (position + rest) x frequency.
-struct ExactSinusoid {
-  SinusoidColumns::Kind kind;
-  int64_t position;
-  const RealToAnyPrecision& frequency;
-  const RealToAnyPrecision& scale;
-  double rest = 0;
-};
-
-// Writes it as `type`: the definition of every such number.
-void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
-                   std::byte* out);
+// Writes scale x the sine or cosine of an angle, which is not 0, as `type`: the
+// definition of every such number.
+void RoundSinusoid(SinusoidColumns::Kind kind,
+                   absl::FunctionRef<Real(int precision_bits)> angle_to,
+                   absl::FunctionRef<Real(int precision_bits)> scale_to,
+                   DataType type, std::byte* out);
 
 }  // namespace attnbias

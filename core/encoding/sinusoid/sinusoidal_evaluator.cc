@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -41,7 +40,7 @@ constexpr int64_t kComposedPositions = int64_t{1} << 18;
 // and the kernel's 2^-101, and turns what was lost before: kAnchorsPerChain of
 // them make 2^-87.3, the at most kMaxBlockRows of a table 2^-88.3. An
 // element takes one chain and at most four tables of that size, or more of
-// fewer rows, and perhaps the rotation by the origin's angle.
+// fewer rows.
 constexpr double kChainBound = 0x1p-85;
 
 // Scales outside of these would put many elements beside what kernels round
@@ -129,9 +128,6 @@ class SinusoidalEvaluator final : public Evaluator {
       if (!MakingScope::Continues()) return;
       tables_.push_back(RotationsBy(step));
     }
-    if (described_.rest == 0) return;
-    origin_.emplace(1, pairs_);
-    SetAngles(frequencies_, 0, pairs_, origin_->Row(0), /*of_origin=*/true);
   }
 
   void Fill(const Block& block, std::byte* out,
@@ -151,7 +147,10 @@ class SinusoidalEvaluator final : public Evaluator {
     const int64_t chain_rows = kAnchorsPerChain * block_rows_;
     for (int64_t row = 0; row < rows; row += chain_rows) {
       const Rows chain = all.Piece(row, chain_rows, row_bytes_);
-      if (!FillOnAccelerator(chain, work)) FillChain(chain, work);
+      if (FillOnAccelerator(chain, work)) continue;
+      ForEachBlock(chain, work, [&](int64_t first) {
+        FillBlock(chain.Piece(first, block_rows_, row_bytes_), work);
+      });
     }
     if (all.stream) kernels_.end_streaming();
   }
@@ -170,20 +169,22 @@ class SinusoidalEvaluator final : public Evaluator {
   }
 
   // Sets the angles by a rotation for each digit of the position's distance
-  // from 0, to base block_rows_; what exceeds the tables is computed.
+  // from 0, to base block_rows_; what exceeds the tables is computed, as is the
+  // offset's rest. Angles before 0 are those of the mirrored position, negated.
   void SetAnchor(int64_t position, const Rotors& anchor) const {
-    int64_t rest = std::abs(position);
+    int64_t digits = std::abs(position);
     int64_t step = 1;
-    SetAngles(frequencies_, 0, pairs_, anchor);
+    SetAngles(frequencies_, 0, pairs_, anchor,
+              position < 0 ? -described_.rest : described_.rest);
     for (const RotorRows& table : tables_) {
-      kernels_.rotate(AsConst(anchor), table.Row(rest % block_rows_), anchor,
+      kernels_.rotate(AsConst(anchor), table.Row(digits % block_rows_), anchor,
                       pairs_);
-      rest /= block_rows_;
+      digits /= block_rows_;
       step *= block_rows_;
     }
-    if (rest != 0) {
+    if (digits != 0) {
       RotorRows far(1, pairs_);
-      SetAngles(frequencies_, rest * step, pairs_, far.Row(0));
+      SetAngles(frequencies_, digits * step, pairs_, far.Row(0));
       kernels_.rotate(AsConst(anchor), AsConst(far.Row(0)), anchor, pairs_);
     }
     if (position < 0) {
@@ -191,10 +192,6 @@ class SinusoidalEvaluator final : public Evaluator {
         anchor.sin_hi[i] = -anchor.sin_hi[i];
         anchor.sin_lo[i] = -anchor.sin_lo[i];
       }
-    }
-    if (origin_.has_value()) {
-      kernels_.rotate(AsConst(anchor), std::as_const(*origin_).Row(0), anchor,
-                      pairs_);
     }
     // Padding gets an angle whose sine and cosine no rounding test is in doubt
     // about.
@@ -221,16 +218,18 @@ class SinusoidalEvaluator final : public Evaluator {
            reinterpret_cast<uintptr_t>(rows.out) % kLine == 0;
   }
 
-  void FillChain(const Rows& chain, Workspace& work) const {
+  // Calls `use` with the first row of each block of a chain, whose anchor the
+  // workspace then has.
+  template <typename Use>
+  void ForEachBlock(const Rows& chain, Workspace& work, Use use) const {
     const Rotors anchor = work.anchor.Row(0);
-    const ConstRotors step = tables_[1].Row(1);
     SetAnchor(chain.position, anchor);
     SetReach(chain, work);
     for (int64_t row = 0; row < chain.count; row += block_rows_) {
       if (row != 0) {
-        kernels_.rotate(AsConst(anchor), step, anchor, pairs_);
+        kernels_.rotate(AsConst(anchor), tables_[1].Row(1), anchor, pairs_);
       }
-      FillBlock(chain.Piece(row, block_rows_, row_bytes_), work);
+      use(row);
     }
   }
 
@@ -245,19 +244,13 @@ class SinusoidalEvaluator final : public Evaluator {
     AlignedDoubles anchor_sin(blocks * pairs_);
     AlignedDoubles anchor_cos(blocks * pairs_);
     AlignedDoubles sin_bound(blocks * pairs_);
-    const Rotors anchor = work.anchor.Row(0);
-    SetAnchor(chain.position, anchor);
-    SetReach(chain, work);
-    for (int64_t block = 0; block < blocks; ++block) {
-      if (block != 0) {
-        kernels_.rotate(AsConst(anchor), tables_[1].Row(1), anchor, pairs_);
-      }
+    ForEachBlock(chain, work, [&](int64_t first) {
       SetScaledAnchor(work);
-      const int64_t at = block * pairs_;
+      const int64_t at = first / block_rows_ * pairs_;
       std::copy_n(work.scaled_anchor.Row(0).sin_hi, pairs_, &anchor_sin[at]);
       std::copy_n(work.scaled_anchor.Row(0).cos_hi, pairs_, &anchor_cos[at]);
       std::copy_n(work.sin_bound.data(), pairs_, &sin_bound[at]);
-    }
+    });
     const SinusoidBlocks work_blocks = {
         .block =
             DescribeBlock(anchor_sin.data(), anchor_cos.data(),
@@ -420,9 +413,8 @@ class SinusoidalEvaluator final : public Evaluator {
     using Kind = SinusoidColumns::Kind;
     const SinusoidColumns::Wave wave = columns_.WaveAt(column);
     if (position != 0 || described_.rest != 0) {
-      const SinusoidFrequency& frequency = frequencies_[wave.frequency];
-      const SinCos both = SinCosOf(AngleAt(
-          frequency.turns_per_position, position, frequency.turns_at_origin));
+      const SinCos both = SinCosOf(
+          AngleAt(frequencies_[wave.frequency], position, described_.rest));
       const DoubleDouble value = wave.kind == Kind::kSine ? both.sin : both.cos;
       if (rounding_.TryRoundRelative(value, both.error, out)) return;
     }
@@ -441,32 +433,18 @@ class SinusoidalEvaluator final : public Evaluator {
   // Table n has the rotations by 0, 1, ..., block_rows_ - 1 times block_rows_^n
   // positions; there are at least two.
   std::vector<RotorRows> tables_;
-  // The angles of the offset's rest, unless that is 0.
-  std::optional<RotorRows> origin_;
 };
 
 // Rows of axes are joined in pieces of about this size, which stays in a core's
 // own cache.
 constexpr int64_t kJoinedPieceBytes = int64_t{128} << 10;
 
-// Returns the columns of the frequencies that turn, in a row of their own.
-SinusoidColumns ColumnsThatTurn(const SinusoidAxis& axis) {
-  const SinusoidColumns& all = axis.columns;
-  int64_t dim = 0;
-  for (const Range& run : axis.Turning()) {
-    dim += run.size() + std::min(run.end, all.cosines) -
-           std::min(run.begin, all.cosines);
-  }
-  return {dim, all.pair_stride == 2 ? v1::COLUMNS_INTERLEAVED
-                                    : v1::COLUMNS_SINES_COSINES};
-}
-
 // Returns whether the axis has the row for itself, in an order of kernels.
 bool IsAlone(const std::vector<SinusoidAxis>& axes) {
   const SinusoidAxis& axis = axes.front();
   return axes.size() == 1 && axis.columns.sin_offset == 0 &&
          axis.columns.cos_offset > 0 &&
-         axis.Turning() == std::vector<Range>{{0, axis.columns.sines}};
+         std::ssize(axis.Turning()) == axis.columns.sines;
 }
 
 // Returns whether two axes have the same numbers at the same position.
@@ -519,26 +497,6 @@ class JoinedRows final : public Evaluator {
   const int64_t element_bytes_;
 };
 
-// `columns` are the part's, of those of the axis that turn.
-void AddRuns(const SinusoidAxis& axis, const SinusoidColumns& columns,
-             RowPart& part) {
-  const auto add = [&](int64_t from, int64_t to, int64_t count) {
-    if (count > 0) part.runs.push_back({from, to, count});
-  };
-  const SinusoidColumns& own = axis.columns;
-  int64_t turned = 0;
-  for (const Range& run : axis.Turning()) {
-    const int64_t cosines = std::min(run.end, own.cosines) - run.begin;
-    if (own.pair_stride == 2) {
-      add(2 * turned, own.sin_offset + 2 * run.begin, run.size() + cosines);
-    } else {
-      add(turned, own.sin_offset + run.begin, run.size());
-      add(columns.cos_offset + turned, own.cos_offset + run.begin, cosines);
-    }
-    turned += run.size();
-  }
-}
-
 // Returns the rows of one of the axes, which other axes may share.
 using MakeRows = absl::FunctionRef<EvaluatorPtr(
     const SinusoidAxis& axis, const SinusoidColumns& columns)>;
@@ -559,17 +517,31 @@ EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes,
       RoundDouble(format.scale, format.type,
                   resting.data() + column * SizeOf(format.type));
     }
-    const SinusoidColumns columns = ColumnsThatTurn(axis);
-    if (columns.width == 0) continue;
+    const std::vector<int64_t> turning = axis.Turning();
+    if (turning.empty()) continue;
+    const bool has_last_cosine = turning.back() < own.cosines;
+    const SinusoidColumns columns(
+        2 * std::ssize(turning) - (has_last_cosine ? 0 : 1),
+        own.pair_stride == 2 ? v1::COLUMNS_INTERLEAVED
+                             : v1::COLUMNS_SINES_COSINES);
+    std::vector<int64_t> places(columns.width);
+    for (int64_t i = 0; i < columns.sines; ++i) {
+      const int64_t from = i * columns.pair_stride;
+      const int64_t to = turning[i] * own.pair_stride;
+      places[columns.sin_offset + from] = own.sin_offset + to;
+      if (i < columns.cosines) {
+        places[columns.cos_offset + from] = own.cos_offset + to;
+      }
+    }
     const auto same = std::ranges::find_if(made, [&](const auto* other) {
       return may_share && HaveSameTable(axis, *other);
     });
     const auto part = static_cast<size_t>(same - made.begin());
     if (same == made.end()) {
       made.push_back(&axis);
-      parts.push_back({make_rows(axis, columns), columns.width, {}});
+      parts.push_back({make_rows(axis, columns), columns.width});
     }
-    AddRuns(axis, columns, parts[part]);
+    parts[part].PutAt(places);
   }
   return JoinRows(std::move(parts), std::move(resting), format.type);
 }
@@ -593,8 +565,8 @@ EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
 }
 
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
-  // A frequency's number in the list of those that turn, and its runs while
-  // their list grows.
+  // A frequency's number in the list of those that turn, its columns, and its
+  // runs while their list grows.
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
   const bool is_alone = IsAlone(axes);
   int64_t bytes = 0;
@@ -636,6 +608,15 @@ EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
 int64_t JoinedBytes(int64_t width) {
   // A row in which nothing turns, and a piece of one row at least.
   return kJoinedPieceBytes + 2 * width * int64_t{sizeof(double)};
+}
+
+void RowPart::PutAt(absl::Span<const int64_t> columns) {
+  for (int64_t from = 0; from < std::ssize(columns); ++from) {
+    if (from == 0 || columns[from] != columns[from - 1] + 1) {
+      runs.push_back({from, columns[from], 0});
+    }
+    ++runs.back().columns;
+  }
 }
 
 EvaluatorPtr JoinRows(std::vector<RowPart> parts,

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/kernel/kernel_set.h"
@@ -50,9 +51,12 @@ struct RowPart {
     int64_t columns;
   };
 
+  // Puts the columns of `rows`, one after the other, at these columns.
+  void PutAt(absl::Span<const int64_t> columns);
+
   EvaluatorPtr rows;
   int64_t width;
-  std::vector<Run> runs;
+  std::vector<Run> runs = {};
 };
 
 // Bounds what JoinRows's result takes beside its parts and their runs.

@@ -73,6 +73,18 @@ absl::Status CheckPresent(std::initializer_list<PositionField> fields) {
   return absl::OkStatus();
 }
 
+// Refuses numbers from which a layer could overflow.
+absl::Status CheckWithinF32(absl::string_view field, const Table& table) {
+  if (table.data_type() != DataType::kF64) return absl::OkStatus();
+  for (int64_t i = 0; i < table.size(); ++i) {
+    const double number = table.At(i);
+    if (std::fabs(number) <= std::numeric_limits<float>::max()) continue;
+    return Invalid(field, ": got ", number, " at ", i,
+                   ", want numbers within F32's range");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFields(std::initializer_list<PositionField> fields) {
   ATTNBIAS_RETURN_IF_ERROR(CheckPresent(fields));
   for (const PositionField& field : fields) {
@@ -140,12 +152,10 @@ bool HasAbsolute(const v1::Tupe& spec) {
 
 // Returns 1 / sqrt(2 d_model / num_heads).
 double DefaultScale(const v1::Tupe& spec, const TupeTables& tables) {
-  Real scale(std::numeric_limits<double>::digits);
-  mpfr_set_si(scale.get(),
-              2 * tables.position_table->columns() / spec.num_heads(),
-              MPFR_RNDN);
+  Real scale(2 * tables.position_table->columns() / spec.num_heads(),
+             std::numeric_limits<double>::digits);
   mpfr_rec_sqrt(scale.get(), scale.get(), MPFR_RNDN);
-  return mpfr_get_d(scale.get(), MPFR_RNDN);
+  return scale.ToDouble();
 }
 
 // An absolute term alone has no buckets. Complete gives them their defaults
@@ -433,10 +443,7 @@ class DenseEvaluator final : public Evaluator {
       return;
     }
     // Room for every bit of a product of sums of F64 numbers.
-    Real value(a, 6000);
-    mpfr_add_d(value.get(), value.get(), b, MPFR_RNDN);
-    mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
-    RoundReal(value, type, out);
+    RoundReal((Real(a, 6000) + b) * scale, type, out);
   }
 
   const std::shared_ptr<const Tupe> tupe_;

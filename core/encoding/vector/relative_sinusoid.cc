@@ -33,14 +33,10 @@ int64_t RightOf(const v1::RelativeSinusoidal& spec) {
 // opposite position: sines are odd, cosines even, and rounding to nearest knows
 // no sign.
 template <typename Bits>
-void NegateSines(const SinusoidAxis& axis, std::byte* row) {
+void NegateSines(const std::vector<int64_t>& sines, std::byte* row) {
   constexpr Bits kSign = std::bit_floor(static_cast<Bits>(-1));
-  auto* sines = reinterpret_cast<Bits*>(row) + axis.columns.sin_offset;
-  // The others are exact zeros, which have no sign.
-  for (const Range& run : axis.Turning()) {
-    for (int64_t i = run.begin; i < run.end; ++i) {
-      sines[i * axis.columns.pair_stride] ^= kSign;
-    }
+  for (const int64_t column : sines) {
+    reinterpret_cast<Bits*>(row)[column] ^= kSign;
   }
 }
 
@@ -59,10 +55,14 @@ class RelativeSinusoidEvaluator final : public Evaluator {
   RelativeSinusoidEvaluator(EvaluatorPtr rows, const SinusoidAxis& axis,
                             const v1::RelativeSinusoidal& spec, DataType type)
       : rows_(std::move(rows)),
-        axis_(axis),
         spec_(spec),
         element_bytes_(SizeOf(type)),
-        row_bytes_(spec.dim() * element_bytes_) {}
+        row_bytes_(spec.dim() * element_bytes_),
+        sines_(axis.Turning()) {
+    for (int64_t& column : sines_) {
+      column = axis.columns.sin_offset + column * axis.columns.pair_stride;
+    }
+  }
 
   void Fill(const Block& block, std::byte* out,
             int64_t /*lane_stride_bytes*/) const override {
@@ -101,11 +101,11 @@ class RelativeSinusoidEvaluator final : public Evaluator {
   void Reflect(std::byte* row) const {
     switch (element_bytes_) {
       case 2:
-        return NegateSines<uint16_t>(axis_, row);
+        return NegateSines<uint16_t>(sines_, row);
       case 4:
-        return NegateSines<uint32_t>(axis_, row);
+        return NegateSines<uint32_t>(sines_, row);
       default:
-        return NegateSines<uint64_t>(axis_, row);
+        return NegateSines<uint64_t>(sines_, row);
     }
   }
 
@@ -118,10 +118,11 @@ class RelativeSinusoidEvaluator final : public Evaluator {
   }
 
   const EvaluatorPtr rows_;
-  const SinusoidAxis axis_;
   const v1::RelativeSinusoidal spec_;
   const int64_t element_bytes_;
   const int64_t row_bytes_;
+  // The columns of sines that turn. The others are exact zeros, without a sign.
+  std::vector<int64_t> sines_;
 };
 
 absl::StatusOr<Encoding> DescribeRelativeSinusoidal(

@@ -2,7 +2,11 @@
 #include "core/kernel/cuda/accelerator.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
+#include <deque>
+#include <tuple>
 #include <utility>
 
 #include "core/base/errors.h"
@@ -18,7 +22,14 @@ constexpr int64_t kMinBytes = int64_t{64} << 10;
 absl::StatusOr<SharedMemory> PinnedPool::Allocate(int64_t bytes) {
   const auto size = static_cast<int64_t>(
       std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kMinBytes))));
-  SharedMemory memory = Take(size);
+  SharedMemory memory;
+  {
+    const MutexLock lock(mutex_);
+    if (auto free = free_.extract(size)) {
+      memory = std::move(free.mapped());
+      free_bytes_ -= size;
+    }
+  }
   if (memory == nullptr) {
     ATTNBIAS_ASSIGN_OR_RETURN(memory, device_.AllocateHost(size));
   }
@@ -32,15 +43,302 @@ absl::StatusOr<SharedMemory> PinnedPool::Allocate(int64_t bytes) {
   });
 }
 
-SharedMemory PinnedPool::Take(int64_t size) {
-  const MutexLock lock(mutex_);
-  const auto found = free_.find(size);
-  if (found == free_.end()) return nullptr;
-  SharedMemory memory = std::move(found->second);
-  free_.erase(found);
-  free_bytes_ -= size;
-  return memory;
+absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
+  Device& device = *device_;
+  for (Slot& slot : slots_) {
+    ATTNBIAS_ASSIGN_OR_RETURN(slot.stream, device.NewStream());
+  }
+  Stream& stream = *slots_[0].stream;
+  const int64_t size = expansion.element_bytes;
+  // Lanes side by side, and a word that the last vector may read in vain.
+  const int64_t bytes = expansion.lanes * expansion.lane_numbers * size;
+  const int64_t words = bytes / 4 + 2;
+  ATTNBIAS_ASSIGN_OR_RETURN(SharedMemory numbers, device.Allocate(words * 4));
+  for (int64_t lane = 0; lane < expansion.lanes; ++lane) {
+    ATTNBIAS_RETURN_IF_ERROR(
+        stream.CopyIn(numbers.get() + lane * expansion.lane_numbers * size,
+                      expansion.numbers + lane * expansion.lane_stride_bytes,
+                      expansion.lane_numbers * size));
+  }
+  launch_.numbers = ArrayOf<const uint32_t>(numbers, words);
+  memory_.push_back(std::move(numbers));
+  launch_.lane_numbers = expansion.lane_numbers;
+  launch_.element_bytes = static_cast<int>(size);
+  launch_.num_queries = static_cast<uint32_t>(expansion.queries.size());
+  launch_.num_keys = static_cast<uint32_t>(expansion.keys.size());
+  std::deque<std::vector<int64_t>> lists;
+  for (const auto& [line, device_line] :
+       {std::pair(&expansion.query_coordinates, &launch_.query_coordinates),
+        std::pair(&expansion.key_coordinates, &launch_.key_coordinates),
+        std::pair(&expansion.queries, &launch_.queries),
+        std::pair(&expansion.keys, &launch_.keys)}) {
+    if (line->is_even()) {
+      device_line->begin = line->At(0);
+      device_line->step = line->step();
+      continue;
+    }
+    std::vector<int64_t>& list = lists.emplace_back();
+    for (int64_t i = 0; i < line->size(); ++i) list.push_back(line->At(i));
+    ATTNBIAS_RETURN_IF_ERROR(Upload(device, stream, absl::MakeConstSpan(list),
+                                    &memory_.emplace_back(),
+                                    &device_line->list));
+  }
+  launch_.visible_begin = expansion.visible.begin;
+  launch_.visible_end = expansion.visible.end;
+  launch_.fill_bits = expansion.fill_bits;
+  std::vector<uint32_t> border;
+  if (expansion.border != nullptr) {
+    border.resize((3 * expansion.lanes * size + 3) / 4);
+    std::memcpy(border.data(), expansion.border, 3 * expansion.lanes * size);
+    ATTNBIAS_RETURN_IF_ERROR(Upload(device, stream, absl::MakeConstSpan(border),
+                                    &memory_.emplace_back(), &launch_.border));
+  }
+  // What was copied from may go; the other slot need not wait.
+  return stream.Wait();
 }
+
+absl::Status DenseExpander::TryBegin(Range elements, std::byte* out) {
+  Slot& slot = slots_[begun_ % slots_.size()];
+  slot.made_bytes = elements.size() * launch_.element_bytes;
+  const int64_t bytes = RoundUp(slot.made_bytes, sizeof(Vector16));
+  if (slot.out_bytes < bytes) {
+    ATTNBIAS_ASSIGN_OR_RETURN(slot.out, device_->Allocate(bytes));
+    slot.out_bytes = bytes;
+  }
+  ExpansionLaunch launch = launch_;
+  launch.first = elements.begin;
+  launch.count = elements.size();
+  launch.out = ArrayOf<Vector16>(
+      slot.out, bytes / static_cast<int64_t>(sizeof(Vector16)));
+  ATTNBIAS_RETURN_IF_ERROR(slot.stream->Launch(launch));
+  ATTNBIAS_RETURN_IF_ERROR(
+      slot.stream->CopyOut(out, slot.out.get(), slot.made_bytes));
+  ++begun_;
+  return absl::OkStatus();
+}
+
+bool DenseExpander::Finish() {
+  Slot& slot = slots_[finished_++ % slots_.size()];
+  if (!device_.Check(slot.stream->Wait())) return false;
+  device_.Made(slot.made_bytes);
+  return true;
+}
+
+namespace {
+
+// Results that are copied while the next are computed.
+constexpr int64_t kDevicePieceBytes = int64_t{8} << 20;
+// There is room for this part of the elements to be undecided. About one in
+// 2^24 is.
+constexpr int64_t kUndecidedFraction = 256;
+constexpr int64_t kMinUndecided = 1024;
+
+// One of two pieces that take turns.
+struct SinusoidSlot {
+  SharedMemory out;
+  SharedMemory undecided;  // their count, then they
+  SharedMemory host;       // pinned: the elements, then the undecided
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  std::unique_ptr<Stream> stream;  // goes first, and waits
+};
+
+// Many blocks' sinusoids in pieces of whole blocks.
+class SinusoidFill {
+ public:
+  SinusoidFill(Device* device, const SinusoidBlocks& blocks)
+      : device_(*device),
+        blocks_(blocks),
+        row_bytes_(blocks.block.width * SizeOf(blocks.type)),
+        piece_blocks_(std::max<int64_t>(
+            1, kDevicePieceBytes / (row_bytes_ * blocks.block_rows))),
+        piece_rows_(
+            std::min(piece_blocks_ * blocks.block_rows, blocks.block.rows)),
+        room_(std::max(kMinUndecided, piece_rows_ * blocks.block.width /
+                                          kUndecidedFraction)) {}
+
+  absl::Status Fill(PinnedPool& pool, std::byte* out,
+                    std::vector<int64_t>* undecided) {
+    for (SinusoidSlot& slot : slots_) {
+      ATTNBIAS_ASSIGN_OR_RETURN(slot.stream, device_.NewStream());
+      ATTNBIAS_ASSIGN_OR_RETURN(slot.out,
+                                device_.Allocate(piece_rows_ * row_bytes_));
+      ATTNBIAS_ASSIGN_OR_RETURN(slot.undecided,
+                                device_.Allocate(undecided_bytes()));
+      ATTNBIAS_ASSIGN_OR_RETURN(
+          slot.host,
+          pool.Allocate(undecided_bytes() + piece_rows_ * row_bytes_));
+    }
+    ATTNBIAS_RETURN_IF_ERROR(UploadAll());
+    const int64_t rows = blocks_.block.rows;
+    for (int64_t row = 0; row < rows + piece_rows_; row += piece_rows_) {
+      if (row < rows) ATTNBIAS_RETURN_IF_ERROR(Begin(row));
+      if (row > 0) ATTNBIAS_RETURN_IF_ERROR(Finish(out, undecided));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t undecided_bytes() const { return (room_ + 1) * 4; }
+
+  absl::Status UploadAll() {
+    const SinusoidBlock& block = blocks_.block;
+    Stream& stream = *slots_[0].stream;
+    const int64_t anchors =
+        RoundUp(block.rows, blocks_.block_rows) / blocks_.block_rows;
+    const int64_t rotations = std::min(blocks_.block_rows, block.rows);
+    for (const auto& [data, rows, array] :
+         {std::tuple(block.anchor_sin, anchors, &launch_.anchor_sin),
+          std::tuple(block.anchor_cos, anchors, &launch_.anchor_cos),
+          std::tuple(block.sin_bound, anchors, &launch_.sin_bound),
+          std::tuple(block.rotation_sin, rotations, &launch_.rotation_sin),
+          std::tuple(block.rotation_cos, rotations, &launch_.rotation_cos)}) {
+      ATTNBIAS_RETURN_IF_ERROR(
+          Upload(device_, stream, absl::MakeConstSpan(data, rows * block.pairs),
+                 &memory_.emplace_back(), array));
+    }
+    launch_.cos_bound = block.cos_bound;
+    launch_.block_rows = blocks_.block_rows;
+    launch_.pairs = block.pairs;
+    launch_.sines = block.sines;
+    launch_.cosines = block.cosines;
+    launch_.width = block.width;
+    launch_.pair_stride = block.pair_stride;
+    launch_.cos_offset = block.cos_offset;
+    launch_.type = blocks_.type;
+    return stream.Wait();
+  }
+
+  absl::Status Begin(int64_t row) {
+    SinusoidSlot& slot = slots_[next_];
+    next_ ^= 1;
+    slot.first_row = row;
+    slot.rows = std::min(piece_rows_, blocks_.block.rows - row);
+    SinusoidLaunch launch = launch_;
+    const int64_t anchor = row / blocks_.block_rows * launch.pairs;
+    for (auto* array :
+         {&launch.anchor_sin, &launch.anchor_cos, &launch.sin_bound}) {
+      *array = {&(*array)[anchor], array->size() - anchor};
+    }
+    launch.rows = slot.rows;
+    const int64_t elements = slot.rows * launch.width;
+    if (launch.type == DataType::kF32) {
+      launch.out_f32 = ArrayOf<uint32_t>(slot.out, elements);
+    } else {
+      launch.out_16 = ArrayOf<uint16_t>(slot.out, elements);
+    }
+    auto* const counter = reinterpret_cast<uint32_t*>(slot.undecided.get());
+    launch.undecided_count = {counter, 1};
+    launch.undecided = {counter + 1, room_};
+    Stream& stream = *slot.stream;
+    ATTNBIAS_RETURN_IF_ERROR(
+        stream.SetZero(slot.undecided.get(), sizeof(uint32_t)));
+    ATTNBIAS_RETURN_IF_ERROR(stream.Launch(launch));
+    ATTNBIAS_RETURN_IF_ERROR(stream.CopyOut(
+        slot.host.get(), slot.undecided.get(), undecided_bytes()));
+    return stream.CopyOut(slot.host.get() + undecided_bytes(), slot.out.get(),
+                          slot.rows * row_bytes_);
+  }
+
+  // The piece begun before the last, or the last when there is no other.
+  absl::Status Finish(std::byte* out, std::vector<int64_t>* undecided) {
+    SinusoidSlot& slot = slots_[finished_];
+    finished_ ^= 1;
+    ATTNBIAS_RETURN_IF_ERROR(slot.stream->Wait());
+    std::memcpy(out + slot.first_row * row_bytes_,
+                slot.host.get() + undecided_bytes(), slot.rows * row_bytes_);
+    const auto* const counter =
+        reinterpret_cast<const uint32_t*>(slot.host.get());
+    if (*counter > room_) {
+      return absl::ResourceExhaustedError("no room for undecided elements");
+    }
+    for (uint32_t i = 1; i <= *counter; ++i) {
+      undecided->push_back(slot.first_row * blocks_.block.width + counter[i]);
+    }
+    return absl::OkStatus();
+  }
+
+  Device& device_;
+  const SinusoidBlocks& blocks_;
+  const int64_t row_bytes_;
+  const int64_t piece_blocks_;
+  const int64_t piece_rows_;
+  const int64_t room_;
+  SinusoidLaunch launch_;
+  std::vector<SharedMemory> memory_;
+  std::array<SinusoidSlot, 2> slots_;
+  int next_ = 0;
+  int finished_ = 0;
+};
+
+}  // namespace
+
+absl::Status DeviceVectors::Start(const std::byte* numbers, int64_t bytes) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream,
+                            device_->NewStream());
+  ATTNBIAS_ASSIGN_OR_RETURN(numbers_, device_->Allocate(bytes));
+  ATTNBIAS_RETURN_IF_ERROR(stream->CopyIn(numbers_.get(), numbers, bytes));
+  return stream->Wait();
+}
+
+template <typename T>
+bool DeviceVectors::Multiply(const VectorProduct& product, const T* input,
+                             T* out) {
+  return device_.Check(TryMultiply(product, input, out));
+}
+
+template <typename T>
+absl::Status DeviceVectors::TryMultiply(const VectorProduct& product,
+                                        const T* input, T* out) {
+  constexpr int64_t kAlignment = 256;
+  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+  const int64_t in_bytes = product.rows * product.input_columns() * kSize;
+  const int64_t out_bytes = product.rows * product.output_columns() * kSize;
+  const int64_t out_begin = RoundUp(in_bytes, kAlignment);
+  ATTNBIAS_ASSIGN_OR_RETURN(std::unique_ptr<Workspace> work,
+                            Take(out_begin + out_bytes));
+  std::byte* const memory = work->device.get();
+  ATTNBIAS_RETURN_IF_ERROR(work->stream->CopyIn(
+      memory, reinterpret_cast<const std::byte*>(input), in_bytes));
+  ATTNBIAS_RETURN_IF_ERROR(work->stream->Launch(ProductLaunch<T>{
+      .product = product,
+      .vectors = reinterpret_cast<const T*>(numbers_.get()) + product.first,
+      .input = reinterpret_cast<const T*>(memory),
+      .out = reinterpret_cast<T*>(memory + out_begin)}));
+  ATTNBIAS_RETURN_IF_ERROR(work->stream->CopyOut(
+      reinterpret_cast<std::byte*>(out), memory + out_begin, out_bytes));
+  ATTNBIAS_RETURN_IF_ERROR(work->stream->Wait());
+  device_.Made(out_bytes);
+  const MutexLock lock(mutex_);
+  free_.push_back(std::move(work));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<DeviceVectors::Workspace>> DeviceVectors::Take(
+    int64_t bytes) {
+  std::unique_ptr<Workspace> work;
+  {
+    const MutexLock lock(mutex_);
+    if (!free_.empty()) {
+      work = std::move(free_.back());
+      free_.pop_back();
+    }
+  }
+  if (work == nullptr) {
+    work = std::make_unique<Workspace>();
+    ATTNBIAS_ASSIGN_OR_RETURN(work->stream, device_->NewStream());
+  }
+  if (work->bytes < bytes) {
+    ATTNBIAS_ASSIGN_OR_RETURN(work->device, device_->Allocate(bytes));
+    work->bytes = bytes;
+  }
+  return work;
+}
+
+template bool DeviceVectors::Multiply(const VectorProduct& product,
+                                      const float* input, float* out);
+template bool DeviceVectors::Multiply(const VectorProduct& product,
+                                      const double* input, double* out);
 
 Accelerator::Accelerator(std::unique_ptr<Device> device,
                          const AcceleratorOptions& options,
@@ -77,7 +375,8 @@ bool Accelerator::FillSinusoids(const SinusoidBlocks& blocks, std::byte* out,
   constexpr int64_t kMost = int64_t{1} << 31;
   const SinusoidBlock& block = blocks.block;
   if (!device_.works() || blocks.block_rows * block.width > kMost ||
-      !device_.Check(TryFillSinusoids(blocks, out, undecided))) {
+      !device_.Check(
+          SinusoidFill(&*device_, blocks).Fill(*pool_, out, undecided))) {
     return false;
   }
   device_.Made(block.rows * block.width * SizeOf(blocks.type));

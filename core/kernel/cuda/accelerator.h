@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -36,8 +35,6 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   absl::StatusOr<SharedMemory> Allocate(int64_t bytes);
 
  private:
-  SharedMemory Take(int64_t size);
-
   Device& device_;
   Mutex mutex_;
   std::multimap<int64_t, SharedMemory> free_ ABSL_GUARDED_BY(mutex_);
@@ -97,17 +94,15 @@ class DenseExpander {
   };
 
   absl::Status TryBegin(Range elements, std::byte* out);
-  // `list` is read until the stream has been waited for.
-  absl::Status UploadLine(const Line& line, Stream& stream,
-                          std::vector<int64_t>* list, DeviceLine* device_line);
 
   GuardedDevice& device_;
   // What all launches have in common.
   ExpansionLaunch launch_;
   std::vector<SharedMemory> memory_;
+  // They take turns.
   std::array<Slot, 2> slots_;
-  size_t next_ = 0;
-  std::deque<Slot*> under_way_;
+  size_t begun_ = 0;
+  size_t finished_ = 0;
 };
 
 // Many blocks of FillSinusoid's, one after another, with the same rotations.
@@ -187,11 +182,6 @@ class Accelerator {
                                              int64_t bytes);
 
  private:
-  // RESOURCE_EXHAUSTED  the device is full, or more elements are undecided than
-  //                     there is room for
-  absl::Status TryFillSinusoids(const SinusoidBlocks& blocks, std::byte* out,
-                                std::vector<int64_t>* undecided);
-
   GuardedDevice device_;
   const AcceleratorOptions options_;
   const std::shared_ptr<PinnedPool> pool_;

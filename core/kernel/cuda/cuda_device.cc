@@ -98,15 +98,6 @@ cublasStatus_t Multiply(Gemm gemm, cublasHandle_t handle,
               inner, &zero, launch.out, columns);
 }
 
-cublasStatus_t Multiply(cublasHandle_t handle,
-                        const ProductLaunch<float>& launch) {
-  return Multiply(LoadCublas()->sgemm, handle, launch);
-}
-cublasStatus_t Multiply(cublasHandle_t handle,
-                        const ProductLaunch<double>& launch) {
-  return Multiply(LoadCublas()->dgemm, handle, launch);
-}
-
 void Destroy(cublasHandle_t handle) { LoadCublas()->destroy(handle); }
 using BlasHandle = std::unique_ptr<cublasContext, decltype(&Destroy)>;
 
@@ -139,20 +130,22 @@ class CudaStream final : public Stream {
     return ToStatus(StartKernel(launch, stream_.get()), "fill sinusoids");
   }
   absl::Status Launch(const ProductLaunch<float>& launch) override {
-    return LaunchProduct(launch);
+    return LaunchProduct(launch, &Cublas::sgemm);
   }
   absl::Status Launch(const ProductLaunch<double>& launch) override {
-    return LaunchProduct(launch);
+    return LaunchProduct(launch, &Cublas::dgemm);
   }
   absl::Status Wait() override {
     return ToStatus(cudaStreamSynchronize(stream_.get()), "wait");
   }
 
  private:
-  template <typename T>
-  absl::Status LaunchProduct(const ProductLaunch<T>& launch) {
+  template <typename T, typename Gemm>
+  absl::Status LaunchProduct(const ProductLaunch<T>& launch,
+                             Gemm Cublas::*gemm) {
     if (blas_ == nullptr) ATTNBIAS_RETURN_IF_ERROR(MakeBlas());
-    return ToStatus(Multiply(blas_.get(), launch), "multiply");
+    return ToStatus(Multiply(LoadCublas()->*gemm, blas_.get(), launch),
+                    "multiply");
   }
 
   absl::Status MakeBlas() {

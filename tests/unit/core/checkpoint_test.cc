@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <sys/stat.h>
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -26,7 +24,7 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr char kBias[] =
+const std::string kBias =
     ".layer.0.SelfAttention.relative_attention_bias.weight";
 
 // Zeros except for the first number.
@@ -60,6 +58,11 @@ class Checkpoint : public testing::Test {
     return std::move(builder).Build();
   }
 
+  void ExpectInvalid(const std::string& config, const std::string& says) {
+    WriteConfig(config);
+    EXPECT_THAT(Load(), IsInvalidWith(says)) << config.substr(0, 100);
+  }
+
   const std::filesystem::path folder_;
 };
 
@@ -77,34 +80,21 @@ void ExpectT5(const MountedTable* mounted, int64_t num_buckets,
 }
 
 TEST_F(Checkpoint, FilesThatAreNoJsonOfReasonAreRefused) {
-  WriteModel({Tensor(std::string("encoder.block.0") + kBias, {32, 2})});
+  WriteModel({Tensor("encoder.block.0" + kBias, {32, 2})});
   const std::string deep = std::string(200000, '[');
-  WriteConfig("{\"model_type\": " + deep);
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("config.json: ")));
-  WriteConfig("{\"model_type\": \"t5\", \"num_heads\": " + deep +
-              std::string(200000, ']') + "}");
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("nested deeper than 100 levels")));
+  ExpectInvalid("{\"model_type\": " + deep, "config.json: ");
+  ExpectInvalid("{\"model_type\": \"t5\", \"num_heads\": " + deep +
+                    std::string(200000, ']') + "}",
+                "nested deeper than 100 levels");
   // Work that grew with the square of the digits would take hours.
   const std::string digits(4 << 20, '1');
   for (const std::string& number :
        {digits, "-" + digits, "0." + digits + "e", "1e" + digits + "."}) {
-    WriteConfig("{\"model_type\": \"t5\", \"x\": " + number + "}");
-    EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                 HasSubstr("config.json: not JSON")));
+    ExpectInvalid("{\"model_type\": \"t5\", \"x\": " + number + "}",
+                  "config.json: not JSON");
   }
-  WriteConfig("{\"model_type\": \"" + std::string(100000, 'x') + "\"}");
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("model_type")));
-  std::filesystem::remove(folder_ / "config.json");
-  std::filesystem::create_directory(folder_ / "config.json");
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("got a folder, want a regular file")));
-  std::filesystem::remove(folder_ / "config.json");
-  ASSERT_EQ(mkfifo((folder_ / "config.json").c_str(), 0600), 0);
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("got a FIFO, want a regular file")));
+  ExpectInvalid("{\"model_type\": \"" + std::string(100000, 'x') + "\"}",
+                "model_type");
 }
 
 TEST_F(Checkpoint, EveryMountedModelTypeHasItsRules) {
@@ -115,7 +105,7 @@ TEST_F(Checkpoint, EveryMountedModelTypeHasItsRules) {
     ASSERT_THAT(rules, IsOk()) << name;
     EXPECT_FALSE(rules->empty()) << name;
     for (const Rule& rule : *rules) {
-      const std::vector<int64_t> shape = rule.shape(config, {0, 0});
+      const std::vector<int64_t> shape = ShapeOf(rule, config, {0, 0});
       EXPECT_THAT(config.status(), IsOk()) << name << ": " << rule.tensor;
       EXPECT_FALSE(shape.empty());
     }
@@ -123,35 +113,29 @@ TEST_F(Checkpoint, EveryMountedModelTypeHasItsRules) {
 }
 
 TEST_F(Checkpoint, NumbersThatAreNotFiniteAreRead) {
-  WriteModel({Tensor(std::string("encoder.block.0") + kBias, {32, 8})});
+  WriteModel({Tensor("encoder.block.0" + kBias, {32, 8})});
   for (const char* value : {"NaN", "[0.5, Infinity]", "-Infinity", "1e400"}) {
     WriteConfig(absl::StrCat("{\"model_type\": \"t5\", \"x\": ", value, "}"));
     EXPECT_THAT(Load(), IsOk()) << value;
-    WriteConfig(
-        absl::StrCat("{\"model_type\": \"t5\", \"num_heads\": ", value, "}"));
-    EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                 HasSubstr("num_heads: got ")))
-        << value;
+    ExpectInvalid(
+        absl::StrCat("{\"model_type\": \"t5\", \"num_heads\": ", value, "}"),
+        "num_heads: got ");
   }
   for (const char* text : {"\xEF\xBB\xBF{\"model_type\": \"t5\"}",
                            "{\"model_type\": \"t5\", NaN: 1}",
                            "{\"model_type\": \"t5\", \"x\": NaN1}",
                            "{\"model_type\": \"t5\", \"x\": 01e400}"}) {
-    WriteConfig(text);
-    EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                 HasSubstr("config.json: not JSON")))
-        << text;
+    ExpectInvalid(text, "config.json: not JSON");
   }
 }
 
 TEST_F(Checkpoint, ANullIsNotSetWhereAnotherFieldHasTheValue) {
-  WriteModel({Tensor(std::string("encoder.block.0") + kBias, {32, 2})});
+  WriteModel({Tensor("encoder.block.0" + kBias, {32, 2})});
   WriteConfig(
       R"({"model_type": "t5", "num_attention_heads": null, "num_heads": 2})");
   EXPECT_THAT(Load(), IsOk());
-  WriteConfig(R"({"model_type": "t5", "num_heads": null})");
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("num_heads: got null")));
+  ExpectInvalid(R"({"model_type": "t5", "num_heads": null})",
+                "num_heads: got null");
 }
 
 TEST_F(Checkpoint, AFolderWithoutAModelSaysWhatItHas) {
@@ -180,14 +164,13 @@ TEST_F(Checkpoint, ModelsThatCannotBeReachedAreErrors) {
   EXPECT_FALSE(Load().ok());
   std::filesystem::remove(folder_ / "model.safetensors");
   std::filesystem::create_directory(folder_ / "model.safetensors.index.json");
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("got a folder, want a regular file")));
+  EXPECT_THAT(Load(), IsInvalidWith("got a folder, want a regular file"));
 }
 
 // Who fills the folder does not choose what else the server reads.
 TEST_F(Checkpoint, NothingLeadsOutOfTheFolder) {
   const std::filesystem::path model = folder_ / "model";
-  const std::string tensor = std::string("encoder.block.0") + kBias;
+  const std::string tensor = "encoder.block.0" + kBias;
   std::filesystem::create_directory(model);
   WriteModel({Tensor(tensor, {32, 2})}, "outside.safetensors");
   WriteConfig(R"({"model_type": "t5"})");
@@ -224,31 +207,12 @@ TEST_F(Checkpoint, NothingLeadsOutOfTheFolder) {
        {std::string("../outside.safetensors"), path,
         std::string("./shard.safetensors"), std::string()}) {
     index(shard);
-    EXPECT_THAT(
-        load(),
-        StatusIs(absl::StatusCode::kInvalidArgument,
-                 HasSubstr(absl::StrCat("weight_map: ", tensor, ": got \"",
-                                        shard, "\", want a file's name"))));
+    EXPECT_THAT(load(),
+                IsInvalidWith(absl::StrCat("weight_map: ", tensor, ": got \"",
+                                           shard, "\", want a file's name")));
   }
   index("..");
-  EXPECT_THAT(load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("got a folder, want")));
-}
-
-TEST_F(Checkpoint, ASnapshotLinksToItsBlobs) {
-  const std::filesystem::path hub = folder_ / "models--google--t5";
-  const std::filesystem::path snapshot = hub / "snapshots" / "0a1b";
-  std::filesystem::create_directories(snapshot);
-  std::filesystem::create_directory(hub / "blobs");
-  WriteFile(hub / "blobs" / "12", R"({"model_type": "t5", "num_heads": 2})");
-  WriteFile(hub / "blobs" / "34",
-            SafetensorsBytes(
-                {Tensor(std::string("encoder.block.0") + kBias, {32, 2})}));
-  std::filesystem::create_symlink("../../blobs/12", snapshot / "config.json");
-  std::filesystem::create_symlink("../../blobs/34",
-                                  snapshot / "model.safetensors");
-  TableSetBuilder builder(1 << 20);
-  EXPECT_THAT(AddCheckpoint("m", snapshot, builder), IsOk());
+  EXPECT_THAT(load(), IsInvalidWith("got a folder, want"));
 }
 
 TEST_F(Checkpoint, T5HasABiasOnEitherSide) {
@@ -256,8 +220,8 @@ TEST_F(Checkpoint, T5HasABiasOnEitherSide) {
                   "relative_attention_num_buckets":32,
                   "relative_attention_max_distance":256})");
   WriteModel({Tensor("shared.weight", {3, 2}),
-              Tensor(std::string("encoder.block.0") + kBias, {32, 4}, 1),
-              Tensor(std::string("decoder.block.0") + kBias, {32, 4}, 2)});
+              Tensor("encoder.block.0" + kBias, {32, 4}, 1),
+              Tensor("decoder.block.0" + kBias, {32, 4}, 2)});
   const absl::StatusOr<TableSetPtr> set = Load();
   ASSERT_THAT(set, IsOk());
   ASSERT_EQ((*set)->tables().size(), 2);
@@ -276,10 +240,8 @@ TEST_F(Checkpoint, ShardsAreFoundByTheIndexAndOnlyTheNeededAreOpened) {
                 kBias + R"(":"a.safetensors",
                 "encoder.block.11)" +
                 kBias + R"(":"b.safetensors"}})");
-  WriteModel({Tensor(std::string("encoder.block.0") + kBias, {32, 2})},
-             "a.safetensors");
-  WriteModel({Tensor(std::string("encoder.block.11") + kBias, {32, 2}, 5)},
-             "b.safetensors");
+  WriteModel({Tensor("encoder.block.0" + kBias, {32, 2})}, "a.safetensors");
+  WriteModel({Tensor("encoder.block.11" + kBias, {32, 2}, 5)}, "b.safetensors");
   const absl::StatusOr<TableSetPtr> set = Load();
   ASSERT_THAT(set, IsOk());
   ASSERT_EQ((*set)->tables().size(), 2);
@@ -287,39 +249,33 @@ TEST_F(Checkpoint, ShardsAreFoundByTheIndexAndOnlyTheNeededAreOpened) {
   EXPECT_EQ((*set)->Find("m/encoder.layers.11")->table.At(0), 5);
 
   WriteModel({Tensor("another", {1})}, "b.safetensors");
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("b.safetensors: has no tensor")));
+  EXPECT_THAT(Load(), IsInvalidWith("b.safetensors: has no tensor"));
 }
 
 // Tensors as transformers 5.23 saves them (save_pretrained of a tiny model of
 // each type), with what a task's head puts in front.
 struct Saved {
-  const char* name;
-  const char* model_type;
+  std::string name;
+  std::string model_type;
   // The fields of config.json that state the tensors' dimensions.
-  const char* fields;
+  nlohmann::json fields;
   std::vector<F32Tensor> tensors;
   std::vector<std::string> tables;
 };
 
-class SavedCheckpoint : public testing::TestWithParam<Saved> {
+class SavedCheckpoint : public Checkpoint,
+                        public testing::WithParamInterface<Saved> {
  protected:
-  SavedCheckpoint() : fields_(nlohmann::json::parse(GetParam().fields)) {}
-
   absl::StatusOr<TableSetPtr> Load(nlohmann::json fields,
                                    std::vector<F32Tensor> tensors) {
     fields["model_type"] = GetParam().model_type;
-    WriteFile(folder_ / "config.json", fields.dump());
+    WriteConfig(fields.dump());
     tensors.push_back(Tensor("lm_head.weight", {2, 2}));
-    WriteFile(folder_ / "model.safetensors", SafetensorsBytes(tensors));
-    TableSetBuilder builder(1 << 20);
-    absl::Status status = AddCheckpoint("m", folder_, builder);
-    if (!status.ok()) return status;
-    return std::move(builder).Build();
+    WriteModel(tensors);
+    return Checkpoint::Load();
   }
 
-  const std::filesystem::path folder_ = FreshFolder();
-  const nlohmann::json fields_;
+  const nlohmann::json fields_ = GetParam().fields;
 };
 
 TEST_P(SavedCheckpoint, IsUnderstood) {
@@ -364,10 +320,9 @@ TEST_P(SavedCheckpoint, EveryFieldIsHeldAgainstTheTensors) {
 TEST_P(SavedCheckpoint, EveryAxisOfEveryTensorIsChecked) {
   const auto expect_refused = [this](const F32Tensor& tensor) {
     EXPECT_THAT(Load(fields_, {tensor}),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr(absl::StrCat(
-                             "model.safetensors:", tensor.name, ": got shape [",
-                             absl::StrJoin(tensor.shape, ", "), "], want ["))));
+                IsInvalidWith(absl::StrCat(
+                    "model.safetensors:", tensor.name, ": got shape [",
+                    absl::StrJoin(tensor.shape, ", "), "], want [")));
   };
   for (const F32Tensor& tensor : GetParam().tensors) {
     for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
@@ -384,197 +339,115 @@ TEST_P(SavedCheckpoint, EveryAxisOfEveryTensorIsChecked) {
   }
 }
 
-constexpr char kSwin[] = "swin.encoder.layers.1.blocks.0.attention.self.";
-constexpr char kSwinV2[] =
-    "swinv2.encoder.layers.1.blocks.3.attention.self."
-    "continuous_position_bias_mlp.";
+// Rows of name, model type, fields, and the tensor of each table.
+constexpr char kSaved[] = R"([
+["T5", "t5", {"num_heads": 2, "relative_attention_num_buckets": 24},
+  {"encoder": ["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", [24, 2]],
+   "decoder": ["decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", [24, 2]]}],
+["Mt5", "mt5", {"num_heads": 2, "relative_attention_num_buckets": 24},
+  {"encoder": ["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", [24, 2]],
+   "decoder": ["decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", [24, 2]]}],
+["Umt5", "umt5", {"num_heads": 2, "relative_attention_num_buckets": 24},
+  {"encoder.layers.1":
+    ["encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight", [24, 2]],
+   "decoder.layers.3":
+    ["decoder.block.3.layer.0.SelfAttention.relative_attention_bias.weight", [24, 2]]}],
+["LongT5Local", "longt5", {"num_heads": 2, "relative_attention_num_buckets": 24},
+  {"encoder":
+    ["encoder.block.0.layer.0.LocalSelfAttention.relative_attention_bias.weight", [24, 2]],
+   "decoder": ["decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", [24, 2]]}],
+["LongT5Global", "longt5", {"num_heads": 2, "relative_attention_num_buckets": 24},
+  {"encoder.global":
+    ["encoder.block.0.layer.0.TransientGlobalSelfAttention.global_relative_attention_bias.weight",
+     [24, 2]],
+   "encoder":
+    ["encoder.block.0.layer.0.TransientGlobalSelfAttention.relative_attention_bias.weight",
+     [24, 2]]}],
+["Bert", "bert", {"max_position_embeddings": 10, "hidden_size": 8},
+  {"positions": ["bert.embeddings.position_embeddings.weight", [10, 8]]}],
+["BertWithoutHead", "bert", {"max_position_embeddings": 10, "hidden_size": 8},
+  {"positions": ["embeddings.position_embeddings.weight", [10, 8]]}],
+["BertDistances", "bert",
+  {"max_position_embeddings": 9, "hidden_size": 8, "num_attention_heads": 2},
+  {"encoder.layers.1": ["encoder.layer.1.attention.self.distance_embedding.weight", [17, 4]]}],
+["Roberta", "roberta", {"max_position_embeddings": 10, "hidden_size": 8},
+  {"positions": ["roberta.embeddings.position_embeddings.weight", [10, 8]]}],
+["RobertaDistances", "roberta",
+  {"max_position_embeddings": 9, "hidden_size": 8, "num_attention_heads": 2},
+  {"encoder.layers.1": ["encoder.layer.1.attention.self.distance_embedding.weight", [17, 4]]}],
+["Gpt2", "gpt2", {"n_positions": 10, "n_embd": 8},
+  {"positions": ["transformer.wpe.weight", [10, 8]]}],
+["Opt", "opt", {"max_position_embeddings": 10, "hidden_size": 8},
+  {"positions": ["model.decoder.embed_positions.weight", [12, 8]]}],
+["Bart", "bart", {"max_position_embeddings": 10, "d_model": 8},
+  {"encoder.positions": ["model.encoder.embed_positions.weight", [12, 8]],
+   "decoder.positions": ["model.decoder.embed_positions.weight", [12, 8]]}],
+["Mpnet", "mpnet", {"max_position_embeddings": 10, "hidden_size": 8},
+  {"positions": ["mpnet.embeddings.position_embeddings.weight", [10, 8]]}],
+["MpnetBias", "mpnet", {"relative_attention_num_buckets": 24, "num_attention_heads": 2},
+  {"encoder": ["mpnet.encoder.relative_attention_bias.weight", [24, 2]]}],
+["Swin", "swin", {"window_size": 2, "num_heads": [1, 2]},
+  {"encoder.layers.1.blocks.0":
+    ["swin.encoder.layers.1.blocks.0.attention.self.relative_position_bias_table", [9, 2]]}],
+["SwinPositions", "swin", {"image_size": [8, 16], "patch_size": 2, "embed_dim": 6},
+  {"positions": ["swin.embeddings.position_embeddings", [1, 32, 6]]}],
+["SwinV2", "swinv2", {"num_heads": [1, 2]},
+  {"encoder.layers.1.blocks.3.mlp.0.bias":
+    ["swinv2.encoder.layers.1.blocks.3.attention.self.continuous_position_bias_mlp.0.bias", [512]],
+   "encoder.layers.1.blocks.3.mlp.0.weight":
+    ["swinv2.encoder.layers.1.blocks.3.attention.self.continuous_position_bias_mlp.0.weight",
+     [512, 2]],
+   "encoder.layers.1.blocks.3.mlp.2.weight":
+    ["swinv2.encoder.layers.1.blocks.3.attention.self.continuous_position_bias_mlp.2.weight",
+     [2, 512]]}],
+["SwinV2Positions", "swinv2", {"image_size": 8, "patch_size": 2, "embed_dim": 6},
+  {"positions": ["swinv2.embeddings.position_embeddings", [1, 17, 6]]}],
+["Beit", "beit", {"image_size": 16, "patch_size": 8, "num_attention_heads": 2},
+  {"encoder.layers.1":
+    ["beit.encoder.layer.1.attention.attention.relative_position_bias.relative_position_bias_table",
+     [12, 2]]}],
+["BeitShared", "beit", {"image_size": 16, "patch_size": 8, "num_attention_heads": 2},
+  {"encoder": ["beit.encoder.relative_position_bias.relative_position_bias_table", [12, 2]]}],
+["BeitPositions", "beit", {"image_size": 16, "patch_size": 8, "hidden_size": 8},
+  {"positions": ["beit.embeddings.position_embeddings", [1, 5, 8]]}],
+["Vit", "vit", {"image_size": 16, "patch_size": 8, "hidden_size": 8},
+  {"positions": ["vit.embeddings.position_embeddings", [1, 5, 8]]}],
+["Deit", "deit", {"image_size": [32, 64], "patch_size": [16, 8], "hidden_size": 8},
+  {"positions": ["deit.embeddings.position_embeddings", [1, 18, 8]]}],
+["Detr", "detr", {"d_model": 8},
+  {"columns": ["model.position_embedding.column_embeddings.weight", [50, 4]],
+   "rows": ["model.position_embedding.row_embeddings.weight", [50, 4]]}],
+["DetrQueries", "detr", {"num_queries": 3, "d_model": 8},
+  {"queries": ["model.query_position_embeddings.weight", [3, 8]]}],
+["DebertaV2Positions", "deberta-v2", {"max_position_embeddings": 10, "hidden_size": 8},
+  {"positions": ["deberta.embeddings.position_embeddings.weight", [10, 8]]}],
+["DebertaV2Buckets", "deberta-v2", {"position_buckets": 4, "hidden_size": 6},
+  {"encoder": ["deberta.encoder.rel_embeddings.weight", [8, 6]]}],
+["DebertaV2Distances", "deberta-v2", {"max_relative_positions": 4, "hidden_size": 6},
+  {"encoder": ["deberta.encoder.rel_embeddings.weight", [8, 6]]}]
+])";
+
+std::vector<Saved> AllSaved() {
+  std::vector<Saved> all;
+  for (const nlohmann::json& row : nlohmann::json::parse(kSaved)) {
+    Saved& saved = all.emplace_back();
+    saved.name = row[0].get<std::string>();
+    saved.model_type = row[1].get<std::string>();
+    saved.fields = row[2];
+    for (const auto& [table, tensor] : row[3].items()) {
+      saved.tables.push_back("m/" + table);
+      saved.tensors.push_back(Tensor(tensor[0].get<std::string>(),
+                                     tensor[1].get<std::vector<int64_t>>()));
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, SavedCheckpoint, testing::ValuesIn(AllSaved()),
+                         [](const auto& info) { return info.param.name; });
+
 constexpr char kDistances[] =
     "encoder.layer.1.attention.self.distance_embedding.weight";
-constexpr char kT5Fields[] =
-    R"({"num_heads":2,"relative_attention_num_buckets":24})";
-constexpr char kBertFields[] =
-    R"({"max_position_embeddings":10,"hidden_size":8})";
-constexpr char kDistanceFields[] =
-    R"({"max_position_embeddings":9,"hidden_size":8,"num_attention_heads":2})";
-constexpr char kVitFields[] =
-    R"({"image_size":16,"patch_size":8,"hidden_size":8})";
-
-INSTANTIATE_TEST_SUITE_P(
-    Types, SavedCheckpoint,
-    testing::Values(
-        Saved{"T5",
-              "t5",
-              kT5Fields,
-              {Tensor(std::string("encoder.block.0") + kBias, {24, 2}),
-               Tensor(std::string("decoder.block.0") + kBias, {24, 2})},
-              {"m/decoder", "m/encoder"}},
-        Saved{"Mt5",
-              "mt5",
-              kT5Fields,
-              {Tensor(std::string("encoder.block.0") + kBias, {24, 2}),
-               Tensor(std::string("decoder.block.0") + kBias, {24, 2})},
-              {"m/decoder", "m/encoder"}},
-        Saved{"Umt5",
-              "umt5",
-              kT5Fields,
-              {Tensor(std::string("encoder.block.1") + kBias, {24, 2}),
-               Tensor(std::string("decoder.block.3") + kBias, {24, 2})},
-              {"m/decoder.layers.3", "m/encoder.layers.1"}},
-        Saved{"LongT5Local",
-              "longt5",
-              kT5Fields,
-              {Tensor("encoder.block.0.layer.0.LocalSelfAttention."
-                      "relative_attention_bias.weight",
-                      {24, 2}),
-               Tensor(std::string("decoder.block.0") + kBias, {24, 2})},
-              {"m/decoder", "m/encoder"}},
-        Saved{"LongT5Global",
-              "longt5",
-              kT5Fields,
-              {Tensor("encoder.block.0.layer.0.TransientGlobalSelfAttention."
-                      "global_relative_attention_bias.weight",
-                      {24, 2}),
-               Tensor("encoder.block.0.layer.0.TransientGlobalSelfAttention."
-                      "relative_attention_bias.weight",
-                      {24, 2})},
-              {"m/encoder", "m/encoder.global"}},
-        Saved{"Bert",
-              "bert",
-              kBertFields,
-              {Tensor("bert.embeddings.position_embeddings.weight", {10, 8})},
-              {"m/positions"}},
-        Saved{"BertWithoutHead",
-              "bert",
-              kBertFields,
-              {Tensor("embeddings.position_embeddings.weight", {10, 8})},
-              {"m/positions"}},
-        Saved{"BertDistances",
-              "bert",
-              kDistanceFields,
-              {Tensor(kDistances, {17, 4})},
-              {"m/encoder.layers.1"}},
-        Saved{
-            "Roberta",
-            "roberta",
-            kBertFields,
-            {Tensor("roberta.embeddings.position_embeddings.weight", {10, 8})},
-            {"m/positions"}},
-        Saved{"RobertaDistances",
-              "roberta",
-              kDistanceFields,
-              {Tensor(kDistances, {17, 4})},
-              {"m/encoder.layers.1"}},
-        Saved{"Gpt2",
-              "gpt2",
-              R"({"n_positions":10,"n_embd":8})",
-              {Tensor("transformer.wpe.weight", {10, 8})},
-              {"m/positions"}},
-        Saved{"Opt",
-              "opt",
-              kBertFields,
-              {Tensor("model.decoder.embed_positions.weight", {12, 8})},
-              {"m/positions"}},
-        Saved{"Bart",
-              "bart",
-              R"({"max_position_embeddings":10,"d_model":8})",
-              {Tensor("model.encoder.embed_positions.weight", {12, 8}),
-               Tensor("model.decoder.embed_positions.weight", {12, 8})},
-              {"m/decoder.positions", "m/encoder.positions"}},
-        Saved{"Mpnet",
-              "mpnet",
-              kBertFields,
-              {Tensor("mpnet.embeddings.position_embeddings.weight", {10, 8})},
-              {"m/positions"}},
-        Saved{"MpnetBias",
-              "mpnet",
-              R"({"relative_attention_num_buckets":24,
-                  "num_attention_heads":2})",
-              {Tensor("mpnet.encoder.relative_attention_bias.weight", {24, 2})},
-              {"m/encoder"}},
-        Saved{"Swin",
-              "swin",
-              R"({"window_size":2,"num_heads":[1,2]})",
-              {Tensor(std::string(kSwin) + "relative_position_bias_table",
-                      {9, 2})},
-              {"m/encoder.layers.1.blocks.0"}},
-        Saved{"SwinPositions",
-              "swin",
-              R"({"image_size":[8,16],"patch_size":2,"embed_dim":6})",
-              {Tensor("swin.embeddings.position_embeddings", {1, 32, 6})},
-              {"m/positions"}},
-        Saved{"SwinV2",
-              "swinv2",
-              R"({"num_heads":[1,2]})",
-              {Tensor(std::string(kSwinV2) + "0.bias", {512}),
-               Tensor(std::string(kSwinV2) + "0.weight", {512, 2}),
-               Tensor(std::string(kSwinV2) + "2.weight", {2, 512})},
-              {"m/encoder.layers.1.blocks.3.mlp.0.bias",
-               "m/encoder.layers.1.blocks.3.mlp.0.weight",
-               "m/encoder.layers.1.blocks.3.mlp.2.weight"}},
-        Saved{"SwinV2Positions",
-              "swinv2",
-              R"({"image_size":8,"patch_size":2,"embed_dim":6})",
-              {Tensor("swinv2.embeddings.position_embeddings", {1, 17, 6})},
-              {"m/positions"}},
-        Saved{"Beit",
-              "beit",
-              R"({"image_size":16,"patch_size":8,"num_attention_heads":2})",
-              {Tensor("beit.encoder.layer.1.attention.attention."
-                      "relative_position_bias.relative_position_bias_table",
-                      {12, 2})},
-              {"m/encoder.layers.1"}},
-        Saved{"BeitShared",
-              "beit",
-              R"({"image_size":16,"patch_size":8,"num_attention_heads":2})",
-              {Tensor("beit.encoder.relative_position_bias."
-                      "relative_position_bias_table",
-                      {12, 2})},
-              {"m/encoder"}},
-        Saved{"BeitPositions",
-              "beit",
-              kVitFields,
-              {Tensor("beit.embeddings.position_embeddings", {1, 5, 8})},
-              {"m/positions"}},
-        Saved{"Vit",
-              "vit",
-              kVitFields,
-              {Tensor("vit.embeddings.position_embeddings", {1, 5, 8})},
-              {"m/positions"}},
-        Saved{"Deit",
-              "deit",
-              R"({"image_size":[32,64],"patch_size":[16,8],"hidden_size":8})",
-              {Tensor("deit.embeddings.position_embeddings", {1, 18, 8})},
-              {"m/positions"}},
-        Saved{
-            "Detr",
-            "detr",
-            R"({"d_model":8})",
-            {Tensor("model.position_embedding.column_embeddings.weight",
-                    {50, 4}),
-             Tensor("model.position_embedding.row_embeddings.weight", {50, 4})},
-            {"m/columns", "m/rows"}},
-        Saved{"DetrQueries",
-              "detr",
-              R"({"num_queries":3,"d_model":8})",
-              {Tensor("model.query_position_embeddings.weight", {3, 8})},
-              {"m/queries"}},
-        Saved{
-            "DebertaV2Positions",
-            "deberta-v2",
-            R"({"max_position_embeddings":10,"hidden_size":8})",
-            {Tensor("deberta.embeddings.position_embeddings.weight", {10, 8})},
-            {"m/positions"}},
-        Saved{"DebertaV2Buckets",
-              "deberta-v2",
-              R"({"position_buckets":4,"hidden_size":6})",
-              {Tensor("deberta.encoder.rel_embeddings.weight", {8, 6})},
-              {"m/encoder"}},
-        Saved{"DebertaV2Distances",
-              "deberta-v2",
-              R"({"max_relative_positions":4,"hidden_size":6})",
-              {Tensor("deberta.encoder.rel_embeddings.weight", {8, 6})},
-              {"m/encoder"}}),
-    [](const auto& info) { return std::string(info.param.name); });
 
 // Mounts one tensor of a model with further fields in its config.json, and
 // gives the spec of `table`.
@@ -843,7 +716,7 @@ TEST_F(Use, AFieldIsUnderstoodByItsOtherName) {
                      {Tensor("embeddings.position_embeddings", {1, 4, 8})})
                   .has_value());
   EXPECT_EQ(Of("encoder", "t5", R"(,"num_attention_heads":2)",
-               {Tensor(std::string("encoder.block.0") + kBias, {32, 2})})
+               {Tensor("encoder.block.0" + kBias, {32, 2})})
                 .t5()
                 .num_heads(),
             2);
@@ -853,10 +726,8 @@ TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
   const auto expect = [this](const std::string& config,
                              const std::vector<F32Tensor>& tensors,
                              const std::string& says) {
-    WriteConfig(config);
     WriteModel(tensors);
-    EXPECT_THAT(Load(),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(says)));
+    ExpectInvalid(config, says);
   };
   const std::vector<F32Tensor> beit = {Tensor(
       "encoder.relative_position_bias.relative_position_bias_table", {12, 2})};
@@ -905,49 +776,36 @@ TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
 TEST_F(Checkpoint, WhatIsWrongIsNamed) {
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound,
                                HasSubstr("config.json: no such file")));
-  WriteConfig("[]");
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("config.json: not a JSON object")));
-  WriteConfig("{}");
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("model_type: got '', want one of "
-                                         "albert, bart, beit, bert,")));
-  WriteConfig(R"({"model_type":"llama"})");
-  EXPECT_THAT(
-      Load(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr(folder_.string() +
-                         ": config.json: model_type: got 'llama', want one")));
-  WriteConfig(R"({"model_type":["t5"]})");
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("model_type: got [\"t5\"], want a")));
+  ExpectInvalid("[]", "config.json: not a JSON object");
+  ExpectInvalid("{}",
+                "model_type: got '', want one of "
+                "albert, bart, beit, bert,");
+  ExpectInvalid(
+      R"({"model_type":"llama"})",
+      folder_.string() + ": config.json: model_type: got 'llama', want one");
+  ExpectInvalid(R"({"model_type":["t5"]})", "model_type: got [\"t5\"], want a");
   WriteConfig(R"({"model_type":"t5"})");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound,
                                HasSubstr("model.safetensors.index.json")));
   WriteFile(folder_ / "model.safetensors.index.json",
             R"({"weight_map":{"x":"../x.safetensors"}})");
-  EXPECT_THAT(
-      Load(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("x: got \"../x.safetensors\", want a file's")));
+  EXPECT_THAT(Load(),
+              IsInvalidWith("x: got \"../x.safetensors\", want a file's"));
   WriteModel({Tensor("shared.weight", {1})});
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
                                AllOf(HasSubstr("none of the tensors that a t5"),
                                      HasSubstr("encoder.block.0.layer.0"))));
-  WriteModel({Tensor(std::string("encoder.block.0") + kBias, {32, 8})});
+  WriteModel({Tensor("encoder.block.0" + kBias, {32, 8})});
   ASSERT_THAT(Load(), IsOk());
-  WriteConfig(R"({"model_type":"t5","relative_attention_max_distance":"far"})");
-  EXPECT_THAT(
-      Load(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("config.json: relative_attention_max_distance: got "
-                         "\"far\", want an integer")));
-  WriteConfig(
+  ExpectInvalid(
+      R"({"model_type":"t5","relative_attention_max_distance":"far"})",
+      "config.json: relative_attention_max_distance: got "
+      "\"far\", want an integer");
+  ExpectInvalid(
       R"({"model_type":"t5",
-          "relative_attention_max_distance":18446744073709551615})");
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("got 18446744073709551615, want an "
-                                         "integer in [-2^30, 2^30]")));
+          "relative_attention_max_distance":18446744073709551615})",
+      "got 18446744073709551615, want an "
+      "integer in [-2^30, 2^30]");
 }
 
 }  // namespace

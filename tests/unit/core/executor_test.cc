@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/support/await.h"
+#include "tests/unit/support/manual_executor.h"
 #include "tests/unit/support/status_matchers.h"
 #include "tests/unit/support/threads.h"
 
@@ -22,40 +22,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// Runs nothing by itself.
-class Manual final : public Executor {
- public:
-  void Schedule(CallerPtr /*caller*/, Task task) override {
-    tasks_.push_back(std::move(task));
-  }
-  void ScheduleUncut(CallerPtr /*caller*/, Task task) override {
-    uncut_.push_back(std::move(task));
-  }
-  int num_threads() const override { return 1; }
-
-  // Runs the task that has waited longest; false if there is none.
-  bool RunOne() {
-    if (tasks_.empty()) return false;
-    Task task = std::move(tasks_.front());
-    tasks_.pop_front();
-    task();
-    return true;
-  }
-
-  // The same for those that cannot be cut.
-  bool RunUncut() {
-    if (uncut_.empty()) return false;
-    Task task = std::move(uncut_.front());
-    uncut_.pop_front();
-    task();
-    return true;
-  }
-
- private:
-  std::deque<Task> tasks_;
-  std::deque<Task> uncut_;
-};
 
 absl::Status OnThreads(
     int count, int unit,
@@ -131,7 +97,7 @@ TEST(ForRanges, TheFirstErrorEndsIt) {
 }
 
 TEST(ForRanges, LongWorkLeavesTheThreadToOthersBetween) {
-  Manual executor;
+  ManualExecutor executor;
   std::string order;
   bool ended = false;
   const auto slow = [&](int64_t, int64_t) {
@@ -143,14 +109,13 @@ TEST(ForRanges, LongWorkLeavesTheThreadToOthersBetween) {
             [&](const absl::Status&) { ended = true; });
   EXPECT_FALSE(ended);
   executor.Schedule(std::make_shared<Caller>(), [&] { order += 'o'; });
-  while (executor.RunOne()) {
-  }
+  executor.RunAll();
   EXPECT_TRUE(ended);
   EXPECT_EQ(order, "ssos");
 }
 
 TEST(ForRanges, ACallerWhoHasCancelledGetsNoMore) {
-  Manual executor;
+  ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();
   int calls = 0;
   absl::Status result;
@@ -168,7 +133,7 @@ TEST(ForRanges, ACallerWhoHasCancelledGetsNoMore) {
 }
 
 TEST(MakeUncut, IsDoneAtOnceUnlessItTakesLong) {
-  Manual executor;
+  ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();
   std::vector<int> used;
   const auto use = [&](const absl::StatusOr<int>& made) {
@@ -187,7 +152,7 @@ TEST(MakeUncut, IsDoneAtOnceUnlessItTakesLong) {
 }
 
 TEST(MakeUncut, MakesNothingForWhoHasCancelled) {
-  Manual executor;
+  ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();
   absl::Status used;
   MakeUncut(
@@ -200,11 +165,11 @@ TEST(MakeUncut, MakesNothingForWhoHasCancelled) {
   caller->Cancel();
   EXPECT_TRUE(executor.RunUncut());
   EXPECT_TRUE(executor.RunOne());
-  EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+  EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled));
 }
 
 TEST(MakeUncut, WhatIsCancelledMeanwhileIsToldAndThrownAway) {
-  Manual executor;
+  ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();
   absl::Status used;
   EXPECT_TRUE(MakingScope::Continues());
@@ -220,7 +185,7 @@ TEST(MakeUncut, WhatIsCancelledMeanwhileIsToldAndThrownAway) {
   EXPECT_TRUE(executor.RunUncut());
   EXPECT_TRUE(MakingScope::Continues());
   EXPECT_TRUE(executor.RunOne());
-  EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+  EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled));
 }
 
 }  // namespace

@@ -119,18 +119,5 @@ TEST(LogitsPlanTest, RefusesNamingTheField) {
   }
 }
 
-TEST(LogitsPlanTest, RowsMustFitTheMessage) {
-  v1::LogitsSpec spec = Base(10, 10);
-  *spec.mutable_shaw_keys() = ShawKeys(2, 2, spec.head_dim());
-  const LogitsPlanPtr plan = *PlanOf(spec);
-  EXPECT_THAT(plan->CheckRows(9, 1, 3 * 5 * 4), IsOk());
-  EXPECT_THAT(plan->CheckRows(-1, 1, 60), IsInvalid("first_row: got -1"));
-  EXPECT_THAT(plan->CheckRows(10, 1, 60), IsInvalid("first_row: got 10"));
-  EXPECT_THAT(plan->CheckRows(0, 0, 0), IsInvalid("num_rows: got 0"));
-  EXPECT_THAT(plan->CheckRows(8, 3, 180), IsInvalid("num_rows: got 3"));
-  EXPECT_THAT(plan->CheckRows(0, 1, 59),
-              IsInvalid("data: got 59 bytes, want 60 for shape [3, 1, 5]"));
-}
-
 }  // namespace
 }  // namespace attnbias::logits_plan_test

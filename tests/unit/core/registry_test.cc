@@ -11,8 +11,6 @@
 namespace attnbias::registry_test {
 namespace {
 
-using ::testing::HasSubstr;
-
 class Registry : public testing::Test {
  protected:
   Registry()
@@ -88,25 +86,12 @@ TEST_F(Registry, NamesAreCheckedAndUnique) {
        {std::string(), std::string(513, 'x'), std::string("a\nb"),
         std::string("mod\xe8le"), std::string("sha256:00")}) {
     EXPECT_THAT(Add(builder, name, "two"),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("want 1 to 512 printable ASCII")));
+                IsInvalidWith("want 1 to 512 printable ASCII"));
   }
   ASSERT_THAT(Add(builder, "x", "two"), IsOk());
   ASSERT_THAT(Add(builder, "x", "one"), IsOk());
   EXPECT_THAT(std::move(builder).Build(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("two tables have the name 'x', out of ")));
-}
-
-TEST_F(Registry, AllTablesTogetherAreBounded) {
-  TableSetBuilder builder(39);
-  ASSERT_THAT(Add(builder, "x", "two"), IsOk());
-  EXPECT_THAT(
-      Add(builder, "y", "one"),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr(":one: got 16 bytes after 24 of other tables, want "
-                         "all mounted tables together to take at most "
-                         "39, half of the memory budget")));
+              IsInvalidWith("two tables have the name 'x', out of "));
 }
 
 TEST_F(Registry, AReplacedSetLivesWithItsReaders) {

@@ -46,8 +46,7 @@ TEST(Safetensors, ReadsTablesByName) {
   EXPECT_EQ(file->FindOrOnly(""), nullptr);
   EXPECT_FALSE(IsTable(*file->Find("scalar")));
   EXPECT_THAT(ReadTable(*file, *file->Find("scalar")),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       StartsWith(path + ":scalar: got F32 []")));
+              IsInvalid(path + ":scalar: got F32 []"));
 }
 
 TEST(Safetensors, AFileMayBeNamedWithOneOfItsTensors) {
@@ -179,17 +178,15 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Safetensors, DepthIsNoDanger) {
-  EXPECT_THAT(
-      ParseSafetensorsHeader("{\"w\":" + std::string(1 << 20, '['), 0),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("an array")));
+  EXPECT_THAT(ParseSafetensorsHeader("{\"w\":" + std::string(1 << 20, '['), 0),
+              IsInvalidWith("an array"));
 }
 
 TEST(Safetensors, ALongNameIsCutInMessages) {
   const absl::Status status =
       ParseSafetensorsHeader("{\"" + std::string(100000, 'x') + "\":{}}", 0)
           .status();
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("xxx...': want dtype")));
+  EXPECT_THAT(status, IsInvalidWith("xxx...': want dtype"));
   EXPECT_LT(status.message().size(), 400);
 }
 
@@ -212,8 +209,7 @@ class DamagedSafetensors : public testing::Test {
 
 TEST_F(DamagedSafetensors, NoPrefixIsTakenForTheWhole) {
   ASSERT_THAT(Open(whole_), IsOk());
-  const auto is_refused = StatusIs(absl::StatusCode::kInvalidArgument,
-                                   HasSubstr("not a .safetensors file: "));
+  const auto is_refused = IsInvalidWith("not a .safetensors file: ");
   for (size_t size = 0; size < whole_.size(); ++size) {
     EXPECT_THAT(Open(whole_.substr(0, size)), is_refused) << size;
   }
@@ -230,35 +226,9 @@ TEST_F(DamagedSafetensors, NoOtherLengthOfTheHeaderIsTaken) {
     for (const int change : {1, 2, 4, 8, 16, 32, 64, 128, 255}) {
       std::string damaged = whole_;
       damaged[at] = static_cast<char>(damaged[at] ^ change);
-      EXPECT_THAT(Open(damaged), StatusIs(absl::StatusCode::kInvalidArgument,
-                                          HasSubstr("not a .safetensors")));
+      EXPECT_THAT(Open(damaged), IsInvalidWith("not a .safetensors"));
     }
   }
-}
-
-TEST_F(DamagedSafetensors, EntriesAlwaysCoverTheData) {
-  int accepted = 0;
-  for (size_t at = 0; at < header_.size(); ++at) {
-    for (int change = 1; change < 256; ++change) {
-      std::string damaged = header_;
-      damaged[at] = static_cast<char>(damaged[at] ^ change);
-      const auto entries = ParseSafetensorsHeader(damaged, kDataSize);
-      if (!entries.ok()) {
-        ASSERT_EQ(entries.status().code(), absl::StatusCode::kInvalidArgument);
-        continue;
-      }
-      // Another name, or another dtype of the same width.
-      ++accepted;
-      int64_t size = 0;
-      for (const SafetensorsEntry& entry : *entries) {
-        ASSERT_GE(entry.begin, 0);
-        ASSERT_LE(entry.end, kDataSize);
-        size += entry.bytes();
-      }
-      ASSERT_EQ(size, kDataSize) << damaged;
-    }
-  }
-  EXPECT_GT(accepted, 0);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -35,8 +36,8 @@ v1::TensorSpec Parsed(const std::string& text) {
 // A request, and its answer: for each part its name, element type, form, shape
 // and first relative position. "?" is a length that only the server knows.
 struct Case {
-  const char* request;
-  const char* answer;
+  std::string request;
+  std::string answer;
 };
 
 // The header of such an answer, in which all unknown lengths are `any`.
@@ -120,135 +121,99 @@ TEST_P(Answer, IsNotAnyOther) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Requests, Answer,
-    ::testing::Values(
-        Case{"sinusoidal { dim: 6 } table { positions { begin: -3 end: 4 } }",
-             "positions F32 TABLE 7,6"},
-        Case{"sinusoidal { dim: 6 } table { position_ids { positions: [9, 1] } "
-             "} output { data_type: DATA_TYPE_BF16 }",
-             "positions BF16 TABLE 2,6"},
-        Case{"sinusoidal { dim: 6 } table { position_ids { doubles: [0.5, 1] } "
-             "}",
-             "positions F32 TABLE 2,6"},
-        Case{"learned_absolute { table { name: 'w' } } table { positions { "
-             "end: 4 } }",
-             "positions F32 TABLE 4,?"},
-        Case{"learned_absolute { table { inline_table { shape: [9, 5] } } } "
-             "table { positions { end: 4 } }",
-             "positions F32 TABLE 4,5"},
-        // floor(10 / 2) is 5, and 4 are even.
-        Case{"rotary { head_dim: 10 partial_rotary_factor: 0.5 } table { "
-             "positions { end: 4 } }",
-             "cos F32 TABLE 4,4 | sin F32 TABLE 4,4"},
-        Case{"rotary { head_dim: 10 layout: ROTARY_LAYOUT_COMPACT } table { "
-             "positions { end: 4 } }",
-             "cos F32 TABLE 4,5 | sin F32 TABLE 4,5"},
-        Case{"rotary { head_dim: 8 proportional {} "
-             "partial_rotary_factor: 0.5 } table { positions { end: 4 } }",
-             "cos F32 TABLE 4,8 | sin F32 TABLE 4,8"},
-        Case{"sinusoidal { dim: 6 axes {} axes {} axis_dims: [4, 2] } table { "
-             "grid: [2, 3] } output { form: FORM_DENSE }",
-             "positions F32 DENSE 6,6"},
-        Case{"rotary { head_dim: 4 decay {} } table { positions { end: 1 } }",
-             "cos F32 TABLE 1,4 | sin F32 TABLE 1,4 | scale F32 TABLE 1,4"},
-        Case{"alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
-             "alignment: ALIGNMENT_END }",
-             "diagonals F32 TOEPLITZ 8,7 -4"},
-        Case{"alibi { num_heads: 8 } pair { query_length: 9 key_length: 9 "
-             "query_offset: 2 queries { begin: 3 end: 5 } keys { begin: 1 end: "
-             "4 } heads { begin: 6 end: 8 } } output { data_type: "
-             "DATA_TYPE_F16 }",
-             "diagonals F16 TOEPLITZ 2,4 -5"},
-        Case{"alibi { num_heads: 8 } pair { query_positions { positions: [4, "
-             "5, 6] } key_positions { positions: [2, 3] } }",
-             "diagonals F32 TOEPLITZ 8,4 -4"},
-        Case{"alibi { num_heads: 8 } pair { query_positions { positions: [4, "
-             "6] } key_positions { positions: [2, 3] } }",
-             "dense F32 DENSE 8,2,2"},
-        Case{"alibi { num_heads: 8 variant: ALIBI_VARIANT_KEY_FROM_END } pair "
-             "{ query_length: 3 key_length: 5 }",
-             "row F32 KEY_ROW 8,5"},
-        Case{"t5 { num_heads: 8 } pair { query_length: 3 key_length: 3 } "
-             "output { values: VALUES_BUCKETS }",
-             "diagonals I32 TOEPLITZ 5 -2"},
-        // Without num_heads, what takes its place gives the number.
-        Case{"kerple { p: 1 a: [1, 2] } pair { query_length: 1 key_length: 1 }",
-             "diagonals F32 TOEPLITZ 2,1 0"},
-        Case{"alibi { slopes: [4, 2, 1] } pair { query_length: 1 key_length: 1 "
-             "}",
-             "diagonals F32 TOEPLITZ 3,1 0"},
-        Case{"t5 { table { inline_table { shape: [32, 5] } } } pair { "
-             "query_length: 1 key_length: 1 }",
-             "diagonals F32 TOEPLITZ 5,1 0"},
-        Case{"tupe { relative_table { inline_table { shape: [5, 32] } layout: "
-             "TABLE_LAYOUT_HEADS_BUCKETS } } pair { query_length: 1 "
-             "key_length: 1 }",
-             "diagonals F32 TOEPLITZ 5,1 0"},
-        Case{"fire { output_weight { inline_table { shape: [5, 32] } } } pair "
-             "{ query_length: 1 key_length: 1 }",
-             "dense F32 DENSE 5,1,1"},
-        Case{"mlp_bias { layers {} layers { weight { inline_table "
-             "{ shape: [5, 32] } } } } pair { query_length: 1 key_length: 1 }",
-             "diagonals F32 TOEPLITZ 5,1 0"},
-        Case{"mlp_bias { layers { weight { name: 'w' } } } pair { "
-             "query_length: 1 key_length: 1 }",
-             "diagonals F32 TOEPLITZ ?,1 0"},
-        Case{"mlp_bias {} pair { query_length: 1 key_length: 1 }",
-             "diagonals F32 TOEPLITZ ?,1 0"},
-        Case{"mlp_bias { num_heads: 5 window: [2, 3] }",
-             "block F32 BLOCK_TOEPLITZ 5,3,5"},
-        Case{"mlp_bias { num_heads: 5 window: [2, 3] class_token: true }",
-             "block F32 BLOCK_TOEPLITZ 5,3,5 | border F32 TABLE 5,3"},
-        Case{"fire { num_heads: 2 } pair { query_length: 3 key_length: 4 }",
-             "dense F32 DENSE 2,3,4"},
-        Case{"deberta {} pair { query_length: 3 key_length: 4 } output { form: "
-             "FORM_DENSE }",
-             "dense I32 DENSE 3,4"},
-        Case{"learned_relative { vectors { sha256: 'ab' } } pair { "
-             "query_length: 3 key_length: 4 }",
-             "diagonals F32 TOEPLITZ 6,? -2"},
-        Case{"learned_relative { vectors { sha256: 'ab' } } pair { "
-             "query_length: 3 key_length: 4 }",
-             "diagonals F32 TOEPLITZ ?,6,? -2"},
-        Case{"learned_relative { vectors { inline_table { shape: [2, 7, 16] } "
-             "} } pair { query_length: 3 key_length: 4 }",
-             "diagonals F32 TOEPLITZ 2,6,16 -2"},
-        Case{"learned_relative { scalars { inline_table { shape: [2, 7] } "
-             "layout: TABLE_LAYOUT_HEADS_BUCKETS } } pair { query_length: 3 "
-             "key_length: 4 }",
-             "diagonals F32 TOEPLITZ 2,6 -2"},
-        Case{"relative_sinusoidal { dim: 16 } pair { query_length: 3 "
-             "key_length: 3 }",
-             "diagonals F32 TOEPLITZ 5,16 -2"},
-        Case{"grid_relative { window: [2, 3] num_heads: 4 }",
-             "block F32 BLOCK_TOEPLITZ 4,3,5"},
-        Case{"grid_relative { window: [2, 3] num_heads: 4 } grid { "
-             "queries { begin: 1 end: 3 } }",
-             "dense F32 DENSE 4,2,6"},
-        Case{"grid_relative { window: [2, 3] num_heads: 4 class_token: true } "
-             "grid { queries { end: 7 } }",
-             "block F32 BLOCK_TOEPLITZ 4,3,5 | border F32 TABLE 4,3"},
-        Case{"grid_relative { window: [2, 3] table { name: 'w' } class_token: "
-             "true }",
-             "block F32 BLOCK_TOEPLITZ ?,3,5 | border F32 TABLE ?,3"},
-        Case{"grid_relative { window: 3 num_heads: 4 } grid { }",
-             "block F32 BLOCK_TOEPLITZ 4,5"},
-        Case{"grid_relative { window: [4, 2, 3] num_heads: 4 } grid { "
-             "query_stride: [3, 2, 1] }",
-             "block F32 BLOCK_TOEPLITZ 4,7,3,5"},
-        Case{"grid_relative { window: [4, 2, 3] num_heads: 4 class_token: true "
-             "} grid { query_stride: [3, 2, 1] } output { form: FORM_DENSE }",
-             "dense F32 DENSE 4,7,25"},
-        Case{"grid_relative { window: [2, 3] num_heads: 4 } grid { "
-             "query_stride: [2, 2] queries { begin: 1 end: 2 } }",
-             "dense F32 DENSE 4,1,6"},
-        Case{"tupe { num_heads: 4 reset_class_token: true } pair { "
-             "query_length: 3 key_length: 3 }",
-             "diagonals F32 TOEPLITZ 4,5 -2 | border F32 TABLE 4,3"},
-        Case{"tupe { num_heads: 4 reset_class_token: true position_table { "
-             "name: 'w' } } pair { query_length: 3 key_length: 3 }",
-             "dense F32 DENSE 4,3,3"}));
+constexpr char kCases[] = R"(
+sinusoidal {dim: 6} table {positions {begin: -3 end: 4}} -> positions F32 TABLE 7,6
+sinusoidal {dim: 6} table {position_ids {positions: [9, 1]}} output {data_type: DATA_TYPE_BF16}
+    -> positions BF16 TABLE 2,6
+sinusoidal {dim: 6} table {position_ids {doubles: [0.5, 1]}} -> positions F32 TABLE 2,6
+learned_absolute {table {name: 'w'}} table {positions {end: 4}} -> positions F32 TABLE 4,?
+learned_absolute {table {inline_table {shape: [9, 5]}}} table {positions {end: 4}}
+    -> positions F32 TABLE 4,5
+# floor(10 / 2) is 5, and 4 are even.
+rotary {head_dim: 10 partial_rotary_factor: 0.5} table {positions {end: 4}}
+    -> cos F32 TABLE 4,4 | sin F32 TABLE 4,4
+rotary {head_dim: 10 layout: ROTARY_LAYOUT_COMPACT} table {positions {end: 4}}
+    -> cos F32 TABLE 4,5 | sin F32 TABLE 4,5
+rotary {head_dim: 8 proportional {} partial_rotary_factor: 0.5} table {positions {end: 4}}
+    -> cos F32 TABLE 4,8 | sin F32 TABLE 4,8
+sinusoidal {dim: 6 axes {} axes {} axis_dims: [4, 2]} table {grid: [2, 3]} output {form: FORM_DENSE}
+    -> positions F32 DENSE 6,6
+rotary {head_dim: 4 decay {}} table {positions {end: 1}}
+    -> cos F32 TABLE 1,4 | sin F32 TABLE 1,4 | scale F32 TABLE 1,4
+alibi {num_heads: 8} pair {query_length: 3 key_length: 5 alignment: ALIGNMENT_END}
+    -> diagonals F32 TOEPLITZ 8,7 -4
+alibi {num_heads: 8} pair {query_length: 9 key_length: 9 query_offset: 2
+    queries {begin: 3 end: 5} keys {begin: 1 end: 4} heads {begin: 6 end: 8}}
+    output {data_type: DATA_TYPE_F16} -> diagonals F16 TOEPLITZ 2,4 -5
+alibi {num_heads: 8} pair {query_positions {positions: [4, 5, 6]} key_positions {positions: [2, 3]}}
+    -> diagonals F32 TOEPLITZ 8,4 -4
+alibi {num_heads: 8} pair {query_positions {positions: [4, 6]} key_positions {positions: [2, 3]}}
+    -> dense F32 DENSE 8,2,2
+alibi {num_heads: 8 variant: ALIBI_VARIANT_KEY_FROM_END} pair {query_length: 3 key_length: 5}
+    -> row F32 KEY_ROW 8,5
+t5 {num_heads: 8} pair {query_length: 3 key_length: 3} output {values: VALUES_BUCKETS}
+    -> diagonals I32 TOEPLITZ 5 -2
+# Without num_heads, what takes its place gives the number.
+kerple {p: 1 a: [1, 2]} pair {query_length: 1 key_length: 1} -> diagonals F32 TOEPLITZ 2,1 0
+alibi {slopes: [4, 2, 1]} pair {query_length: 1 key_length: 1} -> diagonals F32 TOEPLITZ 3,1 0
+t5 {table {inline_table {shape: [32, 5]}}} pair {query_length: 1 key_length: 1}
+    -> diagonals F32 TOEPLITZ 5,1 0
+tupe {relative_table {inline_table {shape: [5, 32]} layout: TABLE_LAYOUT_HEADS_BUCKETS}}
+    pair {query_length: 1 key_length: 1} -> diagonals F32 TOEPLITZ 5,1 0
+fire {output_weight {inline_table {shape: [5, 32]}}} pair {query_length: 1 key_length: 1}
+    -> dense F32 DENSE 5,1,1
+mlp_bias {layers {} layers {weight {inline_table {shape: [5, 32]}}}}
+    pair {query_length: 1 key_length: 1} -> diagonals F32 TOEPLITZ 5,1 0
+mlp_bias {layers {weight {name: 'w'}}} pair {query_length: 1 key_length: 1}
+    -> diagonals F32 TOEPLITZ ?,1 0
+mlp_bias {} pair {query_length: 1 key_length: 1} -> diagonals F32 TOEPLITZ ?,1 0
+mlp_bias {num_heads: 5 window: [2, 3]} -> block F32 BLOCK_TOEPLITZ 5,3,5
+mlp_bias {num_heads: 5 window: [2, 3] class_token: true}
+    -> block F32 BLOCK_TOEPLITZ 5,3,5 | border F32 TABLE 5,3
+fire {num_heads: 2} pair {query_length: 3 key_length: 4} -> dense F32 DENSE 2,3,4
+deberta {} pair {query_length: 3 key_length: 4} output {form: FORM_DENSE} -> dense I32 DENSE 3,4
+learned_relative {vectors {sha256: 'ab'}} pair {query_length: 3 key_length: 4}
+    -> diagonals F32 TOEPLITZ 6,? -2
+learned_relative {vectors {sha256: 'ab'}} pair {query_length: 3 key_length: 4}
+    -> diagonals F32 TOEPLITZ ?,6,? -2
+learned_relative {vectors {inline_table {shape: [2, 7, 16]}}} pair {query_length: 3 key_length: 4}
+    -> diagonals F32 TOEPLITZ 2,6,16 -2
+learned_relative {scalars {inline_table {shape: [2, 7]} layout: TABLE_LAYOUT_HEADS_BUCKETS}}
+    pair {query_length: 3 key_length: 4} -> diagonals F32 TOEPLITZ 2,6 -2
+relative_sinusoidal {dim: 16} pair {query_length: 3 key_length: 3} -> diagonals F32 TOEPLITZ 5,16 -2
+grid_relative {window: [2, 3] num_heads: 4} -> block F32 BLOCK_TOEPLITZ 4,3,5
+grid_relative {window: [2, 3] num_heads: 4} grid {queries {begin: 1 end: 3}}
+    -> dense F32 DENSE 4,2,6
+grid_relative {window: [2, 3] num_heads: 4 class_token: true} grid {queries {end: 7}}
+    -> block F32 BLOCK_TOEPLITZ 4,3,5 | border F32 TABLE 4,3
+grid_relative {window: [2, 3] table {name: 'w'} class_token: true}
+    -> block F32 BLOCK_TOEPLITZ ?,3,5 | border F32 TABLE ?,3
+grid_relative {window: 3 num_heads: 4} grid {} -> block F32 BLOCK_TOEPLITZ 4,5
+grid_relative {window: [4, 2, 3] num_heads: 4} grid {query_stride: [3, 2, 1]}
+    -> block F32 BLOCK_TOEPLITZ 4,7,3,5
+grid_relative {window: [4, 2, 3] num_heads: 4 class_token: true} grid {query_stride: [3, 2, 1]}
+    output {form: FORM_DENSE} -> dense F32 DENSE 4,7,25
+grid_relative {window: [2, 3] num_heads: 4} grid {query_stride: [2, 2] queries {begin: 1 end: 2}}
+    -> dense F32 DENSE 4,1,6
+tupe {num_heads: 4 reset_class_token: true} pair {query_length: 3 key_length: 3}
+    -> diagonals F32 TOEPLITZ 4,5 -2 | border F32 TABLE 4,3
+tupe {num_heads: 4 reset_class_token: true position_table {name: 'w'}}
+    pair {query_length: 3 key_length: 3} -> dense F32 DENSE 4,3,3
+)";
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  std::string request;
+  for (const absl::string_view line : absl::StrSplit(kCases, '\n')) {
+    const std::vector<std::string> halves = absl::StrSplit(line, "-> ");
+    absl::StrAppend(&request, halves[0], "\n");
+    if (halves.size() == 1) continue;
+    cases.push_back({std::exchange(request, ""), halves[1]});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Requests, Answer, ::testing::ValuesIn(Cases()));
 
 class Lie : public ::testing::Test {
  protected:
@@ -276,10 +241,6 @@ class Lie : public ::testing::Test {
       "alignment: ALIGNMENT_END }");
   v1::TensorHeader header_ = MakeHeader(std::string(32, '\0'), "f");
 };
-
-TEST_F(Lie, IsNoneOfWhatWasAskedFor) {
-  EXPECT_EQ(CheckAnswer(header_, spec_), absl::OkStatus());
-}
 
 TEST_F(Lie, IsQuotedBesideWhatIsWanted) {
   EXPECT_EQ(Refused([](auto* h) { h->mutable_parts(0)->set_shape(1, 6); }),
@@ -357,16 +318,6 @@ TEST(CheckAnswer, ComparesTheColumnsOfAGridWithItsParts) {
   }
 }
 
-TEST(CheckAnswer, RefusesABorderOfFewerHeads) {
-  const Case the_case = {
-      "grid_relative { window: [2, 3] table { name: 'w' } class_token: true }",
-      "block F32 BLOCK_TOEPLITZ 4,3,5 | border F32 TABLE 1,3"};
-  const absl::Status status =
-      CheckAnswer(HeaderOf(the_case), Parsed(the_case.request));
-  EXPECT_EQ(status, absl::DataLossError(
-                        "header: part border has shape [1, 3], want [4, 3]"));
-}
-
 // Computed pair by pair.
 std::vector<bool> Masked(const v1::Mask& mask,
                          const std::vector<int64_t>& queries,
@@ -401,7 +352,7 @@ TEST(CheckAnswer, RefusesOtherMaskedRows) {
         const v1::TensorSpec spec = Parsed(request);
         const std::string answer = absl::StrCat(
             "dense F32 DENSE 1,", queries.size(), ",", keys.size());
-        v1::TensorHeader header = HeaderOf({request.c_str(), answer.c_str()});
+        v1::TensorHeader header = HeaderOf({request, answer});
         const std::vector<bool> masked =
             Masked(spec.output().mask(), queries, keys);
         for (size_t i = 0; i < masked.size(); ++i) {
@@ -419,20 +370,6 @@ TEST(CheckAnswer, RefusesOtherMaskedRows) {
       }
     }
   }
-}
-
-// A list between the same ends is another request.
-TEST(CheckAnswer, ComparesListedPositions) {
-  const auto request = [](const std::string& middle) {
-    return "alibi { num_heads: 1 } pair { query_positions { positions: [0, " +
-           middle + ", 9] } key_positions { positions: 3 } }";
-  };
-  const std::string spec = request("4");
-  v1::TensorHeader header = HeaderOf({spec.c_str(), "dense F32 DENSE 1,3,1"});
-  EXPECT_EQ(CheckAnswer(header, Parsed(spec)), absl::OkStatus());
-  *header.mutable_resolved_spec() = Parsed(request("5"));
-  EXPECT_THAT(std::string(CheckAnswer(header, Parsed(spec)).message()),
-              StartsWith("header.resolved_spec: got another request"));
 }
 
 // No header fits a request that no server takes, whatever its numbers are.

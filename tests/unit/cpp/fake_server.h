@@ -207,9 +207,8 @@ class FakeServer final : public v1::AttentionBiasService::Service {
 
   void set_has_tables(bool has_tables) { has_tables_ = has_tables; }
   void set_table_name(const std::string& name) { table_name_ = name; }
-  void set_repeats_tables(bool repeats) { repeats_tables_ = repeats; }
 
-  // Three tables, one to a page; or none; or pages without end.
+  // Three tables, one to a page; or none.
   grpc::Status ListTables(grpc::ServerContext* context,
                           const v1::ListTablesRequest* request,
                           v1::ListTablesResponse* response) override {
@@ -219,7 +218,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     }
     if (!has_tables_) return grpc::Status::OK;
     const std::string& token = request->page_token();
-    const int page = token.empty() || repeats_tables_ ? 0 : std::stoi(token);
+    const int page = token.empty() ? 0 : std::stoi(token);
     v1::TableInfo* table = response->add_tables();
     table->set_name(table_name_ + std::to_string(page));
     table->set_sha256("ab12");
@@ -300,7 +299,6 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   std::vector<Caller> callers_;
   std::atomic<int> info_calls_ = 0;
   std::atomic<bool> has_tables_ = true;
-  std::atomic<bool> repeats_tables_ = false;
   std::string table_name_ = "table ";
   HealthService health_{this};
   const std::shared_ptr<grpc::ServerCredentials> credentials_;

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tests/unit/support/safetensors_writer.h"
 
 namespace attnbias::table_file_test {
 namespace {
@@ -22,24 +23,23 @@ using ::testing::HasSubstr;
 
 class TableFileTest : public ::testing::Test {
  protected:
-  TableFileTest() {
-    std::string pattern = ::testing::TempDir() + "attnbias-XXXXXX";
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~TableFileTest() override { std::filesystem::remove_all(folder_); }
-
   std::string Path(const std::string& name) const {
     return (folder_ / name).string();
   }
 
   std::string Write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(Path(name), std::ios::binary) << bytes;
-    return Path(name);
+    return WriteFile(folder_ / name, bytes);
   }
 
   static std::string Read(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  // Returns what the file of a tensor holds.
+  std::string Written(const Tensor& tensor, const std::string& name) const {
+    EXPECT_EQ(WriteTensorFile(tensor, Path(name)), absl::OkStatus());
+    return Read(Path(name));
   }
 
   // The message of a read that fails, after the file's name.
@@ -53,7 +53,7 @@ class TableFileTest : public ::testing::Test {
     return message.substr(std::min(message.size(), path.size() + 2));
   }
 
-  std::filesystem::path folder_;
+  const std::filesystem::path folder_ = FreshFolder();
 };
 
 // A .npy file of version 1 around a header, padded as NumPy pads.
@@ -74,16 +74,7 @@ const std::string kSixFloats(
     "@",
     24);
 
-// A .safetensors file around a header.
-std::string Safetensors(const std::string& header, const std::string& data) {
-  std::string size(8, '\0');
-  for (int i = 0; i < 8; ++i) {
-    size[i] = static_cast<char>(header.size() >> (8 * i));
-  }
-  return size + header + data;
-}
-
-const std::string kTwoTensors = Safetensors(
+const std::string kTwoTensors = SafetensorsBytes(
     R"({"__metadata__":{"format":"pt"},)"
     R"("a.weight":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},)"
     R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[24,28]}})",
@@ -186,11 +177,12 @@ TEST_F(TableFileTest, ReadsATensorByName) {
 }
 
 TEST_F(TableFileTest, TheOnlyTensorNeedsNoName) {
-  const auto table = ReadTableFile(Write(
-      "t.safetensors",
-      Safetensors(R"({"__metadata__":{},)"
-                  R"("x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})",
-                  "12345678")));
+  const auto table = ReadTableFile(
+      Write("t.safetensors",
+            SafetensorsBytes(
+                R"({"__metadata__":{},)"
+                R"("x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})",
+                "12345678")));
   ASSERT_TRUE(table.ok()) << table.status();
   EXPECT_EQ(table->data_type(), v1::DATA_TYPE_F64);
   EXPECT_EQ(table->data(), "12345678");
@@ -206,75 +198,23 @@ TEST_F(TableFileTest, NamesTheTensorsThatAreThere) {
 }
 
 TEST_F(TableFileTest, RefusesBrokenSafetensors) {
-  EXPECT_THAT(ErrorOf("a.safetensors", "1234567"), HasSubstr("too short"));
-  EXPECT_THAT(ErrorOf("a.safetensors", kTwoTensors.substr(0, 50)),
-              HasSubstr("its header claims"));
-  EXPECT_THAT(ErrorOf("a.safetensors", std::string(16, '\xff')),
-              HasSubstr("its header claims 18446744073709551615 bytes"));
-  EXPECT_THAT(ErrorOf("a.safetensors", Safetensors("[1]", "")),
-              HasSubstr("its header is not a JSON object"));
-  EXPECT_THAT(ErrorOf("a.safetensors", Safetensors("{\"a\":", "")),
+  EXPECT_THAT(ErrorOf("a.safetensors", SafetensorsBytes("{\"a\":", "")),
               HasSubstr("its header is not JSON at byte 6"));
-  EXPECT_THAT(ErrorOf("a.safetensors", Safetensors("{\"a\":1}", "")),
-              HasSubstr("a number out of place"));
-  EXPECT_THAT(
-      ErrorOf("a.safetensors", kTwoTensors.substr(0, kTwoTensors.size() - 1)),
-      HasSubstr("its tensors take 28 bytes, its data 27"));
-}
-
-// One description with one thing wrong at a time.
-struct BadTensor {
-  const char* description;
-  const char* message;
-};
-
-TEST_F(TableFileTest, ChecksEveryLengthAndOffset) {
-  for (const BadTensor& bad : std::initializer_list<BadTensor>{
-           {R"("dtype":"I64","shape":[8],"data_offsets":[0,64])",
-            "dtype: got \"I64\", want F64, F32, F16 or BF16"},
-           {R"("shape":[1],"data_offsets":[0,4])",
-            "'a': want dtype, shape and data_offsets"},
-           {R"("dtype":"F32","data_offsets":[0,4])",
-            "'a': want dtype, shape and data_offsets"},
-           {R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])",
-            "'a': a negative number"},
-           {R"("dtype":"F32","shape":[1.5],"data_offsets":[0,4])",
-            "'a': the number '1.5'"},
-           {R"("dtype":"F32","shape":[9223372036854775808],)"
-            R"("data_offsets":[0,4])",
-            "'a': a number beyond 63 bits"},
-           {R"("dtype":"F32","shape":[4294967296,4294967296],)"
-            R"("data_offsets":[0,4])",
-            "'a': shape [4294967296, 4294967296] has no size in bytes"},
-           {R"("dtype":"F32","shape":[2],"data_offsets":[0,4])",
-            "'a': data_offsets [0, 4], want 8 bytes from 0"},
-           {R"("dtype":"F32","shape":[1],"data_offsets":[4,0])",
-            "'a': data_offsets [4, 0], want 4 bytes from 0"},
-           {R"("dtype":"F32","shape":[1],"data_offsets":[-4,0])",
-            "'a': a negative number"},
-           {R"("dtype":"F32","shape":[1],"data_offsets":[0])",
-            "'a': want two data_offsets"},
-           {R"("dtype":"F32","shape":[17],"data_offsets":[0,68])",
-            "its tensors take 68 bytes, its data 64"},
-           {R"("dtype":"F32","shape":[2],"data_offsets":[60,68])",
-            "'a': data_offsets [60, 68], want 8 bytes from 0"},
-           {R"("dtype":"F32","shape":[1])",
-            "'a': want dtype, shape and data_offsets"}}) {
-    EXPECT_THAT(
-        ErrorOf("a.safetensors",
-                Safetensors(absl::StrCat("{\"a\":{", bad.description, "}}"),
-                            std::string(64, 'x'))),
-        HasSubstr(bad.message));
-  }
+  EXPECT_EQ(ErrorOf("a.safetensors",
+                    SafetensorsBytes(R"({"a":{"dtype":"I64","shape":[8],)"
+                                     R"("data_offsets":[0,64]}})",
+                                     std::string(64, 'x'))),
+            "dtype: got \"I64\", want F64, F32, F16 or BF16");
 }
 
 TEST_F(TableFileTest, ALargeSafetensorsTableIsRefused) {
-  EXPECT_EQ(ErrorOf("a.safetensors",
-                    Safetensors(R"({"a":{"dtype":"F32","shape":[1024,513],)"
-                                R"("data_offsets":[0,2101248]}})",
-                                std::string(2101248, 'x'))),
-            "got a tensor of 2101248 bytes, want at most 2097152 in a "
-            "request; a larger one is mounted by the server (--tables)");
+  EXPECT_EQ(
+      ErrorOf("a.safetensors",
+              SafetensorsBytes(R"({"a":{"dtype":"F32","shape":[1024,513],)"
+                               R"("data_offsets":[0,2101248]}})",
+                               std::string(2101248, 'x'))),
+      "got a tensor of 2101248 bytes, want at most 2097152 in a "
+      "request; a larger one is mounted by the server (--tables)");
 }
 
 TEST_F(TableFileTest, SaysWhatIsMissing) {
@@ -287,8 +227,8 @@ TEST_F(TableFileTest, SaysWhatIsMissing) {
                 "got @weights.pt, want @FILE.safetensors:TENSOR or @FILE.npy"));
 }
 
-// A fetched tensor of six floats, in `parts` parts of equal size.
-Tensor SixFloats(int parts) {
+// The header of six floats, in `parts` parts of equal size.
+v1::TensorHeader HeaderOf(int parts) {
   v1::TensorHeader header;
   header.set_total_bytes(24);
   header.set_fingerprint("f1");
@@ -302,43 +242,44 @@ Tensor SixFloats(int parts) {
     part->set_offset(i * 24 / parts);
     part->set_size_bytes(24 / parts);
   }
+  return header;
+}
+
+// A fetched tensor.
+Tensor SixFloats(const v1::TensorHeader& header) {
   AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, 64)));
   std::memcpy(bytes.get(), kSixFloats.data(), 24);
-  return Tensor(std::move(header), std::move(bytes));
+  return Tensor(header, std::move(bytes));
 }
+Tensor SixFloats(int parts) { return SixFloats(HeaderOf(parts)); }
 
 // Byte for byte what numpy.save writes.
 TEST_F(TableFileTest, WritesNpyAsNumpyDoes) {
-  ASSERT_TRUE(WriteTensorFile(SixFloats(1), Path("out.npy")).ok());
-  EXPECT_EQ(Read(Path("out.npy")), NpyF32("(2, 3)", kSixFloats));
+  EXPECT_EQ(Written(SixFloats(1), "out.npy"), NpyF32("(2, 3)", kSixFloats));
 }
 
 TEST_F(TableFileTest, AnNpyShapeOfOneLengthHasAComma) {
-  v1::TensorHeader header = SixFloats(1).header();
+  v1::TensorHeader header = HeaderOf(1);
   header.mutable_parts(0)->clear_shape();
   header.mutable_parts(0)->add_shape(6);
-  AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, 64)));
-  std::memcpy(bytes.get(), kSixFloats.data(), 24);
-  ASSERT_TRUE(
-      WriteTensorFile(Tensor(header, std::move(bytes)), Path("o.npy")).ok());
-  EXPECT_EQ(Read(Path("o.npy")), NpyF32("(6,)", kSixFloats));
+  EXPECT_EQ(Written(SixFloats(header), "o.npy"), NpyF32("(6,)", kSixFloats));
 }
 
 TEST_F(TableFileTest, WritesSafetensors) {
-  ASSERT_TRUE(WriteTensorFile(SixFloats(2), Path("out.safetensors")).ok());
-  const std::string file = Read(Path("out.safetensors"));
+  const std::string file = Written(SixFloats(2), "out.safetensors");
   const std::string header =
       R"({"__metadata__":{"attnbias.encoding_fingerprint":"e1",)"
       R"("attnbias.fingerprint":"f1","attnbias.resolved_spec":"{}"},)"
       R"("part0":{"data_offsets":[0,12],"dtype":"F32","shape":[1,3]},)"
       R"("part1":{"data_offsets":[12,24],"dtype":"F32","shape":[1,3]}})";
   const size_t padded = (8 + header.size() + 63) / 64 * 64 - 8;
-  EXPECT_EQ(file, Safetensors(header + std::string(padded - header.size(), ' '),
-                              kSixFloats));
+  EXPECT_EQ(file,
+            SafetensorsBytes(header + std::string(padded - header.size(), ' '),
+                             kSixFloats));
 }
 
 TEST_F(TableFileTest, SafetensorsSayWhatAToeplitzWithABorderIs) {
-  v1::TensorHeader header = SixFloats(2).header();
+  v1::TensorHeader header = HeaderOf(2);
   v1::PairExtent& pair = *header.mutable_resolved_spec()->mutable_pair();
   pair.set_query_offset(-1);
   pair.mutable_queries()->set_end(2);
@@ -348,12 +289,7 @@ TEST_F(TableFileTest, SafetensorsSayWhatAToeplitzWithABorderIs) {
   header.mutable_parts(0)->set_form(v1::FORM_TOEPLITZ);
   header.mutable_parts(0)->set_first_relative_position(-7);
   header.mutable_parts(1)->set_name("border");
-  AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, 64)));
-  std::memcpy(bytes.get(), kSixFloats.data(), 24);
-  ASSERT_TRUE(
-      WriteTensorFile(Tensor(header, std::move(bytes)), Path("b.safetensors"))
-          .ok());
-  const std::string file = Read(Path("b.safetensors"));
+  const std::string file = Written(SixFloats(header), "b.safetensors");
   for (const char* entry :
        {R"("attnbias.query_length":"2")", R"("attnbias.key_length":"2")",
         R"("attnbias.diagonals.first_relative_position":"-7")",
@@ -365,31 +301,21 @@ TEST_F(TableFileTest, SafetensorsSayWhatAToeplitzWithABorderIs) {
 }
 
 TEST_F(TableFileTest, SafetensorsSayTheAxesOfColumns) {
-  v1::TensorHeader header = SixFloats(2).header();
+  v1::TensorHeader header = HeaderOf(2);
   for (const int axis : {0, 1, 1}) header.add_column_axes(axis);
-  AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, 64)));
-  std::memcpy(bytes.get(), kSixFloats.data(), 24);
-  ASSERT_TRUE(
-      WriteTensorFile(Tensor(header, std::move(bytes)), Path("g.safetensors"))
-          .ok());
-  EXPECT_THAT(Read(Path("g.safetensors")),
+  EXPECT_THAT(Written(SixFloats(header), "g.safetensors"),
               HasSubstr(R"("attnbias.column_axes":"0,1,1")"));
 }
 
 // Consecutive keys before position 0 resolve to a list.
 TEST_F(TableFileTest, WritesTheClassTokenOfListedKeys) {
-  v1::TensorHeader header = SixFloats(1).header();
+  v1::TensorHeader header = HeaderOf(1);
   v1::PairExtent& pair = *header.mutable_resolved_spec()->mutable_pair();
   for (const int64_t key : {-1, 0}) {
     pair.mutable_key_positions()->add_positions(key);
   }
   header.mutable_parts(0)->set_name("border");
-  AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, 64)));
-  std::memcpy(bytes.get(), kSixFloats.data(), 24);
-  ASSERT_TRUE(
-      WriteTensorFile(Tensor(header, std::move(bytes)), Path("b.safetensors"))
-          .ok());
-  EXPECT_THAT(Read(Path("b.safetensors")),
+  EXPECT_THAT(Written(SixFloats(header), "b.safetensors"),
               HasSubstr(R"("attnbias.border.class_key":"1")"));
 }
 

@@ -77,24 +77,21 @@ Script AnswersOfHeads(int64_t heads) {
 
 class ToolTest : public ::testing::Test {
  protected:
-  // Runs the tool against the fake server.
-  int Run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"--server", server_.target()});
-    return RunAlone(arguments);
+  // Runs a line of the tool against the fake server.
+  int Run(const std::string& line) {
+    return RunAlone(absl::StrCat("--server ", server_.target(), " ", line));
   }
 
-  // `get` of an ALiBi bias, with more arguments.
-  int Get(const std::vector<std::string>& more) {
-    std::vector<std::string> line = {"get", "alibi",        "--query-length",
-                                     "2",   "--key-length", "2"};
-    line.insert(line.end(), more.begin(), more.end());
-    return Run(line);
+  // `get` of an ALiBi bias, with more words.
+  int Get(const std::string& more) {
+    return Run("get alibi --query-length 2 --key-length 2 " + more);
   }
 
-  int RunAlone(const std::vector<std::string>& arguments) {
+  int RunAlone(const std::string& line) {
     out_.str("");
     err_.str("");
-    return RunTool(arguments, {.out = out_, .err = err_, .interactive = false});
+    return RunTool(absl::StrSplit(line, ' ', absl::SkipEmpty()),
+                   {.out = out_, .err = err_, .interactive = false});
   }
 
   FakeServer server_;
@@ -104,19 +101,19 @@ class ToolTest : public ::testing::Test {
 
 TEST_F(ToolTest, HealthIsTheExitCode) {
   using Response = grpc::health::v1::HealthCheckResponse;
-  EXPECT_EQ(Run({"health"}), 0);
+  EXPECT_EQ(Run("health"), 0);
   EXPECT_EQ(out_.str(), "SERVING\n");
   server_.set_health(Response::NOT_SERVING);
-  EXPECT_EQ(Run({"health"}), 1);
+  EXPECT_EQ(Run("health"), 1);
   EXPECT_EQ(out_.str(), "NOT_SERVING\n");
   server_.set_health(Response::UNKNOWN);
-  EXPECT_EQ(Run({"health"}), 1);
-  EXPECT_EQ(Run({"health", "other"}), 1);
+  EXPECT_EQ(Run("health"), 1);
+  EXPECT_EQ(Run("health other"), 1);
   EXPECT_EQ(err_.str(), "attnbias: NOT_FOUND: no service other\n");
 }
 
 TEST_F(ToolTest, NobodyThereIsNotHealthy) {
-  EXPECT_EQ(RunAlone({"health", "--server", "127.0.0.1:1"}), 1);
+  EXPECT_EQ(RunAlone("health --server 127.0.0.1:1"), 1);
   EXPECT_THAT(err_.str(),
               StartsWith("attnbias: UNAVAILABLE: nothing answers at "
                          "127.0.0.1:1: is the server running? attnbias-server "
@@ -125,9 +122,7 @@ TEST_F(ToolTest, NobodyThereIsNotHealthy) {
 }
 
 TEST_F(ToolTest, WaitingForAServerIsSaidOnce) {
-  EXPECT_EQ(
-      RunAlone({"info", "--server", "127.0.0.1:1", "--connect-timeout", "3"}),
-      1);
+  EXPECT_EQ(RunAlone("info --server 127.0.0.1:1 --connect-timeout 3"), 1);
   EXPECT_THAT(err_.str(),
               StartsWith("attnbias: nothing answers at 127.0.0.1:1: "));
   const std::string notice = "trying 127.0.0.1:1 again\n";
@@ -137,7 +132,7 @@ TEST_F(ToolTest, WaitingForAServerIsSaidOnce) {
 }
 
 TEST_F(ToolTest, AServerThatIsNoneIsAMistakeOfTheCommandLine) {
-  EXPECT_EQ(RunAlone({"health", "--server", "localhost:x"}), 2);
+  EXPECT_EQ(RunAlone("health --server localhost:x"), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: target: got \"localhost:x\", want host, host:port, "
             "[IPv6]:port, unix:/path or another target of gRPC\n");
@@ -152,7 +147,7 @@ TEST_F(ToolTest, OutputThatCannotBeWrittenIsAFailure) {
 
 TEST_F(ToolTest, TakesTheServerFromTheEnvironment) {
   ::setenv("ATTNBIAS_SERVER", server_.target().c_str(), 1);
-  EXPECT_EQ(RunAlone({"health"}), 0);
+  EXPECT_EQ(RunAlone("health"), 0);
   ::unsetenv("ATTNBIAS_SERVER");
 }
 
@@ -165,9 +160,8 @@ class SecureToolTest : public ToolTest, protected SecurityFolder {
     std::ofstream(Path("token")) << "abc";
   }
 
-  int RunSecurely(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"--server", secure_.target()});
-    return RunAlone(arguments);
+  int RunSecurely(const std::string& line) {
+    return RunAlone(absl::StrCat("--server ", secure_.target(), " ", line));
   }
 
   std::shared_ptr<grpc::ServerCredentials> Credentials(
@@ -186,104 +180,49 @@ class SecureToolTest : public ToolTest, protected SecurityFolder {
 };
 
 TEST_F(SecureToolTest, TakesCertificatesAndTokenByFlag) {
-  EXPECT_EQ(
-      RunSecurely({"health", "--tls-ca", Path("ca"), "--tls-cert", Path("cert"),
-                   "--tls-key", Path("key"), "--token-file", Path("token")}),
-      0)
+  EXPECT_EQ(RunSecurely(absl::StrCat(
+                "health --tls-ca ", Path("ca"), " --tls-cert ", Path("cert"),
+                " --tls-key ", Path("key"), " --token-file ", Path("token"))),
+            0)
       << err_.str();
   EXPECT_EQ(secure_.callers().back().authorization, "Bearer abc");
   EXPECT_EQ(secure_.callers().back().certificate_name, "me");
 }
 
-TEST_F(SecureToolTest, TakesThemFromTheEnvironment) {
-  ::setenv("ATTNBIAS_CLIENT_TLS_CA", Path("ca").c_str(), 1);
-  ::setenv("ATTNBIAS_CLIENT_TOKEN", "from-environment", 1);
-  EXPECT_EQ(RunSecurely({"health"}), 0) << err_.str();
-  EXPECT_EQ(secure_.callers().back().authorization, "Bearer from-environment");
-  ::setenv("ATTNBIAS_CLIENT_TLS_CERT", Path("cert").c_str(), 1);
-  ::setenv("ATTNBIAS_CLIENT_TLS_KEY", Path("key").c_str(), 1);
-  ::setenv("ATTNBIAS_CLIENT_TOKEN_FILE", Path("token").c_str(), 1);
-  EXPECT_EQ(RunSecurely({"health"}), 0) << err_.str();
-  EXPECT_EQ(secure_.callers().back().authorization, "Bearer abc");
-  EXPECT_EQ(secure_.callers().back().certificate_name, "me");
-  for (const char* off : {"0", "1"}) {
-    ::setenv("ATTNBIAS_CLIENT_TLS", off, 1);
-    EXPECT_EQ(Run({"--tls=false", "health"}), 0) << err_.str();
-  }
-  ::setenv("ATTNBIAS_CLIENT_TLS", "0", 1);
-  EXPECT_EQ(Run({"health"}), 0) << err_.str();
-}
-
-TEST_F(SecureToolTest, AsksAServerOfAnotherName) {
+TEST_F(SecureToolTest, AFlagGoesBeforeTheEnvironment) {
   FakeServer server(
       Credentials(authority_.Sign("server", "DNS:attnbias.example")));
-  std::vector<std::string> arguments = {"health", "--server", server.target(),
-                                        "--tls-ca", Path("ca")};
-  EXPECT_EQ(RunAlone(arguments), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("by one of its names, or set "
-                                    "tls.server_name ("));
-  ::setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "attnbias.example", 1);
-  EXPECT_EQ(RunAlone(arguments), 0) << err_.str();
+  const std::string line = "health --server " + server.target();
+  ::setenv("ATTNBIAS_CLIENT_TLS_CA", Path("ca").c_str(), 1);
   ::setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "other.example", 1);
-  EXPECT_EQ(RunAlone(arguments), 1);
-  arguments.insert(arguments.end(), {"--tls-server-name", "attnbias.example"});
-  EXPECT_EQ(RunAlone(arguments), 0) << err_.str();
+  EXPECT_EQ(RunAlone(line), 1);
+  EXPECT_EQ(RunAlone(line + " --tls-server-name attnbias.example"), 0)
+      << err_.str();
+  EXPECT_EQ(Run("--tls=false health"), 0) << err_.str();
 }
 
 // Alone it is TLS, with the authorities that the system trusts.
 TEST_F(SecureToolTest, AServersNameIsNotAskedForInPlaintext) {
-  EXPECT_EQ(Run({"health", "--tls-server-name", "localhost"}), 1);
+  EXPECT_EQ(Run("health --tls-server-name localhost"), 1);
   EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out tls ("));
-}
-
-TEST_F(SecureToolTest, SaysWhatToTry) {
-  EXPECT_EQ(RunSecurely({"health"}), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("does it need TLS? Set tls ("));
-  const Authority other("other");
-  std::ofstream(Path("other")) << other.pem();
-  EXPECT_EQ(RunSecurely({"health", "--tls-ca", Path("other")}), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("set its authority's, tls.ca_file ("));
-  EXPECT_EQ(Run({"health", "--tls-ca", Path("ca")}), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out tls ("));
-  server_.ThenDescribe([](v1::DescribeTensorResponse*) {
-    return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "no");
-  });
-  EXPECT_EQ(Run({"describe", "alibi", "num_heads=1", "--query-length", "1",
-                 "--key-length", "1"}),
-            1);
-  EXPECT_THAT(err_.str(),
-              HasSubstr("wants to know who calls: set token_file, or "
-                        "tls.cert_file and tls.key_file (no)"));
 }
 
 TEST_F(SecureToolTest, AFileThatIsWrongIsAMistakeOfTheCommandLine) {
-  EXPECT_EQ(RunSecurely({"health", "--tls-ca", Path("token")}), 2);
+  EXPECT_EQ(RunSecurely("health --tls-ca " + Path("token")), 2);
   EXPECT_EQ(err_.str(), "attnbias: tls.ca_file: got \"" + Path("token") +
                             "\", want a PEM file with certificates\n");
-  EXPECT_EQ(RunSecurely({"health", "--tls-cert", Path("cert")}), 2);
-  EXPECT_EQ(err_.str(), "attnbias: tls.cert_file: got \"" + Path("cert") +
-                            "\", want tls.key_file beside it\n");
-  EXPECT_EQ(RunSecurely({"health", "--token-file", "/nowhere"}), 2);
-  EXPECT_EQ(err_.str(),
-            "attnbias: token_file: cannot read \"/nowhere\": No such file or "
-            "directory\n");
-  EXPECT_EQ(
-      RunAlone({"health", "--server", "host", "--token-file", Path("token")}),
-      2);
-  EXPECT_THAT(err_.str(), StartsWith("attnbias: token_file: got one for "));
-  EXPECT_THAT(err_.str(), HasSubstr("could read: set tls\n"));
 }
 
 TEST_F(ToolTest, InfoIsTheServersAnswer) {
-  EXPECT_EQ(Run({"info"}), 0);
+  EXPECT_EQ(Run("info"), 0);
   EXPECT_THAT(out_.str(), StartsWith("version    1.2.3\nbackends   "));
   EXPECT_THAT(out_.str(), HasSubstr("\nmax_tensor_bytes  0\n"));
-  EXPECT_EQ(Run({"info", "--json"}), 0);
+  EXPECT_EQ(Run("info --json"), 0);
   EXPECT_THAT(out_.str(), HasSubstr("\"version\": \"1.2.3\""));
 }
 
 TEST_F(ToolTest, TablesAreListedWithTheirUse) {
-  EXPECT_EQ(Run({"tables"}), 0);
+  EXPECT_EQ(Run("tables"), 0);
   EXPECT_THAT(out_.str(),
               StartsWith("table 0\n  bf16 [32, 8] of f.safetensors:w\n"
                          "  sha256:ab12\n"
@@ -295,7 +234,7 @@ TEST_F(ToolTest, TablesAreListedWithTheirUse) {
 // Scripts that read the standard output get no table.
 TEST_F(ToolTest, WhereThereAreNoTablesItIsSaid) {
   server_.set_has_tables(false);
-  EXPECT_EQ(Run({"tables"}), 0);
+  EXPECT_EQ(Run("tables"), 0);
   EXPECT_EQ(out_.str(), "");
   EXPECT_EQ(err_.str(),
             "attnbias: no tables: the server has mounted none, or its policy "
@@ -303,7 +242,7 @@ TEST_F(ToolTest, WhereThereAreNoTablesItIsSaid) {
 }
 
 TEST_F(ToolTest, ListComesFromTheContract) {
-  EXPECT_EQ(RunAlone({"list"}), 0);
+  EXPECT_EQ(RunAlone("list"), 0);
   for (const char* line :
        {"sinusoidal\n",
         "int32 in [1, 65536]\n",
@@ -340,7 +279,7 @@ TEST_F(ToolTest, ListComesFromTheContract) {
 }
 
 TEST_F(ToolTest, ListSaysWhatAMessageThatMayBeLeftOutNeeds) {
-  EXPECT_EQ(RunAlone({"list", "rotary"}), 0);
+  EXPECT_EQ(RunAlone("list rotary"), 0);
   EXPECT_THAT(out_.str(), testing::ContainsRegex(
                               "\n  yarn.factor +required with yarn +double"));
   EXPECT_THAT(out_.str(),
@@ -348,25 +287,25 @@ TEST_F(ToolTest, ListSaysWhatAMessageThatMayBeLeftOutNeeds) {
 }
 
 TEST_F(ToolTest, ListShowsWhatPresetsStandFor) {
-  EXPECT_EQ(RunAlone({"list", "transformer_xl"}), 0);
+  EXPECT_EQ(RunAlone("list transformer_xl"), 0);
   EXPECT_EQ(out_.str(),
             "transformer_xl\n"
             "  dim       required      int32 in [1, 65536]\n"
             "  base      default 10000 double in [1, 1e+18]\n"
             "  clamp_len optional      int64 in [1, 1099511627776]\n"
             "  = relative_sinusoidal columns=sines_cosines causal=true\n");
-  EXPECT_EQ(RunAlone({"list", "conformer", "--json"}), 0);
+  EXPECT_EQ(RunAlone("list conformer --json"), 0);
   const auto list = nlohmann::json::parse(out_.str())["encodings"];
   EXPECT_EQ(list[0]["name"], "conformer");
   EXPECT_EQ(list[0]["preset_of"], "relative_sinusoidal columns=interleaved");
 }
 
 TEST_F(ToolTest, ListShowsTheEncodingsNamed) {
-  EXPECT_EQ(RunAlone({"list", "sandwich", "t5"}), 0);
+  EXPECT_EQ(RunAlone("list sandwich t5"), 0);
   EXPECT_THAT(out_.str(), StartsWith("t5\n  num_heads "));
   EXPECT_THAT(out_.str(), HasSubstr("\nsandwich\n  num_heads "));
   EXPECT_THAT(out_.str(), Not(HasSubstr("alibi")));
-  EXPECT_EQ(RunAlone({"list", "t6"}), 2);
+  EXPECT_EQ(RunAlone("list t6"), 2);
   EXPECT_THAT(err_.str(), StartsWith("attnbias: encoding: got \"t6\", want"));
   EXPECT_EQ(out_.str(), "");
 }
@@ -391,17 +330,9 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
   };
   server_.ThenDescribe(describe);
   server_.ThenDescribe(describe);
-  std::vector<std::string> line = {"describe",
-                                   "alibi",
-                                   "num_heads=1",
-                                   "--query-length",
-                                   "4",
-                                   "--key-length",
-                                   "6",
-                                   "--query-offset",
-                                   "5",
-                                   "--window-left",
-                                   "1"};
+  const std::string line =
+      "describe alibi num_heads=1 --query-length 4 --key-length 6 "
+      "--query-offset 5 --window-left 1";
   EXPECT_EQ(Run(line), 0) << err_.str();
   EXPECT_EQ(out_.str(),
             absl::StrCat("diagonals  [1, 9]  f32  toeplitz  36 bytes\n"
@@ -413,8 +344,7 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
                          "total  36 bytes\n"
                          "fully masked queries  2:4\n"
                          "slopes  0.5\n"));
-  line.push_back("--json");
-  EXPECT_EQ(Run(line), 0) << err_.str();
+  EXPECT_EQ(Run(line + " --json"), 0) << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr("\"total_bytes\": \"36\""));
   EXPECT_THAT(out_.str(),
               HasSubstr("\"fingerprint\": \"" + Fingerprint("abc")));
@@ -427,20 +357,20 @@ TEST_F(ToolTest, PrintsJsonForScripts) {
                                  /*allow_exceptions=*/false);
   };
   server_.set_health(grpc::health::v1::HealthCheckResponse::NOT_SERVING);
-  EXPECT_EQ(Run({"health", "--json"}), 1);
+  EXPECT_EQ(Run("health --json"), 1);
   EXPECT_EQ(parsed()["status"], "NOT_SERVING");
-  EXPECT_EQ(Run({"info", "--json"}), 0);
+  EXPECT_EQ(Run("info --json"), 0);
   EXPECT_EQ(parsed()["version"], "1.2.3");
   EXPECT_EQ(parsed()["limits"].is_null(), true);  // the server sent none
-  EXPECT_EQ(Run({"tables", "--json"}), 0);
+  EXPECT_EQ(Run("tables --json"), 0);
   EXPECT_EQ(parsed()["tables"].size(), 3);
   EXPECT_EQ(parsed()["tables"][2]["name"], "table 2");
   server_.set_has_tables(false);
-  EXPECT_EQ(Run({"tables", "--json"}), 0);
+  EXPECT_EQ(Run("tables --json"), 0);
   EXPECT_EQ(parsed()["tables"], nlohmann::json::array());
-  EXPECT_EQ(RunAlone({"list", "--json"}), 0);
+  EXPECT_EQ(RunAlone("list --json"), 0);
   EXPECT_EQ(parsed()["encodings"].size(), Encodings().size());
-  EXPECT_EQ(RunAlone({"list", "rotary", "alibi", "--json"}), 0);
+  EXPECT_EQ(RunAlone("list rotary alibi --json"), 0);
   const nlohmann::json list = parsed()["encodings"];
   EXPECT_EQ(list[0]["name"], "alibi");
   EXPECT_EQ(list[0]["extent"], "pair");
@@ -454,16 +384,16 @@ TEST_F(ToolTest, PrintsJsonForScripts) {
   EXPECT_EQ(list[1]["fields"][4]["name"], "linear.factor");
   EXPECT_EQ(list[1]["fields"][4]["required"], false);
   server_.Then(AnswersOfHeads(8));
-  EXPECT_EQ(Get({"--json"}), 0) << err_.str();
+  EXPECT_EQ(Get("--json"), 0) << err_.str();
   EXPECT_EQ(parsed()["parts"][0]["shape"], nlohmann::json::array({"8", "3"}));
   EXPECT_EQ(parsed()["parts"][0]["offset"], "0");
   const std::string path = ::testing::TempDir() + "attnbias-json-test.npy";
   server_.Then(AnswersOfHeads(8));
-  EXPECT_EQ(Get({"--json", "--out", path}), 0) << err_.str();
+  EXPECT_EQ(Get("--json --out " + path), 0) << err_.str();
   EXPECT_EQ(parsed()["total_bytes"], "96");
   EXPECT_EQ(std::filesystem::file_size(path), 128u + 96u);
   std::filesystem::remove(path);
-  EXPECT_EQ(Get({"--json", "--out", "-"}), 2);
+  EXPECT_EQ(Get("--json --out -"), 2);
   EXPECT_THAT(err_.str(),
               StartsWith("attnbias: --json: got it beside --out -"));
 }
@@ -473,30 +403,6 @@ constexpr char kEscapes[] = "\x1b]0;owned\x07\n\u202e\u009b";
 constexpr char kEscaped[] = "\\x1b]0;owned\\x07\\x0a\\xe2\\x80\\xae\\xc2\\x9b";
 
 TEST_F(ToolTest, EscapesWhatAServerSends) {
-  google::rpc::BadRequest bad;
-  bad.add_field_violations()->set_field(kEscapes);
-  bad.mutable_field_violations(0)->set_description(kEscapes);
-  server_.Then([=](const FakeStream&) {
-    return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, kEscapes, bad);
-  });
-  EXPECT_EQ(Get({}), 1);
-  EXPECT_EQ(err_.str(),
-            absl::StrCat("attnbias: INVALID_ARGUMENT: ", kEscaped, "\n"));
-  server_.Then([](const FakeStream&) {
-    return grpc::Status(grpc::StatusCode::UNAVAILABLE, kEscapes);
-  });
-  server_.Then(AnswersOfHeads(8));
-  EXPECT_EQ(Get({}), 0);
-  EXPECT_THAT(err_.str(),
-              StartsWith(absl::StrCat("attnbias: ", kEscaped, "; trying ")));
-  server_.Then([](const FakeStream& stream) {
-    v1::TensorHeader header = MakeAnswer(stream.request.spec(), {kEscapes},
-                                         v1::FORM_TOEPLITZ, {8, 3}, -1);
-    return stream.SendAll(std::string(96, '\0'), header);
-  });
-  EXPECT_EQ(Get({}), 1);
-  EXPECT_THAT(err_.str(),
-              HasSubstr(absl::StrCat("got [", kEscaped, "], want ")));
   server_.ThenDescribe([](v1::DescribeTensorResponse* response) {
     v1::TensorSpec resolved;
     resolved.mutable_t5()->set_num_heads(8);
@@ -508,35 +414,20 @@ TEST_F(ToolTest, EscapesWhatAServerSends) {
     response->mutable_header()->add_derived()->set_name(kEscapes);
     return grpc::Status::OK;
   });
-  EXPECT_EQ(Run({"describe", "t5", "table=name:w", "--query-length", "2",
-                 "--key-length", "2"}),
-            0)
+  EXPECT_EQ(Run("describe t5 table=name:w --query-length 2 --key-length 2"), 0)
       << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat("\n", kEscaped, "  ")));
   server_.set_table_name(kEscapes);
-  EXPECT_EQ(Run({"tables"}), 0) << err_.str();
+  EXPECT_EQ(Run("tables"), 0) << err_.str();
   EXPECT_THAT(out_.str(), StartsWith(absl::StrCat(kEscaped, "0\n  bf16")));
   EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat("name:", kEscaped, "0")));
 }
 
-TEST_F(ToolTest, EveryAxisHasPositionsOfItsOwn) {
-  server_.Then(Answers({"cos", "sin"}, v1::FORM_TABLE, {2, 4}));
-  EXPECT_EQ(Run({"get", "rotary", "--position-ids", "-3,4", "--position-ids",
-                 "5,-6", "head_dim=4"}),
-            0)
-      << err_.str();
-  const v1::TensorSpec spec = server_.requests().at(0).spec();
-  EXPECT_EQ(spec.rotary().head_dim(), 4);
-  ASSERT_EQ(spec.table().position_ids_size(), 2);
-  EXPECT_EQ(spec.table().position_ids(0).positions(0), -3);
-  EXPECT_EQ(spec.table().position_ids(1).positions(1), -6);
-}
-
 TEST_F(ToolTest, GetSendsWhatWasTyped) {
   server_.Then(Answers({"dense"}, v1::FORM_DENSE, {1, 1, 2}));
-  EXPECT_EQ(Run({"get", "alibi", "num_heads=1", "slopes=-1,2", "--query-length",
-                 "4096", "--queries", "4095:4096", "--query-offset", "-5",
-                 "--key-positions", "-3,4", "--data-type", "f16", "--causal"}),
+  EXPECT_EQ(Run("get alibi num_heads=1 slopes=-1,2 --query-length 4096 "
+                "--queries 4095:4096 --query-offset -5 --key-positions -3,4 "
+                "--data-type f16 --causal"),
             0)
       << err_.str();
   const v1::TensorSpec spec = server_.requests().at(0).spec();
@@ -554,7 +445,7 @@ TEST_F(ToolTest, GetSendsWhatWasTyped) {
 
 TEST_F(ToolTest, HeadsHaveTheirNumbers) {
   server_.Then(AnswersOfHeads(2));
-  EXPECT_EQ(Get({"--heads", "5:7"}), 0) << err_.str();
+  EXPECT_EQ(Get("--heads 5:7"), 0) << err_.str();
   EXPECT_THAT(
       out_.str(),
       StartsWith("head 5                0            0            0\n"
@@ -570,34 +461,23 @@ TEST_F(ToolTest, GetWritesBareBytes) {
                                        v1::FORM_TABLE, {125, 4}));
     });
   }
-  const auto get = [this](const std::vector<std::string>& more) {
-    std::vector<std::string> line = {
-        "get", "rotary", "head_dim=4", "--positions", "125", "--out", "-"};
-    line.insert(line.end(), more.begin(), more.end());
-    return Run(line);
+  const auto get = [this](const std::string& more) {
+    return Run("get rotary head_dim=4 --positions 125 --out - " + more);
   };
-  EXPECT_EQ(get({}), 0) << err_.str();
+  EXPECT_EQ(get(""), 0) << err_.str();
   EXPECT_EQ(out_.str(), payload);
-  EXPECT_EQ(get({"--part", "sin"}), 0) << err_.str();
+  EXPECT_EQ(get("--part sin"), 0) << err_.str();
   EXPECT_EQ(out_.str(), payload.substr(2000));
-  EXPECT_EQ(get({"--part", "row"}), 1);
+  EXPECT_EQ(get("--part row"), 1);
   EXPECT_EQ(err_.str(), "attnbias: --part: got row, want one of cos, sin\n");
 }
 
 TEST_F(ToolTest, AFileThatCannotBeWrittenHasNoCodeOfGrpc) {
   server_.Then(AnswersOfHeads(8));
-  EXPECT_EQ(Get({"--out", "/no/such/folder/t.npy"}), 1);
+  EXPECT_EQ(Get("--out /no/such/folder/t.npy"), 1);
   EXPECT_EQ(err_.str(),
             "attnbias: /no/such/folder/t.npy: cannot create: No such file or "
             "directory\n");
-}
-
-TEST_F(ToolTest, GetWritesAFile) {
-  server_.Then(AnswersOfHeads(8));
-  const std::string path = ::testing::TempDir() + "attnbias-tool-test.npy";
-  EXPECT_EQ(Get({"--out", path}), 0) << err_.str();
-  EXPECT_EQ(std::filesystem::file_size(path), 128u + 8u * 3u * 4u);
-  std::filesystem::remove(path);
 }
 
 TEST_F(ToolTest, AServersErrorIsExitCode1) {
@@ -608,7 +488,7 @@ TEST_F(ToolTest, AServersErrorIsExitCode1) {
   server_.Then([=](const FakeStream&) {
     return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, "bad alibi", bad);
   });
-  EXPECT_EQ(Get({"num_heads=0"}), 1);
+  EXPECT_EQ(Get("num_heads=0"), 1);
   EXPECT_EQ(err_.str(),
             "attnbias: INVALID_ARGUMENT: bad alibi\n"
             "  spec.alibi.num_heads: got 0, want an integer in [1, 65536]\n");
@@ -617,83 +497,81 @@ TEST_F(ToolTest, AServersErrorIsExitCode1) {
     return WithDetail(grpc::StatusCode::INVALID_ARGUMENT,
                       "spec.alibi.num_heads: got 0", bad);
   });
-  EXPECT_EQ(Get({"num_heads=0"}), 1);
+  EXPECT_EQ(Get("num_heads=0"), 1);
   EXPECT_EQ(err_.str(),
             "attnbias: INVALID_ARGUMENT: spec.alibi.num_heads: got 0\n");
 }
 
 // A wrong command line is exit code 2, and nothing is asked of the server.
 TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
-  using Line = std::vector<std::string>;
-  for (const Line& line :
-       {Line{},
-        Line{"fetch"},
-        Line{"get"},
-        Line{"get", "alibaba"},
-        Line{"get", "alibi", "heads=1"},
-        Line{"get", "alibi", "--keys", "x"},
-        Line{"get", "alibi", "--what"},
-        Line{"nosuch", "--help"},
-        Line{"get", "alibi", "--what", "--help"},
-        Line{"get", "alibi", "--positions", "4"},
-        Line{"get", "alibi", "--query-length", "4", "--query-length", "4"},
-        Line{"get", "alibi", "--out", "x.pt"},
-        Line{"get", "alibi", "--data-type", "bf16", "--out", "x.npy"},
-        Line{"get", "t5", "table=@no-such-file.npy"},
-        Line{"get", "alibi", "--window-left", "many"},
-        Line{"show", "alibi", "--head", "-1"},
-        Line{"show", "alibi", "--heads", "1"},
-        Line{"show", "alibi", "--png", "x"},
-        Line{"health", "--timeout", "0"},
-        Line{"health", "--connect-timeout", "0"}}) {
-    EXPECT_EQ(Run(line), 2) << ::testing::PrintToString(line);
-    EXPECT_NE(err_.str(), "") << ::testing::PrintToString(line);
+  for (const char* line : {"",
+                           "fetch",
+                           "get",
+                           "get alibaba",
+                           "get alibi heads=1",
+                           "get alibi --keys x",
+                           "get alibi --what",
+                           "nosuch --help",
+                           "get alibi --what --help",
+                           "get alibi --positions 4",
+                           "get alibi --query-length 4 --query-length 4",
+                           "get alibi --out x.pt",
+                           "get alibi --data-type bf16 --out x.npy",
+                           "get t5 table=@no-such-file.npy",
+                           "get alibi --window-left many",
+                           "show alibi --head -1",
+                           "show alibi --heads 1",
+                           "show alibi --png x",
+                           "health --timeout 0",
+                           "health --connect-timeout 0"}) {
+    EXPECT_EQ(Run(line), 2) << line;
+    EXPECT_NE(err_.str(), "") << line;
   }
   EXPECT_TRUE(server_.requests().empty());
 }
 
 TEST_F(ToolTest, AMistakeLeadsToTheHelp) {
-  EXPECT_EQ(Run({"get", "alibi", "num_heads=8", "--query-len", "4"}), 2);
+  EXPECT_EQ(Run("get alibi num_heads=8 --query-len 4"), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: --query-len: no such argument (did you mean "
             "--query-length?); "
             "`attnbias get --help` and `attnbias --help` list them\n");
-  EXPECT_EQ(Run({"fetch"}), 2);
+  EXPECT_EQ(Run("fetch"), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: fetch: no such argument; `attnbias --help` lists "
             "them\n");
-  EXPECT_EQ(Run({"show"}), 2);
+  EXPECT_EQ(Run("show"), 2);
   EXPECT_EQ(err_.str(), "attnbias: encoding is required; see --help\n");
 }
 
 TEST_F(ToolTest, SuggestsWhatWasMeant) {
-  EXPECT_EQ(Run({"tabels", "--json"}), 2);
+  EXPECT_EQ(Run("tabels --json"), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: tabels --json: no such argument (did you mean tables?); "
             "`attnbias --help` lists them\n");
-  EXPECT_EQ(Run({"--json", "list"}), 2);
+  EXPECT_EQ(Run("--json list"), 2);
   EXPECT_THAT(err_.str(), HasSubstr("(write it after the command)"));
-  EXPECT_EQ(Run({"get", "alibi", "--quereis=4"}), 2);
+  EXPECT_EQ(Run("get alibi --quereis=4"), 2);
   EXPECT_THAT(err_.str(), HasSubstr("(did you mean --queries?)"));
-  EXPECT_EQ(Run({"--timout=4", "info"}), 2);
+  EXPECT_EQ(Run("--timout=4 info"), 2);
   EXPECT_THAT(err_.str(), HasSubstr("(did you mean --timeout?)"));
-  EXPECT_EQ(Run({"list", "sinosoidal"}), 2);
+  EXPECT_EQ(Run("list sinosoidal"), 2);
   EXPECT_THAT(err_.str(), EndsWith("(did you mean sinusoidal?)\n"));
-  EXPECT_EQ(Run({"get", "alibi", "num_head=4"}), 2);
+  EXPECT_EQ(Run("get alibi num_head=4"), 2);
   EXPECT_THAT(err_.str(), EndsWith("(did you mean num_heads?)\n"));
-  EXPECT_EQ(Run({std::string(100'000, 'x')}), 2);
+  EXPECT_EQ(Run(std::string(100'000, 'x')), 2);
   EXPECT_THAT(err_.str(), Not(HasSubstr("did you mean")));
 }
 
 TEST_F(ToolTest, WhatThePythonPackageDoesIsNamed) {
-  EXPECT_EQ(RunAlone({"cache", "ls"}), 2);
+  EXPECT_EQ(RunAlone("cache ls"), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: cache: want python -m attnbias cache, of the Python "
             "package\n");
 }
 
 TEST_F(ToolTest, HelpSaysWhatATableAndAWindowMayBe) {
-  EXPECT_EQ(RunAlone({"get", "--help"}), 0);
+  EXPECT_EQ(RunAlone("get --help"), 0);
   // Some versions of CLI11 break lines, others do not.
   const std::string words = absl::StrJoin(
       absl::StrSplit(out_.str(), absl::ByAnyChar(" \n"), absl::SkipEmpty()),
@@ -706,15 +584,14 @@ TEST_F(ToolTest, HelpSaysWhatATableAndAWindowMayBe) {
 }
 
 TEST_F(ToolTest, HelpAndVersionAreNoMistakes) {
-  EXPECT_EQ(RunAlone({"--help"}), 0);
+  EXPECT_EQ(RunAlone("--help"), 0);
   EXPECT_THAT(out_.str(), HasSubstr("health"));
   EXPECT_THAT(out_.str(), HasSubstr("python -m attnbias export"));
-  EXPECT_EQ(RunAlone({"--version"}), 0);
+  EXPECT_EQ(RunAlone("--version"), 0);
   EXPECT_THAT(out_.str(), StartsWith("attnbias "));
 }
 
-// A server that describes a bias of 8 heads over 100 queries and keys, and
-// answers with key - query.
+// A server that describes a bias of 8 heads over 100 queries and keys.
 class ShowTest : public ToolTest {
  protected:
   ShowTest() {
@@ -730,36 +607,25 @@ class ShowTest : public ToolTest {
     pair->mutable_keys()->set_end(100);
   }
 
-  // `show` of that bias, with more arguments.
-  int Show(const std::vector<std::string>& more) {
+  // `show` of that bias, with more words.
+  int Show(const std::string& more) {
     server_.ThenDescribe(
         [header = header_](v1::DescribeTensorResponse* response) {
           *response->mutable_header() = header;
           return grpc::Status::OK;
         });
-    std::vector<std::string> line = {"show", "alibi",        "--query-length",
-                                     "100",  "--key-length", "100"};
-    line.insert(line.end(), more.begin(), more.end());
-    return Run(line);
+    return Run("show alibi --query-length 100 --key-length 100 " + more);
   }
 
-  void ThenAnswer() { server_.Then(Answer); }
+  v1::TensorHeader header_;
+};
 
-  // The positions that a window or a list has.
-  static std::vector<int64_t> PositionsOf(const v1::PositionList& list,
-                                          const v1::Range& range) {
-    std::vector<int64_t> positions(list.positions().begin(),
-                                   list.positions().end());
-    for (int64_t i = range.begin(); i < range.end(); ++i)
-      positions.push_back(i);
-    return positions;
-  }
-
-  static grpc::Status Answer(const FakeStream& stream) {
-    const v1::TensorSpec& spec = stream.request.spec();
-    const v1::PairExtent& pair = spec.pair();
-    const auto queries = PositionsOf(pair.query_positions(), pair.queries());
-    const auto keys = PositionsOf(pair.key_positions(), pair.keys());
+// The server answers with key - query.
+TEST_F(ShowTest, AsksForWhatIsDrawn) {
+  server_.Then([](const FakeStream& stream) {
+    const v1::PairExtent& pair = stream.request.spec().pair();
+    const auto& queries = pair.query_positions().positions();
+    const auto& keys = pair.key_positions().positions();
     std::string payload;
     for (const int64_t query : queries) {
       for (const int64_t key : keys) {
@@ -767,19 +633,11 @@ class ShowTest : public ToolTest {
         payload.append(reinterpret_cast<const char*>(&number), sizeof(number));
       }
     }
-    const v1::TensorHeader header =
-        MakeAnswer(spec, {"dense"}, v1::FORM_DENSE,
-                   {1, static_cast<int64_t>(queries.size()),
-                    static_cast<int64_t>(keys.size())});
-    return stream.SendAll(payload, header);
-  }
-
-  v1::TensorHeader header_;
-};
-
-TEST_F(ShowTest, AsksForWhatIsDrawn) {
-  ThenAnswer();
-  EXPECT_EQ(Show({"--head", "3"}), 0) << err_.str();
+    return stream.SendAll(
+        payload, MakeAnswer(stream.request.spec(), {"dense"}, v1::FORM_DENSE,
+                            {1, queries.size(), keys.size()}));
+  });
+  EXPECT_EQ(Show("--head 3"), 0) << err_.str();
   EXPECT_THAT(out_.str(),
               StartsWith("alibi, head 3 of 8, f32: queries down, keys across, "
                          "39 x 77 of 100 x 100\n"
@@ -797,39 +655,6 @@ TEST_F(ShowTest, AsksForWhatIsDrawn) {
   EXPECT_EQ(spec.pair().key_positions().positions(76), 98);
 }
 
-TEST_F(ShowTest, WhatAMaskHidesIsMarked) {
-  ThenAnswer();
-  EXPECT_EQ(Show({"--causal", "--fill-value", "-5"}), 0) << err_.str();
-  EXPECT_THAT(out_.str(), HasSubstr("\n 0 @" + std::string(76, '/') + "\n"));
-  EXPECT_THAT(out_.str(), HasSubstr(" 0   // masked\n"));
-  EXPECT_TRUE(server_.requests().at(0).spec().output().mask().causal());
-}
-
-TEST_F(ShowTest, AsksForAllKeysWhereAListIsRefused) {
-  server_.Then([](const FakeStream&) {
-    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "a list");
-  });
-  ThenAnswer();
-  EXPECT_EQ(Show({}), 0) << err_.str();
-  const v1::PairExtent pair = server_.requests().at(1).spec().pair();
-  EXPECT_EQ(pair.query_positions().positions_size(), 39);
-  EXPECT_EQ(pair.key_length(), 100);
-  EXPECT_FALSE(pair.has_key_positions());
-  EXPECT_THAT(out_.str(), HasSubstr("39 x 77 of 100 x 100\n 0 =+++"));
-}
-
-TEST_F(ShowTest, WritesAPng) {
-  ThenAnswer();
-  const std::string path = ::testing::TempDir() + "attnbias-show-test.png";
-  EXPECT_EQ(Show({"--png", path}), 0) << err_.str();
-  EXPECT_EQ(out_.str(),
-            "alibi, head 0 of 8, f32: queries down, keys across, 100 x 100\n"
-            "dark -99, light 99\n");
-  EXPECT_GT(std::filesystem::file_size(path), 100u);
-  std::filesystem::remove(path);
-  EXPECT_EQ(server_.requests().at(0).spec().pair().query_length(), 100);
-}
-
 TEST_F(ShowTest, AnAnswerThatContradictsItselfIsRefused) {
   server_.Then([](const FakeStream& stream) {
     const std::string payload(16, '\0');
@@ -837,17 +662,17 @@ TEST_F(ShowTest, AnAnswerThatContradictsItselfIsRefused) {
     *header.mutable_resolved_spec() = stream.request.spec();
     return stream.SendAll(payload, header);
   });
-  EXPECT_EQ(Show({}), 1);
+  EXPECT_EQ(Show(""), 1);
   EXPECT_THAT(err_.str(), StartsWith("attnbias: DATA_LOSS: header.parts: "));
 }
 
 TEST_F(ShowTest, HeadsAndPartsAreThoseThereAre) {
-  EXPECT_EQ(Show({"--head", "8"}), 2);
+  EXPECT_EQ(Show("--head 8"), 2);
   EXPECT_EQ(err_.str(), "attnbias: --head: got 8, want an integer in [0, 8)\n");
-  EXPECT_EQ(Show({"--part", "cos"}), 2);
+  EXPECT_EQ(Show("--part cos"), 2);
   EXPECT_EQ(err_.str(), "attnbias: --part: got cos, want one of diagonals\n");
   header_.mutable_resolved_spec()->mutable_pair()->clear_heads();
-  EXPECT_EQ(Show({"--head", "0"}), 2);
+  EXPECT_EQ(Show("--head 0"), 2);
   EXPECT_EQ(
       err_.str(),
       "attnbias: --head: got a value, want none: the numbers are the same for "

@@ -9,8 +9,7 @@
 #include "core/encoding/bias/references.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/encoding/mpfr_oracle.h"
-#include "tests/unit/support/filled.h"
+#include "tests/unit/encoding/expect_rounded.h"
 
 namespace attnbias::alibi_test {
 namespace {
@@ -38,11 +37,8 @@ void SetSlope(int64_t num_heads, int64_t head, double bias_max,
 
 void ExpectRounded(const v1::Alibi& alibi, Range span, double scale = 1) {
   const v1::Alibi spec = Completed(alibi);
-  Number exact;
-  for (const DataType type : kFloatTypes) {
-    const FilledNumbers got = Filled(spec, span, type, Scaled(scale));
-    for (int64_t head = 0; head < spec.num_heads(); ++head) {
-      for (int64_t at = span.begin; at < span.end; ++at) {
+  ExpectLanesRounded(
+      spec, span, scale, [&](int64_t head, int64_t at, mpfr_ptr exact) {
         SetSlope(spec.num_heads(), head, spec.alibi_bias_max(), exact);
         if (spec.slopes_size() > 0) {
           mpfr_set_d(exact, spec.slopes(static_cast<int>(head)), MPFR_RNDN);
@@ -54,16 +50,7 @@ void ExpectRounded(const v1::Alibi& alibi, Range span, double scale = 1) {
                         ? -std::max<int64_t>(-at, 0)
                         : at,
                     MPFR_RNDN);
-        mpfr_mul_d(exact, exact, scale, MPFR_RNDN);
-        const bool is_zero = mpfr_zero_p(static_cast<mpfr_ptr>(exact)) != 0;
-        const double want = is_zero ? 0 : RoundedBy(exact, type);
-        ASSERT_TRUE(Same(got.At(head, at), want))
-            << NameOf(type) << " head " << head << " of " << spec.num_heads()
-            << " at " << at << ": got " << got.At(head, at) << ", want "
-            << want;
-      }
-    }
-  }
+      });
 }
 
 TEST(AlibiSlopes, AreRoundedCorrectlyForUpTo128Heads) {
@@ -179,11 +166,6 @@ TEST(AlibiVariants, AnchorDecidesWhatBf16CanTellApart) {
   };
   EXPECT_EQ(distinct(v1::ALIBI_VARIANT_KEY_FROM_END, {-255, 1}), 256u);
   EXPECT_EQ(distinct(v1::ALIBI_VARIANT_KEY_FROM_START, {3840, 4096}), 17u);
-}
-
-TEST(AlibiBits, DoNotDependOnHowTheyAreCut) {
-  EXPECT_EQ(Filled(Alibi(12), {-100, 100}, DataType::kF32).numbers,
-            Filled(Alibi(12), {-100, 100}, DataType::kF32, "", 0, 7).numbers);
 }
 
 TEST(Alibi, RefusesANumberOfSlopesOtherThanHeads) {

@@ -167,17 +167,6 @@ TEST(Deberta, WithoutBucketsDistancesAreTheirOwn) {
               ElementsAre(2, 1, 0, -1, -2));
 }
 
-TEST(Deberta, HasIndicesWithoutHeads) {
-  EngineHarness engine;
-  const PlanPtr plan = engine.Plan(OverPairs(SpecOf(v1::Deberta()), 3, 5));
-  EXPECT_EQ(plan->data_type(), DataType::kI32);
-  EXPECT_THAT(plan->parts()[0].shape, ElementsAre(7));
-  EXPECT_EQ(plan->resolved_spec().output().values(), v1::VALUES_BUCKETS);
-  EXPECT_THAT(
-      engine.Numbers(OverPairs(WithOutput(v1::Deberta(), kDense), 2, 3)),
-      ElementsAre(256, 255, 254, 257, 256, 255));
-}
-
 TEST(Deberta, DistancesBeyond32BitsAreOutOfRange) {
   EXPECT_THAT(
       EngineHarness().MakePlan(OverPairs(

@@ -3,11 +3,13 @@
 // multiplications in the stated order, one rounding.
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/encoding/expect_rounded.h"
 #include "tests/unit/support/engine_harness.h"
 #include "tests/unit/support/filled.h"
 
@@ -69,18 +71,12 @@ double Oracle(const v1::Fire& spec, int64_t query, int64_t key, int64_t head) {
 
 void ExpectOracle(const v1::Fire& spec, Range keys, int64_t query,
                   double scale = 1) {
-  Number value;
-  for (const DataType type : kFloatTypes) {
-    const FilledNumbers got = Filled(spec, keys, type, Scaled(scale), query);
-    for (int64_t key = keys.begin; key < keys.end; ++key) {
-      for (int64_t head = 0; head < spec.num_heads(); ++head) {
+  ExpectLanesRounded(
+      spec, keys, scale,
+      [&](int64_t head, int64_t key, mpfr_ptr value) {
         mpfr_set_d(value, Oracle(spec, query, key, head), MPFR_RNDN);
-        mpfr_mul_d(value, value, scale, MPFR_RNDN);
-        ASSERT_TRUE(Same(got.At(head, key), RoundedBy(value, type)))
-            << NameOf(type) << " query " << query << " key " << key;
-      }
-    }
-  }
+      },
+      query);
 }
 
 TEST(Fire, InputsAreThePublishedOnes) {
@@ -122,7 +118,7 @@ TEST(Fire, ExtremeParametersGiveNoNan) {
   }
 }
 
-TEST(Fire, IsDenseAndItsWindowsAreSlices) {
+TEST(Fire, IsDense) {
   EngineHarness engine;
   const v1::TensorSpec spec = OverPairs(SpecOf(Network()), 90, 130, 40);
   const PlanPtr plan = engine.Plan(spec);
@@ -138,39 +134,6 @@ TEST(Fire, IsDenseAndItsWindowsAreSlices) {
     }
   }
   engine.ExpectSliceable(spec);
-
-  std::vector<double> slice;
-  for (int64_t h = 1; h < 3; ++h) {
-    for (int64_t i = 80; i < 83; ++i) {
-      for (int64_t j = 5; j < 100; ++j) {
-        slice.push_back(whole[(h * 90 + i) * 130 + j]);
-      }
-    }
-  }
-  EXPECT_EQ(
-      engine.Numbers(With(spec,
-                          "pair {queries {begin: 80 end: 83} keys "
-                          "{begin: 5 end: 100} heads {begin: 1 end: 3}}")),
-      slice);
-}
-
-TEST(Fire, ListsAndMasks) {
-  EngineHarness engine;
-  const std::vector<int64_t> queries = {7, 100, -3};
-  const std::vector<int64_t> keys = {9, 2, 3, 101};
-  const std::vector<double> got = engine.Numbers(
-      AtPairs(WithOutput(Network(), "mask {causal: true}"), queries, keys));
-  for (int64_t h = 0; h < kHeads; ++h) {
-    for (size_t i = 0; i < 3; ++i) {
-      for (size_t j = 0; j < 4; ++j) {
-        EXPECT_EQ(got[(h * 3 + i) * 4 + j],
-                  keys[j] > queries[i]
-                      ? -INFINITY
-                      : static_cast<float>(
-                            Oracle(Network(), queries[i], keys[j], h)));
-      }
-    }
-  }
 }
 
 TEST(Fire, HasNoDiagonals) {
@@ -179,42 +142,25 @@ TEST(Fire, HasNoDiagonals) {
               IsInvalid("output.form: got TOEPLITZ, want DENSE"));
 }
 
-TEST(Fire, BitsDependNeitherOnTheCutNorOnTheKernels) {
-  const FilledNumbers whole =
-      Filled(Network(), {0, 300}, DataType::kF64, "", 150);
-  for (const KernelSet* kernels : SupportedKernelSets()) {
-    EXPECT_EQ(Filled(Network(), {0, 300}, DataType::kF64, "", 150, 29, *kernels)
-                  .numbers,
-              whole.numbers);
-  }
-}
-
 TEST(Fire, RefusesTablesThatDoNotFitEachOther) {
-  const auto refusal = [](void (*spoil)(v1::Fire&)) {
-    v1::Fire spec = Network();
-    spoil(spec);
-    return RefusalOf(spec);
+  const auto refusal = [](const std::string& fields, const auto&... tables) {
+    return RefusalOf(Changed(Network(), fields, {tables...}));
   };
-  EXPECT_THAT(refusal([](v1::Fire& spec) {
-                *spec.mutable_hidden_weight() = RandomRef({32, 2}, 1);
-              }),
+  using T = std::pair<std::string, std::vector<int64_t>>;
+  EXPECT_THAT(refusal("", T("hidden_weight", {32, 2})),
               IsInvalid("fire.hidden_weight: got shape [32, 2], want [32 "
                         "hidden, 1 input]"));
-  EXPECT_THAT(refusal([](v1::Fire& spec) { spec.set_num_heads(4); }),
+  EXPECT_THAT(refusal("num_heads: 4"),
               IsInvalid("fire.output_weight: got shape [3, 32], want [4 heads "
                         "(num_heads), 32"));
-  EXPECT_THAT(refusal([](v1::Fire& spec) {
-                *spec.mutable_hidden_bias() = RandomRef({3}, 1);
-              }),
+  EXPECT_THAT(refusal("", T("hidden_bias", {3})),
               IsInvalid("fire.hidden_bias: got shape [3], want [32 hidden]"));
-  EXPECT_THAT(refusal([](v1::Fire& spec) {
-                *spec.mutable_output_bias() = RandomRef({32}, 1);
-              }),
+  EXPECT_THAT(refusal("", T("output_bias", {32})),
               IsInvalid("fire.output_bias: got shape [32], want [3 heads "
                         "(num_heads)]"));
-  EXPECT_THAT(refusal([](v1::Fire& spec) {
-                *spec.mutable_output_bias() = Ref(TableOf({3}, {0, 0, 1e200}));
-              }),
+  v1::Fire large = Network();
+  *large.mutable_output_bias() = Ref(TableOf({3}, {0, 0, 1e200}));
+  EXPECT_THAT(RefusalOf(large),
               IsInvalid("fire.output_weight: got numbers that may reach "
                         "1e+200"));
 }

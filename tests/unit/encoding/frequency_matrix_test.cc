@@ -2,8 +2,6 @@
 // Sinusoids of sums over axes, against MPFR at 2000 bits.
 #include <algorithm>
 #include <cmath>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -13,10 +11,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/encoding/expect_rounded.h"
 #include "tests/unit/encoding/sinusoidal_oracle.h"
 #include "tests/unit/support/engine_harness.h"
-#include "tests/unit/support/filled.h"
+#include "tests/unit/support/manual_executor.h"
 
 namespace attnbias::frequency_matrix_test {
 namespace {
@@ -29,13 +27,11 @@ Spec WithMatrix(const std::string& text, const Table& matrix) {
   return spec;
 }
 
-// The sine or cosine of the sum, rounded. Pairs are [sines | cosines].
-double Rounded(const Spec& given, const Table& matrix,
-               const RealPositions& positions, int64_t row, int64_t column,
-               DataType type, double scale) {
-  const Spec spec = Completed(given);
+// Sets the sine or cosine of the sum. Pairs are [sines | cosines].
+void SetExact(const Spec& spec, const Table& matrix,
+              const RealPositions& positions, int64_t row, int64_t column,
+              mpfr_ptr sum) {
   const int64_t pairs = spec.dim() / 2;
-  Number sum(2000);
   mpfr_set_ui(sum, 0, MPFR_RNDN);
   Number x(2000);
   for (size_t axis = 0; axis < positions.size(); ++axis) {
@@ -47,40 +43,32 @@ double Rounded(const Spec& given, const Table& matrix,
     mpfr_add(sum, sum, x, MPFR_RNDN);
   }
   // Nothing is so small but what the divisions lose.
-  if (mpfr_zero_p(static_cast<mpfr_ptr>(sum)) != 0 ||
-      mpfr_get_exp(static_cast<mpfr_ptr>(sum)) < -1500) {
-    if (column < pairs) return 0;
+  if (mpfr_zero_p(sum) != 0 || mpfr_get_exp(sum) < -1500) {
     mpfr_set_ui(sum, 0, MPFR_RNDN);
   }
   column < pairs ? mpfr_sin(sum, sum, MPFR_RNDN)
                  : mpfr_cos(sum, sum, MPFR_RNDN);
-  mpfr_mul_d(sum, sum, scale, MPFR_RNDN);
-  return RoundedBy(sum, type);
 }
 
 void ExpectRounded(const std::string& text, const Table& matrix,
                    const RealPositions& positions, double scale = 1) {
+  SCOPED_TRACE(text);
   const Spec spec =
       WithMatrix(text + " columns: COLUMNS_SINES_COSINES", matrix);
+  const Spec completed = Completed(spec);
   const auto shared = std::make_shared<const RealPositions>(positions);
   const int64_t rows = std::ssize(positions[0]);
-  for (const DataType type : kFloatTypes) {
-    std::vector<std::byte> bytes(rows * spec.dim() * SizeOf(type));
-    MakeWith(spec, Scaled(scale))
-        ->prepare_reals({type, scale}, shared)
-        ->Fill({{0, 1}, {0, rows}}, bytes.data(), 0);
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t column = 0; column < spec.dim(); ++column) {
-        const double wanted =
-            Rounded(spec, matrix, positions, row, column, type, scale);
-        const double got =
-            ElementAt(type, bytes.data(), row * spec.dim() + column);
-        ASSERT_TRUE(Same(got, wanted))
-            << text << ": " << NameOf(type) << " row " << row << " column "
-            << column << ": got " << got << ", want " << wanted;
-      }
-    }
-  }
+  ExpectRowsRounded(
+      rows, spec.dim(), scale,
+      [&](DataType type, std::byte* out) {
+        MakeWith(spec, Scaled(scale))
+            ->prepare_reals({type, scale}, shared)
+            ->Fill({{0, 1}, {0, rows}}, out, 0);
+      },
+      [&](int64_t row, int64_t column, mpfr_ptr value) {
+        SetExact(completed, matrix, positions, row, column, value);
+      },
+      /*precision=*/2000);
 }
 
 RealPositions RandomPositions(int64_t axes, int64_t rows, uint64_t seed) {
@@ -211,35 +199,6 @@ TEST(FrequencyMatrix, OfRotaryHasTheSameSums) {
   }
 }
 
-// Runs tasks on the thread of the test.
-class Yielding final : public Executor {
- public:
-  void Schedule(CallerPtr /*caller*/, Task task) override {
-    tasks_.push_back(std::move(task));
-  }
-  void ScheduleUncut(CallerPtr caller, Task task) override {
-    Schedule(std::move(caller), std::move(task));
-  }
-  void Yield() override {
-    if (on_yield) on_yield();
-  }
-  int num_threads() const override { return 1; }
-
-  // Runs all tasks.
-  void Run() {
-    while (!tasks_.empty()) {
-      Task task = std::move(tasks_.front());
-      tasks_.pop_front();
-      task();
-    }
-  }
-
-  std::function<void()> on_yield;
-
- private:
-  std::deque<Task> tasks_;
-};
-
 TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
   constexpr int kPairs = 2000;
   constexpr int kYields = 10;
@@ -248,7 +207,7 @@ TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
   v1::TensorSpec spec;
   *spec.mutable_sinusoidal() =
       WithMatrix("dim: 4000 axes {} axes {}", TableOf({2, kPairs}, weights));
-  Yielding executor;
+  ManualExecutor executor;
   CountingObserver observer;
   Engine engine({}, *SupportedKernelSets().front(), &executor, &observer);
   const auto caller = std::make_shared<Caller>();
@@ -256,7 +215,7 @@ TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
       *engine.MakePlan(AtPositions(spec, {{7}, {7}}), TestTables());
   PayloadPtr payload;
   engine.Get(plan, caller, [&](auto made) { payload = *std::move(made); });
-  executor.Run();
+  executor.RunAll();
   int yields = 0;
   executor.on_yield = [&] {
     if (++yields == kYields) caller->Cancel();
@@ -264,8 +223,8 @@ TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
   absl::Status status;
   payload->Read(0, plan->total_bytes(),
                 [&](const auto& chunk) { status = chunk.status(); });
-  executor.Run();
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, ::testing::_));
+  executor.RunAll();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled));
   EXPECT_EQ(yields, kYields);
 }
 

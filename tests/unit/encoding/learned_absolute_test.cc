@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learned absolute positions: which row stands at a position.
-#include <random>
 #include <string>
 #include <vector>
 
@@ -25,14 +24,6 @@ v1::LearnedAbsolute Rows(const Table& table, const std::string& rest = "") {
 v1::TensorSpec Over(const v1::LearnedAbsolute& spec, int64_t begin, int64_t end,
                     const std::string& output = "") {
   return OverPositions(WithOutput(spec, output), begin, end);
-}
-
-std::vector<double> Normals(int64_t count) {
-  std::mt19937_64 random(9);
-  std::normal_distribution<double> normal;
-  std::vector<double> values(count);
-  for (double& value : values) value = normal(random);
-  return values;
 }
 
 TEST(LearnedAbsolute, HasTheTablesRows) {

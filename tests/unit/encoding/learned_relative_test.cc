@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/encoding/expect_rounded.h"
 #include "tests/unit/support/engine_harness.h"
 #include "tests/unit/support/filled.h"
 
@@ -140,18 +140,11 @@ TEST(LearnedScalars, AreRoundedOnceWhenScaled) {
   v1::LearnedRelative spec = Reach(4, 4);
   const Table table = RandomTable({9, 3}, 1);
   *spec.mutable_scalars() = Ref(table);
-  Number value;
-  for (const DataType type : kFloatTypes) {
-    const FilledNumbers got = Filled(spec, {-6, 7}, type, Scaled(0.3));
-    for (int64_t head = 0; head < 3; ++head) {
-      for (int64_t at = -6; at < 7; ++at) {
-        const int64_t row = std::clamp<int64_t>(at, -4, 4) + 4;
-        mpfr_set_d(value, table.At(row, head), MPFR_RNDN);
-        mpfr_mul_d(value, value, 0.3, MPFR_RNDN);
-        ASSERT_TRUE(Same(got.At(head, at), RoundedBy(value, type)));
-      }
-    }
-  }
+  ExpectLanesRounded(spec, {-6, 7}, 0.3,
+                     [&](int64_t head, int64_t at, mpfr_ptr value) {
+                       const int64_t row = std::clamp<int64_t>(at, -4, 4) + 4;
+                       mpfr_set_d(value, table.At(row, head), MPFR_RNDN);
+                     });
 }
 
 // Returns the row of a table of 5 rows, counted from -3.
@@ -194,25 +187,6 @@ TEST(LearnedVectors, AreTheTablesRowsRoundedOnce) {
       }
     }
   }
-}
-
-TEST(LearnedVectors, HaveTheirShapes) {
-  EngineHarness engine;
-  const auto shape = [&](const std::vector<int64_t>& table,
-                         const std::string& output) {
-    const PlanPtr plan =
-        engine.Plan(OverPairs(WithOutput(Vectors(1, 1, table), output), 4, 7));
-    return std::vector<int64_t>(plan->parts()[0].shape.begin(),
-                                plan->parts()[0].shape.end());
-  };
-  EXPECT_THAT(shape({3, 6}, ""), ElementsAre(10, 6));
-  EXPECT_THAT(shape({3, 6}, kDense), ElementsAre(4, 7, 6));
-  EXPECT_THAT(shape({2, 3, 6}, ""), ElementsAre(2, 10, 6));
-  EXPECT_THAT(shape({2, 3, 6}, kDense), ElementsAre(2, 4, 7, 6));
-  // A vector of one number is a vector.
-  EXPECT_THAT(shape({3, 1}, ""), ElementsAre(10, 1));
-  EXPECT_THAT(shape({1, 3, 1}, kDense), ElementsAre(1, 4, 7, 1));
-  EXPECT_THAT(shape({2, 3, 6}, kBuckets), ElementsAre(10));
 }
 
 TEST(LearnedRelative, EndsWhereItsTableEndsWhenBeyondIsRefused) {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/encoding/mpfr_oracle.h"
-#include "tests/unit/support/filled.h"
+#include "tests/unit/encoding/expect_rounded.h"
 
 namespace attnbias::rotary_decay_test {
 namespace {
@@ -37,12 +35,12 @@ std::vector<double> Rows(const v1::Rotary& spec, DataType type, Range rows,
   return numbers;
 }
 
-// scale x ((2 pair / head_dim + gamma) / (1 + gamma))^((position - center) /
+// Sets ((2 pair / head_dim + gamma) / (1 + gamma))^((position - center) /
 // base).
-double ExpectedScale(const v1::Rotary& spec, int64_t position, int64_t pair,
-                     DataType type, double scale) {
+void SetScale(const v1::Rotary& spec, int64_t position, int64_t pair,
+              mpfr_ptr value) {
   const v1::Decay& decay = spec.decay();
-  Number value, other;
+  Number other;
   mpfr_set_si(value, 2 * pair, MPFR_RNDN);
   mpfr_div_si(value, value, spec.head_dim(), MPFR_RNDN);
   mpfr_add_d(value, value, decay.gamma(), MPFR_RNDN);
@@ -53,25 +51,19 @@ double ExpectedScale(const v1::Rotary& spec, int64_t position, int64_t pair,
   mpfr_mul_si(value, value, position - decay.center(), MPFR_RNDN);
   mpfr_div_d(value, value, decay.scale_base(), MPFR_RNDN);
   mpfr_exp(value, value, MPFR_RNDN);
-  mpfr_mul_d(value, value, scale, MPFR_RNDN);
-  return RoundedBy(value, type);
 }
 
 void ExpectRounded(const v1::Rotary& spec, Range rows, double scale = 1) {
-  for (const DataType type : kFloatTypes) {
-    const std::vector<double> numbers = Rows(spec, type, rows, kScale, scale);
-    for (int64_t row = 0; row < rows.size(); ++row) {
-      for (int64_t pair = 0; pair < spec.head_dim() / 2; ++pair) {
-        const double wanted =
-            ExpectedScale(spec, rows.begin + row, pair, type, scale);
-        ASSERT_EQ(numbers[row * spec.head_dim() + pair], wanted)
-            << NameOf(type) << " position " << rows.begin + row << " pair "
-            << pair;
-        ASSERT_EQ(numbers[row * spec.head_dim() + spec.head_dim() / 2 + pair],
-                  wanted);
-      }
-    }
-  }
+  const EncodingPtr encoding = MakeWith(spec, Scaled(scale));
+  ExpectRowsRounded(
+      rows.size(), spec.head_dim(), scale,
+      [&](DataType type, std::byte* out) {
+        encoding->prepare({type, scale}, *SupportedKernelSets().front())
+            ->Fill({{kScale, kScale + 1}, rows}, out, 0);
+      },
+      [&](int64_t row, int64_t column, mpfr_ptr value) {
+        SetScale(spec, rows.begin + row, column % (spec.head_dim() / 2), value);
+      });
 }
 
 // torchscale at length 8.
@@ -137,19 +129,6 @@ TEST(DecayRounding, EndsOnTies) {
   EXPECT_EQ(rows[0], 1);
   EXPECT_EQ(rows[2 * 3], 0.5);
   EXPECT_EQ(rows[2 * 6], 0.25);
-}
-
-TEST(DecayRows, DoNotDependOnHowARangeIsCut) {
-  const v1::Rotary spec = Decaying(20, "center: 250");
-  for (const DataType type : kFloatTypes) {
-    const std::vector<double> whole = Rows(spec, type, {0, 700}, kScale);
-    std::vector<double> pieces;
-    for (int64_t at = 0; at < 700; at += 70) {
-      const std::vector<double> piece = Rows(spec, type, {at, at + 70}, kScale);
-      pieces.insert(pieces.end(), piece.begin(), piece.end());
-    }
-    EXPECT_EQ(pieces, whole);
-  }
 }
 
 TEST(DecayRows, HaveALayout) {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sandwich against a sum of MPFR's cosines, rounded once.
-#include <map>
 #include <string>
 
 #include "core/encoding/bias/references.h"
 #include "gtest/gtest.h"
-#include "tests/unit/encoding/mpfr_oracle.h"
-#include "tests/unit/support/filled.h"
+#include "tests/unit/encoding/expect_rounded.h"
 
 namespace attnbias::sandwich_test {
 namespace {
@@ -33,25 +31,12 @@ void SetSum(const v1::Sandwich& spec, int64_t distance, mpfr_ptr sum) {
 
 void ExpectRounded(const v1::Sandwich& spec, Range span, double scale = 1) {
   Number sum;
-  Number value;
-  std::map<DataType, FilledNumbers> got;
-  for (const DataType type : kFloatTypes) {
-    got[type] = Filled(spec, span, type, Scaled(scale));
-  }
-  for (int64_t at = span.begin; at < span.end; ++at) {
-    SetSum(spec, at, sum);
-    for (int64_t head = 0; head < spec.num_heads(); ++head) {
-      mpfr_mul_d(value, sum, scale, MPFR_RNDN);
-      mpfr_mul_si(value, value, spec.num_heads(), MPFR_RNDN);
-      mpfr_div_si(value, value, 8 * (head + 1), MPFR_RNDN);
-      for (const DataType type : kFloatTypes) {
-        const double want = RoundedBy(value, type);
-        ASSERT_TRUE(Same(got[type].At(head, at), want))
-            << NameOf(type) << " head " << head << " at " << at << ": got "
-            << got[type].At(head, at) << ", want " << want;
-      }
-    }
-  }
+  ExpectLanesRounded(spec, span, scale,
+                     [&](int64_t head, int64_t at, mpfr_ptr value) {
+                       if (head == 0) SetSum(spec, at, sum);
+                       mpfr_mul_si(value, sum, spec.num_heads(), MPFR_RNDN);
+                       mpfr_div_si(value, value, 8 * (head + 1), MPFR_RNDN);
+                     });
 }
 
 TEST(Sandwich, SumsAreThePublishedOnes) {
@@ -102,16 +87,6 @@ TEST(Sandwich, ReferenceAgreesWithTheEvaluator) {
         ASSERT_TRUE(Same(ElementAt(type, out), got.At(head, d)));
       }
     }
-  }
-}
-
-TEST(Sandwich, BitsDependNeitherOnTheCutNorOnTheKernels) {
-  const v1::Sandwich spec = Spec("num_heads: 3");
-  const FilledNumbers whole = Filled(spec, {-700, 700}, DataType::kF64);
-  for (const KernelSet* kernels : SupportedKernelSets()) {
-    EXPECT_EQ(
-        Filled(spec, {-700, 700}, DataType::kF64, "", 0, 33, *kernels).numbers,
-        whole.numbers);
   }
 }
 

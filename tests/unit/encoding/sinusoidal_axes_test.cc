@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of axes, ladders and orders of columns, against a list of waves
-// that the message spells, at 600 bits.
+// Sinusoids of axes, ladders and orders of columns.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -10,10 +9,9 @@
 #include <vector>
 
 #include "core/encoding/sinusoid/sinusoid.h"
-#include "core/request/rules.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/encoding/expect_rounded.h"
 #include "tests/unit/encoding/sinusoidal_oracle.h"
 #include "tests/unit/support/filled.h"
 
@@ -22,175 +20,42 @@ namespace {
 
 using Spec = v1::Sinusoidal;
 
-// A column: the sine or cosine of a frequency of an axis.
-struct Wave {
-  bool is_sine;
-  int axis;
-  int64_t frequency;
-};
-
-// The formula, by lists.
-class Oracle {
- public:
-  explicit Oracle(Spec spec) : spec_(std::move(spec)) {
-    EXPECT_TRUE(Complete("", false, Tables(), spec_).ok());
-    if (spec_.axes().empty()) {
-      v1::Axis& axis = *spec_.add_axes();
-      EXPECT_TRUE(Complete("", false, Tables(), axis).ok());
-    }
-    const int count = spec_.axes_size();
-    std::vector<Wave> all_sines;
-    std::vector<Wave> all_cosines;
-    for (int axis = 0; axis < count; ++axis) {
-      int64_t dim = spec_.axis_dims().empty() ? spec_.dim() / count
-                                              : spec_.axis_dims(axis);
-      if (spec_.odd() == v1::ODD_COLUMN_ZERO) dim = dim / 2 * 2;
-      std::vector<Wave> sines;
-      std::vector<Wave> cosines;
-      for (int64_t k = 0; k < (dim + 1) / 2; ++k) {
-        sines.push_back({true, axis, k});
-      }
-      for (int64_t k = 0; k < dim / 2; ++k) cosines.push_back({false, axis, k});
-      if (spec_.across_axes()) {
-        Append(sines, all_sines);
-        Append(cosines, all_cosines);
-      } else {
-        AppendInOrder(sines, cosines);
-      }
-      columns_.push_back(dim);
-      sines_.push_back(std::ssize(sines));
-    }
-    AppendInOrder(all_sines, all_cosines);
-  }
-
-  int AxisOf(int64_t column) const {
-    return column < std::ssize(waves_) ? waves_[column].axis : 0;
-  }
-
-  double Rounded(double position, int64_t column, DataType type,
-                 double scale) const {
-    if (column >= std::ssize(waves_)) return 0;
-    const Wave& wave = waves_[column];
-    Number x;
-    SetStretched(spec_.axes(wave.axis), position, x);
-    Number frequency;
-    SetFrequency(wave, frequency);
-    mpfr_mul(x, x, frequency, MPFR_RNDN);
-    wave.is_sine ? mpfr_sin(x, x, MPFR_RNDN) : mpfr_cos(x, x, MPFR_RNDN);
-    mpfr_mul_d(x, x, scale, MPFR_RNDN);
-    // The real number 0 has no sign.
-    return mpfr_zero_p(static_cast<mpfr_ptr>(x)) != 0 ? 0 : RoundedBy(x, type);
-  }
-
- private:
-  static void Append(const std::vector<Wave>& from, std::vector<Wave>& to) {
-    to.insert(to.end(), from.begin(), from.end());
-  }
-
-  void AppendInOrder(const std::vector<Wave>& sines,
-                     const std::vector<Wave>& cosines) {
-    if (spec_.columns() == v1::COLUMNS_INTERLEAVED) {
-      for (size_t k = 0; k < sines.size(); ++k) {
-        waves_.push_back(sines[k]);
-        if (k < cosines.size()) waves_.push_back(cosines[k]);
-      }
-    } else if (spec_.columns() == v1::COLUMNS_SINES_COSINES) {
-      Append(sines, waves_);
-      Append(cosines, waves_);
-    } else {
-      Append(cosines, waves_);
-      Append(sines, waves_);
-    }
-  }
-
-  void SetFrequency(const Wave& wave, mpfr_ptr value) const {
-    const v1::Axis& own = spec_.axes(wave.axis);
-    const v1::Ladder& ladder = own.has_ladder() ? own.ladder() : spec_.ladder();
-    int64_t k = wave.frequency;
-    int64_t columns = columns_[wave.axis];
-    int64_t pairs = sines_[wave.axis];
-    if (!own.has_ladder()) {
-      columns = pairs = 0;
-      for (int axis = 0; axis < spec_.axes_size(); ++axis) {
-        if (spec_.axes(axis).has_ladder()) continue;
-        if (axis < wave.axis) k += sines_[axis];
-        columns += columns_[axis];
-        pairs += sines_[axis];
-      }
-    }
-    if (ladder.has_frequencies()) {
-      mpfr_set_d(value, ladder.frequencies().values(static_cast<int>(k)),
-                 MPFR_RNDN);
-      return;
-    }
-    const bool has_timescales = ladder.has_timescales();
-    const double first = has_timescales ? ladder.timescales().min() : 1;
-    mpfr_set_d(value,
-               has_timescales ? ladder.timescales().max() : ladder.base(),
-               MPFR_RNDN);
-    mpfr_div_d(value, value, first, MPFR_RNDN);
-    mpfr_log(value, value, MPFR_RNDN);
-    mpfr_mul_si(value, value, has_timescales ? -k : -2 * k, MPFR_RNDN);
-    mpfr_div_si(value, value,
-                has_timescales ? std::max<int64_t>(pairs - 1, 1) : columns,
-                MPFR_RNDN);
-    mpfr_exp(value, value, MPFR_RNDN);
-    mpfr_mul_d(value, value, first, MPFR_RNDN);
-  }
-
-  Spec spec_;
-  std::vector<Wave> waves_;
-  // Each has one element for each axis.
-  std::vector<int64_t> columns_;
-  std::vector<int64_t> sines_;
-};
-
 void ExpectRounded(const std::string& text, Range rows, double scale = 1) {
+  SCOPED_TRACE(text);
   const Spec spec = Parse<Spec>(text);
-  const Oracle oracle(spec);
-  for (const DataType type : kFloatTypes) {
-    std::vector<std::byte> bytes(rows.size() * spec.dim() * SizeOf(type));
-    MakeWith(spec, Scaled(scale))
-        ->prepare({type, scale}, *SupportedKernelSets().front())
-        ->Fill({{0, 1}, rows}, bytes.data(), 0);
-    for (int64_t row = 0; row < rows.size(); ++row) {
-      for (int64_t column = 0; column < spec.dim(); ++column) {
-        const double wanted = oracle.Rounded(
-            static_cast<double>(rows.begin + row), column, type, scale);
-        const double got =
-            ElementAt(type, bytes.data(), row * spec.dim() + column);
-        ASSERT_TRUE(Same(got, wanted))
-            << text << ": " << NameOf(type) << " position " << rows.begin + row
-            << " column " << column << ": got " << got << ", want " << wanted;
-      }
-    }
-  }
+  SinusoidalOracle oracle(spec);
+  ExpectRowsRounded(
+      rows.size(), spec.dim(), scale,
+      [&](DataType type, std::byte* out) {
+        MakeWith(spec, Scaled(scale))
+            ->prepare({type, scale}, *SupportedKernelSets().front())
+            ->Fill({{0, 1}, rows}, out, 0);
+      },
+      [&](int64_t row, int64_t column, mpfr_ptr x) {
+        oracle.Set(static_cast<double>(rows.begin + row), column, x);
+      },
+      kOracleBits);
 }
 
 // The same at positions that are doubles.
 void ExpectRoundedAt(const std::string& text, const RealPositions& positions,
                      double scale = 1) {
+  SCOPED_TRACE(text);
   const Spec spec = Parse<Spec>(text);
-  const Oracle oracle(spec);
+  SinusoidalOracle oracle(spec);
   const auto shared = std::make_shared<const RealPositions>(positions);
   const int64_t rows = std::ssize(positions[0]);
-  for (const DataType type : kFloatTypes) {
-    std::vector<std::byte> bytes(rows * spec.dim() * SizeOf(type));
-    MakeWith(spec, Scaled(scale))
-        ->prepare_reals({type, scale}, shared)
-        ->Fill({{0, 1}, {0, rows}}, bytes.data(), 0);
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t column = 0; column < spec.dim(); ++column) {
-        const double position = positions[oracle.AxisOf(column)][row];
-        const double wanted = oracle.Rounded(position, column, type, scale);
-        const double got =
-            ElementAt(type, bytes.data(), row * spec.dim() + column);
-        ASSERT_TRUE(Same(got, wanted))
-            << text << ": " << NameOf(type) << " position " << position
-            << " column " << column << ": got " << got << ", want " << wanted;
-      }
-    }
-  }
+  ExpectRowsRounded(
+      rows, spec.dim(), scale,
+      [&](DataType type, std::byte* out) {
+        MakeWith(spec, Scaled(scale))
+            ->prepare_reals({type, scale}, shared)
+            ->Fill({{0, 1}, {0, rows}}, out, 0);
+      },
+      [&](int64_t row, int64_t column, mpfr_ptr x) {
+        oracle.Set(positions[oracle.AxisOf(column)][row], column, x);
+      },
+      kOracleBits);
 }
 
 std::vector<double> RandomReals(int64_t count, uint64_t seed) {
@@ -266,8 +131,10 @@ TEST(SinusoidalAxes, HaveTheirColumnsInEveryOrder) {
           " columns: COLUMNS_" + columns + " odd: ODD_COLUMN_" + odd;
       const std::string across =
           columns == "INTERLEAVED" ? "" : " across_axes: true";
-      for (const int dim : {1, 2, 7, 16, 33}) {
-        ExpectRounded("dim: " + std::to_string(dim) + order, {-9, 10}, -0.3);
+      for (const int dim : {1, 2, 3, 7, 8, 16, 33, 66}) {
+        const std::string text = "dim: " + std::to_string(dim) + order;
+        ExpectRounded(text, {-9, 10}, -0.3);
+        ExpectRounded(text, {kMaxPosition - 2, kMaxPosition + 1});
       }
       ExpectRounded("dim: 15 axes {} axes {} axes {}" + order, {-5, 300});
       ExpectRounded("dim: 15 axes {} axes {} axes {}" + order + across,
@@ -367,24 +234,6 @@ TEST(SinusoidalAxes, DealColumnsOut) {
   EXPECT_EQ(ColumnsOf("dim: 10 columns: COLUMNS_SINES_COSINES axes {} axes {} "
                       "across_axes: true axis_dims: [3, 7]"),
             " 0:0-2 1:2-6 0:6-7 1:7-10");
-}
-
-TEST(SinusoidalAxes, TheSameFieldsHaveOneIdentity) {
-  const auto identity = [](const std::string& text) {
-    return MakeWith(Parse<Spec>(text))->identity;
-  };
-  const std::string plain = identity("dim: 8");
-  EXPECT_EQ(identity("dim: 8 ladder {}"), plain);
-  EXPECT_EQ(identity("dim: 8 ladder {base: 10000}"), plain);
-  EXPECT_NE(identity("dim: 8 ladder {base: 500}"), plain);
-  EXPECT_NE(identity("dim: 8 ladder {timescales {}}"), plain);
-  EXPECT_EQ(identity("dim: 8 ladder {timescales {min: 1}}"),
-            identity("dim: 8 ladder {timescales {}}"));
-  const std::string shared = identity("dim: 8 axes {} axes {}");
-  EXPECT_EQ(identity("dim: 8 axes {offset: -0.0} axes {scale: 1}"), shared);
-  EXPECT_NE(identity("dim: 8 axes {} axes {ladder {}}"), shared);
-  EXPECT_EQ(identity("dim: 8 axes {} axes {ladder {}}"),
-            identity("dim: 8 axes {} axes {ladder {base: 1e4}}"));
 }
 
 TEST(BadSinusoidalAxes, AreRefusedByName) {

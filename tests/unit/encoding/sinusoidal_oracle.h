@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoidal positions at 600 bits, straight from the formula.
+// Sinusoidal positions, straight from the formula.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
+#include <deque>
+#include <vector>
 
 #include "attnbias/v1/encodings.pb.h"
-#include "tests/unit/encoding/mpfr_oracle.h"
+#include "tests/unit/encoding/expect_rounded.h"
+#include "tests/unit/support/specs.h"
 
 namespace attnbias {
 
@@ -51,74 +53,138 @@ inline void SetStretched(const v1::Axis& axis, double position, mpfr_ptr x) {
   mpfr_div(x, x, length, MPFR_RNDN);
 }
 
+// The greatest angle has 2^100 radians, so that next to a multiple of pi 150
+// bits of the sine are right.
+inline constexpr int kOracleBits = 320;
+
+// The formula, by a list of waves that the message spells.
 class SinusoidalOracle {
  public:
-  explicit SinusoidalOracle(const SinusoidTable& spec) : spec_(spec) {}
-
-  // Sets `value` to the element at (position, column).
-  void Set(int64_t position, int64_t column, mpfr_ptr value) {
-    Number real;
-    mpfr_set_si(real, position, MPFR_RNDN);
-    Set(real, column, value);
-  }
-  void Set(mpfr_ptr position, int64_t column, mpfr_ptr value) {
-    const bool t2t = spec_.layout == SinusoidLayout::kTensor2Tensor;
-    const bool interleaved = spec_.layout == SinusoidLayout::kInterleaved;
-    const int64_t sines = t2t ? spec_.dim / 2 : (spec_.dim + 1) / 2;
-    if (t2t && column == 2 * sines) {
-      mpfr_set_ui(value, 0, MPFR_RNDN);
-      return;
+  explicit SinusoidalOracle(const v1::Sinusoidal& spec)
+      : spec_(Completed(spec)) {
+    if (spec_.axes().empty()) *spec_.add_axes() = Completed(v1::Axis());
+    const int count = spec_.axes_size();
+    std::vector<Wave> all_sines;
+    std::vector<Wave> all_cosines;
+    for (int axis = 0; axis < count; ++axis) {
+      int64_t dim = spec_.axis_dims().empty() ? spec_.dim() / count
+                                              : spec_.axis_dims(axis);
+      if (spec_.odd() == v1::ODD_COLUMN_ZERO) dim = dim / 2 * 2;
+      std::vector<Wave> sines;
+      std::vector<Wave> cosines;
+      for (int64_t k = 0; k < (dim + 1) / 2; ++k) {
+        sines.push_back({true, axis, k});
+      }
+      for (int64_t k = 0; k < dim / 2; ++k) cosines.push_back({false, axis, k});
+      if (spec_.across_axes()) {
+        Append(sines, all_sines);
+        Append(cosines, all_cosines);
+      } else {
+        AppendInOrder(sines, cosines);
+      }
+      columns_.push_back(dim);
+      sines_.push_back(std::ssize(sines));
     }
-    const bool is_sine = interleaved ? column % 2 == 0 : column < sines;
-    const int64_t pair = interleaved ? column / 2 : column % sines;
-    mpfr_mul(value, Frequency(pair), position, MPFR_RNDN);
-    is_sine ? mpfr_sin(value, value, MPFR_RNDN)
-            : mpfr_cos(value, value, MPFR_RNDN);
+    AppendInOrder(all_sines, all_cosines);
+    for (const Wave& wave : waves_) {
+      SetFrequency(wave, frequencies_.emplace_back(kOracleBits));
+    }
   }
 
-  double Rounded(int64_t position, int64_t column, DataType type,
-                 double scale = 1) {
-    Number real;
-    mpfr_set_si(real, position, MPFR_RNDN);
-    return Rounded(real, column, type, scale);
+  int AxisOf(int64_t column) const {
+    return column < std::ssize(waves_) ? waves_[column].axis : 0;
   }
-  double Rounded(mpfr_ptr position, int64_t column, DataType type,
+
+  // Sets `x` to the element at (position, column).
+  void Set(double position, int64_t column, mpfr_ptr x) {
+    if (column >= std::ssize(waves_)) return mpfr_set_zero(x, 1);
+    const Wave& wave = waves_[column];
+    SetStretched(spec_.axes(wave.axis), position, x);
+    mpfr_mul(x, x, frequencies_[column], MPFR_RNDN);
+    wave.is_sine ? mpfr_sin(x, x, MPFR_RNDN) : mpfr_cos(x, x, MPFR_RNDN);
+  }
+
+  double Rounded(double position, int64_t column, DataType type,
                  double scale = 1) {
-    Set(position, column, value_);
-    mpfr_mul_d(value_, value_, scale, MPFR_RNDN);
-    // The real number 0 has no sign.
-    if (mpfr_zero_p(static_cast<mpfr_ptr>(value_)) != 0) return 0;
-    return RoundedBy(value_, type);
+    Number x(kOracleBits);
+    Set(position, column, x);
+    mpfr_mul_d(x, x, scale, MPFR_RNDN);
+    return RoundedReal(x, type);
   }
 
   // Radians a position.
-  mpfr_ptr Frequency(int64_t pair) {
-    Number& frequency = frequencies_[pair];
-    if (mpfr_nan_p(static_cast<mpfr_ptr>(frequency)) == 0) return frequency;
-    Number exponent;
-    if (spec_.layout == SinusoidLayout::kTensor2Tensor) {
-      const int64_t steps = std::max<int64_t>(spec_.dim / 2 - 1, 1);
-      mpfr_set_d(frequency, spec_.max_timescale, MPFR_RNDN);
-      mpfr_div_d(frequency, frequency, spec_.min_timescale, MPFR_RNDN);
-      mpfr_log(frequency, frequency, MPFR_RNDN);
-      mpfr_mul_si(frequency, frequency, -pair, MPFR_RNDN);
-      mpfr_div_si(frequency, frequency, steps, MPFR_RNDN);
-      mpfr_exp(frequency, frequency, MPFR_RNDN);
-      mpfr_mul_d(frequency, frequency, spec_.min_timescale, MPFR_RNDN);
-    } else {
-      mpfr_set_d(frequency, spec_.base, MPFR_RNDN);
-      mpfr_log(frequency, frequency, MPFR_RNDN);
-      mpfr_mul_si(frequency, frequency, -2 * pair, MPFR_RNDN);
-      mpfr_div_si(frequency, frequency, spec_.dim, MPFR_RNDN);
-      mpfr_exp(frequency, frequency, MPFR_RNDN);
-    }
-    return frequency;
-  }
+  mpfr_ptr Frequency(int64_t column) { return frequencies_[column]; }
 
  private:
-  const SinusoidTable spec_;
-  std::map<int64_t, Number> frequencies_;
-  Number value_;
+  // A column: the sine or cosine of a frequency of an axis.
+  struct Wave {
+    bool is_sine;
+    int axis;
+    int64_t frequency;
+  };
+
+  static void Append(const std::vector<Wave>& from, std::vector<Wave>& to) {
+    to.insert(to.end(), from.begin(), from.end());
+  }
+
+  void AppendInOrder(const std::vector<Wave>& sines,
+                     const std::vector<Wave>& cosines) {
+    if (spec_.columns() == v1::COLUMNS_INTERLEAVED) {
+      for (size_t k = 0; k < sines.size(); ++k) {
+        waves_.push_back(sines[k]);
+        if (k < cosines.size()) waves_.push_back(cosines[k]);
+      }
+    } else if (spec_.columns() == v1::COLUMNS_SINES_COSINES) {
+      Append(sines, waves_);
+      Append(cosines, waves_);
+    } else {
+      Append(cosines, waves_);
+      Append(sines, waves_);
+    }
+  }
+
+  void SetFrequency(const Wave& wave, mpfr_ptr value) const {
+    const v1::Axis& own = spec_.axes(wave.axis);
+    const v1::Ladder& ladder = own.has_ladder() ? own.ladder() : spec_.ladder();
+    int64_t k = wave.frequency;
+    int64_t columns = columns_[wave.axis];
+    int64_t pairs = sines_[wave.axis];
+    if (!own.has_ladder()) {
+      columns = pairs = 0;
+      for (int axis = 0; axis < spec_.axes_size(); ++axis) {
+        if (spec_.axes(axis).has_ladder()) continue;
+        if (axis < wave.axis) k += sines_[axis];
+        columns += columns_[axis];
+        pairs += sines_[axis];
+      }
+    }
+    if (ladder.has_frequencies()) {
+      mpfr_set_d(value, ladder.frequencies().values(static_cast<int>(k)),
+                 MPFR_RNDN);
+      return;
+    }
+    const bool has_timescales = ladder.has_timescales();
+    const double first = has_timescales ? ladder.timescales().min() : 1;
+    mpfr_set_d(value,
+               has_timescales ? ladder.timescales().max() : ladder.base(),
+               MPFR_RNDN);
+    mpfr_div_d(value, value, first, MPFR_RNDN);
+    mpfr_log(value, value, MPFR_RNDN);
+    mpfr_mul_si(value, value, has_timescales ? -k : -2 * k, MPFR_RNDN);
+    mpfr_div_si(value, value,
+                has_timescales ? std::max<int64_t>(pairs - 1, 1) : columns,
+                MPFR_RNDN);
+    mpfr_exp(value, value, MPFR_RNDN);
+    mpfr_mul_d(value, value, first, MPFR_RNDN);
+  }
+
+  v1::Sinusoidal spec_;
+  std::vector<Wave> waves_;
+  // One for each wave.
+  std::deque<Number> frequencies_;
+  // Each has one element for each axis.
+  std::vector<int64_t> columns_;
+  std::vector<int64_t> sines_;
 };
 
 }  // namespace attnbias

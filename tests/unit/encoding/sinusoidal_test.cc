@@ -11,7 +11,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/encoding/sinusoidal_oracle.h"
-#include "tests/unit/support/filled.h"
 
 namespace attnbias::sinusoidal_test {
 namespace {
@@ -170,36 +169,36 @@ TEST(SinusoidalRows, HaveTheKnownInnerProducts) {
 class Checker {
  public:
   explicit Checker(const SinusoidTable& spec, double scale = 1)
-      : spec_(spec), scale_(scale), oracle_(spec) {
+      : spec_(spec), scale_(scale), oracle_(MessageOf(spec)) {
     for (const DataType type : kFloatTypes) {
       tables_.emplace_back(spec, type, scale);
     }
   }
 
   void Expect(Range rows, const std::vector<int64_t>& columns) {
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      const Bytes bytes = tables_[t].Rows(rows);
-      for (int64_t row = 0; row < rows.size(); ++row) {
-        for (const int64_t column : columns) {
-          ExpectElement(kFloatTypes[t], bytes, rows.begin + row, row, column);
+    std::vector<Bytes> got;
+    for (const Table& table : tables_) got.push_back(table.Rows(rows));
+    Number exact(kOracleBits);
+    for (int64_t row = 0; row < rows.size(); ++row) {
+      for (const int64_t column : columns) {
+        oracle_.Set(static_cast<double>(rows.begin + row), column, exact);
+        mpfr_mul_d(exact, exact, scale_, MPFR_RNDN);
+        for (size_t t = 0; t < got.size(); ++t) {
+          const double actual = ElementAt(kFloatTypes[t], got[t].data(),
+                                          row * spec_.dim + column);
+          const double expected = RoundedReal(exact, kFloatTypes[t]);
+          EXPECT_TRUE(Same(actual, expected))
+              << NameOf(kFloatTypes[t]) << " dim " << spec_.dim << " position "
+              << rows.begin + row << " column " << column << ": got " << actual
+              << ", want " << expected;
         }
       }
     }
   }
 
-  mpfr_ptr Frequency(int64_t pair) { return oracle_.Frequency(pair); }
+  mpfr_ptr Frequency(int64_t column) { return oracle_.Frequency(column); }
 
  private:
-  void ExpectElement(DataType type, const Bytes& bytes, int64_t position,
-                     int64_t row, int64_t column) {
-    const double actual =
-        ElementAt(type, bytes.data(), row * spec_.dim + column);
-    const double expected = oracle_.Rounded(position, column, type, scale_);
-    EXPECT_TRUE(Same(actual, expected))
-        << NameOf(type) << " dim " << spec_.dim << " position " << position
-        << " column " << column << ": got " << actual << ", want " << expected;
-  }
-
   const SinusoidTable spec_;
   const double scale_;
   SinusoidalOracle oracle_;
@@ -215,42 +214,6 @@ std::vector<int64_t> AllColumns(int64_t dim) {
   std::vector<int64_t> columns(dim);
   for (int64_t i = 0; i < dim; ++i) columns[i] = i;
   return columns;
-}
-
-TEST(SinusoidalRounding, IsCorrectInEveryLayoutAndDim) {
-  for (const auto layout : {kInterleaved, kSinesCosines, kTensor2Tensor}) {
-    for (const int64_t dim : {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 33, 64, 66}) {
-      const SinusoidTable spec = {.dim = dim, .layout = layout};
-      ExpectRounded(spec, {-9, 10}, AllColumns(dim));
-      ExpectRounded(spec, {kMaxPosition - 2, kMaxPosition + 1},
-                    AllColumns(dim));
-    }
-  }
-}
-
-// Columns too slow to turn once, whose sines are as small as their angles.
-TEST(SinusoidalRounding, IsCorrectForTinyAngles) {
-  for (const double base : {1.0, 1e12, 1e18}) {
-    const SinusoidTable spec = {.dim = 24, .base = base};
-    ExpectRounded(spec, {-300, -250}, AllColumns(24));
-    ExpectRounded(spec, {-2, 300}, {0, 6, 11, 12, 18, 22, 23});
-    ExpectRounded(spec, {kMaxPosition - 3, kMaxPosition}, AllColumns(24));
-  }
-  const SinusoidTable extreme = {.dim = 10,
-                                 .layout = kTensor2Tensor,
-                                 .min_timescale = 1,
-                                 .max_timescale = 1e18};
-  ExpectRounded(extreme, {-5, 80}, AllColumns(10));
-  const SinusoidTable rising = {.dim = 10,
-                                .layout = kTensor2Tensor,
-                                .min_timescale = 1e6,
-                                .max_timescale = 1};
-  ExpectRounded(rising, {kMaxPosition - 80, kMaxPosition}, AllColumns(10));
-  const SinusoidTable fast = {.dim = 10,
-                              .layout = kTensor2Tensor,
-                              .min_timescale = 1e6,
-                              .max_timescale = 1e18};
-  ExpectRounded(fast, {kMaxPosition - 80, kMaxPosition}, AllColumns(10));
 }
 
 TEST(SinusoidalRounding, IsCorrectForSamplesOfLargeTables) {
@@ -317,7 +280,7 @@ TEST(SinusoidalRounding, IsCorrectNextToZeroCrossings) {
       const bool interleaved = spec.layout == kInterleaved;
       const int64_t sine = interleaved ? 2 * pair : pair;
       const int64_t cosine = interleaved ? 2 * pair + 1 : spec.dim / 2 + pair;
-      for (const int64_t p : NearestToQuarters(checker.Frequency(pair))) {
+      for (const int64_t p : NearestToQuarters(checker.Frequency(sine))) {
         checker.Expect({p, p + 1}, {sine, cosine});
         checker.Expect({std::max(-p - 3, -kMaxPosition), -p + 1},
                        {sine, cosine});
@@ -367,7 +330,7 @@ TEST(SinusoidReference, AgreesWithTheFormula) {
     const double scales[] = {1, 0.3};
     const SinusoidRows rows[] = {RowsOf(axis, axis.columns, scales[0]),
                                  RowsOf(axis, axis.columns, scales[1])};
-    SinusoidalOracle oracle(spec);
+    SinusoidalOracle oracle(message);
     for (int i = 0; i < 2000; ++i) {
       const auto position =
           static_cast<int64_t>(random() >> (23 + random() % 41));
@@ -376,7 +339,8 @@ TEST(SinusoidReference, AgreesWithTheFormula) {
       std::byte out[8];
       rows[i % 2].reference({position}, column, type, out);
       ASSERT_TRUE(Same(ElementAt(type, out),
-                       oracle.Rounded(position, column, type, scales[i % 2])))
+                       oracle.Rounded(static_cast<double>(position), column,
+                                      type, scales[i % 2])))
           << position << ", " << column;
     }
   }
@@ -384,49 +348,6 @@ TEST(SinusoidReference, AgreesWithTheFormula) {
 
 // ---------------------------------------------------------------------------
 // The same bits by every way
-
-const SinusoidTable kShapes[] = {
-    {.dim = 1},
-    {.dim = 6},
-    {.dim = 33, .layout = kSinesCosines},
-    {.dim = 34, .layout = kSinesCosines},
-    {.dim = 35, .layout = kTensor2Tensor},
-    {.dim = 64},
-    {.dim = 96, .base = 1e18, .layout = kSinesCosines},
-    {.dim = 128, .layout = kTensor2Tensor}};
-
-TEST(SinusoidalBits, AreThoseOfEveryKernelSet) {
-  for (const SinusoidTable& spec : kShapes) {
-    for (const DataType type : kFloatTypes) {
-      const Range rows = {-700, 1100};
-      const Bytes expected = Table(spec, type).Rows(rows);
-      for (const KernelSet* kernels : SupportedKernelSets()) {
-        EXPECT_EQ(Table(spec, type, 1, *kernels).Rows(rows), expected)
-            << kernels->name << " " << NameOf(type) << " dim " << spec.dim;
-      }
-    }
-  }
-}
-
-TEST(SinusoidalBits, DoNotDependOnHowARangeIsCut) {
-  std::mt19937_64 random(6);
-  for (const SinusoidTable& spec : kShapes) {
-    for (const DataType type : kFloatTypes) {
-      const Table table(spec, type);
-      const Range rows = {-400, 1500};
-      const Bytes whole = table.Rows(rows);
-      Bytes pieces;
-      for (int64_t at = rows.begin; at < rows.end;) {
-        const int64_t end = std::min<int64_t>(
-            at + 1 + static_cast<int64_t>(random() % 600), rows.end);
-        const Bytes piece = table.Rows({at, end});
-        pieces.insert(pieces.end(), piece.begin(), piece.end());
-        at = end;
-      }
-      EXPECT_EQ(pieces, whole) << NameOf(type) << " dim " << spec.dim;
-    }
-  }
-}
 
 TEST(SinusoidalBits, AreThoseOfManyThreadsAtOnce) {
   const Table table({.dim = 48}, DataType::kF32);

@@ -11,9 +11,17 @@
 namespace attnbias::turn_test {
 namespace {
 
-TurnFraction WholeFractionOf(const Real& turns) {
-  return FractionOf(turns, ShiftOf(turns));
+ReducedAngle AngleAt(const Real& turns, int64_t position) {
+  const TurnTerm term[] = {{FloatingOf(turns), {position}}};
+  return AngleOf(term);
 }
+
+struct TwoPi : Number {
+  TwoPi() {
+    mpfr_const_pi(*this, MPFR_RNDN);
+    mpfr_mul_2ui(*this, *this, 1, MPFR_RNDN);
+  }
+};
 
 // The relative error of `value`, as a power of two.
 double ErrorExponent(DoubleDouble value, mpfr_ptr exact) {
@@ -40,9 +48,7 @@ TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
   std::mt19937_64 random(3);
   Number radians_per_position;
   Number angle;
-  Number two_pi;
-  mpfr_const_pi(two_pi, MPFR_RNDN);
-  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  TwoPi two_pi;
   double worst = -1000;
   for (int i = 0; i < 20000; ++i) {
     mpfr_set_d(radians_per_position,
@@ -55,7 +61,7 @@ TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
         static_cast<int64_t>(random() >> (23 + random() % 40)) *
         (i % 2 == 0 ? 1 : -1);
     if (position == 0) continue;
-    const SinCos value = SinCosOf(AngleAt(WholeFractionOf(turns), position));
+    const SinCos value = SinCosOf(AngleAt(turns, position));
     mpfr_mul_si(angle, radians_per_position, position, MPFR_RNDN);
     const double error = WorstError(value, angle);
     ASSERT_LE(error, std::log2(value.error)) << "position " << position;
@@ -68,19 +74,17 @@ TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
 // A turn of nearly a third of a position's: all octants, both signs.
 TEST(SinCosOf, CoversEveryOctant) {
   Number angle;
-  Number two_pi;
-  mpfr_const_pi(two_pi, MPFR_RNDN);
-  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  TwoPi two_pi;
   for (int step = 0; step < 1024; ++step) {
     Real turns(400);
     mpfr_set_ui(turns.get(), step, MPFR_RNDN);
     mpfr_div_ui(turns.get(), turns.get(), 1024, MPFR_RNDN);
     mpfr_add_d(turns.get(), turns.get(), 0x1p-40, MPFR_RNDN);
     mpfr_mul(angle, turns.get(), two_pi, MPFR_RNDN);
-    const SinCos value = SinCosOf(AngleAt(WholeFractionOf(turns), 1));
+    const SinCos value = SinCosOf(AngleAt(turns, 1));
     ASSERT_LE(WorstError(value, angle), std::log2(value.error)) << step;
     mpfr_neg(angle, angle, MPFR_RNDN);
-    const SinCos mirrored = SinCosOf(AngleAt(WholeFractionOf(turns), -1));
+    const SinCos mirrored = SinCosOf(AngleAt(turns, -1));
     ASSERT_LE(WorstError(mirrored, angle), std::log2(mirrored.error)) << step;
   }
 }
@@ -89,9 +93,7 @@ TEST(SinCosOf, CoversEveryOctant) {
 // the finest to the farthest.
 TEST(SinCosOf, KeepsItsBoundAtAPositionThatIsNoInteger) {
   std::mt19937_64 random(4);
-  Number two_pi;
-  mpfr_const_pi(two_pi, MPFR_RNDN);
-  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  TwoPi two_pi;
   Number angle;
   for (int i = 0; i < 20000; ++i) {
     const BinaryPosition position = {
@@ -122,15 +124,23 @@ TEST(SinCosOf, KeepsItsBoundAtAPositionThatIsNoInteger) {
 // Of any signs and sizes, also such that the greater ones cancel.
 TEST(SinCosOf, KeepsItsBoundAtASum) {
   std::mt19937_64 random(6);
-  Number two_pi;
-  mpfr_const_pi(two_pi, MPFR_RNDN);
-  mpfr_mul_2ui(two_pi, two_pi, 1, MPFR_RNDN);
+  TwoPi two_pi;
   Number sum;
   Number radians;
   int told = 0;
   for (int i = 0; i < 20000; ++i) {
     std::vector<TurnTerm> terms;
     mpfr_set_ui(sum, 0, MPFR_RNDN);
+    const auto add = [&](double weight, const BinaryPosition& position) {
+      Real turns(400);
+      mpfr_set_d(turns.get(), weight, MPFR_RNDN);
+      mpfr_div(turns.get(), turns.get(), two_pi, MPFR_RNDN);
+      terms.push_back({FloatingOf(turns), position});
+      mpfr_set_d(radians, weight, MPFR_RNDN);
+      mpfr_mul_si(radians, radians, position.count, MPFR_RNDN);
+      mpfr_mul_2si(radians, radians, position.exponent, MPFR_RNDN);
+      mpfr_add(sum, sum, radians, MPFR_RNDN);
+    };
     const int smallness = static_cast<int>(random() % 300);
     for (uint64_t n = 1 + random() % kMostTurnTerms; n > 0; --n) {
       const double weight =
@@ -141,24 +151,10 @@ TEST(SinCosOf, KeepsItsBoundAtASum) {
       const BinaryPosition position = {
           .count = static_cast<int64_t>(random() >> (2 + random() % 50)) + 1,
           .exponent = -static_cast<int>(random() % 60)};
-      Real turns(400);
-      mpfr_set_d(turns.get(), weight, MPFR_RNDN);
-      mpfr_div(turns.get(), turns.get(), two_pi, MPFR_RNDN);
-      terms.push_back({FloatingOf(turns), position});
-      mpfr_set_d(radians, weight, MPFR_RNDN);
-      mpfr_mul_si(radians, radians, position.count, MPFR_RNDN);
-      mpfr_mul_2si(radians, radians, position.exponent, MPFR_RNDN);
-      mpfr_add(sum, sum, radians, MPFR_RNDN);
+      add(weight, position);
       if (i % 4 == 0 && terms.size() + 1 < kMostTurnTerms) {
         // All but 2^-40 of it, the other way.
-        const double rest = weight * (0x1p-40 - 1);
-        mpfr_set_d(turns.get(), rest, MPFR_RNDN);
-        mpfr_div(turns.get(), turns.get(), two_pi, MPFR_RNDN);
-        terms.push_back({FloatingOf(turns), position});
-        mpfr_set_d(radians, rest, MPFR_RNDN);
-        mpfr_mul_si(radians, radians, position.count, MPFR_RNDN);
-        mpfr_mul_2si(radians, radians, position.exponent, MPFR_RNDN);
-        mpfr_add(sum, sum, radians, MPFR_RNDN);
+        add(weight * (0x1p-40 - 1), position);
         --n;
         if (n == 0) break;
       }
@@ -192,10 +188,10 @@ TEST(BinarySum, IsExactOrNone) {
   EXPECT_FALSE(BinarySum(1, 5e-324).has_value());
 }
 
-TEST(AngleAt, SaysThatItCannotTellAnExactQuarter) {
+TEST(AngleOf, SaysThatItCannotTellAnExactQuarter) {
   Real turns(300);
   mpfr_set_d(turns.get(), 0.25, MPFR_RNDN);
-  EXPECT_GT(AngleAt(WholeFractionOf(turns), 1).error, 1);
+  EXPECT_GT(AngleAt(turns, 1).error, 1);
 }
 
 }  // namespace

@@ -154,16 +154,6 @@ TEST(Config, WarnsOfTokensInPlaintext) {
               testing::Not(of_tokens));
 }
 
-TEST(Config, TellsWhatIsInEffect) {
-  const ServerConfig config =
-      Parsed({"--memory-budget=1MiB", "--drain-grace=2s", "--threads=3"});
-  EXPECT_THAT(config.effective, HasSubstr("memory-budget=1048576\n"));
-  EXPECT_THAT(config.effective, HasSubstr("drain-grace=2s\n"));
-  EXPECT_THAT(config.effective, HasSubstr("threads=3\n"));
-  EXPECT_THAT(config.effective, HasSubstr("progress-timeout=1m\n"));
-  EXPECT_THAT(config.effective, HasSubstr("listen=[::]:50051\n"));
-}
-
 struct Bad {
   const char* flag;
   const char* mention;

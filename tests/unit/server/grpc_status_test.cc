@@ -2,7 +2,6 @@
 #include "server/service/grpc_status.h"
 
 #include <optional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "core/base/errors.h"
@@ -24,64 +23,6 @@ std::optional<Detail> DetailOf(const grpc::Status& status) {
     if (any.UnpackTo(&detail)) return detail;
   }
   return std::nullopt;
-}
-
-TEST(ToGrpcStatus, OkHasNoDetails) {
-  const grpc::Status status = ToGrpcStatus(absl::OkStatus());
-  EXPECT_TRUE(status.ok());
-  EXPECT_TRUE(status.error_details().empty());
-}
-
-TEST(ToGrpcStatus, NamesTheFieldOfABadRequest) {
-  const grpc::Status status = ToGrpcStatus(
-      Under("spec", absl::InvalidArgumentError(
-                        "table.position_ids[0]: got 0 positions, want 1")));
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(status.error_message(),
-            "spec.table.position_ids[0]: got 0 positions, want 1");
-  const auto bad = DetailOf<google::rpc::BadRequest>(status);
-  ASSERT_TRUE(bad);
-  ASSERT_EQ(bad->field_violations_size(), 1);
-  EXPECT_EQ(bad->field_violations(0).field(), "spec.table.position_ids[0]");
-  EXPECT_EQ(bad->field_violations(0).description(), "got 0 positions, want 1");
-  EXPECT_EQ(DetailOf<google::rpc::ErrorInfo>(status)->reason(),
-            "INVALID_FIELD");
-  EXPECT_FALSE(DetailOf<google::rpc::RetryInfo>(status));
-}
-
-TEST(ToGrpcStatus, NamesTheCallThatHasAName) {
-  const absl::Status error = absl::InternalError("no");
-  const auto request =
-      DetailOf<google::rpc::RequestInfo>(ToGrpcStatus(error, "order-7"));
-  ASSERT_TRUE(request);
-  EXPECT_EQ(request->request_id(), "order-7");
-  EXPECT_FALSE(DetailOf<google::rpc::RequestInfo>(ToGrpcStatus(error)));
-}
-
-TEST(ToGrpcStatus, AsksToRetryWhatMaySucceedLater) {
-  const absl::Status error =
-      absl::ResourceExhaustedError("the budget: no room");
-  const grpc::Status status = ToGrpcStatus(Under("spec", error));
-  EXPECT_EQ(status.error_message(), std::string(error.message()));
-  const auto retry = DetailOf<google::rpc::RetryInfo>(status);
-  ASSERT_TRUE(retry);
-  EXPECT_EQ(retry->retry_delay().seconds(), 1);
-  EXPECT_FALSE(DetailOf<google::rpc::BadRequest>(status));
-}
-
-TEST(ToGrpcStatus, LetsWhoeverMeetsADrainAskAnotherAtOnce) {
-  EXPECT_FALSE(DetailOf<google::rpc::RetryInfo>(
-      ToGrpcStatus(absl::UnavailableError("draining"))));
-}
-
-TEST(ToGrpcStatus, KeepsAReasonOfItsOwn) {
-  const grpc::Status status = ToGrpcStatus(Under(
-      "x", WithReason(absl::InvalidArgumentError("no path: here"), "WHY")));
-  const auto info = DetailOf<google::rpc::ErrorInfo>(status);
-  ASSERT_TRUE(info);
-  EXPECT_EQ(info->reason(), "WHY");
-  EXPECT_EQ(info->domain(), "attnbias");
-  EXPECT_FALSE(DetailOf<google::rpc::BadRequest>(status));
 }
 
 TEST(RejectionOf, TellsWhoseLimitItIs) {

@@ -77,42 +77,6 @@ TEST_F(HealthTest, BeforeReadinessOnlyLivenessServes) {
   EXPECT_FALSE(health_.ready());
 }
 
-TEST_F(HealthTest, EveryNameServesWhenTheServerDoes) {
-  health_.SetServing(true);
-  EXPECT_TRUE(health_.ready());
-  for (const char* name : {"", "readiness", "liveness", kService}) {
-    EXPECT_EQ(Check(name), HealthCheckResponse::SERVING) << name;
-  }
-}
-
-TEST_F(HealthTest, UnknownServiceIsNotFoundByCheck) {
-  grpc::ClientContext context;
-  HealthCheckRequest request;
-  HealthCheckResponse response;
-  request.set_service("no.such.Service");
-  const grpc::Status status = stub_->Check(&context, request, &response);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(status.error_message(),
-            "service: got 'no.such.Service', want '', "
-            "'attnbias.v1.AttentionBiasService', 'readiness' or 'liveness'");
-}
-
-TEST_F(HealthTest, WatchTellsTheStateAndThenEachChange) {
-  Watch watch(stub_.get(), "readiness");
-  EXPECT_EQ(watch.Next(), HealthCheckResponse::NOT_SERVING);
-  health_.SetServing(true);
-  EXPECT_EQ(watch.Next(), HealthCheckResponse::SERVING);
-  health_.SetServing(false);
-  EXPECT_EQ(watch.Next(), HealthCheckResponse::NOT_SERVING);
-}
-
-TEST_F(HealthTest, WatchOfAnUnknownServiceSaysSoAndStays) {
-  Watch watch(stub_.get(), "no.such.Service");
-  EXPECT_EQ(watch.Next(), HealthCheckResponse::SERVICE_UNKNOWN);
-  health_.FinishWatchers();
-  EXPECT_EQ(watch.End().error_code(), grpc::StatusCode::UNAVAILABLE);
-}
-
 // gRPC keeps it for as long as the watch lives.
 TEST_F(HealthTest, WatchOfALongNameEnds) {
   Watch watch(stub_.get(), std::string(300, 'x'));
@@ -143,20 +107,6 @@ TEST_F(HealthTest, WatchersComeAndGoWhileTheStateChanges) {
     while (status != HealthCheckResponse::SERVING) status = watch->Next();
   }
   health_.FinishWatchers();
-}
-
-TEST_F(HealthTest, OpenWatchesDoNotHoldUpAShutdown) {
-  std::vector<std::unique_ptr<Watch>> watches;
-  for (int i = 0; i < 3; ++i) {
-    watches.push_back(std::make_unique<Watch>(stub_.get(), ""));
-    watches.back()->Next();
-  }
-  health_.FinishWatchers();
-  // Has no deadline: would not return while a Watch is open.
-  server_->Shutdown();
-  for (const auto& watch : watches) {
-    EXPECT_EQ(watch->End().error_code(), grpc::StatusCode::UNAVAILABLE);
-  }
 }
 
 TEST_F(HealthTest, CancelledWatchIsForgotten) {

@@ -4,8 +4,6 @@
 
 #include "core/mount/registry.h"
 #include "gmock/gmock.h"
-#include "google/protobuf/text_format.h"
-#include "google/protobuf/util/message_differencer.h"
 #include "server/service/tensor_service.h"
 #include "tests/unit/support/safetensors_writer.h"
 #include "tests/unit/support/status_matchers.h"
@@ -14,7 +12,6 @@ namespace attnbias::list_tables_test {
 namespace {
 
 using testing::ElementsAre;
-using testing::StartsWith;
 
 class ListTablesTest : public testing::Test {
  protected:
@@ -62,67 +59,6 @@ TEST_F(ListTablesTest, PagesFollowOneAnother) {
               ElementsAre("c"));
   EXPECT_THAT(Names(Page(TableSet(), 0, first.next_page_token())),
               ElementsAre());
-}
-
-TEST_F(ListTablesTest, APageIsAHundredUnlessSaid) {
-  std::vector<std::string> names;
-  for (int i = 0; i < 1001; ++i) names.push_back(absl::StrCat("t", 1000 + i));
-  const TableSetPtr tables = Mount(names);
-  EXPECT_EQ(Page(*tables, 0, "").tables_size(), 100);
-  EXPECT_EQ(Page(*tables, 1000, "").tables_size(), 1000);
-}
-
-TEST_F(ListTablesTest, RefusesOtherSizesAndTokens) {
-  v1::ListTablesResponse response;
-  for (const int size : {-1, 1001}) {
-    v1::ListTablesRequest request;
-    request.set_page_size(size);
-    EXPECT_THAT(ListTables(request, TableSet(), &response),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         StartsWith(absl::StrCat("page_size: got ", size))));
-  }
-  v1::ListTablesRequest request;
-  request.set_page_token("7");
-  EXPECT_THAT(
-      ListTables(request, TableSet(), &response),
-      StatusIs(absl::StatusCode::kInvalidArgument, StartsWith("page_token: ")));
-}
-
-TEST_F(ListTablesTest, DescribesTheTable) {
-  const TableSetPtr tables = Mount({"x"});
-  const v1::TableInfo info = Page(*tables, 0, "").tables(0);
-  EXPECT_EQ(info.sha256(), tables->Find("x")->table.sha256());
-  EXPECT_EQ(info.data_type(), v1::DATA_TYPE_F32);
-  EXPECT_THAT(info.shape(), ElementsAre(2, 1, 3));
-  EXPECT_EQ(info.source(), "t.safetensors:w");
-  EXPECT_FALSE(info.has_spec());
-}
-
-TEST_F(ListTablesTest, ASpecOfACheckpointUsesTheTableByName) {
-  const std::filesystem::path folder = FreshFolder();
-  WriteFile(folder / "config.json",
-            R"({"model_type":"t5","num_heads":1,
-                "relative_attention_num_buckets":4,
-                "relative_attention_max_distance":64})");
-  const std::string bias =
-      ".block.0.layer.0.SelfAttention.relative_attention_bias.weight";
-  // Both hold the same numbers.
-  WriteFile(folder / "model.safetensors",
-            SafetensorsBytes({{"encoder" + bias, {4, 1}, {1, 2, 3, 4}},
-                              {"decoder" + bias, {4, 1}, {1, 2, 3, 4}}}));
-  TableSetBuilder builder(1 << 20);
-  ASSERT_THAT(AddCheckpoint("m", folder, builder), IsOk());
-  const v1::ListTablesResponse page = Page(**std::move(builder).Build(), 0, "");
-  ASSERT_THAT(Names(page), ElementsAre("m/decoder", "m/encoder"));
-  v1::TensorSpec expected;
-  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      "t5 { num_heads: 1 num_buckets: 4 max_distance: 64 bidirectional: true "
-      "bucket_rule: BUCKET_RULE_FLOAT32_LOG table { name: 'm/encoder' "
-      "layout: TABLE_LAYOUT_BUCKETS_HEADS } }",
-      &expected));
-  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(
-      page.tables(1).spec(), expected))
-      << page.tables(1).spec().DebugString();
 }
 
 TEST_F(ListTablesTest, TablesBesideItAreNamedWhoeverHasTheSameNumbers) {

@@ -2,7 +2,6 @@
 // The whole server in this process, from ports to teardown.
 #include "server/run/server.h"
 
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,7 +18,6 @@ namespace {
 using grpc::health::v1::Health;
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
-using testing::HasSubstr;
 
 ServerConfig SmallConfig() {
   ServerConfig config;
@@ -87,30 +85,6 @@ TEST_F(ServerTest, BecomesReadyServesAndDrainsWithAStreamUnderWay) {
 TEST_F(ServerTest, GoesWithoutADrain) {
   Start(SmallConfig());
   Readiness();
-}
-
-TEST_F(ServerTest, PrecomputesTheFile) {
-  const std::string path = testing::TempDir() + "precompute.json";
-  std::ofstream(path) << R"([{"alibi": {"numHeads": 4},
-                              "pair": {"queryLength": 8, "keyLength": 8}}])";
-  ServerConfig config = SmallConfig();
-  config.precompute = path;
-  Start(config);
-  EXPECT_THAT(server_->BecomeReady(std::make_shared<Caller>()), IsOk());
-  EXPECT_EQ(Readiness(), HealthCheckResponse::SERVING);
-}
-
-TEST_F(ServerTest, NamesTheFlagThatCannotWork) {
-  ServerConfig config = SmallConfig();
-  config.kernels = "abacus";
-  EXPECT_THAT(Server::Create(config),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("--kernels: got 'abacus'")));
-  config = SmallConfig();
-  config.precompute = "/nonexistent";
-  EXPECT_THAT(Server::Create(config),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("--precompute: /nonexistent")));
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/run/table_mounts.h"
 
-#include <sys/stat.h>
-
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -93,11 +91,9 @@ TEST_F(TableMountsTest, WhatIsWrongNamesFlagAndFile) {
                                HasSubstr("want NAME=FOLDER"))));
   }
   EXPECT_THAT(Load({.tables = {"t=" + file}}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("got the tensor '', want one of scalar, w")));
+              IsInvalidWith("got the tensor '', want one of scalar, w"));
   EXPECT_THAT(Load({.tables = {"t=" + file + ":scalar"}}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr(":scalar: got F32 [], want F64, ")));
+              IsInvalidWith(":scalar: got F32 [], want F64, "));
   EXPECT_THAT(Load({.checkpoints = {"m=" + folder_.string()}}),
               StatusIs(absl::StatusCode::kNotFound,
                        AllOf(StartsWith("--checkpoint: "),
@@ -135,56 +131,6 @@ TEST_F(TableMountsTest, LinksInsideTheFolderAreFollowedOthersAreNot) {
   // Nobody but the operator gives this flag.
   EXPECT_THAT(Load({.tables = {"b=" + (mount / "b.safetensors:w").string()}}),
               IsOk());
-}
-
-TEST_F(TableMountsTest, AFifoHoldsNobodyUp) {
-  const std::string fifo = folder_ / "a.safetensors";
-  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  EXPECT_THAT(
-      Load({.folder = folder_}),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               "--tables: " + fifo + ": got a FIFO, want a regular file"));
-}
-
-TEST_F(TableMountsTest, RefreshFollowsTheFilesAndKeepsTheLastGoodSet) {
-  Write("a.safetensors", 1);
-  TableMounts mounts({.folder = folder_}, 1000, &registry_);
-  ASSERT_THAT(mounts.Load(), IsOk());
-  const TableSetPtr loaded = registry_.Get();
-  mounts.Refresh();
-  EXPECT_EQ(registry_.Get(), loaded);
-  mounts.Invalidate();
-  mounts.Refresh();
-  EXPECT_NE(registry_.Get(), loaded);
-
-  // Of another size: two writes may fall into one tick of the file's clock.
-  Write("a.safetensors", 2, "ww");
-  mounts.Refresh();
-  EXPECT_THAT(Names(), ElementsAre("a:ww"));
-  EXPECT_EQ(FirstOf("a:ww"), 2);
-
-  WriteFile(folder_ / "a.safetensors", "half a fi");
-  mounts.Refresh();
-  EXPECT_TRUE(mounts.failed());
-  EXPECT_EQ(FirstOf("a:ww"), 2);
-  // The server holds numbers of its own: the file may change as it likes.
-  EXPECT_EQ(loaded->Find("a:w")->table.At(0), 1);
-
-  Write("a.safetensors", 3);
-  Write("b.safetensors", 4);
-  mounts.Refresh();
-  EXPECT_FALSE(mounts.failed());
-  EXPECT_THAT(Names(), ElementsAre("a:w", "b:w"));
-  std::filesystem::remove(folder_ / "a.safetensors");
-  mounts.Refresh();
-  EXPECT_THAT(Names(), ElementsAre("b:w"));
-}
-
-TEST_F(TableMountsTest, AllTogetherAreBounded) {
-  Write("a.safetensors", 1);
-  TableMounts mounts({.folder = folder_}, 7, &registry_);
-  EXPECT_THAT(mounts.Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                      HasSubstr("together to take at most 7")));
 }
 
 }  // namespace

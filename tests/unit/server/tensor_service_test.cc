@@ -1,47 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/service/tensor_service.h"
 
-#include <atomic>
-#include <chrono>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "attnbias/v1/service.grpc.pb.h"
-#include "core/kernel/kernel_set.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
-#include "server/observe/logging.h"
-#include "server/schedule/worker_pool.h"
 #include "server/service/messages.h"
+#include "tests/unit/support/service_harness.h"
 
 namespace attnbias::tensor_service_test {
 namespace {
-
-// A pool that counts its tasks.
-class CountingExecutor final : public Executor {
- public:
-  void Schedule(CallerPtr caller, Task task) override {
-    ++tasks;
-    pool_.Schedule(std::move(caller), std::move(task));
-  }
-  void ScheduleUncut(CallerPtr caller, Task task) override {
-    ++tasks;
-    pool_.ScheduleUncut(std::move(caller), std::move(task));
-  }
-  int num_threads() const override { return pool_.num_threads(); }
-  void Shutdown() { pool_.Shutdown(); }
-
-  std::atomic<int> tasks{0};
-
- private:
-  WorkerPool pool_{2};
-};
 
 v1::TensorSpec Alibi(int heads, int length, v1::Form form) {
   v1::TensorSpec spec;
@@ -52,28 +27,8 @@ v1::TensorSpec Alibi(int heads, int length, v1::Form form) {
   return spec;
 }
 
-class TensorServiceTest : public testing::Test {
+class TensorServiceTest : public ServiceHarness {
  protected:
-  static void SetUpTestSuite() {
-    InitLogging({.level = "off", .access = "off"});
-  }
-  TensorServiceTest()
-      : engine_({}, *SupportedKernelSets().front(), &executor_, &metrics_),
-        stall_watch_(std::chrono::minutes(10), std::chrono::minutes(10),
-                     &engine_.budget(), &timer_),
-        environment_{engine_, executor_, metrics_, stall_watch_, *access_},
-        service_(MakeTensorService(
-            &environment_, [] { return v1::GetServerInfoResponse(); })) {
-    grpc::ServerBuilder builder;
-    builder.RegisterService(service_.get());
-    server_ = builder.BuildAndStart();
-    stub_ = v1::AttentionBiasService::NewStub(server_->InProcessChannel({}));
-  }
-  ~TensorServiceTest() override {
-    server_->Shutdown();
-    executor_.Shutdown();
-  }
-
   grpc::Status Get(const v1::TensorSpec& spec, std::string* data) {
     grpc::ClientContext context;
     v1::GetTensorRequest request;
@@ -121,16 +76,9 @@ class TensorServiceTest : public testing::Test {
     while (stall_watch_.open_calls() > 0) std::this_thread::yield();
   }
 
-  Metrics metrics_;
-  CountingExecutor executor_;
-  Engine engine_;
-  Timer timer_;
-  StallWatch stall_watch_;
-  const std::unique_ptr<Access> access_ = *Access::Load({});
-  CallEnvironment environment_;
-  const std::unique_ptr<grpc::Service> service_;
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<v1::AttentionBiasService::Stub> stub_;
+  const std::unique_ptr<v1::AttentionBiasService::Stub> stub_ =
+      v1::AttentionBiasService::NewStub(Serve(MakeTensorService(
+          &environment_, [] { return v1::GetServerInfoResponse(); })));
   std::map<std::string, std::string> trailers_;
 };
 
@@ -146,19 +94,6 @@ TEST_F(TensorServiceTest, DeadlinesCenturiesAheadHaveNotPassed) {
     *request.mutable_spec() = Alibi(1, 4, v1::FORM_UNSPECIFIED);
     v1::GetTensorResponse response;
     EXPECT_TRUE(stub_->GetTensor(&context, request, &response).ok()) << hours;
-  }
-}
-
-TEST_F(TensorServiceTest, OneMessageIsTheStream) {
-  // Cold, from the cache, and past what is answered on gRPC's own threads.
-  for (int length : {64, 64, 300}) {
-    const v1::TensorSpec spec = Alibi(8, length, v1::FORM_DENSE);
-    std::string streamed;
-    std::string got;
-    EXPECT_TRUE(Stream(spec, kAll, &streamed).ok());
-    EXPECT_TRUE(Get(spec, &got).ok());
-    EXPECT_EQ(got.size(), 8U * length * length * 4);
-    EXPECT_EQ(got, streamed);
   }
 }
 
@@ -221,16 +156,6 @@ TEST_F(TensorServiceTest, ARefusedCallIsInThePhasesThatItCameTo) {
   EXPECT_EQ(PhaseCount("GetTensor", "write"), "0");
 }
 
-TEST_F(TensorServiceTest, AFailedCallSaysWhatItIsCalled) {
-  std::string data;
-  ASSERT_FALSE(Get(Alibi(0, 4, v1::FORM_DENSE), &data).ok());
-  const std::string first = std::exchange(trailers_["x-request-id"], "");
-  EXPECT_FALSE(first.empty());
-  ASSERT_FALSE(Get(Alibi(0, 4, v1::FORM_DENSE), &data).ok());
-  EXPECT_FALSE(trailers_["x-request-id"].empty());
-  EXPECT_NE(trailers_["x-request-id"], first);
-}
-
 TEST_F(TensorServiceTest, DrainingIsRefusedWithoutADelay) {
   environment_.draining = true;
   std::string data;
@@ -266,16 +191,6 @@ TEST_F(TensorServiceTest, ACallIsOneTaskAndNoneIfItsAnswerIsKept) {
   EXPECT_EQ(executor_.tasks, 2);
 }
 
-TEST_F(TensorServiceTest, ARememberedRequestGivesTheSameAnswer) {
-  std::string first;
-  std::string second;
-  EXPECT_TRUE(Get(Alibi(8, 4, v1::FORM_TOEPLITZ), &first).ok());
-  EXPECT_TRUE(Get(Alibi(8, 4, v1::FORM_TOEPLITZ), &second).ok());
-  EXPECT_EQ(first, second);
-  EXPECT_TRUE(Get(Alibi(8, 5, v1::FORM_TOEPLITZ), &second).ok());
-  EXPECT_EQ(second.size(), 8U * 9 * 4);
-}
-
 constexpr int kLogitHeads = 2;
 constexpr int kLogitDim = 4;
 
@@ -309,35 +224,16 @@ v1::ComputeLogitsRequest ZeroRows(int rows) {
 }
 
 TEST_F(TensorServiceTest, LogitsCancelledAnywhereNothingIsHeld) {
-  std::vector<std::thread> clients;
-  clients.reserve(4);
-  for (int client = 0; client < 4; ++client) {
-    clients.emplace_back([this, client] {
-      std::minstd_rand random(client + 1);
-      for (int i = 0; i < 50; ++i) {
-        grpc::ClientContext context;
-        const auto call = stub_->ComputeLogits(&context);
-        // More would wait for answers to be read.
-        bool going = call->Write(ShawSpec(100, 3000));
-        for (int sent = 0; going && sent < 2; ++sent) {
-          going = call->Write(ZeroRows(100));
-        }
-        v1::ComputeLogitsResponse response;
-        for (auto most = random() % 8; most > 0; --most) call->Read(&response);
-        if (random() % 2 == 0) call->WritesDone();
-        context.TryCancel();
-        while (call->Read(&response)) {
-        }
-        const grpc::Status status = call->Finish();
-        EXPECT_TRUE(status.ok() ||
-                    status.error_code() == grpc::StatusCode::CANCELLED)
-            << status.error_message();
-      }
-    });
-  }
-  for (std::thread& client : clients) client.join();
-  server_->Shutdown();
-  executor_.Shutdown();
+  CancelAnywhere(50, [this](std::minstd_rand& random) {
+    grpc::ClientContext context;
+    const auto call = stub_->ComputeLogits(&context);
+    // More would wait for answers to be read.
+    bool going = call->Write(ShawSpec(100, 3000));
+    for (int sent = 0; going && sent < 2; ++sent) {
+      going = call->Write(ZeroRows(100));
+    }
+    return CancelAfter<v1::ComputeLogitsResponse>(context, *call, random, 8);
+  });
   EXPECT_EQ(engine_.budget().used(), 0);
 }
 
@@ -354,25 +250,12 @@ TEST_F(TensorServiceTest, IdleLogitsAreDismissed) {
 }
 
 TEST_F(TensorServiceTest, CancelledAnywhereNothingIsHeld) {
-  std::vector<std::thread> clients;
-  clients.reserve(4);
-  for (int client = 0; client < 4; ++client) {
-    clients.emplace_back([this, client] {
-      std::minstd_rand random(client + 1);
-      for (int i = 0; i < 50; ++i) {
-        std::string data;
-        const int length = 100 + static_cast<int>(random() % 300);
-        const grpc::Status status =
-            Stream(Alibi(4, length, v1::FORM_DENSE),
-                   static_cast<int>(random() % 100), &data);
-        EXPECT_TRUE(status.ok() ||
-                    status.error_code() == grpc::StatusCode::CANCELLED);
-      }
-    });
-  }
-  for (std::thread& client : clients) client.join();
-  server_->Shutdown();
-  executor_.Shutdown();
+  CancelAnywhere(50, [this](std::minstd_rand& random) {
+    std::string data;
+    const int length = 100 + static_cast<int>(random() % 300);
+    return Stream(Alibi(4, length, v1::FORM_DENSE),
+                  static_cast<int>(random() % 100), &data);
+  });
   EXPECT_EQ(engine_.budget().used(), engine_.cached_bytes());
 }
 

@@ -17,7 +17,7 @@ namespace attnbias {
 
 struct FilledNumbers {
   Range span;
-  std::vector<double> numbers;  // [lanes, span]
+  std::vector<double> numbers;  // [lanes, span], or [lanes, span, width]
 
   double At(int64_t lane, int64_t coordinate) const {
     return numbers[lane * span.size() + coordinate - span.begin];
@@ -50,7 +50,7 @@ FilledNumbers Filled(
   const EncodingPtr made = MakeWith(encoding, output);
   const double scale = WithOutput(encoding, output).output().scale();
   const auto evaluator = made->prepare({type, scale == 0 ? 1 : scale}, kernels);
-  const int64_t width = SizeOf(type);
+  const int64_t width = made->width * SizeOf(type);
   const int64_t stride = span.size() * width;
   std::vector<std::byte> bytes(made->lanes * stride);
   for (int64_t at = span.begin; at < span.end; at += most) {
@@ -59,7 +59,7 @@ FilledNumbers Filled(
         &bytes[(at - span.begin) * width], stride);
   }
   FilledNumbers filled{span, {}};
-  for (size_t i = 0; i < bytes.size(); i += width) {
+  for (size_t i = 0; i < bytes.size(); i += SizeOf(type)) {
     filled.numbers.push_back(ReadElement(type, &bytes[i]));
   }
   return filled;

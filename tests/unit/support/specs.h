@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -103,6 +104,15 @@ Table TableOf(const std::vector<int64_t>& shape,
                         TableLayout::kBucketsHeads);
 }
 
+// Returns normally distributed doubles.
+inline std::vector<double> Normals(int64_t count) {
+  std::mt19937_64 random(9);
+  std::normal_distribution<double> normal;
+  std::vector<double> values(count);
+  for (double& value : values) value = normal(random);
+  return values;
+}
+
 // Makes a table of normally distributed F32 numbers.
 inline Table RandomTable(const std::vector<int64_t>& shape, uint32_t seed,
                          float deviation = 1) {
@@ -118,6 +128,28 @@ inline Table RandomTable(const std::vector<int64_t>& shape, uint32_t seed,
 inline v1::TableRef RandomRef(const std::vector<int64_t>& shape, uint32_t seed,
                               float deviation = 1) {
   return Ref(RandomTable(shape, seed, deviation));
+}
+
+// Sets fields, and tables to random ones by shape: Changed(fire, "num_heads:
+// 4",
+// {{"hidden_bias", {3}}}). An empty shape clears a table.
+template <typename Message>
+Message Changed(Message message, const std::string& fields,
+                const std::vector<std::pair<std::string, std::vector<int64_t>>>&
+                    tables = {}) {
+  EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(fields, &message))
+      << fields;
+  for (const auto& [name, shape] : tables) {
+    const auto* field = Message::descriptor()->FindFieldByName(name);
+    if (shape.empty()) {
+      message.GetReflection()->ClearField(&message, field);
+    } else {
+      message.GetReflection()
+          ->MutableMessage(&message, field)
+          ->CopyFrom(RandomRef(shape, 1));
+    }
+  }
+  return message;
 }
 
 inline v1::Range RangeOf(int64_t begin, int64_t end) {

@@ -33,10 +33,21 @@ MATCHER_P2(StatusIs, code, message, "is the expected error") {
              message, std::string(GetStatus(arg).message()), result_listener);
 }
 
+// Of this code, whatever the message.
+MATCHER_P(StatusIs, code, "is the expected error") {
+  *result_listener << GetStatus(arg).ToString();
+  return GetStatus(arg).code() == code;
+}
+
 // Matches INVALID_ARGUMENT with a message that begins with `field_and_reason`.
 inline auto IsInvalid(const std::string& field_and_reason) {
   return StatusIs(absl::StatusCode::kInvalidArgument,
                   testing::StartsWith(field_and_reason));
+}
+
+// Matches INVALID_ARGUMENT with a message that contains `text`.
+inline auto IsInvalidWith(const std::string& text) {
+  return StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr(text));
 }
 
 }  // namespace attnbias

@@ -9,6 +9,8 @@ tests compare them with its classes.
   "=NAME" of a field is the value of the field NAME.
 - ``tables`` are the tensors of checkpoints that hold positions, by the name that a row's ``tables``
   gives: see core/mount/checkpoint_rules.h.
+- ``shapes`` are the lengths of these tensors' axes, from the configuration's fields. Terms are
+  computed from left to right; those that are no fields are in core/mount/checkpoint_rules.cc.
 - ``unserved`` lists the model types that are known to have nothing that is served, by the reason.
 """
 

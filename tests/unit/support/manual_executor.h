@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <utility>
+
+#include "core/base/executor.h"
+
+namespace attnbias {
+
+// An executor that runs nothing by itself, but on the thread of the test.
+class ManualExecutor final : public Executor {
+ public:
+  void Schedule(CallerPtr /*caller*/, Task task) override {
+    tasks_.push_back(std::move(task));
+  }
+  void ScheduleUncut(CallerPtr /*caller*/, Task task) override {
+    uncut_.push_back(std::move(task));
+  }
+  void Yield() override {
+    if (on_yield) on_yield();
+  }
+  int num_threads() const override { return 1; }
+
+  // Runs the task that has waited longest; false if there is none.
+  bool RunOne() { return RunOneOf(tasks_); }
+  // The same for those that cannot be cut.
+  bool RunUncut() { return RunOneOf(uncut_); }
+  void RunAll() {
+    while (RunOne() || RunUncut()) {
+    }
+  }
+
+  std::function<void()> on_yield;
+
+ private:
+  static bool RunOneOf(std::deque<Task>& tasks) {
+    if (tasks.empty()) return false;
+    Task task = std::move(tasks.front());
+    tasks.pop_front();
+    task();
+    return true;
+  }
+
+  std::deque<Task> tasks_;
+  std::deque<Task> uncut_;
+};
+
+}  // namespace attnbias
