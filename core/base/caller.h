@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who wants a result.
+// The caller that wants a result, and the client that pays for it.
 #pragma once
 
 #include <atomic>
@@ -12,40 +12,35 @@
 
 namespace attnbias {
 
-// Whose memory it is that a caller takes.
-struct Holder {
+// A client, to which the time and the memory of all its calls are charged.
+struct QuotaOwner {
   std::string name;
-  // Bytes that all its callers may take together.
+  // Maximum bytes of all its calls together.
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// Threads are shared out by connection and by what each caller has used, memory
-// by holder: the connection, where nothing else is said. A caller may cease to
-// want its result, which whoever computes looks at.
+// One call for a result. It may be cancelled; long computations poll
+// cancelled().
 class Caller {
  public:
-  explicit Caller(std::string connection = "")
-      : connection_(std::move(connection)), holder_{connection_} {}
-  Caller(std::string connection, Holder holder)
-      : connection_(std::move(connection)), holder_(std::move(holder)) {}
+  explicit Caller(std::string owner = "") : owner_{std::move(owner)} {}
+  explicit Caller(QuotaOwner owner) : owner_(std::move(owner)) {}
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
 
-  const std::string& connection() const { return connection_; }
-  const Holder& holder() const { return holder_; }
+  const QuotaOwner& owner() const { return owner_; }
 
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
-  // Time of threads.
+  // Time that threads have spent on this call.
   void Use(std::chrono::nanoseconds time) { used_ += time.count(); }
   std::chrono::nanoseconds used() const {
     return std::chrono::nanoseconds(used_);
   }
 
  private:
-  const std::string connection_;
-  const Holder holder_;
+  const QuotaOwner owner_;
   std::atomic<bool> cancelled_{false};
   std::atomic<int64_t> used_{0};
 };

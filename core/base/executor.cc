@@ -50,7 +50,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
       const Clock::time_point began = std::exchange(now, Clock::now());
       Finish(items, status, now - began);
       if (now < turn_ends || !HasMore()) continue;
-      executor_.Continue(caller_,
+      executor_.Schedule(caller_,
                          [self = shared_from_this()] { self->TakeTurn(); });
       return;
     }
@@ -94,8 +94,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
       if (call_helper) ++hands_;
     }
     if (!call_helper) return;
-    (void)executor_.Schedule(caller_,
-                             [self = shared_from_this()] { self->TakeTurn(); });
+    executor_.Schedule(caller_,
+                       [self = shared_from_this()] { self->TakeTurn(); });
   }
 
   void EndIfFinished() {

@@ -18,21 +18,17 @@ class Executor {
 
   virtual ~Executor() = default;
 
-  // Runs `task` soon on some thread, never inside this call. False, without
-  // running it, when no more work is taken.
+  // Runs `task` soon on some thread, never inside this call.
   //
-  // A task takes milliseconds; what takes longer continues in another. Callers
+  // A task takes milliseconds; what takes longer continues in another. Clients
   // have their turns between.
-  virtual bool Schedule(CallerPtr caller, Task task) = 0;
-
-  // The same for the rest of what has begun, which is never refused.
-  virtual void Continue(CallerPtr caller, Task task) = 0;
+  virtual void Schedule(CallerPtr caller, Task task) = 0;
 
   // The same for what may take longer and cannot be cut. It runs on threads of
   // its own, and so holds up none of the others.
-  virtual void ContinueUncut(CallerPtr caller, Task task) = 0;
+  virtual void ScheduleUncut(CallerPtr caller, Task task) = 0;
 
-  // Called from time to time by tasks of ContinueUncut, without a lock. May
+  // Called from time to time by tasks of ScheduleUncut, without a lock. May
   // wait until other such tasks have had their time.
   virtual void Yield() {}
 
@@ -88,7 +84,7 @@ void MakeUncut(Executor& executor, const CallerPtr& caller, bool takes_long,
                Make make, Use use) {
   using Made = absl::StatusOr<decltype(make())>;
   if (!takes_long) return use(Made(make()));
-  executor.ContinueUncut(caller, [&executor, caller, make,
+  executor.ScheduleUncut(caller, [&executor, caller, make,
                                   use = std::move(use)]() mutable {
     const absl::Status unwanted = absl::CancelledError("nobody waits any more");
     Made made = unwanted;
@@ -97,7 +93,7 @@ void MakeUncut(Executor& executor, const CallerPtr& caller, bool takes_long,
       made = make();
     }
     if (caller->cancelled()) made = unwanted;
-    executor.Continue(caller,
+    executor.Schedule(caller,
                       [made = std::move(made), use = std::move(use)]() mutable {
                         use(std::move(made));
                       });

@@ -22,8 +22,8 @@ int64_t RoundUpToPowerOfTwo(int64_t value) {
 
 absl::Status MoreThanItsShare() {
   return absl::ResourceExhaustedError(
-      "this connection holds its share of the memory, and others wait; try "
-      "again later");
+      "this client holds its share of the memory, and others wait; try again "
+      "later");
 }
 
 absl::Status NoRoomFor(int64_t bytes) {
@@ -72,39 +72,34 @@ BandPtr BandCache::FindLocked(const std::string& key, Range span) {
 
 void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
   mutex_.Lock();
-  if (BandPtr band = FindLocked(spec.key, spec.span)) {
+  BandPtr band = FindLocked(spec.key, spec.wanted);
+  if (band != nullptr || spec.prepare == nullptr) {
     mutex_.Unlock();
     return done(std::move(band));
   }
   // Before others can join: they need not fail for it.
   if (budget_.WouldHaveTooMuch(BandBytes(spec) + spec.evaluator_bytes,
-                               caller->holder())) {
+                               caller->owner())) {
     mutex_.Unlock();
     return done(MoreThanItsShare());
   }
   const FlightPtr flight =
       BoardLocked(std::move(spec), {std::move(caller), std::move(done)});
   mutex_.Unlock();
-  if (flight == nullptr) return;
-  if (!executor_.Schedule(flight->caller,
-                          [this, flight] { Compute(flight); })) {
-    Land(flight, absl::ResourceExhaustedError(
-                     "the queue of computations is full; try again later"));
-  }
+  if (flight != nullptr) Compute(flight);
 }
 
 BandCache::FlightPtr BandCache::BoardLocked(BandSpec spec, Waiter waiter) {
   std::vector<FlightPtr>& flights = flights_[spec.key];
   for (const FlightPtr& other : flights) {
-    if (!other->spec.span.Contains(spec.span)) continue;
+    if (!other->spec.span.Contains(spec.wanted)) continue;
     observer_.OnJoin();
     waiters_[other].push_back(std::move(waiter));
     return nullptr;
   }
   observer_.OnMiss();
   const auto flight = std::make_shared<const Flight>(Flight{
-      std::move(spec), std::make_shared<Caller>(waiter.caller->connection(),
-                                                waiter.caller->holder())});
+      std::move(spec), std::make_shared<Caller>(waiter.caller->owner())});
   waiters_[flight].push_back(std::move(waiter));
   flights.push_back(flight);
   return flight;
@@ -180,40 +175,40 @@ absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(
                    " bytes of memory at once, want at most ", budget_.limit(),
                    ", the whole memory budget");
   }
-  const Holder& holder = caller.holder();
-  if (bytes > holder.max_bytes) {
+  const QuotaOwner& owner = caller.owner();
+  if (bytes > owner.max_bytes) {
     return Invalid("request: needs ", bytes,
-                   " bytes of memory at once, want at most ", holder.max_bytes,
+                   " bytes of memory at once, want at most ", owner.max_bytes,
                    ", all that this caller may have");
   }
   if (bytes == 0) return ByteBudget::Reservation();
-  if (budget_.WouldHaveTooMuch(bytes, holder)) return MoreThanItsShare();
+  if (budget_.WouldHaveTooMuch(bytes, owner)) return MoreThanItsShare();
   for (;;) {
-    if (auto reservation = budget_.Reserve(bytes, holder)) {
+    if (auto reservation = budget_.Reserve(bytes, owner)) {
       return *std::move(reservation);
     }
-    const bool own = budget_.WouldExceedItsOwn(bytes, holder);
-    if (EvictOne(own ? &holder : nullptr) != nullptr) continue;
+    const bool own = budget_.WouldExceedItsOwn(bytes, owner);
+    if (EvictOne(own ? &owner : nullptr) != nullptr) continue;
     if (own) {
       return CallerLimit(absl::StrCat(
-          "the ", holder.max_bytes,
+          "the ", owner.max_bytes,
           " bytes of memory that this caller may have are in use; try again "
           "later"));
     }
-    budget_.Refused(bytes, holder);
+    budget_.Refused(bytes, owner);
     return NoRoomFor(bytes);
   }
 }
 
 // The caller frees it, outside the lock.
-std::shared_ptr<const void> BandCache::EvictOne(const Holder* maker) {
+std::shared_ptr<const void> BandCache::EvictOne(const QuotaOwner* maker) {
   MutexLock lock(mutex_);
   // What someone else holds would free nothing.
   const auto last = std::find_if(
       entries_.rbegin(), entries_.rend(), [maker](const Entry& entry) {
         return entry.band.use_count() == 1 &&
                (maker == nullptr ||
-                entry.band->buffer.reservation.holder() == maker->name);
+                entry.band->buffer.reservation.owner() == maker->name);
       });
   if (last != entries_.rend()) {
     const auto entry = std::prev(last.base());
@@ -286,7 +281,15 @@ void BandCache::Land(const FlightPtr& flight,
     RemoveFlightLocked(flight);
     waiters = std::move(waiters_.extract(flight).mapped());
   }
-  for (Waiter& waiter : waiters) waiter.done(result);
+  if (waiters.empty()) return;
+  // The first goes on here, usually the one that has computed.
+  for (auto joined = waiters.begin() + 1; joined != waiters.end(); ++joined) {
+    executor_.Schedule(joined->caller, [done = std::move(joined->done),
+                                        result = result]() mutable {
+      done(std::move(result));
+    });
+  }
+  waiters.front().done(result);
 }
 
 void BandCache::InsertLocked(const std::string& key, const BandPtr& band) {

@@ -70,15 +70,18 @@ class CacheObserver {
   virtual void OnEvicted() = 0;
 };
 
-// What a band is and how it comes to be.
+// A band to be found or made.
 struct BandSpec {
   std::string key;
+  // Coordinates that the caller needs.
+  Range wanted;
+  // Those of the band that is made, `wanted` among them.
   Range span;
   int64_t lanes = 0;
   int64_t coordinate_bytes = 0;
   // As in Encoding, of what `prepare` makes.
   int64_t evaluator_bytes = 0;
-  // Called on a thread of the executor, at most once.
+  // Called at most once. Null if no band is to be made.
   std::function<EvaluatorPtr()> prepare;
 };
 
@@ -93,11 +96,11 @@ class BandCache {
   // The band, if one that covers the span is kept.
   BandPtr Find(const std::string& key, Range span);
 
-  // Calls `done` exactly once: inside this call when the band is kept or the
-  // executor takes no more work, otherwise on a thread of the executor, or in
-  // DropCancelled.
+  // Calls `done` exactly once, with null if no band is kept or to be made:
+  // inside this call, on a thread of the executor, or in DropCancelled. If the
+  // band has to be made, the calling thread begins with that.
   //
-  // RESOURCE_EXHAUSTED  the budget has no room, or the executor none
+  // RESOURCE_EXHAUSTED  the budget has no room
   // CANCELLED           the caller has cancelled
   void Get(BandSpec spec, CallerPtr caller, Done done);
 
@@ -105,14 +108,14 @@ class BandCache {
   // nobody waits for any more. To be called from time to time.
   void DropCancelled();
 
-  // Memory, evicting bands that nobody uses where the budget is used up, and
-  // where the caller's holder has all that it may have, bands of its own. The
-  // bands that a holder has made count for it too.
+  // Allocates memory, and evicts unused bands if the budget is used up, or
+  // bands of the caller's owner if that has all that it may have. The bands
+  // that were made for an owner count for it.
   //
-  // RESOURCE_EXHAUSTED  what is held leaves no room, or the holder has its
-  //                     share while others wait
-  // INVALID_ARGUMENT    it is more than the whole budget, or than the holder
-  //                     may have
+  // RESOURCE_EXHAUSTED  what is held leaves no room, or the owner has its share
+  //                     while others wait
+  // INVALID_ARGUMENT    it is more than the whole budget, or than the owner may
+  //                     have
   absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes, const Caller& caller);
 
   // A part of the budget for memory from elsewhere, likewise.
@@ -162,24 +165,25 @@ class BandCache {
   // A computation under way.
   struct Flight {
     BandSpec spec;
-    // On behalf of all who wait; connection and holder are those of the first.
+    // On behalf of all that wait; charged to the owner of the first.
     CallerPtr caller;
   };
   using FlightPtr = std::shared_ptr<const Flight>;
 
   BandPtr FindLocked(const std::string& key, Range span)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // A new flight, to be begun, or null where the waiter has joined another's.
+  // A new flight, to be begun, or null if the waiter has joined another's.
   FlightPtr BoardLocked(BandSpec spec, Waiter waiter)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Compute(const FlightPtr& flight);
   void Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
             BudgetedEvaluator evaluator);
-  // Removes one band, of those that the holder `maker` has made if there is
-  // one, and returns it for release; null where nothing can go.
-  std::shared_ptr<const void> EvictOne(const Holder* maker);
+  // Removes one band, of those that were made for `maker` unless it is null,
+  // and returns it for release; null if nothing can go.
+  std::shared_ptr<const void> EvictOne(const QuotaOwner* maker);
   void RemoveFlightLocked(const FlightPtr& flight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends a flight: tells all that wait.
   void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);
   absl::StatusOr<std::shared_ptr<Band>> AllocateBand(const Flight& flight);
   void InsertLocked(const std::string& key, const BandPtr& band)

@@ -4,67 +4,68 @@
 namespace attnbias {
 
 std::optional<ByteBudget::Reservation> ByteBudget::Reserve(
-    int64_t bytes, const Holder& holder) {
+    int64_t bytes, const QuotaOwner& owner) {
   MutexLock lock(mutex_);
-  if (bytes > limit_ - used_ || bytes > holder.max_bytes - HeldLocked(holder)) {
+  if (bytes > limit_ - used_ || bytes > owner.max_bytes - HeldLocked(owner)) {
     return std::nullopt;
   }
-  Holdings::value_type& entry = *holdings_.try_emplace(holder.name).first;
-  entry.second.bytes += bytes;
-  ++entry.second.count;
+  Holdings::value_type& entry = *holdings_.try_emplace(owner.name).first;
+  entry.second += bytes;
   used_ += bytes;
   return Reservation(this, &entry, bytes);
 }
 
-bool ByteBudget::WouldExceedItsOwn(int64_t bytes, const Holder& holder) const {
+bool ByteBudget::WouldExceedItsOwn(int64_t bytes,
+                                   const QuotaOwner& owner) const {
   MutexLock lock(mutex_);
-  return bytes > holder.max_bytes - HeldLocked(holder);
+  return bytes > owner.max_bytes - HeldLocked(owner);
 }
 
-void ByteBudget::Refused(int64_t bytes, const Holder& holder) {
+void ByteBudget::Refused(int64_t bytes, const QuotaOwner& owner) {
   MutexLock lock(mutex_);
-  if (!IsWithinShareLocked(bytes, holder)) return;
+  if (!IsWithinShareLocked(bytes, owner)) return;
   waits_until_.store(Clock::now() + kWait, std::memory_order_relaxed);
 }
 
-bool ByteBudget::WouldHaveTooMuch(int64_t bytes, const Holder& holder) const {
+bool ByteBudget::WouldHaveTooMuch(int64_t bytes,
+                                  const QuotaOwner& owner) const {
   if (Clock::now() >= waits_until_.load(std::memory_order_relaxed)) {
     return false;
   }
   MutexLock lock(mutex_);
-  return !IsWithinShareLocked(bytes, holder);
+  return !IsWithinShareLocked(bytes, owner);
 }
 
-int64_t ByteBudget::HeldLocked(const Holder& holder) const {
-  const auto found = holdings_.find(holder.name);
-  return found == holdings_.end() ? 0 : found->second.bytes;
+int64_t ByteBudget::HeldLocked(const QuotaOwner& owner) const {
+  const auto found = holdings_.find(owner.name);
+  return found == holdings_.end() ? 0 : found->second;
 }
 
-bool ByteBudget::IsWithinShareLocked(int64_t more, const Holder& holder) const {
-  const auto holders = static_cast<int64_t>(holdings_.size());
-  return more <= limit_ / (holders + 1) - HeldLocked(holder);
+bool ByteBudget::IsWithinShareLocked(int64_t more,
+                                     const QuotaOwner& owner) const {
+  const auto owners = static_cast<int64_t>(holdings_.size());
+  return more <= limit_ / (owners + 1) - HeldLocked(owner);
 }
 
-void ByteBudget::Release(Holdings::value_type* holder, int64_t bytes) {
+void ByteBudget::Release(Holdings::value_type* owner, int64_t bytes) {
   MutexLock lock(mutex_);
-  if (holder == nullptr) {
+  if (owner == nullptr) {
     limit_ += bytes;
   } else {
-    ReleaseLocked(holder, bytes);
+    ReleaseLocked(owner, bytes);
   }
 }
 
 void ByteBudget::SetAside(Reservation& reservation) {
   MutexLock lock(mutex_);
-  ReleaseLocked(std::exchange(reservation.holder_, nullptr),
-                reservation.bytes_);
+  ReleaseLocked(std::exchange(reservation.owner_, nullptr), reservation.bytes_);
   limit_ -= reservation.bytes_;
 }
 
-void ByteBudget::ReleaseLocked(Holdings::value_type* holder, int64_t bytes) {
+void ByteBudget::ReleaseLocked(Holdings::value_type* owner, int64_t bytes) {
   used_ -= bytes;
-  holder->second.bytes -= bytes;
-  if (--holder->second.count == 0) holdings_.erase(holder->first);
+  owner->second -= bytes;
+  if (owner->second == 0) holdings_.erase(owner->first);
 }
 
 }  // namespace attnbias

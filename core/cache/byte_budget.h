@@ -21,17 +21,14 @@ namespace attnbias {
 // Safe for any number of threads. Outlives its reservations.
 class ByteBudget {
  private:
-  // Bytes and reservations of one holder, by its name.
-  struct Holding {
-    int64_t bytes = 0;
-    int64_t count = 0;
-  };
-  using Holdings = std::unordered_map<std::string, Holding>;
+  // Bytes by owner.
+  using Holdings = std::unordered_map<std::string, int64_t>;
 
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Who was refused waits for so long: it comes back within it.
+  // A client that was refused counts as waiting this long: it retries within
+  // it.
   static constexpr std::chrono::seconds kWait{3};
 
   // Bytes that are given back when this object goes.
@@ -40,20 +37,20 @@ class ByteBudget {
     Reservation() = default;
     Reservation(Reservation&& other) noexcept
         : budget_(std::exchange(other.budget_, nullptr)),
-          holder_(other.holder_),
+          owner_(other.owner_),
           bytes_(other.bytes_) {}
     Reservation& operator=(Reservation&& other) noexcept {
       std::swap(budget_, other.budget_);
-      std::swap(holder_, other.holder_);
+      std::swap(owner_, other.owner_);
       std::swap(bytes_, other.bytes_);
       return *this;
     }
     ~Reservation() {
-      if (budget_ != nullptr) budget_->Release(holder_, bytes_);
+      if (budget_ != nullptr) budget_->Release(owner_, bytes_);
     }
 
-    // The holder's name; of one that reserves something, not set aside.
-    const std::string& holder() const { return holder_->first; }
+    // Returns the owner's name. The reservation is neither empty nor set aside.
+    const std::string& owner() const { return owner_->first; }
 
     // Lowers the limit by these bytes until they are given back, because they
     // belong to something that is never evicted. Does nothing if there are
@@ -64,12 +61,12 @@ class ByteBudget {
 
    private:
     friend class ByteBudget;
-    Reservation(ByteBudget* budget, Holdings::value_type* holder, int64_t bytes)
-        : budget_(budget), holder_(holder), bytes_(bytes) {}
+    Reservation(ByteBudget* budget, Holdings::value_type* owner, int64_t bytes)
+        : budget_(budget), owner_(owner), bytes_(bytes) {}
 
     ByteBudget* budget_ = nullptr;
     // Null for bytes that are set aside.
-    Holdings::value_type* holder_ = nullptr;
+    Holdings::value_type* owner_ = nullptr;
     int64_t bytes_ = 0;
   };
 
@@ -85,36 +82,36 @@ class ByteBudget {
     return used_;
   }
 
-  // Empty when `bytes` more do not fit into the budget, or `holder` may not
-  // have them.
-  std::optional<Reservation> Reserve(int64_t bytes, const Holder& holder);
+  // Reserves `bytes`, at least 1. Empty if they do not fit into the budget, or
+  // `owner` may not have them.
+  std::optional<Reservation> Reserve(int64_t bytes, const QuotaOwner& owner);
 
-  // Whether `holder` would have more than it may ever have.
-  bool WouldExceedItsOwn(int64_t bytes, const Holder& holder) const;
+  // Whether `owner` would have more than it may ever have.
+  bool WouldExceedItsOwn(int64_t bytes, const QuotaOwner& owner) const;
 
-  // Says that `holder` was refused, and nothing more can be done for it. It
-  // waits, unless it wants more than its share.
-  void Refused(int64_t bytes, const Holder& holder);
+  // Notes that `owner` was refused. It waits, unless it wants more than its
+  // share.
+  void Refused(int64_t bytes, const QuotaOwner& owner);
 
-  // Whether somebody waits while `holder`, with so many bytes more, has more
-  // than its share: the budget divided by those who hold something and one
-  // more.
-  bool WouldHaveTooMuch(int64_t bytes, const Holder& holder) const;
+  // Whether a client waits while `owner`, with this many bytes more, has more
+  // than its share: the budget divided by the owners that hold something and
+  // one more.
+  bool WouldHaveTooMuch(int64_t bytes, const QuotaOwner& owner) const;
 
  private:
-  int64_t HeldLocked(const Holder& holder) const
+  int64_t HeldLocked(const QuotaOwner& owner) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool IsWithinShareLocked(int64_t more, const Holder& holder) const
+  bool IsWithinShareLocked(int64_t more, const QuotaOwner& owner) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Release(Holdings::value_type* holder, int64_t bytes);
-  void ReleaseLocked(Holdings::value_type* holder, int64_t bytes)
+  void Release(Holdings::value_type* owner, int64_t bytes);
+  void ReleaseLocked(Holdings::value_type* owner, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetAside(Reservation& reservation);
 
   mutable Mutex mutex_;
   int64_t limit_ ABSL_GUARDED_BY(mutex_);
   int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Who has reservations.
+  // Of owners with reservations.
   Holdings holdings_ ABSL_GUARDED_BY(mutex_);
   // Outside of the lock: nearly always nobody waits, and every call asks.
   std::atomic<Clock::time_point> waits_until_{};

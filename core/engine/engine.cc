@@ -96,15 +96,15 @@ PayloadPtr Engine::Find(const PlanPtr& plan, CallerPtr caller) {
 }
 
 void Engine::Get(const PlanPtr& plan, CallerPtr caller, Done done) {
-  std::optional<BandSpec> band = BandFor(plan, caller->holder());
-  if (!band.has_value()) {
+  if (!HasBand(*plan)) {
     return Compute(plan, std::move(caller), std::move(done));
   }
   cache_.Get(
-      *std::move(band), caller,
+      BandFor(plan, caller->owner()), caller,
       [this, plan, caller,
        done = std::move(done)](absl::StatusOr<BandPtr> band) mutable {
         if (!band.ok()) return done(band.status());
+        if (*band == nullptr) return Compute(plan, caller, std::move(done));
         done(MakePayload(plan, {.band = *std::move(band), .caller = caller}));
       });
 }
@@ -116,31 +116,32 @@ absl::StatusOr<ByteBudget::Reservation> Engine::SetAside(int64_t bytes) {
   return memory;
 }
 
-std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan,
-                                        const Holder& holder) const {
-  if (!HasBand(*plan)) return std::nullopt;
+BandSpec Engine::BandFor(const PlanPtr& plan, const QuotaOwner& owner) const {
   const Range hull = plan->hull();
+  BandSpec band;
+  band.key = plan->band_key();
+  band.wanted = hull;
   const int64_t lanes = plan->encoding().lanes;
   const int64_t wanted =
       plan->query_coordinates().size() * plan->key_coordinates().size();
-  if (hull.size() / kMostWaste > wanted) return std::nullopt;
+  if (hull.size() / kMostWaste > wanted) return band;
   const int64_t evaluator_bytes = plan->encoding().evaluator_bytes;
-  const int64_t memory = std::min(budget_.limit(), holder.max_bytes);
+  const int64_t memory = std::min(budget_.limit(), owner.max_bytes);
   const int64_t largest = (memory - evaluator_bytes) / kLargestBandDivisor;
-  const Range wide = BandCache::Widen(hull, plan->encoding().domain);
   // Compared without a product, which could overflow.
   const auto fits = [&](Range span) {
     return span.size() <= largest / plan->element_bytes() / lanes;
   };
-  if (!fits(hull)) return std::nullopt;
-  return BandSpec{.key = plan->band_key(),
-                  .span = fits(wide) ? wide : hull,
-                  .lanes = lanes,
-                  .coordinate_bytes = plan->element_bytes(),
-                  .evaluator_bytes = evaluator_bytes,
-                  .prepare = [plan, &kernels = kernels_] {
-                    return Prepare(*plan, kernels);
-                  }};
+  if (!fits(hull)) return band;
+  const Range wide = BandCache::Widen(hull, plan->encoding().domain);
+  band.span = fits(wide) ? wide : hull;
+  band.lanes = lanes;
+  band.coordinate_bytes = plan->element_bytes();
+  band.evaluator_bytes = evaluator_bytes;
+  band.prepare = [plan, &kernels = kernels_] {
+    return Prepare(*plan, kernels);
+  };
+  return band;
 }
 
 void Engine::Compute(const PlanPtr& plan, CallerPtr caller, Done done) {

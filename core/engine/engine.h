@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
@@ -50,9 +49,9 @@ class Engine {
   // The payload, if no band has to be computed for it. Null otherwise.
   PayloadPtr Find(const PlanPtr& plan, CallerPtr caller);
 
-  // Calls `done` exactly once, perhaps inside this call, with the errors of
-  // BandCache::Get. Where a band is too large to keep, the payload computes
-  // while it is read. What it keeps for that counts against the budget too.
+  // Calls `done` exactly once, as BandCache::Get does, with its errors. Where a
+  // band is too large to keep, the payload computes while it is read. What it
+  // keeps for that counts against the budget too.
   void Get(const PlanPtr& plan, CallerPtr caller, Done done);
 
   // Whose memory is of the budget too: for what is computed beside tensors, and
@@ -69,10 +68,9 @@ class Engine {
   int64_t cached_bytes() const { return cache_.kept_bytes(); }
 
  private:
-  // The band to get from the cache. None when it is too large to keep, or holds
-  // much more than is asked for.
-  std::optional<BandSpec> BandFor(const PlanPtr& plan,
-                                  const Holder& holder) const;
+  // The band to get from the cache. It is not to be made if it is too large to
+  // keep, or holds much more than is asked for.
+  BandSpec BandFor(const PlanPtr& plan, const QuotaOwner& owner) const;
   // A payload that computes while it is read.
   void Compute(const PlanPtr& plan, CallerPtr caller, Done done);
   PayloadPtr MakePayload(const PlanPtr& plan, NumberSource source);

@@ -33,9 +33,6 @@ constexpr std::chrono::milliseconds kLastWords{100};
 // Of computations, after the grace.
 constexpr std::chrono::seconds kLastPieces{2};
 
-// Tasks that may wait for a thread: several for each stream of a busy server.
-constexpr int64_t kQueueCapacity = 4096;
-
 // How soon what nobody waits for any more is noticed.
 constexpr std::chrono::milliseconds kCancelledPeriod(20);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
@@ -76,7 +73,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
       metrics_(std::move(metrics)),
       backend_(std::move(backend)),
       access_(std::move(access)),
-      pool_(config.threads, kQueueCapacity),
+      pool_(config.threads),
       engine_({.memory_budget_bytes = config.memory_budget_bytes,
                .max_tensor_bytes = config.max_tensor_bytes},
               backend_->kernels(), &pool_, metrics_.get()),
@@ -84,10 +81,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                    InMilliseconds(config.idle_timeout), &engine_.budget(),
                    &timer_),
       cancelled_task_(&timer_, kCancelledPeriod,
-                      [this] {
-                        engine_.cache().DropCancelled();
-                        pool_.ExpediteCancelled();
-                      }),
+                      [this] { engine_.cache().DropCancelled(); }),
       environment_{engine_, pool_, *metrics_, stall_watch_, *access_},
       // During a reload there are the old and the new ones.
       table_mounts_(config.tables, config.memory_budget_bytes / 2,
@@ -348,7 +342,7 @@ void Server::Drain() {
   // the closed socket, the system drops what the client has not read. So a
   // connection is told only after its calls have ended: gRPC then waits for the
   // client to acknowledge, and that comes after all that was sent.
-  while (environment_.active_calls > 0 &&
+  while (stall_watch_.open_calls() > 0 &&
          std::chrono::system_clock::now() < deadline) {
     std::this_thread::sleep_for(kDrainPoll);
   }
@@ -358,10 +352,8 @@ void Server::Drain() {
         LogError("computations still run after the grace; they end here");
         std::_Exit(0);
       });
-  if (environment_.active_calls > 0) {
-    environment_.grace_over = true;
-    stall_watch_.CloseAll(GraceOver());
-  }
+  stall_watch_.CloseAll(absl::UnavailableError(
+      "the server stops and cannot wait any longer; try another"));
   grpc_server_->Shutdown(
       std::max(deadline, std::chrono::system_clock::now() + kLastWords));
   LogInfo("drained");

@@ -17,21 +17,20 @@ int64_t Now() {
 
 }  // namespace
 
-StallWatch::Entry::~Entry() {
-  if (!registered_) return;
-  MutexLock lock(watch_->mutex_);
-  Entry* const last = watch_->entries_.back();
-  watch_->entries_[place_] = last;
-  last->place_ = place_;
-  watch_->entries_.pop_back();
+StallWatch::Entry::Entry(StallWatch* watch, grpc_call* call,
+                         const Caller* caller)
+    : watch_(*watch), call_(call), caller_(*caller) {
+  MutexLock lock(watch_.mutex_);
+  place_ = watch_.entries_.size();
+  watch_.entries_.push_back(this);
 }
 
-void StallWatch::Entry::Register() {
-  if (registered_) return;
-  MutexLock lock(watch_->mutex_);
-  place_ = watch_->entries_.size();
-  watch_->entries_.push_back(this);
-  registered_ = true;
+StallWatch::Entry::~Entry() {
+  MutexLock lock(watch_.mutex_);
+  Entry* const last = watch_.entries_.back();
+  watch_.entries_[place_] = last;
+  last->place_ = place_;
+  watch_.entries_.pop_back();
 }
 
 void StallWatch::Entry::WriteStarted() { write_started_ = Now(); }
@@ -41,7 +40,7 @@ void StallWatch::Entry::WriteDone() { write_started_ = 0; }
 void StallWatch::Entry::SetIdle(bool idle) { idle_since_ = idle ? Now() : 0; }
 
 absl::Status StallWatch::Entry::WhyClosed() const {
-  MutexLock lock(watch_->mutex_);
+  MutexLock lock(watch_.mutex_);
   return why_closed_;
 }
 
@@ -57,6 +56,11 @@ StallWatch::StallWatch(std::chrono::milliseconds progress_timeout,
                 std::chrono::milliseconds(10), std::chrono::milliseconds(1000)),
             [this] { CloseStalled(); }) {}
 
+size_t StallWatch::open_calls() const {
+  MutexLock lock(mutex_);
+  return entries_.size();
+}
+
 void StallWatch::CloseStalled() {
   const int64_t now = Now();
   const auto passed = [now](int64_t since, std::chrono::nanoseconds timeout) {
@@ -67,7 +71,7 @@ void StallWatch::CloseStalled() {
       return absl::AbortedError("the client has stopped reading");
     }
     if (passed(entry.write_started_, progress_timeout_ / kCrowdedDivisor) &&
-        budget_.WouldHaveTooMuch(0, entry.caller_.holder())) {
+        budget_.WouldHaveTooMuch(0, entry.caller_.owner())) {
       return absl::AbortedError(
           "the client has stopped reading, and others wait for the memory");
     }

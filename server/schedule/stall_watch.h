@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closes streams that would not end by themselves: with ABORTED those whose
-// client has stopped reading or sending, sooner where others wait for the
-// memory, and when the server drains those that wait for their client to send,
-// and at last all.
+// Knows all open calls, and closes those that would not end by themselves: with
+// ABORTED those whose client has stopped reading or sending, sooner where
+// others wait for the memory, and when the server drains those that wait for
+// their client to send, and at last all.
 //
-// Such streams hold memory: a write that makes no progress holds its tensor, a
+// Such calls hold memory: a write that makes no progress holds its tensor, a
 // silent ComputeLogits its vectors.
 #pragma once
 
@@ -26,36 +26,31 @@ namespace attnbias {
 // Safe for any number of threads. Outlives its entries.
 class StallWatch {
  public:
-  // One stream. `call` and `caller` outlive it.
+  // One call, as long as it is open. `call` and `caller` outlive it.
   class Entry {
    public:
-    Entry(StallWatch* watch, grpc_call* call, const Caller* caller)
-        : watch_(watch), call_(call), caller_(*caller) {}
+    Entry(StallWatch* watch, grpc_call* call, const Caller* caller);
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
     ~Entry();
 
-    // Before anything below. A call that nothing can hold up need not.
-    void Register();
-
     void WriteStarted();
     void WriteDone();
 
-    // Says whether the stream only waits for its client to send.
+    // Says whether the call only waits for its client to send.
     void SetIdle(bool idle);
 
-    // Why the call was closed; OK where it was not.
+    // Returns why the call was closed; OK if it was not.
     absl::Status WhyClosed() const;
 
    private:
     friend class StallWatch;
 
-    StallWatch* const watch_;
+    StallWatch& watch_;
     grpc_call* const call_;
     const Caller& caller_;
-    bool registered_ = false;
     // Under the watch's mutex: where this is in entries_, and why it was
-    // closed; OK where it was not.
+    // closed; OK if it was not.
     size_t place_ = 0;
     absl::Status why_closed_;
     // Nanoseconds of the steady clock; 0 when nothing is being written, or
@@ -64,31 +59,33 @@ class StallWatch {
     std::atomic<int64_t> idle_since_{0};
   };
 
-  // Of how long a write may take, so much is left to connections that have more
+  // Of how long a write may take, so much is left to clients that have more
   // than their share of memory while others wait.
   static constexpr int kCrowdedDivisor = 12;
 
-  // How long a write may take, and how long a stream may be idle. `budget` and
+  // How long a write may take, and how long a call may be idle. `budget` and
   // `timer` outlive this.
   StallWatch(std::chrono::milliseconds progress_timeout,
              std::chrono::milliseconds idle_timeout, const ByteBudget* budget,
              Timer* timer);
 
-  // Closes the streams that are idle now.
+  size_t open_calls() const;
+
+  // Closes the calls that are idle now.
   void CloseIdle(const absl::Status& why);
   void CloseAll(const absl::Status& why);
 
  private:
   void CloseStalled();
-  // Closes every stream for which `why(entry)` is not OK.
+  // Closes every call for which `why(entry)` is not OK.
   template <typename Why>
   void Close(Why why);
 
   const std::chrono::nanoseconds progress_timeout_;
   const std::chrono::nanoseconds idle_timeout_;
   const ByteBudget& budget_;
-  Mutex mutex_;
-  // In any order: every answer comes here and goes, without an allocation.
+  mutable Mutex mutex_;
+  // In any order: every call comes here and goes, without an allocation.
   std::vector<Entry*> entries_ ABSL_GUARDED_BY(mutex_);
   Timer::Task task_;
 };

@@ -27,7 +27,7 @@ Timer::Task::~Task() {
 
 void Timer::Task::RunSoon() {
   MutexLock lock(timer_.mutex_);
-  soon_ = true;
+  due_ = Clock::now();
   timer_.changed_.NotifyAll();
 }
 
@@ -46,7 +46,7 @@ void Timer::RunUntilStopped() {
     Task* const next = NextLocked();
     if (next == nullptr) {
       changed_.Wait(mutex_);
-    } else if (next->soon_ || next->due_ <= Clock::now()) {
+    } else if (next->due_ <= Clock::now()) {
       BeginLocked(*next);
     } else {
       changed_.WaitUntil(mutex_, next->due_);
@@ -58,7 +58,6 @@ Timer::Task* Timer::NextLocked() const {
   Task* next = nullptr;
   for (Task* const task : tasks_) {
     if (task->running_) continue;
-    if (task->soon_) return task;
     if (next == nullptr || task->due_ < next->due_) next = task;
   }
   return next;
@@ -66,7 +65,7 @@ Timer::Task* Timer::NextLocked() const {
 
 void Timer::BeginLocked(Task& task) {
   task.running_ = true;
-  task.soon_ = false;
+  task.due_ = Clock::now() + task.period_;
   if (task.kind_ == Body::kLong) {
     // Its last run has ended.
     task.long_run_ =
@@ -82,7 +81,6 @@ void Timer::Run(Task& task) {
   task.body_();
   MutexLock lock(mutex_);
   task.running_ = false;
-  task.due_ = Clock::now() + task.period_;
   changed_.NotifyAll();
 }
 

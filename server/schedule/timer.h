@@ -23,8 +23,8 @@ class Timer {
     kLong
   };
 
-  // Calls `body` as long as it lives, for the first time after one `period`. A
-  // body that takes long delays its own next call.
+  // Calls `body` every `period` as long as it lives, for the first time after
+  // one. A body that takes longer delays its own next call.
   class Task {
    public:
     Task(Timer* timer, std::chrono::milliseconds period,
@@ -47,7 +47,6 @@ class Timer {
     // Under the timer's mutex.
     std::chrono::steady_clock::time_point due_;
     bool running_ = false;
-    bool soon_ = false;
     std::future<void> long_run_;
   };
 

@@ -11,10 +11,8 @@
 namespace attnbias {
 namespace {
 
-// Who has used no more is in the short lane.
+// The tasks of a caller that has used no more are short.
 constexpr std::chrono::milliseconds kShort{10};
-// While tasks wait in both lanes, the short one has so many times the time.
-constexpr int kShortShare = 8;
 
 // Threads for each uncut task that runs. The task gives way to them.
 constexpr int kWorkersForEachUncut = 4;
@@ -40,11 +38,10 @@ struct WorkerPool::UncutThread {
   inline static thread_local UncutThread* current = nullptr;
 };
 
-WorkerPool::WorkerPool(int num_threads, int64_t capacity)
+WorkerPool::WorkerPool(int num_threads)
     : num_threads_(num_threads),
       num_uncut_((num_threads + kWorkersForEachUncut - 1) /
-                 kWorkersForEachUncut),
-      capacity_(capacity) {
+                 kWorkersForEachUncut) {
   const int for_uncut = std::max(num_uncut_, kMostBegun);
   threads_.reserve(num_threads + for_uncut);
   for (int i = 0; i < num_threads; ++i) {
@@ -57,33 +54,22 @@ WorkerPool::WorkerPool(int num_threads, int64_t capacity)
 
 WorkerPool::~WorkerPool() { Shutdown(); }
 
-bool WorkerPool::Schedule(CallerPtr caller, Task task) {
+void WorkerPool::Schedule(CallerPtr caller, Task task) {
   {
     MutexLock lock(mutex_);
-    const int64_t of_others = capacity_ - QueuedLocked();
-    const std::string& connection = caller->connection();
-    const int64_t own = short_.queue.size_of(connection) +
-                        long_.queue.size_of(connection) +
-                        uncut_.size_of(connection);
-    if (stopping_ || own >= of_others) return false;
-    PushLocked(std::move(caller), std::move(task));
-  }
-  changed_.NotifyOne();
-  return true;
-}
-
-void WorkerPool::Continue(CallerPtr caller, Task task) {
-  {
-    MutexLock lock(mutex_);
-    PushLocked(std::move(caller), std::move(task));
+    const std::string& owner = caller->owner().name;
+    const auto kind = caller->used() <= kShort ? FairQueue<Waiting>::kShort
+                                               : FairQueue<Waiting>::kLong;
+    turns_.Push(owner, {std::move(caller), std::move(task), Clock::now()},
+                kind);
   }
   changed_.NotifyOne();
 }
 
-void WorkerPool::ContinueUncut(CallerPtr caller, Task task) {
+void WorkerPool::ScheduleUncut(CallerPtr caller, Task task) {
   MutexLock lock(mutex_);
-  const std::string& connection = caller->connection();
-  uncut_.Push(connection, {std::move(caller), std::move(task), Clock::now()});
+  const std::string& owner = caller->owner().name;
+  uncut_.Push(owner, {std::move(caller), std::move(task), Clock::now()});
   DispatchUncutLocked();
 }
 
@@ -100,8 +86,8 @@ void WorkerPool::Yield() {
   }
   const CallerPtr caller = own->task.caller;
   caller->Use(now - own->start);
-  uncut_.Charge(caller->connection(), now - own->start);
-  uncut_.PushFront(caller->connection(), {caller, nullptr, now, own});
+  uncut_.Charge(caller->owner().name, now - own->start);
+  uncut_.PushFront(caller->owner().name, {caller, nullptr, now, own});
   --uncut_running_;
   DispatchUncutLocked();
   while (!own->may_run) own->changed.Wait(mutex_);
@@ -130,43 +116,6 @@ void WorkerPool::DispatchUncutLocked() {
   }
 }
 
-void WorkerPool::PushLocked(CallerPtr caller, Task task) {
-  Lane& lane = LaneOf(*caller);
-  // A lane that was empty has saved up nothing.
-  if (lane.queue.empty()) {
-    const Lane& other = &lane == &short_ ? long_ : short_;
-    lane.used = std::max(lane.used, other.used);
-  }
-  const std::string& connection = caller->connection();
-  lane.queue.Push(connection,
-                  {std::move(caller), std::move(task), Clock::now()});
-}
-
-WorkerPool::Lane& WorkerPool::LaneOf(const Caller& caller) {
-  return caller.used() <= kShort ? short_ : long_;
-}
-
-void WorkerPool::ExpediteCancelled() {
-  {
-    MutexLock lock(mutex_);
-    const size_t before = cancelled_.size();
-    for (Lane* lane : {&short_, &long_}) {
-      for (Waiting& waiting : lane->queue.Extract([](const Waiting& waiting) {
-             return waiting.caller->cancelled();
-           })) {
-        cancelled_.push_back(std::move(waiting));
-      }
-    }
-    for (Waiting& waiting : uncut_.Extract([](const Waiting& waiting) {
-           return waiting.thread == nullptr && waiting.caller->cancelled();
-         })) {
-      cancelled_.push_back(std::move(waiting));
-    }
-    if (cancelled_.size() == before) return;
-  }
-  changed_.NotifyAll();
-}
-
 void WorkerPool::Shutdown() {
   {
     MutexLock lock(mutex_);
@@ -182,18 +131,9 @@ void WorkerPool::WakeAllLocked() {
   for (UncutThread* thread : uncut_idle_) thread->changed.NotifyOne();
 }
 
-bool WorkerPool::HasTurnsLocked() const {
-  return !cancelled_.empty() || !short_.queue.empty() || !long_.queue.empty();
-}
-
-int64_t WorkerPool::QueuedLocked() const {
-  return static_cast<int64_t>(cancelled_.size()) + short_.queue.size() +
-         long_.queue.size() + uncut_.size();
-}
-
 int64_t WorkerPool::queued() const {
   MutexLock lock(mutex_);
-  return QueuedLocked();
+  return turns_.size() + uncut_.size();
 }
 
 WorkerPool::Clock::duration WorkerPool::oldest_wait() const {
@@ -203,29 +143,15 @@ WorkerPool::Clock::duration WorkerPool::oldest_wait() const {
     oldest = std::min(oldest, waiting.since);
   };
   MutexLock lock(mutex_);
-  std::for_each(cancelled_.begin(), cancelled_.end(), look);
-  short_.queue.ForEach(look);
-  long_.queue.ForEach(look);
+  turns_.ForEach(look);
   uncut_.ForEach(look);
   return now - oldest;
 }
 
-WorkerPool::Waiting WorkerPool::TakeTurnLocked(Lane** lane) {
-  if (!cancelled_.empty()) {
-    Waiting next = std::move(cancelled_.front());
-    cancelled_.pop_front();
-    return next;
-  }
-  const bool in_long = short_.queue.empty() ||
-                       (!long_.queue.empty() && long_.used < short_.used);
-  *lane = in_long ? &long_ : &short_;
-  return (*lane)->queue.Pop();
-}
-
 bool WorkerPool::IsOverLocked() const {
   // A task that was dispatched runs a moment later.
-  return stopping_ && running_ == 0 && uncut_running_ == 0 &&
-         QueuedLocked() == 0;
+  return stopping_ && running_ == 0 && uncut_running_ == 0 && turns_.empty() &&
+         uncut_.empty();
 }
 
 WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
@@ -250,14 +176,11 @@ WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
 void WorkerPool::Work() {
   MutexLock lock(mutex_);
   for (;;) {
-    while (!HasTurnsLocked() && !IsOverLocked()) changed_.Wait(mutex_);
-    if (!HasTurnsLocked()) return;
-    Lane* lane = nullptr;
-    Waiting next = TakeTurnLocked(&lane);
+    while (turns_.empty() && !IsOverLocked()) changed_.Wait(mutex_);
+    if (turns_.empty()) return;
+    Waiting next = turns_.Pop();
     const Clock::duration time = Run(next);
-    if (lane == nullptr) continue;
-    lane->queue.Charge(next.caller->connection(), time);
-    lane->used += lane == &long_ ? kShortShare * time : time;
+    turns_.Charge(next.caller->owner().name, time);
   }
 }
 
@@ -275,7 +198,7 @@ void WorkerPool::WorkUncut() {
     own.may_run = false;
     own.looked = Clock::now();
     const Clock::duration time = Run(own.task);
-    uncut_.Charge(own.task.caller->connection(), time);
+    uncut_.Charge(own.task.caller->owner().name, time);
     own.task = Waiting();
     --uncut_running_;
     if (IsOverLocked()) WakeAllLocked();

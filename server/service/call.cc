@@ -45,11 +45,23 @@ std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
          std::chrono::nanoseconds(left.tv_nsec);
 }
 
-// Tells connections apart. gRPC gives all clients of a socket file one name,
-// but keeps the properties of each connection in a place of their own.
-std::string ConnectionOf(const grpc::CallbackServerContext& context) {
-  std::string peer = context.peer();
-  if (!peer.starts_with("unix:")) return peer;
+// Returns the last address in `x-forwarded-for`: the proxy that connects to
+// this server has added it.
+std::string_view ForwardedFor(const grpc::CallbackServerContext& context) {
+  const std::string_view list =
+      OnlyValue(context.client_metadata(), "x-forwarded-for");
+  return list.substr(list.find_last_of(", ") + 1);
+}
+
+// Tells clients without a name apart, by address and behind a proxy by the
+// address that the proxy reports. Clients of a socket file have no address:
+// each connection counts by itself. gRPC gives all of them one name, but keeps
+// the properties of each connection in a place of their own.
+std::string ClientOf(const grpc::CallbackServerContext& context,
+                     const std::string& peer) {
+  const std::string_view behind = ForwardedFor(context);
+  if (!behind.empty()) return absl::StrCat("for ", std::string(behind));
+  if (!peer.starts_with("unix:")) return peer.substr(0, peer.rfind(':'));
   const std::shared_ptr<const grpc::AuthContext> properties =
       context.auth_context();
   grpc::AuthPropertyIterator first = properties->begin();
@@ -58,20 +70,19 @@ std::string ConnectionOf(const grpc::CallbackServerContext& context) {
   return absl::StrCat(peer, absl::Hex(reinterpret_cast<uintptr_t>(value)));
 }
 
-// A caller with a name holds memory under that name, on whatever connection.
+// A caller with a name is one client, whatever its addresses.
 CallerPtr MakeCaller(const grpc::CallbackServerContext& context,
+                     const std::string& peer,
                      const absl::StatusOr<Identity>& identity,
                      int64_t memory_budget_bytes) {
-  std::string connection = ConnectionOf(context);
   if (!identity.ok() || !*identity) {
-    return std::make_shared<Caller>(std::move(connection));
+    return std::make_shared<Caller>(ClientOf(context, peer));
   }
-  return std::make_shared<Caller>(
-      std::move(connection),
-      Holder{.name = absl::StrCat("caller ", identity->account->name),
-             .max_bytes = static_cast<int64_t>(
-                 identity->rights->memory_share *
-                 static_cast<double>(memory_budget_bytes))});
+  return std::make_shared<Caller>(QuotaOwner{
+      .name = absl::StrCat("caller ", identity->account->name),
+      .max_bytes =
+          static_cast<int64_t>(identity->rights->memory_share *
+                               static_cast<double>(memory_budget_bytes))});
 }
 
 TableSetPtr TablesOf(const absl::StatusOr<Identity>& identity,
@@ -106,7 +117,7 @@ Call::Call(CallEnvironment* environment, Method method,
       context_(*context),
       peer_(context->peer()),
       identity_(environment_.access.Identify(*context)),
-      caller_(MakeCaller(*context, identity_,
+      caller_(MakeCaller(*context, peer_, identity_,
                          environment_.engine.options().memory_budget_bytes)),
       tables_(TablesOf(identity_, environment_.tables.Get())),
       start_(std::chrono::steady_clock::now()),
@@ -114,7 +125,6 @@ Call::Call(CallEnvironment* environment, Method method,
       phases_(start_),
       stall_entry_(&environment_.stall_watch, context->c_call(),
                    caller_.get()) {
-  ++environment_.active_calls;
   environment_.metrics.CallStarted(method_);
 }
 
@@ -126,7 +136,6 @@ Call::~Call() {
   const PhaseTimes phases = phases_.End(now);
   environment_.metrics.CallHandled(method_, end_.code(), seconds.count());
   environment_.metrics.PhasesEnded(method_, phases);
-  --environment_.active_calls;
   if (counted_) --identity_->account->calls;
   const bool logs = LogsAccess(end_.code());
   if (!logs && !IsTracing()) return;
@@ -237,7 +246,6 @@ void Call::AnswerSent(int64_t bytes) {
   if (bytes > 0) TakeTurnToSend(bytes);
   phases_.Enter(Phase::kWrite);
   MessageSent(bytes);
-  stall_entry_.Register();
   stall_entry_.WriteStarted();
 }
 
@@ -281,18 +289,8 @@ std::string RequestId(std::string_view given) {
   return absl::StrCat(of_process, next++);
 }
 
-absl::Status QueueFull() {
-  return absl::ResourceExhaustedError(
-      "the queue of computations is full; try again later");
-}
-
 absl::Status Draining() {
   return absl::UnavailableError("the server is draining; try another");
-}
-
-absl::Status GraceOver() {
-  return absl::UnavailableError(
-      "the server stops and cannot wait any longer; try another");
 }
 
 absl::Status Call::WhyCancelled() const {
@@ -301,7 +299,6 @@ absl::Status Call::WhyCancelled() const {
   if (deadline_ <= std::chrono::steady_clock::now()) {
     return absl::DeadlineExceededError("the deadline has passed");
   }
-  if (environment_.grace_over) return GraceOver();
   return absl::CancelledError("the client has cancelled");
 }
 

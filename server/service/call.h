@@ -38,9 +38,6 @@ struct CallEnvironment {
   PlanMemo plan_memo;
   TableRegistry tables;
   std::atomic<bool> draining{false};
-  // Whether calls that still run are cut.
-  std::atomic<bool> grace_over{false};
-  std::atomic<int> active_calls{0};
 };
 
 // One call, from request to end. `context` outlives it.
@@ -159,13 +156,7 @@ absl::Status CheckHeaderSize(int64_t message_bytes);
 // this process or another.
 std::string RequestId(std::string_view given);
 
-// Refuses a call when the executor's queue is full.
-absl::Status QueueFull();
-
 // Refuses a call while the server drains.
 absl::Status Draining();
-
-// Why the server cuts a call in the end.
-absl::Status GraceOver();
 
 }  // namespace attnbias

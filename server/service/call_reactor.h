@@ -53,15 +53,13 @@ class CallReactor : public Reactor {
       return End(status);
     }
     call_.phases().Enter(Phase::kWait);
-    if (!call_.environment().executor.Schedule(
-            caller_, [this, step = std::move(step)]() mutable {
-              call_.phases().Enter(Phase::kPlan);
-              absl::Status status = call_.CheckWanted();
-              if (!status.ok()) return End(status);
-              step();
-            })) {
-      End(QueueFull());
-    }
+    call_.environment().executor.Schedule(
+        caller_, [this, step = std::move(step)]() mutable {
+          call_.phases().Enter(Phase::kPlan);
+          absl::Status status = call_.CheckWanted();
+          if (!status.ok()) return End(status);
+          step();
+        });
   }
 
   // Runs `step` with the header of `plan`, on a thread of the executor.
@@ -99,21 +97,12 @@ class CallReactor : public Reactor {
   // The same, with errors, for calls that go on after one.
   template <typename Done>
   void TryGetPayload(const PlanPtr& plan, Done done) {
-    Engine& engine = call_.environment().engine;
-    if (PayloadPtr kept = engine.Find(plan, caller_)) {
-      return done(std::move(kept));
-    }
     call_.phases().Enter(Phase::kCompute);
-    engine.Get(plan, caller_, [this, done](absl::StatusOr<PayloadPtr> payload) {
-      if (caller_->cancelled()) return done(call_.WhyCancelled());
-      if (!payload.ok()) return done(payload.status());
-      call_.phases().Enter(Phase::kWait);
-      // Others wait for the thread that this is called on.
-      call_.environment().executor.Continue(
-          caller_, [done, payload = *std::move(payload)]() mutable {
-            done(std::move(payload));
-          });
-    });
+    call_.environment().engine.Get(
+        plan, caller_, [this, done](absl::StatusOr<PayloadPtr> payload) {
+          if (caller_->cancelled()) return done(call_.WhyCancelled());
+          done(std::move(payload));
+        });
   }
 
   Call call_;

@@ -2,15 +2,15 @@
 #include "server/service/messages.h"
 
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/wire_format_lite.h"
 
 namespace attnbias {
@@ -19,7 +19,6 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
-using google::protobuf::Reflection;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
@@ -29,42 +28,90 @@ constexpr int64_t kObjectBytes = 256;
 // A list grows by doubling.
 constexpr int64_t kNumberBytes = 2 * 8;
 // What protobuf itself accepts.
-constexpr int kMostDepth = 100;
+constexpr size_t kMostDepth = 100;
 
+// Walks over the bytes of a message once.
 class Walker {
  public:
   explicit Walker(CodedInputStream* in) : in_(*in) {}
 
-  // The fields up to the stream's limit; false where they do not end there.
-  bool Walk(const Descriptor& type, int depth) {
-    if (depth > kMostDepth) return false;
+  // Walks over the fields up to the stream's limit. Returns false if they do
+  // not end there.
+  bool Walk(const Descriptor& type) {
+    if (path_.size() > kMostDepth) return false;
     size_ += kObjectBytes;
+    // Elements so far, of lists of messages.
+    std::map<const FieldDescriptor*, int> elements;
     while (const uint32_t tag = in_.ReadTag()) {
-      const int number = WireFormatLite::GetTagFieldNumber(tag);
-      const FieldDescriptor* field = type.FindFieldByNumber(number);
-      const auto wire_type = WireFormatLite::GetTagWireType(tag);
-      if (wire_type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-        if (!WireFormatLite::SkipField(&in_, tag)) return false;
-        size_ += kNumberBytes;
-      } else if (!WalkBytes(field, depth)) {
-        return false;
+      const FieldDescriptor* field = FieldOf(type, tag);
+      if (field == nullptr) {
+        NoteUnknown("field number ", WireFormatLite::GetTagFieldNumber(tag));
       }
+      const bool is_list = field != nullptr && field->is_repeated() &&
+                           field->message_type() != nullptr;
+      path_.push_back({field, is_list ? elements[field]++ : 0});
+      if (!WalkValue(field, tag)) return false;
+      path_.pop_back();
     }
     return in_.BytesUntilLimit() == 0;
   }
 
   int64_t size() const { return size_; }
+  const absl::Status& known() const { return known_; }
 
  private:
-  // A field of so many bytes: a message, packed numbers or a string.
-  bool WalkBytes(const FieldDescriptor* field, int depth) {
+  struct Step {
+    const FieldDescriptor* field;
+    // In a list of messages.
+    int index;
+  };
+
+  // Returns the field that `tag` begins; null if `type` has none, or encodes it
+  // otherwise. Protobuf's parser then keeps an unknown field.
+  static const FieldDescriptor* FieldOf(const Descriptor& type, uint32_t tag) {
+    const FieldDescriptor* field =
+        type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+    if (field == nullptr) return nullptr;
+    const auto wire_type = WireFormatLite::GetTagWireType(tag);
+    const bool is_packed =
+        wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED &&
+        field->is_packable();
+    return is_packed || wire_type == WireTypeOf(*field) ? field : nullptr;
+  }
+
+  static WireFormatLite::WireType WireTypeOf(const FieldDescriptor& field) {
+    return WireFormatLite::WireTypeForFieldType(
+        static_cast<WireFormatLite::FieldType>(field.type()));
+  }
+
+  bool WalkValue(const FieldDescriptor* field, uint32_t tag) {
+    if (WireFormatLite::GetTagWireType(tag) ==
+        WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      return WalkBytes(field);
+    }
+    size_ += kNumberBytes;
+    if (field == nullptr || field->enum_type() == nullptr) {
+      return WireFormatLite::SkipField(&in_, tag);
+    }
+    uint64_t value = 0;
+    if (!in_.ReadVarint64(&value)) return false;
+    const auto number = static_cast<int>(value);
+    if (field->enum_type()->FindValueByNumber(number) == nullptr) {
+      NoteUnknown("enum value ", number);
+    }
+    return true;
+  }
+
+  // A field with a length: a message, packed numbers or a string. No request
+  // has a list of enums.
+  bool WalkBytes(const FieldDescriptor* field) {
     uint32_t length = 0;
     if (!in_.ReadVarint32(&length)) return false;
     // What only claims to be there takes nothing.
     if (static_cast<int64_t>(length) > in_.BytesUntilLimit()) return false;
     if (field != nullptr && field->message_type() != nullptr) {
       const auto outer = in_.PushLimit(static_cast<int>(length));
-      const bool whole = Walk(*field->message_type(), depth + 1);
+      const bool whole = Walk(*field->message_type());
       in_.PopLimit(outer);
       return whole;
     }
@@ -74,10 +121,9 @@ class Walker {
     return in_.Skip(static_cast<int>(length));
   }
 
-  // Bytes of a packed number.
+  // Returns the bytes that a packed number has at least.
   static int64_t ShortestOf(const FieldDescriptor& field) {
-    switch (WireFormatLite::WireTypeForFieldType(
-        static_cast<WireFormatLite::FieldType>(field.type()))) {
+    switch (WireTypeOf(field)) {
       case WireFormatLite::WIRETYPE_FIXED64:
         return 8;
       case WireFormatLite::WIRETYPE_FIXED32:
@@ -87,64 +133,34 @@ class Walker {
     }
   }
 
+  // Sets known() for something at path_, unless it is set.
+  void NoteUnknown(std::string_view kind, int number) {
+    if (!known_.ok()) return;
+    const auto write = [](std::string* text, const Step& step) {
+      absl::StrAppend(text, step.field->name());
+      if (!step.field->is_repeated()) return;
+      absl::StrAppend(text, "[", step.index, "]");
+    };
+    known_ = absl::UnimplementedError(absl::StrCat(
+        path_.empty() ? "request" : absl::StrJoin(path_, ".", write), ": ",
+        std::string(kind), number, " is not known to this server, version ",
+        ATTNBIAS_VERSION));
+  }
+
   CodedInputStream& in_;
+  // To the field that is walked over.
+  std::vector<Step> path_;
   int64_t size_ = 0;
+  absl::Status known_;
 };
 
-struct Unknown {
-  // From the message in which it was looked for; empty for that message.
-  std::string path;
-  std::string what;
-};
-
-std::optional<Unknown> FindUnknown(const Message& message);
-
-// In one message or enum; `index` is its place in a repeated field.
-std::optional<Unknown> FindUnknown(const Message& message,
-                                   const FieldDescriptor& field, int index) {
-  const Reflection& reflection = *message.GetReflection();
-  if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-    return FindUnknown(
-        field.is_repeated()
-            ? reflection.GetRepeatedMessage(message, &field, index)
-            : reflection.GetMessage(message, &field));
-  }
-  const int value =
-      field.is_repeated()
-          ? reflection.GetRepeatedEnumValue(message, &field, index)
-          : reflection.GetEnumValue(message, &field);
-  if (field.enum_type()->FindValueByNumber(value) != nullptr) {
-    return std::nullopt;
-  }
-  return Unknown{"", absl::StrCat("enum value ", value)};
-}
-
-std::optional<Unknown> FindUnknown(const Message& message) {
-  const Reflection& reflection = *message.GetReflection();
-  const auto& unknown = reflection.GetUnknownFields(message);
-  if (!unknown.empty()) {
-    return Unknown{"",
-                   absl::StrCat("field number ", unknown.field(0).number())};
-  }
-  std::vector<const FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE &&
-        field->cpp_type() != FieldDescriptor::CPPTYPE_ENUM) {
-      continue;
-    }
-    const int count =
-        field->is_repeated() ? reflection.FieldSize(message, field) : 1;
-    for (int i = 0; i < count; ++i) {
-      std::optional<Unknown> found = FindUnknown(message, *field, i);
-      if (!found.has_value()) continue;
-      found->path = absl::StrCat(
-          field->name(), field->is_repeated() ? absl::StrCat("[", i, "]") : "",
-          found->path.empty() ? "" : ".", found->path);
-      return found;
-    }
-  }
-  return std::nullopt;
+Measured WalkOver(CodedInputStream* in, size_t size, const Descriptor& type) {
+  in->PushLimit(static_cast<int>(size));
+  Walker walker(in);
+  const bool is_whole = walker.Walk(type);
+  return {.decoded_bytes = walker.size(),
+          .is_whole = is_whole,
+          .known = walker.known()};
 }
 
 }  // namespace
@@ -153,18 +169,14 @@ Measured Measure(const grpc::ByteBuffer& bytes, const Descriptor& type) {
   grpc::ByteBuffer copy(bytes);  // of references
   grpc::ProtoBufferReader reader(&copy);
   CodedInputStream in(&reader);
-  in.PushLimit(static_cast<int>(bytes.Length()));
-  Walker walker(&in);
-  const bool is_whole = walker.Walk(type, 0);
-  return {.decoded_bytes = walker.size(), .is_whole = is_whole};
+  return WalkOver(&in, bytes.Length(), type);
 }
 
 absl::Status CheckKnown(const Message& message) {
-  const std::optional<Unknown> found = FindUnknown(message);
-  if (!found.has_value()) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      found->path.empty() ? "request" : found->path, ": ", found->what,
-      " is not known to this server, version ", ATTNBIAS_VERSION));
+  const std::string bytes = message.SerializeAsString();
+  CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
+                      static_cast<int>(bytes.size()));
+  return WalkOver(&in, bytes.size(), *message.GetDescriptor()).known;
 }
 
 namespace {

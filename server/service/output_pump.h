@@ -48,9 +48,7 @@ class OutputPump : public CallReactor<Reactor> {
 
   OutputPump(CallEnvironment* environment, Method method,
              grpc::CallbackServerContext* context)
-      : CallReactor<Reactor>(environment, method, context) {
-    call_.stall_entry().Register();
-  }
+      : CallReactor<Reactor>(environment, method, context) {}
   ~OutputPump() override = default;
 
   // Begins to make a message, on a thread of the executor; calls Made once. The
@@ -163,11 +161,8 @@ class OutputPump : public CallReactor<Reactor> {
       if (caller_->cancelled()) return Made(absl::CancelledError());
       Make();
     };
-    Executor& executor = call_.environment().executor;
-    // A stream under way is not refused for a full queue.
-    if (begun_) return executor.Continue(caller_, std::move(make));
-    call_.phases().Enter(Phase::kWait);
-    if (!executor.Schedule(caller_, std::move(make))) Made(QueueFull());
+    if (!begun_) call_.phases().Enter(Phase::kWait);
+    call_.environment().executor.Schedule(caller_, std::move(make));
   }
 
   // Of a write whose turn has not come. Once Set it may be cancelled at any

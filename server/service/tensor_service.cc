@@ -284,9 +284,11 @@ class TensorReactor : public Base {
   }
 
   void Compute() {
+    call_.phases().Enter(Phase::kCompute);
+    // AnswerAtOnce may have found it.
+    if (payload_ != nullptr) return Answer();
     this->GetPayload(planned_->plan, [this](PayloadPtr payload) {
       payload_ = std::move(payload);
-      call_.phases().Enter(Phase::kCompute);
       Answer();
     });
   }

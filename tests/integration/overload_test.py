@@ -2,6 +2,7 @@
 """Too many connections, too little memory, clients that stop reading."""
 
 import contextlib
+import itertools
 import pathlib
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -83,19 +84,28 @@ def test_a_unary_answer_that_nobody_reads_is_given_up(start_server: Any) -> None
 
 
 @pytest.mark.parametrize("method", ["GetTensor", "StreamTensor"])
-@pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:{folder}/attnbias.sock"])
+@pytest.mark.parametrize("client", ["an address", "its connections", "behind a proxy", "a socket"])
 def test_who_holds_the_memory_and_does_not_read_gives_way(
-    start_server: Any, listen: str, method: str, tmp_path: pathlib.Path
+    start_server: Any, client: str, method: str, tmp_path: pathlib.Path
 ) -> None:
-    """Connections are told apart, over a socket file too."""
-    flags = ("--progress-timeout=12s", "--memory-budget=16MiB")
-    server = start_server(f"--listen={listen.format(folder=tmp_path)}", *flags)
+    """A client is an address, whatever its connections, or a connection to a socket file."""
+    many = client == "its connections"
+    # As clients they would have smaller shares each, less than what the other one asks for, and
+    # would hold the memory for all that time.
+    count, timeout = (18, "72s") if many else (1, "12s")
+    flags = (f"--progress-timeout={timeout}", "--memory-budget=16MiB")
+    listen = f"unix:{tmp_path}/attnbias.sock" if client == "a socket" else "127.0.0.1:0"
+    server = start_server(f"--listen={listen}", *flags)
     closed = 'attnbias_rejected_total{reason="stalled_client"}'
-    hoarder = http2.Connection(server.address, window=0)
-    for dim in range(200, 236, 2):  # 0.9 MiB each, and all of it in the cache
+    proxied = client == "behind a proxy"
+    headers = {"x_forwarded_for": "192.0.2.1, 192.0.2.2"} if proxied else {}
+    source = "" if proxied else http2.loopback(0)
+    hoarders = [http2.Connection(server.address, 0, source) for _ in range(count)]
+    # 0.9 MiB each, and all of it in the cache.
+    for dim, hoarder in zip(range(200, 236, 2), itertools.cycle(hoarders), strict=False):
         request = message(f"{method}Request")(spec=sinusoid(1024, dim)).SerializeToString()
-        hoarder.begin(f"/{SERVICE}/{method}", http2.framed(request))
-        http2.pump([hoarder], lambda: False, 0.1)
+        hoarder.begin(f"/{SERVICE}/{method}", http2.framed(request), **headers)
+        http2.pump(hoarders, lambda: False, 0.1)
     assert server.metrics()[closed] == 0, "nobody waits"
     with server.connect() as stub:
         other = sinusoid(1024, 400)
@@ -103,7 +113,7 @@ def test_who_holds_the_memory_and_does_not_read_gives_way(
         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
         def answered() -> bool:
-            http2.pump([hoarder], lambda: False, 0.1)
+            http2.pump(hoarders, lambda: False, 0.1)
             try:
                 stub.tensor(other)
             except grpc.RpcError:
@@ -112,7 +122,8 @@ def test_who_holds_the_memory_and_does_not_read_gives_way(
 
         eventually(answered, "room for another")
     assert server.metrics()[closed] > 0
-    hoarder.close()
+    for hoarder in hoarders:
+        hoarder.close()
 
 
 def test_a_slow_reader_that_makes_progress_is_left_alone(start_server: Any) -> None:

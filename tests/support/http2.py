@@ -67,16 +67,26 @@ def settings(**values: int) -> bytes:
     return frame(SETTINGS, 0, 0, b"".join(pairs))
 
 
-def open_socket(address: str) -> socket.socket:
-    """To HOST:PORT, to unix:PATH, or over TLS to tls:HOST:PORT, whoever that is."""
+def loopback(n: int) -> str:
+    """The n-th of the addresses from which clients of this machine can connect."""
+    return f"127.1.{n // 250}.{n % 250 + 1}"
+
+
+def open_socket(address: str, source: str = "") -> socket.socket:
+    """To HOST:PORT, to unix:PATH, or over TLS to tls:HOST:PORT, whoever that is.
+
+    A socket to HOST:PORT comes from the address ``source``, if it is given.
+    """
     if address.startswith("unix:"):
         file = socket.socket(socket.AF_UNIX)
         file.connect(address.removeprefix("unix:"))
         return file
     over_tls = address.startswith("tls:")
     host, _, port = address.removeprefix("tls:").rpartition(":")
-    source = (STRANGER, 0) if over_tls else None
-    port_socket = socket.create_connection((host, int(port)), source_address=source)
+    own = STRANGER if over_tls else source
+    port_socket = socket.create_connection(
+        (host, int(port)), source_address=(own, 0) if own else None
+    )
     port_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return _tls().wrap_socket(port_socket) if over_tls else port_socket
 
@@ -122,8 +132,8 @@ class Stream:
 class Connection:
     """Begins calls; `pump` sends and reads. It never lets more come than `window` bytes a call."""
 
-    def __init__(self, address: str, window: int = WIDE) -> None:
-        self.socket = open_socket(address)
+    def __init__(self, address: str, window: int = WIDE, source: str = "") -> None:
+        self.socket = open_socket(address, source)
         self.socket.setblocking(False)
         self.closed = False
         self._out = deque([memoryview(PREFACE + settings(initial_window_size=window))])

@@ -136,7 +136,7 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
                           chunks_.push_back(*std::move(chunk));
                           if (work_.pieces.AreAllTaken()) return Answer();
                           call_.phases().Enter(Phase::kWait);
-                          call_.environment().executor.Continue(
+                          call_.environment().executor.Schedule(
                               caller_, [this] { ReadNext(); });
                         });
   }

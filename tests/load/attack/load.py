@@ -49,6 +49,7 @@ class Calls:
     count: int | None = None
     """In all; None: without end."""
     connections: int = 1
+    """Each is a client's, with an address of its own."""
     unsent: int = 0
     """Bytes at the end of the body that never come."""
     ends: bool = True
@@ -59,7 +60,10 @@ class Calls:
     """Seconds, then the client takes back what has not ended."""
 
     def put_on(self, address: str, seconds: float, counts: Counts) -> None:
-        connections = [http2.Connection(address, self.window) for _ in range(self.connections)]
+        connections = [
+            http2.Connection(address, self.window, http2.loopback(n))
+            for n in range(self.connections)
+        ]
         numbers = itertools.count() if self.count is None else iter(range(self.count))
         turns = itertools.cycle(connections)
         running: list[tuple[http2.Connection, http2.Stream]] = []
@@ -105,9 +109,9 @@ class Flood:
     def put_on(self, address: str, seconds: float, counts: Counts) -> None:
         deadline = time.monotonic() + seconds
         sockets = []
-        for _ in range(self.connections):
+        for n in range(self.connections):
             try:
-                sockets.append(http2.open_socket(address))
+                sockets.append(http2.open_socket(address, http2.loopback(n)))
             except OSError:
                 counts["closed"] += 1
         say_begun()
@@ -406,7 +410,7 @@ MEMORY: dict[str, Calls | Flood] = {
         "1000 GetTensor of distinct rotary specs, 65536 columns",
         GET,
         rotary,
-        at_once=1000,  # more than may wait to be computed: the others are planned and refused
+        at_once=1000,  # more than there is memory for: the others are planned and refused
         count=1000,
         connections=5,
     ),

@@ -76,7 +76,7 @@ def test_replicas_get_equal_shares_of_one_connection(edge: Edge) -> None:
 
 
 def test_each_client_has_its_own_connection_to_a_replica(start_edge: StartEdge) -> None:
-    """The server shares memory and time among connections."""
+    """Answers that one of them does not read fill the window of its connection alone."""
     edge = start_edge(count=1)
     [replica] = edge.replicas.servers
     others = replica.connections()  # the health check's

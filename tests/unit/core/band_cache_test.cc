@@ -64,6 +64,7 @@ class Identity final : public Evaluator {
 BandSpec Spec(std::string key, Range span, Gate* started = nullptr,
               Gate* gate = nullptr) {
   return {.key = std::move(key),
+          .wanted = span,
           .span = span,
           .lanes = 1,
           .coordinate_bytes = 4,
@@ -154,8 +155,10 @@ TEST_F(BandCacheTest, ManyWaitersOneComputation) {
     });
     if (i == 0) started.Wait();
   }
-  for (std::thread& thread : threads) thread.join();
+  // The first one computes, the others do not wait for it.
+  for (int i = 1; i < 64; ++i) threads[i].join();
   gate.Open();
+  threads[0].join();
   for (const auto& result : results) {
     ASSERT_THAT(result->Wait(), IsOk());
     EXPECT_EQ(*result->Wait(), *results[0]->Wait());
@@ -255,9 +258,9 @@ TEST_F(BandCacheTest, BandsOfThoseWhoHaveGoneMakeNoShareSmaller) {
   EXPECT_THAT(cache_.Reserve(1000, large), IsOk()) << "has less than half";
 }
 
-TEST_F(BandCacheTest, AHolderMakesRoomForItselfAmongItsOwn) {
-  const Holder capped = {.name = "capped", .max_bytes = 2000};
-  const auto caller = std::make_shared<Caller>("a connection", capped);
+TEST_F(BandCacheTest, AnOwnerMakesRoomForItselfAmongItsOwn) {
+  const QuotaOwner capped = {.name = "capped", .max_bytes = 2000};
+  const auto caller = std::make_shared<Caller>(capped);
   const auto other = std::make_shared<Caller>("another");
   for (const auto& [key, maker] :
        {std::pair("theirs", other), std::pair("ours", caller)}) {
@@ -268,9 +271,8 @@ TEST_F(BandCacheTest, AHolderMakesRoomForItselfAmongItsOwn) {
     EXPECT_THAT(all, IsOk());
     EXPECT_EQ(cache_.Find("ours", {0, 1}), nullptr);
     EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
-    // On whatever connection.
-    const absl::Status refusal =
-        cache_.Reserve(1, Caller("a second connection", capped)).status();
+    // For any of its callers.
+    const absl::Status refusal = cache_.Reserve(1, Caller(capped)).status();
     EXPECT_THAT(refusal,
                 StatusIs(absl::StatusCode::kResourceExhausted,
                          HasSubstr("the 2000 bytes of memory that this caller "
@@ -306,7 +308,7 @@ TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {
   ByteBudget budget(int64_t{1} << 30);
   BandCache cache(&budget, &threads_, &observer_);
   spec.span = {0, int64_t{1} << 22};
-  cache.Get(spec, first, a.Callback());
+  threads_.Schedule(first, [&] { cache.Get(spec, first, a.Callback()); });
   started.Wait();
   cache.Get(spec, second, b.Callback());
   first->Cancel();
@@ -354,7 +356,9 @@ TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {
   auto leader = std::make_shared<Caller>();
   Result a;
   Result b;
-  cache_.Get(Spec("a", {0, 64}, &started, &gate), leader, a.Callback());
+  threads_.Schedule(leader, [&] {
+    cache_.Get(Spec("a", {0, 64}, &started, &gate), leader, a.Callback());
+  });
   started.Wait();
   cache_.Get(Spec("a", {0, 64}), std::make_shared<Caller>(), b.Callback());
   leader->Cancel();
@@ -364,13 +368,20 @@ TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {
   EXPECT_THAT(b.Wait(), IsOk());
 }
 
-TEST_F(BandCacheTest, AFullExecutorIsAnErrorForAllAndForgotten) {
-  Threads none(0, 0);
-  BandCache cache(&budget_, &none, &observer_);
-  Result result;
-  cache.Get(Spec("a", {0, 4}), std::make_shared<Caller>(), result.Callback());
-  EXPECT_THAT(result.Wait(), StatusIs(absl::StatusCode::kResourceExhausted,
-                                      HasSubstr("queue")));
+TEST_F(BandCacheTest, GivesNullIfNoBandIsKeptOrToBeMade) {
+  BandSpec kept = Spec("a", {0, 4});
+  kept.prepare = nullptr;
+  EXPECT_EQ(Get(kept), nullptr);
+  EXPECT_EQ(observer_.misses, 0);
+  const BandPtr band = Get(Spec("a", {-8, 8}));
+  EXPECT_EQ(Get(kept), band);
+}
+
+TEST_F(BandCacheTest, ANarrowerBandServesWhoNeedsNoMore) {
+  const BandPtr band = Get(Spec("a", {-3, 3}));
+  BandSpec wider = Spec("a", {-4, 4});
+  wider.wanted = {-2, 2};
+  EXPECT_EQ(Get(wider), band);
 }
 
 TEST(Widen, CoversItsSpanStaysInTheDomainAndGrowsAtMostTwofold) {

@@ -68,6 +68,16 @@ TEST(FairQueue, NewcomersWithoutEndAreNotAlwaysFirst) {
   EXPECT_LT(turns, 10);
 }
 
+TEST(FairQueue, ShortItemsOfAnOwnerComeFirstButNotForEver) {
+  FairQueue<char> queue;
+  queue.Push("a", 'l', FairQueue<char>::kLong);
+  queue.Push("a", 'l', FairQueue<char>::kLong);
+  for (int i = 0; i < 10; ++i) queue.Push("a", 's');
+  std::string order;
+  while (!queue.empty()) order += queue.Pop();
+  EXPECT_EQ(order, "sssssssslssl");
+}
+
 TEST(FairQueue, ForgetsOwnersWhoAreLevel) {
   FairQueue<std::string> queue;
   for (int i = 0; i < 100000; ++i) {

@@ -151,6 +151,12 @@ TEST(CheckKnown, SeesFieldsAtEveryDepth) {
   ExpectUnknown(listed, "spec.table.position_ids[1]: field number 5 ");
 }
 
+TEST(CheckKnown, TakesAFieldOfAnotherTypeForUnknown) {
+  v1::GetTensorRequest request;
+  AddUnknown(&request, v1::GetTensorRequest::kSpecFieldNumber);
+  ExpectUnknown(request, "request: field number 1 ");
+}
+
 TEST(Headers, DescribeEveryPartAndWhatIsDerived) {
   const EngineHarness engine;
   const PlanPtr plan = engine.Plan(Parse<v1::TensorSpec>(

@@ -73,7 +73,7 @@ class TensorServiceTest : public ServiceHarness {
   }
   // Calls are counted a moment after their clients know.
   void AwaitEnd() {
-    while (environment_.active_calls > 0) std::this_thread::yield();
+    while (stall_watch_.open_calls() > 0) std::this_thread::yield();
   }
 
   const std::unique_ptr<v1::AttentionBiasService::Stub> stub_ =
@@ -175,22 +175,20 @@ TEST_F(TensorServiceTest, DrainingIsRefusedWithoutADelay) {
             grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(TensorServiceTest, AFullQueueRefusesAllButWhatIsAnsweredAtOnce) {
-  const v1::TensorSpec kept = Alibi(8, 4, v1::FORM_DENSE);
-  std::string before;
-  ASSERT_TRUE(Stream(kept, kAll, &before).ok());
-  ASSERT_TRUE(Get(kept, &before).ok());
-  executor_.full = true;
-  std::string data;
-  EXPECT_EQ(Get(Alibi(3, 9, v1::FORM_DENSE), &data).error_code(),
-            grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(Stream(Alibi(3, 9, v1::FORM_DENSE), kAll, &data).error_code(),
-            grpc::StatusCode::RESOURCE_EXHAUSTED);
+TEST_F(TensorServiceTest, ACallIsOneTaskAndNoneIfItsAnswerIsKept) {
+  const v1::TensorSpec spec = Alibi(8, 4, v1::FORM_DENSE);
+  std::string first;
+  ASSERT_TRUE(Get(spec, &first).ok());
+  EXPECT_EQ(executor_.tasks, 1) << "the task that plans computes and answers";
+  std::string streamed;
+  ASSERT_TRUE(Stream(spec, kAll, &streamed).ok());
+  EXPECT_EQ(executor_.tasks, 2) << "another method is planned by itself";
   for (const bool streams : {false, true}) {
-    data.clear();
-    EXPECT_TRUE((streams ? Stream(kept, kAll, &data) : Get(kept, &data)).ok());
-    EXPECT_TRUE(data == before);
+    std::string data;
+    EXPECT_TRUE((streams ? Stream(spec, kAll, &data) : Get(spec, &data)).ok());
+    EXPECT_TRUE(data == first);
   }
+  EXPECT_EQ(executor_.tasks, 2);
 }
 
 constexpr int kLogitHeads = 2;
@@ -237,26 +235,6 @@ TEST_F(TensorServiceTest, LogitsCancelledAnywhereNothingIsHeld) {
     return CancelAfter<v1::ComputeLogitsResponse>(context, *call, random, 8);
   });
   EXPECT_EQ(engine_.budget().used(), 0);
-}
-
-TEST_F(TensorServiceTest, AFullQueueRefusesNewLogitsButNotThoseBegun) {
-  grpc::ClientContext begun;
-  const auto call = stub_->ComputeLogits(&begun);
-  v1::ComputeLogitsResponse response;
-  ASSERT_TRUE(call->Write(ShawSpec(5, 7)));
-  ASSERT_TRUE(call->Read(&response));
-  EXPECT_TRUE(response.has_header());
-  executor_.full = true;
-  grpc::ClientContext refused;
-  const auto other = stub_->ComputeLogits(&refused);
-  other->Write(ShawSpec(5, 7));
-  EXPECT_EQ(other->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  ASSERT_TRUE(call->Write(ZeroRows(5)));
-  ASSERT_TRUE(call->Read(&response));
-  EXPECT_EQ(response.data().size(), sizeof(float) * kLogitHeads * 5 * 7);
-  call->WritesDone();
-  EXPECT_FALSE(call->Read(&response));
-  EXPECT_TRUE(call->Finish().ok());
 }
 
 TEST_F(TensorServiceTest, IdleLogitsAreDismissed) {

@@ -12,14 +12,10 @@ namespace attnbias {
 // An executor that runs nothing by itself, but on the thread of the test.
 class ManualExecutor final : public Executor {
  public:
-  bool Schedule(CallerPtr caller, Task task) override {
-    Continue(std::move(caller), std::move(task));
-    return true;
-  }
-  void Continue(CallerPtr /*caller*/, Task task) override {
+  void Schedule(CallerPtr /*caller*/, Task task) override {
     tasks_.push_back(std::move(task));
   }
-  void ContinueUncut(CallerPtr /*caller*/, Task task) override {
+  void ScheduleUncut(CallerPtr /*caller*/, Task task) override {
     uncut_.push_back(std::move(task));
   }
   void Yield() override {

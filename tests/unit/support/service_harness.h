@@ -20,25 +20,24 @@
 
 namespace attnbias {
 
-// A pool that can be told to take nothing more.
-class FullableExecutor final : public Executor {
+// A pool that counts its tasks.
+class CountingExecutor final : public Executor {
  public:
-  bool Schedule(CallerPtr caller, Task task) override {
-    return !full && pool_.Schedule(std::move(caller), std::move(task));
+  void Schedule(CallerPtr caller, Task task) override {
+    ++tasks;
+    pool_.Schedule(std::move(caller), std::move(task));
   }
-  void Continue(CallerPtr caller, Task task) override {
-    pool_.Continue(std::move(caller), std::move(task));
-  }
-  void ContinueUncut(CallerPtr caller, Task task) override {
-    pool_.ContinueUncut(std::move(caller), std::move(task));
+  void ScheduleUncut(CallerPtr caller, Task task) override {
+    ++tasks;
+    pool_.ScheduleUncut(std::move(caller), std::move(task));
   }
   int num_threads() const override { return pool_.num_threads(); }
   void Shutdown() { pool_.Shutdown(); }
 
-  std::atomic<bool> full{false};
+  std::atomic<int> tasks{0};
 
  private:
-  WorkerPool pool_{2, 1000};
+  WorkerPool pool_{2};
 };
 
 class ServiceHarness : public testing::Test {
@@ -91,7 +90,7 @@ class ServiceHarness : public testing::Test {
   }
 
   Metrics metrics_;
-  FullableExecutor executor_;
+  CountingExecutor executor_;
   Engine engine_;
   Timer timer_;
   StallWatch stall_watch_;

@@ -13,11 +13,10 @@
 namespace attnbias {
 
 // An executor with threads of its own; runs all that was scheduled before it
-// goes. With a capacity, further tasks are turned away.
+// goes.
 class Threads final : public Executor {
  public:
-  explicit Threads(int count, size_t capacity = SIZE_MAX)
-      : capacity_(capacity) {
+  explicit Threads(int count) {
     for (int i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
   }
 
@@ -35,16 +34,7 @@ class Threads final : public Executor {
     threads_.clear();
   }
 
-  bool Schedule(CallerPtr caller, Task task) override {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (tasks_.size() >= capacity_) return false;
-    }
-    Continue(std::move(caller), std::move(task));
-    return true;
-  }
-
-  void Continue(CallerPtr /*caller*/, Task task) override {
+  void Schedule(CallerPtr /*caller*/, Task task) override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       tasks_.push_back(std::move(task));
@@ -52,8 +42,8 @@ class Threads final : public Executor {
     changed_.notify_one();
   }
 
-  void ContinueUncut(CallerPtr caller, Task task) override {
-    Continue(std::move(caller), std::move(task));
+  void ScheduleUncut(CallerPtr caller, Task task) override {
+    Schedule(std::move(caller), std::move(task));
   }
 
   int num_threads() const override { return static_cast<int>(threads_.size()); }
@@ -72,7 +62,6 @@ class Threads final : public Executor {
     }
   }
 
-  const size_t capacity_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> tasks_;
