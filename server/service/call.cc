@@ -46,22 +46,26 @@ std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
 }
 
 // Returns the last address in `x-forwarded-for`: the proxy that connects to
-// this server has added it.
+// this server has added it. Nothing longer is an address.
 std::string_view ForwardedFor(const grpc::CallbackServerContext& context) {
+  constexpr size_t kLongestAddress = 45;
   const std::string_view list =
       OnlyValue(context.client_metadata(), "x-forwarded-for");
-  return list.substr(list.find_last_of(", ") + 1);
+  const std::string_view last = list.substr(list.find_last_of(", ") + 1);
+  return last.size() <= kLongestAddress ? last : std::string_view();
 }
 
 // Tells clients without a name apart, by address and behind a proxy by the
-// address that the proxy reports. Clients of a socket file have no address:
-// each connection counts by itself. gRPC gives all of them one name, but keeps
-// the properties of each connection in a place of their own.
+// address that the proxy reports beside its own, so that no other client can
+// take its place. Clients of a socket file have no address: each connection
+// counts by itself. gRPC gives all of them one name, but keeps the properties
+// of each connection in a place of their own.
 std::string ClientOf(const grpc::CallbackServerContext& context,
                      const std::string& peer) {
-  const std::string_view behind = ForwardedFor(context);
-  if (!behind.empty()) return absl::StrCat("for ", std::string(behind));
-  if (!peer.starts_with("unix:")) return peer.substr(0, peer.rfind(':'));
+  const std::string behind(ForwardedFor(context));
+  if (!behind.empty() || !peer.starts_with("unix:")) {
+    return absl::StrCat(peer.substr(0, peer.rfind(':')), " for ", behind);
+  }
   const std::shared_ptr<const grpc::AuthContext> properties =
       context.auth_context();
   grpc::AuthPropertyIterator first = properties->begin();
