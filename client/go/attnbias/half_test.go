@@ -57,6 +57,7 @@ func TestRoundingIsToTheNearestEven(t *testing.T) {
 func expectRounds[H Float16 | BFloat16](t *testing.T, to func(float32) H, value float32, want H) {
 	t.Helper()
 	if got, negative := to(value), to(-value); got != want || negative != want|0x8000 {
-		t.Errorf("%v: got %04x and %04x, want %04x", value, uint16(got), uint16(negative), uint16(want))
+		t.Errorf("%v: got %04x and %04x, want %04x", value, uint16(got), uint16(negative),
+			uint16(want))
 	}
 }
