@@ -65,7 +65,7 @@ Timer::Task* Timer::NextLocked() const {
 
 void Timer::BeginLocked(Task& task) {
   task.running_ = true;
-  task.due_ = Clock::now() + task.period_;
+  task.due_ = Clock::time_point::max();
   if (task.kind_ == Body::kLong) {
     // Its last run has ended.
     task.long_run_ =
@@ -80,6 +80,8 @@ void Timer::BeginLocked(Task& task) {
 void Timer::Run(Task& task) {
   task.body_();
   MutexLock lock(mutex_);
+  // RunSoon may have asked for the next call meanwhile.
+  task.due_ = std::min(task.due_, Clock::now() + task.period_);
   task.running_ = false;
   changed_.NotifyAll();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/schedule/timer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <latch>
@@ -62,6 +63,27 @@ TEST(Timer, ALongBodyHoldsUpNoOtherTask) {
   EXPECT_EQ(long_runs, 1);
   end.count_down();
   Await(long_runs, 2);
+}
+
+TEST(Timer, ABodyThatTakesLongerThanItsPeriodHasPauses) {
+  using Clock = std::chrono::steady_clock;
+  Timer timer;
+  std::atomic<int> count = 0;
+  Clock::time_point ended = Clock::time_point::min();
+  Clock::duration shortest = hours(1);
+  {
+    const Timer::Task task(
+        &timer, milliseconds(20),
+        [&] {
+          if (count > 0) shortest = std::min(shortest, Clock::now() - ended);
+          std::this_thread::sleep_for(milliseconds(40));
+          ended = Clock::now();
+          ++count;
+        },
+        Timer::Body::kLong);
+    Await(count, 3);
+  }
+  EXPECT_GE(shortest, milliseconds(20));
 }
 
 TEST(Timer, NoBodyRunsAfterItsTask) {
