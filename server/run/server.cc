@@ -81,7 +81,10 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                    InMilliseconds(config.idle_timeout), &engine_.budget(),
                    &timer_),
       cancelled_task_(&timer_, kCancelledPeriod,
-                      [this] { engine_.cache().DropCancelled(); }),
+                      [this] {
+                        engine_.cache().DropCancelled();
+                        pool_.ExpediteCancelled();
+                      }),
       environment_{engine_, pool_, *metrics_, stall_watch_, *access_},
       // During a reload there are the old and the new ones.
       table_mounts_(config.tables, config.memory_budget_bytes / 2,

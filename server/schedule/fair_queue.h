@@ -6,12 +6,14 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace attnbias {
 
@@ -80,6 +82,26 @@ class FairQueue {
     level_ += time / static_cast<int64_t>(places_.size() + 1);
     // No owner waited for it.
     if (empty()) level_ = std::max(level_, entry.second.used);
+  }
+
+  // Takes out all items that `fits` holds for, as if they had not been pushed.
+  template <typename Predicate>
+  std::vector<Item> Extract(Predicate fits) {
+    std::vector<Item> taken;
+    for (Entry& entry : owners_) {
+      Owner& owner = entry.second;
+      if (!owner.HasItems()) continue;
+      for (std::deque<Item>& items : owner.items) {
+        const auto rest = std::stable_partition(
+            items.begin(), items.end(),
+            [&](const Item& item) { return !fits(item); });
+        std::move(rest, items.end(), std::back_inserter(taken));
+        items.erase(rest, items.end());
+      }
+      if (!owner.HasItems()) LeavePlace(entry);
+    }
+    size_ -= static_cast<int64_t>(taken.size());
+    return taken;
   }
 
   template <typename Visit>

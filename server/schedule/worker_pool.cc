@@ -116,6 +116,17 @@ void WorkerPool::DispatchUncutLocked() {
   }
 }
 
+void WorkerPool::ExpediteCancelled() {
+  MutexLock lock(mutex_);
+  for (Waiting& task : uncut_.Extract([](const Waiting& waiting) {
+         return waiting.thread == nullptr && waiting.caller->cancelled();
+       })) {
+    const std::string& owner = task.caller->owner().name;
+    turns_.Push(owner, std::move(task));
+    changed_.NotifyOne();
+  }
+}
+
 void WorkerPool::Shutdown() {
   {
     MutexLock lock(mutex_);

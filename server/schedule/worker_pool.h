@@ -35,6 +35,10 @@ class WorkerPool final : public Executor {
   void Yield() override;
   int num_threads() const override { return num_threads_; }
 
+  // Lets uncut tasks of cancelled callers that have not begun end at once, on
+  // the other threads: until they do, memory is set aside for them.
+  void ExpediteCancelled();
+
   // Runs what waits and joins the threads. Not to be called from a task.
   void Shutdown();
 

@@ -91,6 +91,28 @@ TEST_F(OneThread, TheOldestWaitIsThatOfTheOldestTask) {
   EXPECT_EQ(Order(), "ab");
 }
 
+TEST(WorkerPool, UncutTasksOfCancelledCallersWaitForNoOther) {
+  WorkerPool pool(1);
+  std::promise<void> begun;
+  std::promise<void> go;
+  pool.ScheduleUncut(Of("a"), [&] {
+    begun.set_value();
+    go.get_future().wait();
+  });
+  begun.get_future().wait();
+  std::promise<void> ended;
+  const CallerPtr gone = Of("b");
+  pool.ScheduleUncut(Of("b"), [] {});
+  pool.ScheduleUncut(gone, [&] { ended.set_value(); });
+  gone->Cancel();
+  pool.ExpediteCancelled();
+  EXPECT_EQ(ended.get_future().wait_for(std::chrono::seconds(10)),
+            std::future_status::ready);
+  EXPECT_EQ(pool.queued(), 1);
+  go.set_value();
+  pool.Shutdown();
+}
+
 TEST(WorkerPool, WhatCannotBeCutHoldsUpNobody) {
   WorkerPool pool(1);
   std::promise<void> ran;
