@@ -46,7 +46,7 @@ std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
 }
 
 // Returns the last address in `x-forwarded-for`: the proxy that connects to
-// this server has added it. Nothing longer is an address.
+// this server has added it. Ignores what is longer than an address.
 std::string_view ForwardedFor(const grpc::CallbackServerContext& context) {
   constexpr size_t kLongestAddress = 45;
   const std::string_view list =
@@ -55,23 +55,27 @@ std::string_view ForwardedFor(const grpc::CallbackServerContext& context) {
   return last.size() <= kLongestAddress ? last : std::string_view();
 }
 
-// Tells clients without a name apart, by address and behind a proxy by the
-// address that the proxy reports beside its own, so that no other client can
-// take its place. Clients of a socket file have no address: each connection
-// counts by itself. gRPC gives all of them one name, but keeps the properties
-// of each connection in a place of their own.
-std::string ClientOf(const grpc::CallbackServerContext& context,
+// Tells connections over a socket file apart. gRPC gives all of them one name,
+// but keeps the properties of each in a place of their own.
+std::string SocketOf(const grpc::CallbackServerContext& context,
                      const std::string& peer) {
-  const std::string behind(ForwardedFor(context));
-  if (!behind.empty() || !peer.starts_with("unix:")) {
-    return absl::StrCat(peer.substr(0, peer.rfind(':')), " for ", behind);
-  }
   const std::shared_ptr<const grpc::AuthContext> properties =
       context.auth_context();
   grpc::AuthPropertyIterator first = properties->begin();
   if (first == properties->end()) return peer;
   const char* const value = (*first).second.data();
   return absl::StrCat(peer, absl::Hex(reinterpret_cast<uintptr_t>(value)));
+}
+
+// Names a client without a name by its address, which is its connection over a
+// socket file, and by what a proxy there reports. So a client that reports an
+// address takes nobody's place at another.
+std::string ClientOf(const grpc::CallbackServerContext& context,
+                     const std::string& peer) {
+  return absl::StrCat(peer.starts_with("unix:")
+                          ? SocketOf(context, peer)
+                          : peer.substr(0, peer.rfind(':')),
+                      " for ", std::string(ForwardedFor(context)));
 }
 
 // A caller with a name is one client, whatever its addresses.
@@ -133,8 +137,8 @@ Call::Call(CallEnvironment* environment, Method method,
 }
 
 Call::~Call() {
-  // The one answer of a call is its end, and is not read until later.
-  if (end_.ok()) EndWith(stall_entry_.WhyClosed());
+  // The only answer of a call is its end, and is read later or never.
+  if (end_.ok() && caller_->cancelled()) EndWith(WhyCancelled());
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::duration<double> seconds = now - start_;
   const PhaseTimes phases = phases_.End(now);

@@ -126,6 +126,28 @@ def test_who_holds_the_memory_and_does_not_read_gives_way(
         hoarder.close()
 
 
+@pytest.mark.parametrize("method", ["GetTensor", "StreamTensor"])
+def test_an_answer_that_is_not_read_before_its_deadline_is_no_success(
+    start_server: Any, method: str
+) -> None:
+    server = start_server()
+    client = http2.Connection(server.address, window=0)
+    request = message(f"{method}Request")(spec=sinusoid(1024, 64)).SerializeToString()
+    client.begin(f"/{SERVICE}/{method}", http2.framed(request), grpc_timeout="300m")
+
+    def ends() -> set[str]:
+        http2.pump([client], lambda: False, 0.1)
+        return {
+            name.split('grpc_code="')[1].split('"')[0]
+            for name, count in server.metrics().items()
+            if name.startswith("grpc_server_handled_total") and method in name and count
+        }
+
+    eventually(ends, "the call ended")
+    assert ends() == {"DeadlineExceeded"}
+    client.close()
+
+
 def test_a_slow_reader_that_makes_progress_is_left_alone(start_server: Any) -> None:
     server = start_server("--progress-timeout=1s")
     with server.connect() as stub:
