@@ -276,7 +276,8 @@ class TensorReactor : public Base {
     planned.header = SerializeHeader<v1::StreamTensorResponse>(header);
     ATTNBIAS_RETURN_IF_ERROR(CheckSize(planned));
     planned_ = std::make_shared<const PlannedRequest>(std::move(planned));
-    if (IsRemembered()) {
+    // Ranges are asked for once, and would crowd out what is asked for often.
+    if (IsRemembered() && planned_->window.bytes.begin == 0) {
       call_.environment().plan_memo.Insert(KeyOf(method_, request_),
                                            call_.tables(), planned_);
     }
@@ -297,9 +298,11 @@ class TensorReactor : public Base {
   const grpc::ByteBuffer& request_;
 };
 
-// What fits into one message beside a header, whatever else is in it.
+// What the fields of an answer take at most beside header and data.
+constexpr int64_t kFramingBytes = 64;
+
+// Returns how many bytes of a payload fit into one message with this header.
 int64_t RoomBeside(const std::string& header) {
-  constexpr int64_t kFramingBytes = 64;
   return kMaxUnaryResponseBytes - kFramingBytes -
          static_cast<int64_t>(header.size());
 }
@@ -334,7 +337,7 @@ class GetReactor final
     if (payload <= RoomBeside(planned.header)) return absl::OkStatus();
     return TooLargeForGet(
         absl::StrCat("a tensor and its header of ", payload, " + ", size),
-        RoomBeside(""));
+        kMaxUnaryResponseBytes - kFramingBytes);
   }
 
   void Answer() override { AnswerWhole(); }
@@ -369,7 +372,8 @@ class StreamReactor final
   }
 
   absl::Status CheckSize(const PlannedRequest& planned) override {
-    return CheckHeaderSize(kMaxUnaryResponseBytes - RoomBeside(planned.header));
+    return CheckHeaderSize(static_cast<int64_t>(planned.header.size()) +
+                           kFramingBytes);
   }
 
   void Answer() override {
