@@ -261,8 +261,9 @@ step_fuzz() {
 step_python() {
   build dev
   install_python_client
-  (cd client/python && mypy --strict && pyright)
-  (cd deploy/wheel && mypy --strict)
+  (cd client/python && mypy --strict && cd ../../deploy/wheel && mypy --strict) &
+  (cd client/python && pyright)
+  wait $!
   pytest "${at_once[@]}" client/python/tests
 }
 
