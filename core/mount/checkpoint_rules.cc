@@ -407,11 +407,11 @@ absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config) {
   }
   config.SetDefaults((*model)["defaults"]);
   std::vector<Rule> rules;
-  for (const json& row : Register()["tables"][(*model)["tables"]]) {
+  for (const json& row : Register()["tables"].at((*model)["tables"])) {
     rules.push_back({.model_type = model_type,
                      .tensor = row["tensor"],
                      .site = row["place"],
-                     .shape = Register()["shapes"][row["shape"]],
+                     .shape = Register()["shapes"].at(row["shape"]),
                      .use = UseNamed(row.value("use", "")),
                      .part = row.value("part", "")});
   }
