@@ -58,7 +58,7 @@ def test_answers_are_those_of_a_replica(edge: Edge) -> None:
 def test_errors_keep_their_details(edge: Edge) -> None:
     with edge.client() as client, pytest.raises(attnbias.InvalidArgumentError) as raised:
         client.get(attnbias.ALiBi(num_heads=0), query_length=4, key_length=4)
-    assert [one.field for one in raised.value.field_violations] == ["alibi.num_heads"]
+    assert [one.field for one in raised.value.field_violations] == ["spec.alibi.num_heads"]
 
 
 def test_replicas_get_equal_shares_of_one_connection(edge: Edge) -> None:
