@@ -36,7 +36,7 @@ with attnbias.LocalServer() as client:
     try:
         client.get(attnbias.ALiBi(num_heads=0), query_length=4, key_length=4)
     except attnbias.InvalidArgumentError as error:
-        assert error.field_violations[0].field == "alibi.num_heads"
+        assert error.field_violations[0].field == "spec.alibi.num_heads"
     else:
         raise AssertionError("no error")
 """
