@@ -36,9 +36,9 @@ constexpr int64_t kMaxTableBytes = 2 << 20;
 constexpr size_t kAlignment = 64;
 
 constexpr absl::string_view kNpyMagic = "\x93NUMPY";
-// Of versions 1 and 2. A larger header is neither ours nor NumPy's.
+// Bounds the header of versions 1 and 2; NumPy writes no larger one.
 constexpr int64_t kMaxHeaderBytes = 64 << 10;
-// Of the length before the header of a .safetensors file.
+// Size of the length field that begins a .safetensors file.
 constexpr size_t kSizeBytes = 8;
 
 // INVALID_ARGUMENT if a table is too large for a request.
@@ -125,8 +125,8 @@ absl::StatusOr<HeaderPlace> FindHeader(const RegularFile& file) {
   return place;
 }
 
-// What follows `'key':` in the header, a Python dictionary literal whose keys
-// come in any order; empty if nothing does.
+// Returns what follows `'key':` in the header, a Python dictionary literal
+// whose keys come in any order; empty if nothing does.
 absl::string_view ValueOf(absl::string_view header, absl::string_view key) {
   const std::string quoted = absl::StrCat("'", key, "'");
   const size_t at = header.find(quoted);
@@ -136,7 +136,7 @@ absl::string_view ValueOf(absl::string_view header, absl::string_view key) {
   return absl::StripLeadingAsciiWhitespace(header);
 }
 
-// What stands between `open` and `close` at the front of a value.
+// Returns the text between `open` and `close` at the front of a value.
 std::optional<absl::string_view> Between(absl::string_view value, char open,
                                          char close) {
   if (value.empty() || value[0] != open) return std::nullopt;
@@ -197,8 +197,8 @@ absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file) {
   return table;
 }
 
-// What stands before the array's bytes. INVALID_ARGUMENT for BF16, which .npy
-// cannot express.
+// Returns all that precedes the array's bytes. INVALID_ARGUMENT for BF16, which
+// .npy cannot express.
 absl::StatusOr<std::string> NpyHeader(const v1::TensorPart& part) {
   const auto descr = DescrOf(part.data_type());
   if (!descr.ok()) return descr.status();
@@ -238,7 +238,7 @@ std::string IndexOfZero(int64_t first, int64_t length) {
   return first <= 0 && -first < length ? absl::StrCat(-first) : "none";
 }
 
-// What docs/protocol.md says, as the Python client writes it.
+// Returns the metadata of docs/protocol.md, as the Python client writes it.
 absl::StatusOr<json> Metadata(const v1::TensorHeader& header) {
   const v1::TensorSpec& spec = header.resolved_spec();
   const auto text = ToJson(spec);
@@ -318,9 +318,9 @@ absl::StatusOr<v1::InlineTable> ReadSafetensors(const SafetensorsFile& file,
   return table;
 }
 
-// What stands before the payload: the parts of `header` become tensors of their
-// names; docs/protocol.md has the metadata. The payload begins at a multiple of
-// 64 bytes.
+// Returns all that precedes the payload. Each part of `header` becomes a tensor
+// of its name; docs/protocol.md lists the metadata. The payload begins at a
+// multiple of 64 bytes.
 absl::StatusOr<std::string> SafetensorsHead(const v1::TensorHeader& header) {
   auto metadata = Metadata(header);
   if (!metadata.ok()) return metadata.status();

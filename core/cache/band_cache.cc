@@ -128,7 +128,7 @@ void BandCache::Compute(const FlightPtr& flight) {
 void BandCache::Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
                      BudgetedEvaluator evaluator) {
   const int64_t batch = evaluator.numbers->batch();
-  // Keeps the evaluator, which goes before whoever waits is told.
+  // Owns the evaluator, which is destroyed before the waiters are notified.
   auto fill = [flight, band, evaluator = std::move(evaluator)](int64_t begin,
                                                                int64_t end) {
     const BandSpec& spec = flight->spec;
@@ -282,7 +282,7 @@ void BandCache::Land(const FlightPtr& flight,
     waiters = std::move(waiters_.extract(flight).mapped());
   }
   if (waiters.empty()) return;
-  // The first goes on here, usually the one that has computed.
+  // The first waiter continues on this thread, which usually computed for it.
   for (auto joined = waiters.begin() + 1; joined != waiters.end(); ++joined) {
     executor_.Schedule(joined->caller, [done = std::move(joined->done),
                                         result = result]() mutable {

@@ -75,7 +75,7 @@ struct BandSpec {
   std::string key;
   // Coordinates that the caller needs.
   Range wanted;
-  // Those of the band that is made, `wanted` among them.
+  // Coordinates of the band that is made; they contain `wanted`.
   Range span;
   int64_t lanes = 0;
   int64_t coordinate_bytes = 0;

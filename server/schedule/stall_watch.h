@@ -59,8 +59,8 @@ class StallWatch {
     std::atomic<int64_t> idle_since_{0};
   };
 
-  // Of how long a write may take, so much is left to clients that have more
-  // than their share of memory while others wait.
+  // Divides the write timeout of clients that hold more than their share of
+  // memory while another client waits.
   static constexpr int kCrowdedDivisor = 12;
 
   // How long a write may take, and how long a call may be idle. `budget` and

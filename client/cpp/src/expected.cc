@@ -37,9 +37,9 @@ constexpr size_t kFingerprintDigits = 64;
 constexpr int64_t kBorderLength = 3;
 // Length of an axis that the request does not determine; at least 1.
 constexpr int64_t kAny = -1;
-// Of what a header lists, in an error.
+// Maximum number of listed items that an error names.
 constexpr size_t kMostItems = 16;
-// Of an array: numpy's limit, far from what any encoding has.
+// Maximum number of axes: NumPy's limit, which no encoding approaches.
 constexpr int kMostAxes = 64;
 
 // Positions of queries or keys.

@@ -15,18 +15,18 @@
 
 namespace attnbias {
 
-// What the options, or without them the environment, say. INVALID_ARGUMENT
+// Reads TLS options, or without them the environment. INVALID_ARGUMENT
 // names the option or the variable of a file that cannot be read or does not
 // hold what it should.
 absl::StatusOr<TlsOptions> TlsFrom(const std::optional<TlsOptions>& options);
 
-// Of options that TlsFrom gave.
+// Makes channel credentials of options that TlsFrom returned.
 std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsOptions& tls);
 
 // The bearer token that says who calls. For any thread.
 class BearerToken {
  public:
-  // What the options, or without them the environment, say; null: no token.
+  // Reads the options, or without them the environment; null means no token.
   // INVALID_ARGUMENT names the option or the variable.
   static absl::StatusOr<std::unique_ptr<BearerToken>> From(
       const ClientOptions& options);

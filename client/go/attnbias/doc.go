@@ -39,7 +39,7 @@
 //
 // # gRPC
 //
-// What a context's outgoing metadata says goes with each call. gRPC-Go looks a name up at most
-// every 30 s; a program changes that, for all its connections, by SetMinResolutionInterval of
+// Calls carry the outgoing metadata of their context. gRPC-Go looks a name up at most every 30 s; a
+// program changes that, for all its connections, by SetMinResolutionInterval of
 // [google.golang.org/grpc/resolver/dns].
 package attnbias

@@ -23,7 +23,7 @@ const anyLength = -1
 // The length of a border's last axis.
 const borderLength = 3
 
-// Of an array: numpy's limit, far from what any encoding has.
+// mostAxes is NumPy's limit, which no encoding approaches.
 const mostAxes = 64
 
 var partNames = map[pb.Form]string{

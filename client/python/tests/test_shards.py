@@ -704,7 +704,7 @@ def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list
     head, chunk = divmod(rank, HUGE_MESH[1])
     rows = HUGE["query_length"] // HUGE_MESH[1]
     found = []
-    # What is under way on the connection counts too, 16 MiB of it.
+    # The 16 MiB in flight on the connection count too.
     with attnbias.Client(target, timeout=60) as client:
         whole = client.get(alibi, **HUGE)
         want = whole.window(heads=(head, head + 1), queries=(chunk * rows, (chunk + 1) * rows))
