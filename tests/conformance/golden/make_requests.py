@@ -235,8 +235,8 @@ def output(draw: Random) -> Json:
     return {"output": made} if made else {}
 
 
-def tensors(encoding: str, recipes: Recipes, digest: str) -> Iterator[Json]:
-    for seed in range(MOST_DRAWN):
+def tensors(encoding: str, recipes: Recipes, digest: str, first: int = 0) -> Iterator[Json]:
+    for seed in range(first, first + MOST_DRAWN):
         draw = Random(f"{encoding}{seed}")
         case = case_of(encoding, seed)
         spec = json_format.MessageToDict(case.spec(), preserving_proto_field_name=True)

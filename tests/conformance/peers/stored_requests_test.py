@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stored requests of tests/conformance/golden against formulas, by which their digests are
-known to be right: of each answer the corners and a sample of its numbers, rounded once.
+"""Compares the stored requests of tests/conformance/golden, and fresh ones of their kind, with
+formulas: the corners and a sample of each answer's numbers, rounded once.
 """
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+import grpc
 import ml_dtypes
 import mpmath
 import numpy as np
@@ -32,12 +34,14 @@ from mpmath import mpf
 from real import NUMPY_TYPES, PRECISION, rounded
 
 from tests.conformance.golden import stored
+from tests.conformance.golden.make_requests import MOST_DRAWN, Recipes, tensors
 from tests.support.cases import ENCODINGS, Case
 from tests.support.contract import message
 from tests.support.server import Stub
 from tests.support.ways import Part, array_of
 
 SAMPLES = 8
+REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 # Axes of a part beside those of heads and columns.
 AXES = {"TOEPLITZ": 1, "KEY_ROW": 1, "DENSE": 2}
 
@@ -216,9 +220,32 @@ def is_right(got: float, want: Any, scale: mpf, data_type: str) -> bool:
     return low <= got <= high
 
 
+def errors_of(spec: Any, header: Any, data: bytes, seed: int) -> list[str]:
+    """Samples of an answer that differ from the formula's numbers."""
+    wrong = []
+    answer = Answer(spec, header)
+    for part in header.parts:
+        shape = tuple(part.shape)
+        data_type = stored.name_of(part, "data_type")
+        piece = data[part.offset : part.offset + part.size_bytes]
+        array = array_of(Part(data_type, shape, piece))
+        for index in sampled(shape, seed):
+            got = float(array[index])
+            want = answer.element(part, index)
+            kind = data_type.lower()
+            if want is None:
+                right = same(got, fill_of(spec.output.mask, kind))
+            else:
+                right = is_right(got, want, answer.scale, kind)
+            if not right:
+                shown = want.value if isinstance(want, Near) else want
+                wrong.append(f"{part.name}{list(index)}: {got} {shown}")
+    return wrong
+
+
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_numbers_are_the_formula_s(stub: Stub, name: str) -> None:
-    wrong, compared = [], 0
+    wrong = []
     with mpmath.workprec(PRECISION):
         for line in stored.lines(name):
             if line.is_refused:
@@ -226,25 +253,33 @@ def test_numbers_are_the_formula_s(stub: Stub, name: str) -> None:
             spec = stored.tensor_spec(line.content)
             header, data = stored.payload(stub, spec)
             assert stored.sha256(data) == line.content["sha256"]
-            answer = Answer(spec, header)
-            for part in header.parts:
-                shape = tuple(part.shape)
-                data_type = stored.name_of(part, "data_type")
-                piece = data[part.offset : part.offset + part.size_bytes]
-                array = array_of(Part(data_type, shape, piece))
-                for index in sampled(shape, line.number):
-                    got = float(array[index])
-                    want = answer.element(part, index)
-                    kind = data_type.lower()
-                    if want is None:
-                        right = same(got, fill_of(spec.output.mask, kind))
-                    else:
-                        right = is_right(got, want, answer.scale, kind)
-                    compared += 1
-                    if not right:
-                        shown = want.value if isinstance(want, Near) else want
-                        wrong.append(f"{line.where} {part.name}{list(index)}: {got} {shown}")
-    assert not wrong, f"{len(wrong)} of {compared}:\n" + "\n".join(wrong[:20])
+            wrong += [f"{line.where} {e}" for e in errors_of(spec, header, data, line.number)]
+    assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong[:20])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_numbers_of_requests_that_are_not_stored(stub: Stub, name: str, block: int) -> None:
+    """With the other blocks, 10 000 random requests."""
+    digest = stub.tables(message("ListTablesRequest")()).tables[0].sha256
+    drawn = tensors(name, Recipes(), digest, first=MOST_DRAWN * (1 + block))
+    wrong, served = [], 0
+    with mpmath.workprec(PRECISION):
+        for number, content in enumerate(drawn):
+            if served == 90:
+                break
+            spec = stored.tensor_spec(content)
+            try:
+                header, data = stored.payload(stub, spec)
+            except grpc.RpcError as refusal:
+                assert refusal.code() in REFUSALS, (content, refusal.details())
+                continue
+            served += 1
+            errors = errors_of(spec, header, data, number)
+            wrong += [f"{json.dumps(content)} {error}" for error in errors]
+    assert served == 90
+    assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong[:20])
 
 
 class Logits:
