@@ -20,23 +20,19 @@ constexpr char kSocketName[] = "unix";
 // Accounts without calls are forgotten when there are so many.
 constexpr size_t kMaxIdleAccounts = 1024;
 
-absl::Status Unauthenticated(absl::string_view reason,
-                             const std::string& message) {
+absl::Status Unauthenticated(absl::string_view reason, const std::string& message) {
   return WithReason(absl::UnauthenticatedError(message), reason);
 }
 
 absl::Status NoName() {
-  return Unauthenticated(
-      "NO_CREDENTIALS",
-      "this server wants to know who calls: send the metadata 'authorization: "
-      "Bearer TOKEN', or a client certificate where it asks for one");
+  return Unauthenticated("NO_CREDENTIALS",
+                         "this server wants to know who calls: send the metadata 'authorization: "
+                         "Bearer TOKEN', or a client certificate where it asks for one");
 }
 
 // The token of a call; nullopt without the metadata.
-absl::StatusOr<std::optional<std::string>> BearerToken(
-    const grpc::CallbackServerContext& context) {
-  std::string_view value =
-      OnlyValue(context.client_metadata(), "authorization");
+absl::StatusOr<std::optional<std::string>> BearerToken(const grpc::CallbackServerContext& context) {
+  std::string_view value = OnlyValue(context.client_metadata(), "authorization");
   if (value.empty()) return std::nullopt;
   if (!absl::StartsWithIgnoreCase({value.data(), value.size()}, "Bearer ")) {
     return Unauthenticated("NOT_A_BEARER_TOKEN",
@@ -47,11 +43,10 @@ absl::StatusOr<std::optional<std::string>> BearerToken(
   return std::string(value);
 }
 
-// Returns the names in the peer's certificate, if the peer presented one: the
-// URIs among its alternative names, then the DNS names, or else its common
-// name. Names of other kinds, such as e-mail addresses, do not name a workload.
-std::vector<std::string> CertificateNames(
-    const grpc::CallbackServerContext& context) {
+// Returns the names in the peer's certificate, if the peer presented one: the URIs among its
+// alternative names, then the DNS names, or else its common name. Names of other kinds, such as
+// e-mail addresses, do not name a workload.
+std::vector<std::string> CertificateNames(const grpc::CallbackServerContext& context) {
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
   std::vector<std::string> names;
   if (!peer->IsPeerAuthenticated()) return names;
@@ -66,8 +61,7 @@ std::vector<std::string> CertificateNames(
   return names;
 }
 
-std::string ChosenName(const std::vector<std::string>& names,
-                       const Policy& policy) {
+std::string ChosenName(const std::vector<std::string>& names, const Policy& policy) {
   for (const std::string& name : names) {
     if (policy.Names(name)) return name;
   }
@@ -93,11 +87,11 @@ absl::Status CheckTogether(const AccessFiles& files) {
 
 // Of the file that --WHAT names; null where it names none.
 template <typename Value>
-absl::StatusOr<std::unique_ptr<Reloaded<Value>>> LoadFile(
-    const std::string& what, const std::string& path) {
+absl::StatusOr<std::unique_ptr<Reloaded<Value>>> LoadFile(const std::string& what,
+                                                          const std::string& path) {
   if (path.empty()) return std::unique_ptr<Reloaded<Value>>();
-  auto loaded = Reloaded<Value>::Load(
-      what, {path}, [path](const std::vector<std::string>& contents) {
+  auto loaded =
+      Reloaded<Value>::Load(what, {path}, [path](const std::vector<std::string>& contents) {
         return Value::Parse(path, contents.front());
       });
   if (!loaded.ok()) return Located("--" + what, loaded.status());
@@ -109,51 +103,44 @@ absl::StatusOr<std::unique_ptr<Reloaded<Value>>> LoadFile(
 absl::StatusOr<std::unique_ptr<Access>> Access::Load(const AccessFiles& files) {
   ATTNBIAS_RETURN_IF_ERROR(CheckTogether(files));
   std::unique_ptr<Access> access(new Access());
-  access->asks_for_names_ =
-      !files.tokens.empty() || !files.tls.client_ca.empty();
+  access->asks_for_names_ = !files.tokens.empty() || !files.tls.client_ca.empty();
   if (!files.tls.empty()) {
-    auto loaded = Reloaded<Certificates>::Load(
-        "certificates", files.tls.paths(),
-        [tls = files.tls](const std::vector<std::string>& contents) {
-          return CheckCertificates(tls, contents);
-        });
+    auto loaded =
+        Reloaded<Certificates>::Load("certificates", files.tls.paths(),
+                                     [tls = files.tls](const std::vector<std::string>& contents) {
+                                       return CheckCertificates(tls, contents);
+                                     });
     if (!loaded.ok()) return Located("--tls-cert", loaded.status());
     access->certificates_ = *std::move(loaded);
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(access->tokens_,
-                            LoadFile<Tokens>("tokens", files.tokens));
-  ATTNBIAS_ASSIGN_OR_RETURN(access->policy_,
-                            LoadFile<Policy>("policy", files.policy));
+  ATTNBIAS_ASSIGN_OR_RETURN(access->tokens_, LoadFile<Tokens>("tokens", files.tokens));
+  ATTNBIAS_ASSIGN_OR_RETURN(access->policy_, LoadFile<Policy>("policy", files.policy));
   return access;
 }
 
-absl::StatusOr<Identity> Access::Identify(
-    const grpc::CallbackServerContext& context) const {
+absl::StatusOr<Identity> Access::Identify(const grpc::CallbackServerContext& context) const {
   if (!asks_for_names_) return Identity{};
   static const auto& everything =
       *new std::shared_ptr<const Policy>(new Policy(Policy::Everything()));
-  const std::shared_ptr<const Policy> policy =
-      policy_ == nullptr ? everything : policy_->Get();
+  const std::shared_ptr<const Policy> policy = policy_ == nullptr ? everything : policy_->Get();
   ATTNBIAS_ASSIGN_OR_RETURN(const std::string name, NameOf(context, *policy));
   std::shared_ptr<const Rights> rights = policy->Find(name);
   if (rights == nullptr) {
-    return WithReason(absl::PermissionDeniedError(absl::StrCat(
-                          "the policy has no entry for ", Shortened(name))),
-                      "CALLER_WITHOUT_RIGHTS");
+    return WithReason(
+        absl::PermissionDeniedError(absl::StrCat("the policy has no entry for ", Shortened(name))),
+        "CALLER_WITHOUT_RIGHTS");
   }
   return Identity{AccountOf(name), std::move(rights)};
 }
 
-absl::StatusOr<std::string> Access::NameOf(
-    const grpc::CallbackServerContext& context, const Policy& policy) const {
+absl::StatusOr<std::string> Access::NameOf(const grpc::CallbackServerContext& context,
+                                           const Policy& policy) const {
   if (tokens_ != nullptr) {
-    ATTNBIAS_ASSIGN_OR_RETURN(const std::optional<std::string> token,
-                              BearerToken(context));
+    ATTNBIAS_ASSIGN_OR_RETURN(const std::optional<std::string> token, BearerToken(context));
     if (token.has_value()) {
       const std::shared_ptr<const Tokens> tokens = tokens_->Get();
       if (const std::string* name = tokens->NameOf(*token)) return *name;
-      return Unauthenticated("UNKNOWN_TOKEN",
-                             "got a token that this server does not know");
+      return Unauthenticated("UNKNOWN_TOKEN", "got a token that this server does not know");
     }
   }
   const std::vector<std::string> names = CertificateNames(context);
@@ -169,9 +156,7 @@ std::shared_ptr<Account> Access::AccountOf(const std::string& name) const {
   account = std::make_shared<Account>(name);
   std::shared_ptr<Account> made = account;
   if (accounts_.size() > kMaxIdleAccounts) {
-    absl::erase_if(accounts_, [](const auto& entry) {
-      return entry.second.use_count() == 1;
-    });
+    absl::erase_if(accounts_, [](const auto& entry) { return entry.second.use_count() == 1; });
   }
   return made;
 }
@@ -182,13 +167,10 @@ void Access::Refresh() {
   if (policy_ != nullptr) policy_->Refresh();
 }
 
-bool Access::tls_failed() const {
-  return certificates_ != nullptr && certificates_->failed();
-}
+bool Access::tls_failed() const { return certificates_ != nullptr && certificates_->failed(); }
 
 bool Access::files_failed() const {
-  return (tokens_ != nullptr && tokens_->failed()) ||
-         (policy_ != nullptr && policy_->failed());
+  return (tokens_ != nullptr && tokens_->failed()) || (policy_ != nullptr && policy_->failed());
 }
 
 }  // namespace attnbias

@@ -31,8 +31,8 @@
 
 namespace attnbias {
 
-// A value that is made of the contents of files. What a change makes invalid
-// leaves the last good value in use. Safe for any number of threads.
+// A value that is made of the contents of files. What a change makes invalid leaves the last good
+// value in use. Safe for any number of threads.
 template <typename Value>
 class Reloaded {
  public:
@@ -41,8 +41,8 @@ class Reloaded {
   using Make = std::function<absl::StatusOr<Value>(const Contents&)>;
 
   // `what` the files are is for the log.
-  static absl::StatusOr<std::unique_ptr<Reloaded>> Load(
-      std::string what, std::vector<std::string> paths, Make make) {
+  static absl::StatusOr<std::unique_ptr<Reloaded>> Load(std::string what,
+                                                        std::vector<std::string> paths, Make make) {
     std::unique_ptr<Reloaded> loaded(
         new Reloaded(std::move(what), std::move(paths), std::move(make)));
     ATTNBIAS_RETURN_IF_ERROR(loaded->Read());
@@ -54,8 +54,8 @@ class Reloaded {
     return value_;
   }
 
-  // Reads the files, and makes the value anew if they have changed; a line in
-  // the log says how that went. From one thread.
+  // Reads the files, and makes the value anew if they have changed; a line in the log says how that
+  // went. From one thread.
   void Refresh() {
     const std::shared_ptr<const Value> before = Get();
     const absl::Status status = Read();
@@ -74,15 +74,12 @@ class Reloaded {
 
  private:
   Reloaded(std::string what, std::vector<std::string> paths, Make make)
-      : what_(std::move(what)),
-        paths_(std::move(paths)),
-        make_(std::move(make)) {}
+      : what_(std::move(what)), paths_(std::move(paths)), make_(std::move(make)) {}
 
   absl::Status Read() {
     Contents contents;
     for (const std::string& path : paths_) {
-      ATTNBIAS_ASSIGN_OR_RETURN(std::string content,
-                                ReadRegularFile(path, kMostBytes));
+      ATTNBIAS_ASSIGN_OR_RETURN(std::string content, ReadRegularFile(path, kMostBytes));
       contents.push_back(std::move(content));
     }
     if (contents == contents_) return absl::OkStatus();
@@ -107,8 +104,8 @@ class Reloaded {
   std::shared_ptr<const Value> value_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The values of --tls-cert, --tls-key, --tls-client-ca, --tokens and --policy;
-// empty where they are not given.
+// The values of --tls-cert, --tls-key, --tls-client-ca, --tokens and --policy; empty where they are
+// not given.
 struct AccessFiles {
   CertificateFiles tls;
   std::string tokens;
@@ -120,17 +117,15 @@ struct AccessFiles {
 // What a client sends beside its request.
 using ClientMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;
 
-// The one value of `key`, part of `metadata`; empty where it has none or
-// several.
-inline std::string_view OnlyValue(const ClientMetadata& metadata,
-                                  const char* key) {
+// The one value of `key`, part of `metadata`; empty where it has none or several.
+inline std::string_view OnlyValue(const ClientMetadata& metadata, const char* key) {
   const auto [begin, end] = metadata.equal_range(key);
   if (begin == end || std::next(begin) != end) return "";
   return {begin->second.data(), begin->second.size()};
 }
 
-// Spreads what is sent over time: whoever sends asks when it may, and sends
-// then. What was not used is not saved up. Safe for any number of threads.
+// Spreads what is sent over time: whoever sends asks when it may, and sends then. What was not used
+// is not saved up. Safe for any number of threads.
 class Pacer {
  public:
   using Clock = std::chrono::steady_clock;
@@ -178,19 +173,18 @@ struct Identity {
 // Safe for any number of threads.
 class Access {
  public:
-  // INVALID_ARGUMENT, naming the flag, for files that cannot be used and flags
-  // that do not go together.
+  // INVALID_ARGUMENT, naming the flag, for files that cannot be used and flags that do not go
+  // together.
   static absl::StatusOr<std::unique_ptr<Access>> Load(const AccessFiles& files);
 
-  // Who calls: by bearer token, else by certificate, else as whoever may write
-  // to the server's socket file, "unix". Their names are Tokens' and of a
-  // certificate the first of its URIs, then its DNS names, that the policy has
-  // an entry for, or the first of them; its common name if it has neither.
+  // Who calls: by bearer token, else by certificate, else as whoever may write to the server's
+  // socket file, "unix". Their names are Tokens' and of a certificate the first of its URIs, then
+  // its DNS names, that the policy has an entry for, or the first of them; its common name if it
+  // has neither.
   //
   // UNAUTHENTICATED    none of these, or a token that is not known
   // PERMISSION_DENIED  a name that may do nothing
-  absl::StatusOr<Identity> Identify(
-      const grpc::CallbackServerContext& context) const;
+  absl::StatusOr<Identity> Identify(const grpc::CallbackServerContext& context) const;
 
   // The certificates that new connections have; null without TLS.
   std::shared_ptr<const Certificates> certificates() const {

@@ -27,23 +27,19 @@ template <typename T>
 using Owned = std::unique_ptr<T, Free>;
 
 Owned<BIO> Bytes(const std::string& content) {
-  return Owned<BIO>(
-      BIO_new_mem_buf(content.data(), static_cast<int>(content.size())));
+  return Owned<BIO>(BIO_new_mem_buf(content.data(), static_cast<int>(content.size())));
 }
 
 // The certificates in a PEM file; at least one.
-absl::StatusOr<std::vector<Owned<X509>>> ReadCertificates(
-    const std::string& path, const std::string& content) {
+absl::StatusOr<std::vector<Owned<X509>>> ReadCertificates(const std::string& path,
+                                                          const std::string& content) {
   const Owned<BIO> bytes = Bytes(content);
   std::vector<Owned<X509>> chain;
-  while (X509* const next =
-             PEM_read_bio_X509(bytes.get(), nullptr, nullptr, nullptr)) {
+  while (X509* const next = PEM_read_bio_X509(bytes.get(), nullptr, nullptr, nullptr)) {
     chain.emplace_back(next);
   }
-  // The end of the file is an error to OpenSSL too; any other is a block that
-  // cannot be read.
-  const bool ended =
-      ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+  // The end of the file is an error to OpenSSL too; any other is a block that cannot be read.
+  const bool ended = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
   if (chain.empty() || !ended) {
     return Invalid(path, ": got something else, want certificates in PEM");
@@ -51,27 +47,23 @@ absl::StatusOr<std::vector<Owned<X509>>> ReadCertificates(
   return chain;
 }
 
-absl::StatusOr<Owned<EVP_PKEY>> ReadKey(const std::string& path,
-                                        const std::string& content) {
+absl::StatusOr<Owned<EVP_PKEY>> ReadKey(const std::string& path, const std::string& content) {
   // Asked for a passphrase, OpenSSL itself would ask the terminal.
   bool encrypted = false;
   const auto refuse = [](char*, int, int, void* asked) {
     *static_cast<bool*>(asked) = true;
     return -1;
   };
-  Owned<EVP_PKEY> key(PEM_read_bio_PrivateKey(Bytes(content).get(), nullptr,
-                                              +refuse, &encrypted));
+  Owned<EVP_PKEY> key(PEM_read_bio_PrivateKey(Bytes(content).get(), nullptr, +refuse, &encrypted));
   ERR_clear_error();
-  if (encrypted)
-    return Invalid(path, ": got an encrypted key, want a plain one");
+  if (encrypted) return Invalid(path, ": got an encrypted key, want a plain one");
   if (key == nullptr) {
     return Invalid(path, ": got something else, want a private key in PEM");
   }
   return key;
 }
 
-absl::StatusOr<absl::Time> ExpiryOf(const std::string& path,
-                                    const X509& certificate) {
+absl::StatusOr<absl::Time> ExpiryOf(const std::string& path, const X509& certificate) {
   tm parts = {};
   if (ASN1_TIME_to_tm(X509_get0_notAfter(&certificate), &parts) != 1) {
     return Invalid(path, ": the certificate does not say when it expires");
@@ -79,13 +71,11 @@ absl::StatusOr<absl::Time> ExpiryOf(const std::string& path,
   return absl::FromTM(parts, absl::UTCTimeZone());
 }
 
-// gRPC's C++ classes take certificates once, or watch files themselves and
-// drop what worked when a file is wrong. The C interface asks at each
-// handshake.
+// gRPC's C++ classes take certificates once, or watch files themselves and drop what worked when a
+// file is wrong. The C interface asks at each handshake.
 class CurrentCertificates {
  public:
-  explicit CurrentCertificates(
-      std::function<std::shared_ptr<const Certificates>()> current)
+  explicit CurrentCertificates(std::function<std::shared_ptr<const Certificates>()> current)
       : current_(std::move(current)) {}
 
   // gRPC calls it from one thread at a time.
@@ -94,13 +84,10 @@ class CurrentCertificates {
     auto& own = *static_cast<CurrentCertificates*>(self);
     std::shared_ptr<const Certificates> now = own.current_();
     if (now == own.given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
-    grpc_ssl_pem_key_cert_pair pair = {now->key.c_str(),
-                                       now->certificate.c_str()};
+    grpc_ssl_pem_key_cert_pair pair = {now->key.c_str(), now->certificate.c_str()};
     // gRPC wants something here also where it asks clients for nothing.
-    const std::string& client_ca =
-        now->client_ca.empty() ? now->certificate : now->client_ca;
-    *config =
-        grpc_ssl_server_certificate_config_create(client_ca.c_str(), &pair, 1);
+    const std::string& client_ca = now->client_ca.empty() ? now->certificate : now->client_ca;
+    *config = grpc_ssl_server_certificate_config_create(client_ca.c_str(), &pair, 1);
     own.given_ = std::move(now);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
@@ -110,8 +97,8 @@ class CurrentCertificates {
   std::shared_ptr<const Certificates> given_;
 };
 
-grpc_ssl_client_certificate_request_type RequestType(
-    const std::string& client_ca, ClientCertificate client_certificate) {
+grpc_ssl_client_certificate_request_type RequestType(const std::string& client_ca,
+                                                     ClientCertificate client_certificate) {
   if (client_ca.empty()) return GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
   return client_certificate == ClientCertificate::kRequired
              ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
@@ -126,32 +113,27 @@ std::vector<std::string> CertificateFiles::paths() const {
   return all;
 }
 
-absl::StatusOr<Certificates> CheckCertificates(
-    const CertificateFiles& files, const std::vector<std::string>& contents) {
+absl::StatusOr<Certificates> CheckCertificates(const CertificateFiles& files,
+                                               const std::vector<std::string>& contents) {
   Certificates made;
   made.certificate = contents[0];
   made.key = contents[1];
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      const auto chain, ReadCertificates(files.certificate, made.certificate));
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto chain,
+                            ReadCertificates(files.certificate, made.certificate));
   ATTNBIAS_ASSIGN_OR_RETURN(const auto key, ReadKey(files.key, made.key));
-  const bool match =
-      X509_check_private_key(chain.front().get(), key.get()) == 1;
+  const bool match = X509_check_private_key(chain.front().get(), key.get()) == 1;
   ERR_clear_error();
   if (!match) {
-    return Invalid(files.key, ": the key is not that of the certificate in ",
-                   files.certificate);
+    return Invalid(files.key, ": the key is not that of the certificate in ", files.certificate);
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(made.expiry,
-                            ExpiryOf(files.certificate, *chain.front()));
+  ATTNBIAS_ASSIGN_OR_RETURN(made.expiry, ExpiryOf(files.certificate, *chain.front()));
   if (made.expiry <= absl::Now()) {
     return Invalid(files.certificate, ": the certificate expired on ",
-                   absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", made.expiry,
-                                    absl::UTCTimeZone()));
+                   absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", made.expiry, absl::UTCTimeZone()));
   }
   if (contents.size() > 2) {
     made.client_ca = contents[2];
-    ATTNBIAS_RETURN_IF_ERROR(
-        ReadCertificates(files.client_ca, made.client_ca).status());
+    ATTNBIAS_RETURN_IF_ERROR(ReadCertificates(files.client_ca, made.client_ca).status());
   }
   return made;
 }
@@ -161,10 +143,9 @@ std::shared_ptr<grpc::ServerCredentials> TlsCredentials(
     ClientCertificate client_certificate) {
   const auto request = RequestType(current()->client_ca, client_certificate);
   auto state = std::make_shared<CurrentCertificates>(std::move(current));
-  grpc_server_credentials* const credentials =
-      grpc_ssl_server_credentials_create_with_options(
-          grpc_ssl_server_credentials_create_options_using_config_fetcher(
-              request, &CurrentCertificates::Fetch, state.get()));
+  grpc_server_credentials* const credentials = grpc_ssl_server_credentials_create_with_options(
+      grpc_ssl_server_credentials_create_options_using_config_fetcher(
+          request, &CurrentCertificates::Fetch, state.get()));
   return CredentialsOfC(credentials, std::move(state));
 }
 

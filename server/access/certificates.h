@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The certificates of TLS: what makes a set of PEM files usable, and gRPC's
-// credentials for certificates that change.
+// The certificates of TLS: what makes a set of PEM files usable, and gRPC's credentials for
+// certificates that change.
 #pragma once
 
 #include <functional>
@@ -36,17 +36,16 @@ struct Certificates {
   absl::Time expiry;
 };
 
-// Of the contents of files.paths(), in that order. INVALID_ARGUMENT, naming the
-// file, for what is not PEM, a key that is encrypted or of another certificate,
-// and a certificate that has expired.
-absl::StatusOr<Certificates> CheckCertificates(
-    const CertificateFiles& files, const std::vector<std::string>& contents);
+// Of the contents of files.paths(), in that order. INVALID_ARGUMENT, naming the file, for what is
+// not PEM, a key that is encrypted or of another certificate, and a certificate that has expired.
+absl::StatusOr<Certificates> CheckCertificates(const CertificateFiles& files,
+                                               const std::vector<std::string>& contents);
 
 // Whether clients have to show a certificate, where a CA for them is given.
 enum class ClientCertificate { kRequired, kOptional };
 
-// For a server: each new connection has the certificates that `current` gives
-// then. TLS 1.2 and 1.3.
+// For a server: each new connection has the certificates that `current` gives then. TLS 1.2 and
+// 1.3.
 std::shared_ptr<grpc::ServerCredentials> TlsCredentials(
     std::function<std::shared_ptr<const Certificates>()> current,
     ClientCertificate client_certificate);

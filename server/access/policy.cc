@@ -59,27 +59,24 @@ absl::StatusOr<TokenLine> ParseLine(absl::string_view text) {
 }  // namespace
 
 bool IsCallerName(std::string_view name) {
-  return !name.empty() && name.size() <= 128 &&
-         std::ranges::all_of(name, absl::ascii_isgraph);
+  return !name.empty() && name.size() <= 128 && std::ranges::all_of(name, absl::ascii_isgraph);
 }
 
-absl::StatusOr<Tokens> Tokens::Parse(const std::string& path,
-                                     std::string_view content) {
+absl::StatusOr<Tokens> Tokens::Parse(const std::string& path, std::string_view content) {
   Tokens tokens;
   int number = 0;
-  for (absl::string_view text : absl::StrSplit(
-           absl::string_view(content.data(), content.size()), '\n')) {
+  for (absl::string_view text :
+       absl::StrSplit(absl::string_view(content.data(), content.size()), '\n')) {
     ++number;
     text = absl::StripAsciiWhitespace(text);
     if (text.empty() || text.front() == '#') continue;
     const std::string place = absl::StrCat(path, ": line ", number);
     absl::StatusOr<TokenLine> line = ParseLine(text);
     if (!line.ok()) return Located(place, line.status());
-    const auto [entry, added] =
-        tokens.names_by_digest_.emplace(line->digest, line->name);
+    const auto [entry, added] = tokens.names_by_digest_.emplace(line->digest, line->name);
     if (!added && entry->second != line->name) {
-      return Invalid(place, ": ", line->name, " has the token of ",
-                     entry->second, ", want a token for each name");
+      return Invalid(place, ": ", line->name, " has the token of ", entry->second,
+                     ", want a token for each name");
     }
   }
   // A file that was emptied by mistake would lock every caller out.
@@ -107,8 +104,7 @@ std::string PlaceOf(const std::string& path, const std::string& caller) {
 // Reads a message from JSON; `place` is what errors begin with.
 absl::Status ReadMessage(const std::string& place, const std::string& json,
                          google::protobuf::Message* message) {
-  const auto parsed =
-      google::protobuf::util::JsonStringToMessage(json, message);
+  const auto parsed = google::protobuf::util::JsonStringToMessage(json, message);
   if (parsed.ok()) return absl::OkStatus();
   std::string words(parsed.message());
   // Newer versions of Protobuf add spaces at random.
@@ -116,8 +112,8 @@ absl::Status ReadMessage(const std::string& place, const std::string& json,
   return Invalid(place, ": ", words);
 }
 
-// Which entry is no Rights, by its caller, whom protobuf only counts. OK where
-// something else is wrong.
+// Which entry is no Rights, by its caller, whom protobuf only counts. OK where something else is
+// wrong.
 absl::Status CheckEntries(const std::string& path, const std::string& content) {
   const absl::StatusOr<nlohmann::json> file = ParseJson(path, content);
   if (!file.ok()) return absl::OkStatus();
@@ -125,8 +121,7 @@ absl::Status CheckEntries(const std::string& path, const std::string& content) {
   if (callers == file->end() || !callers->is_object()) return absl::OkStatus();
   for (const auto& [name, entry] : callers->items()) {
     access::PolicyFile::Rights rights;
-    ATTNBIAS_RETURN_IF_ERROR(
-        ReadMessage(PlaceOf(path, name), entry.dump(), &rights));
+    ATTNBIAS_RETURN_IF_ERROR(ReadMessage(PlaceOf(path, name), entry.dump(), &rights));
   }
   return absl::OkStatus();
 }
@@ -160,15 +155,13 @@ absl::StatusOr<Rights> RightsOf(const access::PolicyFile::Rights& file) {
   if (file.has_concurrent_calls()) {
     rights.concurrent_calls = file.concurrent_calls();
     if (rights.concurrent_calls < 1) {
-      return Invalid("concurrent_calls: got ", rights.concurrent_calls,
-                     ", want at least 1");
+      return Invalid("concurrent_calls: got ", rights.concurrent_calls, ", want at least 1");
     }
   }
   if (file.has_bytes_per_second()) {
     rights.bytes_per_second = file.bytes_per_second();
     if (!(rights.bytes_per_second >= 1)) {
-      return Invalid("bytes_per_second: got ", rights.bytes_per_second,
-                     ", want at least 1");
+      return Invalid("bytes_per_second: got ", rights.bytes_per_second, ", want at least 1");
     }
   }
   return rights;
@@ -183,8 +176,7 @@ Rights Rights::All() {
   return rights;
 }
 
-absl::StatusOr<Policy> Policy::Parse(const std::string& path,
-                                     const std::string& content) {
+absl::StatusOr<Policy> Policy::Parse(const std::string& path, const std::string& content) {
   access::PolicyFile file;
   const absl::Status read = ReadMessage(path, content, &file);
   if (!read.ok()) {
@@ -226,9 +218,8 @@ bool Policy::GrantsSomething() const {
   const auto calls = [](const std::shared_ptr<const Rights>& rights) {
     return rights != nullptr && rights->methods.any();
   };
-  return calls(others_) || absl::c_any_of(callers_, [&](const auto& caller) {
-           return calls(caller.second);
-         });
+  return calls(others_) ||
+         absl::c_any_of(callers_, [&](const auto& caller) { return calls(caller.second); });
 }
 
 std::shared_ptr<const Rights> Policy::Find(const std::string& name) const {

@@ -22,13 +22,11 @@ bool IsCallerName(std::string_view name);
 // Only the digests of tokens are known here.
 class Tokens {
  public:
-  // Of a file of lines "NAME sha256:DIGEST", the digest that of the token in 64
-  // lowercase hexadecimal digits; empty lines and those that begin with # say
-  // nothing. A name may have several tokens. INVALID_ARGUMENT, naming `path`
-  // and the line, for anything else, for a token of two names, and for a file
-  // without tokens.
-  static absl::StatusOr<Tokens> Parse(const std::string& path,
-                                      std::string_view content);
+  // Of a file of lines "NAME sha256:DIGEST", the digest that of the token in 64 lowercase
+  // hexadecimal digits; empty lines and those that begin with # say nothing. A name may have
+  // several tokens. INVALID_ARGUMENT, naming `path` and the line, for anything else, for a token of
+  // two names, and for a file without tokens.
+  static absl::StatusOr<Tokens> Parse(const std::string& path, std::string_view content);
 
   // Whose the token is; null where it is not known.
   const std::string* NameOf(std::string_view token) const;
@@ -47,20 +45,16 @@ struct Rights {
   int64_t concurrent_calls = std::numeric_limits<int64_t>::max();
   double bytes_per_second = std::numeric_limits<double>::infinity();
 
-  bool MayCall(Method method) const {
-    return methods.test(static_cast<size_t>(method));
-  }
+  bool MayCall(Method method) const { return methods.test(static_cast<size_t>(method)); }
 
   static Rights All();
 };
 
 class Policy {
  public:
-  // Of the JSON in the file `path`: see policy.proto. INVALID_ARGUMENT, naming
-  // path and place, for anything else, and for a file that locks every caller
-  // out, as `{"callers": null}`.
-  static absl::StatusOr<Policy> Parse(const std::string& path,
-                                      const std::string& content);
+  // Of the JSON in the file `path`: see policy.proto. INVALID_ARGUMENT, naming path and place, for
+  // anything else, and for a file that locks every caller out, as `{"callers": null}`.
+  static absl::StatusOr<Policy> Parse(const std::string& path, const std::string& content);
 
   // Grants everybody everything.
   static Policy Everything();

@@ -16,13 +16,11 @@ using grpc::health::v1::HealthCheckResponse;
 
 constexpr size_t kMaxNameBytes = 256;
 
-// One Watch. Sends the newest status, each change at most once; one write in
-// flight. Its state is guarded by the service's mutex.
-class HealthService::Watcher final
-    : public grpc::ServerWriteReactor<HealthCheckResponse> {
+// One Watch. Sends the newest status, each change at most once; one write in flight. Its state is
+// guarded by the service's mutex.
+class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
  public:
-  Watcher(HealthService* service, std::string name)
-      : service_(*service), name_(std::move(name)) {}
+  Watcher(HealthService* service, std::string name) : service_(*service), name_(std::move(name)) {}
 
   void OnWriteDone(bool ok) override {
     service_.mutex_.Lock();
@@ -48,8 +46,8 @@ class HealthService::Watcher final
 
   enum class Step : uint8_t { kNone, kWrite, kFinish };
 
-  // What to do without the lock, with `response_` or `end_`: gRPC may call
-  // back. Until that is done, gRPC keeps the watcher.
+  // What to do without the lock, with `response_` or `end_`: gRPC may call back. Until that is
+  // done, gRPC keeps the watcher.
   Step NextLocked(Status status) {
     if (writing_ || finishing_) return Step::kNone;
     if (status != sent_) {
@@ -90,8 +88,7 @@ bool HealthService::ready() const {
   return serving_;
 }
 
-std::optional<HealthService::Status> HealthService::StatusOfLocked(
-    const std::string& name) const {
+std::optional<HealthService::Status> HealthService::StatusOfLocked(const std::string& name) const {
   bool healthy = false;
   if (name.empty() || name == "readiness" ||
       name == v1::AttentionBiasService::service_full_name()) {
@@ -101,21 +98,19 @@ std::optional<HealthService::Status> HealthService::StatusOfLocked(
   } else {
     return std::nullopt;
   }
-  return healthy ? HealthCheckResponse::SERVING
-                 : HealthCheckResponse::NOT_SERVING;
+  return healthy ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
 }
 
 void HealthService::UnlockAndProceed(const std::set<Watcher*>& watchers) {
   std::vector<std::pair<Watcher*, Watcher::Step>> steps;
   for (Watcher* const watcher : watchers) {
     if (finished_ && !watcher->end_) {
-      watcher->end_ =
-          grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is draining");
+      watcher->end_ = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is draining");
     }
     steps.emplace_back(
-        watcher, watcher->NextLocked(
-                     StatusOfLocked(watcher->name_)
-                         .value_or(HealthCheckResponse::SERVICE_UNKNOWN)));
+        watcher,
+        watcher->NextLocked(
+            StatusOfLocked(watcher->name_).value_or(HealthCheckResponse::SERVICE_UNKNOWN)));
   }
   mutex_.Unlock();
   for (const auto& [watcher, step] : steps) {
@@ -124,9 +119,9 @@ void HealthService::UnlockAndProceed(const std::set<Watcher*>& watchers) {
   }
 }
 
-grpc::ServerUnaryReactor* HealthService::Check(
-    grpc::CallbackServerContext* context, const HealthCheckRequest* request,
-    HealthCheckResponse* response) {
+grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
+                                               const HealthCheckRequest* request,
+                                               HealthCheckResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::optional<Status> status;
   {
@@ -137,27 +132,24 @@ grpc::ServerUnaryReactor* HealthService::Check(
     response->set_status(*status);
     reactor->Finish(grpc::Status::OK);
   } else {
-    reactor->Finish(grpc::Status(
-        grpc::StatusCode::NOT_FOUND,
-        absl::StrCat("service: got '", Shortened(request->service()),
-                     "', want '', '",
-                     v1::AttentionBiasService::service_full_name(),
-                     "', 'readiness' or 'liveness'")));
+    reactor->Finish(
+        grpc::Status(grpc::StatusCode::NOT_FOUND,
+                     absl::StrCat("service: got '", Shortened(request->service()), "', want '', '",
+                                  v1::AttentionBiasService::service_full_name(),
+                                  "', 'readiness' or 'liveness'")));
   }
   return reactor;
 }
 
 grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
-    grpc::CallbackServerContext* /*context*/,
-    const HealthCheckRequest* request) {
+    grpc::CallbackServerContext* /*context*/, const HealthCheckRequest* request) {
   auto* const watcher = new Watcher(this, request->service());
   mutex_.Lock();
   // gRPC keeps the request as long as the call lives.
   if (request->service().size() > kMaxNameBytes) {
-    watcher->end_ =
-        grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                     absl::StrCat("service: got ", request->service().size(),
-                                  " bytes, want at most ", kMaxNameBytes));
+    watcher->end_ = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                                 absl::StrCat("service: got ", request->service().size(),
+                                              " bytes, want at most ", kMaxNameBytes));
     // It is told nothing more.
     watcher->sent_ = HealthCheckResponse::SERVICE_UNKNOWN;
   }

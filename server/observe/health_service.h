@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // grpc.health.v1.Health, whose watchers do not hold up a shutdown.
 //
-// gRPC's own leaves Watch streams open, and Server::Shutdown then lasts until
-// its deadline.
+// gRPC's own leaves Watch streams open, and Server::Shutdown then lasts until its deadline.
 #pragma once
 
 #include <optional>
@@ -14,8 +13,8 @@
 
 namespace attnbias {
 
-// Names: "", the service's full name and "readiness" follow `serving`;
-// "liveness" is SERVING until FinishWatchers.
+// Names: "", the service's full name and "readiness" follow `serving`; "liveness" is SERVING until
+// FinishWatchers.
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
@@ -28,10 +27,9 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   // Whether "readiness" is SERVING.
   bool ready() const;
 
-  grpc::ServerUnaryReactor* Check(
-      grpc::CallbackServerContext* context,
-      const grpc::health::v1::HealthCheckRequest* request,
-      grpc::health::v1::HealthCheckResponse* response) override;
+  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
+                                  const grpc::health::v1::HealthCheckRequest* request,
+                                  grpc::health::v1::HealthCheckResponse* response) override;
   grpc::ServerWriteReactor<grpc::health::v1::HealthCheckResponse>* Watch(
       grpc::CallbackServerContext* context,
       const grpc::health::v1::HealthCheckRequest* request) override;
@@ -43,8 +41,7 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   std::optional<Status> StatusOfLocked(const std::string& name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Starts what the watchers can start now.
-  void UnlockAndProceed(const std::set<Watcher*>& watchers)
-      ABSL_UNLOCK_FUNCTION(mutex_);
+  void UnlockAndProceed(const std::set<Watcher*>& watchers) ABSL_UNLOCK_FUNCTION(mutex_);
 
   // Guards the watchers' state too.
   mutable Mutex mutex_;

@@ -30,10 +30,9 @@ AccessLog access_log = AccessLog::kAll;
 std::atomic<int64_t> failed_handshakes = 0;
 std::atomic<int64_t> lines_dropped = 0;
 
-// Writes lines to the standard error, and drops and counts those for which it
-// would have to wait. spdlog's asynchronous logger counts only lines for which
-// its queue is full, not those that its sink cannot write, and loses the queue
-// when the process crashes.
+// Writes lines to the standard error, and drops and counts those for which it would have to wait.
+// spdlog's asynchronous logger counts only lines for which its queue is full, not those that its
+// sink cannot write, and loses the queue when the process crashes.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
@@ -45,8 +44,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
     }
     pollfd ready = {STDERR_FILENO, POLLOUT, 0};
     if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0 ||
-        write(STDERR_FILENO, line.data(), line.size()) !=
-            static_cast<ssize_t>(line.size())) {
+        write(STDERR_FILENO, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
       ++lines_dropped;
     }
   }
@@ -54,29 +52,25 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
 };
 
 spdlog::logger& Logger() {
-  static spdlog::logger& logger =
-      *new spdlog::logger("attnbias", std::make_shared<StderrSink>());
+  static spdlog::logger& logger = *new spdlog::logger("attnbias", std::make_shared<StderrSink>());
   return logger;
 }
 
 // Has a level of its own, which lets all calls pass.
 spdlog::logger& AccessLogger() {
-  static spdlog::logger& logger =
-      *new spdlog::logger("access", Logger().sinks().front());
+  static spdlog::logger& logger = *new spdlog::logger("access", Logger().sinks().front());
   return logger;
 }
 
 // Returns a string of JSON, with bytes that are not UTF-8 replaced.
 std::string Json(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false,
-                                   nlohmann::json::error_handler_t::replace);
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // Returns the message as one line, whatever is in it.
 std::string OneLine(std::string_view message) {
   if (as_json) return Json(message);
-  if (absl::c_none_of(message, absl::ascii_iscntrl))
-    return std::string(message);
+  if (absl::c_none_of(message, absl::ascii_iscntrl)) return std::string(message);
   return absl::Utf8SafeCEscape({message.data(), message.size()});
 }
 
@@ -122,10 +116,9 @@ void InitLogging(const LogOptions& options) {
                                             : AccessLog::kOff;
   Logger().set_level(spdlog::level::from_str(options.level));
   LogLibrariesBy(&LogLibraries);
-  Logger().set_pattern(
-      as_json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l","message":%v})"
-              : "%Y-%m-%dT%H:%M:%S.%fZ %l %v",
-      spdlog::pattern_time_type::utc);
+  Logger().set_pattern(as_json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l","message":%v})"
+                               : "%Y-%m-%dT%H:%M:%S.%fZ %l %v",
+                       spdlog::pattern_time_type::utc);
 }
 
 void LogInfo(std::string_view message) { Log(spdlog::level::info, message); }
@@ -147,8 +140,7 @@ void LogAccess(const AccessLine& line) {
   std::string text = OneLine("call");
   text.reserve(512);
   const auto add = [&text](absl::string_view key, absl::string_view value) {
-    absl::StrAppend(&text, as_json ? ",\"" : " ", key, as_json ? "\":" : "=",
-                    value);
+    absl::StrAppend(&text, as_json ? ",\"" : " ", key, as_json ? "\":" : "=", value);
   };
   add("method", Word(line.method));
   add("peer", Word(line.peer));
@@ -156,8 +148,7 @@ void LogAccess(const AccessLine& line) {
   add("code", Word(absl::StatusCodeToString(line.code)));
   add("milliseconds", Milliseconds(line.duration));
   for (size_t i = 0; i < kNumPhases; ++i) {
-    add(absl::StrCat(std::string(kPhaseNames[i]), "_milliseconds"),
-        Milliseconds(line.phases[i]));
+    add(absl::StrCat(std::string(kPhaseNames[i]), "_milliseconds"), Milliseconds(line.phases[i]));
   }
   add("bytes", absl::StrCat(line.bytes));
   add("encoding", Word(line.encoding));
@@ -165,8 +156,7 @@ void LogAccess(const AccessLine& line) {
   add("request_id", Word(line.request_id));
   add("trace", Word(line.trace));
   add("error", Quoted(line.error));
-  AccessLogger().log(line.code == absl::StatusCode::kOk ? spdlog::level::info
-                                                        : spdlog::level::warn,
+  AccessLogger().log(line.code == absl::StatusCode::kOk ? spdlog::level::info : spdlog::level::warn,
                      text);
 }
 

@@ -24,29 +24,17 @@
 namespace attnbias {
 namespace {
 
-constexpr std::string_view kRejectionNames[] = {
-    "overload",       "caller_limit",    "draining",
-    "stalled_client", "unauthenticated", "permission_denied"};
+constexpr std::string_view kRejectionNames[] = {"overload",        "caller_limit",
+                                                "draining",        "stalled_client",
+                                                "unauthenticated", "permission_denied"};
 static_assert(std::size(kRejectionNames) == kNumRejections);
 
 // By number: the names of go-grpc-middleware, which dashboards know.
-constexpr std::string_view kCodeNames[] = {"OK",
-                                           "Canceled",
-                                           "Unknown",
-                                           "InvalidArgument",
-                                           "DeadlineExceeded",
-                                           "NotFound",
-                                           "AlreadyExists",
-                                           "PermissionDenied",
-                                           "ResourceExhausted",
-                                           "FailedPrecondition",
-                                           "Aborted",
-                                           "OutOfRange",
-                                           "Unimplemented",
-                                           "Internal",
-                                           "Unavailable",
-                                           "DataLoss",
-                                           "Unauthenticated"};
+constexpr std::string_view kCodeNames[] = {
+    "OK",       "Canceled",       "Unknown",          "InvalidArgument",   "DeadlineExceeded",
+    "NotFound", "AlreadyExists",  "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
+    "Aborted",  "OutOfRange",     "Unimplemented",    "Internal",          "Unavailable",
+    "DataLoss", "Unauthenticated"};
 static_assert(std::size(kCodeNames) == kNumStatusCodes);
 
 // From 50 us, the cost of a call itself, to a minute of streaming.
@@ -57,15 +45,13 @@ const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {
 const google::protobuf::MethodDescriptor& DescriptorOf(Method method) {
   // Looked up once: every call asks for its name.
   static const auto& own =
-      *v1::GetTensorRequest::descriptor()->file()->FindServiceByName(
-          "AttentionBiasService");
+      *v1::GetTensorRequest::descriptor()->file()->FindServiceByName("AttentionBiasService");
   static const auto& inference =
       *inference::ModelInferRequest::descriptor()->file()->FindServiceByName(
           "GRPCInferenceService");
   const int index = static_cast<int>(method);
-  return index < own.method_count()
-             ? *own.method(index)
-             : *inference.method(index - own.method_count());
+  return index < own.method_count() ? *own.method(index)
+                                    : *inference.method(index - own.method_count());
 }
 
 prometheus::Labels LabelsOf(const google::protobuf::MethodDescriptor& method) {
@@ -77,9 +63,7 @@ prometheus::Labels LabelsOf(const google::protobuf::MethodDescriptor& method) {
           {"grpc_method", std::string(method.name())}};
 }
 
-double ProcessorSeconds() {
-  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-}
+double ProcessorSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 double ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
@@ -112,42 +96,32 @@ std::string PathOf(Method method) {
 }
 
 Metrics::Metrics()
-    : stream_bytes_(AddCounter("attnbias_stream_bytes_total",
-                               "Bytes of tensors sent by StreamTensor")),
-      cache_hits_(AddCounter("attnbias_cache_hits_total",
-                             "Requests served from what was kept")),
-      cache_misses_(AddCounter("attnbias_cache_misses_total",
-                               "Requests that began a computation")),
+    : stream_bytes_(
+          AddCounter("attnbias_stream_bytes_total", "Bytes of tensors sent by StreamTensor")),
+      cache_hits_(AddCounter("attnbias_cache_hits_total", "Requests served from what was kept")),
+      cache_misses_(AddCounter("attnbias_cache_misses_total", "Requests that began a computation")),
       cache_joins_(AddCounter("attnbias_cache_joins_total",
                               "Requests that waited for a computation that "
                               "another had begun")),
-      cache_evictions_(AddCounter("attnbias_cache_evictions_total",
-                                  "Entries dropped to make room")),
-      computations_(
-          AddCounter("attnbias_computations_total", "Computations finished")),
-      computed_bytes_(AddCounter("attnbias_computed_bytes_total",
-                                 "Bytes that computations made")),
-      cuda_bytes_(AddCounter("attnbias_cuda_bytes_total",
-                             "Bytes of results that a CUDA device made")),
+      cache_evictions_(
+          AddCounter("attnbias_cache_evictions_total", "Entries dropped to make room")),
+      computations_(AddCounter("attnbias_computations_total", "Computations finished")),
+      computed_bytes_(AddCounter("attnbias_computed_bytes_total", "Bytes that computations made")),
+      cuda_bytes_(
+          AddCounter("attnbias_cuda_bytes_total", "Bytes of results that a CUDA device made")),
       cuda_fallbacks_(AddCounter("attnbias_cuda_fallbacks_total",
                                  "Times that the CPU took over because a CUDA "
                                  "device was full, the first time, or broken")),
-      cpu_seconds_(
-          AddCounter("process_cpu_seconds_total", "Time of processors used")) {
-  AddGauge("process_resident_memory_bytes", "Memory that is resident",
-           ResidentBytes);
-  AddGauge("process_open_fds", "File descriptors that are open",
-           OpenDescriptors);
+      cpu_seconds_(AddCounter("process_cpu_seconds_total", "Time of processors used")) {
+  AddGauge("process_resident_memory_bytes", "Memory that is resident", ResidentBytes);
+  AddGauge("process_open_fds", "File descriptors that are open", OpenDescriptors);
   AddGauge("process_max_fds", "How many of them may be open", MostDescriptors);
   AddGauge("process_start_time_seconds", "Start, in Unix time",
-           [start = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())] {
-             return start;
-           });
+           [start = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())] { return start; });
   RegisterMethods();
   auto& rejected = AddCounters("attnbias_rejected_total", "Calls turned away");
   for (int i = 0; i < kNumRejections; ++i) {
-    rejections_[i] =
-        &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
+    rejections_[i] = &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
   }
   prometheus::BuildGauge()
       .Name("attnbias_build_info")
@@ -157,20 +131,18 @@ Metrics::Metrics()
       .Set(1);
 }
 
-prometheus::Family<prometheus::Counter>& Metrics::AddCounters(
-    const std::string& name, const std::string& help) {
+prometheus::Family<prometheus::Counter>& Metrics::AddCounters(const std::string& name,
+                                                              const std::string& help) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry_);
 }
 
-prometheus::Counter* Metrics::AddCounter(const std::string& name,
-                                         const std::string& help) {
+prometheus::Counter* Metrics::AddCounter(const std::string& name, const std::string& help) {
   return &AddCounters(name, help).Add({});
 }
 
 void Metrics::RegisterMethods() {
   auto& started = AddCounters("grpc_server_started_total", "Calls begun");
-  auto& handled =
-      AddCounters("grpc_server_handled_total", "Calls ended, by status code");
+  auto& handled = AddCounters("grpc_server_handled_total", "Calls ended, by status code");
   auto& sent = AddCounters("grpc_server_msg_sent_total", "Messages sent");
   auto& seconds = prometheus::BuildHistogram()
                       .Name("grpc_server_handling_seconds")
@@ -183,10 +155,9 @@ void Metrics::RegisterMethods() {
   for (int i = 0; i < kNumMethods; ++i) {
     const auto method = static_cast<Method>(i);
     for (size_t phase = 0; phase < kNumPhases; ++phase) {
-      methods_[i].phases[phase] =
-          &phase_seconds.Add({{"grpc_method", std::string(NameOf(method))},
-                              {"phase", std::string(kPhaseNames[phase])}},
-                             kSecondsBuckets);
+      methods_[i].phases[phase] = &phase_seconds.Add({{"grpc_method", std::string(NameOf(method))},
+                                                      {"phase", std::string(kPhaseNames[phase])}},
+                                                     kSecondsBuckets);
     }
     prometheus::Labels labels = LabelsOf(DescriptorOf(method));
     methods_[i].started = &started.Add(labels);
@@ -207,8 +178,7 @@ std::string Metrics::Text() const {
 
 void Metrics::AddGauge(const std::string& name, const std::string& help,
                        std::function<double()> value) {
-  auto& family =
-      prometheus::BuildGauge().Name(name).Help(help).Register(registry_);
+  auto& family = prometheus::BuildGauge().Name(name).Help(help).Register(registry_);
   asked_gauges_.emplace_back(&family.Add({}), std::move(value));
 }
 
@@ -216,8 +186,7 @@ void Metrics::CallStarted(Method method) {
   methods_[static_cast<int>(method)].started->Increment();
 }
 
-void Metrics::CallHandled(Method method, absl::StatusCode code,
-                          double seconds) {
+void Metrics::CallHandled(Method method, absl::StatusCode code, double seconds) {
   const PerMethod& counters = methods_[static_cast<int>(method)];
   counters.handled[static_cast<int>(code)]->Increment();
   counters.seconds->Observe(seconds);
@@ -238,13 +207,9 @@ void Metrics::MessageSent(Method method, int64_t bytes) {
   }
 }
 
-void Metrics::Rejected(Rejection reason) {
-  rejections_[static_cast<int>(reason)]->Increment();
-}
+void Metrics::Rejected(Rejection reason) { rejections_[static_cast<int>(reason)]->Increment(); }
 
-void Metrics::MadeByCuda(int64_t bytes) {
-  cuda_bytes_->Increment(static_cast<double>(bytes));
-}
+void Metrics::MadeByCuda(int64_t bytes) { cuda_bytes_->Increment(static_cast<double>(bytes)); }
 
 void Metrics::OnComputed(int64_t bytes) {
   computations_->Increment();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is counted, and its Prometheus names. Every label has a fixed set of
-// values, all of which exist from the start.
+// What is counted, and its Prometheus names. Every label has a fixed set of values, all of which
+// exist from the start.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@
 
 namespace attnbias {
 
-// The methods of AttentionBiasService, then those of GRPCInferenceService that
-// are more than questions of health, in the order of their contracts.
+// The methods of AttentionBiasService, then those of GRPCInferenceService that are more than
+// questions of health, in the order of their contracts.
 enum class Method : uint8_t {
   kDescribeTensor,
   kGetTensor,
@@ -62,13 +62,12 @@ class Metrics final : public CacheObserver {
  public:
   Metrics();
 
-  // Returns all of them, and those of the process, in Prometheus' text format.
-  // One thread may call it.
+  // Returns all of them, and those of the process, in Prometheus' text format. One thread may call
+  // it.
   std::string Text() const;
 
   // A number that is asked for whenever the metrics are read. Before any Text.
-  void AddGauge(const std::string& name, const std::string& help,
-                std::function<double()> value);
+  void AddGauge(const std::string& name, const std::string& help, std::function<double()> value);
 
   void CallStarted(Method method);
   void CallHandled(Method method, absl::StatusCode code, double seconds);
@@ -97,13 +96,11 @@ class Metrics final : public CacheObserver {
 
   prometheus::Family<prometheus::Counter>& AddCounters(const std::string& name,
                                                        const std::string& help);
-  prometheus::Counter* AddCounter(const std::string& name,
-                                  const std::string& help);
+  prometheus::Counter* AddCounter(const std::string& name, const std::string& help);
   void RegisterMethods();
 
   prometheus::Registry registry_;
-  std::vector<std::pair<prometheus::Gauge*, std::function<double()>>>
-      asked_gauges_;
+  std::vector<std::pair<prometheus::Gauge*, std::function<double()>>> asked_gauges_;
   std::array<PerMethod, kNumMethods> methods_;
   std::array<prometheus::Counter*, kNumRejections> rejections_;
   prometheus::Counter* const stream_bytes_;

@@ -20,8 +20,7 @@ enum class Phase : uint8_t {
   kCompute,  // its numbers are found or made, perhaps for another call
   kWrite     // gRPC and the client take the answer
 };
-inline constexpr std::array<std::string_view, 4> kPhaseNames = {
-    "plan", "wait", "compute", "write"};
+inline constexpr std::array<std::string_view, 4> kPhaseNames = {"plan", "wait", "compute", "write"};
 inline constexpr size_t kNumPhases = kPhaseNames.size();
 
 // 0 for a phase that a call has not been in.
@@ -40,8 +39,7 @@ class PhaseClock {
   static constexpr size_t kMostChanges = 32;
 
   // A call begins with planning.
-  explicit PhaseClock(Clock::time_point start)
-      : since_(start), changes_{{start, Phase::kPlan}} {}
+  explicit PhaseClock(Clock::time_point start) : since_(start), changes_{{start, Phase::kPlan}} {}
 
   void Enter(Phase phase) { Switch(phase); }
   // What follows is the client's time: the call waits for it to send.

@@ -54,8 +54,7 @@ std::string Variable(const std::string& name, const char* otherwise = "") {
   return value == nullptr || *value == '\0' ? otherwise : value;
 }
 
-// Returns the variable that sets `name` for traces or, if it is unset, for all
-// signals.
+// Returns the variable that sets `name` for traces or, if it is unset, for all signals.
 std::string Otlp(const std::string& name) {
   const std::string own = "OTEL_EXPORTER_OTLP_TRACES_" + name;
   return Variable(own).empty() ? "OTEL_EXPORTER_OTLP_" + name : own;
@@ -80,9 +79,7 @@ namespace sdk = opentelemetry::sdk;
 using opentelemetry::common::SystemTimestamp;
 using otlp::collector::trace::v1::TraceService;
 
-nostd::string_view View(std::string_view text) {
-  return {text.data(), text.size()};
-}
+nostd::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 // Logs at most one line a minute.
 void Dropped(int64_t spans, std::string_view why) {
@@ -95,20 +92,17 @@ void Dropped(int64_t spans, std::string_view why) {
                           " until now: ", Shortened(why, 512)));
 }
 
-// Counts the spans that find the SDK's queue full: it logs one line for each.
-// Its other lines are about values of variables.
+// Counts the spans that find the SDK's queue full: it logs one line for each. Its other lines are
+// about values of variables.
 class SdkLog final : public sdk::common::internal_log::LogHandler {
-  void Handle(sdk::common::internal_log::LogLevel, const char*, int,
-              const char* message,
+  void Handle(sdk::common::internal_log::LogLevel, const char*, int, const char* message,
               const sdk::common::AttributeMap&) noexcept override {
-    if (!absl::StrContains(message, "dropping span"))
-      return LogWarning(message);
+    if (!absl::StrContains(message, "dropping span")) return LogWarning(message);
     Dropped(1, message);
   }
 };
 
-void Copy(const std::unordered_map<std::string,
-                                   sdk::common::OwnedAttributeValue>& from,
+void Copy(const std::unordered_map<std::string, sdk::common::OwnedAttributeValue>& from,
           google::protobuf::RepeatedPtrField<otlp::common::v1::KeyValue>* to) {
   for (const auto& [key, value] : from) {
     otlp::common::v1::KeyValue& copy = *to->Add();
@@ -125,8 +119,7 @@ void Copy(const std::unordered_map<std::string,
 
 void Copy(const sdk::trace::SpanData& from, otlp::trace::v1::Span* to) {
   const auto bytes = [](const auto& id) {
-    return std::string(reinterpret_cast<const char*>(id.Id().data()),
-                       id.Id().size());
+    return std::string(reinterpret_cast<const char*>(id.Id().data()), id.Id().size());
   };
   const int64_t start = from.GetStartTime().time_since_epoch().count();
   to->set_trace_id(bytes(from.GetTraceId()));
@@ -163,8 +156,7 @@ class Exporter final : public sdk::trace::SpanExporter {
     return std::make_unique<sdk::trace::SpanData>();
   }
   sdk::common::ExportResult Export(
-      const nostd::span<std::unique_ptr<sdk::trace::Recordable>>&
-          spans) noexcept override {
+      const nostd::span<std::unique_ptr<sdk::trace::Recordable>>& spans) noexcept override {
     otlp::collector::trace::v1::ExportTraceServiceRequest request;
     auto& all = *request.add_resource_spans();
     auto& scope = *all.add_scope_spans();
@@ -172,8 +164,7 @@ class Exporter final : public sdk::trace::SpanExporter {
     for (const auto& span : spans) {
       const auto& data = static_cast<const sdk::trace::SpanData&>(*span);
       if (scope.spans().empty()) {
-        Copy(data.GetResource().GetAttributes(),
-             all.mutable_resource()->mutable_attributes());
+        Copy(data.GetResource().GetAttributes(), all.mutable_resource()->mutable_attributes());
       }
       Copy(data, scope.add_spans());
     }
@@ -189,16 +180,14 @@ class Exporter final : public sdk::trace::SpanExporter {
     } else if (part.rejected_spans() > 0) {
       Dropped(part.rejected_spans(), part.error_message());
     }
-    return status.ok() ? sdk::common::ExportResult::kSuccess
-                       : sdk::common::ExportResult::kFailure;
+    return status.ok() ? sdk::common::ExportResult::kSuccess : sdk::common::ExportResult::kFailure;
   }
   bool ForceFlush(std::chrono::microseconds) noexcept override { return true; }
   bool Shutdown(std::chrono::microseconds) noexcept override { return true; }
 };
 
 absl::Status Unusable(const std::string& variable, std::string_view want) {
-  return Invalid(variable, ": got ", Shortened(Variable(variable)), ", want ",
-                 want);
+  return Invalid(variable, ": got ", Shortened(Variable(variable)), ", want ", want);
 }
 
 absl::StatusOr<std::string> ReadPem(const std::string& name) {
@@ -211,8 +200,7 @@ absl::StatusOr<std::string> ReadPem(const std::string& name) {
   return text;
 }
 
-// Decodes them as W3C baggage. Errors do not repeat the values: they are
-// secret.
+// Decodes them as W3C baggage. Errors do not repeat the values: they are secret.
 absl::StatusOr<std::map<std::string, std::string>> ReadHeaders() {
   const std::string text = Variable(Otlp("HEADERS"));
   std::map<std::string, std::string> headers;
@@ -225,11 +213,10 @@ absl::StatusOr<std::map<std::string, std::string>> ReadHeaders() {
         }
         return true;
       });
-  const std::vector<std::string> given =
-      absl::StrSplit(text, ',', absl::SkipWhitespace());
+  const std::vector<std::string> given = absl::StrSplit(text, ',', absl::SkipWhitespace());
   if (headers.size() == given.size()) return headers;
-  return Invalid(Otlp("HEADERS"), ": got ", given.size(), " of which ",
-                 headers.size(), " can be sent, want KEY=VALUE,…");
+  return Invalid(Otlp("HEADERS"), ": got ", given.size(), " of which ", headers.size(),
+                 " can be sent, want KEY=VALUE,…");
 }
 
 absl::StatusOr<std::unique_ptr<Exporter>> MakeExporter() {
@@ -237,8 +224,7 @@ absl::StatusOr<std::unique_ptr<Exporter>> MakeExporter() {
     return Unusable(Otlp("PROTOCOL"), "grpc");
   }
   int32_t milliseconds = 0;
-  if (!absl::SimpleAtoi(Variable(Otlp("TIMEOUT"), "10000"), &milliseconds) ||
-      milliseconds <= 0) {
+  if (!absl::SimpleAtoi(Variable(Otlp("TIMEOUT"), "10000"), &milliseconds) || milliseconds <= 0) {
     return Unusable(Otlp("TIMEOUT"), "milliseconds");
   }
   auto exporter = std::make_unique<Exporter>();
@@ -248,8 +234,7 @@ absl::StatusOr<std::unique_ptr<Exporter>> MakeExporter() {
   ATTNBIAS_ASSIGN_OR_RETURN(tls.pem_root_certs, ReadPem("CERTIFICATE"));
   ATTNBIAS_ASSIGN_OR_RETURN(tls.pem_private_key, ReadPem("CLIENT_KEY"));
   ATTNBIAS_ASSIGN_OR_RETURN(tls.pem_cert_chain, ReadPem("CLIENT_CERTIFICATE"));
-  const std::string endpoint =
-      Variable(Otlp("ENDPOINT"), "http://localhost:4317");
+  const std::string endpoint = Variable(Otlp("ENDPOINT"), "http://localhost:4317");
   std::string_view target = endpoint;
   const bool http = absl::ConsumePrefix(&target, "http://");
   const bool https = absl::ConsumePrefix(&target, "https://");
@@ -261,17 +246,14 @@ absl::StatusOr<std::unique_ptr<Exporter>> MakeExporter() {
       "retryPolicy": {"maxAttempts": 5, "initialBackoff": "1s",
           "maxBackoff": "5s", "backoffMultiplier": 1.5,
           "retryableStatusCodes": ["UNAVAILABLE"]}}]})");
-  exporter->channel =
-      grpc::CreateCustomChannel(std::string(target),
-                                plaintext ? grpc::InsecureChannelCredentials()
-                                          : grpc::SslCredentials(tls),
-                                arguments);
+  exporter->channel = grpc::CreateCustomChannel(
+      std::string(target),
+      plaintext ? grpc::InsecureChannelCredentials() : grpc::SslCredentials(tls), arguments);
   return exporter;
 }
 
 absl::StatusOr<std::unique_ptr<sdk::trace::Sampler>> MakeSampler() {
-  const std::string name =
-      Variable("OTEL_TRACES_SAMPLER", "parentbased_always_on");
+  const std::string name = Variable("OTEL_TRACES_SAMPLER", "parentbased_always_on");
   std::string_view root = name;
   const bool by_parent = absl::ConsumePrefix(&root, "parentbased_");
   double ratio = 1;
@@ -283,8 +265,7 @@ absl::StatusOr<std::unique_ptr<sdk::trace::Sampler>> MakeSampler() {
       return Unusable("OTEL_TRACES_SAMPLER_ARG", "a number from 0 to 1");
     }
   } else if (root != "always_on") {
-    return Unusable("OTEL_TRACES_SAMPLER",
-                    "[parentbased_]always_on, always_off or traceidratio");
+    return Unusable("OTEL_TRACES_SAMPLER", "[parentbased_]always_on, always_off or traceidratio");
   }
   auto sampler = std::make_unique<sdk::trace::TraceIdRatioBasedSampler>(ratio);
   if (!by_parent) return sampler;
@@ -304,20 +285,18 @@ absl::Status Start() {
   GlobalLogHandler::SetLogHandler(nostd::shared_ptr<SdkLog>(new SdkLog));
   GlobalLogHandler::SetLogLevel(sdk::common::internal_log::LogLevel::Warning);
   // The variables' attributes have precedence.
-  const auto resource =
-      sdk::resource::Resource::Create({{"service.name", "attnbias-server"},
-                                       {"service.version", ATTNBIAS_VERSION}})
-          .Merge(sdk::resource::OTELResourceDetector().Detect());
+  const auto resource = sdk::resource::Resource::Create({{"service.name", "attnbias-server"},
+                                                         {"service.version", ATTNBIAS_VERSION}})
+                            .Merge(sdk::resource::OTELResourceDetector().Detect());
   provider = new sdk::trace::TracerProvider(
-      sdk::trace::BatchSpanProcessorFactory::Create(
-          std::move(exporter), sdk::trace::BatchSpanProcessorOptions()),
+      sdk::trace::BatchSpanProcessorFactory::Create(std::move(exporter),
+                                                    sdk::trace::BatchSpanProcessorOptions()),
       resource, std::move(sampler));
   return absl::OkStatus();
 }
 
 // Gives a client's context, and keeps the call's own.
-class Carrier final
-    : public opentelemetry::context::propagation::TextMapCarrier {
+class Carrier final : public opentelemetry::context::propagation::TextMapCarrier {
  public:
   explicit Carrier(const TraceContext& client) : client_(client) {}
   std::string traceparent;
@@ -343,8 +322,7 @@ void Describe(const AccessLine& line, otel::Span& span) {
   set("rpc.system.name", "grpc");
   set("rpc.response.status_code", code);
   // ipv4:HOST:PORT, ipv6:%5BHOST%5D:PORT or unix:PATH.
-  const std::string peer =
-      absl::StrReplaceAll(line.peer, {{"%5B", ""}, {"%5D", ""}});
+  const std::string peer = absl::StrReplaceAll(line.peer, {{"%5B", ""}, {"%5D", ""}});
   const size_t begin = peer.find(':') + 1;
   const size_t end = peer.starts_with("ip") ? peer.rfind(':') : peer.size();
   set("client.address", peer.substr(begin, end - begin));
@@ -356,8 +334,7 @@ void Describe(const AccessLine& line, otel::Span& span) {
   span.SetAttribute("attnbias.bytes", line.bytes);
   for (size_t i = 0; i < kNumPhases; ++i) {
     const std::chrono::duration<double> seconds = line.phases[i];
-    span.SetAttribute(absl::StrCat("attnbias.", kPhaseNames[i], "_seconds"),
-                      seconds.count());
+    span.SetAttribute(absl::StrCat("attnbias.", kPhaseNames[i], "_seconds"), seconds.count());
   }
   // The codes by which OpenTelemetry blames the server, not the client.
   if (absl::c_linear_search(
@@ -371,52 +348,42 @@ void Describe(const AccessLine& line, otel::Span& span) {
   }
 }
 
-std::string MakeSpan(Method method, const AccessLine& line,
-                     const TraceContext& client) {
+std::string MakeSpan(Method method, const AccessLine& line, const TraceContext& client) {
   otel::propagation::HttpTraceContext propagator;
   Carrier carrier(client);
   opentelemetry::context::Context context;
   context = propagator.Extract(carrier, context);
-  const auto start = std::chrono::system_clock::now() -
-                     (std::chrono::steady_clock::now() - line.start);
+  const auto start =
+      std::chrono::system_clock::now() - (std::chrono::steady_clock::now() - line.start);
   const std::string name = PathOf(method);
   const auto span =
       provider->GetTracer("attnbias")
           ->StartSpan(name, {{"rpc.method", name}},
                       {.start_system_time = SystemTimestamp(start),
-                       .start_steady_time =
-                           opentelemetry::common::SteadyTimestamp(line.start),
+                       .start_steady_time = opentelemetry::common::SteadyTimestamp(line.start),
                        .parent = context,
                        .kind = otel::SpanKind::kServer});
   if (span->IsRecording()) {
     Describe(line, *span);
     for (const PhaseClock::Change& change : line.changes) {
-      span->AddEvent(change.to
-                         ? View(kPhaseNames[static_cast<size_t>(*change.to)])
-                         : "client",
+      span->AddEvent(change.to ? View(kPhaseNames[static_cast<size_t>(*change.to)]) : "client",
                      SystemTimestamp(start + (change.at - line.start)));
     }
   }
-  span->End(
-      {opentelemetry::common::SteadyTimestamp(line.start + line.duration)});
+  span->End({opentelemetry::common::SteadyTimestamp(line.start + line.duration)});
   propagator.Inject(carrier, otel::SetSpan(context, span));
   return carrier.traceparent;
 }
 
-void Flush(std::chrono::milliseconds patience) {
-  provider->ForceFlush(patience);
-}
+void Flush(std::chrono::milliseconds patience) { provider->ForceFlush(patience); }
 
 #else
 
 absl::Status Start() {
-  return absl::UnimplementedError(
-      "OTEL_* variables ask for spans, which this build cannot make");
+  return absl::UnimplementedError("OTEL_* variables ask for spans, which this build cannot make");
 }
 
-std::string MakeSpan(Method, const AccessLine&, const TraceContext&) {
-  return "";
-}
+std::string MakeSpan(Method, const AccessLine&, const TraceContext&) { return ""; }
 
 void Flush(std::chrono::milliseconds) {}
 
@@ -434,13 +401,11 @@ void StartTracing() {
 
 bool IsTracing() { return is_tracing; }
 
-std::string TraceCall(Method method, const AccessLine& line,
-                      const TraceContext& client) {
+std::string TraceCall(Method method, const AccessLine& line, const TraceContext& client) {
   if (is_tracing) return MakeSpan(method, line, client);
   const std::string text(client.traceparent);
   const bool has_form =
-      text.size() == 55 &&
-      text.find_first_not_of("0123456789abcdef-") == text.npos;
+      text.size() == 55 && text.find_first_not_of("0123456789abcdef-") == text.npos;
   return has_form ? text : "";
 }
 

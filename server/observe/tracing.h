@@ -12,8 +12,8 @@
 
 namespace attnbias {
 
-// Reads the variables, before there are calls. Warns, and exports no spans, if
-// they ask for something that this build cannot do.
+// Reads the variables, before there are calls. Warns, and exports no spans, if they ask for
+// something that this build cannot do.
 void StartTracing();
 
 // Returns whether calls have spans.
@@ -25,11 +25,10 @@ struct TraceContext {
   std::string_view tracestate;
 };
 
-// Makes the span of a call that has ended, a child of the span that the
-// `client` names. Never waits. Returns the W3C traceparent of the span. Without
-// tracing, returns the client's, if it has the form of one.
-std::string TraceCall(Method method, const AccessLine& line,
-                      const TraceContext& client);
+// Makes the span of a call that has ended, a child of the span that the `client` names. Never
+// waits. Returns the W3C traceparent of the span. Without tracing, returns the client's, if it has
+// the form of one.
+std::string TraceCall(Method method, const AccessLine& line, const TraceContext& client);
 
 // Sends the queued spans, for at most `patience`.
 void FlushSpans(std::chrono::milliseconds patience);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What computes: the CPU's kernels and, where there is one and it is wanted, a
-// CUDA device beside them.
+// What computes: the CPU's kernels and, where there is one and it is wanted, a CUDA device beside
+// them.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,10 @@ namespace attnbias {
 
 class Backend final : public AcceleratorObserver {
  public:
-  // INVALID_ARGUMENT, naming the flag, for kernels that this CPU does not have.
-  // A device that is missing is only logged. `metrics` outlives the result.
-  static absl::StatusOr<std::unique_ptr<Backend>> Create(
-      const ServerConfig& config, Metrics* metrics);
+  // INVALID_ARGUMENT, naming the flag, for kernels that this CPU does not have. A device that is
+  // missing is only logged. `metrics` outlives the result.
+  static absl::StatusOr<std::unique_ptr<Backend>> Create(const ServerConfig& config,
+                                                         Metrics* metrics);
 
   const KernelSet& kernels() const { return kernels_; }
   // Backends at hand, the one in use first.
@@ -33,8 +33,7 @@ class Backend final : public AcceleratorObserver {
   void OnFallback(const absl::Status& why, bool for_good) override;
 
  private:
-  Backend(const KernelSet& kernels, Metrics* metrics)
-      : kernels_(kernels), metrics_(*metrics) {}
+  Backend(const KernelSet& kernels, Metrics* metrics) : kernels_(kernels), metrics_(*metrics) {}
   void OpenDevice(const ServerConfig& config);
 
   // Those chosen, with the device beside them.

@@ -26,31 +26,27 @@ constexpr int kExitInvalid = 2;
 constexpr absl::string_view kPrefix = "ATTNBIAS_";
 // The clients' and the command-line tool's.
 constexpr absl::string_view kVariablesOfOthers[] = {
-    "ATTNBIAS_SERVER",         "ATTNBIAS_SERVER_BINARY",
-    "ATTNBIAS_CACHE_DIR",      "ATTNBIAS_CLIENT_TLS",
-    "ATTNBIAS_CLIENT_TLS_CA",  "ATTNBIAS_CLIENT_TLS_CERT",
-    "ATTNBIAS_CLIENT_TLS_KEY", "ATTNBIAS_CLIENT_TLS_SERVER_NAME",
-    "ATTNBIAS_CLIENT_TOKEN",   "ATTNBIAS_CLIENT_TOKEN_FILE"};
+    "ATTNBIAS_SERVER",           "ATTNBIAS_SERVER_BINARY",          "ATTNBIAS_CACHE_DIR",
+    "ATTNBIAS_CLIENT_TLS",       "ATTNBIAS_CLIENT_TLS_CA",          "ATTNBIAS_CLIENT_TLS_CERT",
+    "ATTNBIAS_CLIENT_TLS_KEY",   "ATTNBIAS_CLIENT_TLS_SERVER_NAME", "ATTNBIAS_CLIENT_TOKEN",
+    "ATTNBIAS_CLIENT_TOKEN_FILE"};
 
 // --drain-grace is also ATTNBIAS_DRAIN_GRACE.
 void TakeFromEnvironment(CLI::Option* option) {
   const std::string name = option->get_lnames().front();
-  option->envname(absl::StrCat(
-      kPrefix, absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}))));
+  option->envname(
+      absl::StrCat(kPrefix, absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}))));
 }
 
-// Of a repeated flag the last counts: a script may add its own to those that it
-// was given.
+// Of a repeated flag the last counts: a script may add its own to those that it was given.
 void MakeOverridable(CLI::Option* option) {
   option->take_last();
   TakeFromEnvironment(option);
 }
 
 // A flag that may be given several times, or once with commas.
-CLI::Option* AddList(CLI::App& app, const std::string& name,
-                     std::vector<std::string>& target,
-                     const std::string& type_name,
-                     const std::string& description) {
+CLI::Option* AddList(CLI::App& app, const std::string& name, std::vector<std::string>& target,
+                     const std::string& type_name, const std::string& description) {
   CLI::Option* option = app.add_option(name, target, description);
   option->delimiter(',')->allow_extra_args(false)->type_name(type_name);
   option->default_str(absl::StrJoin(target, ","));
@@ -74,15 +70,14 @@ void AddSwitch(CLI::App& app, const std::string& name, bool& target,
   MakeOverridable(option);
 }
 
-// For a default that is this machine's: --check-config has it, the help, which
-// becomes a page of the manual, does not.
+// For a default that is this machine's: --check-config has it, the help, which becomes a page of
+// the manual, does not.
 void LeaveDefaultOut(CLI::Option* option) {
-  option->option_text(absl::StrCat(option->get_type_name(),
-                                   " (Env:", option->get_envname(), ")"));
+  option->option_text(absl::StrCat(option->get_type_name(), " (Env:", option->get_envname(), ")"));
 }
 
-CLI::Option* AddBytes(CLI::App& app, const std::string& name, int64_t& target,
-                      int64_t least, const std::string& description) {
+CLI::Option* AddBytes(CLI::App& app, const std::string& name, int64_t& target, int64_t least,
+                      const std::string& description) {
   return Add(app, name, target, description)
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(least, std::numeric_limits<int64_t>::max()));
@@ -92,28 +87,21 @@ CLI::Option* AddBytes(CLI::App& app, const std::string& name, int64_t& target,
 void AddDuration(CLI::App& app, const std::string& name, absl::Duration& target,
                  absl::Duration least, const std::string& description) {
   const auto parse = [name, least, &target](const std::string& text) {
-    if (absl::ParseDuration(text, &target) && target >= least &&
-        target <= absl::Hours(24)) {
+    if (absl::ParseDuration(text, &target) && target >= least && target <= absl::Hours(24)) {
       return;
     }
-    throw CLI::ValidationError(
-        name, "got '" + text + "', want a duration from " +
-                  absl::FormatDuration(least) + " to 24h, such as 30s");
+    throw CLI::ValidationError(name, "got '" + text + "', want a duration from " +
+                                         absl::FormatDuration(least) + " to 24h, such as 30s");
   };
-  CLI::Option* option =
-      app.add_option_function<std::string>(name, parse, description);
+  CLI::Option* option = app.add_option_function<std::string>(name, parse, description);
   option->default_str(absl::FormatDuration(target))->type_name("DURATION");
   MakeOverridable(option);
 }
 
 // The message of what refuses a text; empty where nothing does.
-CLI::Validator Checked(
-    absl::StatusOr<ListenAddress> (*parse)(std::string_view)) {
+CLI::Validator Checked(absl::StatusOr<ListenAddress> (*parse)(std::string_view)) {
   return CLI::Validator(
-      [parse](std::string& text) {
-        return std::string(parse(text).status().message());
-      },
-      "");
+      [parse](std::string& text) { return std::string(parse(text).status().message()); }, "");
 }
 
 // Octal, as chmod takes it.
@@ -124,14 +112,12 @@ void AddSocketMode(CLI::App& app, mode_t& target) {
     const unsigned mode = octal ? std::stoul(text, nullptr, 8) : 0;
     if (!octal || mode > 0777) {
       throw CLI::ValidationError(
-          "--socket-mode",
-          "got '" + text +
-              "', want an octal mode from 0 to 0777, such as 0660");
+          "--socket-mode", "got '" + text + "', want an octal mode from 0 to 0777, such as 0660");
     }
     target = mode;
   };
-  CLI::Option* option = app.add_option_function<std::string>(
-      "--socket-mode", parse, "Mode of the files of unix:PATH");
+  CLI::Option* option = app.add_option_function<std::string>("--socket-mode", parse,
+                                                             "Mode of the files of unix:PATH");
   option->default_str(absl::StrFormat("%04o", target))->type_name("MODE");
   MakeOverridable(option);
 }
@@ -140,8 +126,7 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
   AddList(app, "--listen", config.listen, "HOST:PORT|unix:PATH",
           "Address of the gRPC service; repeatable")
       ->check(Checked(&ParseListenAddress));
-  Add(app, "--metrics-listen", config.metrics_listen,
-      "Address of the Prometheus metrics")
+  Add(app, "--metrics-listen", config.metrics_listen, "Address of the Prometheus metrics")
       ->check(Checked(&ParseHostPort))
       ->type_name("HOST:PORT");
   AddSocketMode(app, config.transport.socket_mode);
@@ -151,24 +136,19 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
       ->check(Checked(&ParseHostPort))
       ->type_name("HOST:PORT");
   AddDuration(app, "--max-connection-age", config.transport.max_connection_age,
-              absl::ZeroDuration(),
-              "Older connections end once their calls have; 0s: never");
-  AddDuration(app, "--keepalive-time", config.transport.keepalive_time,
-              absl::Seconds(1),
+              absl::ZeroDuration(), "Older connections end once their calls have; 0s: never");
+  AddDuration(app, "--keepalive-time", config.transport.keepalive_time, absl::Seconds(1),
               "A client that is silent for so long is pinged");
-  AddDuration(app, "--keepalive-timeout", config.transport.keepalive_timeout,
-              absl::Seconds(1),
+  AddDuration(app, "--keepalive-timeout", config.transport.keepalive_timeout, absl::Seconds(1),
               "One that does not answer the ping for so long is given up");
   Add(app, "--max-concurrent-streams", config.transport.max_concurrent_streams,
       "Calls at once on one connection")
       ->check(CLI::Range(1, 1000000));
-  AddSwitch(
-      app, "--reflection", config.transport.reflection,
-      "Whether clients may ask for the service's description, as grpcurl does");
-  AddSwitch(
-      app, "--oip", config.oip,
-      "Whether the Open Inference Protocol is served too, to Triton's and "
-      "KServe's clients");
+  AddSwitch(app, "--reflection", config.transport.reflection,
+            "Whether clients may ask for the service's description, as grpcurl does");
+  AddSwitch(app, "--oip", config.oip,
+            "Whether the Open Inference Protocol is served too, to Triton's and "
+            "KServe's clients");
 }
 
 void AddAccessFlags(CLI::App& app, AccessFiles& files) {
@@ -189,24 +169,22 @@ void AddAccessFlags(CLI::App& app, AccessFiles& files) {
 }
 
 void AddComputeFlags(CLI::App& app, ServerConfig& config) {
-  LeaveDefaultOut(AddBytes(
-      app, "--memory-budget", config.memory_budget_bytes, 1,
-      "Bytes of tensors computed, cached and in flight; default: a quarter "
-      "of the memory"));
+  LeaveDefaultOut(AddBytes(app, "--memory-budget", config.memory_budget_bytes, 1,
+                           "Bytes of tensors computed, cached and in flight; default: a quarter "
+                           "of the memory"));
   AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes, 1,
            "Payloads larger than this are refused");
-  LeaveDefaultOut(Add(app, "--threads", config.threads,
-                      "Threads that compute; default: one for each processor")
-                      ->check(CLI::Range(1, 4096)));
-  LeaveDefaultOut(Add(app, "--kernels", config.kernels,
-                      "Kernels to use; default: the best that this CPU has"));
+  LeaveDefaultOut(
+      Add(app, "--threads", config.threads, "Threads that compute; default: one for each processor")
+          ->check(CLI::Range(1, 4096)));
+  LeaveDefaultOut(
+      Add(app, "--kernels", config.kernels, "Kernels to use; default: the best that this CPU has"));
   Add(app, "--backend", config.backend,
       "auto: a CUDA device for results of --cuda-min-bytes and more; cuda: for "
       "all it can make; cpu: never")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  AddBytes(
-      app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
-      "Smaller results are left to the CPU; 0 with --backend auto: all are");
+  AddBytes(app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
+           "Smaller results are left to the CPU; 0 with --backend auto: all are");
   Add(app, "--precompute", config.precompute,
       "JSON file, an array of TensorSpec to be in the cache before readiness");
 }
@@ -229,11 +207,9 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
               "Time between NOT_SERVING and refusing new calls");
   AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),
               "Time that running calls then have");
-  AddDuration(app, "--progress-timeout", config.progress_timeout,
-              absl::Milliseconds(100),
+  AddDuration(app, "--progress-timeout", config.progress_timeout, absl::Milliseconds(100),
               "A stream whose client takes nothing for so long is closed");
-  AddDuration(app, "--idle-timeout", config.idle_timeout,
-              absl::Milliseconds(100),
+  AddDuration(app, "--idle-timeout", config.idle_timeout, absl::Milliseconds(100),
               "A stream whose client sends nothing for so long, with all "
               "answers read, is closed");
   Add(app, "--log-format", config.log.format, "text or json")
@@ -249,36 +225,31 @@ std::string Effective(const CLI::App& app) {
   std::string text;
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_envname().empty()) continue;
-    absl::StrAppend(&text, option->get_lnames().front(), "=",
-                    option->empty()
-                        ? option->get_default_str()
-                        : absl::StrJoin(option->reduced_results(), ","),
-                    "\n");
+    absl::StrAppend(
+        &text, option->get_lnames().front(), "=",
+        option->empty() ? option->get_default_str() : absl::StrJoin(option->reduced_results(), ","),
+        "\n");
   }
   return text;
 }
 
-std::vector<std::string> Warnings(const CLI::App& app,
-                                  const ServerConfig& config) {
+std::vector<std::string> Warnings(const CLI::App& app, const ServerConfig& config) {
   std::vector<std::string> warnings;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string name = std::string(*entry, std::strcspn(*entry, "="));
-    if (!absl::StartsWith(name, kPrefix) ||
-        absl::c_linear_search(kVariablesOfOthers, name)) {
+    if (!absl::StartsWith(name, kPrefix) || absl::c_linear_search(kVariablesOfOthers, name)) {
       continue;
     }
-    const bool known =
-        absl::c_any_of(app.get_options(), [&name](const CLI::Option* option) {
-          return option->get_envname() == name;
-        });
+    const bool known = absl::c_any_of(app.get_options(), [&name](const CLI::Option* option) {
+      return option->get_envname() == name;
+    });
     if (known) continue;
     warnings.push_back(absl::StrCat(name, ": no flag has this variable"));
   }
-  const bool plaintext =
-      config.access.tls.certificate.empty() &&
-      !absl::c_all_of(config.listen, [](const std::string& listen) {
-        return ParseListenAddress(listen)->is_file();
-      });
+  const bool plaintext = config.access.tls.certificate.empty() &&
+                         !absl::c_all_of(config.listen, [](const std::string& listen) {
+                           return ParseListenAddress(listen)->is_file();
+                         });
   if (plaintext && !config.access.tokens.empty()) {
     warnings.push_back(
         "--tokens: without --tls-cert tokens come in plaintext, which others "
@@ -286,17 +257,15 @@ std::vector<std::string> Warnings(const CLI::App& app,
   }
   const int64_t memory = MemoryLimit();
   if (config.memory_budget_bytes > memory) {
-    warnings.push_back(absl::StrCat(
-        "--memory-budget: got ", config.memory_budget_bytes,
-        ", which is more than the ", memory, " bytes that there are"));
+    warnings.push_back(absl::StrCat("--memory-budget: got ", config.memory_budget_bytes,
+                                    ", which is more than the ", memory, " bytes that there are"));
   }
   return warnings;
 }
 
 }  // namespace
 
-std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
-                                                 const char* const* argv) {
+std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* argv) {
   ServerConfig config;
   config.memory_budget_bytes = std::max<int64_t>(1, MemoryLimit() / 4);
   config.threads = ProcessorLimit();

@@ -16,8 +16,7 @@
 
 namespace attnbias {
 
-// Each field is the value of the flag of its name, whose help says what it
-// does.
+// Each field is the value of the flag of its name, whose help says what it does.
 struct ServerConfig {
   // Port 0 takes a free one.
   std::vector<std::string> listen = {"[::]:50051"};
@@ -57,9 +56,8 @@ struct ExitCode {
   int value = 0;
 };
 
-// Exits with 0 after --help and --version, with 2 after a mistake, which is
-// printed on the standard error.
-std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
-                                                 const char* const* argv);
+// Exits with 0 after --help and --version, with 2 after a mistake, which is printed on the standard
+// error.
+std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* argv);
 
 }  // namespace attnbias

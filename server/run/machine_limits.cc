@@ -22,12 +22,11 @@ std::vector<double> Numbers(const std::string& path) {
   return {std::istream_iterator<double>(file), {}};
 }
 
-// Calls `visit` with the folders of this process's group and its ancestors in
-// the hierarchies of the controller. The limits of each bind the process. Files
-// of version 1 and of version 2 have different names.
+// Calls `visit` with the folders of this process's group and its ancestors in the hierarchies of
+// the controller. The limits of each bind the process. Files of version 1 and of version 2 have
+// different names.
 template <typename Visit>
-void ForEachGroup(const Cgroups& cgroups, const std::string& controller,
-                  Visit visit) {
+void ForEachGroup(const Cgroups& cgroups, const std::string& controller, Visit visit) {
   const auto ascend = [&visit](const std::string& mount, std::string group) {
     for (;;) {
       visit(mount + group);
@@ -39,8 +38,7 @@ void ForEachGroup(const Cgroups& cgroups, const std::string& controller,
   std::ifstream own(cgroups.own);
   // "4:memory:/a/b"; of version 2, "0::/a/b".
   for (std::string line; std::getline(own, line);) {
-    const std::vector<std::string> fields =
-        absl::StrSplit(line, absl::MaxSplits(':', 2));
+    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (fields.size() != 3) continue;
     if (fields[1].empty()) {
       ascend(cgroups.root, fields[2]);
@@ -55,8 +53,8 @@ void ForEachGroup(const Cgroups& cgroups, const std::string& controller,
 }  // namespace
 
 int64_t MemoryLimit(const Cgroups& cgroups) {
-  auto least = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-               static_cast<double>(sysconf(_SC_PAGESIZE));
+  auto least =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   ForEachGroup(cgroups, "memory", [&least](const std::string& group) {
     for (const char* file : {"/memory.max", "/memory.limit_in_bytes"}) {
       for (const double limit : Numbers(group + file)) {
@@ -71,14 +69,12 @@ int ProcessorLimit(const Cgroups& cgroups) {
   cpu_set_t affinity;
   CPU_ZERO(&affinity);
   const bool known = sched_getaffinity(0, sizeof(affinity), &affinity) == 0;
-  double least = known ? CPU_COUNT(&affinity)
-                       : static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
+  double least = known ? CPU_COUNT(&affinity) : static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
   ForEachGroup(cgroups, "cpu", [&least](const std::string& group) {
     std::vector<double> quota = Numbers(group + "/cpu.max");
     if (quota.empty()) {
       quota = Numbers(group + "/cpu.cfs_quota_us");
-      absl::c_copy(Numbers(group + "/cpu.cfs_period_us"),
-                   std::back_inserter(quota));
+      absl::c_copy(Numbers(group + "/cpu.cfs_period_us"), std::back_inserter(quota));
     }
     // A quota of -1 is none.
     if (quota.size() == 2 && quota[0] > 0 && quota[1] > 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory and how many processors there are: the machine's, or less
-// where control groups give this process less.
+// How much memory and how many processors there are: the machine's, or less where control groups
+// give this process less.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct Cgroups {
 // Bytes of memory that this process may use.
 int64_t MemoryLimit(const Cgroups& cgroups = {});
 
-// Processors that it may use at once, at least 1: those of its affinity, or as
-// many as its quota of time is worth, rounded up.
+// Processors that it may use at once, at least 1: those of its affinity, or as many as its quota of
+// time is worth, rounded up.
 int ProcessorLimit(const Cgroups& cgroups = {});
 
 }  // namespace attnbias

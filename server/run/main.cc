@@ -28,14 +28,14 @@
 namespace attnbias {
 namespace {
 
-// Signals that end a process by default and ask this one for nothing. SIGPIPE:
-// a peer that is gone is an error of one write. SIGXFSZ: so is a full log.
-// Signals that ask for a core dump, such as SIGQUIT, keep their effect.
+// Signals that end a process by default and ask this one for nothing. SIGPIPE: a peer that is gone
+// is an error of one write. SIGXFSZ: so is a full log. Signals that ask for a core dump, such as
+// SIGQUIT, keep their effect.
 constexpr int kIgnored[] = {SIGPIPE, SIGXFSZ,   SIGUSR1, SIGUSR2, SIGALRM,
                             SIGPROF, SIGVTALRM, SIGPOLL, SIGPWR,  SIGSTKFLT};
 
-// Where a handler writes the signal's number. It may interrupt any thread:
-// libraries may have started some before main, and these block no signal.
+// Where a handler writes the signal's number. It may interrupt any thread: libraries may have
+// started some before main, and these block no signal.
 int handler_fd = -1;
 
 void Forward(int signal) {
@@ -53,21 +53,20 @@ void Ignore(int number) {
   if (now.sa_handler == SIG_DFL) signal(number, SIG_IGN);
 }
 
-// SIGTERM and SIGINT: the first asks for a drain, the second ends the process.
-// SIGHUP asks for a reload. Other signals that would end the process by default
-// are ignored, unless they ask for a core dump.
+// SIGTERM and SIGINT: the first asks for a drain, the second ends the process. SIGHUP asks for a
+// reload. Other signals that would end the process by default are ignored, unless they ask for a
+// core dump.
 class Signals {
  public:
-  // Handles signals on a thread of its own, where anything may be done, until
-  // the process ends. Before it is made, signals have their usual effect.
+  // Handles signals on a thread of its own, where anything may be done, until the process ends.
+  // Before it is made, signals have their usual effect.
   Signals();
 
   // Cancelled by the first SIGTERM or SIGINT.
   const CallerPtr& stop() const { return stop_; }
   // Returns once that has come.
   void Wait() const { received_.wait(); }
-  // Reloads the server on SIGHUP, as long as it lives; before, SIGHUP does
-  // nothing.
+  // Reloads the server on SIGHUP, as long as it lives; before, SIGHUP does nothing.
   void ReloadOnHangup(const std::shared_ptr<Server>& server) {
     MutexLock lock(mutex_);
     server_ = server;
@@ -123,9 +122,8 @@ void Signals::HangUp() {
   if (server != nullptr) server->Reload();
 }
 
-// glibc keeps what is freed, in eight arenas for each processor, and ever
-// larger blocks. Here few arenas keep it, and blocks larger than a message go
-// back.
+// glibc keeps what is freed, in eight arenas for each processor, and ever larger blocks. Here few
+// arenas keep it, and blocks larger than a message go back.
 void KeepHeapSmall() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
@@ -133,8 +131,8 @@ void KeepHeapSmall() {
 #endif
 }
 
-// What is freed in small pieces, as gRPC's memory of a burst of calls, it keeps
-// all the same until it is asked.
+// What is freed in small pieces, as gRPC's memory of a burst of calls, it keeps all the same until
+// it is asked.
 void GiveHeapBack() {
 #ifdef __GLIBC__
   constexpr size_t kKeptBytes = size_t{16} << 20;
@@ -166,8 +164,7 @@ int Serve(const ServerConfig& config) {
   StartTracing();
   absl::Status status = server->Start();
   if (!status.ok()) return Failed(status);
-  const Timer::Task heap_task(&server->timer(), kHeapPeriod, GiveHeapBack,
-                              Timer::Body::kLong);
+  const Timer::Task heap_task(&server->timer(), kHeapPeriod, GiveHeapBack, Timer::Body::kLong);
   signals.ReloadOnHangup(server);
   std::printf("listening on %s\nmetrics on %s\n", server->address().c_str(),
               server->metrics_address().c_str());

@@ -23,17 +23,16 @@ constexpr size_t kConnectionBytes = 16 << 10;
 // In which nothing comes from a connection, or goes to it.
 constexpr unsigned kIdleSeconds = 5;
 
-MHD_Result Answer(void* port, MHD_Connection* connection, const char* url,
-                  const char* method, const char* /*version*/,
-                  const char* /*body*/, size_t* /*body_size*/,
+MHD_Result Answer(void* port, MHD_Connection* connection, const char* url, const char* method,
+                  const char* /*version*/, const char* /*body*/, size_t* /*body_size*/,
                   void** /*request*/) {
   const bool get = method == std::string_view(MHD_HTTP_METHOD_GET) ||
                    method == std::string_view(MHD_HTTP_METHOD_HEAD);
   const bool known = url == std::string_view("/metrics");
   std::string text;
   if (known && get) text = static_cast<const MetricsPort*>(port)->Text();
-  MHD_Response* const response = MHD_create_response_from_buffer(
-      text.size(), text.data(), MHD_RESPMEM_MUST_COPY);
+  MHD_Response* const response =
+      MHD_create_response_from_buffer(text.size(), text.data(), MHD_RESPMEM_MUST_COPY);
   if (response == nullptr) return MHD_NO;
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, kTextFormat);
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
@@ -50,8 +49,7 @@ MHD_Result Answer(void* port, MHD_Connection* connection, const char* url,
 absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(
     const std::string& address, const std::function<std::string()>& text) {
   const auto failed = [&address](absl::string_view why) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve metrics on ", address, ": ", why));
+    return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", address, ": ", why));
   };
   ATTNBIAS_ASSIGN_OR_RETURN(ListenAddress parsed, ParseHostPort(address));
   addrinfo hints = {};
@@ -60,24 +58,20 @@ absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(
   addrinfo* found = nullptr;
   if (parsed.host.empty()) parsed.host = "::";
   if (const int error =
-          getaddrinfo(parsed.host.c_str(), std::to_string(parsed.port).c_str(),
-                      &hints, &found);
+          getaddrinfo(parsed.host.c_str(), std::to_string(parsed.port).c_str(), &hints, &found);
       error != 0) {
     return failed(gai_strerror(error));
   }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> resolved(
-      found, &freeaddrinfo);
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> resolved(found, &freeaddrinfo);
   std::unique_ptr<MetricsPort> port(new MetricsPort(text));
-  for (const addrinfo* at = found; at != nullptr && port->daemon_ == nullptr;
-       at = at->ai_next) {
+  for (const addrinfo* at = found; at != nullptr && port->daemon_ == nullptr; at = at->ai_next) {
     // Lets [::] serve IPv4 as well.
     const unsigned family = at->ai_family == AF_INET6 ? MHD_USE_DUAL_STACK : 0;
-    port->daemon_ = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | family, 0, nullptr, nullptr, &Answer,
-        port.get(), MHD_OPTION_SOCK_ADDR, at->ai_addr,
-        MHD_OPTION_CONNECTION_LIMIT, kMaxConnections,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,
-        MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_END);
+    port->daemon_ =
+        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | family, 0, nullptr, nullptr, &Answer,
+                         port.get(), MHD_OPTION_SOCK_ADDR, at->ai_addr, MHD_OPTION_CONNECTION_LIMIT,
+                         kMaxConnections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,
+                         MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_END);
   }
   if (port->daemon_ == nullptr && parsed.host == "::") {
     // All addresses of a machine without IPv6.
@@ -85,8 +79,7 @@ absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(
     return Listen(ToString(parsed), text);
   }
   if (port->daemon_ == nullptr) return failed(std::strerror(errno));
-  parsed.port =
-      MHD_get_daemon_info(port->daemon_, MHD_DAEMON_INFO_BIND_PORT)->port;
+  parsed.port = MHD_get_daemon_info(port->daemon_, MHD_DAEMON_INFO_BIND_PORT)->port;
   port->address_ = ToString(parsed);
   return port;
 }

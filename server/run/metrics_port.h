@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves the metrics over HTTP, at /metrics and nowhere else. The threads of
-// prometheus-cpp's Exposer have stacks that OpenBLAS's thread-local memory
-// leaves too little of.
+// Serves the metrics over HTTP, at /metrics and nowhere else. The threads of prometheus-cpp's
+// Exposer have stacks that OpenBLAS's thread-local memory leaves too little of.
 #pragma once
 
 #include <functional>
@@ -17,8 +16,8 @@ namespace attnbias {
 // Serves while it lives; its destructor waits for requests under way.
 class MetricsPort {
  public:
-  // `text` gives the metrics in Prometheus' text format; from one thread.
-  // UNAVAILABLE, naming the address, for a port that cannot be had.
+  // `text` gives the metrics in Prometheus' text format; from one thread. UNAVAILABLE, naming the
+  // address, for a port that cannot be had.
   static absl::StatusOr<std::unique_ptr<MetricsPort>> Listen(
       const std::string& address, const std::function<std::string()>& text);
 
@@ -31,8 +30,7 @@ class MetricsPort {
   std::string Text() const { return text_(); }
 
  private:
-  explicit MetricsPort(const std::function<std::string()>& text)
-      : text_(text) {}
+  explicit MetricsPort(const std::function<std::string()>& text) : text_(text) {}
 
   const std::function<std::string()> text_;
   std::string address_;

@@ -47,18 +47,16 @@ std::chrono::milliseconds InMilliseconds(absl::Duration duration) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Create(
-    const ServerConfig& config) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerConfig& config) {
   auto metrics = std::make_unique<Metrics>();
-  ATTNBIAS_ASSIGN_OR_RETURN(auto backend,
-                            Backend::Create(config, metrics.get()));
+  ATTNBIAS_ASSIGN_OR_RETURN(auto backend, Backend::Create(config, metrics.get()));
   ATTNBIAS_ASSIGN_OR_RETURN(auto access, Access::Load(config.access));
-  std::unique_ptr<Server> server(new Server(
-      config, std::move(metrics), std::move(backend), std::move(access)));
+  std::unique_ptr<Server> server(
+      new Server(config, std::move(metrics), std::move(backend), std::move(access)));
   ATTNBIAS_RETURN_IF_ERROR(server->table_mounts_.Load());
   if (!config.precompute.empty()) {
-    absl::StatusOr<std::vector<PlanPtr>> plans = ReadPrecomputeFile(
-        config.precompute, server->engine_, *server->environment_.tables.Get());
+    absl::StatusOr<std::vector<PlanPtr>> plans =
+        ReadPrecomputeFile(config.precompute, server->engine_, *server->environment_.tables.Get());
     if (!plans.ok()) {
       return Invalid("--precompute: ", plans.status().message());
     }
@@ -77,9 +75,8 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
       engine_({.memory_budget_bytes = config.memory_budget_bytes,
                .max_tensor_bytes = config.max_tensor_bytes},
               backend_->kernels(), &pool_, metrics_.get()),
-      stall_watch_(InMilliseconds(config.progress_timeout),
-                   InMilliseconds(config.idle_timeout), &engine_.budget(),
-                   &timer_),
+      stall_watch_(InMilliseconds(config.progress_timeout), InMilliseconds(config.idle_timeout),
+                   &engine_.budget(), &timer_),
       cancelled_task_(&timer_, kCancelledPeriod,
                       [this] {
                         engine_.cache().DropCancelled();
@@ -87,16 +84,13 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                       }),
       environment_{engine_, pool_, *metrics_, stall_watch_, *access_},
       // During a reload there are the old and the new ones.
-      table_mounts_(config.tables, config.memory_budget_bytes / 2,
-                    &environment_.tables,
+      table_mounts_(config.tables, config.memory_budget_bytes / 2, &environment_.tables,
                     [this](int64_t bytes) { return HoldTable(bytes); }),
       service_(MakeTensorService(&environment_, [this] { return MakeInfo(); })),
-      inference_service_(MakeInferenceService(
-          &environment_, [this] { return health_.ready(); })) {}
+      inference_service_(MakeInferenceService(&environment_, [this] { return health_.ready(); })) {}
 
 absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory,
-                            engine_.SetAside(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory, engine_.SetAside(bytes));
   return std::make_shared<const ByteBudget::Reservation>(std::move(memory));
 }
 
@@ -116,149 +110,120 @@ Server::~Server() {
 
 absl::Status Server::Start() {
   AddGauges();
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      metrics_port_, MetricsPort::Listen(config_.metrics_listen,
-                                         [this] { return metrics_->Text(); }));
+  ATTNBIAS_ASSIGN_OR_RETURN(metrics_port_, MetricsPort::Listen(config_.metrics_listen, [this] {
+                              return metrics_->Text();
+                            }));
   ATTNBIAS_RETURN_IF_ERROR(StartGrpc());
   ATTNBIAS_RETURN_IF_ERROR(StartProbes());
   KeepWarm();
   if (!config_.access.empty()) {
     access_task_.emplace(
-        &timer_, kAccessPeriod, [this] { access_->Refresh(); },
-        Timer::Body::kLong);
+        &timer_, kAccessPeriod, [this] { access_->Refresh(); }, Timer::Body::kLong);
   }
   if (!config_.tables.empty()) {
     const bool watched = config_.tables_poll > absl::ZeroDuration();
     tables_task_.emplace(
-        &timer_,
-        watched
-            ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll))
-            : kNever,
+        &timer_, watched ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll)) : kNever,
         [this] { table_mounts_.Refresh(); }, Timer::Body::kLong);
   }
   return absl::OkStatus();
 }
 
 void Server::AddGauges() {
-  const auto add = [this](const std::string& name, const std::string& help,
-                          auto value) {
-    metrics_->AddGauge(name, help,
-                       [value] { return static_cast<double>(value()); });
+  const auto add = [this](const std::string& name, const std::string& help, auto value) {
+    metrics_->AddGauge(name, help, [value] { return static_cast<double>(value()); });
   };
   add("attnbias_memory_used_bytes", "Tensors computed, cached and in flight",
       [this] { return engine_.budget().used(); });
   add("attnbias_memory_budget_bytes",
       "What they may be at most: --memory-budget less the mounted tables",
       [this] { return engine_.budget().limit(); });
-  add("attnbias_cache_bytes", "Tensors kept",
-      [this] { return engine_.cached_bytes(); });
+  add("attnbias_cache_bytes", "Tensors kept", [this] { return engine_.cached_bytes(); });
   add("attnbias_queued_tasks", "Pieces of work that wait for a thread",
       [this] { return pool_.queued(); });
   add("attnbias_oldest_task_seconds", "How long the oldest of them has waited",
-      [this] {
-        return std::chrono::duration<double>(pool_.oldest_wait()).count();
-      });
+      [this] { return std::chrono::duration<double>(pool_.oldest_wait()).count(); });
   add("attnbias_mounted_tables", "Learned tables",
       [this] { return environment_.tables.Get()->tables().size(); });
-  add("attnbias_tables_reload_failed",
-      "1 while the tables on disk cannot be mounted",
+  add("attnbias_tables_reload_failed", "1 while the tables on disk cannot be mounted",
       [this] { return table_mounts_.failed(); });
   if (access_->certificates() != nullptr) {
     add("attnbias_tls_certificate_expiry_seconds",
         "When the certificate that new connections have expires, Unix time",
-        [this] {
-          return absl::ToUnixSeconds(access_->certificates()->expiry);
-        });
-    add("attnbias_tls_reload_failed",
-        "1 while the certificates on disk cannot be used",
+        [this] { return absl::ToUnixSeconds(access_->certificates()->expiry); });
+    add("attnbias_tls_reload_failed", "1 while the certificates on disk cannot be used",
         [this] { return access_->tls_failed(); });
   }
   if (access_->asks_for_names()) {
-    add("attnbias_access_reload_failed",
-        "1 while the tokens or the policy on disk cannot be used",
+    add("attnbias_access_reload_failed", "1 while the tokens or the policy on disk cannot be used",
         [this] { return access_->files_failed(); });
   }
   add("attnbias_cuda_in_use", "1 while a CUDA device is used",
       [this] { return backend_->uses_device(); });
   add("attnbias_tls_handshake_failures", "TLS handshakes that failed",
       [] { return FailedHandshakes(); });
-  add("attnbias_log_lines_dropped",
-      "Lines of the log that the standard error did not take at once",
+  add("attnbias_log_lines_dropped", "Lines of the log that the standard error did not take at once",
       [] { return LogLinesDropped(); });
   add("attnbias_spans_dropped", "Spans that did not reach a collector",
       [] { return SpansDropped(); });
-  add("attnbias_ready", "1 while readiness is SERVING",
-      [this] { return health_.ready(); });
-  add("attnbias_draining", "1 while the server shuts down",
-      [this] { return drains_.load(); });
+  add("attnbias_ready", "1 while readiness is SERVING", [this] { return health_.ready(); });
+  add("attnbias_draining", "1 while the server shuts down", [this] { return drains_.load(); });
 }
 
 absl::Status Server::StartGrpc() {
   for (const std::string& text : config_.listen) {
-    ATTNBIAS_ASSIGN_OR_RETURN(addresses_.emplace_back(),
-                              ParseListenAddress(text));
+    ATTNBIAS_ASSIGN_OR_RETURN(addresses_.emplace_back(), ParseListenAddress(text));
   }
   std::vector<grpc::Service*> services = {service_.get(), &health_};
   if (config_.oip) services.push_back(inference_service_.get());
-  credentials_ =
-      access_->certificates() == nullptr
-          ? grpc::InsecureServerCredentials()
-          : TlsCredentials([this] { return access_->certificates(); },
-                           access_->has_tokens()
-                               ? ClientCertificate::kOptional
-                               : ClientCertificate::kRequired);
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      grpc_server_,
-      ListenOn(addresses_, config_.transport, credentials_, services));
+  credentials_ = access_->certificates() == nullptr
+                     ? grpc::InsecureServerCredentials()
+                     : TlsCredentials([this] { return access_->certificates(); },
+                                      access_->has_tokens() ? ClientCertificate::kOptional
+                                                            : ClientCertificate::kRequired);
+  ATTNBIAS_ASSIGN_OR_RETURN(grpc_server_,
+                            ListenOn(addresses_, config_.transport, credentials_, services));
   WarnOfExposure();
   return absl::OkStatus();
 }
 
 void Server::WarnOfExposure() const {
   const bool is_open = access_->certificates() == nullptr ||
-                       access_->certificates()->client_ca.empty() ||
-                       access_->has_tokens();
-  const auto found = std::ranges::find_if(
-      addresses_, [](const auto& address) { return !address.is_local(); });
+                       access_->certificates()->client_ca.empty() || access_->has_tokens();
+  const auto found =
+      std::ranges::find_if(addresses_, [](const auto& address) { return !address.is_local(); });
   if (GrpcIsMaintained() || !is_open || found == addresses_.end()) return;
-  LogWarning(absl::StrCat(
-      "gRPC ", grpc::Version(), " has known vulnerabilities and gets no fixes;",
-      " any client that reaches ", ToString(*found), " can use them: listen on",
-      " loopback, require certificates (--tls-client-ca without --tokens), or",
-      " deploy the image behind Envoy; see SECURITY.md"));
+  LogWarning(absl::StrCat("gRPC ", grpc::Version(), " has known vulnerabilities and gets no fixes;",
+                          " any client that reaches ", ToString(*found), " can use them: listen on",
+                          " loopback, require certificates (--tls-client-ca without --tokens), or",
+                          " deploy the image behind Envoy; see SECURITY.md"));
 }
 
 // Serves health alone, in plaintext: Kubernetes' probes speak no TLS.
 absl::Status Server::StartProbes() {
   if (config_.probe_listen.empty()) return absl::OkStatus();
-  ATTNBIAS_ASSIGN_OR_RETURN(probe_addresses_.emplace_back(),
-                            ParseHostPort(config_.probe_listen));
+  ATTNBIAS_ASSIGN_OR_RETURN(probe_addresses_.emplace_back(), ParseHostPort(config_.probe_listen));
   ATTNBIAS_ASSIGN_OR_RETURN(
-      probe_server_, ListenOn(probe_addresses_,
-                              {.max_concurrent_streams = kMaxProbeStreams,
-                               .reflection = false},
-                              grpc::InsecureServerCredentials(), {&health_}));
+      probe_server_,
+      ListenOn(probe_addresses_, {.max_concurrent_streams = kMaxProbeStreams, .reflection = false},
+               grpc::InsecureServerCredentials(), {&health_}));
   return absl::OkStatus();
 }
 
 std::string Server::address() const {
-  return absl::StrJoin(addresses_, ", ",
-                       [](std::string* out, const ListenAddress& address) {
-                         absl::StrAppend(out, ToString(address));
-                       });
+  return absl::StrJoin(addresses_, ", ", [](std::string* out, const ListenAddress& address) {
+    absl::StrAppend(out, ToString(address));
+  });
 }
 
-std::string Server::probe_address() const {
-  return ToString(probe_addresses_.front());
-}
+std::string Server::probe_address() const { return ToString(probe_addresses_.front()); }
 
-// After about a second without work a callback thread of gRPC 1.51 sleeps for
-// 100 ms, and a lone request then waits tens of milliseconds. A call of the
-// server to itself every 400 ms, 1.5 ms of CPU a second, keeps it awake.
+// After about a second without work a callback thread of gRPC 1.51 sleeps for 100 ms, and a lone
+// request then waits tens of milliseconds. A call of the server to itself every 400 ms, 1.5 ms of
+// CPU a second, keeps it awake.
 void Server::KeepWarm() {
   const std::shared_ptr<grpc::health::v1::Health::Stub> health =
-      grpc::health::v1::Health::NewStub(
-          grpc_server_->InProcessChannel(grpc::ChannelArguments()));
+      grpc::health::v1::Health::NewStub(grpc_server_->InProcessChannel(grpc::ChannelArguments()));
   struct Call {
     grpc::ClientContext context;
     grpc::health::v1::HealthCheckRequest request;
@@ -266,8 +231,7 @@ void Server::KeepWarm() {
   };
   keep_warm_.emplace(&timer_, std::chrono::milliseconds(400), [health] {
     const auto call = std::make_shared<Call>();
-    call->context.set_deadline(std::chrono::system_clock::now() +
-                               std::chrono::seconds(1));
+    call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
     // Only the traffic matters, not the answer.
     health->async()->Check(&call->context, &call->request, &call->response,
                            [call](const grpc::Status&) {});
@@ -277,10 +241,8 @@ void Server::KeepWarm() {
 std::string Server::Summary() const {
   return absl::StrCat("attnbias-server ", ATTNBIAS_VERSION,
                       " kernels=", std::string(backend_->kernels().name),
-                      " threads=", config_.threads,
-                      " memory-budget=", config_.memory_budget_bytes,
-                      " backend=", backend_->names().front(),
-                      " grpc=", grpc::Version());
+                      " threads=", config_.threads, " memory-budget=", config_.memory_budget_bytes,
+                      " backend=", backend_->names().front(), " grpc=", grpc::Version());
 }
 
 v1::GetServerInfoResponse Server::MakeInfo() const {
@@ -294,8 +256,7 @@ v1::GetServerInfoResponse Server::MakeInfo() const {
       info.add_instruction_sets(std::string(other->name));
     }
   }
-  const auto* encodings =
-      v1::TensorSpec::descriptor()->FindOneofByName("encoding");
+  const auto* encodings = v1::TensorSpec::descriptor()->FindOneofByName("encoding");
   for (int i = 0; i < encodings->field_count(); ++i) {
     info.add_encodings(encodings->field(i)->name());
   }
@@ -338,27 +299,22 @@ void Server::Drain() {
   stall_watch_.CloseIdle(Draining());
   keep_warm_.reset();
   health_.FinishWatchers();
-  const auto deadline =
-      std::chrono::system_clock::now() + InMilliseconds(config_.drain_grace);
-  // Once gRPC has told a connection to go away, it closes it as soon as its
-  // last call has left the process. If a window update of the client then meets
-  // the closed socket, the system drops what the client has not read. So a
-  // connection is told only after its calls have ended: gRPC then waits for the
-  // client to acknowledge, and that comes after all that was sent.
-  while (stall_watch_.open_calls() > 0 &&
-         std::chrono::system_clock::now() < deadline) {
+  const auto deadline = std::chrono::system_clock::now() + InMilliseconds(config_.drain_grace);
+  // Once gRPC has told a connection to go away, it closes it as soon as its last call has left the
+  // process. If a window update of the client then meets the closed socket, the system drops what
+  // the client has not read. So a connection is told only after its calls have ended: gRPC then
+  // waits for the client to acknowledge, and that comes after all that was sent.
+  while (stall_watch_.open_calls() > 0 && std::chrono::system_clock::now() < deadline) {
     std::this_thread::sleep_for(kDrainPoll);
   }
   // Calls that were cancelled may finish a piece of work, but not for ever.
-  last_resort_.emplace(
-      &timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
-        LogError("computations still run after the grace; they end here");
-        std::_Exit(0);
-      });
-  stall_watch_.CloseAll(absl::UnavailableError(
-      "the server stops and cannot wait any longer; try another"));
-  grpc_server_->Shutdown(
-      std::max(deadline, std::chrono::system_clock::now() + kLastWords));
+  last_resort_.emplace(&timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
+    LogError("computations still run after the grace; they end here");
+    std::_Exit(0);
+  });
+  stall_watch_.CloseAll(
+      absl::UnavailableError("the server stops and cannot wait any longer; try another"));
+  grpc_server_->Shutdown(std::max(deadline, std::chrono::system_clock::now() + kLastWords));
   LogInfo("drained");
 }
 

@@ -35,27 +35,23 @@ namespace attnbias {
 
 class Server {
  public:
-  // Takes no port yet. INVALID_ARGUMENT, naming the flag, for a configuration
-  // that cannot work.
-  static absl::StatusOr<std::unique_ptr<Server>> Create(
-      const ServerConfig& config);
+  // Takes no port yet. INVALID_ARGUMENT, naming the flag, for a configuration that cannot work.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerConfig& config);
 
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
   ~Server();
 
-  // Takes the ports and answers, NOT_SERVING still. UNAVAILABLE for a port that
-  // cannot be had.
+  // Takes the ports and answers, NOT_SERVING still. UNAVAILABLE for a port that cannot be had.
   absl::Status Start();
   // Fills the cache as configured, then says SERVING.
   absl::Status BecomeReady(const CallerPtr& caller);
-  // Reports NOT_SERVING, waits for the notice, refuses new calls, and gives
-  // running calls the grace to end. Returns when no call is left.
+  // Reports NOT_SERVING, waits for the notice, refuses new calls, and gives running calls the grace
+  // to end. Returns when no call is left.
   void Drain();
 
-  // After Start: mounts the learned tables anew and reads the files of
-  // AccessFiles, on threads of their own. On an error, which is logged, what
-  // was in use before stays.
+  // After Start: mounts the learned tables anew and reads the files of AccessFiles, on threads of
+  // their own. On an error, which is logged, what was in use before stays.
   void Reload();
 
   // Its tasks end before this does.
@@ -64,12 +60,10 @@ class Server {
   // What it is and what it works with, on one line.
   std::string Summary() const;
 
-  // After Start: the addresses with the ports that were bound; those of the
-  // service are joined by ", ".
+  // After Start: the addresses with the ports that were bound; those of the service are joined by
+  // ", ".
   std::string address() const;
-  const std::string& metrics_address() const {
-    return metrics_port_->address();
-  }
+  const std::string& metrics_address() const { return metrics_port_->address(); }
   // Where ServerConfig has one.
   std::string probe_address() const;
 
@@ -80,8 +74,7 @@ class Server {
   void AddGauges();
   absl::Status StartGrpc();
   absl::Status StartProbes();
-  // Logs a warning if other machines reach a gRPC that gets no fixes, without a
-  // certificate.
+  // Logs a warning if other machines reach a gRPC that gets no fixes, without a certificate.
   void WarnOfExposure() const;
   void KeepWarm();
   v1::GetServerInfoResponse MakeInfo() const;

@@ -25,8 +25,8 @@ constexpr char kSafetensors[] = ".safetensors";
 constexpr char kJson[] = ".json";
 
 // Files of these extensions in `folder` that are not hidden, in order.
-absl::StatusOr<std::set<fs::path>> FilesIn(
-    const std::string& folder, const std::set<std::string>& extensions) {
+absl::StatusOr<std::set<fs::path>> FilesIn(const std::string& folder,
+                                           const std::set<std::string>& extensions) {
   std::set<fs::path> files;
   std::error_code error;
   fs::directory_iterator next(folder, error);
@@ -45,8 +45,7 @@ struct Assignment {
   std::string value;
 };
 
-absl::StatusOr<Assignment> SplitAssignment(const std::string& text,
-                                           absl::string_view wanted) {
+absl::StatusOr<Assignment> SplitAssignment(const std::string& text, absl::string_view wanted) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
     return Invalid("got '", text, "', want ", wanted);
@@ -58,11 +57,9 @@ constexpr char kTableSyntax[] = "NAME=FILE.safetensors:TENSOR";
 constexpr char kCheckpointSyntax[] = "NAME=FOLDER";
 
 absl::Status AddTable(const std::string& text, TableSetBuilder& builder) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const Assignment flag,
-                            SplitAssignment(text, kTableSyntax));
+  ATTNBIAS_ASSIGN_OR_RETURN(const Assignment flag, SplitAssignment(text, kTableSyntax));
   const SafetensorsPlace source = SplitSafetensorsPlace(flag.value);
-  ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
-                            SafetensorsFile::Open(source.path));
+  ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(source.path));
   const SafetensorsEntry* entry = file.FindOrOnly(source.tensor);
   if (entry == nullptr) {
     constexpr size_t kShown = 10;
@@ -70,18 +67,14 @@ absl::Status AddTable(const std::string& text, TableSetBuilder& builder) {
     return Invalid(
         source.path, ": got the tensor '", source.tensor, "', want one of ",
         absl::StrJoin(names, ", ",
-                      [](std::string* out, const SafetensorsEntry& e) {
-                        out->append(e.name);
-                      }),
+                      [](std::string* out, const SafetensorsEntry& e) { out->append(e.name); }),
         names.size() < file.entries().size() ? ", ..." : "");
   }
   return builder.Add(flag.name, file, *entry).status();
 }
 
-absl::Status AddCheckpointFlag(const std::string& text,
-                               TableSetBuilder& builder) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const Assignment flag,
-                            SplitAssignment(text, kCheckpointSyntax));
+absl::Status AddCheckpointFlag(const std::string& text, TableSetBuilder& builder) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const Assignment flag, SplitAssignment(text, kCheckpointSyntax));
   return AddCheckpoint(flag.name, flag.value, builder);
 }
 
@@ -89,14 +82,13 @@ absl::Status AddCheckpointFlag(const std::string& text,
 std::string StampOf(const fs::path& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return absl::StrCat(path.string(), "\n");
-  return absl::StrCat(path.string(), " ", info.st_dev, " ", info.st_ino, " ",
-                      info.st_size, " ", info.st_mtim.tv_sec, ".",
-                      info.st_mtim.tv_nsec, " ", info.st_ctim.tv_sec, ".",
+  return absl::StrCat(path.string(), " ", info.st_dev, " ", info.st_ino, " ", info.st_size, " ",
+                      info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec, " ", info.st_ctim.tv_sec, ".",
                       info.st_ctim.tv_nsec, "\n");
 }
 
-void AppendStamps(const std::string& folder,
-                  const std::set<std::string>& extensions, std::string& stamp) {
+void AppendStamps(const std::string& folder, const std::set<std::string>& extensions,
+                  std::string& stamp) {
   const auto files = FilesIn(folder, extensions);
   if (!files.ok()) return;
   for (const fs::path& path : *files) stamp += StampOf(path);
@@ -104,8 +96,8 @@ void AppendStamps(const std::string& folder,
 
 }  // namespace
 
-TableMounts::TableMounts(TableSources sources, int64_t max_bytes,
-                         TableRegistry* registry, TableSetBuilder::Hold hold)
+TableMounts::TableMounts(TableSources sources, int64_t max_bytes, TableRegistry* registry,
+                         TableSetBuilder::Hold hold)
     : sources_(std::move(sources)),
       max_bytes_(max_bytes),
       hold_(std::move(hold)),
@@ -131,15 +123,13 @@ void TableMounts::Refresh() {
     stale_ = true;
     std::string message(status.message());
     if (message == last_error_) return;
-    LogError(absl::StrCat("tables: the ", mounted,
-                          " mounted before stay: ", message));
+    LogError(absl::StrCat("tables: the ", mounted, " mounted before stay: ", message));
     last_error_ = std::move(message);
   }
 }
 
 absl::Status TableMounts::LoadLocked() {
-  // Taken before the files are read: the next Refresh sees what changes
-  // meanwhile.
+  // Taken before the files are read: the next Refresh sees what changes meanwhile.
   stamp_ = Stamp();
   absl::StatusOr<TableSetPtr> tables = Read();
   failed_ = !tables.ok();
@@ -147,8 +137,7 @@ absl::Status TableMounts::LoadLocked() {
   // A folder that was emptied, or is not there for a moment.
   if ((*tables)->tables().empty() && !registry_.Get()->tables().empty()) {
     failed_ = true;
-    return Invalid("--tables: ", sources_.folder,
-                   ": got no table any more, want one at least");
+    return Invalid("--tables: ", sources_.folder, ": got no table any more, want one at least");
   }
   registry_.Replace(*std::move(tables));
   return absl::OkStatus();
@@ -161,23 +150,19 @@ absl::StatusOr<TableSetPtr> TableMounts::Read() const {
     ATTNBIAS_RETURN_IF_ERROR(Located("--table", AddTable(table, builder)));
   }
   for (const std::string& checkpoint : sources_.checkpoints) {
-    ATTNBIAS_RETURN_IF_ERROR(
-        Located("--checkpoint", AddCheckpointFlag(checkpoint, builder)));
+    ATTNBIAS_RETURN_IF_ERROR(Located("--checkpoint", AddCheckpointFlag(checkpoint, builder)));
   }
   return std::move(builder).Build();
 }
 
 absl::Status TableMounts::AddFolder(TableSetBuilder& builder) const {
   if (sources_.folder.empty()) return absl::OkStatus();
-  ATTNBIAS_ASSIGN_OR_RETURN(const auto files,
-                            FilesIn(sources_.folder, {kSafetensors}));
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto files, FilesIn(sources_.folder, {kSafetensors}));
   for (const fs::path& path : files) {
-    ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
-                              SafetensorsFile::Open(path, sources_.folder));
+    ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path, sources_.folder));
     for (const SafetensorsEntry& entry : file.entries()) {
       if (!IsTable(entry)) continue;
-      const std::string name =
-          absl::StrCat(path.stem().string(), ":", entry.name);
+      const std::string name = absl::StrCat(path.stem().string(), ":", entry.name);
       ATTNBIAS_RETURN_IF_ERROR(builder.Add(name, file, entry).status());
     }
   }

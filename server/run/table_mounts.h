@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mounts the learned tables that the flags name, and mounts them anew when
-// their files change.
+// Mounts the learned tables that the flags name, and mounts them anew when their files change.
 #pragma once
 
 #include <atomic>
@@ -21,27 +20,23 @@ struct TableSources {
   std::vector<std::string> tables;
   std::vector<std::string> checkpoints;
 
-  bool empty() const {
-    return folder.empty() && tables.empty() && checkpoints.empty();
-  }
+  bool empty() const { return folder.empty() && tables.empty() && checkpoints.empty(); }
 };
 
 // Safe for any number of threads.
 class TableMounts {
  public:
-  // `registry` outlives this object. `max_bytes` bounds all tables together,
-  // `hold` takes their memory, both as TableSetBuilder has them.
+  // `registry` outlives this object. `max_bytes` bounds all tables together, `hold` takes their
+  // memory, both as TableSetBuilder has them.
   TableMounts(TableSources sources, int64_t max_bytes, TableRegistry* registry,
               TableSetBuilder::Hold hold = nullptr);
 
-  // Reads every table. On an error, which names flag and file, those mounted
-  // before stay.
+  // Reads every table. On an error, which names flag and file, those mounted before stay.
   absl::Status Load();
 
   // Makes the next Refresh load whatever the files look like.
   void Invalidate();
-  // Load, with a line in the log about how it went, unless every file is as the
-  // last Load found it.
+  // Load, with a line in the log about how it went, unless every file is as the last Load found it.
   void Refresh();
 
   // Whether the last Load failed.

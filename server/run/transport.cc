@@ -33,8 +33,7 @@ constexpr std::string_view kUnix = "unix:";
 constexpr size_t kMaxPathBytes = sizeof(sockaddr_un::sun_path) - 1;
 
 absl::Status Malformed(std::string_view text) {
-  return Invalid("got '", std::string(text),
-                 "', want HOST:PORT with a port in [0, 65535]");
+  return Invalid("got '", std::string(text), "', want HOST:PORT with a port in [0, 65535]");
 }
 
 // unix:PATH or, as gRPC's clients may spell it, unix:///PATH.
@@ -43,8 +42,7 @@ absl::StatusOr<ListenAddress> ParseUnix(std::string_view text) {
   const bool has_authority = path.starts_with("//");
   if (has_authority) path.remove_prefix(2);
   if (path.empty() || (has_authority && path.front() != '/')) {
-    return Invalid("got '", std::string(text),
-                   "', want unix:PATH or unix:///PATH");
+    return Invalid("got '", std::string(text), "', want unix:PATH or unix:///PATH");
   }
   if (path.size() > kMaxPathBytes) {
     return Invalid("got '", std::string(text), "', a path of ", path.size(),
@@ -56,8 +54,7 @@ absl::StatusOr<ListenAddress> ParseUnix(std::string_view text) {
 }  // namespace
 
 bool ListenAddress::is_local() const {
-  return is_file() || host == "localhost" || host == "::1" ||
-         host.starts_with("127.");
+  return is_file() || host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
@@ -68,16 +65,14 @@ absl::StatusOr<ListenAddress> ParseHostPort(std::string_view text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return Malformed(text);
   std::string_view host = text.substr(0, colon);
-  const bool bracketed =
-      host.size() >= 2 && host.front() == '[' && host.back() == ']';
+  const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
   if (!bracketed && host.find(':') != std::string_view::npos) {
     return Malformed(text);
   }
   ListenAddress result = {.host = std::string(host.empty() ? "::" : host)};
   const char* const end = text.data() + text.size();
-  const auto [rest, error] =
-      std::from_chars(text.data() + colon + 1, end, result.port);
+  const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, result.port);
   if (error != std::errc() || rest != end) return Malformed(text);
   return result;
 }
@@ -98,23 +93,20 @@ int Connect(const std::string& path) {
   path.copy(address.sun_path, kMaxPathBytes);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
-  const int error = connect(fd, reinterpret_cast<const sockaddr*>(&address),
-                            sizeof(address)) == 0
-                        ? 0
-                        : errno;
+  const int error =
+      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? 0 : errno;
   close(fd);
   return error;
 }
 
-// Returns UNAVAILABLE, with the reason, if a server cannot make its socket at
-// `path`. gRPC gives no reason, and removes the socket of a running server.
+// Returns UNAVAILABLE, with the reason, if a server cannot make its socket at `path`. gRPC gives no
+// reason, and removes the socket of a running server.
 absl::Status CheckSocketFile(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(path).parent_path();
   std::error_code error;
   if (!folder.empty() && !fs::is_directory(folder, error)) {
-    return absl::UnavailableError(
-        absl::StrCat("there is no folder '", folder.string(), "'"));
+    return absl::UnavailableError(absl::StrCat("there is no folder '", folder.string(), "'"));
   }
   const fs::file_status file = fs::symlink_status(path, error);
   if (!fs::exists(file)) return absl::OkStatus();
@@ -132,23 +124,20 @@ absl::Status CheckSocketFile(const std::string& path) {
   }
 }
 
-// Maximum bytes of incomplete requests in gRPC. Beyond it, gRPC ends some of
-// these calls with RESOURCE_EXHAUSTED.
+// Maximum bytes of incomplete requests in gRPC. Beyond it, gRPC ends some of these calls with
+// RESOURCE_EXHAUSTED.
 constexpr size_t kTransportBytes = size_t{64} << 20;
 
 // Concurrent reflection streams, and the one thread that waits for them.
 constexpr int kReflectionThreads = 16;
 
-// Removes reflection, which gRPC adds to every server of a program that links
-// it.
+// Removes reflection, which gRPC adds to every server of a program that links it.
 class ReflectionRemoval final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments* /*args*/) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
-                         plugins) override {
-    std::erase_if(*plugins, [](const auto& plugin) {
-      return plugin->name() == "proto_server_reflection";
-    });
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins,
+                  [](const auto& plugin) { return plugin->name() == "proto_server_reflection"; });
   }
 };
 
@@ -160,45 +149,39 @@ void Shorten(google::protobuf::Message& message) {
   fields.ListFields(message, &set);
   for (const google::protobuf::FieldDescriptor* field : set) {
     if (field->cpp_type() == field->CPPTYPE_STRING) {
-      fields.SetString(&message, field,
-                       Shortened(fields.GetString(message, field)));
+      fields.SetString(&message, field, Shortened(fields.GetString(message, field)));
     } else if (field->cpp_type() == field->CPPTYPE_MESSAGE) {
       Shorten(*fields.MutableMessage(&message, field));
     }
   }
 }
 
-// Shortens each ServerReflectionRequest, whose class gRPC does not install. The
-// message has no repeated field.
+// Shortens each ServerReflectionRequest, whose class gRPC does not install. The message has no
+// repeated field.
 class ReflectionBound final : public grpc::experimental::Interceptor {
  public:
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
     using grpc::experimental::InterceptionHookPoints;
-    if (batch->QueryInterceptionHookPoint(
-            InterceptionHookPoints::POST_RECV_MESSAGE) &&
+    if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE) &&
         batch->GetRecvMessage() != nullptr) {
-      Shorten(
-          *static_cast<google::protobuf::Message*>(batch->GetRecvMessage()));
+      Shorten(*static_cast<google::protobuf::Message*>(batch->GetRecvMessage()));
     }
     batch->Proceed();
   }
 };
 
-class ReflectionBoundFactory final
-    : public grpc::experimental::ServerInterceptorFactoryInterface {
+class ReflectionBoundFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
     constexpr std::string_view kReflection = "/grpc.reflection.";
-    return std::string_view(info->method()).starts_with(kReflection)
-               ? new ReflectionBound
-               : nullptr;
+    return std::string_view(info->method()).starts_with(kReflection) ? new ReflectionBound
+                                                                     : nullptr;
   }
 };
 
 absl::Status CannotListen(const ListenAddress& address, absl::string_view why) {
-  return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", ToString(address), ": ", why));
+  return absl::UnavailableError(absl::StrCat("cannot listen on ", ToString(address), ": ", why));
 }
 
 int Milliseconds(absl::Duration duration) {
@@ -209,42 +192,34 @@ void Configure(const TransportOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   // Otherwise a second server takes a part of the connections, unnoticed.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // gRPC checks a message's size only after it has inflated it: half a megabyte
-  // becomes more than half a gigabyte.
+  // gRPC checks a message's size only after it has inflated it: half a megabyte becomes more than
+  // half a gigabyte.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                             options.max_concurrent_streams);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
-                             Milliseconds(options.keepalive_time));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                              Milliseconds(options.keepalive_timeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Clients ping every 10 s. gRPC closes connections that ping more than twice
-  // as often.
-  builder.AddChannelArgument(
-      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  // Clients ping every 10 s. gRPC closes connections that ping more than twice as often.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   // The grace that gRPC gives calls then is endless by default.
   if (options.max_connection_age > absl::ZeroDuration()) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                Milliseconds(options.max_connection_age));
   }
-  // Only reflection is served by threads of this kind, one for each of its
-  // streams.
-  builder.SetResourceQuota(grpc::ResourceQuota()
-                               .SetMaxThreads(kReflectionThreads)
-                               .Resize(kTransportBytes));
+  // Only reflection is served by threads of this kind, one for each of its streams.
+  builder.SetResourceQuota(
+      grpc::ResourceQuota().SetMaxThreads(kReflectionThreads).Resize(kTransportBytes));
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
   if (!options.reflection) {
     builder.SetOption(std::make_unique<ReflectionRemoval>());
     return;
   }
-  std::vector<
-      std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
-      factories;
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
   factories.push_back(std::make_unique<ReflectionBoundFactory>());
   builder.experimental().SetInterceptorCreators(std::move(factories));
 }
@@ -268,10 +243,9 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
       const absl::Status file = CheckSocketFile(address.path);
       if (!file.ok()) return CannotListen(address, file.message());
     }
-    builder.AddListeningPort(
-        ToString(address),
-        address.is_file() ? grpc::InsecureServerCredentials() : credentials,
-        &ports[i]);
+    builder.AddListeningPort(ToString(address),
+                             address.is_file() ? grpc::InsecureServerCredentials() : credentials,
+                             &ports[i]);
   }
   // No other thread makes files yet.
   const mode_t mask = umask(0777 & ~options.socket_mode);

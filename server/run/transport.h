@@ -42,12 +42,12 @@ std::string ToString(const ListenAddress& address);
 struct TransportOptions {
   // Calls at once on one connection.
   int max_concurrent_streams = 256;
-  // Silence after which a client is pinged, and time for its answer. Without
-  // one the connection is closed.
+  // Silence after which a client is pinged, and time for its answer. Without one the connection is
+  // closed.
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
-  // Age, give or take a tenth, from which on a connection closes when its calls
-  // have ended. Zero for no limit.
+  // Age, give or take a tenth, from which on a connection closes when its calls have ended. Zero
+  // for no limit.
   absl::Duration max_connection_age;
   // Mode of socket files.
   mode_t socket_mode = 0660;
@@ -55,10 +55,9 @@ struct TransportOptions {
   bool reflection = true;
 };
 
-// Starts a server of `services` on `addresses`, and sets their ports to those
-// that were bound. Bounds the work and memory that clients can cause. Clients
-// of socket files, which are on this machine, need no `credentials`. Returns
-// UNAVAILABLE, with the address, if one cannot be bound.
+// Starts a server of `services` on `addresses`, and sets their ports to those that were bound.
+// Bounds the work and memory that clients can cause. Clients of socket files, which are on this
+// machine, need no `credentials`. Returns UNAVAILABLE, with the address, if one cannot be bound.
 absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
     std::vector<ListenAddress>& addresses, const TransportOptions& options,
     const std::shared_ptr<grpc::ServerCredentials>& credentials,

@@ -17,13 +17,12 @@
 
 namespace attnbias {
 
-// The next item is one of the owner that has used the least time. An owner that
-// has been away starts level with the others, not ahead of them: start-time
-// fair queueing (Goyal, Vin and Cheng, 1996), except that the time an item
-// takes is charged after it has run.
+// The next item is one of the owner that has used the least time. An owner that has been away
+// starts level with the others, not ahead of them: start-time fair queueing (Goyal, Vin and Cheng,
+// 1996), except that the time an item takes is charged after it has run.
 //
-// An owner's short items come before its long ones; while it has both, a long
-// one follows kShortRun short ones. Items of a kind come out in order.
+// An owner's short items come before its long ones; while it has both, a long one follows kShortRun
+// short ones. Items of a kind come out in order.
 //
 // Not safe for concurrent use.
 template <typename Item>
@@ -58,8 +57,7 @@ class FairQueue {
   // The queue must not be empty.
   Item Pop() { return PopOf(*std::get<Entry*>(*places_.begin())); }
 
-  // Pops the item of the first owner whose next item `fits`; nothing if none
-  // does.
+  // Pops the item of the first owner whose next item `fits`; nothing if none does.
   template <typename Predicate>
   std::optional<Item> PopFirst(Predicate fits) {
     for (const auto& [used, place, entry] : places_) {
@@ -77,8 +75,7 @@ class FairQueue {
     entry.second.used += time;
     --entry.second.running;
     if (waits) TakePlace(entry);
-    // An owner that comes now is not before those that have waited, however
-    // many come.
+    // An owner that comes now is not before those that have waited, however many come.
     level_ += time / static_cast<int64_t>(places_.size() + 1);
     // No owner waited for it.
     if (empty()) level_ = std::max(level_, entry.second.used);
@@ -92,9 +89,8 @@ class FairQueue {
       Owner& owner = entry.second;
       if (!owner.HasItems()) continue;
       for (std::deque<Item>& items : owner.items) {
-        const auto rest = std::stable_partition(
-            items.begin(), items.end(),
-            [&](const Item& item) { return !fits(item); });
+        const auto rest = std::stable_partition(items.begin(), items.end(),
+                                                [&](const Item& item) { return !fits(item); });
         std::move(rest, items.end(), std::back_inserter(taken));
         items.erase(rest, items.end());
       }
@@ -123,9 +119,7 @@ class FairQueue {
     uint64_t place = 0;
     int64_t running = 0;
 
-    bool HasItems() const {
-      return !items[kShort].empty() || !items[kLong].empty();
-    }
+    bool HasItems() const { return !items[kShort].empty() || !items[kLong].empty(); }
     Kind NextKind() const {
       if (items[kLong].empty()) return kShort;
       return items[kShort].empty() || run >= kShortRun ? kLong : kShort;
@@ -166,9 +160,7 @@ class FairQueue {
     places_.emplace(entry.second.used, entry.second.place, &entry);
   }
 
-  void LeavePlace(Entry& entry) {
-    places_.erase({entry.second.used, entry.second.place, &entry});
-  }
+  void LeavePlace(Entry& entry) { places_.erase({entry.second.used, entry.second.place, &entry}); }
 
   // Drops owners that have nothing here and would start level with the others.
   void ForgetSome() {

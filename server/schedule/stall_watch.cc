@@ -10,15 +10,12 @@ namespace attnbias {
 namespace {
 
 int64_t Now() {
-  return std::chrono::nanoseconds(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
 
-StallWatch::Entry::Entry(StallWatch* watch, grpc_call* call,
-                         const Caller* caller)
+StallWatch::Entry::Entry(StallWatch* watch, grpc_call* call, const Caller* caller)
     : watch_(*watch), call_(call), caller_(*caller) {
   MutexLock lock(watch_.mutex_);
   place_ = watch_.entries_.size();
@@ -45,15 +42,14 @@ absl::Status StallWatch::Entry::WhyClosed() const {
 }
 
 StallWatch::StallWatch(std::chrono::milliseconds progress_timeout,
-                       std::chrono::milliseconds idle_timeout,
-                       const ByteBudget* budget, Timer* timer)
+                       std::chrono::milliseconds idle_timeout, const ByteBudget* budget,
+                       Timer* timer)
     : progress_timeout_(progress_timeout),
       idle_timeout_(idle_timeout),
       budget_(*budget),
       task_(timer,
-            std::clamp(
-                std::min(progress_timeout / kCrowdedDivisor, idle_timeout / 4),
-                std::chrono::milliseconds(10), std::chrono::milliseconds(1000)),
+            std::clamp(std::min(progress_timeout / kCrowdedDivisor, idle_timeout / 4),
+                       std::chrono::milliseconds(10), std::chrono::milliseconds(1000)),
             [this] { CloseStalled(); }) {}
 
 size_t StallWatch::open_calls() const {
@@ -72,8 +68,7 @@ void StallWatch::CloseStalled() {
     }
     if (passed(entry.write_started_, progress_timeout_ / kCrowdedDivisor) &&
         budget_.WouldHaveTooMuch(0, entry.caller_.owner())) {
-      return absl::AbortedError(
-          "the client has stopped reading, and others wait for the memory");
+      return absl::AbortedError("the client has stopped reading, and others wait for the memory");
     }
     if (passed(entry.idle_since_, idle_timeout_)) {
       return absl::AbortedError("the client has stopped sending");
@@ -83,9 +78,7 @@ void StallWatch::CloseStalled() {
 }
 
 void StallWatch::CloseIdle(const absl::Status& why) {
-  Close([&why](const Entry& entry) {
-    return entry.idle_since_ != 0 ? why : absl::OkStatus();
-  });
+  Close([&why](const Entry& entry) { return entry.idle_since_ != 0 ? why : absl::OkStatus(); });
 }
 
 void StallWatch::CloseAll(const absl::Status& why) {
@@ -94,8 +87,8 @@ void StallWatch::CloseAll(const absl::Status& why) {
 
 template <typename Why>
 void StallWatch::Close(Why why) {
-  // Calls are closed without the lock, since the end of a call takes it. A
-  // reference keeps each of them alive.
+  // Calls are closed without the lock, since the end of a call takes it. A reference keeps each of
+  // them alive.
   std::vector<std::pair<grpc_call*, absl::Status>> calls;
   {
     MutexLock lock(mutex_);
@@ -108,9 +101,8 @@ void StallWatch::Close(Why why) {
     }
   }
   for (const auto& [call, status] : calls) {
-    grpc_call_cancel_with_status(
-        call, static_cast<grpc_status_code>(status.code()),
-        std::string(status.message()).c_str(), nullptr);
+    grpc_call_cancel_with_status(call, static_cast<grpc_status_code>(status.code()),
+                                 std::string(status.message()).c_str(), nullptr);
     grpc_call_unref(call);
   }
 }

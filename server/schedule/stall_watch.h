@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Knows all open calls, and closes those that would not end by themselves: with
-// ABORTED those whose client has stopped reading or sending, sooner where
-// others wait for the memory, and when the server drains those that wait for
-// their client to send, and at last all.
+// Knows all open calls, and closes those that would not end by themselves: with ABORTED those whose
+// client has stopped reading or sending, sooner where others wait for the memory, and when the
+// server drains those that wait for their client to send, and at last all.
 //
-// Such calls hold memory: a write that makes no progress holds its tensor, a
-// silent ComputeLogits its vectors.
+// Such calls hold memory: a write that makes no progress holds its tensor, a silent ComputeLogits
+// its vectors.
 #pragma once
 
 #include <atomic>
@@ -49,25 +48,21 @@ class StallWatch {
     StallWatch& watch_;
     grpc_call* const call_;
     const Caller& caller_;
-    // Under the watch's mutex: where this is in entries_, and why it was
-    // closed; OK if it was not.
+    // Under the watch's mutex: where this is in entries_, and why it was closed; OK if it was not.
     size_t place_ = 0;
     absl::Status why_closed_;
-    // Nanoseconds of the steady clock; 0 when nothing is being written, or
-    // waited for.
+    // Nanoseconds of the steady clock; 0 when nothing is being written, or waited for.
     std::atomic<int64_t> write_started_{0};
     std::atomic<int64_t> idle_since_{0};
   };
 
-  // Divides the write timeout of clients that hold more than their share of
-  // memory while another client waits.
+  // Divides the write timeout of clients that hold more than their share of memory while another
+  // client waits.
   static constexpr int kCrowdedDivisor = 12;
 
-  // How long a write may take, and how long a call may be idle. `budget` and
-  // `timer` outlive this.
-  StallWatch(std::chrono::milliseconds progress_timeout,
-             std::chrono::milliseconds idle_timeout, const ByteBudget* budget,
-             Timer* timer);
+  // How long a write may take, and how long a call may be idle. `budget` and `timer` outlive this.
+  StallWatch(std::chrono::milliseconds progress_timeout, std::chrono::milliseconds idle_timeout,
+             const ByteBudget* budget, Timer* timer);
 
   size_t open_calls() const;
 

@@ -7,8 +7,8 @@ namespace attnbias {
 
 using Clock = std::chrono::steady_clock;
 
-Timer::Task::Task(Timer* timer, std::chrono::milliseconds period,
-                  std::function<void()> body, Body kind)
+Timer::Task::Task(Timer* timer, std::chrono::milliseconds period, std::function<void()> body,
+                  Body kind)
     : timer_(*timer),
       period_(period),
       body_(std::move(body)),
@@ -68,8 +68,7 @@ void Timer::BeginLocked(Task& task) {
   task.due_ = Clock::time_point::max();
   if (task.kind_ == Body::kLong) {
     // Its last run has ended.
-    task.long_run_ =
-        std::async(std::launch::async, [this, &task] { Run(task); });
+    task.long_run_ = std::async(std::launch::async, [this, &task] { Run(task); });
     return;
   }
   mutex_.Unlock();

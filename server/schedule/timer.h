@@ -23,12 +23,12 @@ class Timer {
     kLong
   };
 
-  // Calls `body` every `period` as long as it lives, for the first time after
-  // one. A body that takes longer delays its own next call.
+  // Calls `body` every `period` as long as it lives, for the first time after one. A body that
+  // takes longer delays its own next call.
   class Task {
    public:
-    Task(Timer* timer, std::chrono::milliseconds period,
-         std::function<void()> body, Body kind = Body::kShort);
+    Task(Timer* timer, std::chrono::milliseconds period, std::function<void()> body,
+         Body kind = Body::kShort);
     Task(const Task&) = delete;
     Task& operator=(const Task&) = delete;
     // Returns when `body` does not run and will not.

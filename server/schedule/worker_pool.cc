@@ -40,8 +40,7 @@ struct WorkerPool::UncutThread {
 
 WorkerPool::WorkerPool(int num_threads)
     : num_threads_(num_threads),
-      num_uncut_((num_threads + kWorkersForEachUncut - 1) /
-                 kWorkersForEachUncut) {
+      num_uncut_((num_threads + kWorkersForEachUncut - 1) / kWorkersForEachUncut) {
   const int for_uncut = std::max(num_uncut_, kMostBegun);
   threads_.reserve(num_threads + for_uncut);
   for (int i = 0; i < num_threads; ++i) {
@@ -58,10 +57,9 @@ void WorkerPool::Schedule(CallerPtr caller, Task task) {
   {
     MutexLock lock(mutex_);
     const std::string& owner = caller->owner().name;
-    const auto kind = caller->used() <= kShort ? FairQueue<Waiting>::kShort
-                                               : FairQueue<Waiting>::kLong;
-    turns_.Push(owner, {std::move(caller), std::move(task), Clock::now()},
-                kind);
+    const auto kind =
+        caller->used() <= kShort ? FairQueue<Waiting>::kShort : FairQueue<Waiting>::kLong;
+    turns_.Push(owner, {std::move(caller), std::move(task), Clock::now()}, kind);
   }
   changed_.NotifyOne();
 }
@@ -80,8 +78,7 @@ void WorkerPool::Yield() {
   own->looked = now;
   MutexLock lock(mutex_);
   // If all threads have begun something, each is free sooner if it continues.
-  if (uncut_.empty() ||
-      (uncut_.Front().thread == nullptr && uncut_idle_.empty())) {
+  if (uncut_.empty() || (uncut_.Front().thread == nullptr && uncut_idle_.empty())) {
     return;
   }
   const CallerPtr caller = own->task.caller;
@@ -99,10 +96,8 @@ void WorkerPool::DispatchUncutLocked() {
   while (uncut_running_ < num_uncut_) {
     // One that cannot begin for want of a thread holds up none that has begun.
     const bool has_idle = !uncut_idle_.empty();
-    std::optional<Waiting> next =
-        uncut_.PopFirst([has_idle](const Waiting& waiting) {
-          return waiting.thread != nullptr || has_idle;
-        });
+    std::optional<Waiting> next = uncut_.PopFirst(
+        [has_idle](const Waiting& waiting) { return waiting.thread != nullptr || has_idle; });
     if (!next.has_value()) return;
     UncutThread* thread = next->thread;
     if (thread == nullptr) {
@@ -150,9 +145,7 @@ int64_t WorkerPool::queued() const {
 WorkerPool::Clock::duration WorkerPool::oldest_wait() const {
   const Clock::time_point now = Clock::now();
   Clock::time_point oldest = now;
-  const auto look = [&oldest](const Waiting& waiting) {
-    oldest = std::min(oldest, waiting.since);
-  };
+  const auto look = [&oldest](const Waiting& waiting) { oldest = std::min(oldest, waiting.since); };
   MutexLock lock(mutex_);
   turns_.ForEach(look);
   uncut_.ForEach(look);
@@ -161,8 +154,7 @@ WorkerPool::Clock::duration WorkerPool::oldest_wait() const {
 
 bool WorkerPool::IsOverLocked() const {
   // A task that was dispatched runs a moment later.
-  return stopping_ && running_ == 0 && uncut_running_ == 0 && turns_.empty() &&
-         uncut_.empty();
+  return stopping_ && running_ == 0 && uncut_running_ == 0 && turns_.empty() && uncut_.empty();
 }
 
 WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {

@@ -13,11 +13,11 @@
 
 namespace attnbias {
 
-// Clients take turns. Of one client's callers, those that have used little
-// time, and so have asked for what is cached or cheap, come before the others.
+// Clients take turns. Of one client's callers, those that have used little time, and so have asked
+// for what is cached or cheap, come before the others.
 //
-// Uncut tasks run on more threads, a few at a time, at a lower priority. Where
-// they yield, they take turns as well.
+// Uncut tasks run on more threads, a few at a time, at a lower priority. Where they yield, they
+// take turns as well.
 //
 // Safe for any number of threads.
 class WorkerPool final : public Executor {
@@ -35,8 +35,8 @@ class WorkerPool final : public Executor {
   void Yield() override;
   int num_threads() const override { return num_threads_; }
 
-  // Lets uncut tasks of cancelled callers that have not begun end at once, on
-  // the other threads: until they do, memory is set aside for them.
+  // Lets uncut tasks of cancelled callers that have not begun end at once, on the other threads:
+  // until they do, memory is set aside for them.
   void ExpediteCancelled();
 
   // Runs what waits and joins the threads. Not to be called from a task.

@@ -26,75 +26,64 @@ namespace {
 // What a call takes, here and in gRPC, beside its request and its answer.
 constexpr int64_t kCallBytes = int64_t{16} << 10;
 
-// Counts a request's lists as they came, as the positions of its plan, as the
-// plan's resolved spec repeats them, and in the header.
+// Counts a request's lists as they came, as the positions of its plan, as the plan's resolved spec
+// repeats them, and in the header.
 constexpr int64_t kCopies = 4;
 
-// What a caller whose bytes per second are limited may have waiting to be sent
-// before a GetTensor or a ModelInfer is refused.
+// What a caller whose bytes per second are limited may have waiting to be sent before a GetTensor
+// or a ModelInfer is refused.
 constexpr std::chrono::seconds kLongestBacklog(1);
 
-// On a clock that nobody sets. The system's, in nanoseconds, ends in 2262, and
-// Go's longest timeout is later.
+// On a clock that nobody sets. The system's, in nanoseconds, ends in 2262, and Go's longest timeout
+// is later.
 std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
   constexpr std::chrono::seconds kFar = std::chrono::hours(24 * 365);
-  const gpr_timespec left =
-      gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+  const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
   const auto seconds = std::min(std::chrono::seconds(left.tv_sec), kFar);
   return std::chrono::steady_clock::now() + std::max(seconds, -kFar) +
          std::chrono::nanoseconds(left.tv_nsec);
 }
 
-// Returns the last address in `x-forwarded-for`: the proxy that connects to
-// this server has added it. Ignores what is longer than an address.
+// Returns the last address in `x-forwarded-for`: the proxy that connects to this server has added
+// it. Ignores what is longer than an address.
 std::string_view ForwardedFor(const grpc::CallbackServerContext& context) {
   constexpr size_t kLongestAddress = 45;
-  const std::string_view list =
-      OnlyValue(context.client_metadata(), "x-forwarded-for");
+  const std::string_view list = OnlyValue(context.client_metadata(), "x-forwarded-for");
   const std::string_view last = list.substr(list.find_last_of(", ") + 1);
   return last.size() <= kLongestAddress ? last : std::string_view();
 }
 
-// Tells connections over a socket file apart. gRPC gives all of them one name,
-// but keeps the properties of each in a place of their own.
-std::string SocketOf(const grpc::CallbackServerContext& context,
-                     const std::string& peer) {
-  const std::shared_ptr<const grpc::AuthContext> properties =
-      context.auth_context();
+// Tells connections over a socket file apart. gRPC gives all of them one name, but keeps the
+// properties of each in a place of their own.
+std::string SocketOf(const grpc::CallbackServerContext& context, const std::string& peer) {
+  const std::shared_ptr<const grpc::AuthContext> properties = context.auth_context();
   grpc::AuthPropertyIterator first = properties->begin();
   if (first == properties->end()) return peer;
   const char* const value = (*first).second.data();
   return absl::StrCat(peer, absl::Hex(reinterpret_cast<uintptr_t>(value)));
 }
 
-// Names a client without a name by its address, which is its connection over a
-// socket file, and by what a proxy there reports. So a client that reports an
-// address takes nobody's place at another.
-std::string ClientOf(const grpc::CallbackServerContext& context,
-                     const std::string& peer) {
-  return absl::StrCat(peer.starts_with("unix:")
-                          ? SocketOf(context, peer)
-                          : peer.substr(0, peer.rfind(':')),
-                      " for ", std::string(ForwardedFor(context)));
+// Names a client without a name by its address, which is its connection over a socket file, and by
+// what a proxy there reports. So a client that reports an address takes nobody's place at another.
+std::string ClientOf(const grpc::CallbackServerContext& context, const std::string& peer) {
+  return absl::StrCat(
+      peer.starts_with("unix:") ? SocketOf(context, peer) : peer.substr(0, peer.rfind(':')),
+      " for ", std::string(ForwardedFor(context)));
 }
 
 // A caller with a name is one client, whatever its addresses.
-CallerPtr MakeCaller(const grpc::CallbackServerContext& context,
-                     const std::string& peer,
-                     const absl::StatusOr<Identity>& identity,
-                     int64_t memory_budget_bytes) {
+CallerPtr MakeCaller(const grpc::CallbackServerContext& context, const std::string& peer,
+                     const absl::StatusOr<Identity>& identity, int64_t memory_budget_bytes) {
   if (!identity.ok() || !*identity) {
     return std::make_shared<Caller>(ClientOf(context, peer));
   }
-  return std::make_shared<Caller>(QuotaOwner{
-      .name = absl::StrCat("caller ", identity->account->name),
-      .max_bytes =
-          static_cast<int64_t>(identity->rights->memory_share *
-                               static_cast<double>(memory_budget_bytes))});
+  return std::make_shared<Caller>(
+      QuotaOwner{.name = absl::StrCat("caller ", identity->account->name),
+                 .max_bytes = static_cast<int64_t>(identity->rights->memory_share *
+                                                   static_cast<double>(memory_budget_bytes))});
 }
 
-TableSetPtr TablesOf(const absl::StatusOr<Identity>& identity,
-                     TableSetPtr mounted) {
+TableSetPtr TablesOf(const absl::StatusOr<Identity>& identity, TableSetPtr mounted) {
   if (!identity.ok() || !*identity) return mounted;
   return mounted->Under(identity->rights->table_prefixes);
 }
@@ -103,23 +92,20 @@ constexpr char kRequestIdKey[] = "x-request-id";
 
 bool IsRequestId(std::string_view id) {
   constexpr std::string_view kMarks = "-_.:/+=";
-  return !id.empty() && id.size() <= 128 &&
-         absl::c_all_of(id, [kMarks](char c) {
-           return absl::ascii_isalnum(c) ||
-                  kMarks.find(c) != std::string_view::npos;
-         });
+  return !id.empty() && id.size() <= 128 && absl::c_all_of(id, [kMarks](char c) {
+    return absl::ascii_isalnum(c) || kMarks.find(c) != std::string_view::npos;
+  });
 }
 
 std::string RandomPrefix() {
   std::random_device random;
-  return absl::StrCat(absl::Hex(random(), absl::kZeroPad8),
-                      absl::Hex(random(), absl::kZeroPad8), "-");
+  return absl::StrCat(absl::Hex(random(), absl::kZeroPad8), absl::Hex(random(), absl::kZeroPad8),
+                      "-");
 }
 
 }  // namespace
 
-Call::Call(CallEnvironment* environment, Method method,
-           grpc::CallbackServerContext* context)
+Call::Call(CallEnvironment* environment, Method method, grpc::CallbackServerContext* context)
     : environment_(*environment),
       method_(method),
       context_(*context),
@@ -131,8 +117,7 @@ Call::Call(CallEnvironment* environment, Method method,
       start_(std::chrono::steady_clock::now()),
       deadline_(SteadyDeadline(context->raw_deadline())),
       phases_(start_),
-      stall_entry_(&environment_.stall_watch, context->c_call(),
-                   caller_.get()) {
+      stall_entry_(&environment_.stall_watch, context->c_call(), caller_.get()) {
   environment_.metrics.CallStarted(method_);
 }
 
@@ -150,9 +135,7 @@ Call::~Call() {
   AccessLine line = {
       .method = NameOf(method_),
       .peer = peer_,
-      .identity = identity_.ok() && *identity_
-                      ? std::string_view(identity_->account->name)
-                      : "",
+      .identity = identity_.ok() && *identity_ ? std::string_view(identity_->account->name) : "",
       .code = end_.code(),
       .start = start_,
       .duration = now - start_,
@@ -186,30 +169,27 @@ absl::Status Call::CheckAllowed() {
   const Rights& rights = *identity_->rights;
   if (!rights.MayCall(method_)) {
     return WithReason(absl::PermissionDeniedError(absl::StrCat(
-                          Shortened(account.name), " may not call ",
-                          std::string(NameOf(method_)))),
+                          Shortened(account.name), " may not call ", std::string(NameOf(method_)))),
                       "METHOD_NOT_ALLOWED");
   }
   counted_ = true;
   if (++account.calls > rights.concurrent_calls) {
-    return CallerLimit(absl::StrCat(
-        Shortened(account.name), " has ", rights.concurrent_calls,
-        " calls under way, all that it may have; try again later"));
+    return CallerLimit(absl::StrCat(Shortened(account.name), " has ", rights.concurrent_calls,
+                                    " calls under way, all that it may have; try again later"));
   }
   // Streams wait for their turn; one answer comes at once or not at all.
   if ((method_ == Method::kGetTensor || method_ == Method::kModelInfer) &&
       account.pacer.Backlog() > kLongestBacklog) {
-    return CallerLimit(absl::StrCat(
-        Shortened(account.name), " may be sent ", rights.bytes_per_second,
-        " bytes a second, and more is on its way; try again later"));
+    return CallerLimit(absl::StrCat(Shortened(account.name), " may be sent ",
+                                    rights.bytes_per_second,
+                                    " bytes a second, and more is on its way; try again later"));
   }
   return absl::OkStatus();
 }
 
 std::chrono::steady_clock::time_point Call::TakeTurnToSend(int64_t bytes) {
   if (!*identity_) return {};
-  return identity_->account->pacer.Take(bytes,
-                                        identity_->rights->bytes_per_second);
+  return identity_->account->pacer.Take(bytes, identity_->rights->bytes_per_second);
 }
 
 bool Call::HasBacklog() const {
@@ -218,25 +198,21 @@ bool Call::HasBacklog() const {
 
 absl::Status Call::Admit(int64_t received_bytes) {
   ATTNBIAS_RETURN_IF_ERROR(CheckAllowed());
-  ATTNBIAS_ASSIGN_OR_RETURN(received_memory_,
-                            environment_.engine.cache().Reserve(
-                                kCallBytes + received_bytes, *caller_));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      received_memory_, environment_.engine.cache().Reserve(kCallBytes + received_bytes, *caller_));
   return absl::OkStatus();
 }
 
 absl::Status Call::HoldDecoded(int64_t bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      decoded_memory_,
-      environment_.engine.cache().Reserve(kCopies * bytes, *caller_));
+  ATTNBIAS_ASSIGN_OR_RETURN(decoded_memory_,
+                            environment_.engine.cache().Reserve(kCopies * bytes, *caller_));
   return absl::OkStatus();
 }
 
-absl::StatusOr<PlanPtr> Call::MakePlan(v1::TensorSpec spec,
-                                       std::string_view path) {
+absl::StatusOr<PlanPtr> Call::MakePlan(v1::TensorSpec spec, std::string_view path) {
   const absl::StatusOr<Tables> tables = TakeTables(*tables_, spec);
   if (!tables.ok()) return Under(path, tables.status());
-  absl::StatusOr<PlanPtr> plan =
-      environment_.engine.MakePlan(std::move(spec), *tables);
+  absl::StatusOr<PlanPtr> plan = environment_.engine.MakePlan(std::move(spec), *tables);
   if (!plan.ok()) return Under(path, plan.status());
   plan_ = *plan;
   return plan;
@@ -244,8 +220,7 @@ absl::StatusOr<PlanPtr> Call::MakePlan(v1::TensorSpec spec,
 
 const std::string& Call::request_id() {
   if (request_id_.empty()) {
-    request_id_ =
-        RequestId(OnlyValue(context_.client_metadata(), kRequestIdKey));
+    request_id_ = RequestId(OnlyValue(context_.client_metadata(), kRequestIdKey));
   }
   return request_id_;
 }
@@ -273,9 +248,8 @@ grpc::Status Call::End(const absl::Status& status) {
   EndWith(status);
   if (const std::optional<absl::Duration> delay = RetryDelay(status)) {
     // What gRPC's own retry policy obeys.
-    context_.AddTrailingMetadata(
-        "grpc-retry-pushback-ms",
-        std::to_string(absl::ToInt64Milliseconds(*delay)));
+    context_.AddTrailingMetadata("grpc-retry-pushback-ms",
+                                 std::to_string(absl::ToInt64Milliseconds(*delay)));
   }
   if (end_.ok()) return grpc::Status::OK;
   // By which an operator finds the call's line in the log.
@@ -285,9 +259,8 @@ grpc::Status Call::End(const absl::Status& status) {
 
 absl::Status CheckHeaderSize(int64_t message_bytes) {
   if (message_bytes <= kMaxUnaryResponseBytes) return absl::OkStatus();
-  return Invalid("spec: got lists of positions that make a header of ",
-                 message_bytes, " bytes, want at most ", kMaxUnaryResponseBytes,
-                 "; ask for fewer at once");
+  return Invalid("spec: got lists of positions that make a header of ", message_bytes,
+                 " bytes, want at most ", kMaxUnaryResponseBytes, "; ask for fewer at once");
 }
 
 std::string RequestId(std::string_view given) {
@@ -297,9 +270,7 @@ std::string RequestId(std::string_view given) {
   return absl::StrCat(of_process, next++);
 }
 
-absl::Status Draining() {
-  return absl::UnavailableError("the server is draining; try another");
-}
+absl::Status Draining() { return absl::UnavailableError("the server is draining; try another"); }
 
 absl::Status Call::WhyCancelled() const {
   absl::Status closed = stall_entry_.WhyClosed();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls have in common, whatever their method: what they work with, why
-// they are refused, how they are counted and logged.
+// What calls have in common, whatever their method: what they work with, why they are refused, how
+// they are counted and logged.
 #pragma once
 
 #include <atomic>
@@ -43,8 +43,7 @@ struct CallEnvironment {
 // One call, from request to end. `context` outlives it.
 class Call {
  public:
-  Call(CallEnvironment* environment, Method method,
-       grpc::CallbackServerContext* context);
+  Call(CallEnvironment* environment, Method method, grpc::CallbackServerContext* context);
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   // Counts and logs the call.
@@ -58,18 +57,15 @@ class Call {
   // The tables that were mounted when the call began, and that it may use.
   const TableSetPtr& tables() const { return tables_; }
 
-  // UNAVAILABLE while draining, DEADLINE_EXCEEDED or CANCELLED once nobody
-  // waits for the answer.
+  // UNAVAILABLE while draining, DEADLINE_EXCEEDED or CANCELLED once nobody waits for the answer.
   absl::Status CheckWanted() const;
 
-  // The plan of a request. `path` is where the spec stands in it, for messages;
-  // empty where the fields of a spec are those of the request.
-  absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec,
-                                   std::string_view path = "spec");
+  // The plan of a request. `path` is where the spec stands in it, for messages; empty where the
+  // fields of a spec are those of the request.
+  absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, std::string_view path = "spec");
 
-  // Before the call has any effect: whether it is allowed. Takes memory from
-  // the budget, until the call ends: for the call itself and for so many bytes
-  // received.
+  // Before the call has any effect: whether it is allowed. Takes memory from the budget, until the
+  // call ends: for the call itself and for so many bytes received.
   //
   // UNAUTHENTICATED, PERMISSION_DENIED  as Access::Identify, or the caller may
   //                                     not call this method
@@ -77,19 +73,17 @@ class Call {
   //                                     much under way as it may have
   absl::Status Admit(int64_t received_bytes);
 
-  // The request in `bytes`; takes memory likewise for it, and for what is made
-  // of it.
+  // The request in `bytes`; takes memory likewise for it, and for what is made of it.
   template <typename Message>
   absl::StatusOr<Message> Parse(const grpc::ByteBuffer& bytes) {
-    return ParseRequest<Message>(
-        bytes, [this](int64_t size) { return HoldDecoded(size); });
+    return ParseRequest<Message>(bytes, [this](int64_t size) { return HoldDecoded(size); });
   }
 
   // Gives back what Parse took, where a call goes on to another request.
   void ForgetRequest() { decoded_memory_ = ByteBudget::Reservation(); }
 
-  // Closes the call when its client stops reading or sending. Whoever writes,
-  // or waits for the client, tells it so.
+  // Closes the call when its client stops reading or sending. Whoever writes, or waits for the
+  // client, tells it so.
   StallWatch::Entry& stall_entry() { return stall_entry_; }
 
   // Told by whoever carries out the call, one step after another.
@@ -98,21 +92,18 @@ class Call {
   // For the log: what the call is about.
   void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
 
-  // When the next message, with so many bytes of tensors, may be sent; it has
-  // to be sent then.
+  // When the next message, with so many bytes of tensors, may be sent; it has to be sent then.
   std::chrono::steady_clock::time_point TakeTurnToSend(int64_t bytes);
 
   // True while the next message has to wait for its turn to be sent.
   bool HasBacklog() const;
 
-  // Counts the one answer of a call, and closes the call if its client does not
-  // read it.
+  // Counts the one answer of a call, and closes the call if its client does not read it.
   void AnswerSent(int64_t bytes = 0);
   // Counts a message that was sent, and the bytes of tensors in it.
   void MessageSent(int64_t bytes = 0);
 
-  // The status to finish the call with. Counts it and adds its trailing
-  // metadata. Once.
+  // The status to finish the call with. Counts it and adds its trailing metadata. Once.
   grpc::Status End(const absl::Status& status);
   // Why the call is cancelled: by this server, its deadline or the client.
   absl::Status WhyCancelled() const;
@@ -147,13 +138,12 @@ class Call {
   absl::Status end_;
 };
 
-// INVALID_ARGUMENT where a header's message is larger than stock clients
-// accept. Only two long lists of negative positions make one so large.
+// INVALID_ARGUMENT where a header's message is larger than stock clients accept. Only two long
+// lists of negative positions make one so large.
 absl::Status CheckHeaderSize(int64_t message_bytes);
 
-// What a call is called, in the log and to its client: `given`, if it is 1 to
-// 128 letters, digits and "-_.:/+=". Otherwise one that no other call has, of
-// this process or another.
+// What a call is called, in the log and to its client: `given`, if it is 1 to 128 letters, digits
+// and "-_.:/+=". Otherwise one that no other call has, of this process or another.
 std::string RequestId(std::string_view given);
 
 // Refuses a call while the server drains.

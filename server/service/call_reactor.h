@@ -17,13 +17,12 @@
 
 namespace attnbias {
 
-// `Reactor` is gRPC's. The object deletes itself when the call is over: after
-// End, which is called once, nothing may touch it.
+// `Reactor` is gRPC's. The object deletes itself when the call is over: after End, which is called
+// once, nothing may touch it.
 template <typename Reactor>
 class CallReactor : public Reactor {
  public:
-  CallReactor(CallEnvironment* environment, Method method,
-              grpc::CallbackServerContext* context)
+  CallReactor(CallEnvironment* environment, Method method, grpc::CallbackServerContext* context)
       : call_(environment, method, context), caller_(call_.caller()) {}
 
   void OnCancel() final {
@@ -44,30 +43,27 @@ class CallReactor : public Reactor {
     return call_.Admit(static_cast<int64_t>(request.Length()));
   }
 
-  // Runs `step`, the first that may take time, on a thread of the executor: who
-  // waits for gRPC's threads waits for nobody's computation. Not if the call is
-  // unwanted by then.
+  // Runs `step`, the first that may take time, on a thread of the executor: who waits for gRPC's
+  // threads waits for nobody's computation. Not if the call is unwanted by then.
   template <typename Step>
   void Begin(const grpc::ByteBuffer& request, Step step) {
     if (absl::Status status = Admit(request); !status.ok()) {
       return End(status);
     }
     call_.phases().Enter(Phase::kWait);
-    call_.environment().executor.Schedule(
-        caller_, [this, step = std::move(step)]() mutable {
-          call_.phases().Enter(Phase::kPlan);
-          absl::Status status = call_.CheckWanted();
-          if (!status.ok()) return End(status);
-          step();
-        });
+    call_.environment().executor.Schedule(caller_, [this, step = std::move(step)]() mutable {
+      call_.phases().Enter(Phase::kPlan);
+      absl::Status status = call_.CheckWanted();
+      if (!status.ok()) return End(status);
+      step();
+    });
   }
 
   // Runs `step` with the header of `plan`, on a thread of the executor.
   template <typename Step>
   void GetHeader(const PlanPtr& plan, Step step) {
     const Encoding& encoding = plan->encoding();
-    const bool takes_long =
-        encoding.derive != nullptr && encoding.takes_long_to_prepare();
+    const bool takes_long = encoding.derive != nullptr && encoding.takes_long_to_prepare();
     PhaseClock& phases = call_.phases();
     if (takes_long) phases.Enter(Phase::kWait);
     MakeUncut(
@@ -98,11 +94,10 @@ class CallReactor : public Reactor {
   template <typename Done>
   void TryGetPayload(const PlanPtr& plan, Done done) {
     call_.phases().Enter(Phase::kCompute);
-    call_.environment().engine.Get(
-        plan, caller_, [this, done](absl::StatusOr<PayloadPtr> payload) {
-          if (caller_->cancelled()) return done(call_.WhyCancelled());
-          done(std::move(payload));
-        });
+    call_.environment().engine.Get(plan, caller_, [this, done](absl::StatusOr<PayloadPtr> payload) {
+      if (caller_->cancelled()) return done(call_.WhyCancelled());
+      done(std::move(payload));
+    });
   }
 
   Call call_;
@@ -112,12 +107,10 @@ class CallReactor : public Reactor {
 // The life of a call that is answered in one step.
 class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
-  // `make(call, request, answer)` fills in the answer, or says why there is
-  // none.
+  // `make(call, request, answer)` fills in the answer, or says why there is none.
   template <typename Request, typename Answer, typename Make>
   static OneStep* Start(CallEnvironment* environment, Method method,
-                        grpc::CallbackServerContext* context,
-                        const grpc::ByteBuffer* bytes,
+                        grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
                         grpc::ByteBuffer* response, Make make) {
     OneStep* const own = new OneStep(environment, method, context);
     own->Begin(*bytes, [own, bytes, response, make] {

@@ -55,14 +55,12 @@ const StatusCodeRow& RowOf(const absl::Status& status) {
 // The path that a message begins with, or nothing.
 std::string_view FieldOf(const absl::Status& status) {
   if (!RowOf(status).names_field) return "";
-  const std::string_view message(status.message().data(),
-                                 status.message().size());
+  const std::string_view message(status.message().data(), status.message().size());
   const size_t end = message.find(": ");
   if (end == std::string_view::npos) return "";
   const std::string_view path = message.substr(0, end);
   const bool is_path = std::all_of(path.begin(), path.end(), [](char c) {
-    return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '[' ||
-           c == ']';
+    return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '[' || c == ']';
   });
   return is_path ? path : "";
 }
@@ -70,9 +68,7 @@ std::string_view FieldOf(const absl::Status& status) {
 absl::Status WithMessage(const absl::Status& status, std::string message) {
   absl::Status result(status.code(), message);
   status.ForEachPayload(
-      [&result](absl::string_view url, const absl::Cord& cord) {
-        result.SetPayload(url, cord);
-      });
+      [&result](absl::string_view url, const absl::Cord& cord) { result.SetPayload(url, cord); });
   return result;
 }
 
@@ -88,8 +84,7 @@ google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
 
 absl::Status Under(std::string_view parent, const absl::Status& status) {
   if (parent.empty() || FieldOf(status).empty()) return status;
-  return WithMessage(status,
-                     absl::StrCat(std::string(parent), ".", status.message()));
+  return WithMessage(status, absl::StrCat(std::string(parent), ".", status.message()));
 }
 
 absl::Status WithShortMessage(const absl::Status& status) {
@@ -106,8 +101,7 @@ std::optional<absl::Duration> RetryDelay(const absl::Status& status) {
   return absl::Seconds(1);
 }
 
-grpc::Status ToGrpcStatus(const absl::Status& status,
-                          const std::string& request_id) {
+grpc::Status ToGrpcStatus(const absl::Status& status, const std::string& request_id) {
   if (status.ok()) return grpc::Status::OK;
   google::rpc::Status details;
   details.set_code(static_cast<int>(status.code()));
@@ -117,8 +111,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status,
     google::rpc::BadRequest bad;
     auto* violation = bad.add_field_violations();
     violation->set_field(std::string(field));
-    violation->set_description(
-        std::string(status.message().substr(field.size() + 2)));
+    violation->set_description(std::string(status.message().substr(field.size() + 2)));
     details.add_details()->PackFrom(bad);
   }
   if (const std::optional<absl::Duration> delay = RetryDelay(status)) {
@@ -131,8 +124,8 @@ grpc::Status ToGrpcStatus(const absl::Status& status,
     request.set_request_id(request_id);
     details.add_details()->PackFrom(request);
   }
-  return {static_cast<grpc::StatusCode>(status.code()),
-          std::string(status.message()), details.SerializeAsString()};
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
+          details.SerializeAsString()};
 }
 
 }  // namespace attnbias

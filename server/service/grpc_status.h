@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an error means by its status code; errors to gRPC statuses with
-// google.rpc details.
+// What an error means by its status code; errors to gRPC statuses with google.rpc details.
 #pragma once
 
 #include <optional>
@@ -14,27 +13,24 @@
 
 namespace attnbias {
 
-// Prefixes the field path that the message begins with: "alibi.num_heads: ..."
-// under "spec" becomes "spec.alibi.num_heads: ...". Errors that name no field
-// stay as they are: those are not about the request. So do all under nothing.
+// Prefixes the field path that the message begins with: "alibi.num_heads: ..." under "spec" becomes
+// "spec.alibi.num_heads: ...". Errors that name no field stay as they are: those are not about the
+// request. So do all under nothing.
 absl::Status Under(std::string_view parent, const absl::Status& status);
 
-// The same, its message of a kilobyte at most: a client refuses a status, which
-// has the message three times over, that is larger than 8.
+// The same, its message of a kilobyte at most: a client refuses a status, which has the message
+// three times over, that is larger than 8.
 absl::Status WithShortMessage(const absl::Status& status);
 
 // As what the call is counted that ends so; empty for what is not turned away.
 std::optional<Rejection> RejectionOf(const absl::Status& status);
 
-// How long the caller should wait before it tries again; empty where that would
-// not help.
+// How long the caller should wait before it tries again; empty where that would not help.
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
-// Same code and message. Details: ErrorInfo always, with the status's reason or
-// else its code's own; BadRequest where the message begins with a field's path
-// and ": "; RetryInfo where RetryDelay is; RequestInfo where the call has a
-// name, `request_id`.
-grpc::Status ToGrpcStatus(const absl::Status& status,
-                          const std::string& request_id = "");
+// Same code and message. Details: ErrorInfo always, with the status's reason or else its code's
+// own; BadRequest where the message begins with a field's path and ": "; RetryInfo where RetryDelay
+// is; RequestInfo where the call has a name, `request_id`.
+grpc::Status ToGrpcStatus(const absl::Status& status, const std::string& request_id = "");
 
 }  // namespace attnbias

@@ -24,21 +24,16 @@ namespace {
 // The vectors of one call may take the memory budget divided by this.
 constexpr int64_t kLargestVectorsDivisor = 8;
 
-absl::Status NoSpec() {
-  return Invalid("spec: not set, want it in the first message");
-}
+absl::Status NoSpec() { return Invalid("spec: not set, want it in the first message"); }
 
 class LogitsReactor final : public RequestPump {
  public:
-  LogitsReactor(CallEnvironment* environment,
-                grpc::CallbackServerContext* context)
+  LogitsReactor(CallEnvironment* environment, grpc::CallbackServerContext* context)
       : RequestPump(environment, Method::kComputeLogits, context) {
     Start();
   }
 
-  ~LogitsReactor() override {
-    call_.environment().engine.cache().Unpark(parked_.lock().get());
-  }
+  ~LogitsReactor() override { call_.environment().engine.cache().Unpark(parked_.lock().get()); }
 
  private:
   // Rows under way.
@@ -58,8 +53,7 @@ class LogitsReactor final : public RequestPump {
     const Incoming incoming = TakeRequest();
     if (!incoming.held.ok()) return Made(incoming.held);
     ByteBudget::Reservation decoded_memory;
-    absl::StatusOr<v1::ComputeLogitsRequest> request =
-        ParseNext(incoming.bytes, decoded_memory);
+    absl::StatusOr<v1::ComputeLogitsRequest> request = ParseNext(incoming.bytes, decoded_memory);
     if (!request.ok()) return Made(request.status());
     if (plan_ == nullptr) {
       absl::StatusOr<LogitsPlanPtr> plan = MakePlan(*request);
@@ -68,8 +62,7 @@ class LogitsReactor final : public RequestPump {
       call_.phases().Enter(Phase::kCompute);
       return Prepare([this] {
         Park();
-        Made(Message{FrameHeader<v1::ComputeLogitsResponse>(HeaderOf(*plan_)),
-                     0});
+        Made(Message{FrameHeader<v1::ComputeLogitsResponse>(HeaderOf(*plan_)), 0});
       });
     }
     if (absl::Status status = Accept(*request); !status.ok()) {
@@ -81,30 +74,26 @@ class LogitsReactor final : public RequestPump {
     Compute();
   }
 
-  absl::StatusOr<v1::ComputeLogitsRequest> ParseNext(
-      const grpc::ByteBuffer& bytes, ByteBudget::Reservation& memory) {
+  absl::StatusOr<v1::ComputeLogitsRequest> ParseNext(const grpc::ByteBuffer& bytes,
+                                                     ByteBudget::Reservation& memory) {
     ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
     // The spec stays as long as the call, rows only until they are taken.
     using Request = v1::ComputeLogitsRequest;
     if (plan_ == nullptr) return call_.Parse<Request>(bytes);
     return ParseRequest<Request>(bytes, [&](int64_t size) -> absl::Status {
-      ATTNBIAS_ASSIGN_OR_RETURN(
-          memory, call_.environment().engine.cache().Reserve(size, *caller_));
+      ATTNBIAS_ASSIGN_OR_RETURN(memory, call_.environment().engine.cache().Reserve(size, *caller_));
       return absl::OkStatus();
     });
   }
 
-  absl::StatusOr<LogitsPlanPtr> MakePlan(
-      const v1::ComputeLogitsRequest& request) const {
+  absl::StatusOr<LogitsPlanPtr> MakePlan(const v1::ComputeLogitsRequest& request) const {
     if (!request.has_spec()) return NoSpec();
     for (const auto& [field, is_set] :
          {std::pair("first_row", request.first_row() != 0),
-          std::pair("num_rows", request.num_rows() != 0),
-          std::pair("crc32c", request.has_crc32c()),
+          std::pair("num_rows", request.num_rows() != 0), std::pair("crc32c", request.has_crc32c()),
           std::pair("data", !request.data().empty())}) {
       if (!is_set) continue;
-      return Invalid(field,
-                     ": set beside the spec, want it in later messages alone");
+      return Invalid(field, ": set beside the spec, want it in later messages alone");
     }
     v1::LogitsSpec spec = request.spec();
     const absl::StatusOr<Tables> tables = TakeTables(*call_.tables(), spec);
@@ -112,8 +101,7 @@ class LogitsReactor final : public RequestPump {
     absl::StatusOr<LogitsPlanPtr> plan = LogitsPlan::Make(
         std::move(spec), *tables,
         {.max_vector_bytes =
-             call_.environment().engine.options().memory_budget_bytes /
-             kLargestVectorsDivisor,
+             call_.environment().engine.options().memory_budget_bytes / kLargestVectorsDivisor,
          .max_row_bytes = kMaxUnaryBytes});
     if (!plan.ok()) return Under("spec", plan.status());
     return plan;
@@ -127,14 +115,10 @@ class LogitsReactor final : public RequestPump {
         plan_,
         {.executor = environment.executor,
          .kernels = environment.engine.kernels(),
-         .allocate =
-             [&engine = environment.engine, caller = caller_](int64_t bytes) {
-               return engine.cache().Allocate(bytes, *caller);
-             },
-         .reserve =
-             [&engine = environment.engine, caller = caller_](int64_t bytes) {
-               return engine.cache().Reserve(bytes, *caller);
-             }},
+         .allocate = [&engine = environment.engine, caller = caller_](
+                         int64_t bytes) { return engine.cache().Allocate(bytes, *caller); },
+         .reserve = [&engine = environment.engine, caller = caller_](
+                        int64_t bytes) { return engine.cache().Reserve(bytes, *caller); }},
         caller_, [this, done](absl::StatusOr<PositionalLogitsPtr> logits) {
           if (!logits.ok()) return Made(logits.status());
           logits_ = *std::move(logits);
@@ -155,22 +139,18 @@ class LogitsReactor final : public RequestPump {
     }
     const std::string& data = request.data();
     const auto size = static_cast<int64_t>(data.size());
-    ATTNBIAS_RETURN_IF_ERROR(
-        plan_->CheckRows(request.first_row(), request.num_rows(), size));
+    ATTNBIAS_RETURN_IF_ERROR(plan_->CheckRows(request.first_row(), request.num_rows(), size));
     if (request.has_crc32c()) {
       const uint32_t crc32c = Crc32c(data.data(), data.size());
       if (crc32c != request.crc32c()) {
-        return absl::DataLossError(
-            absl::StrCat("crc32c: got ", request.crc32c(), ", want ", crc32c,
-                         ", that of the data received"));
+        return absl::DataLossError(absl::StrCat("crc32c: got ", request.crc32c(), ", want ", crc32c,
+                                                ", that of the data received"));
       }
     }
-    ATTNBIAS_ASSIGN_OR_RETURN(work_.memory,
-                              call_.environment().engine.cache().Allocate(
-                                  std::max<int64_t>(size, 1), *caller_));
+    ATTNBIAS_ASSIGN_OR_RETURN(work_.memory, call_.environment().engine.cache().Allocate(
+                                                std::max<int64_t>(size, 1), *caller_));
     std::memcpy(work_.memory.bytes.data(), data.data(), data.size());
-    work_.block = {request.first_row(), request.num_rows(),
-                   work_.memory.bytes.data()};
+    work_.block = {request.first_row(), request.num_rows(), work_.memory.bytes.data()};
     work_.lines = plan_->spec().num_heads() * request.num_rows();
     work_.made = 0;
     return absl::OkStatus();
@@ -181,8 +161,7 @@ class LogitsReactor final : public RequestPump {
     const int64_t most = std::max<int64_t>(kDefaultChunkBytes / row_bytes, 1);
     const Range lines = {work_.made, std::min(work_.made + most, work_.lines)};
     absl::StatusOr<BudgetedBuffer> memory =
-        call_.environment().engine.cache().Allocate(lines.size() * row_bytes,
-                                                    *caller_);
+        call_.environment().engine.cache().Allocate(lines.size() * row_bytes, *caller_);
     if (!memory.ok()) return Made(memory.status());
     const auto owner = std::make_shared<BudgetedBuffer>(*std::move(memory));
     logits_->Compute(work_.block, lines, owner->bytes.data(), caller_,
@@ -196,8 +175,7 @@ class LogitsReactor final : public RequestPump {
     work_.made = lines.end;
     Chunk chunk;
     chunk.owner = answer;
-    chunk.memory = {answer->bytes.data(),
-                    static_cast<size_t>(answer->bytes.size())};
+    chunk.memory = {answer->bytes.data(), static_cast<size_t>(answer->bytes.size())};
     chunk.pieces = {chunk.memory};
     chunk.crc32c = Crc32c(chunk.memory.data(), chunk.memory.size());
     v1::ComputeLogitsResponse response;
@@ -214,8 +192,7 @@ class LogitsReactor final : public RequestPump {
   // Used by one Make at a time.
   LogitsPlanPtr plan_;
   PositionalLogitsPtr logits_;
-  // Between requests the engine may need the memory for others; the vectors are
-  // made again then.
+  // Between requests the engine may need the memory for others; the vectors are made again then.
   std::weak_ptr<const PositionalLogits> parked_;
   Work work_;
 };

@@ -35,8 +35,7 @@ class Walker {
  public:
   explicit Walker(CodedInputStream* in) : in_(*in) {}
 
-  // Walks over the fields up to the stream's limit. Returns false if they do
-  // not end there.
+  // Walks over the fields up to the stream's limit. Returns false if they do not end there.
   bool Walk(const Descriptor& type) {
     if (path_.size() > kMostDepth) return false;
     size_ += kObjectBytes;
@@ -47,8 +46,8 @@ class Walker {
       if (field == nullptr) {
         NoteUnknown("field number ", WireFormatLite::GetTagFieldNumber(tag));
       }
-      const bool is_list = field != nullptr && field->is_repeated() &&
-                           field->message_type() != nullptr;
+      const bool is_list =
+          field != nullptr && field->is_repeated() && field->message_type() != nullptr;
       path_.push_back({field, is_list ? elements[field]++ : 0});
       if (!WalkValue(field, tag)) return false;
       path_.pop_back();
@@ -66,16 +65,14 @@ class Walker {
     int index;
   };
 
-  // Returns the field that `tag` begins; null if `type` has none, or encodes it
-  // otherwise. Protobuf's parser then keeps an unknown field.
+  // Returns the field that `tag` begins; null if `type` has none, or encodes it otherwise.
+  // Protobuf's parser then keeps an unknown field.
   static const FieldDescriptor* FieldOf(const Descriptor& type, uint32_t tag) {
-    const FieldDescriptor* field =
-        type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+    const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
     if (field == nullptr) return nullptr;
     const auto wire_type = WireFormatLite::GetTagWireType(tag);
     const bool is_packed =
-        wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED &&
-        field->is_packable();
+        wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED && field->is_packable();
     return is_packed || wire_type == WireTypeOf(*field) ? field : nullptr;
   }
 
@@ -85,8 +82,7 @@ class Walker {
   }
 
   bool WalkValue(const FieldDescriptor* field, uint32_t tag) {
-    if (WireFormatLite::GetTagWireType(tag) ==
-        WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+    if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
       return WalkBytes(field);
     }
     size_ += kNumberBytes;
@@ -102,8 +98,7 @@ class Walker {
     return true;
   }
 
-  // A field with a length: a message, packed numbers or a string. No request
-  // has a list of enums.
+  // A field with a length: a message, packed numbers or a string. No request has a list of enums.
   bool WalkBytes(const FieldDescriptor* field) {
     uint32_t length = 0;
     if (!in_.ReadVarint32(&length)) return false;
@@ -116,8 +111,7 @@ class Walker {
       return whole;
     }
     const bool is_packed = field != nullptr && field->is_packable();
-    size_ += is_packed ? length / ShortestOf(*field) * kNumberBytes
-                       : kObjectBytes + length;
+    size_ += is_packed ? length / ShortestOf(*field) * kNumberBytes : kObjectBytes + length;
     return in_.Skip(static_cast<int>(length));
   }
 
@@ -142,9 +136,8 @@ class Walker {
       absl::StrAppend(text, "[", step.index, "]");
     };
     known_ = absl::UnimplementedError(absl::StrCat(
-        path_.empty() ? "request" : absl::StrJoin(path_, ".", write), ": ",
-        std::string(kind), number, " is not known to this server, version ",
-        ATTNBIAS_VERSION));
+        path_.empty() ? "request" : absl::StrJoin(path_, ".", write), ": ", std::string(kind),
+        number, " is not known to this server, version ", ATTNBIAS_VERSION));
   }
 
   CodedInputStream& in_;
@@ -158,9 +151,7 @@ Measured WalkOver(CodedInputStream* in, size_t size, const Descriptor& type) {
   in->PushLimit(static_cast<int>(size));
   Walker walker(in);
   const bool is_whole = walker.Walk(type);
-  return {.decoded_bytes = walker.size(),
-          .is_whole = is_whole,
-          .known = walker.known()};
+  return {.decoded_bytes = walker.size(), .is_whole = is_whole, .known = walker.known()};
 }
 
 }  // namespace
@@ -195,9 +186,7 @@ void Describe(const Part& part, const Plan& plan, v1::TensorPart* header) {
   }
 }
 
-void ReleaseOwner(void* owner) {
-  delete static_cast<std::shared_ptr<const void>*>(owner);
-}
+void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
 }  // namespace
 
@@ -241,17 +230,15 @@ std::string TagAndLength(int field, size_t length) {
   // Two varints.
   uint8_t bytes[20];
   uint8_t* at = CodedOutputStream::WriteTagToArray(
-      WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED),
-      bytes);
+      WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED), bytes);
   at = CodedOutputStream::WriteVarint64ToArray(length, at);
   return {bytes, at};
 }
 
 int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices) {
   // All pieces are referenced through one count.
-  const grpc::Slice memory(const_cast<std::byte*>(chunk.memory.data()),
-                           chunk.memory.size(), &ReleaseOwner,
-                           new std::shared_ptr<const void>(chunk.owner));
+  const grpc::Slice memory(const_cast<std::byte*>(chunk.memory.data()), chunk.memory.size(),
+                           &ReleaseOwner, new std::shared_ptr<const void>(chunk.owner));
   int64_t size = 0;
   for (absl::Span<const std::byte> piece : chunk.pieces) {
     const size_t offset = piece.data() - chunk.memory.data();
@@ -261,14 +248,12 @@ int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices) {
   return size;
 }
 
-grpc::ByteBuffer AppendData(std::string_view fields, int data_field,
-                            const Chunk& chunk) {
+grpc::ByteBuffer AppendData(std::string_view fields, int data_field, const Chunk& chunk) {
   std::vector<grpc::Slice> slices;
   slices.reserve(1 + chunk.pieces.size());
   slices.emplace_back();
   const int64_t size = AppendBytes(chunk, &slices);
-  slices.front() =
-      grpc::Slice(std::string(fields) + TagAndLength(data_field, size));
+  slices.front() = grpc::Slice(std::string(fields) + TagAndLength(data_field, size));
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages: their bounds, which docs/protocol.md promises; requests from their
-// bytes, what they take in memory, and whether this server knows all that is in
-// them; answers to bytes.
+// Messages: their bounds, which docs/protocol.md promises; requests from their bytes, what they
+// take in memory, and whether this server knows all that is in them; answers to bytes.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +28,9 @@ namespace attnbias {
 // Requests larger than this are refused by gRPC.
 inline constexpr int kMaxRequestBytes = 8 << 20;
 
-// What stock clients accept as one message, and the payload that leaves room in
-// it for a header.
+// What stock clients accept as one message, and the payload that leaves room in it for a header.
 inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
-inline constexpr int64_t kMaxUnaryBytes =
-    kMaxUnaryResponseBytes - (int64_t{64} << 10);
+inline constexpr int64_t kMaxUnaryBytes = kMaxUnaryResponseBytes - (int64_t{64} << 10);
 
 inline constexpr int64_t kMinChunkBytes = 4096;
 inline constexpr int64_t kDefaultChunkBytes = int64_t{1} << 20;
@@ -41,30 +38,27 @@ inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
 
 // What the bytes of a message say before it is decoded.
 struct Measured {
-  // Roughly the bytes that it takes as a message, at most: an empty element of
-  // two bytes becomes an object, a number of one byte takes sixteen. Counts up
-  // to where the bytes are not a message.
+  // Roughly the bytes that it takes as a message, at most: an empty element of two bytes becomes an
+  // object, a number of one byte takes sixteen. Counts up to where the bytes are not a message.
   int64_t decoded_bytes = 0;
-  // Whether each field ends inside the message that has it. Where one claims
-  // more, protobuf's parser takes up to 50 MB for a text in it.
+  // Whether each field ends inside the message that has it. Where one claims more, protobuf's
+  // parser takes up to 50 MB for a text in it.
   bool is_whole = false;
-  // UNIMPLEMENTED if the message has at any depth a field or an enum value that
-  // its descriptor does not. The error names path, number and this server's
-  // version. A newer client would otherwise get only a part of what it asks
-  // for.
+  // UNIMPLEMENTED if the message has at any depth a field or an enum value that its descriptor does
+  // not. The error names path, number and this server's version. A newer client would otherwise get
+  // only a part of what it asks for.
   absl::Status known;
 };
 
 // Measures a `type` in `bytes`.
-Measured Measure(const grpc::ByteBuffer& bytes,
-                 const google::protobuf::Descriptor& type);
+Measured Measure(const grpc::ByteBuffer& bytes, const google::protobuf::Descriptor& type);
 
 // The same as Measured::known, of a message that was not sent as bytes.
 absl::Status CheckKnown(const google::protobuf::Message& message);
 
-// The message in `bytes`, once `hold(size)` has found room for its size in
-// memory. INVALID_ARGUMENT when they are not one, UNIMPLEMENTED when it has
-// fields that this server does not know; errors of `hold`.
+// The message in `bytes`, once `hold(size)` has found room for its size in memory. INVALID_ARGUMENT
+// when they are not one, UNIMPLEMENTED when it has fields that this server does not know; errors of
+// `hold`.
 template <typename Message, typename Hold>
 absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   const Measured measured = Measure(bytes, *Message::descriptor());
@@ -72,11 +66,10 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   Message message;
   grpc::ByteBuffer copy(bytes);  // of references; parsing empties it
   grpc::ProtoBufferReader reader(&copy);
-  // A parser that does not know where its input ends takes memory for whatever
-  // length a field claims, up to 50 MB.
+  // A parser that does not know where its input ends takes memory for whatever length a field
+  // claims, up to 50 MB.
   if (!measured.is_whole || !reader.status().ok() ||
-      !message.ParseFromBoundedZeroCopyStream(
-          &reader, static_cast<int>(bytes.Length()))) {
+      !message.ParseFromBoundedZeroCopyStream(&reader, static_cast<int>(bytes.Length()))) {
     return Invalid("request: not a serialised ", Message::descriptor()->name());
   }
   ATTNBIAS_RETURN_IF_ERROR(measured.known);
@@ -86,16 +79,15 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
 v1::TensorHeader HeaderOf(const Plan& plan);
 v1::LogitsHeader HeaderOf(const LogitsPlan& plan);
 
-// Answers. The bytes of a tensor are the last field of their message, and are
-// not copied: a message is its other fields followed by slices of the memory
-// that the tensor lies in. Any generated stub parses it.
+// Answers. The bytes of a tensor are the last field of their message, and are not copied: a message
+// is its other fields followed by slices of the memory that the tensor lies in. Any generated stub
+// parses it.
 
 template <typename Message>
 grpc::ByteBuffer Serialized(const Message& message) {
   grpc::ByteBuffer bytes;
   bool own_buffer = false;
-  (void)grpc::SerializationTraits<Message>::Serialize(message, &bytes,
-                                                      &own_buffer);
+  (void)grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own_buffer);
   return bytes;
 }
 
@@ -109,8 +101,7 @@ std::string SerializeHeader(const Header& header) {
   std::string fields = TagAndLength(Response::kHeaderFieldNumber, size);
   header.AppendToString(&fields);
   Response checksum;
-  checksum.set_header_crc32c(
-      Crc32c(fields.data() + fields.size() - size, size));
+  checksum.set_header_crc32c(Crc32c(fields.data() + fields.size() - size, size));
   checksum.AppendToString(&fields);
   return fields;
 }
@@ -121,20 +112,17 @@ grpc::ByteBuffer FrameHeader(const Header& header) {
   return grpc::ByteBuffer(&fields, 1);
 }
 
-// Appends slices of the chunk's memory, which keep it alive; gives their size
-// in bytes.
+// Appends slices of the chunk's memory, which keep it alive; gives their size in bytes.
 int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 
-// `fields`, serialised, and `chunk` as the bytes of `data_field`. The message
-// keeps the chunk's memory alive until it has been sent.
-grpc::ByteBuffer AppendData(std::string_view fields, int data_field,
-                            const Chunk& chunk);
+// `fields`, serialised, and `chunk` as the bytes of `data_field`. The message keeps the chunk's
+// memory alive until it has been sent.
+grpc::ByteBuffer AppendData(std::string_view fields, int data_field, const Chunk& chunk);
 
-// `header`, which SerializeHeader has made, if any, and `response` with the
-// chunk's checksum and bytes.
+// `header`, which SerializeHeader has made, if any, and `response` with the chunk's checksum and
+// bytes.
 template <typename Response>
-grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk,
-                            std::string header = "") {
+grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk, std::string header = "") {
   response.set_crc32c(chunk.crc32c);
   response.AppendToString(&header);
   return AppendData(header, Response::kDataFieldNumber, chunk);

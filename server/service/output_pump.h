@@ -20,9 +20,8 @@ namespace attnbias {
 
 // One message is written while the executor makes the next.
 //
-// Whatever happens to the call, ProceedAndUnlock starts what can then be
-// started. The call ends when nothing is under way, and something has failed or
-// nothing more will come.
+// Whatever happens to the call, ProceedAndUnlock starts what can then be started. The call ends
+// when nothing is under way, and something has failed or nothing more will come.
 template <typename Reactor>
 class OutputPump : public CallReactor<Reactor> {
  public:
@@ -46,21 +45,19 @@ class OutputPump : public CallReactor<Reactor> {
     int64_t size = 0;
   };
 
-  OutputPump(CallEnvironment* environment, Method method,
-             grpc::CallbackServerContext* context)
+  OutputPump(CallEnvironment* environment, Method method, grpc::CallbackServerContext* context)
       : CallReactor<Reactor>(environment, method, context) {}
   ~OutputPump() override = default;
 
-  // Begins to make a message, on a thread of the executor; calls Made once. The
-  // call cannot end meanwhile. One at a time, and only while HasWork.
+  // Begins to make a message, on a thread of the executor; calls Made once. The call cannot end
+  // meanwhile. One at a time, and only while HasWork.
   virtual void Make() = 0;
-  // While Make does not run: whether there is a message to be made, and whether
-  // the client may still ask for more.
+  // While Make does not run: whether there is a message to be made, and whether the client may
+  // still ask for more.
   virtual bool HasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual bool AwaitsClient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
 
-  // Begins to make the first message, on the thread of the executor that calls
-  // this.
+  // Begins to make the first message, on the thread of the executor that calls this.
   void MakeFirst() {
     {
       const MutexLock lock(mutex_);
@@ -86,8 +83,8 @@ class OutputPump : public CallReactor<Reactor> {
     ProceedAndUnlock();
   }
 
-  // gRPC and the executor are called without the lock: they may call back. What
-  // is started here keeps the call from ending, and so this object alive.
+  // gRPC and the executor are called without the lock: they may call back. What is started here
+  // keeps the call from ending, and so this object alive.
   void ProceedAndUnlock() ABSL_UNLOCK_FUNCTION(mutex_) {
     if (caller_->cancelled()) status_.Update(call_.WhyCancelled());
     const bool write = !writing_ && status_.ok() && next_.has_value();
@@ -96,8 +93,7 @@ class OutputPump : public CallReactor<Reactor> {
       next_.reset();
       writing_ = true;
     }
-    const bool make =
-        !making_ && status_.ok() && !next_.has_value() && HasWork();
+    const bool make = !making_ && status_.ok() && !next_.has_value() && HasWork();
     if (make) making_ = true;
     const bool resting = !writing_ && !making_;
     const bool idle = resting && status_.ok() && AwaitsClient();
@@ -134,8 +130,7 @@ class OutputPump : public CallReactor<Reactor> {
     const auto wait = at - std::chrono::steady_clock::now();
     if (wait.count() <= 0) return WriteNow();
     MutexLock lock(pause_mutex_);
-    pause_.Set(std::chrono::system_clock::now() +
-                   (caller_->cancelled() ? wait.zero() : wait),
+    pause_.Set(std::chrono::system_clock::now() + (caller_->cancelled() ? wait.zero() : wait),
                [this](bool /*ok*/) {
                  // Waits until Write has let go of this object.
                  { const MutexLock lock(pause_mutex_); }
@@ -151,8 +146,7 @@ class OutputPump : public CallReactor<Reactor> {
 
   void WriteNow() {
     call_.stall_entry().WriteStarted();
-    this->StartWrite(&written_.bytes,
-                     grpc::WriteOptions().set_no_compression());
+    this->StartWrite(&written_.bytes, grpc::WriteOptions().set_no_compression());
   }
 
   void ScheduleMake() {
@@ -165,8 +159,7 @@ class OutputPump : public CallReactor<Reactor> {
     call_.environment().executor.Schedule(caller_, std::move(make));
   }
 
-  // Of a write whose turn has not come. Once Set it may be cancelled at any
-  // time.
+  // Of a write whose turn has not come. Once Set it may be cancelled at any time.
   Mutex pause_mutex_;
   grpc::Alarm pause_;
   bool paused_ ABSL_GUARDED_BY(pause_mutex_) = false;
@@ -182,13 +175,10 @@ class OutputPump : public CallReactor<Reactor> {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// At any time at most one request is worked on, one is being read (or waits,
-// read) and one message is being written (or waits, made): a client that sends
-// faster than it reads is held back by flow control. A read that is left over
-// ends with the call.
-class RequestPump
-    : public OutputPump<
-          grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
+// At any time at most one request is worked on, one is being read (or waits, read) and one message
+// is being written (or waits, made): a client that sends faster than it reads is held back by flow
+// control. A read that is left over ends with the call.
+class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
   void OnReadDone(bool ok) final {
     if (ok) HoldIncoming();
@@ -221,16 +211,15 @@ class RequestPump
   // How a stream without any request ends.
   virtual absl::Status NoRequest() const = 0;
 
-  // A request that was read, which counts against the budget. Without memory
-  // for it there are no bytes, but the reason.
+  // A request that was read, which counts against the budget. Without memory for it there are no
+  // bytes, but the reason.
   struct Incoming {
     grpc::ByteBuffer bytes;
     ByteBudget::Reservation memory;
     absl::Status held;
   };
 
-  // The request that waits, in a Make with nothing unfinished. The next is read
-  // meanwhile.
+  // The request that waits, in a Make with nothing unfinished. The next is read meanwhile.
   Incoming TakeRequest() {
     Incoming taken = std::exchange(incoming_, Incoming());
     mutex_.Lock();
@@ -252,12 +241,8 @@ class RequestPump
       incoming_ = {.held = memory.status()};
     }
   }
-  bool HasWork() final ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return IsUnfinished() || waiting_;
-  }
-  bool AwaitsClient() final ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !half_closed_;
-  }
+  bool HasWork() final ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return IsUnfinished() || waiting_; }
+  bool AwaitsClient() final ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !half_closed_; }
 
   // Being read, or read and waiting.
   Incoming incoming_;

@@ -6,8 +6,7 @@
 
 namespace attnbias {
 
-PlannedRequestPtr PlanMemo::Find(const std::string& request,
-                                 const TableSetPtr& tables) {
+PlannedRequestPtr PlanMemo::Find(const std::string& request, const TableSetPtr& tables) {
   MutexLock lock(mutex_);
   const auto requests = by_tables_.find(tables);
   if (requests == by_tables_.end()) return nullptr;
@@ -15,8 +14,7 @@ PlannedRequestPtr PlanMemo::Find(const std::string& request,
   return found == requests->second.end() ? nullptr : found->second;
 }
 
-void PlanMemo::Insert(std::string request, const TableSetPtr& tables,
-                      PlannedRequestPtr planned) {
+void PlanMemo::Insert(std::string request, const TableSetPtr& tables, PlannedRequestPtr planned) {
   if (std::max(request.size(), planned->header.size()) > kMaxRememberedBytes) {
     return;
   }
@@ -28,9 +26,7 @@ void PlanMemo::Insert(std::string request, const TableSetPtr& tables,
     size_ = bytes_ = 0;
   }
   // Whoever planned it at the same time has come to the same.
-  if (by_tables_[tables]
-          .emplace(std::move(request), std::move(planned))
-          .second) {
+  if (by_tables_[tables].emplace(std::move(request), std::move(planned)).second) {
     ++size_;
     bytes_ += bytes;
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Remembers the plans of recent small requests, by the requests' bytes.
 //
-// A small answer comes from the cache in no time. Parsing, checking, naming and
-// describing it would be most of what its call costs. A plan depends on nothing
-// but the request and the mounted tables: it is right while these stay mounted.
+// A small answer comes from the cache in no time. Parsing, checking, naming and describing it would
+// be most of what its call costs. A plan depends on nothing but the request and the mounted tables:
+// it is right while these stay mounted.
 #pragma once
 
 #include <cstddef>
@@ -46,11 +46,10 @@ class PlanMemo {
 
   // Null when the request is not remembered with these tables.
   PlannedRequestPtr Find(const std::string& request, const TableSetPtr& tables);
-  // Larger requests are not remembered, nor those with a larger header: a
-  // header repeats what makes a plan large. Forgets all others when it is full,
-  // and those of tables that are gone, whose numbers they keep in memory.
-  void Insert(std::string request, const TableSetPtr& tables,
-              PlannedRequestPtr planned);
+  // Larger requests are not remembered, nor those with a larger header: a header repeats what makes
+  // a plan large. Forgets all others when it is full, and those of tables that are gone, whose
+  // numbers they keep in memory.
+  void Insert(std::string request, const TableSetPtr& tables, PlannedRequestPtr planned);
 
  private:
   using WeakTables = std::weak_ptr<const TableSet>;
@@ -59,10 +58,8 @@ class PlanMemo {
   void ForgetGoneTablesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
-  // Each caller sees one of a few sets: of all tables, or of those that a
-  // policy grants.
-  std::map<WeakTables, Requests, std::owner_less<>> by_tables_
-      ABSL_GUARDED_BY(mutex_);
+  // Each caller sees one of a few sets: of all tables, or of those that a policy grants.
+  std::map<WeakTables, Requests, std::owner_less<>> by_tables_ ABSL_GUARDED_BY(mutex_);
   // Of all of them.
   size_t size_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -15,11 +15,10 @@
 namespace attnbias {
 namespace {
 
-absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry,
-                               const Engine& engine, const TableSet& tables) {
+absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry, const Engine& engine,
+                               const TableSet& tables) {
   v1::TensorSpec spec;
-  const auto parsed =
-      google::protobuf::util::JsonStringToMessage(entry.dump(), &spec);
+  const auto parsed = google::protobuf::util::JsonStringToMessage(entry.dump(), &spec);
   if (!parsed.ok()) {
     return Invalid("not a TensorSpec: ", parsed.ToString());
   }
@@ -29,19 +28,18 @@ absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry,
   return engine.MakePlan(std::move(spec), found);
 }
 
-absl::Status ComputeOne(const PlanPtr& plan, Engine* engine,
-                        const CallerPtr& caller) {
+absl::Status ComputeOne(const PlanPtr& plan, Engine* engine, const CallerPtr& caller) {
   std::promise<absl::Status> done;
-  engine->Get(plan, caller, [&done](absl::StatusOr<PayloadPtr> payload) {
-    done.set_value(payload.status());
-  });
+  engine->Get(plan, caller,
+              [&done](absl::StatusOr<PayloadPtr> payload) { done.set_value(payload.status()); });
   return done.get_future().get();
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(
-    const std::string& path, const Engine& engine, const TableSet& tables) {
+absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(const std::string& path,
+                                                        const Engine& engine,
+                                                        const TableSet& tables) {
   ATTNBIAS_ASSIGN_OR_RETURN(const nlohmann::json entries, ReadJsonFile(path));
   if (!entries.is_array()) {
     return Invalid(path, ": not a JSON array of TensorSpec");
@@ -50,8 +48,7 @@ absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(
   for (const nlohmann::json& entry : entries) {
     absl::StatusOr<PlanPtr> plan = PlanOf(entry, engine, tables);
     if (!plan.ok()) {
-      return Located(absl::StrCat(path, ": entry ", plans.size()),
-                     plan.status());
+      return Located(absl::StrCat(path, ": entry ", plans.size()), plan.status());
     }
     plans.push_back(*std::move(plan));
   }
@@ -76,8 +73,7 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
         absl::StrCat("precompute entry ", i,
                      ": is not in the cache. It keeps no tensor of structure "
                      "DENSE, none above an eighth of the memory budget of ",
-                     engine->budget().limit(),
-                     " bytes, and not more than the budget together"));
+                     engine->budget().limit(), " bytes, and not more than the budget together"));
   }
   return absl::OkStatus();
 }

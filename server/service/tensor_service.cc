@@ -30,22 +30,20 @@ using google::protobuf::Message;
 
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
-// A token is this and the last name of its page. The next page begins after
-// that name, whatever has been mounted meanwhile.
+// A token is this and the last name of its page. The next page begins after that name, whatever has
+// been mounted meanwhile.
 constexpr char kTokenPrefix[] = "after:";
 
-// Answers up to this size, of remembered requests and from the cache, are given
-// on gRPC's own threads, where they are read at once: a change of thread would
-// cost more.
+// Answers up to this size, of remembered requests and from the cache, are given on gRPC's own
+// threads, where they are read at once: a change of thread would cost more.
 constexpr int64_t kInlineBytes = int64_t{1} << 20;
 
 ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
-  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
-         a.begin();
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
-// The mounted table of this digest. Where several have the same numbers, it is
-// the one whose name is most like that of `own`.
+// The mounted table of this digest. Where several have the same numbers, it is the one whose name
+// is most like that of `own`.
 const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
                             const TableSet& tables) {
   const MountedTable* best = nullptr;
@@ -60,8 +58,7 @@ const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
 }
 
 // Adds the names of mounted tables to the digests in `message`.
-void NameTables(const MountedTable& own, const TableSet& tables,
-                Message* message) {
+void NameTables(const MountedTable& own, const TableSet& tables, Message* message) {
   const auto* reflection = message->GetReflection();
   std::vector<const FieldDescriptor*> fields;
   reflection->ListFields(*message, &fields);
@@ -69,8 +66,7 @@ void NameTables(const MountedTable& own, const TableSet& tables,
     if (field->message_type() == nullptr) continue;
     if (field->is_repeated()) {
       for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
-        NameTables(own, tables,
-                   reflection->MutableRepeatedMessage(message, field, i));
+        NameTables(own, tables, reflection->MutableRepeatedMessage(message, field, i));
       }
       continue;
     }
@@ -86,8 +82,7 @@ void NameTables(const MountedTable& own, const TableSet& tables,
   }
 }
 
-void EncodeInfo(const MountedTable& mounted, const TableSet& tables,
-                v1::TableInfo* info) {
+void EncodeInfo(const MountedTable& mounted, const TableSet& tables, v1::TableInfo* info) {
   const Table& table = mounted.table;
   info->set_name(mounted.name);
   info->set_sha256(table.sha256());
@@ -101,12 +96,11 @@ void EncodeInfo(const MountedTable& mounted, const TableSet& tables,
 
 }  // namespace
 
-absl::Status ListTables(const v1::ListTablesRequest& request,
-                        const TableSet& tables,
+absl::Status ListTables(const v1::ListTablesRequest& request, const TableSet& tables,
                         v1::ListTablesResponse* response) {
   if (request.page_size() < 0 || request.page_size() > kMaxPageSize) {
-    return Invalid("page_size: got ", request.page_size(),
-                   ", want an integer in [0, ", kMaxPageSize, "]");
+    return Invalid("page_size: got ", request.page_size(), ", want an integer in [0, ",
+                   kMaxPageSize, "]");
   }
   absl::string_view after = request.page_token();
   if (!after.empty() && !absl::ConsumePrefix(&after, kTokenPrefix)) {
@@ -114,14 +108,12 @@ absl::Status ListTables(const v1::ListTablesRequest& request,
         "page_token: not a token of this server, want the next_page_token of "
         "the last answer");
   }
-  const int size =
-      request.page_size() == 0 ? kDefaultPageSize : request.page_size();
+  const int size = request.page_size() == 0 ? kDefaultPageSize : request.page_size();
   const auto all = tables.tables();
-  auto next =
-      std::upper_bound(all.begin(), all.end(), after,
-                       [](absl::string_view name, const MountedTable& table) {
-                         return name < absl::string_view(table.name);
-                       });
+  auto next = std::upper_bound(all.begin(), all.end(), after,
+                               [](absl::string_view name, const MountedTable& table) {
+                                 return name < absl::string_view(table.name);
+                               });
   for (; next != all.end() && response->tables_size() < size; ++next) {
     EncodeInfo(*next, tables, response->add_tables());
   }
@@ -135,8 +127,7 @@ namespace {
 
 class DescribeReactor final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
-  DescribeReactor(CallEnvironment* environment,
-                  grpc::CallbackServerContext* context,
+  DescribeReactor(CallEnvironment* environment, grpc::CallbackServerContext* context,
                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
       : CallReactor(environment, Method::kDescribeTensor, context) {
     Begin(*request, [this, request, response] {
@@ -144,8 +135,7 @@ class DescribeReactor final : public CallReactor<grpc::ServerUnaryReactor> {
       if (!plan.ok()) return End(plan.status());
       GetHeader(*plan, [this, response](const v1::TensorHeader& header) {
         *response = FrameHeader<v1::DescribeTensorResponse>(header);
-        const absl::Status status =
-            CheckHeaderSize(static_cast<int64_t>(response->Length()));
+        const absl::Status status = CheckHeaderSize(static_cast<int64_t>(response->Length()));
         if (status.ok()) call_.AnswerSent();
         End(status);
       });
@@ -154,8 +144,7 @@ class DescribeReactor final : public CallReactor<grpc::ServerUnaryReactor> {
 
  private:
   absl::StatusOr<PlanPtr> MakePlan(const grpc::ByteBuffer& bytes) {
-    ATTNBIAS_ASSIGN_OR_RETURN(auto request,
-                              call_.Parse<v1::DescribeTensorRequest>(bytes));
+    ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<v1::DescribeTensorRequest>(bytes));
     return call_.MakePlan(std::move(*request.mutable_spec()));
   }
 };
@@ -175,20 +164,17 @@ std::string KeyOf(Method method, const grpc::ByteBuffer& request) {
   return key;
 }
 
-// The life of a call for the bytes of a tensor: planned (unless remembered) ->
-// computed (unless kept) -> answered. Whichever step is the last calls End.
+// The life of a call for the bytes of a tensor: planned (unless remembered) -> computed (unless
+// kept) -> answered. Whichever step is the last calls End.
 //
-// A StreamTensor of one message is answered as a GetTensor, with the same
-// bytes: the fields of both answers have the same numbers.
+// A StreamTensor of one message is answered as a GetTensor, with the same bytes: the fields of both
+// answers have the same numbers.
 template <typename Base>
 class TensorReactor : public Base {
  protected:
-  TensorReactor(CallEnvironment* environment, Method method,
-                grpc::CallbackServerContext* context,
+  TensorReactor(CallEnvironment* environment, Method method, grpc::CallbackServerContext* context,
                 const grpc::ByteBuffer* request)
-      : Base(environment, method, context),
-        method_(method),
-        request_(*request) {}
+      : Base(environment, method, context), method_(method), request_(*request) {}
   ~TensorReactor() override = default;
 
   // Begins the call; the last thing that a constructor does.
@@ -211,8 +197,7 @@ class TensorReactor : public Base {
     const Range bytes = planned_->window.bytes;
     auto send = [this, bytes](absl::StatusOr<Chunk> chunk) {
       if (!chunk.ok()) {
-        return this->End(caller_->cancelled() ? call_.WhyCancelled()
-                                              : chunk.status());
+        return this->End(caller_->cancelled() ? call_.WhyCancelled() : chunk.status());
       }
       v1::StreamTensorResponse response;
       response.set_offset(bytes.begin);
@@ -234,13 +219,11 @@ class TensorReactor : public Base {
   PayloadPtr payload_;
 
  private:
-  // Answers on gRPC's thread, where that is done in no time: a change of thread
-  // would take longer.
+  // Answers on gRPC's thread, where that is done in no time: a change of thread would take longer.
   bool AnswerAtOnce() {
     if (!IsRemembered()) return false;
     CallEnvironment& environment = call_.environment();
-    planned_ =
-        environment.plan_memo.Find(KeyOf(method_, request_), call_.tables());
+    planned_ = environment.plan_memo.Find(KeyOf(method_, request_), call_.tables());
     if (planned_ == nullptr) return false;
     call_.SetPlan(planned_->plan);
     if (planned_->plan->total_bytes() > kInlineBytes) return false;
@@ -255,31 +238,26 @@ class TensorReactor : public Base {
     return true;
   }
 
-  bool IsRemembered() const {
-    return request_.Length() < PlanMemo::kMaxRememberedBytes;
-  }
+  bool IsRemembered() const { return request_.Length() < PlanMemo::kMaxRememberedBytes; }
 
   void Prepare() {
     if (planned_ != nullptr) return Compute();
     const absl::StatusOr<PlannedRequest> planned = MakePlan();
     if (!planned.ok()) return this->End(planned.status());
-    this->GetHeader(planned->plan,
-                    [this, planned = *planned](const v1::TensorHeader& header) {
-                      absl::Status status = SetPlanned(planned, header);
-                      if (!status.ok()) return this->End(status);
-                      Compute();
-                    });
+    this->GetHeader(planned->plan, [this, planned = *planned](const v1::TensorHeader& header) {
+      absl::Status status = SetPlanned(planned, header);
+      if (!status.ok()) return this->End(status);
+      Compute();
+    });
   }
 
-  absl::Status SetPlanned(PlannedRequest planned,
-                          const v1::TensorHeader& header) {
+  absl::Status SetPlanned(PlannedRequest planned, const v1::TensorHeader& header) {
     planned.header = SerializeHeader<v1::StreamTensorResponse>(header);
     ATTNBIAS_RETURN_IF_ERROR(CheckSize(planned));
     planned_ = std::make_shared<const PlannedRequest>(std::move(planned));
     // Ranges are asked for once, and would crowd out what is asked for often.
     if (IsRemembered() && planned_->window.bytes.begin == 0) {
-      call_.environment().plan_memo.Insert(KeyOf(method_, request_),
-                                           call_.tables(), planned_);
+      call_.environment().plan_memo.Insert(KeyOf(method_, request_), call_.tables(), planned_);
     }
     return absl::OkStatus();
   }
@@ -303,29 +281,24 @@ constexpr int64_t kFramingBytes = 64;
 
 // Returns how many bytes of a payload fit into one message with this header.
 int64_t RoomBeside(const std::string& header) {
-  return kMaxUnaryResponseBytes - kFramingBytes -
-         static_cast<int64_t>(header.size());
+  return kMaxUnaryResponseBytes - kFramingBytes - static_cast<int64_t>(header.size());
 }
 
-class GetReactor final
-    : public TensorReactor<CallReactor<grpc::ServerUnaryReactor>> {
+class GetReactor final : public TensorReactor<CallReactor<grpc::ServerUnaryReactor>> {
  public:
   GetReactor(CallEnvironment* environment, grpc::CallbackServerContext* context,
              const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
-      : TensorReactor(environment, Method::kGetTensor, context, request),
-        response_(*response) {
+      : TensorReactor(environment, Method::kGetTensor, context, request), response_(*response) {
     Start();
   }
 
  private:
   absl::StatusOr<PlannedRequest> MakePlan() override {
     ATTNBIAS_ASSIGN_OR_RETURN(auto request, Parse<v1::GetTensorRequest>());
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
+    ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
     const int64_t payload = plan->total_bytes();
     if (payload > kMaxUnaryBytes) {
-      return TooLargeForGet(absl::StrCat("a tensor of ", payload),
-                            kMaxUnaryBytes);
+      return TooLargeForGet(absl::StrCat("a tensor of ", payload), kMaxUnaryBytes);
     }
     return PlannedRequest{plan, "", {{0, payload}, payload}};
   }
@@ -335,9 +308,8 @@ class GetReactor final
     ATTNBIAS_RETURN_IF_ERROR(CheckHeaderSize(size));
     const int64_t payload = planned.plan->total_bytes();
     if (payload <= RoomBeside(planned.header)) return absl::OkStatus();
-    return TooLargeForGet(
-        absl::StrCat("a tensor and its header of ", payload, " + ", size),
-        kMaxUnaryResponseBytes - kFramingBytes);
+    return TooLargeForGet(absl::StrCat("a tensor and its header of ", payload, " + ", size),
+                          kMaxUnaryResponseBytes - kFramingBytes);
   }
 
   void Answer() override { AnswerWhole(); }
@@ -351,11 +323,9 @@ class GetReactor final
 };
 
 class StreamReactor final
-    : public TensorReactor<
-          OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>>> {
+    : public TensorReactor<OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>>> {
  public:
-  StreamReactor(CallEnvironment* environment,
-                grpc::CallbackServerContext* context,
+  StreamReactor(CallEnvironment* environment, grpc::CallbackServerContext* context,
                 const grpc::ByteBuffer* request)
       : TensorReactor(environment, Method::kStreamTensor, context, request) {
     Start();
@@ -364,16 +334,13 @@ class StreamReactor final
  private:
   absl::StatusOr<PlannedRequest> MakePlan() override {
     ATTNBIAS_ASSIGN_OR_RETURN(auto request, Parse<v1::StreamTensorRequest>());
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
-    ATTNBIAS_ASSIGN_OR_RETURN(StreamWindow window,
-                              ResolveStream(request, *plan));
+    ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
+    ATTNBIAS_ASSIGN_OR_RETURN(StreamWindow window, ResolveStream(request, *plan));
     return PlannedRequest{plan, "", window};
   }
 
   absl::Status CheckSize(const PlannedRequest& planned) override {
-    return CheckHeaderSize(static_cast<int64_t>(planned.header.size()) +
-                           kFramingBytes);
+    return CheckHeaderSize(static_cast<int64_t>(planned.header.size()) + kFramingBytes);
   }
 
   void Answer() override {
@@ -414,9 +381,8 @@ class StreamReactor final
     response.set_offset(made_);
     made_ += size;
     const bool is_first = !std::exchange(header_sent_, true);
-    Made(Message{FrameChunk(std::move(response), chunk,
-                            is_first ? planned_->header : std::string()),
-                 size});
+    Made(Message{
+        FrameChunk(std::move(response), chunk, is_first ? planned_->header : std::string()), size});
   }
 
   bool HasWork() override { return made_ < planned_->window.bytes.end; }
@@ -428,9 +394,8 @@ class StreamReactor final
 };
 
 absl::Status CheckStreamFields(const v1::StreamTensorRequest& request) {
-  for (const auto& [field, value] :
-       {std::pair("read_offset", request.read_offset()),
-        std::pair("read_limit", request.read_limit())}) {
+  for (const auto& [field, value] : {std::pair("read_offset", request.read_offset()),
+                                     std::pair("read_limit", request.read_limit())}) {
     if (value >= 0) continue;
     return Invalid(field, ": got ", value, ", want an integer of at least 0");
   }
@@ -441,33 +406,30 @@ absl::Status CheckStreamFields(const v1::StreamTensorRequest& request) {
   }
   const int64_t chunk = request.max_chunk_bytes();
   if (chunk != 0 && (chunk < kMinChunkBytes || chunk > kMaxChunkBytes)) {
-    return Invalid("max_chunk_bytes: got ", chunk,
-                   ", want 0 or an integer in [", kMinChunkBytes, ", ",
-                   kMaxChunkBytes, "]");
+    return Invalid("max_chunk_bytes: got ", chunk, ", want 0 or an integer in [", kMinChunkBytes,
+                   ", ", kMaxChunkBytes, "]");
   }
   return absl::OkStatus();
 }
 
-// All methods see raw messages: payloads are not copied, and what is no message
-// is answered, logged and counted like any bad request.
+// All methods see raw messages: payloads are not copied, and what is no message is answered, logged
+// and counted like any bad request.
 using TensorMethods = v1::AttentionBiasService;
 using RawTensorMethods = TensorMethods::WithRawCallbackMethod_DescribeTensor<
     TensorMethods::WithRawCallbackMethod_GetTensor<
         TensorMethods::WithRawCallbackMethod_StreamTensor<
             TensorMethods::WithRawCallbackMethod_ListTables<
                 TensorMethods::WithRawCallbackMethod_ComputeLogits<
-                    TensorMethods::WithRawCallbackMethod_GetServerInfo<
-                        TensorMethods::Service>>>>>>;
+                    TensorMethods::WithRawCallbackMethod_GetServerInfo<TensorMethods::Service>>>>>>;
 
 class TensorService final : public RawTensorMethods {
  public:
-  TensorService(CallEnvironment* environment,
-                std::function<v1::GetServerInfoResponse()> info)
+  TensorService(CallEnvironment* environment, std::function<v1::GetServerInfoResponse()> info)
       : environment_(environment), info_(std::move(info)) {}
 
-  grpc::ServerUnaryReactor* DescribeTensor(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-      grpc::ByteBuffer* response) override {
+  grpc::ServerUnaryReactor* DescribeTensor(grpc::CallbackServerContext* context,
+                                           const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* response) override {
     return new DescribeReactor(environment_, context, request, response);
   }
 
@@ -478,8 +440,7 @@ class TensorService final : public RawTensorMethods {
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* StreamTensor(
-      grpc::CallbackServerContext* context,
-      const grpc::ByteBuffer* request) override {
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override {
     return new StreamReactor(environment_, context, request);
   }
 
@@ -516,26 +477,24 @@ class TensorService final : public RawTensorMethods {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeTensorService(
-    CallEnvironment* environment,
-    std::function<v1::GetServerInfoResponse()> info) {
+std::unique_ptr<grpc::Service> MakeTensorService(CallEnvironment* environment,
+                                                 std::function<v1::GetServerInfoResponse()> info) {
   return std::make_unique<TensorService>(environment, std::move(info));
 }
 
-absl::StatusOr<StreamWindow> ResolveStream(
-    const v1::StreamTensorRequest& request, const Plan& plan) {
+absl::StatusOr<StreamWindow> ResolveStream(const v1::StreamTensorRequest& request,
+                                           const Plan& plan) {
   ATTNBIAS_RETURN_IF_ERROR(CheckStreamFields(request));
   const std::string& expected = request.expected_fingerprint();
   if (!expected.empty() && expected != plan.fingerprint()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("expected_fingerprint: this server would send ",
-                     plan.fingerprint(), "; start again from offset 0"));
+        absl::StrCat("expected_fingerprint: this server would send ", plan.fingerprint(),
+                     "; start again from offset 0"));
   }
   const int64_t total = plan.total_bytes();
   const int64_t begin = request.read_offset();
   if (begin > total) {
-    return absl::OutOfRangeError(absl::StrCat("read_offset: got ", begin,
-                                              ", want at most ", total,
+    return absl::OutOfRangeError(absl::StrCat("read_offset: got ", begin, ", want at most ", total,
                                               ", the size of the payload"));
   }
   StreamWindow window;
@@ -543,9 +502,8 @@ absl::StatusOr<StreamWindow> ResolveStream(
   if (request.read_limit() != 0) {
     window.bytes.end = begin + std::min(request.read_limit(), total - begin);
   }
-  window.chunk_bytes = request.max_chunk_bytes() == 0
-                           ? kDefaultChunkBytes
-                           : request.max_chunk_bytes();
+  window.chunk_bytes =
+      request.max_chunk_bytes() == 0 ? kDefaultChunkBytes : request.max_chunk_bytes();
   return window;
 }
 

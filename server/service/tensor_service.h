@@ -20,20 +20,18 @@
 namespace attnbias {
 
 // `environment` outlives the service; `info` gives what GetServerInfo answers.
-std::unique_ptr<grpc::Service> MakeTensorService(
-    CallEnvironment* environment,
-    std::function<v1::GetServerInfoResponse()> info);
+std::unique_ptr<grpc::Service> MakeTensorService(CallEnvironment* environment,
+                                                 std::function<v1::GetServerInfoResponse()> info);
 
 // INVALID_ARGUMENT     a field's value
 // FAILED_PRECONDITION  expected_fingerprint is not the plan's
 // OUT_OF_RANGE         read_offset lies past the payload's end
-absl::StatusOr<StreamWindow> ResolveStream(
-    const v1::StreamTensorRequest& request, const Plan& plan);
+absl::StatusOr<StreamWindow> ResolveStream(const v1::StreamTensorRequest& request,
+                                           const Plan& plan);
 
-// One page of the mounted tables. INVALID_ARGUMENT, naming the field, for a
-// size that is not allowed or a token that no answer held.
-absl::Status ListTables(const v1::ListTablesRequest& request,
-                        const TableSet& tables,
+// One page of the mounted tables. INVALID_ARGUMENT, naming the field, for a size that is not
+// allowed or a token that no answer held.
+absl::Status ListTables(const v1::ListTablesRequest& request, const TableSet& tables,
                         v1::ListTablesResponse* response);
 
 // Begins one ComputeLogits.

@@ -21,15 +21,13 @@
 
 namespace attnbias {
 
-// What one message carries at most. Its client has --progress-timeout to take
-// it.
+// What one message carries at most. Its client has --progress-timeout to take it.
 inline constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
 
 // The parts of `plan` that `request` wants, in its order.
 //
 // INVALID_ARGUMENT  there is no part of that name, or it is named twice
-absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request,
-                                                const Plan& plan);
+absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request, const Plan& plan);
 
 // INVALID_ARGUMENT  one message cannot carry them
 absl::Status CheckUnarySize(const std::vector<Part>& outputs);
@@ -41,8 +39,8 @@ struct Piece {
   Range bytes;
 };
 
-// The pieces in which outputs are read, one after another: of kMaxChunkBytes,
-// the last of each output of what is left.
+// The pieces in which outputs are read, one after another: of kMaxChunkBytes, the last of each
+// output of what is left.
 class Pieces {
  public:
   Pieces() = default;
@@ -59,20 +57,16 @@ class Pieces {
 };
 
 // All outputs in one message; `chunks` are their bytes in order, none of two.
-grpc::ByteBuffer FrameInferResponse(const Model& model,
-                                    const InferRequest& request,
-                                    const Plan& plan,
-                                    const std::vector<Part>& outputs,
+grpc::ByteBuffer FrameInferResponse(const Model& model, const InferRequest& request,
+                                    const Plan& plan, const std::vector<Part>& outputs,
                                     absl::Span<const Chunk> chunks);
 
 // A ModelStreamInferResponse of one piece; `last` of its request.
-grpc::ByteBuffer FrameStreamResponse(const Model& model,
-                                     const InferRequest& request,
-                                     const Plan& plan, const Piece& piece,
-                                     bool last, const Chunk& chunk);
+grpc::ByteBuffer FrameStreamResponse(const Model& model, const InferRequest& request,
+                                     const Plan& plan, const Piece& piece, bool last,
+                                     const Chunk& chunk);
 
 // One that says why the request with this id failed.
-grpc::ByteBuffer FrameStreamError(const std::string& id,
-                                  const absl::Status& status);
+grpc::ByteBuffer FrameStreamError(const std::string& id, const absl::Status& status);
 
 }  // namespace attnbias

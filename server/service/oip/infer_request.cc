@@ -35,13 +35,10 @@ using InputTensor = inference::ModelInferRequest::InferInputTensor;
 
 // Elements that a path may make of a list of messages. No encoding has more.
 constexpr int kMaxIndex = 63;
-// As messages an empty object takes fifty times its text. Thousands of numbers
-// fit.
+// As messages an empty object takes fifty times its text. Thousands of numbers fit.
 constexpr size_t kMaxJsonBytes = size_t{64} << 10;
 
-void AppendView(std::string* text, std::string_view view) {
-  text->append(view);
-}
+void AppendView(std::string* text, std::string_view view) { text->append(view); }
 
 absl::Status NoSuchField(const Model& model, const std::string& path) {
   return Invalid(Shortened(path), ": ", model.name(),
@@ -56,16 +53,14 @@ bool IsMessage(const FieldDescriptor& field) {
 absl::Status CheckUnset(const std::string& path, const Message& message,
                         const FieldDescriptor& field) {
   const Reflection& reflection = *message.GetReflection();
-  const bool set = field.is_repeated()
-                       ? reflection.FieldSize(message, &field) > 0
-                       : reflection.HasField(message, &field);
+  const bool set = field.is_repeated() ? reflection.FieldSize(message, &field) > 0
+                                       : reflection.HasField(message, &field);
   if (!set) return absl::OkStatus();
   return Invalid(path, ": set twice, want it once");
 }
 
 // The message to go on in, or nothing.
-Message* Enter(Message* message, const FieldDescriptor& field,
-               const std::string* index) {
+Message* Enter(Message* message, const FieldDescriptor& field, const std::string* index) {
   const Reflection& reflection = *message->GetReflection();
   if (!IsMessage(field)) return nullptr;
   if (index == nullptr) return reflection.MutableMessage(message, &field);
@@ -90,18 +85,15 @@ std::string Wanted(const FieldDescriptor& field) {
   return field.is_repeated() ? absl::StrCat("a JSON list, each ", one) : one;
 }
 
-// A field of a TensorSpec by its path, as error messages name it:
-// "pair.query_length".
+// A field of a TensorSpec by its path, as error messages name it: "pair.query_length".
 class SpecField {
  public:
-  // The field of `spec`, which outlives it, that `path` leads to; messages on
-  // the way are made. A number in a path is an index into a list of messages,
-  // which grows up to it.
+  // The field of `spec`, which outlives it, that `path` leads to; messages on the way are made. A
+  // number in a path is an index into a list of messages, which grows up to it.
   //
   // INVALID_ARGUMENT  `model` has no such field, or another is set that
   //                   excludes it
-  static absl::StatusOr<SpecField> Find(const Model& model,
-                                        const std::string& path,
+  static absl::StatusOr<SpecField> Find(const Model& model, const std::string& path,
                                         v1::TensorSpec* spec) {
     const std::vector<std::string> names = absl::StrSplit(path, '.');
     if (!absl::c_linear_search(model.Fields(), names.front())) {
@@ -109,16 +101,14 @@ class SpecField {
     }
     Message* message = spec;
     for (size_t i = 0;; ++i) {
-      const FieldDescriptor* const field =
-          message->GetDescriptor()->FindFieldByName(names[i]);
+      const FieldDescriptor* const field = message->GetDescriptor()->FindFieldByName(names[i]);
       if (field == nullptr) return NoSuchField(model, path);
       const OneofDescriptor* const oneof = field->real_containing_oneof();
       if (oneof != nullptr) {
         const FieldDescriptor* const other =
             message->GetReflection()->GetOneofFieldDescriptor(*message, oneof);
         if (other != nullptr && other != field) {
-          return Invalid(path, ": set beside ", other->name(),
-                         ", want one of them");
+          return Invalid(path, ": set beside ", other->name(), ", want one of them");
         }
       }
       if (i + 1 == names.size()) {
@@ -135,8 +125,8 @@ class SpecField {
 
   // Each sets a field that is not set, or says INVALID_ARGUMENT.
 
-  // A string is text, the name of an enum's value with or without what all of
-  // them begin with, or JSON.
+  // A string is text, the name of an enum's value with or without what all of them begin with, or
+  // JSON.
   absl::Status Set(const inference::InferParameter& value) const {
     using Value = inference::InferParameter;
     ATTNBIAS_RETURN_IF_ERROR(CheckUnset(path_, *message_, *field_));
@@ -163,12 +153,11 @@ class SpecField {
     return Invalid(path_, ": got no value, want ", Wanted(*field_));
   }
 
-  // The numbers of a table or of lists of positions. `data` is what the
-  // tensor's shape and type say, row-major and little-endian.
+  // The numbers of a table or of lists of positions. `data` is what the tensor's shape and type
+  // say, row-major and little-endian.
   absl::Status Set(const InputTensor& tensor, std::string data) const {
     if (IsMessage(*field_)) {
-      if (field_->message_type() == v1::TableRef::descriptor() &&
-          !field_->is_repeated()) {
+      if (field_->message_type() == v1::TableRef::descriptor() && !field_->is_repeated()) {
         return SetTable(tensor, std::move(data));
       }
       if (field_->message_type() == v1::PositionList::descriptor()) {
@@ -199,27 +188,23 @@ class SpecField {
       reflection.SetEnum(message_, field_, &value);
       return absl::OkStatus();
     }
-    return Invalid(path_, ": got '", Shortened(text), "', want ",
-                   Wanted(*field_));
+    return Invalid(path_, ": got '", Shortened(text), "', want ", Wanted(*field_));
   }
 
   absl::Status SetJson(const std::string& text) const {
     if (text.size() > kMaxJsonBytes) {
-      return Invalid(path_, ": got JSON of ", text.size(),
-                     " bytes, want at most ", kMaxJsonBytes);
+      return Invalid(path_, ": got JSON of ", text.size(), " bytes, want at most ", kMaxJsonBytes);
     }
     const std::unique_ptr<Message> read(message_->New());
     std::vector<const FieldDescriptor*> set;
-    const bool parsed =
-        google::protobuf::util::JsonStringToMessage(
-            absl::StrCat("{\"", field_->name(), "\": ", text, "}"), read.get())
-            .ok();
+    const bool parsed = google::protobuf::util::JsonStringToMessage(
+                            absl::StrCat("{\"", field_->name(), "\": ", text, "}"), read.get())
+                            .ok();
     read->GetReflection()->ListFields(*read, &set);
     // Text that goes on after the value would set others.
     const bool alone = set.empty() || (set.size() == 1 && set[0] == field_);
     if (!parsed || !alone) {
-      return Invalid(path_, ": got ", Shortened(text), ", want ",
-                     Wanted(*field_));
+      return Invalid(path_, ": got ", Shortened(text), ", want ", Wanted(*field_));
     }
     message_->MergeFrom(*read);
     return absl::OkStatus();
@@ -231,26 +216,24 @@ class SpecField {
       return Invalid(path_, ".datatype: got '", Shortened(tensor.datatype()),
                      "', want FP64, FP32, FP16 or BF16");
     }
-    auto& ref = static_cast<v1::TableRef&>(
-        *message_->GetReflection()->MutableMessage(message_, field_));
+    auto& ref =
+        static_cast<v1::TableRef&>(*message_->GetReflection()->MutableMessage(message_, field_));
     if (ref.source_case() != v1::TableRef::SOURCE_NOT_SET) {
       return Invalid(path_, ": set twice, want it once");
     }
     v1::InlineTable& table = *ref.mutable_inline_table();
-    table.set_data_type(
-        static_cast<v1::DataType>(type - kOipDataTypes.begin() + 1));
+    table.set_data_type(static_cast<v1::DataType>(type - kOipDataTypes.begin() + 1));
     *table.mutable_shape() = tensor.shape();
     *table.mutable_data() = std::move(data);
     return absl::OkStatus();
   }
 
-  absl::Status SetPositions(const InputTensor& tensor,
-                            const std::string& data) const {
+  absl::Status SetPositions(const InputTensor& tensor, const std::string& data) const {
     ATTNBIAS_RETURN_IF_ERROR(CheckUnset(path_, *message_, *field_));
     const bool are_doubles = tensor.datatype() == OipNameOf(DataType::kF64);
     if (!are_doubles && tensor.datatype() != kOipPositions) {
-      return Invalid(path_, ".datatype: got '", Shortened(tensor.datatype()),
-                     "', want ", std::string(kOipPositions), " or FP64");
+      return Invalid(path_, ".datatype: got '", Shortened(tensor.datatype()), "', want ",
+                     std::string(kOipPositions), " or FP64");
     }
     const int rank = tensor.shape_size();
     if (rank != 1 && !(rank == 2 && field_->is_repeated())) {
@@ -259,8 +242,7 @@ class SpecField {
     }
     const int64_t lists = rank == 2 ? tensor.shape(0) : 1;
     if (lists > kMaxIndex + 1) {
-      return Invalid(path_, ".shape: got ", lists, " lists, want at most ",
-                     kMaxIndex + 1);
+      return Invalid(path_, ".shape: got ", lists, " lists, want at most ", kMaxIndex + 1);
     }
     const auto length = static_cast<int>(tensor.shape(rank - 1));
     const char* from = data.data();
@@ -290,20 +272,19 @@ class SpecField {
   const FieldDescriptor* field_;
 };
 
-// What Triton's clients ask of streams. The last answer of each request says
-// that it is the last, so that no empty one is needed.
+// What Triton's clients ask of streams. The last answer of each request says that it is the last,
+// so that no empty one is needed.
 constexpr char kEmptyFinalResponse[] = "triton_enable_empty_final_response";
 
 // Parameters that Triton's clients send for its schedulers.
-constexpr std::string_view kScheduling[] = {
-    "priority", "sequence_end", "sequence_id", "sequence_start", "timeout"};
+constexpr std::string_view kScheduling[] = {"priority", "sequence_end", "sequence_id",
+                                            "sequence_start", "timeout"};
 
-absl::Status SetParameters(const Model& model,
-                           const inference::ModelInferRequest& request,
+absl::Status SetParameters(const Model& model, const inference::ModelInferRequest& request,
                            v1::TensorSpec* spec) {
   // In order, so that what is set twice is told alike each time.
-  const std::map<std::string, inference::InferParameter> parameters(
-      request.parameters().begin(), request.parameters().end());
+  const std::map<std::string, inference::InferParameter> parameters(request.parameters().begin(),
+                                                                    request.parameters().end());
   for (const auto& [path, value] : parameters) {
     if (path == kEmptyFinalResponse) continue;
     if (absl::c_linear_search(kScheduling, path)) {
@@ -311,27 +292,23 @@ absl::Status SetParameters(const Model& model,
                      ": got a setting of Triton's schedulers, want none: "
                      "this server has no scheduler");
     }
-    ATTNBIAS_ASSIGN_OR_RETURN(const SpecField field,
-                              SpecField::Find(model, path, spec));
+    ATTNBIAS_ASSIGN_OR_RETURN(const SpecField field, SpecField::Find(model, path, spec));
     ATTNBIAS_RETURN_IF_ERROR(field.Set(value));
   }
   return absl::OkStatus();
 }
 
 // Of a tensor: how HTTP would carry it, which KServe's client says here too.
-constexpr std::string_view kIdleParameters[] = {"binary_data",
-                                                "binary_data_size"};
+constexpr std::string_view kIdleParameters[] = {"binary_data", "binary_data_size"};
 
-// Refuses tensors in memory that both share, classification: what other servers
-// have.
+// Refuses tensors in memory that both share, classification: what other servers have.
 template <typename Parameters>
-absl::Status CheckParameters(const std::string& tensor,
-                             const Parameters& parameters) {
+absl::Status CheckParameters(const std::string& tensor, const Parameters& parameters) {
   for (const auto& [name, value] : parameters) {
     if (absl::c_linear_search(kIdleParameters, name)) continue;
-    return absl::UnimplementedError(
-        absl::StrCat(Shortened(tensor), ".parameters: got '", Shortened(name),
-                     "', which this server does not know"));
+    return absl::UnimplementedError(absl::StrCat(Shortened(tensor), ".parameters: got '",
+                                                 Shortened(name),
+                                                 "', which this server does not know"));
   }
   return absl::OkStatus();
 }
@@ -346,21 +323,19 @@ int64_t ElementBytes(const std::string& datatype) {
 template <typename Numbers>
 std::string BytesIn(const Numbers& numbers) {
   // Little-endian, as this machine.
-  return {reinterpret_cast<const char*>(numbers.data()),
-          numbers.size() * sizeof(numbers[0])};
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(numbers[0])};
 }
 
 // The list that belongs to the datatype, which is the only one.
 absl::StatusOr<std::string> ContentsOf(const InputTensor& input) {
   const inference::InferTensorContents& contents = input.contents();
   const std::string& type = input.datatype();
-  const bool has_others =
-      (type != kOipPositions && !contents.int64_contents().empty()) ||
-      (type != "FP32" && !contents.fp32_contents().empty()) ||
-      (type != "FP64" && !contents.fp64_contents().empty());
+  const bool has_others = (type != kOipPositions && !contents.int64_contents().empty()) ||
+                          (type != "FP32" && !contents.fp32_contents().empty()) ||
+                          (type != "FP64" && !contents.fp64_contents().empty());
   if (has_others) {
-    return Invalid(input.name(), ".contents: got numbers of another type than ",
-                   Shortened(type), ", want its own, or raw_input_contents");
+    return Invalid(input.name(), ".contents: got numbers of another type than ", Shortened(type),
+                   ", want its own, or raw_input_contents");
   }
   if (type == "FP32") return BytesIn(contents.fp32_contents());
   if (type == "FP64") return BytesIn(contents.fp64_contents());
@@ -370,8 +345,7 @@ absl::StatusOr<std::string> ContentsOf(const InputTensor& input) {
 absl::Status CheckSize(const InputTensor& input, int64_t got) {
   const int64_t element = ElementBytes(input.datatype());
   if (element == 0) {
-    return Invalid(input.name(), ".datatype: got '",
-                   Shortened(input.datatype()),
+    return Invalid(input.name(), ".datatype: got '", Shortened(input.datatype()),
                    "', want FP64, FP32, FP16, BF16 or INT64");
   }
   int64_t want = element;
@@ -382,26 +356,22 @@ absl::Status CheckSize(const InputTensor& input, int64_t got) {
     }
   }
   if (got == want) return absl::OkStatus();
-  return Invalid(input.name(), ": got ", got, " bytes, want ", want,
-                 " for its shape and datatype");
+  return Invalid(input.name(), ": got ", got, " bytes, want ", want, " for its shape and datatype");
 }
 
-absl::Status SetInputs(const Model& model,
-                       inference::ModelInferRequest& request,
+absl::Status SetInputs(const Model& model, inference::ModelInferRequest& request,
                        v1::TensorSpec* spec) {
   const int raw = request.raw_input_contents_size();
   if (raw != 0 && raw != request.inputs_size()) {
-    return Invalid("raw_input_contents: got ", raw, ", want ",
-                   request.inputs_size(), ", one for each input, or none");
+    return Invalid("raw_input_contents: got ", raw, ", want ", request.inputs_size(),
+                   ", one for each input, or none");
   }
   for (int i = 0; i < request.inputs_size(); ++i) {
     const InputTensor& input = request.inputs(i);
-    ATTNBIAS_ASSIGN_OR_RETURN(const SpecField field,
-                              SpecField::Find(model, input.name(), spec));
+    ATTNBIAS_ASSIGN_OR_RETURN(const SpecField field, SpecField::Find(model, input.name(), spec));
     ATTNBIAS_RETURN_IF_ERROR(CheckParameters(input.name(), input.parameters()));
     if (raw != 0 && input.has_contents()) {
-      return Invalid(input.name(),
-                     ".contents: set beside raw_input_contents, want one");
+      return Invalid(input.name(), ".contents: set beside raw_input_contents, want one");
     }
     std::string data;
     if (raw != 0) {
@@ -409,8 +379,7 @@ absl::Status SetInputs(const Model& model,
     } else {
       ATTNBIAS_ASSIGN_OR_RETURN(data, ContentsOf(input));
     }
-    ATTNBIAS_RETURN_IF_ERROR(
-        CheckSize(input, static_cast<int64_t>(data.size())));
+    ATTNBIAS_RETURN_IF_ERROR(CheckSize(input, static_cast<int64_t>(data.size())));
     ATTNBIAS_RETURN_IF_ERROR(field.Set(input, std::move(data)));
   }
   return absl::OkStatus();
@@ -425,11 +394,10 @@ std::string ShortenedId(const inference::ModelInferRequest& request) {
   return Shortened(request.id(), kMaxIdBytes);
 }
 
-absl::StatusOr<InferRequest> DecodeInferRequest(
-    const Model& model, inference::ModelInferRequest request) {
+absl::StatusOr<InferRequest> DecodeInferRequest(const Model& model,
+                                                inference::ModelInferRequest request) {
   if (request.id().size() > kMaxIdBytes) {
-    return Invalid("id: got ", request.id().size(), " bytes, want at most ",
-                   kMaxIdBytes);
+    return Invalid("id: got ", request.id().size(), " bytes, want at most ", kMaxIdBytes);
   }
   InferRequest decoded;
   ATTNBIAS_RETURN_IF_ERROR(SetParameters(model, request, &decoded.spec));
@@ -437,8 +405,7 @@ absl::StatusOr<InferRequest> DecodeInferRequest(
   model.Choose(&decoded.spec);
   ATTNBIAS_RETURN_IF_ERROR(CheckKnown(decoded.spec));
   for (const auto& output : request.outputs()) {
-    ATTNBIAS_RETURN_IF_ERROR(
-        CheckParameters(output.name(), output.parameters()));
+    ATTNBIAS_RETURN_IF_ERROR(CheckParameters(output.name(), output.parameters()));
     decoded.outputs.push_back(output.name());
   }
   decoded.id = std::move(*request.mutable_id());

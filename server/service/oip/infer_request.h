@@ -22,13 +22,12 @@ struct InferRequest {
 // The request's id, as an answer to whatever it asks for repeats it.
 std::string ShortenedId(const inference::ModelInferRequest& request);
 
-// Messages begin with the path of a field of TensorSpec, or with a field of
-// `request`.
+// Messages begin with the path of a field of TensorSpec, or with a field of `request`.
 //
 // INVALID_ARGUMENT  a parameter, an input or an output that `model` does not
 //                   have, or its value
 // UNIMPLEMENTED     what other servers of this protocol do
-absl::StatusOr<InferRequest> DecodeInferRequest(
-    const Model& model, inference::ModelInferRequest request);
+absl::StatusOr<InferRequest> DecodeInferRequest(const Model& model,
+                                                inference::ModelInferRequest request);
 
 }  // namespace attnbias

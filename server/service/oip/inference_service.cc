@@ -35,22 +35,19 @@ class InferenceStatistics {
   }
 
   // One request that was answered, or not.
-  void Add(const Model& model, bool success,
-           std::chrono::nanoseconds duration) {
+  void Add(const Model& model, bool success, std::chrono::nanoseconds duration) {
     MutexLock lock(mutex_);
     inference::ModelStatistics& statistics = models_[model.index()];
     inference::InferStatistics& all = *statistics.mutable_inference_stats();
-    inference::StatisticDuration& kind =
-        success ? *all.mutable_success() : *all.mutable_fail();
+    inference::StatisticDuration& kind = success ? *all.mutable_success() : *all.mutable_fail();
     kind.set_count(kind.count() + 1);
     kind.set_ns(kind.ns() + duration.count());
     if (!success) return;
     statistics.set_inference_count(statistics.inference_count() + 1);
     statistics.set_execution_count(statistics.execution_count() + 1);
-    statistics.set_last_inference(
-        std::chrono::duration_cast<std::chrono::milliseconds>(
-            std::chrono::system_clock::now().time_since_epoch())
-            .count());
+    statistics.set_last_inference(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                      std::chrono::system_clock::now().time_since_epoch())
+                                      .count());
   }
 
   inference::ModelStatistics Of(const Model& model) const {
@@ -66,8 +63,7 @@ class InferenceStatistics {
 
 // A request under way.
 struct InferWork {
-  std::chrono::steady_clock::time_point start =
-      std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   // Null until the request names one.
   const Model* model = nullptr;
   InferRequest request;
@@ -78,10 +74,9 @@ struct InferWork {
 
   // All but the payload.
   absl::Status MakePlan(Call& call, inference::ModelInferRequest asked) {
-    ATTNBIAS_ASSIGN_OR_RETURN(model, Model::Find("model_", asked.model_name(),
-                                                 asked.model_version()));
-    ATTNBIAS_ASSIGN_OR_RETURN(request,
-                              DecodeInferRequest(*model, std::move(asked)));
+    ATTNBIAS_ASSIGN_OR_RETURN(model,
+                              Model::Find("model_", asked.model_name(), asked.model_version()));
+    ATTNBIAS_ASSIGN_OR_RETURN(request, DecodeInferRequest(*model, std::move(asked)));
     ATTNBIAS_ASSIGN_OR_RETURN(plan, call.MakePlan(std::move(request.spec), ""));
     ATTNBIAS_ASSIGN_OR_RETURN(outputs, ChooseOutputs(request, *plan));
     pieces = Pieces(outputs);
@@ -94,13 +89,13 @@ struct InferWork {
   }
 };
 
-// The life of one ModelInfer: planning -> computing (unless kept) -> reading
-// one piece after another -> answered.
+// The life of one ModelInfer: planning -> computing (unless kept) -> reading one piece after
+// another -> answered.
 class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
   InferReactor(CallEnvironment* environment, InferenceStatistics* statistics,
-               grpc::CallbackServerContext* context,
-               const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
+               grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+               grpc::ByteBuffer* response)
       : CallReactor(environment, Method::kModelInfer, context),
         statistics_(*statistics),
         response_(*response) {
@@ -119,8 +114,7 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
 
  private:
   absl::Status MakePlan(const grpc::ByteBuffer& bytes) {
-    ATTNBIAS_ASSIGN_OR_RETURN(auto request,
-                              call_.Parse<inference::ModelInferRequest>(bytes));
+    ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<inference::ModelInferRequest>(bytes));
     ATTNBIAS_RETURN_IF_ERROR(work_.MakePlan(call_, std::move(request)));
     return CheckUnarySize(work_.outputs);
   }
@@ -128,22 +122,19 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   void ReadNext() {
     call_.phases().Enter(Phase::kCompute);
     const Range bytes = work_.pieces.Take().bytes;
-    work_.payload->Read(bytes.begin, bytes.size(),
-                        [this](absl::StatusOr<Chunk> chunk) {
-                          if (caller_->cancelled())
-                            return End(call_.WhyCancelled());
-                          if (!chunk.ok()) return End(chunk.status());
-                          chunks_.push_back(*std::move(chunk));
-                          if (work_.pieces.AreAllTaken()) return Answer();
-                          call_.phases().Enter(Phase::kWait);
-                          call_.environment().executor.Schedule(
-                              caller_, [this] { ReadNext(); });
-                        });
+    work_.payload->Read(bytes.begin, bytes.size(), [this](absl::StatusOr<Chunk> chunk) {
+      if (caller_->cancelled()) return End(call_.WhyCancelled());
+      if (!chunk.ok()) return End(chunk.status());
+      chunks_.push_back(*std::move(chunk));
+      if (work_.pieces.AreAllTaken()) return Answer();
+      call_.phases().Enter(Phase::kWait);
+      call_.environment().executor.Schedule(caller_, [this] { ReadNext(); });
+    });
   }
 
   void Answer() {
-    response_ = FrameInferResponse(*work_.model, work_.request, *work_.plan,
-                                   work_.outputs, chunks_);
+    response_ =
+        FrameInferResponse(*work_.model, work_.request, *work_.plan, work_.outputs, chunks_);
     int64_t bytes = 0;
     for (const Part& part : work_.outputs) bytes += part.size_bytes;
     call_.AnswerSent(bytes);
@@ -159,15 +150,13 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   bool answered_ = false;
 };
 
-// The life of one ModelStreamInfer: one request after another, each answered by
-// pieces of its outputs or by an error.
+// The life of one ModelStreamInfer: one request after another, each answered by pieces of its
+// outputs or by an error.
 class StreamInferReactor final : public RequestPump {
  public:
-  StreamInferReactor(CallEnvironment* environment,
-                     InferenceStatistics* statistics,
+  StreamInferReactor(CallEnvironment* environment, InferenceStatistics* statistics,
                      grpc::CallbackServerContext* context)
-      : RequestPump(environment, Method::kModelStreamInfer, context),
-        statistics_(*statistics) {
+      : RequestPump(environment, Method::kModelStreamInfer, context), statistics_(*statistics) {
     Start();
   }
 
@@ -199,13 +188,12 @@ class StreamInferReactor final : public RequestPump {
     Piece piece = work_.pieces.Take();
     const Range bytes = piece.bytes;
     work_.payload->Read(
-        bytes.begin, bytes.size(),
-        [this, piece = std::move(piece)](absl::StatusOr<Chunk> chunk) {
+        bytes.begin, bytes.size(), [this, piece = std::move(piece)](absl::StatusOr<Chunk> chunk) {
           if (!chunk.ok()) return Fail(chunk.status());
           const bool last = !IsUnfinished();
-          Message message{FrameStreamResponse(*work_.model, work_.request,
-                                              *work_.plan, piece, last, *chunk),
-                          piece.bytes.size()};
+          Message message{
+              FrameStreamResponse(*work_.model, work_.request, *work_.plan, piece, last, *chunk),
+              piece.bytes.size()};
           if (last) EndWork(true);
           Made(std::move(message));
         });
@@ -230,17 +218,14 @@ class StreamInferReactor final : public RequestPump {
   InferWork work_;
 };
 
-// Methods see raw messages, as those of TensorService, but for questions of
-// health.
+// Methods see raw messages, as those of TensorService, but for questions of health.
 using Oip = inference::GRPCInferenceService;
-using OipServerMethods =
-    Oip::WithCallbackMethod_ServerLive<Oip::WithCallbackMethod_ServerReady<
-        Oip::WithRawCallbackMethod_ServerMetadata<
-            Oip::WithRawCallbackMethod_RepositoryIndex<Oip::Service>>>>;
-using OipModelMethods =
-    Oip::WithCallbackMethod_ModelReady<Oip::WithRawCallbackMethod_ModelMetadata<
-        Oip::WithRawCallbackMethod_ModelConfig<
-            Oip::WithRawCallbackMethod_ModelStatistics<OipServerMethods>>>>;
+using OipServerMethods = Oip::WithCallbackMethod_ServerLive<
+    Oip::WithCallbackMethod_ServerReady<Oip::WithRawCallbackMethod_ServerMetadata<
+        Oip::WithRawCallbackMethod_RepositoryIndex<Oip::Service>>>>;
+using OipModelMethods = Oip::WithCallbackMethod_ModelReady<
+    Oip::WithRawCallbackMethod_ModelMetadata<Oip::WithRawCallbackMethod_ModelConfig<
+        Oip::WithRawCallbackMethod_ModelStatistics<OipServerMethods>>>>;
 using OipMethods = Oip::WithRawCallbackMethod_ModelInfer<
     Oip::WithRawCallbackMethod_ModelStreamInfer<OipModelMethods>>;
 
@@ -249,42 +234,37 @@ class InferenceService final : public OipMethods {
   InferenceService(CallEnvironment* environment, std::function<bool()> ready)
       : environment_(environment), ready_(std::move(ready)) {}
 
-  grpc::ServerUnaryReactor* ServerLive(
-      grpc::CallbackServerContext* context,
-      const inference::ServerLiveRequest* /*request*/,
-      inference::ServerLiveResponse* response) override {
+  grpc::ServerUnaryReactor* ServerLive(grpc::CallbackServerContext* context,
+                                       const inference::ServerLiveRequest* /*request*/,
+                                       inference::ServerLiveResponse* response) override {
     response->set_live(true);
     return Finished(context);
   }
 
-  grpc::ServerUnaryReactor* ServerReady(
-      grpc::CallbackServerContext* context,
-      const inference::ServerReadyRequest* /*request*/,
-      inference::ServerReadyResponse* response) override {
+  grpc::ServerUnaryReactor* ServerReady(grpc::CallbackServerContext* context,
+                                        const inference::ServerReadyRequest* /*request*/,
+                                        inference::ServerReadyResponse* response) override {
     response->set_ready(ready_());
     return Finished(context);
   }
 
-  grpc::ServerUnaryReactor* ModelReady(
-      grpc::CallbackServerContext* context,
-      const inference::ModelReadyRequest* request,
-      inference::ModelReadyResponse* response) override {
-    response->set_ready(
-        ready_() && Model::Find("", request->name(), request->version()).ok());
+  grpc::ServerUnaryReactor* ModelReady(grpc::CallbackServerContext* context,
+                                       const inference::ModelReadyRequest* request,
+                                       inference::ModelReadyResponse* response) override {
+    response->set_ready(ready_() && Model::Find("", request->name(), request->version()).ok());
     return Finished(context);
   }
 
-  grpc::ServerUnaryReactor* ServerMetadata(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-      grpc::ByteBuffer* response) override {
+  grpc::ServerUnaryReactor* ServerMetadata(grpc::CallbackServerContext* context,
+                                           const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* response) override {
     using Answer = inference::ServerMetadataResponse;
     return OneStep::Start<inference::ServerMetadataRequest, Answer>(
         environment_, Method::kServerMetadata, context, request, response,
         [](Call&, const auto&, Answer* answer) {
           answer->set_name(kPlatform);
           answer->set_version(ATTNBIAS_VERSION);
-          for (const char* const name :
-               {"model_configuration", "parameters", "statistics"}) {
+          for (const char* const name : {"model_configuration", "parameters", "statistics"}) {
             answer->add_extensions(name);
           }
           return absl::OkStatus();
@@ -298,9 +278,8 @@ class InferenceService final : public OipMethods {
     return OneStep::Start<inference::ModelMetadataRequest, Answer>(
         environment_, Method::kModelMetadata, context, request, response,
         [](Call&, const auto& asked, Answer* answer) {
-          ATTNBIAS_ASSIGN_OR_RETURN(
-              const Model* const model,
-              Model::Find("", asked.name(), asked.version()));
+          ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
+                                    Model::Find("", asked.name(), asked.version()));
           *answer = model->Metadata();
           return absl::OkStatus();
         });
@@ -313,17 +292,16 @@ class InferenceService final : public OipMethods {
     return OneStep::Start<inference::ModelConfigRequest, Answer>(
         environment_, Method::kModelConfig, context, request, response,
         [](Call&, const auto& asked, Answer* answer) {
-          ATTNBIAS_ASSIGN_OR_RETURN(
-              const Model* const model,
-              Model::Find("", asked.name(), asked.version()));
+          ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
+                                    Model::Find("", asked.name(), asked.version()));
           *answer->mutable_config() = model->Config();
           return absl::OkStatus();
         });
   }
 
-  grpc::ServerUnaryReactor* ModelStatistics(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-      grpc::ByteBuffer* response) override {
+  grpc::ServerUnaryReactor* ModelStatistics(grpc::CallbackServerContext* context,
+                                            const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* response) override {
     using Answer = inference::ModelStatisticsResponse;
     return OneStep::Start<inference::ModelStatisticsRequest, Answer>(
         environment_, Method::kModelStatistics, context, request, response,
@@ -334,17 +312,16 @@ class InferenceService final : public OipMethods {
             }
             return absl::OkStatus();
           }
-          ATTNBIAS_ASSIGN_OR_RETURN(
-              const Model* const model,
-              Model::Find("", asked.name(), asked.version()));
+          ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
+                                    Model::Find("", asked.name(), asked.version()));
           *answer->add_model_stats() = statistics_.Of(*model);
           return absl::OkStatus();
         });
   }
 
-  grpc::ServerUnaryReactor* RepositoryIndex(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-      grpc::ByteBuffer* response) override {
+  grpc::ServerUnaryReactor* RepositoryIndex(grpc::CallbackServerContext* context,
+                                            const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* response) override {
     using Answer = inference::RepositoryIndexResponse;
     return OneStep::Start<inference::RepositoryIndexRequest, Answer>(
         environment_, Method::kRepositoryIndex, context, request, response,
@@ -362,8 +339,7 @@ class InferenceService final : public OipMethods {
   grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
-    return new InferReactor(environment_, &statistics_, context, request,
-                            response);
+    return new InferReactor(environment_, &statistics_, context, request, response);
   }
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ModelStreamInfer(
@@ -372,8 +348,7 @@ class InferenceService final : public OipMethods {
   }
 
  private:
-  static grpc::ServerUnaryReactor* Finished(
-      grpc::CallbackServerContext* context) {
+  static grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* context) {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -386,8 +361,8 @@ class InferenceService final : public OipMethods {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeInferenceService(
-    CallEnvironment* environment, std::function<bool()> ready) {
+std::unique_ptr<grpc::Service> MakeInferenceService(CallEnvironment* environment,
+                                                    std::function<bool()> ready) {
   return std::make_unique<InferenceService>(environment, std::move(ready));
 }
 

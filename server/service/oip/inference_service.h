@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// inference.GRPCInferenceService: the Open Inference Protocol, in which every
-// encoding is a model.
+// inference.GRPCInferenceService: the Open Inference Protocol, in which every encoding is a model.
 #pragma once
 
 #include <functional>
@@ -11,9 +10,8 @@
 
 namespace attnbias {
 
-// `environment` outlives the service; `ready` says whether readiness is
-// SERVING.
-std::unique_ptr<grpc::Service> MakeInferenceService(
-    CallEnvironment* environment, std::function<bool()> ready);
+// `environment` outlives the service; `ready` says whether readiness is SERVING.
+std::unique_ptr<grpc::Service> MakeInferenceService(CallEnvironment* environment,
+                                                    std::function<bool()> ready);
 
 }  // namespace attnbias

@@ -32,8 +32,7 @@ struct Settings {
 
   void AddFields(const Descriptor& type, const std::string& parent) const {
     for (int i = 0; i < type.field_count(); ++i) {
-      AddField(*type.field(i),
-               absl::StrCat(parent, ".", type.field(i)->name()));
+      AddField(*type.field(i), absl::StrCat(parent, ".", type.field(i)->name()));
     }
   }
 
@@ -73,8 +72,7 @@ std::vector<std::string> OutputsOf(const Descriptor& encoding) {
   }
   if (parts.empty()) parts.push_back("positions");
   for (int i = 0; i < encoding.field_count(); ++i) {
-    const std::string& added =
-        encoding.field(i)->options().GetExtension(v1::rule).adds_part();
+    const std::string& added = encoding.field(i)->options().GetExtension(v1::rule).adds_part();
     if (!added.empty()) parts.push_back(added);
   }
   const FieldDescriptor* const axes = encoding.FindFieldByName("axes");
@@ -91,8 +89,7 @@ std::vector<std::string> OutputsOf(const Descriptor& encoding) {
 
 }  // namespace
 
-Model::Model(const FieldDescriptor* encoding)
-    : name_(encoding->name()), encoding_(encoding) {
+Model::Model(const FieldDescriptor* encoding) : name_(encoding->name()), encoding_(encoding) {
   for (const std::string& extent :
        encoding->message_type()->options().GetRepeatedExtension(v1::extent)) {
     extents_.push_back(v1::TensorSpec::descriptor()->FindFieldByName(extent));
@@ -102,8 +99,7 @@ Model::Model(const FieldDescriptor* encoding)
 const std::vector<Model>& Model::All() {
   static const auto& all = *new std::vector<Model>([] {
     std::vector<Model> models;
-    const auto& encodings =
-        *v1::TensorSpec::descriptor()->FindOneofByName("encoding");
+    const auto& encodings = *v1::TensorSpec::descriptor()->FindOneofByName("encoding");
     for (int i = 0; i < encodings.field_count(); ++i) {
       models.push_back(Model(encodings.field(i)));
     }
@@ -112,22 +108,19 @@ const std::vector<Model>& Model::All() {
   return all;
 }
 
-absl::StatusOr<const Model*> Model::Find(std::string_view prefix,
-                                         const std::string& name,
+absl::StatusOr<const Model*> Model::Find(std::string_view prefix, const std::string& name,
                                          const std::string& version) {
   for (const Model& model : All()) {
     if (model.name() != name) continue;
     if (version.empty() || version == kModelVersion) return &model;
-    return NotFound(absl::StrCat(std::string(prefix), "version: got '",
-                                 Shortened(version), "', want '", kModelVersion,
-                                 "' or nothing"));
+    return NotFound(absl::StrCat(std::string(prefix), "version: got '", Shortened(version),
+                                 "', want '", kModelVersion, "' or nothing"));
   }
   const auto write_name = [](std::string* text, const Model& model) {
     absl::StrAppend(text, model.name());
   };
-  return NotFound(absl::StrCat(std::string(prefix), "name: got '",
-                               Shortened(name), "', want one of ",
-                               absl::StrJoin(All(), ", ", write_name)));
+  return NotFound(absl::StrCat(std::string(prefix), "name: got '", Shortened(name),
+                               "', want one of ", absl::StrJoin(All(), ", ", write_name)));
 }
 
 std::vector<std::string_view> Model::Fields() const {
@@ -150,9 +143,7 @@ inference::ModelConfig Model::Config() const {
   for (const FieldDescriptor* extent : extents_) {
     settings.AddField(*extent, std::string(extent->name()));
   }
-  settings.AddField(
-      *v1::TensorSpec::descriptor()->FindFieldByName(kOutputField),
-      kOutputField);
+  settings.AddField(*v1::TensorSpec::descriptor()->FindFieldByName(kOutputField), kOutputField);
   for (const std::string& output : OutputsOf(*encoding_->message_type())) {
     inference::ModelOutput& wire = *config.add_output();
     wire.set_name(output);
@@ -169,8 +160,8 @@ inference::ModelMetadataResponse Model::Metadata() const {
   metadata.set_platform(kPlatform);
   const auto add = [](const auto& tensor, auto* wire) {
     wire->set_name(tensor.name());
-    wire->set_datatype(inference::DataType_Name(tensor.data_type())
-                           .substr(std::string_view("TYPE_").size()));
+    wire->set_datatype(
+        inference::DataType_Name(tensor.data_type()).substr(std::string_view("TYPE_").size()));
   };
   for (const auto& input : config.input()) add(input, metadata.add_inputs());
   for (const auto& output : config.output()) {

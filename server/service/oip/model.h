@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encodings as models of the Open Inference Protocol. All that is told of them
-// follows from the contract's descriptors.
+// Encodings as models of the Open Inference Protocol. All that is told of them follows from the
+// contract's descriptors.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ inline constexpr char kModelVersion[] = "1";
 inline constexpr char kPlatform[] = "attnbias";
 
 // The protocol's names of element types, in the order of DataType.
-inline constexpr std::array<std::string_view, kDataTypeNames.size()>
-    kOipDataTypes = {"FP64", "FP32", "FP16", "BF16", "INT32"};
+inline constexpr std::array<std::string_view, kDataTypeNames.size()> kOipDataTypes = {
+    "FP64", "FP32", "FP16", "BF16", "INT32"};
 
 // Of lists of positions.
 inline constexpr std::string_view kOipPositions = "INT64";
@@ -37,11 +37,9 @@ class Model {
   // All of them, in the contract's order.
   static const std::vector<Model>& All();
 
-  // NOT_FOUND, for the reason MODEL_NOT_FOUND, where there is no such name or
-  // version. `prefix` is what the names of their fields begin with, for
-  // messages.
-  static absl::StatusOr<const Model*> Find(std::string_view prefix,
-                                           const std::string& name,
+  // NOT_FOUND, for the reason MODEL_NOT_FOUND, where there is no such name or version. `prefix` is
+  // what the names of their fields begin with, for messages.
+  static absl::StatusOr<const Model*> Find(std::string_view prefix, const std::string& name,
                                            const std::string& version);
 
   const std::string& name() const { return name_; }
@@ -52,8 +50,8 @@ class Model {
   // The fields of TensorSpec that a spec of this encoding may have.
   std::vector<std::string_view> Fields() const;
 
-  // Makes `spec` one of this encoding and, unless it takes several, its extent,
-  // if only by their names: what is missing is then missing in them.
+  // Makes `spec` one of this encoding and, unless it takes several, its extent, if only by their
+  // names: what is missing is then missing in them.
   void Choose(v1::TensorSpec* spec) const {
     spec->GetReflection()->MutableMessage(spec, encoding_);
     if (extents_.size() > 1) return;
