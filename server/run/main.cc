@@ -164,7 +164,7 @@ int Serve(const ServerConfig& config) {
   StartTracing();
   absl::Status status = server->Start();
   if (!status.ok()) return Failed(status);
-  const Timer::Task heap_task(&server->timer(), kHeapPeriod, GiveHeapBack, Timer::Body::kLong);
+  const Timer heap_timer(kHeapPeriod, GiveHeapBack);
   signals.ReloadOnHangup(server);
   std::printf("listening on %s\nmetrics on %s\n", server->address().c_str(),
               server->metrics_address().c_str());

@@ -19,7 +19,6 @@
 #include "server/access/access.h"
 #include "server/observe/health_service.h"
 #include "server/observe/metrics.h"
-#include "server/run/backend.h"
 #include "server/run/config.h"
 #include "server/run/metrics_port.h"
 #include "server/run/table_mounts.h"
@@ -32,6 +31,8 @@
 #include "server/service/tensor_service.h"
 
 namespace attnbias {
+
+class Backend;
 
 class Server {
  public:
@@ -54,9 +55,6 @@ class Server {
   // their own. On an error, which is logged, what was in use before stays.
   void Reload();
 
-  // Its tasks end before this does.
-  Timer& timer() { return timer_; }
-
   // What it is and what it works with, on one line.
   std::string Summary() const;
 
@@ -70,7 +68,6 @@ class Server {
  private:
   Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
          std::unique_ptr<Backend> backend, std::unique_ptr<Access> access);
-  absl::StatusOr<std::shared_ptr<const void>> HoldTable(int64_t bytes);
   void AddGauges();
   absl::Status StartGrpc();
   absl::Status StartProbes();
@@ -80,16 +77,15 @@ class Server {
   v1::GetServerInfoResponse MakeInfo() const;
 
   const ServerConfig config_;
-  Timer timer_;
   // From Drain on; outlives all that could still compute.
-  std::optional<Timer::Task> last_resort_;
+  std::optional<Timer> last_resort_;
   const std::unique_ptr<Metrics> metrics_;
   const std::unique_ptr<Backend> backend_;
   const std::unique_ptr<Access> access_;
   WorkerPool pool_;
   Engine engine_;
   StallWatch stall_watch_;
-  Timer::Task cancelled_task_;
+  Timer cancelled_timer_;
   CallEnvironment environment_;
   // From the beginning of the drain notice on.
   std::atomic<bool> drains_{false};
@@ -105,9 +101,9 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_server_;
   std::vector<ListenAddress> probe_addresses_;
   std::unique_ptr<grpc::Server> probe_server_;
-  std::optional<Timer::Task> keep_warm_;
-  std::optional<Timer::Task> tables_task_;
-  std::optional<Timer::Task> access_task_;
+  std::optional<Timer> keep_warm_;
+  std::optional<Timer> tables_timer_;
+  std::optional<Timer> access_timer_;
 };
 
 }  // namespace attnbias

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Knows all open calls, and closes those that would not end by themselves: with ABORTED those whose
-// client has stopped reading or sending, sooner where others wait for the memory, and when the
-// server drains those that wait for their client to send, and at last all.
-//
-// Such calls hold memory: a write that makes no progress holds its tensor, a silent ComputeLogits
-// its vectors.
+// Closes calls that would not end by themselves and hold memory meanwhile: a write that makes no
+// progress holds its tensor, a silent ComputeLogits its vectors.
 #pragma once
 
 #include <atomic>
@@ -22,10 +18,11 @@
 
 namespace attnbias {
 
-// Safe for any number of threads. Outlives its entries.
+// Closes with ABORTED the calls whose clients have stopped reading or sending. Safe for any number
+// of threads. Outlives its entries.
 class StallWatch {
  public:
-  // One call, as long as it is open. `call` and `caller` outlive it.
+  // An open call. `call` and `caller` outlive it.
   class Entry {
    public:
     Entry(StallWatch* watch, grpc_call* call, const Caller* caller);
@@ -33,11 +30,11 @@ class StallWatch {
     Entry& operator=(const Entry&) = delete;
     ~Entry();
 
-    void WriteStarted();
-    void WriteDone();
+    void WriteStarted() { write_started_ = Now(); }
+    void WriteDone() { write_started_ = 0; }
 
-    // Says whether the call only waits for its client to send.
-    void SetIdle(bool idle);
+    // Notes whether the call only waits for its client to send.
+    void SetIdle(bool idle) { idle_since_ = idle ? Now() : 0; }
 
     // Returns why the call was closed; OK if it was not.
     absl::Status WhyClosed() const;
@@ -48,10 +45,10 @@ class StallWatch {
     StallWatch& watch_;
     grpc_call* const call_;
     const Caller& caller_;
-    // Under the watch's mutex: where this is in entries_, and why it was closed; OK if it was not.
+    // Index in entries_. The watch's mutex guards it and why_closed_.
     size_t place_ = 0;
     absl::Status why_closed_;
-    // Nanoseconds of the steady clock; 0 when nothing is being written, or waited for.
+    // By Now(); 0 if no write is under way, or the call is not idle.
     std::atomic<int64_t> write_started_{0};
     std::atomic<int64_t> idle_since_{0};
   };
@@ -60,9 +57,9 @@ class StallWatch {
   // client waits.
   static constexpr int kCrowdedDivisor = 12;
 
-  // How long a write may take, and how long a call may be idle. `budget` and `timer` outlive this.
+  // Bounds the time of a write and of a rest. `budget` outlives this object.
   StallWatch(std::chrono::milliseconds progress_timeout, std::chrono::milliseconds idle_timeout,
-             const ByteBudget* budget, Timer* timer);
+             const ByteBudget* budget);
 
   size_t open_calls() const;
 
@@ -71,6 +68,10 @@ class StallWatch {
   void CloseAll(const absl::Status& why);
 
  private:
+  // Returns nanoseconds of the steady clock.
+  static int64_t Now() {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
   void CloseStalled();
   // Closes every call for which `why(entry)` is not OK.
   template <typename Why>
@@ -80,9 +81,9 @@ class StallWatch {
   const std::chrono::nanoseconds idle_timeout_;
   const ByteBudget& budget_;
   mutable Mutex mutex_;
-  // In any order: every call comes here and goes, without an allocation.
+  // Unordered, so that a call comes and goes without an allocation.
   std::vector<Entry*> entries_ ABSL_GUARDED_BY(mutex_);
-  Timer::Task task_;
+  Timer timer_;
 };
 
 }  // namespace attnbias
