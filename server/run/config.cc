@@ -24,66 +24,35 @@ namespace {
 
 constexpr int kExitInvalid = 2;
 constexpr absl::string_view kPrefix = "ATTNBIAS_";
-// The clients' and the command-line tool's.
+// Variables of the clients and of the command-line tool.
 constexpr absl::string_view kVariablesOfOthers[] = {
     "ATTNBIAS_SERVER",           "ATTNBIAS_SERVER_BINARY",          "ATTNBIAS_CACHE_DIR",
     "ATTNBIAS_CLIENT_TLS",       "ATTNBIAS_CLIENT_TLS_CA",          "ATTNBIAS_CLIENT_TLS_CERT",
     "ATTNBIAS_CLIENT_TLS_KEY",   "ATTNBIAS_CLIENT_TLS_SERVER_NAME", "ATTNBIAS_CLIENT_TOKEN",
     "ATTNBIAS_CLIENT_TOKEN_FILE"};
 
-// --drain-grace is also ATTNBIAS_DRAIN_GRACE.
-void TakeFromEnvironment(CLI::Option* option) {
-  const std::string name = option->get_lnames().front();
-  option->envname(
-      absl::StrCat(kPrefix, absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}))));
-}
-
-// Of a repeated flag the last counts: a script may add its own to those that it was given.
-void MakeOverridable(CLI::Option* option) {
-  option->take_last();
-  TakeFromEnvironment(option);
-}
-
-// A flag that may be given several times, or once with commas.
+// Adds a flag that may be given several times, or once with commas.
 CLI::Option* AddList(CLI::App& app, const std::string& name, std::vector<std::string>& target,
                      const std::string& type_name, const std::string& description) {
   CLI::Option* option = app.add_option(name, target, description);
-  option->delimiter(',')->allow_extra_args(false)->type_name(type_name);
-  option->default_str(absl::StrJoin(target, ","));
-  TakeFromEnvironment(option);
-  return option;
+  option->multi_option_policy(CLI::MultiOptionPolicy::Throw)
+      ->default_str(absl::StrJoin(target, ","));
+  return option->delimiter(',')->allow_extra_args(false)->type_name(type_name);
 }
 
-CLI::Option* Add(CLI::App& app, const std::string& name, auto& target,
-                 const std::string& description) {
-  CLI::Option* option = app.add_option(name, target, description);
-  option->capture_default_str();
-  MakeOverridable(option);
-  return option;
-}
-
-// --name or --name=true, --name=false.
+// Adds a flag that is given as --name, --name=true or --name=false.
 void AddSwitch(CLI::App& app, const std::string& name, bool& target,
                const std::string& description) {
-  CLI::Option* option = app.add_flag(name, target, description);
-  option->default_str(target ? "true" : "false");
-  MakeOverridable(option);
+  app.add_flag(name, target, description)->default_str(target ? "true" : "false");
 }
 
-// For a default that is this machine's: --check-config has it, the help, which becomes a page of
-// the manual, does not.
-void LeaveDefaultOut(CLI::Option* option) {
-  option->option_text(absl::StrCat(option->get_type_name(), " (Env:", option->get_envname(), ")"));
-}
-
-CLI::Option* AddBytes(CLI::App& app, const std::string& name, int64_t& target, int64_t least,
-                      const std::string& description) {
-  return Add(app, name, target, description)
+void AddBytes(CLI::App& app, const std::string& name, int64_t& target, int64_t least,
+              const std::string& description) {
+  app.add_option(name, target, description)
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(least, std::numeric_limits<int64_t>::max()));
 }
 
-// At least `least`, which is 0 or the smallest duration that makes sense.
 void AddDuration(CLI::App& app, const std::string& name, absl::Duration& target,
                  absl::Duration least, const std::string& description) {
   const auto parse = [name, least, &target](const std::string& text) {
@@ -93,18 +62,11 @@ void AddDuration(CLI::App& app, const std::string& name, absl::Duration& target,
     throw CLI::ValidationError(name, "got '" + text + "', want a duration from " +
                                          absl::FormatDuration(least) + " to 24h, such as 30s");
   };
-  CLI::Option* option = app.add_option_function<std::string>(name, parse, description);
-  option->default_str(absl::FormatDuration(target))->type_name("DURATION");
-  MakeOverridable(option);
+  app.add_option_function<std::string>(name, parse, description)
+      ->default_str(absl::FormatDuration(target))
+      ->type_name("DURATION");
 }
 
-// The message of what refuses a text; empty where nothing does.
-CLI::Validator Checked(absl::StatusOr<ListenAddress> (*parse)(std::string_view)) {
-  return CLI::Validator(
-      [parse](std::string& text) { return std::string(parse(text).status().message()); }, "");
-}
-
-// Octal, as chmod takes it.
 void AddSocketMode(CLI::App& app, mode_t& target) {
   const auto parse = [&target](const std::string& text) {
     const bool octal = !text.empty() && text.size() <= 4 &&
@@ -116,88 +78,89 @@ void AddSocketMode(CLI::App& app, mode_t& target) {
     }
     target = mode;
   };
-  CLI::Option* option = app.add_option_function<std::string>("--socket-mode", parse,
-                                                             "Mode of the files of unix:PATH");
-  option->default_str(absl::StrFormat("%04o", target))->type_name("MODE");
-  MakeOverridable(option);
+  app.add_option_function<std::string>("--socket-mode", parse, "Mode of the files of unix:PATH")
+      ->default_str(absl::StrFormat("%04o", target))
+      ->type_name("MODE");
+}
+
+// Accepts a text that `parse` accepts, or reports its error.
+CLI::Validator Checked(absl::StatusOr<ListenAddress> (*parse)(std::string_view)) {
+  return CLI::Validator(
+      [parse](std::string& text) { return std::string(parse(text).status().message()); }, "");
 }
 
 void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
+  TransportOptions& transport = config.transport;
   AddList(app, "--listen", config.listen, "HOST:PORT|unix:PATH",
           "Address of the gRPC service; repeatable")
       ->check(Checked(&ParseListenAddress));
-  Add(app, "--metrics-listen", config.metrics_listen, "Address of the Prometheus metrics")
+  app.add_option("--metrics-listen", config.metrics_listen, "Address of the Prometheus metrics")
       ->check(Checked(&ParseHostPort))
       ->type_name("HOST:PORT");
-  AddSocketMode(app, config.transport.socket_mode);
-  Add(app, "--probe-listen", config.probe_listen,
-      "Address of the health service alone, in plaintext, for probes that "
-      "speak no TLS")
+  AddSocketMode(app, transport.socket_mode);
+  app.add_option("--probe-listen", config.probe_listen,
+                 "Address of the health service alone, in plaintext, for probes that speak no TLS")
       ->check(Checked(&ParseHostPort))
       ->type_name("HOST:PORT");
-  AddDuration(app, "--max-connection-age", config.transport.max_connection_age,
-              absl::ZeroDuration(), "Older connections end once their calls have; 0s: never");
-  AddDuration(app, "--keepalive-time", config.transport.keepalive_time, absl::Seconds(1),
+  AddDuration(app, "--max-connection-age", transport.max_connection_age, absl::ZeroDuration(),
+              "Older connections end once their calls have; 0s: never");
+  AddDuration(app, "--keepalive-time", transport.keepalive_time, absl::Seconds(1),
               "A client that is silent for so long is pinged");
-  AddDuration(app, "--keepalive-timeout", config.transport.keepalive_timeout, absl::Seconds(1),
+  AddDuration(app, "--keepalive-timeout", transport.keepalive_timeout, absl::Seconds(1),
               "One that does not answer the ping for so long is given up");
-  Add(app, "--max-concurrent-streams", config.transport.max_concurrent_streams,
-      "Calls at once on one connection")
+  app.add_option("--max-concurrent-streams", transport.max_concurrent_streams,
+                 "Calls at once on one connection")
       ->check(CLI::Range(1, 1000000));
-  AddSwitch(app, "--reflection", config.transport.reflection,
+  AddSwitch(app, "--reflection", transport.reflection,
             "Whether clients may ask for the service's description, as grpcurl does");
   AddSwitch(app, "--oip", config.oip,
-            "Whether the Open Inference Protocol is served too, to Triton's and "
-            "KServe's clients");
+            "Whether the Open Inference Protocol is served too, to Triton's and KServe's clients");
 }
 
 void AddAccessFlags(CLI::App& app, AccessFiles& files) {
   const auto add = [&app](const std::string& name, std::string& target,
                           const std::string& description) {
-    Add(app, name, target, description)->type_name("FILE");
+    app.add_option(name, target, description)->type_name("FILE");
   };
   add("--tls-cert", files.tls.certificate,
       "Certificate chain in PEM: TLS for all that is not unix:PATH");
   add("--tls-key", files.tls.key, "Its private key in PEM");
   add("--tls-client-ca", files.tls.client_ca,
-      "Certificates in PEM that sign those of clients, who then need one, or a "
-      "token where --tokens is given");
+      "Certificates in PEM that sign those of clients, who then need one, or a token where "
+      "--tokens is given");
   add("--tokens", files.tokens,
-      "Lines NAME sha256:DIGEST: callers need one of these bearer tokens, or a "
-      "client certificate");
+      "Lines NAME sha256:DIGEST: callers need one of these bearer tokens, or a client certificate");
   add("--policy", files.policy, "JSON: which caller may do what, and how much");
 }
 
 void AddComputeFlags(CLI::App& app, ServerConfig& config) {
-  LeaveDefaultOut(AddBytes(app, "--memory-budget", config.memory_budget_bytes, 1,
-                           "Bytes of tensors computed, cached and in flight; default: a quarter "
-                           "of the memory"));
+  AddBytes(app, "--memory-budget", config.memory_budget_bytes, 1,
+           "Bytes of tensors computed, cached and in flight; default: a quarter of the memory");
   AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes, 1,
            "Payloads larger than this are refused");
-  LeaveDefaultOut(
-      Add(app, "--threads", config.threads, "Threads that compute; default: one for each processor")
-          ->check(CLI::Range(1, 4096)));
-  LeaveDefaultOut(
-      Add(app, "--kernels", config.kernels, "Kernels to use; default: the best that this CPU has"));
-  Add(app, "--backend", config.backend,
-      "auto: a CUDA device for results of --cuda-min-bytes and more; cuda: for "
-      "all it can make; cpu: never")
+  app.add_option("--threads", config.threads,
+                 "Threads that compute; default: one for each processor")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--kernels", config.kernels,
+                 "Kernels to use; default: the best that this CPU has");
+  app.add_option("--backend", config.backend,
+                 "auto: a CUDA device for results of --cuda-min-bytes and more; cuda: for all it "
+                 "can make; cpu: never")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   AddBytes(app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
            "Smaller results are left to the CPU; 0 with --backend auto: all are");
-  Add(app, "--precompute", config.precompute,
-      "JSON file, an array of TensorSpec to be in the cache before readiness");
+  app.add_option("--precompute", config.precompute,
+                 "JSON file, an array of TensorSpec to be in the cache before readiness");
 }
 
 void AddTableFlags(CLI::App& app, ServerConfig& config) {
-  Add(app, "--tables", config.tables.folder,
-      "Folder whose .safetensors files' tables are mounted as FILE:TENSOR")
+  app.add_option("--tables", config.tables.folder,
+                 "Folder whose .safetensors files' tables are mounted as FILE:TENSOR")
       ->type_name("FOLDER");
   AddList(app, "--table", config.tables.tables, "NAME=FILE.safetensors:TENSOR",
           "A tensor to mount under a name; repeatable");
   AddList(app, "--checkpoint", config.tables.checkpoints, "NAME=FOLDER",
-          "A transformers checkpoint whose position tables are mounted as "
-          "NAME/PLACE; repeatable");
+          "A transformers checkpoint whose position tables are mounted as NAME/PLACE; repeatable");
   AddDuration(app, "--tables-poll", config.tables_poll, absl::ZeroDuration(),
               "How often the files of tables are looked at; 0s: never");
 }
@@ -210,14 +173,13 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
   AddDuration(app, "--progress-timeout", config.progress_timeout, absl::Milliseconds(100),
               "A stream whose client takes nothing for so long is closed");
   AddDuration(app, "--idle-timeout", config.idle_timeout, absl::Milliseconds(100),
-              "A stream whose client sends nothing for so long, with all "
-              "answers read, is closed");
-  Add(app, "--log-format", config.log.format, "text or json")
+              "A stream whose client sends nothing for so long, with all answers read, is closed");
+  app.add_option("--log-format", config.log.format, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
-  Add(app, "--log-level", config.log.level, "Least level that is logged")
+  app.add_option("--log-level", config.log.level, "Least level that is logged")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
-  Add(app, "--access-log", config.log.access,
-      "Calls that leave a line in the log, whatever its level")
+  app.add_option("--access-log", config.log.access,
+                 "Calls that leave a line in the log, whatever its level")
       ->check(CLI::IsMember({"off", "errors", "all"}));
 }
 
@@ -252,8 +214,8 @@ std::vector<std::string> Warnings(const CLI::App& app, const ServerConfig& confi
                          });
   if (plaintext && !config.access.tokens.empty()) {
     warnings.push_back(
-        "--tokens: without --tls-cert tokens come in plaintext, which others "
-        "on the network may read");
+        "--tokens: without --tls-cert tokens come in plaintext, which others on the network may "
+        "read");
   }
   const int64_t memory = MemoryLimit();
   if (config.memory_budget_bytes > memory) {
@@ -272,12 +234,27 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* ar
   CLI::App app("Computes, caches and streams position tensors over gRPC.");
   app.set_version_flag("--version", ATTNBIAS_VERSION);
   app.add_flag("--check-config", config.check_config,
-               "Print the effective configuration and exit: 0 valid, 2 not");
+               "Print the effective configuration and exit: 0 valid, 2 not")
+      ->configurable(false);
+  // The last of a repeated flag counts: a script may add its own to those that it was given.
+  app.option_defaults()->take_last()->always_capture_default();
   AddNetworkFlags(app, config);
   AddAccessFlags(app, config.access);
   AddComputeFlags(app, config);
   AddTableFlags(app, config);
   AddLifecycleFlags(app, config);
+  for (CLI::Option* option : app.get_options()) {
+    if (!option->get_configurable()) continue;
+    const std::string name = absl::StrReplaceAll(option->get_lnames().front(), {{"-", "_"}});
+    option->envname(absl::StrCat(kPrefix, absl::AsciiStrToUpper(name)));
+  }
+  // --check-config prints these defaults of this machine; the help, which becomes a page of the
+  // manual, does not.
+  for (const char* name : {"--memory-budget", "--threads", "--kernels"}) {
+    CLI::Option* option = app.get_option(name);
+    option->option_text(
+        absl::StrCat(option->get_type_name(), " (Env:", option->get_envname(), ")"));
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
