@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -27,7 +26,6 @@ namespace {
 constexpr std::string_view kRejectionNames[] = {"overload",        "caller_limit",
                                                 "draining",        "stalled_client",
                                                 "unauthenticated", "permission_denied"};
-static_assert(std::size(kRejectionNames) == kNumRejections);
 
 // By number: the names of go-grpc-middleware, which dashboards know.
 constexpr std::string_view kCodeNames[] = {
@@ -63,8 +61,6 @@ prometheus::Labels LabelsOf(const google::protobuf::MethodDescriptor& method) {
           {"grpc_method", std::string(method.name())}};
 }
 
-double ProcessorSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
 double ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
   double pages = 0;
@@ -95,24 +91,7 @@ std::string PathOf(Method method) {
                       std::string(descriptor.name()));
 }
 
-Metrics::Metrics()
-    : stream_bytes_(
-          AddCounter("attnbias_stream_bytes_total", "Bytes of tensors sent by StreamTensor")),
-      cache_hits_(AddCounter("attnbias_cache_hits_total", "Requests served from what was kept")),
-      cache_misses_(AddCounter("attnbias_cache_misses_total", "Requests that began a computation")),
-      cache_joins_(AddCounter("attnbias_cache_joins_total",
-                              "Requests that waited for a computation that "
-                              "another had begun")),
-      cache_evictions_(
-          AddCounter("attnbias_cache_evictions_total", "Entries dropped to make room")),
-      computations_(AddCounter("attnbias_computations_total", "Computations finished")),
-      computed_bytes_(AddCounter("attnbias_computed_bytes_total", "Bytes that computations made")),
-      cuda_bytes_(
-          AddCounter("attnbias_cuda_bytes_total", "Bytes of results that a CUDA device made")),
-      cuda_fallbacks_(AddCounter("attnbias_cuda_fallbacks_total",
-                                 "Times that the CPU took over because a CUDA "
-                                 "device was full, the first time, or broken")),
-      cpu_seconds_(AddCounter("process_cpu_seconds_total", "Time of processors used")) {
+Metrics::Metrics() {
   AddGauge("process_resident_memory_bytes", "Memory that is resident", ResidentBytes);
   AddGauge("process_open_fds", "File descriptors that are open", OpenDescriptors);
   AddGauge("process_max_fds", "How many of them may be open", MostDescriptors);
@@ -120,8 +99,8 @@ Metrics::Metrics()
            [start = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())] { return start; });
   RegisterMethods();
   auto& rejected = AddCounters("attnbias_rejected_total", "Calls turned away");
-  for (int i = 0; i < kNumRejections; ++i) {
-    rejections_[i] = &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
+  for (const std::string_view reason : kRejectionNames) {
+    rejections_.push_back(&rejected.Add({{"reason", std::string(reason)}}));
   }
   prometheus::BuildGauge()
       .Name("attnbias_build_info")
@@ -131,13 +110,8 @@ Metrics::Metrics()
       .Set(1);
 }
 
-prometheus::Family<prometheus::Counter>& Metrics::AddCounters(const std::string& name,
-                                                              const std::string& help) {
+prometheus::Family<prometheus::Counter>& Metrics::AddCounters(const char* name, const char* help) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry_);
-}
-
-prometheus::Counter* Metrics::AddCounter(const std::string& name, const std::string& help) {
-  return &AddCounters(name, help).Add({});
 }
 
 void Metrics::RegisterMethods() {
@@ -172,7 +146,8 @@ void Metrics::RegisterMethods() {
 
 std::string Metrics::Text() const {
   for (const auto& [gauge, value] : asked_gauges_) gauge->Set(value());
-  cpu_seconds_->Increment(ProcessorSeconds() - cpu_seconds_->Value());
+  const double cpu_seconds = static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+  cpu_seconds_->Increment(cpu_seconds - cpu_seconds_->Value());
   return prometheus::TextSerializer().Serialize(registry_.Collect());
 }
 
@@ -182,38 +157,20 @@ void Metrics::AddGauge(const std::string& name, const std::string& help,
   asked_gauges_.emplace_back(&family.Add({}), std::move(value));
 }
 
-void Metrics::CallStarted(Method method) {
-  methods_[static_cast<int>(method)].started->Increment();
-}
-
-void Metrics::CallHandled(Method method, absl::StatusCode code, double seconds) {
+void Metrics::CallHandled(Method method, absl::StatusCode code, std::chrono::nanoseconds time,
+                          const PhaseTimes& phases) {
+  const auto seconds = [](std::chrono::duration<double> duration) { return duration.count(); };
   const PerMethod& counters = methods_[static_cast<int>(method)];
   counters.handled[static_cast<int>(code)]->Increment();
-  counters.seconds->Observe(seconds);
-}
-
-void Metrics::PhasesEnded(Method method, const PhaseTimes& phases) {
-  const PerMethod& counters = methods_[static_cast<int>(method)];
+  counters.seconds->Observe(seconds(time));
   for (size_t phase = 0; phase < kNumPhases; ++phase) {
-    const std::chrono::duration<double> seconds = phases[phase];
-    if (seconds.count() > 0) counters.phases[phase]->Observe(seconds.count());
+    if (phases[phase].count() > 0) counters.phases[phase]->Observe(seconds(phases[phase]));
   }
 }
 
 void Metrics::MessageSent(Method method, int64_t bytes) {
   methods_[static_cast<int>(method)].messages_sent->Increment();
-  if (method == Method::kStreamTensor) {
-    stream_bytes_->Increment(static_cast<double>(bytes));
-  }
-}
-
-void Metrics::Rejected(Rejection reason) { rejections_[static_cast<int>(reason)]->Increment(); }
-
-void Metrics::MadeByCuda(int64_t bytes) { cuda_bytes_->Increment(static_cast<double>(bytes)); }
-
-void Metrics::OnComputed(int64_t bytes) {
-  computations_->Increment();
-  computed_bytes_->Increment(static_cast<double>(bytes));
+  if (method == Method::kStreamTensor) stream_bytes_->Increment(static_cast<double>(bytes));
 }
 
 }  // namespace attnbias

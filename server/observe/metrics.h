@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is counted, and its Prometheus names. Every label has a fixed set of values, all of which
-// exist from the start.
+// Counters and their Prometheus names. Every label has a fixed set of values, all of which exist from
+// the start.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,8 +23,8 @@
 
 namespace attnbias {
 
-// The methods of AttentionBiasService, then those of GRPCInferenceService that are more than
-// questions of health, in the order of their contracts.
+// The methods of AttentionBiasService, then those of GRPCInferenceService except its three of health,
+// in the order of their contracts.
 enum class Method : uint8_t {
   kDescribeTensor,
   kGetTensor,
@@ -43,7 +45,7 @@ std::string_view NameOf(Method method);
 // Returns "PACKAGE.SERVICE/METHOD".
 std::string PathOf(Method method);
 
-// Why something was turned away that was not a mistake of the caller.
+// A reason to reject a call that is not an error of its request.
 enum class Rejection : uint8_t {
   kOverload,
   kCallerLimit,
@@ -52,9 +54,8 @@ enum class Rejection : uint8_t {
   kUnauthenticated,
   kPermissionDenied
 };
-inline constexpr int kNumRejections = 6;
 
-// gRPC's, which are Abseil's.
+// gRPC's codes, which are Abseil's.
 inline constexpr int kNumStatusCodes = 17;
 
 // Safe for any number of threads.
@@ -62,27 +63,29 @@ class Metrics final : public CacheObserver {
  public:
   Metrics();
 
-  // Returns all of them, and those of the process, in Prometheus' text format. One thread may call
-  // it.
+  // Returns the metrics and those of the process in Prometheus' text format. Is called by one thread.
   std::string Text() const;
 
-  // A number that is asked for whenever the metrics are read. Before any Text.
+  // Adds a number that Text asks for. Is called before Text.
   void AddGauge(const std::string& name, const std::string& help, std::function<double()> value);
 
-  void CallStarted(Method method);
-  void CallHandled(Method method, absl::StatusCode code, double seconds);
-  void PhasesEnded(Method method, const PhaseTimes& phases);
+  void CallStarted(Method method) { methods_[static_cast<int>(method)].started->Increment(); }
+  void CallHandled(Method method, absl::StatusCode code, std::chrono::nanoseconds time,
+                   const PhaseTimes& phases);
+  // Counts a message and the bytes of tensors in it.
   void MessageSent(Method method, int64_t bytes);
-  void Rejected(Rejection reason);
+  void Rejected(Rejection reason) { rejections_[static_cast<int>(reason)]->Increment(); }
 
-  // Bytes of results that a CUDA device made.
-  void MadeByCuda(int64_t bytes);
+  void MadeByCuda(int64_t bytes) { cuda_bytes_->Increment(static_cast<double>(bytes)); }
   void CudaFellBack() { cuda_fallbacks_->Increment(); }
 
   void OnHit() override { cache_hits_->Increment(); }
   void OnMiss() override { cache_misses_->Increment(); }
   void OnJoin() override { cache_joins_->Increment(); }
-  void OnComputed(int64_t bytes) override;
+  void OnComputed(int64_t bytes) override {
+    computations_->Increment();
+    computed_bytes_->Increment(static_cast<double>(bytes));
+  }
   void OnEvicted() override { cache_evictions_->Increment(); }
 
  private:
@@ -94,25 +97,38 @@ class Metrics final : public CacheObserver {
     std::array<prometheus::Counter*, kNumStatusCodes> handled;
   };
 
-  prometheus::Family<prometheus::Counter>& AddCounters(const std::string& name,
-                                                       const std::string& help);
-  prometheus::Counter* AddCounter(const std::string& name, const std::string& help);
+  prometheus::Family<prometheus::Counter>& AddCounters(const char* name, const char* help);
+  prometheus::Counter* AddCounter(const char* name, const char* help) {
+    return &AddCounters(name, help).Add({});
+  }
   void RegisterMethods();
 
   prometheus::Registry registry_;
   std::vector<std::pair<prometheus::Gauge*, std::function<double()>>> asked_gauges_;
   std::array<PerMethod, kNumMethods> methods_;
-  std::array<prometheus::Counter*, kNumRejections> rejections_;
-  prometheus::Counter* const stream_bytes_;
-  prometheus::Counter* const cache_hits_;
-  prometheus::Counter* const cache_misses_;
-  prometheus::Counter* const cache_joins_;
-  prometheus::Counter* const cache_evictions_;
-  prometheus::Counter* const computations_;
-  prometheus::Counter* const computed_bytes_;
-  prometheus::Counter* const cuda_bytes_;
-  prometheus::Counter* const cuda_fallbacks_;
-  prometheus::Counter* const cpu_seconds_;
+  std::vector<prometheus::Counter*> rejections_;
+  prometheus::Counter* const stream_bytes_ =
+      AddCounter("attnbias_stream_bytes_total", "Bytes of tensors sent by StreamTensor");
+  prometheus::Counter* const cache_hits_ =
+      AddCounter("attnbias_cache_hits_total", "Requests served from what was kept");
+  prometheus::Counter* const cache_misses_ =
+      AddCounter("attnbias_cache_misses_total", "Requests that began a computation");
+  prometheus::Counter* const cache_joins_ =
+      AddCounter("attnbias_cache_joins_total",
+                 "Requests that waited for a computation that another had begun");
+  prometheus::Counter* const cache_evictions_ =
+      AddCounter("attnbias_cache_evictions_total", "Entries dropped to make room");
+  prometheus::Counter* const computations_ =
+      AddCounter("attnbias_computations_total", "Computations finished");
+  prometheus::Counter* const computed_bytes_ =
+      AddCounter("attnbias_computed_bytes_total", "Bytes that computations made");
+  prometheus::Counter* const cuda_bytes_ =
+      AddCounter("attnbias_cuda_bytes_total", "Bytes of results that a CUDA device made");
+  prometheus::Counter* const cuda_fallbacks_ = AddCounter(
+      "attnbias_cuda_fallbacks_total",
+      "Times that the CPU took over because a CUDA device was full, the first time, or broken");
+  prometheus::Counter* const cpu_seconds_ =
+      AddCounter("process_cpu_seconds_total", "Time of processors used");
 };
 
 }  // namespace attnbias

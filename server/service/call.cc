@@ -125,10 +125,8 @@ Call::~Call() {
   // The only answer of a call is its end, and is read later or never.
   if (end_.ok() && caller_->cancelled()) EndWith(WhyCancelled());
   const auto now = std::chrono::steady_clock::now();
-  const std::chrono::duration<double> seconds = now - start_;
   const PhaseTimes phases = phases_.End(now);
-  environment_.metrics.CallHandled(method_, end_.code(), seconds.count());
-  environment_.metrics.PhasesEnded(method_, phases);
+  environment_.metrics.CallHandled(method_, end_.code(), now - start_, phases);
   if (counted_) --identity_->account->calls;
   const bool logs = LogsAccess(end_.code());
   if (!logs && !IsTracing()) return;
