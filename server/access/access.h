@@ -124,31 +124,44 @@ inline std::string_view OnlyValue(const ClientMetadata& metadata, const char* ke
   return {begin->second.data(), begin->second.size()};
 }
 
-// Spreads what is sent over time: whoever sends asks when it may, and sends then. What was not used
-// is not saved up. Safe for any number of threads.
+// Limits the rate of messages: a message may be sent when those before it have taken their time.
+// Unused time is not saved. Safe for any number of threads.
 class Pacer {
  public:
   using Clock = std::chrono::steady_clock;
-  using Seconds = std::chrono::duration<double>;
 
-  // When `bytes` may go out at this rate; those of the next come after them.
+  // Returns when `bytes` may be sent at this rate. The next message follows them.
   Clock::time_point Take(int64_t bytes, double bytes_per_second) {
-    const Seconds takes(static_cast<double>(bytes) / bytes_per_second);
     MutexLock lock(mutex_);
-    const Clock::time_point begin = std::max(free_from_, Clock::now());
-    // A tensor of any size at any rate: no time that the clock does not have.
-    free_from_ = begin + std::chrono::duration_cast<Clock::duration>(
-                             std::min<Seconds>(takes, std::chrono::hours(24)));
-    return begin;
+    return TakeLocked(bytes, bytes_per_second);
   }
 
-  // How long it would be until the next bytes may go out.
+  // Takes as Take does and returns true, if `bytes` may be sent now.
+  bool TryTake(int64_t bytes, double bytes_per_second) {
+    MutexLock lock(mutex_);
+    if (free_from_ > Clock::now()) return false;
+    TakeLocked(bytes, bytes_per_second);
+    return true;
+  }
+
+  // Returns the time until the next message may be sent.
   Clock::duration Backlog() const {
     MutexLock lock(mutex_);
     return std::max(free_from_ - Clock::now(), Clock::duration::zero());
   }
 
  private:
+  Clock::time_point TakeLocked(int64_t bytes, double bytes_per_second)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    using Seconds = std::chrono::duration<double>;
+    const Seconds takes(static_cast<double>(bytes) / bytes_per_second);
+    const Clock::time_point begin = std::max(free_from_, Clock::now());
+    // Keeps within the clock's range, whatever the size and the rate.
+    free_from_ = begin + std::chrono::duration_cast<Clock::duration>(
+                             std::min<Seconds>(takes, std::chrono::hours(24)));
+    return begin;
+  }
+
   mutable Mutex mutex_;
   Clock::time_point free_from_ ABSL_GUARDED_BY(mutex_);
 };

@@ -190,8 +190,9 @@ std::chrono::steady_clock::time_point Call::TakeTurnToSend(int64_t bytes) {
   return identity_->account->pacer.Take(bytes, identity_->rights->bytes_per_second);
 }
 
-bool Call::HasBacklog() const {
-  return *identity_ && identity_->account->pacer.Backlog().count() > 0;
+bool Call::TryTakeTurnToSend(int64_t bytes) {
+  return !*identity_ ||
+         identity_->account->pacer.TryTake(bytes, identity_->rights->bytes_per_second);
 }
 
 absl::Status Call::Admit(int64_t received_bytes) {
@@ -224,7 +225,6 @@ const std::string& Call::request_id() {
 }
 
 void Call::AnswerSent(int64_t bytes) {
-  if (bytes > 0) TakeTurnToSend(bytes);
   phases_.Enter(Phase::kWrite);
   MessageSent(bytes);
   stall_entry_.WriteStarted();

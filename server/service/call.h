@@ -92,13 +92,13 @@ class Call {
   // For the log: what the call is about.
   void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
 
-  // When the next message, with so many bytes of tensors, may be sent; it has to be sent then.
+  // Returns when the next message, with this many bytes of tensors, may be sent, and takes that time
+  // from the caller's rate.
   std::chrono::steady_clock::time_point TakeTurnToSend(int64_t bytes);
+  // Takes the same and returns true, if the message may be sent now.
+  bool TryTakeTurnToSend(int64_t bytes);
 
-  // True while the next message has to wait for its turn to be sent.
-  bool HasBacklog() const;
-
-  // Counts the one answer of a call, and closes the call if its client does not read it.
+  // Counts the only answer of a call, and closes the call if its client does not read it.
   void AnswerSent(int64_t bytes = 0);
   // Counts a message that was sent, and the bytes of tensors in it.
   void MessageSent(int64_t bytes = 0);

@@ -315,6 +315,7 @@ class GetReactor final : public TensorReactor<CallReactor<grpc::ServerUnaryReact
   void Answer() override { AnswerWhole(); }
 
   void Send(grpc::ByteBuffer message) override {
+    call_.TakeTurnToSend(planned_->window.bytes.size());
     response_ = std::move(message);
     End(absl::OkStatus());
   }
@@ -346,7 +347,8 @@ class StreamReactor final
   void Answer() override {
     const StreamWindow& window = planned_->window;
     made_ = window.bytes.begin;
-    if (window.bytes.size() == NextSize() && !call_.HasBacklog()) {
+    const int64_t size = window.bytes.size();
+    if (size == NextSize() && call_.TryTakeTurnToSend(size)) {
       AnswerWhole();
     } else {
       MakeFirst();

@@ -137,6 +137,7 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
         FrameInferResponse(*work_.model, work_.request, *work_.plan, work_.outputs, chunks_);
     int64_t bytes = 0;
     for (const Part& part : work_.outputs) bytes += part.size_bytes;
+    call_.TakeTurnToSend(bytes);
     call_.AnswerSent(bytes);
     answered_ = true;
     End(absl::OkStatus());

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/access/access.h"
 
+#include <atomic>
+#include <chrono>
+#include <latch>
 #include <limits>
+#include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -38,6 +43,23 @@ TEST(Pacer, WithoutALimitAllComesAtOnce) {
     EXPECT_GE(Clock::now(), at);
   }
   EXPECT_EQ(pacer.Backlog(), seconds(0));
+}
+
+TEST(Pacer, LetsOneOfManyThatTryAtOnceSend) {
+  Pacer pacer;
+  std::atomic<int> sent = 0;
+  std::latch begin(8);
+  std::vector<std::thread> threads;
+  threads.reserve(8);
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      begin.arrive_and_wait();
+      if (pacer.TryTake(1000, 1)) ++sent;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sent, 1);
+  EXPECT_GT(pacer.Backlog(), seconds(900));
 }
 
 TEST(Pacer, KnowsNoTimeBeyondTheClocks) {
