@@ -23,12 +23,16 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// An object, what points to it, and what the allocator adds.
+// Memory of an object, of a pointer to it and of the allocator.
 constexpr int64_t kObjectBytes = 256;
 // A list grows by doubling.
 constexpr int64_t kNumberBytes = 2 * 8;
-// What protobuf itself accepts.
+// Maximum depth that protobuf accepts.
 constexpr size_t kMostDepth = 100;
+
+WireFormatLite::WireType WireTypeOf(const FieldDescriptor& field) {
+  return WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
+}
 
 // Walks over the bytes of a message once.
 class Walker {
@@ -39,17 +43,17 @@ class Walker {
   bool Walk(const Descriptor& type) {
     if (path_.size() > kMostDepth) return false;
     size_ += kObjectBytes;
-    // Elements so far, of lists of messages.
-    std::map<const FieldDescriptor*, int> elements;
+    // Elements so far.
+    std::map<const FieldDescriptor*, int> lists;
     while (const uint32_t tag = in_.ReadTag()) {
       const FieldDescriptor* field = FieldOf(type, tag);
       if (field == nullptr) {
         NoteUnknown("field number ", WireFormatLite::GetTagFieldNumber(tag));
       }
-      const bool is_list =
-          field != nullptr && field->is_repeated() && field->message_type() != nullptr;
-      path_.push_back({field, is_list ? elements[field]++ : 0});
+      const bool is_list = field != nullptr && field->is_repeated();
+      path_.push_back({field, is_list ? lists[field] : 0});
       if (!WalkValue(field, tag)) return false;
+      if (is_list) lists[field] = path_.back().index + 1;
       path_.pop_back();
     }
     return in_.BytesUntilLimit() == 0;
@@ -61,7 +65,7 @@ class Walker {
  private:
   struct Step {
     const FieldDescriptor* field;
-    // In a list of messages.
+    // In a list.
     int index;
   };
 
@@ -76,46 +80,53 @@ class Walker {
     return is_packed || wire_type == WireTypeOf(*field) ? field : nullptr;
   }
 
-  static WireFormatLite::WireType WireTypeOf(const FieldDescriptor& field) {
-    return WireFormatLite::WireTypeForFieldType(
-        static_cast<WireFormatLite::FieldType>(field.type()));
-  }
-
   bool WalkValue(const FieldDescriptor* field, uint32_t tag) {
     if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
       return WalkBytes(field);
     }
     size_ += kNumberBytes;
-    if (field == nullptr || field->enum_type() == nullptr) {
-      return WireFormatLite::SkipField(&in_, tag);
-    }
+    if (field != nullptr && field->enum_type() != nullptr) return WalkEnum(*field);
+    return WireFormatLite::SkipField(&in_, tag);
+  }
+
+  bool WalkEnum(const FieldDescriptor& field) {
     uint64_t value = 0;
     if (!in_.ReadVarint64(&value)) return false;
     const auto number = static_cast<int>(value);
-    if (field->enum_type()->FindValueByNumber(number) == nullptr) {
+    if (field.enum_type()->FindValueByNumber(number) == nullptr) {
       NoteUnknown("enum value ", number);
     }
     return true;
   }
 
-  // A field with a length: a message, packed numbers or a string. No request has a list of enums.
+  // Walks over a field with a length: a message, packed numbers or a string.
   bool WalkBytes(const FieldDescriptor* field) {
     uint32_t length = 0;
     if (!in_.ReadVarint32(&length)) return false;
-    // What only claims to be there takes nothing.
+    // A length beyond the end takes no memory.
     if (static_cast<int64_t>(length) > in_.BytesUntilLimit()) return false;
-    if (field != nullptr && field->message_type() != nullptr) {
-      const auto outer = in_.PushLimit(static_cast<int>(length));
-      const bool whole = Walk(*field->message_type());
-      in_.PopLimit(outer);
-      return whole;
-    }
+    const bool is_message = field != nullptr && field->message_type() != nullptr;
     const bool is_packed = field != nullptr && field->is_packable();
-    size_ += is_packed ? length / ShortestOf(*field) * kNumberBytes : kObjectBytes + length;
-    return in_.Skip(static_cast<int>(length));
+    if (!is_message) {
+      size_ += is_packed ? length / ShortestOf(*field) * kNumberBytes : kObjectBytes + length;
+      if (!is_packed || field->enum_type() == nullptr) return in_.Skip(static_cast<int>(length));
+    }
+    const auto outer = in_.PushLimit(static_cast<int>(length));
+    const bool whole = is_message ? Walk(*field->message_type()) : WalkEnums(*field);
+    in_.PopLimit(outer);
+    return whole;
   }
 
-  // Returns the bytes that a packed number has at least.
+  // Walks over packed enums up to the stream's limit.
+  bool WalkEnums(const FieldDescriptor& field) {
+    for (; in_.BytesUntilLimit() > 0; ++path_.back().index) {
+      if (!WalkEnum(field)) return false;
+    }
+    --path_.back().index;  // of the last
+    return true;
+  }
+
+  // Returns the least number of bytes of a packed number.
   static int64_t ShortestOf(const FieldDescriptor& field) {
     switch (WireTypeOf(field)) {
       case WireFormatLite::WIRETYPE_FIXED64:

@@ -151,6 +151,16 @@ TEST(CheckKnown, SeesFieldsAtEveryDepth) {
   ExpectUnknown(listed, "spec.table.position_ids[1]: field number 5 ");
 }
 
+TEST(CheckKnown, SeesValuesInPackedLists) {
+  v1::GetServerInfoResponse info;
+  for (const int type : {1, 2, 99}) {
+    info.add_data_types(static_cast<v1::DataType>(type));
+  }
+  ExpectUnknown(info, "data_types[2]: enum value 99 ");
+  info.mutable_data_types()->RemoveLast();
+  EXPECT_TRUE(CheckKnown(info).ok());
+}
+
 TEST(CheckKnown, TakesAFieldOfAnotherTypeForUnknown) {
   v1::GetTensorRequest request;
   AddUnknown(&request, v1::GetTensorRequest::kSpecFieldNumber);
