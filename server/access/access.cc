@@ -14,10 +14,10 @@
 namespace attnbias {
 namespace {
 
-// Who calls over a socket file, and says nothing else.
+// Name of a caller over a socket file without token or certificate.
 constexpr char kSocketName[] = "unix";
 
-// Accounts without calls are forgotten when there are so many.
+// Number of accounts from which on those without calls are dropped.
 constexpr size_t kMaxIdleAccounts = 1024;
 
 absl::Status Unauthenticated(absl::string_view reason, const std::string& message) {
@@ -30,7 +30,7 @@ absl::Status NoName() {
                          "Bearer TOKEN', or a client certificate where it asks for one");
 }
 
-// The token of a call; nullopt without the metadata.
+// Returns the token of a call; nullopt without the metadata.
 absl::StatusOr<std::optional<std::string>> BearerToken(const grpc::CallbackServerContext& context) {
   std::string_view value = OnlyValue(context.client_metadata(), "authorization");
   if (value.empty()) return std::nullopt;
@@ -85,7 +85,7 @@ absl::Status CheckTogether(const AccessFiles& files) {
   return absl::OkStatus();
 }
 
-// Of the file that --WHAT names; null where it names none.
+// Loads the file that --WHAT names; null if it names none.
 template <typename Value>
 absl::StatusOr<std::unique_ptr<Reloaded<Value>>> LoadFile(const std::string& what,
                                                           const std::string& path) {

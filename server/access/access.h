@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who calls, and what they may do.
+// Authentication and authorization of calls.
 #pragma once
 
 #include <algorithm>
@@ -31,16 +31,16 @@
 
 namespace attnbias {
 
-// A value that is made of the contents of files. What a change makes invalid leaves the last good
-// value in use. Safe for any number of threads.
+// Holds a value that is made from files. If the files become invalid, the last good value stays in
+// use. Safe for any number of threads.
 template <typename Value>
 class Reloaded {
  public:
   using Contents = std::vector<std::string>;
-  // Of the files' contents, in their order. Its errors name the file.
+  // Makes the value from the files' contents, in their order. Its errors name the file.
   using Make = std::function<absl::StatusOr<Value>(const Contents&)>;
 
-  // `what` the files are is for the log.
+  // `what` names the files in the log.
   static absl::StatusOr<std::unique_ptr<Reloaded>> Load(std::string what,
                                                         std::vector<std::string> paths, Make make) {
     std::unique_ptr<Reloaded> loaded(
@@ -54,8 +54,8 @@ class Reloaded {
     return value_;
   }
 
-  // Reads the files, and makes the value anew if they have changed; a line in the log says how that
-  // went. From one thread.
+  // Reads the files, and replaces the value if they have changed. Logs the outcome. Is called by
+  // one thread.
   void Refresh() {
     const std::shared_ptr<const Value> before = Get();
     const absl::Status status = Read();
@@ -69,7 +69,7 @@ class Reloaded {
     last_error_ = error;
   }
 
-  // Whether the files, as they are now, make no value.
+  // Returns whether the current files are invalid.
   bool failed() const { return failed_; }
 
  private:
@@ -90,13 +90,13 @@ class Reloaded {
     return absl::OkStatus();
   }
 
-  // Of a file.
+  // Maximum size of a file.
   static constexpr int64_t kMostBytes = 1 << 20;
 
   const std::string what_;
   const std::vector<std::string> paths_;
   const Make make_;
-  // Those that the value was made of.
+  // Those of value_.
   Contents contents_;
   std::string last_error_;
   std::atomic<bool> failed_{false};
@@ -104,8 +104,7 @@ class Reloaded {
   std::shared_ptr<const Value> value_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The values of --tls-cert, --tls-key, --tls-client-ca, --tokens and --policy; empty where they are
-// not given.
+// Values of --tls-cert, --tls-key, --tls-client-ca, --tokens and --policy; empty by default.
 struct AccessFiles {
   CertificateFiles tls;
   std::string tokens;
@@ -114,10 +113,9 @@ struct AccessFiles {
   bool empty() const { return tls.empty() && tokens.empty(); }
 };
 
-// What a client sends beside its request.
 using ClientMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;
 
-// The one value of `key`, part of `metadata`; empty where it has none or several.
+// Returns the value of `key`, a part of `metadata`; empty if there is none, or more than one.
 inline std::string_view OnlyValue(const ClientMetadata& metadata, const char* key) {
   const auto [begin, end] = metadata.equal_range(key);
   if (begin == end || std::next(begin) != end) return "";
@@ -166,7 +164,7 @@ class Pacer {
   Clock::time_point free_from_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What all calls of one name have in common.
+// The state that all calls of one caller share.
 struct Account {
   explicit Account(std::string name) : name(std::move(name)) {}
 
@@ -175,7 +173,7 @@ struct Account {
   Pacer pacer;
 };
 
-// A caller that has a name; empty where the server asks for none.
+// An authenticated caller; empty if the server does not authenticate.
 struct Identity {
   std::shared_ptr<Account> account;
   std::shared_ptr<const Rights> rights;
@@ -186,37 +184,34 @@ struct Identity {
 // Safe for any number of threads.
 class Access {
  public:
-  // INVALID_ARGUMENT, naming the flag, for files that cannot be used and flags that do not go
-  // together.
+  // Returns INVALID_ARGUMENT, naming the flag, for invalid files and contradictory flags.
   static absl::StatusOr<std::unique_ptr<Access>> Load(const AccessFiles& files);
 
-  // Who calls: by bearer token, else by certificate, else as whoever may write to the server's
-  // socket file, "unix". Their names are Tokens' and of a certificate the first of its URIs, then
-  // its DNS names, that the policy has an entry for, or the first of them; its common name if it
-  // has neither.
+  // Identifies a caller by bearer token, else by certificate, else, on a socket file, as "unix". A
+  // certificate's name is the first of its URIs, then its DNS names, that the policy has an entry
+  // for, or the first of them; its common name if it has neither.
   //
-  // UNAUTHENTICATED    none of these, or a token that is not known
-  // PERMISSION_DENIED  a name that may do nothing
+  // UNAUTHENTICATED    none of these, or an unknown token
+  // PERMISSION_DENIED  a name without rights
   absl::StatusOr<Identity> Identify(const grpc::CallbackServerContext& context) const;
 
-  // The certificates that new connections have; null without TLS.
+  // Returns the certificates for new connections; null without TLS.
   std::shared_ptr<const Certificates> certificates() const {
     return certificates_ == nullptr ? nullptr : certificates_->Get();
   }
   bool has_tokens() const { return tokens_ != nullptr; }
-  // Whether callers have to have a name.
+  // Returns whether callers are authenticated.
   bool asks_for_names() const { return asks_for_names_; }
 
-  // Reads the files again, as Reloaded does.
+  // Refreshes each Reloaded.
   void Refresh();
-  // Whether the certificates, or tokens and policy, on disk cannot be used.
+  // Returns whether the certificates, or the tokens or the policy, on disk are invalid.
   bool tls_failed() const;
   bool files_failed() const;
 
  private:
   Access() = default;
 
-  // The name of whoever calls.
   absl::StatusOr<std::string> NameOf(const grpc::CallbackServerContext& context,
                                      const Policy& policy) const;
   std::shared_ptr<Account> AccountOf(const std::string& name) const;
@@ -226,7 +221,7 @@ class Access {
   std::unique_ptr<Reloaded<Policy>> policy_;
   bool asks_for_names_ = false;
   mutable Mutex mutex_;
-  // Of names that have calls under way, and some that had.
+  // By name, of callers with calls under way and of some that had calls.
   mutable absl::flat_hash_map<std::string, std::shared_ptr<Account>> accounts_
       ABSL_GUARDED_BY(mutex_);
 };

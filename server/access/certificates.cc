@@ -30,7 +30,7 @@ Owned<BIO> Bytes(const std::string& content) {
   return Owned<BIO>(BIO_new_mem_buf(content.data(), static_cast<int>(content.size())));
 }
 
-// The certificates in a PEM file; at least one.
+// Returns the certificates in a PEM file, at least one.
 absl::StatusOr<std::vector<Owned<X509>>> ReadCertificates(const std::string& path,
                                                           const std::string& content) {
   const Owned<BIO> bytes = Bytes(content);
@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<Owned<X509>>> ReadCertificates(const std::string& pat
   while (X509* const next = PEM_read_bio_X509(bytes.get(), nullptr, nullptr, nullptr)) {
     chain.emplace_back(next);
   }
-  // The end of the file is an error to OpenSSL too; any other is a block that cannot be read.
+  // OpenSSL reports the end of the file as an error, too.
   const bool ended = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
   if (chain.empty() || !ended) {
@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<Owned<X509>>> ReadCertificates(const std::string& pat
 }
 
 absl::StatusOr<Owned<EVP_PKEY>> ReadKey(const std::string& path, const std::string& content) {
-  // Asked for a passphrase, OpenSSL itself would ask the terminal.
+  // Without a callback OpenSSL asks the terminal for a passphrase.
   bool encrypted = false;
   const auto refuse = [](char*, int, int, void* asked) {
     *static_cast<bool*>(asked) = true;
@@ -71,8 +71,8 @@ absl::StatusOr<absl::Time> ExpiryOf(const std::string& path, const X509& certifi
   return absl::FromTM(parts, absl::UTCTimeZone());
 }
 
-// gRPC's C++ classes take certificates once, or watch files themselves and drop what worked when a
-// file is wrong. The C interface asks at each handshake.
+// Gives gRPC certificates at each handshake. Its C++ classes take them once, or watch the files and
+// drop good certificates when a file is invalid.
 class CurrentCertificates {
  public:
   explicit CurrentCertificates(std::function<std::shared_ptr<const Certificates>()> current)
@@ -85,7 +85,7 @@ class CurrentCertificates {
     std::shared_ptr<const Certificates> now = own.current_();
     if (now == own.given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     grpc_ssl_pem_key_cert_pair pair = {now->key.c_str(), now->certificate.c_str()};
-    // gRPC wants something here also where it asks clients for nothing.
+    // gRPC needs a value even if it requests no client certificate.
     const std::string& client_ca = now->client_ca.empty() ? now->certificate : now->client_ca;
     *config = grpc_ssl_server_certificate_config_create(client_ca.c_str(), &pair, 1);
     own.given_ = std::move(now);

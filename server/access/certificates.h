@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The certificates of TLS: what makes a set of PEM files usable, and gRPC's credentials for
-// certificates that change.
+// Checks PEM files, and makes gRPC's credentials of certificates that may change.
 #pragma once
 
 #include <functional>
@@ -16,11 +15,10 @@ namespace attnbias {
 
 // Paths of PEM files: the values of --tls-cert, --tls-key and --tls-client-ca.
 struct CertificateFiles {
-  // The server's certificate and those above it, without the root.
+  // The server's certificate and those that sign it, without the root.
   std::string certificate;
-  // Of the certificate, not encrypted.
   std::string key;
-  // Those that sign clients' certificates; empty where clients need none.
+  // Certificates that sign those of clients; empty if clients need none.
   std::string client_ca;
 
   bool empty() const { return certificate.empty(); }
@@ -32,20 +30,19 @@ struct Certificates {
   std::string certificate;
   std::string key;
   std::string client_ca;
-  // When the first of the chain expires.
+  // Expiry of the server's certificate.
   absl::Time expiry;
 };
 
-// Of the contents of files.paths(), in that order. INVALID_ARGUMENT, naming the file, for what is
-// not PEM, a key that is encrypted or of another certificate, and a certificate that has expired.
+// Checks the contents of files.paths(), in that order. Returns INVALID_ARGUMENT, naming the file,
+// for invalid PEM, a key that is encrypted or of another certificate, and an expired certificate.
 absl::StatusOr<Certificates> CheckCertificates(const CertificateFiles& files,
                                                const std::vector<std::string>& contents);
 
-// Whether clients have to show a certificate, where a CA for them is given.
+// States whether clients need a certificate, if there is a CA for them.
 enum class ClientCertificate { kRequired, kOptional };
 
-// For a server: each new connection has the certificates that `current` gives then. TLS 1.2 and
-// 1.3.
+// Makes a server's credentials of TLS 1.2 and 1.3. Each new connection calls `current`.
 std::shared_ptr<grpc::ServerCredentials> TlsCredentials(
     std::function<std::shared_ptr<const Certificates>()> current,
     ClientCertificate client_certificate);

@@ -35,7 +35,7 @@ bool IsDigest(absl::string_view text) {
          });
 }
 
-// What a line has is a secret where it should be a digest: it is not repeated.
+// Errors do not repeat the second word: it may be a secret instead of a digest.
 absl::StatusOr<TokenLine> ParseLine(absl::string_view text) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(text, absl::ByAnyChar(" \t"), absl::SkipEmpty());
@@ -101,7 +101,7 @@ std::string PlaceOf(const std::string& path, const std::string& caller) {
   return absl::StrCat(path, ": callers.", Shortened(absl::CEscape(caller)));
 }
 
-// Reads a message from JSON; `place` is what errors begin with.
+// Reads a message from JSON. Errors begin with `place`.
 absl::Status ReadMessage(const std::string& place, const std::string& json,
                          google::protobuf::Message* message) {
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, message);
@@ -112,8 +112,8 @@ absl::Status ReadMessage(const std::string& place, const std::string& json,
   return Invalid(place, ": ", words);
 }
 
-// Which entry is no Rights, by its caller, whom protobuf only counts. OK where something else is
-// wrong.
+// Returns the error of the first invalid entry, with the caller's name, which protobuf does not
+// report. OK if the error is elsewhere.
 absl::Status CheckEntries(const std::string& path, const std::string& content) {
   const absl::StatusOr<nlohmann::json> file = ParseJson(path, content);
   if (!file.ok()) return absl::OkStatus();

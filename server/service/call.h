@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls have in common, whatever their method: what they work with, why they are refused, how
-// they are counted and logged.
+// Admits, counts and logs calls of every method.
 #pragma once
 
 #include <atomic>
@@ -28,7 +27,7 @@
 
 namespace attnbias {
 
-// Outlives every call.
+// The parts of the server that calls use. Outlives every call.
 struct CallEnvironment {
   Engine& engine;
   Executor& executor;
@@ -57,70 +56,67 @@ class Call {
   // The tables that were mounted when the call began, and that it may use.
   const TableSetPtr& tables() const { return tables_; }
 
-  // UNAVAILABLE while draining, DEADLINE_EXCEEDED or CANCELLED once nobody waits for the answer.
+  // Returns UNAVAILABLE while draining, and DEADLINE_EXCEEDED or CANCELLED if the client does not
+  // wait for the answer any more.
   absl::Status CheckWanted() const;
 
-  // The plan of a request. `path` is where the spec stands in it, for messages; empty where the
-  // fields of a spec are those of the request.
+  // Plans `spec`, which stands at `path` in the request; empty if its fields are the request's.
   absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, std::string_view path = "spec");
 
-  // Before the call has any effect: whether it is allowed. Takes memory from the budget, until the
-  // call ends: for the call itself and for so many bytes received.
+  // Checks whether the call is allowed, before it has any effect. Reserves memory until the call
+  // ends, for the call itself and the bytes received.
   //
-  // UNAUTHENTICATED, PERMISSION_DENIED  as Access::Identify, or the caller may
-  //                                     not call this method
-  // RESOURCE_EXHAUSTED                  there is no room, or the caller has as
-  //                                     much under way as it may have
+  // UNAUTHENTICATED, PERMISSION_DENIED  as Access::Identify, or the caller may not call this method
+  // RESOURCE_EXHAUSTED                  no memory, or the caller's limit is reached
   absl::Status Admit(int64_t received_bytes);
 
-  // The request in `bytes`; takes memory likewise for it, and for what is made of it.
+  // Parses a request. Reserves memory for the message and for its plan.
   template <typename Message>
   absl::StatusOr<Message> Parse(const grpc::ByteBuffer& bytes) {
     return ParseRequest<Message>(bytes, [this](int64_t size) { return HoldDecoded(size); });
   }
 
-  // Gives back what Parse took, where a call goes on to another request.
+  // Releases the memory that Parse reserved, before a stream's next request.
   void ForgetRequest() { decoded_memory_ = ByteBudget::Reservation(); }
 
-  // Closes the call when its client stops reading or sending. Whoever writes, or waits for the
-  // client, tells it so.
+  // Closes the call if its client stops reading or sending. Is notified of writes and of rests.
   StallWatch::Entry& stall_entry() { return stall_entry_; }
 
-  // Told by whoever carries out the call, one step after another.
   PhaseClock& phases() { return phases_; }
 
-  // For the log: what the call is about.
+  // Sets the plan that the log names.
   void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
 
-  // Returns when the next message, with this many bytes of tensors, may be sent, and takes that time
-  // from the caller's rate.
+  // Returns when the next message, with this many bytes of tensors, may be sent, and takes that
+  // time from the caller's rate.
   std::chrono::steady_clock::time_point TakeTurnToSend(int64_t bytes);
   // Takes the same and returns true, if the message may be sent now.
   bool TryTakeTurnToSend(int64_t bytes);
 
   // Counts the only answer of a call, and closes the call if its client does not read it.
   void AnswerSent(int64_t bytes = 0);
-  // Counts a message that was sent, and the bytes of tensors in it.
+  // Counts a message that was sent.
   void MessageSent(int64_t bytes = 0);
 
-  // The status to finish the call with. Counts it and adds its trailing metadata. Once.
+  // Returns the status to finish the call with. Counts it and adds its trailing metadata. Is called
+  // once.
   grpc::Status End(const absl::Status& status);
-  // Why the call is cancelled: by this server, its deadline or the client.
+  // Returns why the call is cancelled: by this server, its deadline or the client.
   absl::Status WhyCancelled() const;
 
  private:
   absl::Status CheckAllowed();
   absl::Status HoldDecoded(int64_t bytes);
   void EndWith(const absl::Status& status);
-  // The client's or, where it sent none, one of our own.
+  // Returns the client's id or, if it sent none, one of this server's.
   const std::string& request_id();
 
   CallEnvironment& environment_;
   const Method method_;
   grpc::CallbackServerContext& context_;
-  // As it was when the call began: gRPC forgets it once the call is cancelled.
+  // Copied when the call begins: gRPC forgets it once the call is cancelled.
   const std::string peer_;
-  // Who calls, or why that is not known.
+  // The caller, or why it is refused.
   const absl::StatusOr<Identity> identity_;
   const CallerPtr caller_;
   const TableSetPtr tables_;
@@ -128,7 +124,7 @@ class Call {
   const std::chrono::steady_clock::time_point deadline_;
   PhaseClock phases_;
   StallWatch::Entry stall_entry_;
-  // Whether it counts among the calls of its account.
+  // True if the call counts among those of its account.
   bool counted_ = false;
   ByteBudget::Reservation received_memory_;
   ByteBudget::Reservation decoded_memory_;
@@ -146,7 +142,7 @@ absl::Status CheckHeaderSize(int64_t message_bytes);
 // and "-_.:/+=". Otherwise one that no other call has, of this process or another.
 std::string RequestId(std::string_view given);
 
-// Refuses a call while the server drains.
+// Returns the UNAVAILABLE of a server that drains.
 absl::Status Draining();
 
 }  // namespace attnbias

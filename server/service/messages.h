@@ -25,10 +25,10 @@
 
 namespace attnbias {
 
-// Requests larger than this are refused by gRPC.
+// gRPC refuses larger requests.
 inline constexpr int kMaxRequestBytes = 8 << 20;
 
-// What stock clients accept as one message, and the payload that leaves room in it for a header.
+// Maximum message of stock clients, and the payload that leaves room in it for a header.
 inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
 inline constexpr int64_t kMaxUnaryBytes = kMaxUnaryResponseBytes - (int64_t{64} << 10);
 
@@ -36,29 +36,28 @@ inline constexpr int64_t kMinChunkBytes = 4096;
 inline constexpr int64_t kDefaultChunkBytes = int64_t{1} << 20;
 inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
 
-// What the bytes of a message say before it is decoded.
+// Properties of a message that has not been decoded.
 struct Measured {
-  // Roughly the bytes that it takes as a message, at most: an empty element of two bytes becomes an
-  // object, a number of one byte takes sixteen. Counts up to where the bytes are not a message.
+  // Upper bound of its decoded size, roughly: an empty element of two bytes becomes an object, a
+  // number of one byte takes sixteen. Counts until the bytes are invalid.
   int64_t decoded_bytes = 0;
   // Whether each field ends inside the message that has it. Where one claims more, protobuf's
   // parser takes up to 50 MB for a text in it.
   bool is_whole = false;
-  // UNIMPLEMENTED if the message has at any depth a field or an enum value that its descriptor does
-  // not. The error names path, number and this server's version. A newer client would otherwise get
-  // only a part of what it asks for.
+  // UNIMPLEMENTED if the message has, at any depth, a field or an enum value that its descriptor
+  // does not have. The error names path, number and this server's version. Otherwise a newer client
+  // would get only a part of what it requests.
   absl::Status known;
 };
 
 // Measures a `type` in `bytes`.
 Measured Measure(const grpc::ByteBuffer& bytes, const google::protobuf::Descriptor& type);
 
-// The same as Measured::known, of a message that was not sent as bytes.
+// Returns Measured::known of a decoded message.
 absl::Status CheckKnown(const google::protobuf::Message& message);
 
-// The message in `bytes`, once `hold(size)` has found room for its size in memory. INVALID_ARGUMENT
-// when they are not one, UNIMPLEMENTED when it has fields that this server does not know; errors of
-// `hold`.
+// Parses a message after `hold(size)` has reserved memory for it. Returns INVALID_ARGUMENT if the
+// bytes are invalid, Measured::known, or an error of `hold`.
 template <typename Message, typename Hold>
 absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   const Measured measured = Measure(bytes, *Message::descriptor());
@@ -66,8 +65,7 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   Message message;
   grpc::ByteBuffer copy(bytes);  // of references; parsing empties it
   grpc::ProtoBufferReader reader(&copy);
-  // A parser that does not know where its input ends takes memory for whatever length a field
-  // claims, up to 50 MB.
+  // An unbounded parser allocates the length that a field claims, up to 50 MB.
   if (!measured.is_whole || !reader.status().ok() ||
       !message.ParseFromBoundedZeroCopyStream(&reader, static_cast<int>(bytes.Length()))) {
     return Invalid("request: not a serialised ", Message::descriptor()->name());
@@ -79,9 +77,8 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
 v1::TensorHeader HeaderOf(const Plan& plan);
 v1::LogitsHeader HeaderOf(const LogitsPlan& plan);
 
-// Answers. The bytes of a tensor are the last field of their message, and are not copied: a message
-// is its other fields followed by slices of the memory that the tensor lies in. Any generated stub
-// parses it.
+// Answers. The bytes of a tensor are the last field of their message and are not copied: a message
+// is its other fields followed by slices of the tensor's memory. Any generated stub parses it.
 
 template <typename Message>
 grpc::ByteBuffer Serialized(const Message& message) {
@@ -91,10 +88,10 @@ grpc::ByteBuffer Serialized(const Message& message) {
   return bytes;
 }
 
-// What stands before the bytes of a field.
+// Returns the bytes before those of a field.
 std::string TagAndLength(int field, size_t length);
 
-// A Response with the header and its checksum alone, serialised.
+// Serialises a Response with only the header and its checksum.
 template <typename Response, typename Header>
 std::string SerializeHeader(const Header& header) {
   const size_t size = header.ByteSizeLong();
@@ -112,15 +109,14 @@ grpc::ByteBuffer FrameHeader(const Header& header) {
   return grpc::ByteBuffer(&fields, 1);
 }
 
-// Appends slices of the chunk's memory, which keep it alive; gives their size in bytes.
+// Appends slices of the chunk's memory, which keep it alive. Returns their size in bytes.
 int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 
 // `fields`, serialised, and `chunk` as the bytes of `data_field`. The message keeps the chunk's
 // memory alive until it has been sent.
 grpc::ByteBuffer AppendData(std::string_view fields, int data_field, const Chunk& chunk);
 
-// `header`, which SerializeHeader has made, if any, and `response` with the chunk's checksum and
-// bytes.
+// Serialises `response` with the chunk's checksum and bytes after `header`, of SerializeHeader.
 template <typename Response>
 grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk, std::string header = "") {
   response.set_crc32c(chunk.crc32c);
