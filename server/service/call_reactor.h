@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the reactors of all methods share.
+// The steps that the reactors of all methods share.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,19 @@
 
 namespace attnbias {
 
-// `Reactor` is gRPC's. The object deletes itself when the call is over: after End, which is called
-// once, nothing may touch it.
+// Adds a Call to one of gRPC's reactors. Deletes itself when the call is over: is not used after
+// End, which is called once.
 template <typename Reactor>
 class CallReactor : public Reactor {
  public:
   CallReactor(CallEnvironment* environment, Method method, grpc::CallbackServerContext* context)
       : call_(environment, method, context), caller_(call_.caller()) {}
 
-  void OnCancel() final {
-    caller_->Cancel();
-    OnUnwanted();
-  }
+  void OnCancel() override { caller_->Cancel(); }
   void OnDone() final { delete this; }
 
  protected:
   ~CallReactor() override = default;
-
-  // After the caller has cancelled.
-  virtual void OnUnwanted() {}
 
   void End(const absl::Status& status) { this->Finish(call_.End(status)); }
 
@@ -43,18 +37,15 @@ class CallReactor : public Reactor {
     return call_.Admit(static_cast<int64_t>(request.Length()));
   }
 
-  // Runs `step`, the first that may take time, on a thread of the executor: who waits for gRPC's
-  // threads waits for nobody's computation. Not if the call is unwanted by then.
+  // Admits the call and runs `step` on a thread of the executor, if the client still waits: no
+  // computation holds up gRPC's threads.
   template <typename Step>
   void Begin(const grpc::ByteBuffer& request, Step step) {
-    if (absl::Status status = Admit(request); !status.ok()) {
-      return End(status);
-    }
+    if (absl::Status status = Admit(request); !status.ok()) return End(status);
     call_.phases().Enter(Phase::kWait);
     call_.environment().executor.Schedule(caller_, [this, step = std::move(step)]() mutable {
       call_.phases().Enter(Phase::kPlan);
-      absl::Status status = call_.CheckWanted();
-      if (!status.ok()) return End(status);
+      if (absl::Status status = call_.CheckWanted(); !status.ok()) return End(status);
       step();
     });
   }
@@ -90,7 +81,7 @@ class CallReactor : public Reactor {
     });
   }
 
-  // The same, with errors, for calls that go on after one.
+  // Calls `done` with the payload or an error, for calls that continue after one.
   template <typename Done>
   void TryGetPayload(const PlanPtr& plan, Done done) {
     call_.phases().Enter(Phase::kCompute);
@@ -104,10 +95,10 @@ class CallReactor : public Reactor {
   const CallerPtr caller_;
 };
 
-// The life of a call that is answered in one step.
+// A call that is answered in one step.
 class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
-  // `make(call, request, answer)` fills in the answer, or says why there is none.
+  // `make(call, request, answer)` fills in the answer or returns an error.
   template <typename Request, typename Answer, typename Make>
   static OneStep* Start(CallEnvironment* environment, Method method,
                         grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,

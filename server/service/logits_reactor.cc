@@ -36,11 +36,11 @@ class LogitsReactor final : public RequestPump {
   ~LogitsReactor() override { call_.environment().engine.cache().Unpark(parked_.lock().get()); }
 
  private:
-  // Rows under way.
+  // The rows of a request.
   struct Work {
     BudgetedBuffer memory;
     RowBlock block;
-    // Of its answer: how many there are, and how many have been made.
+    // Lines of the answer, and those that have been made.
     int64_t lines = 0;
     int64_t made = 0;
   };
@@ -65,9 +65,7 @@ class LogitsReactor final : public RequestPump {
         Made(Message{FrameHeader<v1::ComputeLogitsResponse>(HeaderOf(*plan_)), 0});
       });
     }
-    if (absl::Status status = Accept(*request); !status.ok()) {
-      return Made(status);
-    }
+    if (absl::Status status = Accept(*request); !status.ok()) return Made(status);
     logits_ = parked_.lock();
     if (logits_ == nullptr) return Prepare([this] { Compute(); });
     call_.environment().engine.cache().Unpark(logits_.get());
@@ -77,7 +75,7 @@ class LogitsReactor final : public RequestPump {
   absl::StatusOr<v1::ComputeLogitsRequest> ParseNext(const grpc::ByteBuffer& bytes,
                                                      ByteBudget::Reservation& memory) {
     ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
-    // The spec stays as long as the call, rows only until they are taken.
+    // The spec is kept as long as the call, rows until they are copied.
     using Request = v1::ComputeLogitsRequest;
     if (plan_ == nullptr) return call_.Parse<Request>(bytes);
     return ParseRequest<Request>(bytes, [&](int64_t size) -> absl::Status {
@@ -132,7 +130,7 @@ class LogitsReactor final : public RequestPump {
     call_.environment().engine.cache().Park(std::move(logits_), bytes);
   }
 
-  // The data moves to memory of the budget: it counts until its answer is made.
+  // Copies the data to memory of the budget, which counts until the answer is made.
   absl::Status Accept(const v1::ComputeLogitsRequest& request) {
     if (request.has_spec()) {
       return Invalid("spec: got another, want it in the first message alone");
@@ -192,7 +190,7 @@ class LogitsReactor final : public RequestPump {
   // Used by one Make at a time.
   LogitsPlanPtr plan_;
   PositionalLogitsPtr logits_;
-  // Between requests the engine may need the memory for others; the vectors are made again then.
+  // Between requests the cache may evict the vectors; they are made again then.
   std::weak_ptr<const PositionalLogits> parked_;
   Work work_;
 };

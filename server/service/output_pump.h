@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What methods whose answer is a stream of messages have in common.
+// Reactors of the methods whose answer is a stream of messages.
 #pragma once
 
 #include <chrono>
@@ -18,13 +18,18 @@
 
 namespace attnbias {
 
-// One message is written while the executor makes the next.
+// Writes one message while the executor makes the next.
 //
-// Whatever happens to the call, ProceedAndUnlock starts what can then be started. The call ends
-// when nothing is under way, and something has failed or nothing more will come.
+// Every event ends in ProceedAndUnlock, which starts the next steps. The call ends when no step is
+// under way, and one has failed or there will be no more.
 template <typename Reactor>
 class OutputPump : public CallReactor<Reactor> {
  public:
+  void OnCancel() final {
+    caller_->Cancel();
+    MutexLock lock(pause_mutex_);
+    if (paused_) pause_.Cancel();
+  }
   void OnWriteDone(bool ok) final {
     call_.stall_entry().WriteDone();
     mutex_.Lock();
@@ -41,7 +46,7 @@ class OutputPump : public CallReactor<Reactor> {
  protected:
   struct Message {
     grpc::ByteBuffer bytes;
-    // Of the answer.
+    // Bytes of tensors.
     int64_t size = 0;
   };
 
@@ -49,15 +54,15 @@ class OutputPump : public CallReactor<Reactor> {
       : CallReactor<Reactor>(environment, method, context) {}
   ~OutputPump() override = default;
 
-  // Begins to make a message, on a thread of the executor; calls Made once. The call cannot end
-  // meanwhile. One at a time, and only while HasWork.
+  // Begins to make a message, on a thread of the executor; calls Made once. The call does not end
+  // meanwhile. Is called for one message at a time, and only if HasWork.
   virtual void Make() = 0;
-  // While Make does not run: whether there is a message to be made, and whether the client may
-  // still ask for more.
+  // Return whether there is a message to make, and whether the client may request more. Not called
+  // while a message is made.
   virtual bool HasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual bool AwaitsClient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
 
-  // Begins to make the first message, on the thread of the executor that calls this.
+  // Makes the first message on the calling thread, one of the executor.
   void MakeFirst() {
     {
       const MutexLock lock(mutex_);
@@ -66,25 +71,20 @@ class OutputPump : public CallReactor<Reactor> {
     Make();
   }
 
-  // Makes `message` the next one.
-  void Put(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    next_ = std::move(message);
-    begun_ = true;
-  }
-
   void Made(absl::StatusOr<Message> message) {
     mutex_.Lock();
     making_ = false;
     if (message.ok()) {
-      Put(*std::move(message));
+      next_ = *std::move(message);
+      begun_ = true;
     } else if (!caller_->cancelled()) {
       status_.Update(message.status());
     }
     ProceedAndUnlock();
   }
 
-  // gRPC and the executor are called without the lock: they may call back. What is started here
-  // keeps the call from ending, and so this object alive.
+  // Calls gRPC and the executor without the lock, since they may call back. The steps that it
+  // starts keep this object alive.
   void ProceedAndUnlock() ABSL_UNLOCK_FUNCTION(mutex_) {
     if (caller_->cancelled()) status_.Update(call_.WhyCancelled());
     const bool write = !writing_ && status_.ok() && next_.has_value();
@@ -113,11 +113,11 @@ class OutputPump : public CallReactor<Reactor> {
   using CallReactor<Reactor>::caller_;
 
   Mutex mutex_;
-  // How the call is to end.
+  // The end of the call.
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 
  private:
-  // Until there is a message, the steps that lead to it say what they do.
+  // Until there is a message, Make enters the phases.
   void EnterPhase(bool idle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     PhaseClock& phases = call_.phases();
     if (idle) return phases.Leave();
@@ -132,16 +132,11 @@ class OutputPump : public CallReactor<Reactor> {
     MutexLock lock(pause_mutex_);
     pause_.Set(std::chrono::system_clock::now() + (caller_->cancelled() ? wait.zero() : wait),
                [this](bool /*ok*/) {
-                 // Waits until Write has let go of this object.
+                 // Waits until Write has returned.
                  { const MutexLock lock(pause_mutex_); }
                  WriteNow();
                });
     paused_ = true;
-  }
-
-  void OnUnwanted() final {
-    MutexLock lock(pause_mutex_);
-    if (paused_) pause_.Cancel();
   }
 
   void WriteNow() {
@@ -159,14 +154,14 @@ class OutputPump : public CallReactor<Reactor> {
     call_.environment().executor.Schedule(caller_, std::move(make));
   }
 
-  // Of a write whose turn has not come. Once Set it may be cancelled at any time.
+  // Delays a write that exceeds the caller's rate. Once set, it may be cancelled at any time.
   Mutex pause_mutex_;
   grpc::Alarm pause_;
   bool paused_ ABSL_GUARDED_BY(pause_mutex_) = false;
 
-  // The message under way; must live until OnWriteDone.
+  // Being written; lives until OnWriteDone.
   Message written_;
-  // Whether there has been a message; does not change while one is made.
+  // True once there has been a message; does not change while one is made.
   bool begun_ = false;
 
   std::optional<Message> next_ ABSL_GUARDED_BY(mutex_);
@@ -175,13 +170,21 @@ class OutputPump : public CallReactor<Reactor> {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// At any time at most one request is worked on, one is being read (or waits, read) and one message
-// is being written (or waits, made): a client that sends faster than it reads is held back by flow
-// control. A read that is left over ends with the call.
+// Works on one request while it reads the next one and writes one message, so that flow control
+// slows a client that sends faster than it reads. A pending read ends with the call.
 class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
   void OnReadDone(bool ok) final {
-    if (ok) HoldIncoming();
+    if (ok) {
+      // Counts against the budget until the request has been worked on.
+      auto memory = call_.environment().engine.cache().Reserve(
+          static_cast<int64_t>(incoming_.bytes.Length()), *caller_);
+      if (memory.ok()) {
+        incoming_.memory = *std::move(memory);
+      } else {
+        incoming_ = {.held = memory.status()};
+      }
+    }
     mutex_.Lock();
     if (ok) {
       asked_ = waiting_ = true;
@@ -196,7 +199,7 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
  protected:
   using OutputPump::OutputPump;
 
-  // The last thing that a constructor does.
+  // Is called last by a constructor.
   void Start() {
     absl::Status status = call_.CheckWanted();
     if (status.ok()) status = call_.Admit(0);
@@ -206,50 +209,42 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
     ProceedAndUnlock();
   }
 
-  // Whether more is to be made of a request that was taken.
+  // Returns whether there is more to make for the request that was taken.
   virtual bool IsUnfinished() const = 0;
-  // How a stream without any request ends.
+  // Returns the end of a stream without a request.
   virtual absl::Status NoRequest() const = 0;
 
-  // A request that was read, which counts against the budget. Without memory for it there are no
-  // bytes, but the reason.
+  // A request that was read. Without memory for it, `held` is the error and there are no bytes.
   struct Incoming {
     grpc::ByteBuffer bytes;
     ByteBudget::Reservation memory;
     absl::Status held;
   };
 
-  // The request that waits, in a Make with nothing unfinished. The next is read meanwhile.
+  // Returns the request that waits, and begins to read the next. Is called by Make, if not
+  // IsUnfinished.
   Incoming TakeRequest() {
     Incoming taken = std::exchange(incoming_, Incoming());
     mutex_.Lock();
     waiting_ = false;
     mutex_.Unlock();
-    // Make keeps the call from ending while gRPC is being told to.
+    // Make keeps the call from ending meanwhile.
     StartRead(&incoming_.bytes);
     return taken;
   }
 
  private:
-  // What was read counts against the budget until it has been worked on.
-  void HoldIncoming() {
-    auto memory = call_.environment().engine.cache().Reserve(
-        static_cast<int64_t>(incoming_.bytes.Length()), *caller_);
-    if (memory.ok()) {
-      incoming_.memory = *std::move(memory);
-    } else {
-      incoming_ = {.held = memory.status()};
-    }
-  }
   bool HasWork() final ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return IsUnfinished() || waiting_; }
   bool AwaitsClient() final ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !half_closed_; }
 
-  // Being read, or read and waiting.
+  // Being read, or waiting.
   Incoming incoming_;
 
-  // There has been a request; incoming_ is one; there will be no more.
+  // True once there has been a request.
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;
+  // True while incoming_ is a request.
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
+  // True once there will be no more requests.
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

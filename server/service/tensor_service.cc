@@ -30,12 +30,12 @@ using google::protobuf::Message;
 
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
-// A token is this and the last name of its page. The next page begins after that name, whatever has
-// been mounted meanwhile.
+// Precedes the last name of a page in a token. The next page begins after that name, also if tables
+// have been mounted meanwhile.
 constexpr char kTokenPrefix[] = "after:";
 
-// Answers up to this size, of remembered requests and from the cache, are given on gRPC's own
-// threads, where they are read at once: a change of thread would cost more.
+// Maximum size of answers from the cache that gRPC's own threads make: for these a change of thread
+// would take longer.
 constexpr int64_t kInlineBytes = int64_t{1} << 20;
 
 ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
@@ -155,7 +155,7 @@ absl::Status TooLargeForGet(const std::string& got, int64_t want) {
                     "TENSOR_TOO_LARGE_FOR_UNARY");
 }
 
-// The bytes of a request and its method: by them a plan is remembered.
+// Returns the key by which a plan is remembered.
 std::string KeyOf(Method method, const grpc::ByteBuffer& request) {
   grpc::Slice slice;
   if (!request.DumpToSingleSlice(&slice).ok()) return "";
@@ -164,11 +164,11 @@ std::string KeyOf(Method method, const grpc::ByteBuffer& request) {
   return key;
 }
 
-// The life of a call for the bytes of a tensor: planned (unless remembered) -> computed (unless
-// kept) -> answered. Whichever step is the last calls End.
+// A call for the bytes of a tensor: planned (unless remembered) -> computed (unless cached) ->
+// answered. The last step calls End.
 //
-// A StreamTensor of one message is answered as a GetTensor, with the same bytes: the fields of both
-// answers have the same numbers.
+// A StreamTensor of one message is answered like a GetTensor, with the same bytes: the fields of
+// both answers have the same numbers.
 template <typename Base>
 class TensorReactor : public Base {
  protected:
@@ -177,17 +177,16 @@ class TensorReactor : public Base {
       : Base(environment, method, context), method_(method), request_(*request) {}
   ~TensorReactor() override = default;
 
-  // Begins the call; the last thing that a constructor does.
+  // Begins the call. Is called last by a constructor.
   void Start() {
-    absl::Status status = call_.CheckWanted();
-    if (!status.ok()) return this->End(status);
+    if (absl::Status status = call_.CheckWanted(); !status.ok()) return this->End(status);
     if (!AnswerAtOnce()) this->Begin(request_, [this] { Prepare(); });
   }
 
-  // Plans the request; its header comes later.
+  // Plans the request, without its header.
   virtual absl::StatusOr<PlannedRequest> MakePlan() = 0;
   virtual absl::Status CheckSize(const PlannedRequest& planned) = 0;
-  // Answers from payload_, as planned_ says.
+  // Sends the bytes of payload_ that planned_ states.
   virtual void Answer() = 0;
   // Sends the only message, and ends the call.
   virtual void Send(grpc::ByteBuffer message) = 0;
@@ -219,7 +218,7 @@ class TensorReactor : public Base {
   PayloadPtr payload_;
 
  private:
-  // Answers on gRPC's thread, where that is done in no time: a change of thread would take longer.
+  // Answers on gRPC's thread, if that takes less than a change of thread.
   bool AnswerAtOnce() {
     if (!IsRemembered()) return false;
     CallEnvironment& environment = call_.environment();
@@ -244,22 +243,17 @@ class TensorReactor : public Base {
     if (planned_ != nullptr) return Compute();
     const absl::StatusOr<PlannedRequest> planned = MakePlan();
     if (!planned.ok()) return this->End(planned.status());
-    this->GetHeader(planned->plan, [this, planned = *planned](const v1::TensorHeader& header) {
-      absl::Status status = SetPlanned(planned, header);
-      if (!status.ok()) return this->End(status);
+    const auto own = std::make_shared<PlannedRequest>(*planned);
+    this->GetHeader(own->plan, [this, own](const v1::TensorHeader& header) {
+      own->header = SerializeHeader<v1::StreamTensorResponse>(header);
+      if (absl::Status status = CheckSize(*own); !status.ok()) return this->End(status);
+      planned_ = own;
+      // A range is requested once, and would displace frequent requests.
+      if (IsRemembered() && planned_->window.bytes.begin == 0) {
+        call_.environment().plan_memo.Insert(KeyOf(method_, request_), call_.tables(), planned_);
+      }
       Compute();
     });
-  }
-
-  absl::Status SetPlanned(PlannedRequest planned, const v1::TensorHeader& header) {
-    planned.header = SerializeHeader<v1::StreamTensorResponse>(header);
-    ATTNBIAS_RETURN_IF_ERROR(CheckSize(planned));
-    planned_ = std::make_shared<const PlannedRequest>(std::move(planned));
-    // Ranges are asked for once, and would crowd out what is asked for often.
-    if (IsRemembered() && planned_->window.bytes.begin == 0) {
-      call_.environment().plan_memo.Insert(KeyOf(method_, request_), call_.tables(), planned_);
-    }
-    return absl::OkStatus();
   }
 
   void Compute() {
@@ -276,7 +270,7 @@ class TensorReactor : public Base {
   const grpc::ByteBuffer& request_;
 };
 
-// What the fields of an answer take at most beside header and data.
+// Maximum bytes of the fields of an answer other than header and data.
 constexpr int64_t kFramingBytes = 64;
 
 // Returns how many bytes of a payload fit into one message with this header.
@@ -414,8 +408,8 @@ absl::Status CheckStreamFields(const v1::StreamTensorRequest& request) {
   return absl::OkStatus();
 }
 
-// All methods see raw messages: payloads are not copied, and what is no message is answered, logged
-// and counted like any bad request.
+// All methods get raw messages: payloads are not copied, and bytes that are not a message are
+// answered, logged and counted like other invalid requests.
 using TensorMethods = v1::AttentionBiasService;
 using RawTensorMethods = TensorMethods::WithRawCallbackMethod_DescribeTensor<
     TensorMethods::WithRawCallbackMethod_GetTensor<
