@@ -16,8 +16,8 @@ using grpc::health::v1::HealthCheckResponse;
 
 constexpr size_t kMaxNameBytes = 256;
 
-// One Watch. Sends the newest status, each change at most once; one write in flight. Its state is
-// guarded by the service's mutex.
+// A Watch call. Sends the newest status, each change at most once; one write in flight. The
+// service's mutex guards its state.
 class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
  public:
   Watcher(HealthService* service, std::string name) : service_(*service), name_(std::move(name)) {}
@@ -46,8 +46,8 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
 
   enum class Step : uint8_t { kNone, kWrite, kFinish };
 
-  // What to do without the lock, with `response_` or `end_`: gRPC may call back. Until that is
-  // done, gRPC keeps the watcher.
+  // Returns the step to start without the lock, since gRPC may call back, with `response_` or
+  // `end_`. gRPC keeps the watcher until the step is done.
   Step NextLocked(Status status) {
     if (writing_ || finishing_) return Step::kNone;
     if (status != sent_) {
@@ -62,12 +62,12 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
 
   HealthService& service_;
   const std::string name_;
-  // Of the write under way.
+  // Being written.
   HealthCheckResponse response_;
   Status sent_ = HealthCheckResponse::UNKNOWN;
   bool writing_ = false;
   bool finishing_ = false;
-  // Does not change once it is set.
+  // Is set once.
   std::optional<grpc::Status> end_;
 };
 
@@ -150,7 +150,7 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     watcher->end_ = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                                  absl::StrCat("service: got ", request->service().size(),
                                               " bytes, want at most ", kMaxNameBytes));
-    // It is told nothing more.
+    // No status is sent.
     watcher->sent_ = HealthCheckResponse::SERVICE_UNKNOWN;
   }
   watchers_.insert(watcher);

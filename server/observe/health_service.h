@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc.health.v1.Health, whose watchers do not hold up a shutdown.
+// grpc.health.v1.Health, whose watchers do not delay a shutdown.
 //
 // gRPC's own leaves Watch streams open, and Server::Shutdown then lasts until its deadline.
 #pragma once
@@ -13,18 +13,18 @@
 
 namespace attnbias {
 
-// Names: "", the service's full name and "readiness" follow `serving`; "liveness" is SERVING until
-// FinishWatchers.
+// Serves "", the service's full name and "readiness", which SetServing sets, and "liveness", which
+// is SERVING until FinishWatchers.
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
-  // Notifies the watchers if it changes. Any thread may call it.
+  // Notifies the watchers of a change. Safe for any thread.
   void SetServing(bool serving);
-  // Ends every Watch, now and later, with UNAVAILABLE.
+  // Ends present and future Watch calls with UNAVAILABLE.
   void FinishWatchers();
 
-  // Whether "readiness" is SERVING.
+  // Returns whether "readiness" is SERVING.
   bool ready() const;
 
   grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
@@ -37,10 +37,10 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
  private:
   class Watcher;
 
-  // Empty for a name that is not ours.
+  // Returns nothing for an unknown name.
   std::optional<Status> StatusOfLocked(const std::string& name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Starts what the watchers can start now.
+  // Starts the next steps of the watchers.
   void UnlockAndProceed(const std::set<Watcher*>& watchers) ABSL_UNLOCK_FUNCTION(mutex_);
 
   // Guards the watchers' state too.

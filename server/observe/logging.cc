@@ -22,7 +22,7 @@
 namespace attnbias {
 namespace {
 
-// Set once, before there are threads that log.
+// Set by InitLogging.
 bool as_json = false;
 enum class AccessLog : uint8_t { kOff, kErrors, kAll };
 AccessLog access_log = AccessLog::kAll;
@@ -37,7 +37,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
-    // A pipe that is ready takes so much at once, and whole.
+    // A pipe that is ready takes this many bytes in one write.
     if (line.size() > PIPE_BUF) {
       line.resize(PIPE_BUF);
       line[PIPE_BUF - 1] = '\n';
@@ -56,7 +56,7 @@ spdlog::logger& Logger() {
   return logger;
 }
 
-// Has a level of its own, which lets all calls pass.
+// Logs calls whatever --log-level is.
 spdlog::logger& AccessLogger() {
   static spdlog::logger& logger = *new spdlog::logger("access", Logger().sinks().front());
   return logger;
@@ -95,7 +95,7 @@ void Log(spdlog::level::level_enum level, std::string_view message) {
   if (Logger().should_log(level)) Logger().log(level, OneLine(message));
 }
 
-// What the libraries say is lines of this log too.
+// Adds the lines of libraries to this log.
 void LogLibraries(LibraryLogLevel level, std::string_view line) {
   if (line.starts_with("Handshake failed")) {
     ++failed_handshakes;

@@ -14,52 +14,52 @@
 namespace attnbias {
 
 struct LogOptions {
-  // Or "json".
+  // "text" or "json".
   std::string format = "text";
-  // The least that is logged: "debug", "info", "warning", "error" or "off".
+  // "debug", "info", "warning", "error" or "off".
   std::string level = "info";
-  // The calls that are, whatever the level: "off", "errors" or "all".
+  // Calls that are logged, whatever the level: "off", "errors" or "all".
   std::string access = "all";
 };
 
-// Before anything is logged.
+// Is called before anything is logged.
 void InitLogging(const LogOptions& options);
 
 void LogInfo(std::string_view message);
 void LogWarning(std::string_view message);
 void LogError(std::string_view message);
 
-// Lines that the standard error did not take at once, and that are lost.
+// Returns the number of lines that were dropped because the standard error was not ready.
 int64_t LogLinesDropped();
 // Returns the number of failed TLS handshakes, by gRPC's log.
 int64_t FailedHandshakes();
 
-// How one call went.
+// A call that has ended.
 struct AccessLine {
   std::string_view method;
   std::string peer;
-  // The caller's name; empty when it has none, or is not known.
+  // The caller's name; empty if there is none.
   std::string_view identity;
   absl::StatusCode code = absl::StatusCode::kOk;
   std::chrono::steady_clock::time_point start;
   std::chrono::nanoseconds duration{0};
   PhaseTimes phases{};
   std::span<const PhaseClock::Change> changes;
-  // Of tensors, sent.
+  // Bytes of tensors that were sent.
   int64_t bytes = 0;
-  // Empty when the request was refused before they were known.
+  // Empty if the request was refused before they were known.
   std::string_view encoding;
   std::string_view fingerprint;
   std::string request_id;
   // A W3C traceparent, from TraceCall.
   std::string trace;
-  // Empty when the call went well.
+  // Empty if the call succeeded.
   std::string error;
 };
 
-// Whether calls that end so are to be logged.
+// Returns whether calls with this end are logged.
 bool LogsAccess(absl::StatusCode code);
-// A call that failed is a warning.
+// Logs a call, as a warning if it failed.
 void LogAccess(const AccessLine& line);
 
 }  // namespace attnbias

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters and their Prometheus names. Every label has a fixed set of values, all of which exist from
-// the start.
+// Counters and their Prometheus names. Every label has a fixed set of values, all of which exist
+// from the start.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@
 
 namespace attnbias {
 
-// The methods of AttentionBiasService, then those of GRPCInferenceService except its three of health,
-// in the order of their contracts.
+// The methods of AttentionBiasService, then those of GRPCInferenceService except its three of
+// health, in the order of their contracts.
 enum class Method : uint8_t {
   kDescribeTensor,
   kGetTensor,
@@ -63,7 +63,8 @@ class Metrics final : public CacheObserver {
  public:
   Metrics();
 
-  // Returns the metrics and those of the process in Prometheus' text format. Is called by one thread.
+  // Returns the metrics and those of the process in Prometheus' text format. Is called by one
+  // thread.
   std::string Text() const;
 
   // Adds a number that Text asks for. Is called before Text.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the time of a call goes.
+// Measures the phases of a call.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ namespace attnbias {
 
 enum class Phase : uint8_t {
   kPlan,     // the request is checked, decoded and planned
-  kWait,     // its next step waits for a thread
-  kCompute,  // its numbers are found or made, perhaps for another call
-  kWrite     // gRPC and the client take the answer
+  kWait,     // the next step is queued
+  kCompute,  // the numbers are found or computed, perhaps for another call
+  kWrite     // gRPC and the client read the answer
 };
 inline constexpr std::array<std::string_view, 4> kPhaseNames = {"plan", "wait", "compute", "write"};
 inline constexpr size_t kNumPhases = kPhaseNames.size();
 
-// 0 for a phase that a call has not been in.
+// Time in each phase.
 using PhaseTimes = std::array<std::chrono::nanoseconds, kNumPhases>;
 
 // A call is in one phase at a time, or in none. Not safe for concurrent use.
@@ -42,13 +42,13 @@ class PhaseClock {
   explicit PhaseClock(Clock::time_point start) : since_(start), changes_{{start, Phase::kPlan}} {}
 
   void Enter(Phase phase) { Switch(phase); }
-  // What follows is the client's time: the call waits for it to send.
+  // Enters no phase: the call waits for the client to send.
   void Leave() { Switch(std::nullopt); }
 
   // Returns the first changes, at most kMostChanges.
   std::span<const Change> changes() const { return changes_; }
 
-  // The phases of a call that ends at `now`.
+  // Returns the phases of a call that ends at `now`.
   PhaseTimes End(Clock::time_point now) {
     Stop(now);
     return spent_;

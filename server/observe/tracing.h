@@ -12,22 +12,21 @@
 
 namespace attnbias {
 
-// Reads the variables, before there are calls. Warns, and exports no spans, if they ask for
-// something that this build cannot do.
+// Reads the variables, before there are calls. Warns, and exports no spans, if this build cannot do
+// what they request.
 void StartTracing();
 
 // Returns whether calls have spans.
 bool IsTracing();
 
-// The headers of W3C Trace Context that a client sent; empty without them.
+// A client's headers of W3C Trace Context; empty without them.
 struct TraceContext {
   std::string_view traceparent;
   std::string_view tracestate;
 };
 
-// Makes the span of a call that has ended, a child of the span that the `client` names. Never
-// waits. Returns the W3C traceparent of the span. Without tracing, returns the client's, if it has
-// the form of one.
+// Makes the span of a call that has ended, a child of the client's span, without waiting. Returns
+// its W3C traceparent. Without tracing, returns the client's traceparent, if it is well-formed.
 std::string TraceCall(Method method, const AccessLine& line, const TraceContext& client);
 
 // Sends the queued spans, for at most `patience`.

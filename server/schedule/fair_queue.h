@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue in which owners take turns.
+// A queue that shares time fairly between owners.
 #pragma once
 
 #include <algorithm>
@@ -36,28 +36,27 @@ class FairQueue {
   int64_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  // Number of owners that are remembered.
+  // Returns the number of owners that are remembered.
   int64_t owners() const { return static_cast<int64_t>(owners_.size()); }
 
   void Push(const std::string& name, Item item, Kind kind = kShort) {
     OwnerToPush(name).items[kind].push_back(std::move(item));
   }
 
-  // Puts a short item that has begun before the owner's other short items.
+  // Puts a short item before the owner's other short items.
   void PushFront(const std::string& name, Item item) {
     OwnerToPush(name).items[kShort].push_front(std::move(item));
   }
 
-  // Returns the item that Pop would. The queue must not be empty.
+  // Returns the item that Pop would return. Requires items, as Pop does.
   const Item& Front() const {
     const Owner& owner = std::get<Entry*>(*places_.begin())->second;
     return owner.items[owner.NextKind()].front();
   }
 
-  // The queue must not be empty.
   Item Pop() { return PopOf(*std::get<Entry*>(*places_.begin())); }
 
-  // Pops the item of the first owner whose next item `fits`; nothing if none does.
+  // Pops the item of the first owner whose next item `fits`, if there is one.
   template <typename Predicate>
   std::optional<Item> PopFirst(Predicate fits) {
     for (const auto& [used, place, entry] : places_) {
@@ -67,7 +66,7 @@ class FairQueue {
     return std::nullopt;
   }
 
-  // Charges the time that a popped item of `owner` has taken; once for each.
+  // Charges `owner` the time of a popped item, once for each item.
   void Charge(const std::string& owner, Time time) {
     Entry& entry = *owners_.find(owner);
     const bool waits = entry.second.HasItems();
@@ -75,13 +74,13 @@ class FairQueue {
     entry.second.used += time;
     --entry.second.running;
     if (waits) TakePlace(entry);
-    // An owner that comes now is not before those that have waited, however many come.
+    // New owners, however many, do not pass those that have waited.
     level_ += time / static_cast<int64_t>(places_.size() + 1);
     // No owner waited for it.
     if (empty()) level_ = std::max(level_, entry.second.used);
   }
 
-  // Takes out all items that `fits` holds for, as if they had not been pushed.
+  // Removes and returns the items that `fits` accepts, as if they had not been pushed.
   template <typename Predicate>
   std::vector<Item> Extract(Predicate fits) {
     std::vector<Item> taken;
@@ -111,9 +110,9 @@ class FairQueue {
 
  private:
   struct Owner {
-    // By kind.
+    // Indexed by kind.
     std::deque<Item> items[2];
-    // Short items in a row that came before a long one.
+    // Short items popped since the last long one.
     int run = 0;
     Time used{0};
     uint64_t place = 0;
@@ -149,7 +148,7 @@ class FairQueue {
     Item item = std::move(owner.items[kind].front());
     owner.items[kind].pop_front();
     --size_;
-    // An owner that has used as much comes after those that wait already.
+    // Ties go to the owner that has waited longest.
     LeavePlace(entry);
     if (owner.HasItems()) TakePlace(entry);
     return item;
@@ -162,7 +161,7 @@ class FairQueue {
 
   void LeavePlace(Entry& entry) { places_.erase({entry.second.used, entry.second.place, &entry}); }
 
-  // Drops owners that have nothing here and would start level with the others.
+  // Drops owners without items that would start level with the others.
   void ForgetSome() {
     constexpr size_t kFew = 64;
     if (owners_.size() < 2 * places_.size() + kFew) return;
@@ -173,10 +172,10 @@ class FairQueue {
   }
 
   std::unordered_map<std::string, Owner> owners_;
-  // Of owners that have items; the first is next.
+  // Owners with items; the first is next.
   std::set<std::tuple<Time, uint64_t, Entry*>> places_;
   uint64_t next_place_ = 0;
-  // The time that an owner that comes now is taken to have used.
+  // Time that a new owner counts as having used.
   Time level_{0};
   int64_t size_ = 0;
 };

@@ -11,28 +11,28 @@
 namespace attnbias {
 namespace {
 
-// The tasks of a caller that has used no more are short.
+// Maximum time that a caller with short tasks has used.
 constexpr std::chrono::milliseconds kShort{10};
 
-// Threads for each uncut task that runs. The task gives way to them.
+// Worker threads for each non-preemptible task that runs. They have a higher priority.
 constexpr int kWorkersForEachUncut = 4;
 constexpr int kUncutNice = 5;
-// Maximum number of uncut tasks that have begun, each on its own thread.
+// Maximum number of non-preemptible tasks that have begun, each on its own thread.
 constexpr int kMostBegun = 16;
-// Time after which an uncut task yields.
+// Time slice of a non-preemptible task.
 constexpr std::chrono::milliseconds kUncutTurn{2};
 
 }  // namespace
 
 struct WorkerPool::UncutThread {
-  // The task that runs here, or is to begin here.
+  // The task that runs or begins here.
   Waiting task;
   // True while the thread may begin its task, or resume it.
   bool may_run = false;
   Condition changed;
-  // Beginning of the time that has not been charged.
+  // Start of the time that has not been charged.
   Clock::time_point start;
-  // Last time that Yield checked whether others wait.
+  // Last time that Yield looked for other tasks.
   Clock::time_point looked;
 
   inline static thread_local UncutThread* current = nullptr;
@@ -94,7 +94,7 @@ void WorkerPool::Yield() {
 
 void WorkerPool::DispatchUncutLocked() {
   while (uncut_running_ < num_uncut_) {
-    // One that cannot begin for want of a thread holds up none that has begun.
+    // A task that cannot begin for want of a thread does not hold up those that have begun.
     const bool has_idle = !uncut_idle_.empty();
     std::optional<Waiting> next = uncut_.PopFirst(
         [has_idle](const Waiting& waiting) { return waiting.thread != nullptr || has_idle; });
@@ -153,7 +153,7 @@ WorkerPool::Clock::duration WorkerPool::oldest_wait() const {
 }
 
 bool WorkerPool::IsOverLocked() const {
-  // A task that was dispatched runs a moment later.
+  // A dispatched task counts in uncut_running_ before it runs.
   return stopping_ && running_ == 0 && uncut_running_ == 0 && turns_.empty() && uncut_.empty();
 }
 
@@ -161,12 +161,12 @@ WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
   ++running_;
   mutex_.Unlock();
   Clock::time_point of_turn;
-  // Yield moves the start of an uncut task.
+  // Yield moves the start of a non-preemptible task.
   UncutThread* const uncut = UncutThread::current;
   Clock::time_point& start = uncut == nullptr ? of_turn : uncut->start;
   start = Clock::now();
   next.task();
-  // What it holds may be large, and goes without the lock.
+  // Releases what the task holds without the lock.
   next.task = nullptr;
   const Clock::duration time = Clock::now() - start;
   next.caller->Use(time);
@@ -188,7 +188,7 @@ void WorkerPool::Work() {
 }
 
 void WorkerPool::WorkUncut() {
-  // Of this thread alone, on Linux.
+  // On Linux, this applies to the calling thread alone.
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kUncutNice);
   UncutThread own;
   UncutThread::current = &own;

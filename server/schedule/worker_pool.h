@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that compute, and the order in which tasks have them.
+// The threads that compute, and their scheduling.
 #pragma once
 
 #include <chrono>
@@ -35,42 +35,42 @@ class WorkerPool final : public Executor {
   void Yield() override;
   int num_threads() const override { return num_threads_; }
 
-  // Lets uncut tasks of cancelled callers that have not begun end at once, on the other threads:
-  // until they do, memory is set aside for them.
+  // Ends non-preemptible tasks of cancelled callers that have not begun, on the other threads:
+  // until then they hold memory.
   void ExpediteCancelled();
 
-  // Runs what waits and joins the threads. Not to be called from a task.
+  // Runs the queued tasks and joins the threads. Is not called from a task.
   void Shutdown();
 
-  // Number of tasks that wait for a thread.
+  // Returns the number of queued tasks.
   int64_t queued() const;
-  // How long the oldest of them has waited; 0 if there is none.
+  // Returns the time that the oldest of them has waited; 0 without one.
   Clock::duration oldest_wait() const;
 
  private:
-  // A thread for uncut tasks.
+  // A thread for non-preemptible tasks.
   struct UncutThread;
 
   struct Waiting {
     CallerPtr caller;
     Task task;
     Clock::time_point since;
-    // Thread of an uncut task that has begun; else null.
+    // Thread of a non-preemptible task that has begun; else null.
     UncutThread* thread = nullptr;
   };
 
-  // Whether no task will come any more.
+  // Returns whether there will be no more tasks.
   bool IsOverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Runs a task without the lock. Returns how long it took.
+  // Runs a task without the lock. Returns its time.
   Clock::duration Run(Waiting& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();
   void WorkUncut();
-  // Lets the next uncut tasks run, as many as may.
+  // Resumes or begins non-preemptible tasks, as many as may run.
   void DispatchUncutLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int num_threads_;
-  // Uncut tasks that run at once; others have begun, and have yielded.
+  // Maximum number of non-preemptible tasks that run. Others have begun and have yielded.
   const int num_uncut_;
 
   mutable Mutex mutex_;
