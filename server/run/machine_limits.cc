@@ -16,7 +16,7 @@
 namespace attnbias {
 namespace {
 
-// Returns the numbers that a file begins with; none for "max", or no file.
+// Returns the numbers that a file begins with; none for "max" or without a file.
 std::vector<double> Numbers(const std::string& path) {
   std::ifstream file(path);
   return {std::istream_iterator<double>(file), {}};

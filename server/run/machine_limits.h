@@ -8,19 +8,19 @@
 
 namespace attnbias {
 
-// Where the groups are: version 1, version 2, or both beside each other.
+// Paths of control groups of version 1, version 2 or both.
 struct Cgroups {
-  // What the hierarchies are mounted under.
+  // Mount point of the hierarchies.
   std::string root = "/sys/fs/cgroup";
-  // The groups of this process, as the kernel lists them.
+  // The kernel's list of the groups of this process.
   std::string own = "/proc/self/cgroup";
 };
 
-// Bytes of memory that this process may use.
+// Returns the bytes of memory that this process may use.
 int64_t MemoryLimit(const Cgroups& cgroups = {});
 
-// Processors that it may use at once, at least 1: those of its affinity, or as many as its quota of
-// time is worth, rounded up.
+// Returns the number of processors, at least 1: those of its affinity, or its quota of time,
+// rounded up.
 int ProcessorLimit(const Cgroups& cgroups = {});
 
 }  // namespace attnbias

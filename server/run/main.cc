@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program: from its arguments to its exit code, and the signals between.
+// The program: arguments, signals and exit code.
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -41,12 +41,12 @@ int handler_fd = -1;
 void Forward(int signal) {
   const int saved = errno;
   const auto number = static_cast<unsigned char>(signal);
-  // A full pipe holds enough of them.
+  // A full pipe has enough signals.
   [[maybe_unused]] const ssize_t written = write(handler_fd, &number, 1);
   errno = saved;
 }
 
-// Leaves alone what a library uses, as a profiler does SIGPROF.
+// Keeps the handler of a library, such as a profiler's for SIGPROF.
 void Ignore(int number) {
   struct sigaction now = {};
   sigaction(number, nullptr, &now);
@@ -58,15 +58,14 @@ void Ignore(int number) {
 // core dump.
 class Signals {
  public:
-  // Handles signals on a thread of its own, where anything may be done, until the process ends.
-  // Before it is made, signals have their usual effect.
+  // Handles signals on its own thread, which may call any function, until the process ends.
   Signals();
 
   // Cancelled by the first SIGTERM or SIGINT.
   const CallerPtr& stop() const { return stop_; }
-  // Returns once that has come.
+  // Waits for it.
   void Wait() const { received_.wait(); }
-  // Reloads the server on SIGHUP, as long as it lives; before, SIGHUP does nothing.
+  // Reloads `server` on SIGHUP while it lives. Before this call SIGHUP has no effect.
   void ReloadOnHangup(const std::shared_ptr<Server>& server) {
     MutexLock lock(mutex_);
     server_ = server;
@@ -122,8 +121,8 @@ void Signals::HangUp() {
   if (server != nullptr) server->Reload();
 }
 
-// glibc keeps what is freed, in eight arenas for each processor, and ever larger blocks. Here few
-// arenas keep it, and blocks larger than a message go back.
+// Bounds the freed memory that glibc keeps, by default in eight arenas for each processor and in
+// ever larger blocks: few arenas keep it, and blocks larger than a message are released.
 void KeepHeapSmall() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
@@ -144,7 +143,7 @@ constexpr std::chrono::seconds kHeapPeriod(1);
 // Time for spans that are queued when the last call ends.
 constexpr std::chrono::milliseconds kLastSpans(1000);
 
-// An exit code, after telling why.
+// Logs an error and returns an exit code.
 int Failed(const absl::Status& status, int exit_code = 1) {
   LogError(std::string(status.message()));
   return exit_code;

@@ -18,9 +18,9 @@ namespace {
 
 constexpr char kTextFormat[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr unsigned kMaxConnections = 32;
-// Bound one connection's request and the headers of its answer.
+// Bounds a connection's request and the headers of its answer.
 constexpr size_t kConnectionBytes = 16 << 10;
-// In which nothing comes from a connection, or goes to it.
+// Time after which an idle connection is closed.
 constexpr unsigned kIdleSeconds = 5;
 
 MHD_Result Answer(void* port, MHD_Connection* connection, const char* url, const char* method,
@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(
                          MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_END);
   }
   if (port->daemon_ == nullptr && parsed.host == "::") {
-    // All addresses of a machine without IPv6.
+    // The machine has no IPv6.
     parsed.host = "0.0.0.0";
     return Listen(ToString(parsed), text);
   }

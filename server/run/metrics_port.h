@@ -13,11 +13,11 @@ struct MHD_Daemon;
 
 namespace attnbias {
 
-// Serves while it lives; its destructor waits for requests under way.
+// Serves until it is destroyed, which waits for requests under way.
 class MetricsPort {
  public:
-  // `text` gives the metrics in Prometheus' text format; from one thread. UNAVAILABLE, naming the
-  // address, for a port that cannot be had.
+  // Calls `text`, on one thread, for the metrics in Prometheus' text format. Returns UNAVAILABLE,
+  // naming the address, if the port cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsPort>> Listen(
       const std::string& address, const std::function<std::string()>& text);
 
@@ -25,7 +25,7 @@ class MetricsPort {
   MetricsPort& operator=(const MetricsPort&) = delete;
   ~MetricsPort();
 
-  // HOST:PORT with the port that was really taken.
+  // Returns HOST:PORT with the port that was bound.
   const std::string& address() const { return address_; }
   std::string Text() const { return text_(); }
 

@@ -50,11 +50,11 @@ std::chrono::milliseconds InMilliseconds(absl::Duration duration) {
 
 absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
   if (const KernelSet* kernels = FindKernelSet(name)) return kernels;
-  return Invalid("--kernels: got '", name, "', want one of those this CPU has: ",
-                 absl::StrJoin(SupportedKernelSets(), ", ",
-                               [](std::string* out, const KernelSet* kernels) {
-                                 out->append(kernels->name);
-                               }));
+  return Invalid(
+      "--kernels: got '", name, "', want one of those this CPU has: ",
+      absl::StrJoin(SupportedKernelSets(), ", ", [](std::string* out, const KernelSet* kernels) {
+        out->append(kernels->name);
+      }));
 }
 
 }  // namespace

@@ -36,33 +36,33 @@ class Backend;
 
 class Server {
  public:
-  // Takes no port yet. INVALID_ARGUMENT, naming the flag, for a configuration that cannot work.
+  // Loads what `config` names; binds no port. Returns INVALID_ARGUMENT, naming the flag, for an
+  // invalid configuration.
   static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerConfig& config);
 
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
   ~Server();
 
-  // Takes the ports and answers, NOT_SERVING still. UNAVAILABLE for a port that cannot be had.
+  // Binds the ports and answers, with health NOT_SERVING. Returns UNAVAILABLE if a port cannot be
+  // bound.
   absl::Status Start();
-  // Fills the cache as configured, then says SERVING.
+  // Fills the cache as configured, then reports SERVING.
   absl::Status BecomeReady(const CallerPtr& caller);
-  // Reports NOT_SERVING, waits for the notice, refuses new calls, and gives running calls the grace
-  // to end. Returns when no call is left.
+  // Reports NOT_SERVING, waits for the notice, refuses new calls, and waits for running calls
+  // during the grace. Returns when no call is left.
   void Drain();
 
-  // After Start: mounts the learned tables anew and reads the files of AccessFiles, on threads of
-  // their own. On an error, which is logged, what was in use before stays.
+  // Reads the learned tables and the files of AccessFiles again, on other threads. Logs errors,
+  // which leave the previous values in use. Is called after Start.
   void Reload();
 
-  // What it is and what it works with, on one line.
+  // Returns the version and the configuration in one line.
   std::string Summary() const;
 
-  // After Start: the addresses with the ports that were bound; those of the service are joined by
-  // ", ".
+  // Return the addresses with the ports that Start bound, those of the service joined by ", ".
   std::string address() const;
   const std::string& metrics_address() const { return metrics_port_->address(); }
-  // Where ServerConfig has one.
   std::string probe_address() const;
 
  private:
@@ -77,7 +77,7 @@ class Server {
   v1::GetServerInfoResponse MakeInfo() const;
 
   const ServerConfig config_;
-  // From Drain on; outlives all that could still compute.
+  // Ends the process if computations outlast Drain, and so outlives them.
   std::optional<Timer> last_resort_;
   const std::unique_ptr<Metrics> metrics_;
   const std::unique_ptr<Backend> backend_;
@@ -87,7 +87,7 @@ class Server {
   StallWatch stall_watch_;
   Timer cancelled_timer_;
   CallEnvironment environment_;
-  // From the beginning of the drain notice on.
+  // True from the drain notice on.
   std::atomic<bool> drains_{false};
   TableMounts table_mounts_;
   HealthService health_;

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr char kSafetensors[] = ".safetensors";
 constexpr char kJson[] = ".json";
 
-// Files of these extensions in `folder` that are not hidden, in order.
+// Returns the files with these extensions in `folder` that are not hidden, in order.
 absl::StatusOr<std::set<fs::path>> FilesIn(const std::string& folder,
                                            const std::set<std::string>& extensions) {
   std::set<fs::path> files;
@@ -39,7 +39,7 @@ absl::StatusOr<std::set<fs::path>> FilesIn(const std::string& folder,
   return files;
 }
 
-// NAME=REST taken apart.
+// NAME=VALUE.
 struct Assignment {
   std::string name;
   std::string value;
@@ -78,7 +78,7 @@ absl::Status AddCheckpointFlag(const std::string& text, TableSetBuilder& builder
   return AddCheckpoint(flag.name, flag.value, builder);
 }
 
-// Changes when the file does, and when another file takes its name.
+// Returns a text that changes with the file or with the file of its name.
 std::string StampOf(const fs::path& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return absl::StrCat(path.string(), "\n");
@@ -119,7 +119,7 @@ void TableMounts::Refresh() {
     last_error_.clear();
     LogInfo(absl::StrCat("tables: ", mounted, " mounted anew"));
   } else {
-    // The system may have failed, not the files: the next Refresh tries again.
+    // Retries at the next Refresh, since the system may have failed rather than the files.
     stale_ = true;
     std::string message(status.message());
     if (message == last_error_) return;
@@ -129,12 +129,12 @@ void TableMounts::Refresh() {
 }
 
 absl::Status TableMounts::LoadLocked() {
-  // Taken before the files are read: the next Refresh sees what changes meanwhile.
+  // Computed before the files are read, so that the next Refresh sees changes made meanwhile.
   stamp_ = Stamp();
   absl::StatusOr<TableSetPtr> tables = Read();
   failed_ = !tables.ok();
   if (failed_) return tables.status();
-  // A folder that was emptied, or is not there for a moment.
+  // The folder was emptied, or is missing for a moment.
   if ((*tables)->tables().empty() && !registry_.Get()->tables().empty()) {
     failed_ = true;
     return Invalid("--tables: ", sources_.folder, ": got no table any more, want one at least");
@@ -169,7 +169,7 @@ absl::Status TableMounts::AddFolder(TableSetBuilder& builder) const {
   return absl::OkStatus();
 }
 
-// Passes over a wrong flag or a missing folder: Load reports it.
+// Ignores invalid flags and missing folders, which Load reports.
 std::string TableMounts::Stamp() const {
   std::string stamp;
   if (!sources_.folder.empty()) {

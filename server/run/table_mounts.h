@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mounts the learned tables that the flags name, and mounts them anew when their files change.
+// Mounts the learned tables that the flags name, and mounts them again when their files change.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace attnbias {
 
-// The values of --tables, --table and --checkpoint.
+// Values of --tables, --table and --checkpoint.
 struct TableSources {
   std::string folder;
   std::vector<std::string> tables;
@@ -26,20 +26,19 @@ struct TableSources {
 // Safe for any number of threads.
 class TableMounts {
  public:
-  // `registry` outlives this object. `max_bytes` bounds all tables together, `hold` takes their
-  // memory, both as TableSetBuilder has them.
+  // `registry` outlives this object. `max_bytes` and `hold` are TableSetBuilder's.
   TableMounts(TableSources sources, int64_t max_bytes, TableRegistry* registry,
               TableSetBuilder::Hold hold = nullptr);
 
-  // Reads every table. On an error, which names flag and file, those mounted before stay.
+  // Reads every table. An error names flag and file, and leaves the mounted tables as they are.
   absl::Status Load();
 
-  // Makes the next Refresh load whatever the files look like.
+  // Makes the next Refresh load even unchanged files.
   void Invalidate();
-  // Load, with a line in the log about how it went, unless every file is as the last Load found it.
+  // Loads and logs the outcome, if a file has changed since the last Load.
   void Refresh();
 
-  // Whether the last Load failed.
+  // Returns whether the last Load failed.
   bool failed() const { return failed_; }
 
  private:
@@ -54,7 +53,7 @@ class TableMounts {
   TableRegistry& registry_;
   std::atomic<bool> failed_{false};
   Mutex mutex_;
-  // Of the files at the last Load, and what it said.
+  // Of the files at the last Load.
   std::string stamp_ ABSL_GUARDED_BY(mutex_);
   std::string last_error_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> stale_{false};

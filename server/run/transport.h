@@ -19,7 +19,7 @@
 
 namespace attnbias {
 
-// An address of a flag: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH.
+// A flag's address: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH.
 struct ListenAddress {
   // Without brackets, "::" for every interface; empty for a socket file.
   std::string host;
@@ -40,10 +40,10 @@ absl::StatusOr<ListenAddress> ParseHostPort(std::string_view text);
 std::string ToString(const ListenAddress& address);
 
 struct TransportOptions {
-  // Calls at once on one connection.
+  // Concurrent calls on a connection.
   int max_concurrent_streams = 256;
-  // Silence after which a client is pinged, and time for its answer. Without one the connection is
-  // closed.
+  // Time after which a silent client is pinged, and time after which a connection without an answer
+  // is closed.
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
   // Age, give or take a tenth, from which on a connection closes when its calls have ended. Zero
@@ -51,7 +51,7 @@ struct TransportOptions {
   absl::Duration max_connection_age;
   // Mode of socket files.
   mode_t socket_mode = 0660;
-  // Whether clients may ask for the descriptions of the services.
+  // True if clients may request the descriptions of the services.
   bool reflection = true;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an error means by its status code; errors to gRPC statuses with google.rpc details.
+// Converts errors to gRPC statuses with google.rpc details.
 #pragma once
 
 #include <optional>
@@ -22,10 +22,10 @@ absl::Status Under(std::string_view parent, const absl::Status& status);
 // three times over, that is larger than 8.
 absl::Status WithShortMessage(const absl::Status& status);
 
-// As what the call is counted that ends so; empty for what is not turned away.
+// Returns the reason that calls with this end are counted by, if they count as rejected.
 std::optional<Rejection> RejectionOf(const absl::Status& status);
 
-// How long the caller should wait before it tries again; empty where that would not help.
+// Returns the time after which the caller should retry, if it should.
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
 // Same code and message. Details: ErrorInfo always, with the status's reason or else its code's

@@ -66,7 +66,7 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
       return Located(absl::StrCat("precompute entry ", i), status);
     }
   }
-  // Some are never kept, and a later one may have pushed out an earlier.
+  // Some are never cached, and a later one may have evicted an earlier one.
   for (size_t i = 0; i < plans.size(); ++i) {
     if (engine->Find(plans[i], caller) != nullptr) continue;
     return absl::ResourceExhaustedError(

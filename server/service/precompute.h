@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills the cache before the server says that it is ready.
+// Fills the cache before the server is ready.
 #pragma once
 
 #include <string>

@@ -19,10 +19,12 @@
 
 namespace attnbias {
 
-// `environment` outlives the service; `info` gives what GetServerInfo answers.
+// `environment` outlives the service; `info` makes the answer of GetServerInfo.
 std::unique_ptr<grpc::Service> MakeTensorService(CallEnvironment* environment,
                                                  std::function<v1::GetServerInfoResponse()> info);
 
+// Returns the bytes that a request asks for.
+//
 // INVALID_ARGUMENT     a field's value
 // FAILED_PRECONDITION  expected_fingerprint is not the plan's
 // OUT_OF_RANGE         read_offset lies past the payload's end
@@ -34,7 +36,7 @@ absl::StatusOr<StreamWindow> ResolveStream(const v1::StreamTensorRequest& reques
 absl::Status ListTables(const v1::ListTablesRequest& request, const TableSet& tables,
                         v1::ListTablesResponse* response);
 
-// Begins one ComputeLogits.
+// Begins a ComputeLogits.
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
     CallEnvironment* environment, grpc::CallbackServerContext* context);
 

@@ -21,21 +21,21 @@
 
 namespace attnbias {
 
-// What one message carries at most. Its client has --progress-timeout to take it.
+// Maximum bytes of a message. Its client has --progress-timeout to read it.
 inline constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
 
-// The parts of `plan` that `request` wants, in its order.
+// Returns the parts of `plan` that `request` names, in its order.
 //
-// INVALID_ARGUMENT  there is no part of that name, or it is named twice
+// INVALID_ARGUMENT  a part does not exist, or is named twice
 absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request, const Plan& plan);
 
-// INVALID_ARGUMENT  one message cannot carry them
+// Returns INVALID_ARGUMENT if the outputs do not fit into one message.
 absl::Status CheckUnarySize(const std::vector<Part>& outputs);
 
 // Elements of a part, in row-major order.
 struct Piece {
   Part part;
-  // Where they lie in the payload.
+  // In the payload.
   Range bytes;
 };
 
@@ -51,22 +51,22 @@ class Pieces {
 
  private:
   std::vector<Part> outputs_;
-  // Of the next piece; the offset is from the output's beginning.
+  // Position of the next piece; the offset is from the output's beginning.
   size_t output_ = 0;
   int64_t offset_ = 0;
 };
 
-// All outputs in one message; `chunks` are their bytes in order, none of two.
+// Puts all outputs into one message. `chunks` are their bytes in order, each of one output.
 grpc::ByteBuffer FrameInferResponse(const Model& model, const InferRequest& request,
                                     const Plan& plan, const std::vector<Part>& outputs,
                                     absl::Span<const Chunk> chunks);
 
-// A ModelStreamInferResponse of one piece; `last` of its request.
+// Makes a ModelStreamInferResponse of one piece; `last` of its request.
 grpc::ByteBuffer FrameStreamResponse(const Model& model, const InferRequest& request,
                                      const Plan& plan, const Piece& piece, bool last,
                                      const Chunk& chunk);
 
-// One that says why the request with this id failed.
+// Makes the ModelStreamInferResponse of an error.
 grpc::ByteBuffer FrameStreamError(const std::string& id, const absl::Status& status);
 
 }  // namespace attnbias

@@ -33,9 +33,9 @@ using google::protobuf::OneofDescriptor;
 using google::protobuf::Reflection;
 using InputTensor = inference::ModelInferRequest::InferInputTensor;
 
-// Elements that a path may make of a list of messages. No encoding has more.
+// Maximum index in a path. No encoding has longer lists of messages.
 constexpr int kMaxIndex = 63;
-// As messages an empty object takes fifty times its text. Thousands of numbers fit.
+// Bounds messages from JSON: an empty object takes fifty times its text.
 constexpr size_t kMaxJsonBytes = size_t{64} << 10;
 
 void AppendView(std::string* text, std::string_view view) { text->append(view); }
@@ -59,7 +59,7 @@ absl::Status CheckUnset(const std::string& path, const Message& message,
   return Invalid(path, ": set twice, want it once");
 }
 
-// The message to go on in, or nothing.
+// Returns the message in `field`, at `index` if it is a list; null if there is none.
 Message* Enter(Message* message, const FieldDescriptor& field, const std::string* index) {
   const Reflection& reflection = *message->GetReflection();
   if (!IsMessage(field)) return nullptr;
@@ -74,7 +74,7 @@ Message* Enter(Message* message, const FieldDescriptor& field, const std::string
   return reflection.MutableRepeatedMessage(message, &field, wanted);
 }
 
-// What a field takes, in words.
+// Describes the values of a field.
 std::string Wanted(const FieldDescriptor& field) {
   std::string one(field.type_name());
   if (field.type() == FieldDescriptor::TYPE_ENUM) {
@@ -88,8 +88,8 @@ std::string Wanted(const FieldDescriptor& field) {
 // A field of a TensorSpec by its path, as error messages name it: "pair.query_length".
 class SpecField {
  public:
-  // The field of `spec`, which outlives it, that `path` leads to; messages on the way are made. A
-  // number in a path is an index into a list of messages, which grows up to it.
+  // Returns the field of `spec`, which outlives it, at `path`. Makes the messages on the way. A
+  // number in a path is an index into a list of messages, which grows to contain it.
   //
   // INVALID_ARGUMENT  `model` has no such field, or another is set that
   //                   excludes it
@@ -123,10 +123,8 @@ class SpecField {
     }
   }
 
-  // Each sets a field that is not set, or says INVALID_ARGUMENT.
-
-  // A string is text, the name of an enum's value with or without what all of them begin with, or
-  // JSON.
+  // Sets a field that is not set, or returns INVALID_ARGUMENT. A string is text, the name of an
+  // enum's value with or without their common prefix, or JSON.
   absl::Status Set(const inference::InferParameter& value) const {
     using Value = inference::InferParameter;
     ATTNBIAS_RETURN_IF_ERROR(CheckUnset(path_, *message_, *field_));
@@ -201,7 +199,7 @@ class SpecField {
                             absl::StrCat("{\"", field_->name(), "\": ", text, "}"), read.get())
                             .ok();
     read->GetReflection()->ListFields(*read, &set);
-    // Text that goes on after the value would set others.
+    // Text after the value would set other fields.
     const bool alone = set.empty() || (set.size() == 1 && set[0] == field_);
     if (!parsed || !alone) {
       return Invalid(path_, ": got ", Shortened(text), ", want ", Wanted(*field_));
@@ -267,7 +265,6 @@ class SpecField {
   }
 
   std::string path_;
-  // Has the field.
   Message* message_;
   const FieldDescriptor* field_;
 };
@@ -282,7 +279,7 @@ constexpr std::string_view kScheduling[] = {"priority", "sequence_end", "sequenc
 
 absl::Status SetParameters(const Model& model, const inference::ModelInferRequest& request,
                            v1::TensorSpec* spec) {
-  // In order, so that what is set twice is told alike each time.
+  // In order, so that errors do not depend on the map's.
   const std::map<std::string, inference::InferParameter> parameters(request.parameters().begin(),
                                                                     request.parameters().end());
   for (const auto& [path, value] : parameters) {
@@ -298,10 +295,10 @@ absl::Status SetParameters(const Model& model, const inference::ModelInferReques
   return absl::OkStatus();
 }
 
-// Of a tensor: how HTTP would carry it, which KServe's client says here too.
+// Parameters of HTTP that KServe's client sends for a tensor over gRPC, too.
 constexpr std::string_view kIdleParameters[] = {"binary_data", "binary_data_size"};
 
-// Refuses tensors in memory that both share, classification: what other servers have.
+// Refuses features of other servers: shared memory and classification.
 template <typename Parameters>
 absl::Status CheckParameters(const std::string& tensor, const Parameters& parameters) {
   for (const auto& [name, value] : parameters) {
@@ -326,7 +323,7 @@ std::string BytesIn(const Numbers& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(numbers[0])};
 }
 
-// The list that belongs to the datatype, which is the only one.
+// Returns the bytes of the list of the datatype. The other lists must be empty.
 absl::StatusOr<std::string> ContentsOf(const InputTensor& input) {
   const inference::InferTensorContents& contents = input.contents();
   const std::string& type = input.datatype();
@@ -385,7 +382,7 @@ absl::Status SetInputs(const Model& model, inference::ModelInferRequest& request
   return absl::OkStatus();
 }
 
-// Every answer repeats it.
+// Bounds the id, which every answer repeats.
 constexpr size_t kMaxIdBytes = 256;
 
 }  // namespace

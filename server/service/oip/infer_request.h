@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a ModelInferRequest asks for, in the words of attnbias.v1.
+// Translates a ModelInferRequest to a TensorSpec.
 #pragma once
 
 #include <string>
@@ -15,18 +15,17 @@ namespace attnbias {
 struct InferRequest {
   std::string id;
   v1::TensorSpec spec;
-  // Names of the parts wanted; none: all.
+  // Names of the requested parts; empty for all.
   std::vector<std::string> outputs;
 };
 
-// The request's id, as an answer to whatever it asks for repeats it.
+// Returns the request's id, which answers repeat, with bounded length.
 std::string ShortenedId(const inference::ModelInferRequest& request);
 
-// Messages begin with the path of a field of TensorSpec, or with a field of `request`.
+// Errors begin with the path of a field of TensorSpec, or with a field of `request`.
 //
-// INVALID_ARGUMENT  a parameter, an input or an output that `model` does not
-//                   have, or its value
-// UNIMPLEMENTED     what other servers of this protocol do
+// INVALID_ARGUMENT  a parameter, input or output that `model` does not have, or its value
+// UNIMPLEMENTED     features of other servers of this protocol
 absl::StatusOr<InferRequest> DecodeInferRequest(const Model& model,
                                                 inference::ModelInferRequest request);
 

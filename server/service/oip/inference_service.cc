@@ -21,7 +21,7 @@
 namespace attnbias {
 namespace {
 
-// What ModelStatistics tells. Safe for any number of threads.
+// The counters of ModelStatistics. Safe for any number of threads.
 class InferenceStatistics {
  public:
   InferenceStatistics() {
@@ -34,7 +34,7 @@ class InferenceStatistics {
     }
   }
 
-  // One request that was answered, or not.
+  // Counts a request.
   void Add(const Model& model, bool success, std::chrono::nanoseconds duration) {
     MutexLock lock(mutex_);
     inference::ModelStatistics& statistics = models_[model.index()];
@@ -72,7 +72,7 @@ struct InferWork {
   Pieces pieces;
   PayloadPtr payload;
 
-  // All but the payload.
+  // Sets all fields except the payload.
   absl::Status MakePlan(Call& call, inference::ModelInferRequest asked) {
     ATTNBIAS_ASSIGN_OR_RETURN(model,
                               Model::Find("model_", asked.model_name(), asked.model_version()));
@@ -200,7 +200,7 @@ class StreamInferReactor final : public RequestPump {
         });
   }
 
-  // The stream goes on, unless nobody wants it any more.
+  // Answers with an error. The stream continues, unless the client has cancelled.
   void Fail(const absl::Status& status) {
     if (caller_->cancelled()) return Made(status);
     Message message{FrameStreamError(work_.request.id, status), 0};
@@ -219,7 +219,7 @@ class StreamInferReactor final : public RequestPump {
   InferWork work_;
 };
 
-// Methods see raw messages, as those of TensorService, but for questions of health.
+// Methods get raw messages, as those of TensorService, except for the three of health.
 using Oip = inference::GRPCInferenceService;
 using OipServerMethods = Oip::WithCallbackMethod_ServerLive<
     Oip::WithCallbackMethod_ServerReady<Oip::WithRawCallbackMethod_ServerMetadata<

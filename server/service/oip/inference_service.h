@@ -10,7 +10,7 @@
 
 namespace attnbias {
 
-// `environment` outlives the service; `ready` says whether readiness is SERVING.
+// `environment` outlives the service; `ready` returns whether readiness is SERVING.
 std::unique_ptr<grpc::Service> MakeInferenceService(CallEnvironment* environment,
                                                     std::function<bool()> ready);
 

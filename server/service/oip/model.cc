@@ -19,7 +19,7 @@ absl::Status NotFound(const std::string& message) {
   return WithReason(absl::NotFoundError(message), "MODEL_NOT_FOUND");
 }
 
-// What a client may set: parameters, with their defaults, and inputs.
+// Adds what a client may set: parameters, with their defaults, and inputs.
 struct Settings {
   inference::ModelConfig* config;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encodings as models of the Open Inference Protocol. All that is told of them follows from the
-// contract's descriptors.
+// Encodings as models of the Open Inference Protocol, described by the contract's descriptors.
 #pragma once
 
 #include <array>
@@ -16,15 +15,15 @@
 
 namespace attnbias {
 
-// The one version that a model has.
+// The only version of a model.
 inline constexpr char kModelVersion[] = "1";
 inline constexpr char kPlatform[] = "attnbias";
 
-// The protocol's names of element types, in the order of DataType.
+// The protocol's names of element types, in DataType's order.
 inline constexpr std::array<std::string_view, kDataTypeNames.size()> kOipDataTypes = {
     "FP64", "FP32", "FP16", "BF16", "INT32"};
 
-// Of lists of positions.
+// The protocol's name of positions.
 inline constexpr std::string_view kOipPositions = "INT64";
 
 constexpr std::string_view OipNameOf(DataType type) {
@@ -34,7 +33,7 @@ constexpr std::string_view OipNameOf(DataType type) {
 // An encoding of TensorSpec.
 class Model {
  public:
-  // All of them, in the contract's order.
+  // Returns all models in the contract's order.
   static const std::vector<Model>& All();
 
   // NOT_FOUND, for the reason MODEL_NOT_FOUND, where there is no such name or version. `prefix` is
@@ -44,14 +43,14 @@ class Model {
 
   const std::string& name() const { return name_; }
 
-  // Its place among All().
+  // Returns the index in All().
   size_t index() const { return this - All().data(); }
 
-  // The fields of TensorSpec that a spec of this encoding may have.
+  // Returns the fields of TensorSpec that a spec of this encoding may have.
   std::vector<std::string_view> Fields() const;
 
-  // Makes `spec` one of this encoding and, unless it takes several, its extent, if only by their
-  // names: what is missing is then missing in them.
+  // Sets the encoding of `spec` and, if the encoding has one, its extent, so that errors name the
+  // fields that are missing in them.
   void Choose(v1::TensorSpec* spec) const {
     spec->GetReflection()->MutableMessage(spec, encoding_);
     if (extents_.size() > 1) return;
