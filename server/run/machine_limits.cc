@@ -23,8 +23,7 @@ std::vector<double> Numbers(const std::string& path) {
 }
 
 // Calls `visit` with the folders of this process's group and its ancestors in the hierarchies of
-// the controller. The limits of each bind the process. Files of version 1 and of version 2 have
-// different names.
+// the controller. The limits of each apply to the process.
 template <typename Visit>
 void ForEachGroup(const Cgroups& cgroups, const std::string& controller, Visit visit) {
   const auto ascend = [&visit](const std::string& mount, std::string group) {

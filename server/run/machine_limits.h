@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory and how many processors there are: the machine's, or less where control groups
-// give this process less.
+// Memory and processors of this process: the machine's, or the limits of its control groups.
 #pragma once
 
 #include <cstdint>

@@ -28,14 +28,14 @@
 namespace attnbias {
 namespace {
 
-// Signals that end a process by default and ask this one for nothing. SIGPIPE: a peer that is gone
-// is an error of one write. SIGXFSZ: so is a full log. Signals that ask for a core dump, such as
-// SIGQUIT, keep their effect.
+// Signals that end a process by default and are ignored. A closed connection (SIGPIPE) and a full
+// log (SIGXFSZ) are errors of one write. Signals that ask for a core dump, such as SIGQUIT, keep
+// their effect.
 constexpr int kIgnored[] = {SIGPIPE, SIGXFSZ,   SIGUSR1, SIGUSR2, SIGALRM,
                             SIGPROF, SIGVTALRM, SIGPOLL, SIGPWR,  SIGSTKFLT};
 
-// Where a handler writes the signal's number. It may interrupt any thread: libraries may have
-// started some before main, and these block no signal.
+// The pipe to which the handler writes the signal's number. It may interrupt any thread: those that
+// libraries start before main block no signal.
 int handler_fd = -1;
 
 void Forward(int signal) {
@@ -53,9 +53,8 @@ void Ignore(int number) {
   if (now.sa_handler == SIG_DFL) signal(number, SIG_IGN);
 }
 
-// SIGTERM and SIGINT: the first asks for a drain, the second ends the process. SIGHUP asks for a
-// reload. Other signals that would end the process by default are ignored, unless they ask for a
-// core dump.
+// Handles SIGTERM and SIGINT, the first by a drain, the second by ending the process, and SIGHUP by
+// a reload. Ignores kIgnored and the real-time signals.
 class Signals {
  public:
   // Handles signals on its own thread, which may call any function, until the process ends.
@@ -130,8 +129,7 @@ void KeepHeapSmall() {
 #endif
 }
 
-// What is freed in small pieces, as gRPC's memory of a burst of calls, it keeps all the same until
-// it is asked.
+// Releases small freed blocks, such as gRPC's after a burst of calls.
 void GiveHeapBack() {
 #ifdef __GLIBC__
   constexpr size_t kKeptBytes = size_t{16} << 20;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves the metrics over HTTP, at /metrics and nowhere else. The threads of prometheus-cpp's
-// Exposer have stacks that OpenBLAS's thread-local memory leaves too little of.
+// Serves the metrics over HTTP at /metrics. The threads of prometheus-cpp's Exposer have stacks
+// that are too small for OpenBLAS's thread-local memory.
 #pragma once
 
 #include <functional>

@@ -46,8 +46,8 @@ struct TransportOptions {
   // is closed.
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
-  // Age, give or take a tenth, from which on a connection closes when its calls have ended. Zero
-  // for no limit.
+  // Age, give or take a tenth, after which a connection closes when its calls have ended. Zero for
+  // no limit.
   absl::Duration max_connection_age;
   // Mode of socket files.
   mode_t socket_mode = 0660;
@@ -56,8 +56,8 @@ struct TransportOptions {
 };
 
 // Starts a server of `services` on `addresses`, and sets their ports to those that were bound.
-// Bounds the work and memory that clients can cause. Clients of socket files, which are on this
-// machine, need no `credentials`. Returns UNAVAILABLE, with the address, if one cannot be bound.
+// Bounds the work and memory that clients can cause. Clients of socket files need no `credentials`.
+// Returns UNAVAILABLE, with the address, if one cannot be bound.
 absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
     std::vector<ListenAddress>& addresses, const TransportOptions& options,
     const std::shared_ptr<grpc::ServerCredentials>& credentials,

@@ -17,12 +17,12 @@
 
 namespace attnbias {
 
-// The next item is one of the owner that has used the least time. An owner that has been away
-// starts level with the others, not ahead of them: start-time fair queueing (Goyal, Vin and Cheng,
-// 1996), except that the time an item takes is charged after it has run.
+// Pops an item of the owner that has used the least time. An owner that returns starts level with
+// the others, not ahead of them: start-time fair queueing (Goyal, Vin and Cheng, 1996), except that
+// the time of an item is charged after it has run.
 //
-// An owner's short items come before its long ones; while it has both, a long one follows kShortRun
-// short ones. Items of a kind come out in order.
+// Pops an owner's short items before its long ones; while it has both, a long one after kShortRun
+// short ones. Keeps the order of items of a kind. Not safe for concurrent use.
 //
 // Not safe for concurrent use.
 template <typename Item>

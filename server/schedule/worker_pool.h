@@ -13,11 +13,11 @@
 
 namespace attnbias {
 
-// Clients take turns. Of one client's callers, those that have used little time, and so have asked
-// for what is cached or cheap, come before the others.
+// Shares time fairly between clients. Of a client's callers, those that have used little time,
+// whose results are cached or cheap, run before the others.
 //
-// Uncut tasks run on more threads, a few at a time, at a lower priority. Where they yield, they
-// take turns as well.
+// Runs non-preemptible tasks on additional threads, a few at a time, at a lower priority. They
+// share time fairly when they yield. Safe for any number of threads.
 //
 // Safe for any number of threads.
 class WorkerPool final : public Executor {

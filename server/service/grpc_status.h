@@ -14,12 +14,12 @@
 namespace attnbias {
 
 // Prefixes the field path that the message begins with: "alibi.num_heads: ..." under "spec" becomes
-// "spec.alibi.num_heads: ...". Errors that name no field stay as they are: those are not about the
-// request. So do all under nothing.
+// "spec.alibi.num_heads: ...". Errors without a field path, and an empty `parent`, leave it
+// unchanged.
 absl::Status Under(std::string_view parent, const absl::Status& status);
 
-// The same, its message of a kilobyte at most: a client refuses a status, which has the message
-// three times over, that is larger than 8.
+// Shortens the message to a kilobyte: a client refuses a status of more than 8, which contains the
+// message three times.
 absl::Status WithShortMessage(const absl::Status& status);
 
 // Returns the reason that calls with this end are counted by, if they count as rejected.
@@ -28,9 +28,9 @@ std::optional<Rejection> RejectionOf(const absl::Status& status);
 // Returns the time after which the caller should retry, if it should.
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
-// Same code and message. Details: ErrorInfo always, with the status's reason or else its code's
-// own; BadRequest where the message begins with a field's path and ": "; RetryInfo where RetryDelay
-// is; RequestInfo where the call has a name, `request_id`.
+// Keeps code and message. Details: ErrorInfo always, with the status's reason or else its code's;
+// BadRequest if the message begins with a field's path and ": "; RetryInfo if there is a
+// RetryDelay; RequestInfo if `request_id` is not empty.
 grpc::Status ToGrpcStatus(const absl::Status& status, const std::string& request_id = "");
 
 }  // namespace attnbias

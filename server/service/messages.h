@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages: their bounds, which docs/protocol.md promises; requests from their bytes, what they
-// take in memory, and whether this server knows all that is in them; answers to bytes.
+// Bounds of messages, which docs/protocol.md promises; parses requests and serialises answers.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +40,8 @@ struct Measured {
   // Upper bound of its decoded size, roughly: an empty element of two bytes becomes an object, a
   // number of one byte takes sixteen. Counts until the bytes are invalid.
   int64_t decoded_bytes = 0;
-  // Whether each field ends inside the message that has it. Where one claims more, protobuf's
-  // parser takes up to 50 MB for a text in it.
+  // True if each field ends inside its message. If one claims more, protobuf's parser allocates up
+  // to 50 MB for a string in it.
   bool is_whole = false;
   // UNIMPLEMENTED if the message has, at any depth, a field or an enum value that its descriptor
   // does not have. The error names path, number and this server's version. Otherwise a newer client
@@ -112,7 +111,7 @@ grpc::ByteBuffer FrameHeader(const Header& header) {
 // Appends slices of the chunk's memory, which keep it alive. Returns their size in bytes.
 int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 
-// `fields`, serialised, and `chunk` as the bytes of `data_field`. The message keeps the chunk's
+// Appends `chunk` as the bytes of `data_field` to serialised fields. The message keeps the chunk's
 // memory alive until it has been sent.
 grpc::ByteBuffer AppendData(std::string_view fields, int data_field, const Chunk& chunk);
 

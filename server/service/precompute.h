@@ -13,15 +13,14 @@
 
 namespace attnbias {
 
-// The file is a JSON array of attnbias.v1.TensorSpec in protobuf's JSON form; `tables` are those
-// that they may name. INVALID_ARGUMENT, naming file and entry, for anything else or a spec that
-// would be refused.
+// Plans a JSON array of attnbias.v1.TensorSpec in protobuf's JSON form, which may name `tables`.
+// Returns INVALID_ARGUMENT, naming file and entry, for anything else and for an invalid spec.
 absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(const std::string& path,
                                                         const Engine& engine,
                                                         const TableSet& tables);
 
-// Computes one after the other; returns when all are in the cache. An error names the entry.
-// CANCELLED when `caller` says so.
+// Computes one after the other, until all are in the cache. An error names the entry. Returns
+// CANCELLED if `caller` cancels.
 absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine, const CallerPtr& caller);
 
 }  // namespace attnbias

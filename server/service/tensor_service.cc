@@ -42,8 +42,8 @@ ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
-// The mounted table of this digest. Where several have the same numbers, it is the one whose name
-// is most like that of `own`.
+// Returns the mounted table of this digest. Of several with the same numbers, returns the one whose
+// name is most like that of `own`.
 const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
                             const TableSet& tables) {
   const MountedTable* best = nullptr;

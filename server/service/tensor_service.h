@@ -31,8 +31,8 @@ std::unique_ptr<grpc::Service> MakeTensorService(CallEnvironment* environment,
 absl::StatusOr<StreamWindow> ResolveStream(const v1::StreamTensorRequest& request,
                                            const Plan& plan);
 
-// One page of the mounted tables. INVALID_ARGUMENT, naming the field, for a size that is not
-// allowed or a token that no answer held.
+// Lists a page of the mounted tables. Returns INVALID_ARGUMENT, naming the field, for an invalid
+// size or a token that is not of this server.
 absl::Status ListTables(const v1::ListTablesRequest& request, const TableSet& tables,
                         v1::ListTablesResponse* response);
 

@@ -39,8 +39,7 @@ struct Piece {
   Range bytes;
 };
 
-// The pieces in which outputs are read, one after another: of kMaxChunkBytes, the last of each
-// output of what is left.
+// Cuts outputs into pieces of kMaxChunkBytes; the last piece of each output is shorter.
 class Pieces {
  public:
   Pieces() = default;

@@ -151,8 +151,8 @@ class SpecField {
     return Invalid(path_, ": got no value, want ", Wanted(*field_));
   }
 
-  // The numbers of a table or of lists of positions. `data` is what the tensor's shape and type
-  // say, row-major and little-endian.
+  // Sets a table or lists of positions to `data`, row-major and little-endian. Its size is that of
+  // the tensor's shape and type.
   absl::Status Set(const InputTensor& tensor, std::string data) const {
     if (IsMessage(*field_)) {
       if (field_->message_type() == v1::TableRef::descriptor() && !field_->is_repeated()) {
@@ -269,8 +269,8 @@ class SpecField {
   const FieldDescriptor* field_;
 };
 
-// What Triton's clients ask of streams. The last answer of each request says that it is the last,
-// so that no empty one is needed.
+// A parameter of Triton's clients for streams, without effect: the last answer of a request states
+// that it is the last, so that no empty one is needed.
 constexpr char kEmptyFinalResponse[] = "triton_enable_empty_final_response";
 
 // Parameters that Triton's clients send for its schedulers.

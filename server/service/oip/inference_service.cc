@@ -89,8 +89,7 @@ struct InferWork {
   }
 };
 
-// The life of one ModelInfer: planning -> computing (unless kept) -> reading one piece after
-// another -> answered.
+// A ModelInfer: planned -> computed (unless cached) -> read piece by piece -> answered.
 class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
   InferReactor(CallEnvironment* environment, InferenceStatistics* statistics,
@@ -151,8 +150,7 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   bool answered_ = false;
 };
 
-// The life of one ModelStreamInfer: one request after another, each answered by pieces of its
-// outputs or by an error.
+// A ModelStreamInfer: answers each request by pieces of its outputs or by an error.
 class StreamInferReactor final : public RequestPump {
  public:
   StreamInferReactor(CallEnvironment* environment, InferenceStatistics* statistics,

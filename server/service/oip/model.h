@@ -36,8 +36,8 @@ class Model {
   // Returns all models in the contract's order.
   static const std::vector<Model>& All();
 
-  // NOT_FOUND, for the reason MODEL_NOT_FOUND, where there is no such name or version. `prefix` is
-  // what the names of their fields begin with, for messages.
+  // Returns NOT_FOUND with the reason MODEL_NOT_FOUND if the name or version does not exist. Errors
+  // name the fields with `prefix`.
   static absl::StatusOr<const Model*> Find(std::string_view prefix, const std::string& name,
                                            const std::string& version);
 
