@@ -229,22 +229,16 @@ void Payload::Make(int64_t offset, int64_t size, Done done) const {
                                              owner->bytes.size());
     done(ChunkOf(std::move(owner), memory, skip, size));
   };
-  const CallerPtr& caller = source_.caller;
-  if (plan_->window().reals == nullptr ||
-      plan_->encoding().width <= kMostColumns) {
-    return ForRanges(executor_, caller, elements.size(), ElementsAtOnce(), make,
-                     std::move(end));
-  }
-  MakeUncut(
-      executor_, caller, /*takes_long=*/true,
-      [make, elements] { return make(0, elements.size()).ok(); },
-      [end = std::move(end)](const absl::StatusOr<bool>& made) mutable {
-        end(made.status());
-      });
+  ForRanges(executor_, source_.caller, elements.size(), ElementsAtOnce(), make,
+            std::move(end));
 }
 
 // Whole rows where these are short.
 int64_t Payload::ElementsAtOnce() const {
+  if (plan_->window().reals != nullptr &&
+      plan_->encoding().width > kMostColumns) {
+    return kNonPreemptible;
+  }
   if (source_.band == nullptr) {
     // Of an answer by axis, many elements are made of one coordinate.
     return source_.evaluator.numbers->batch() *
