@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
+#include "core/base/executor.h"
 #include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
@@ -29,6 +30,9 @@ constexpr int64_t kMaxSide = int64_t{1} << 20;
 // Numbers of the table that a row of the target may depend on if the filter is
 // stretched.
 constexpr int64_t kMaxSummands = int64_t{1} << 20;
+// Maximum summands of a row that is computed in one time slice: at a tie each
+// takes most of a microsecond.
+constexpr int64_t kMaxSummandsAtOnce = int64_t{1} << 15;
 
 // docs/numerics.md derives the next three. They bound the error of a weight,
 // and of each product and sum, relative to the magnitudes of the table's
@@ -222,35 +226,49 @@ class RowWeights {
   // Writes the sum times the scale.
   void WriteExactly(const Table& table, int64_t first_row, int64_t column,
                     const NumberFormat& format, std::byte* out) {
-    if (down_.taps.empty()) {
-      down_ = InAxis<mpz_class>(0);
-      across_ = InAxis<mpz_class>(1);
-      total_ = down_.total * across_.total;
+    if (!exact_.has_value()) {
+      exact_.emplace(InAxis<mpz_class>(0), InAxis<mpz_class>(1), taps_.size());
     }
-    const auto precision =
-        static_cast<int>(kSumPrecision + mpz_sizeinbase(total_.get_mpz_t(), 2) +
-                         std::bit_width(taps_.size()));
-    Real sum(0, precision);
-    for (const auto& down : down_.taps) {
-      Real of_row(0, precision);
-      for (const auto& across : across_.taps) {
-        const int64_t row = down.row * resampling_.axes[1].source + across.row;
-        Real number(table.At(first_row + row, column), precision);
-        mpfr_mul_z(number.get(), number.get(), across.weight.get_mpz_t(),
-                   MPFR_RNDN);
+    auto& [down, across, total, sum, of_row, number] = *exact_;
+    mpfr_set_zero(sum.get(), 1);
+    for (const auto& [row, row_weight] : down.taps) {
+      mpfr_set_zero(of_row.get(), 1);
+      const int64_t first = first_row + row * resampling_.axes[1].source;
+      for (const auto& [place, weight] : across.taps) {
+        mpfr_set_d(number.get(), table.At(first + place, column), MPFR_RNDN);
+        mpfr_mul_z(number.get(), number.get(), weight.get_mpz_t(), MPFR_RNDN);
         of_row += number;
       }
-      mpfr_mul_z(of_row.get(), of_row.get(), down.weight.get_mpz_t(),
-                 MPFR_RNDN);
+      mpfr_mul_z(of_row.get(), of_row.get(), row_weight.get_mpz_t(), MPFR_RNDN);
       sum += of_row;
     }
     sum *= format.scale;
-    mpfr_div_z(sum.get(), sum.get(), total_.get_mpz_t(), MPFR_RNDN);
+    mpfr_div_z(sum.get(), sum.get(), total.get_mpz_t(), MPFR_RNDN);
     if (sum.is_zero()) return RoundDouble(0, format.type, out);
     RoundReal(sum, format.type, out);
   }
 
  private:
+  // Weights as integers, and the numbers with which sums are computed.
+  struct Exact {
+    Exact(Taps<mpz_class> in_rows, Taps<mpz_class> in_columns, size_t count)
+        : down(std::move(in_rows)),
+          across(std::move(in_columns)),
+          total(down.total * across.total),
+          sum(static_cast<int>(kSumPrecision +
+                               mpz_sizeinbase(total.get_mpz_t(), 2) +
+                               std::bit_width(count))),
+          of_row(sum.precision()),
+          number(sum.precision()) {}
+
+    Taps<mpz_class> down;
+    Taps<mpz_class> across;
+    mpz_class total;
+    Real sum;
+    Real of_row;
+    Real number;
+  };
+
   template <typename Number>
   Taps<Number> InAxis(int axis) const {
     const int64_t width = resampling_.axes[1].target;
@@ -263,9 +281,7 @@ class RowWeights {
   std::vector<Tap<DoubleDouble>> taps_;
   bool is_exact_;
   // Made when a number first needs them.
-  Taps<mpz_class> down_;
-  Taps<mpz_class> across_;
-  mpz_class total_;
+  std::optional<Exact> exact_;
 };
 
 absl::Status CheckSides(absl::string_view path, const v1::Resample& spec,
@@ -383,6 +399,13 @@ int64_t Resampling::bytes() const {
          256 * (down + across);
 }
 
+int64_t TableRows::batch() const {
+  if (!resampling_.has_value()) return 1;
+  const int64_t taps = resampling_->Window(resampling_->axes[0]) *
+                       resampling_->Window(resampling_->axes[1]);
+  return taps > kMaxSummandsAtOnce / table_.columns() ? kNonPreemptible : 1;
+}
+
 void TableRows::Write(int64_t row, Range columns, int64_t stride,
                       std::byte* out) const {
   if (!resampling_.has_value() || row < prefix_rows_) {
@@ -407,6 +430,7 @@ void TableRows::WriteResampled(int64_t row, Range columns, int64_t stride,
                     out);
   }
   for (int64_t column = columns.begin; column < columns.end; ++column) {
+    if (!MakingScope::Continues()) return;
     DoubleDouble sum;
     double error = 0;
     if (format_.scale == 1 &&

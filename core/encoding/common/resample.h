@@ -71,7 +71,10 @@ class TableRows {
         format_(format),
         rounding_(format.scale, format.type) {}
 
-  // Writes some columns of a row, `stride` bytes apart.
+  // Returns Evaluator::batch() of these rows.
+  int64_t batch() const;
+
+  // Writes some columns of a row, `stride` bytes apart. Polls MakingScope.
   void Write(int64_t row, Range columns, int64_t stride, std::byte* out) const;
 
  private:
