@@ -3,8 +3,7 @@
 
 namespace attnbias {
 
-std::optional<ByteBudget::Reservation> ByteBudget::Reserve(
-    int64_t bytes, const QuotaOwner& owner) {
+std::optional<ByteBudget::Reservation> ByteBudget::Reserve(int64_t bytes, const QuotaOwner& owner) {
   MutexLock lock(mutex_);
   if (bytes > limit_ - used_ || bytes > owner.max_bytes - HeldLocked(owner)) {
     return std::nullopt;
@@ -15,8 +14,7 @@ std::optional<ByteBudget::Reservation> ByteBudget::Reserve(
   return Reservation(this, &entry, bytes);
 }
 
-bool ByteBudget::WouldExceedItsOwn(int64_t bytes,
-                                   const QuotaOwner& owner) const {
+bool ByteBudget::WouldExceedItsOwn(int64_t bytes, const QuotaOwner& owner) const {
   MutexLock lock(mutex_);
   return bytes > owner.max_bytes - HeldLocked(owner);
 }
@@ -27,11 +25,8 @@ void ByteBudget::Refused(int64_t bytes, const QuotaOwner& owner) {
   waits_until_.store(Clock::now() + kWait, std::memory_order_relaxed);
 }
 
-bool ByteBudget::WouldHaveTooMuch(int64_t bytes,
-                                  const QuotaOwner& owner) const {
-  if (Clock::now() >= waits_until_.load(std::memory_order_relaxed)) {
-    return false;
-  }
+bool ByteBudget::WouldHaveTooMuch(int64_t bytes, const QuotaOwner& owner) const {
+  if (Clock::now() >= waits_until_.load(std::memory_order_relaxed)) return false;
   MutexLock lock(mutex_);
   return !IsWithinShareLocked(bytes, owner);
 }
@@ -41,8 +36,7 @@ int64_t ByteBudget::HeldLocked(const QuotaOwner& owner) const {
   return found == holdings_.end() ? 0 : found->second;
 }
 
-bool ByteBudget::IsWithinShareLocked(int64_t more,
-                                     const QuotaOwner& owner) const {
+bool ByteBudget::IsWithinShareLocked(int64_t more, const QuotaOwner& owner) const {
   const auto owners = static_cast<int64_t>(holdings_.size());
   return more <= limit_ / (owners + 1) - HeldLocked(owner);
 }
