@@ -70,8 +70,10 @@ int64_t ModelConfig::Element(const char* field, size_t index) {
 
 std::array<int64_t, 2> ModelConfig::Sides(const char* field) {
   const auto [name, value] = Find(field);
-  const json sides = value.is_array() ? value : json({value, value});
-  if (sides.size() == 2 && IsSize(sides[0]) && IsSize(sides[1])) return {sides[0], sides[1]};
+  const json sides = value.is_array() ? value : json::array({value, value});
+  if (sides.size() == 2 && IsSize(sides[0]) && IsSize(sides[1])) {
+    return {sides[0].get<int64_t>(), sides[1].get<int64_t>()};
+  }
   Refuse(name, Excerpt(value), "a positive integer, or a list of two");
   return {1, 1};
 }
