@@ -111,18 +111,15 @@ std::vector<int64_t> IntegersIn(const Message& message,
 }
 
 // Returns each element of a field of messages, singular or repeated.
-std::vector<const Message*> MessagesIn(const Message& message,
-                                       const FieldDescriptor& field) {
+std::vector<const Message*> MessagesIn(const Message& message, const FieldDescriptor& field) {
   const auto& reflection = *message.GetReflection();
   std::vector<const Message*> messages;
-  if (!field.is_repeated()) {
-    if (IsSet(message, field)) {
-      messages.push_back(&reflection.GetMessage(message, &field));
+  if (field.is_repeated()) {
+    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+      messages.push_back(&reflection.GetRepeatedMessage(message, &field, i));
     }
-    return messages;
-  }
-  for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-    messages.push_back(&reflection.GetRepeatedMessage(message, &field, i));
+  } else if (IsSet(message, field)) {
+    messages.push_back(&reflection.GetMessage(message, &field));
   }
   return messages;
 }
@@ -134,10 +131,6 @@ std::string ToText(int64_t number) {
     return absl::StrCat(number);
   }
   return absl::StrCat(number < 0 ? "-" : "", "2^", std::countr_zero(magnitude));
-}
-
-std::string PathOf(absl::string_view parent, const FieldDescriptor& field) {
-  return absl::StrCat(parent, parent.empty() ? "" : ".", field.name());
 }
 
 Fields FieldsOf(const google::protobuf::OneofDescriptor& choice) {
@@ -427,20 +420,10 @@ absl::Status MessageRules::Complete(absl::string_view path, bool buckets,
     if (buckets && rules.rule->of_bias()) continue;
     ATTNBIAS_RETURN_IF_ERROR(Check(path, rules, message));
     if (!IsMessage(field) || IsTable(field)) continue;
-    const std::string field_path = PathOf(path, field);
-    const MessageRules& inner = Of(*field.message_type());
-    if (!field.is_repeated()) {
-      if (!IsSet(message, field)) continue;
-      ATTNBIAS_RETURN_IF_ERROR(
-          inner.Complete(field_path, buckets, tables,
-                         *reflection.MutableMessage(&message, &field)));
-      continue;
-    }
-    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-      ATTNBIAS_RETURN_IF_ERROR(inner.Complete(
-          absl::StrCat(field_path, "[", i, "]"), buckets, tables,
-          *reflection.MutableRepeatedMessage(&message, &field, i)));
-    }
+    ATTNBIAS_RETURN_IF_ERROR(ForEachMessage(
+        message, field, PathOf(path, field), [&](const std::string& inner, Message& element) {
+          return attnbias::Complete(inner, buckets, tables, element);
+        }));
   }
   // Defaults do not change which fields have a meaning.
   for (const FieldRules& rules : fields_) {
@@ -453,10 +436,8 @@ absl::Status MessageRules::Complete(absl::string_view path, bool buckets,
     if (rules.default_value.has_value()) {
       SetScalar(message, field, *rules.default_value);
     } else if (IsEmptyByDefault(field)) {
-      ATTNBIAS_RETURN_IF_ERROR(
-          Of(*field.message_type())
-              .Complete(PathOf(path, field), buckets, tables,
-                        *reflection.MutableMessage(&message, &field)));
+      ATTNBIAS_RETURN_IF_ERROR(attnbias::Complete(PathOf(path, field), buckets, tables,
+                                                  *reflection.MutableMessage(&message, &field)));
     }
   }
   return absl::OkStatus();
@@ -512,8 +493,27 @@ void MessageRules::WriteIdentity(const Message& message, bool buckets,
 
 }  // namespace
 
-absl::Status Complete(absl::string_view path, bool buckets,
-                      const Tables& tables, Message& message) {
+std::string PathOf(absl::string_view parent, const FieldDescriptor& field) {
+  return absl::StrCat(parent, parent.empty() ? "" : ".", field.name());
+}
+
+absl::Status ForEachMessage(
+    Message& message, const FieldDescriptor& field, const std::string& path,
+    absl::FunctionRef<absl::Status(const std::string&, Message&)> visit) {
+  const auto& reflection = *message.GetReflection();
+  if (!field.is_repeated()) {
+    if (!IsSet(message, field)) return absl::OkStatus();
+    return visit(path, *reflection.MutableMessage(&message, &field));
+  }
+  for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+    ATTNBIAS_RETURN_IF_ERROR(visit(absl::StrCat(path, "[", i, "]"),
+                                   *reflection.MutableRepeatedMessage(&message, &field, i)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Complete(absl::string_view path, bool buckets, const Tables& tables,
+                      Message& message) {
   return MessageRules::Of(*message.GetDescriptor())
       .Complete(path, buckets, tables, message);
 }
