@@ -40,7 +40,7 @@ uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size) {
 Crc32cShift::Crc32cShift(uint64_t size) {
   // x^(8 size), by squaring.
   uint32_t factor = uint32_t{1} << 31;
-  for (int bit = std::bit_width(size); bit-- > 0;) {
+  for (int bit = static_cast<int>(std::bit_width(size)); bit-- > 0;) {
     factor = Multiply(factor, factor);
     for (int i = 0; i < 8 && (size >> bit & 1) != 0; ++i) factor = TimesX(factor);
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decomposed relative positions of tokens in a grid (Li et al. 2022, MViTv2; Li
-// et al. 2022, ViTDet; Kirillov et al. 2023, SAM): one vector for the rows of a
-// pair, and one for its columns.
+// Decomposed relative positions of tokens in a grid (Li et al. 2022, MViTv2; Li et al. 2022,
+// ViTDet; Kirillov et al. 2023, SAM): one vector for the rows of a pair, and one for its columns.
 
 #include <algorithm>
 #include <string>
