@@ -115,7 +115,8 @@ class BandCache {
   // As Allocate, for memory from elsewhere.
   absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes, const Caller& caller);
 
-  // Adds something idle, of `bytes` of the budget and without other holders, to what may be evicted.
+  // Adds something idle, of `bytes` of the budget and without other holders, to what may be
+  // evicted.
   void Park(std::shared_ptr<const void> idle, int64_t bytes);
   // Removes it, if it has not been evicted.
   void Unpark(const void* idle);

@@ -98,8 +98,8 @@ absl::Status ResolveHeads(absl::string_view field, const Encoding& encoding, Ext
   return CheckWindow(field, window.heads, all);
 }
 
-// Returns "[3]: got 1e300, want ..." for the first of these positions that is not allowed on an axis
-// with that offset; "" if all are.
+// Returns "[3]: got 1e300, want ..." for the first of these positions that is not allowed on an
+// axis with that offset; "" if all are.
 std::string WhyNoReals(absl::Span<const double> positions, double offset) {
   constexpr double kLeastMagnitude = 0x1p-149;  // a float's
   for (size_t i = 0; i < positions.size(); ++i) {

@@ -109,8 +109,8 @@ class Payload {
 
   int64_t size_bytes() const { return plan_->total_bytes(); }
 
-  // Returns whether reading everything takes no longer than hashing it: it lies in the band, in rows
-  // that do not overlap, or it is made in one time slice.
+  // Returns whether reading everything takes no longer than hashing it: it lies in the band, in
+  // rows that do not overlap, or it is made in one time slice.
   bool IsReadAtOnce() const;
 
   // Passes bytes [offset, offset + size), which lie inside the payload, to `done`: inside this call

@@ -36,8 +36,8 @@ struct Part {
 // The requested window, in the encoding's own terms.
 struct Window {
   Range heads;
-  // TABLE: the rows' positions on each axis, equally many on all unless the rows are the tokens of a
-  // grid. One entry if all axes have the same. Unused otherwise.
+  // TABLE: the rows' positions on each axis, equally many on all unless the rows are the tokens of
+  // a grid. One entry if all axes have the same. Unused otherwise.
   std::vector<Positions> axes;
   // Positions that are doubles, if any; `axes` are then one, the rows' indices. Empty lists: the
   // range in `axes` has the positions of every axis.
@@ -112,9 +112,9 @@ class Plan {
   //   key_coordinates().At(k) - query_coordinates().At(q)
   //
   // A compact form has one query, and a key for each coordinate. The numbers of a DENSE encoding
-  // depend on the query's position too. A table with several axes has coordinates on each; these are
-  // those on the first, or the indices of a grid's tokens. An answer by axis has no rows of equal
-  // size, and a key for each row of each axis.
+  // depend on the query's position too. A table with several axes has coordinates on each; these
+  // are those on the first, or the indices of a grid's tokens. An answer by axis has no rows of
+  // equal size, and a key for each row of each axis.
   const Line& query_coordinates() const { return query_coordinates_; }
   const Line& key_coordinates() const { return key_coordinates_; }
   int64_t rows() const { return window_.heads.size() * query_coordinates_.size(); }
@@ -181,8 +181,8 @@ absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables,
 inline constexpr int64_t kMaxPositionListLength = 262144;
 inline constexpr int64_t kMaxGridTokens = 65536;
 
-// Sets the window of the extent of `spec`. Writes the resolved extent back into `spec`: every default
-// filled in, a list of consecutive positions as their range.
+// Sets the window of the extent of `spec`. Writes the resolved extent back into `spec`: every
+// default filled in, a list of consecutive positions as their range.
 //
 // INVALID_ARGUMENT  a value that is not allowed; the message begins with the field's path inside
 //                   TensorSpec and ": "

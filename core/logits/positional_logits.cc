@@ -30,7 +30,8 @@ int64_t TileRows(const LogitsPlan& plan) {
   return std::clamp<int64_t>(kTileProducts / std::max<int64_t>(products, 1), 1, kMaxTileRows);
 }
 
-// Adds the products of a stretch's keys to their sums; `products` begins with that of the first key.
+// Adds the products of a stretch's keys to their sums; `products` begins with that of the first
+// key.
 template <typename Work>
 void AddStretch(const Work* products, const Stretch& stretch, Work* sums) {
   const auto add = [&](auto step) {

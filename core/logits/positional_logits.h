@@ -72,9 +72,9 @@ class PositionalLogits {
   // Bytes of the budget.
   int64_t memory_bytes() const;
 
-  // Writes lines of the block's answer, as ForRanges does. The answer is row-major
-  // [num_heads, num_rows, output_width] of the spec's output_data_type; line n is row n % num_rows of
-  // head n / num_rows. `out` is aligned to an element.
+  // Writes lines of the block's answer, as ForRanges does. The answer is row-major [num_heads,
+  // num_rows, output_width] of the spec's output_data_type; line n is row n % num_rows of head n /
+  // num_rows. `out` is aligned to an element.
   //
   // INVALID_ARGUMENT    data: a number, or a sum of products, is not finite; weights of masked keys
   //                     are not read

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes a term of positional logits: the vectors with which queries are multiplied, and which of
-// them each key uses. Each term's file registers the function that describes it.
+// Describes a term of positional logits: the vectors with which queries are multiplied, and which
+// of them each key uses. Each term's file registers the function that describes it.
 #pragma once
 
 #include <algorithm>

@@ -216,7 +216,9 @@ class Reader {
       }
       SafetensorsEntry table = entry;
       // A parameter [1, rows, columns] has an axis of a batch.
-      if (table.shape.size() == 3 && table.shape.front() == 1) table.shape.erase(table.shape.begin());
+      if (table.shape.size() == 3 && table.shape.front() == 1) {
+        table.shape.erase(table.shape.begin());
+      }
       const std::string name =
           absl::StrCat(name_, "/", match->site, rule.part.empty() ? "" : ".", rule.part);
       ATTNBIAS_ASSIGN_OR_RETURN(MountedTable* const mounted, builder_.Add(name, file, table));

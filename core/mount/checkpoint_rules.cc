@@ -165,6 +165,11 @@ v1::TensorSpec PositionsFrom(const Site& site, int64_t first_row) {
   return spec;
 }
 
+template <int64_t kFirstRow>
+FoundSpec PositionsAt(const Site& site, ModelConfig& /*config*/) {
+  return PositionsFrom(site, kFirstRow);
+}
+
 // Before transformers 5 a model could have distances in place of positions, whose table it then
 // kept and did not add.
 bool AddsPositions(ModelConfig& config) {
@@ -314,9 +319,8 @@ Use UseNamed(std::string_view name) {
   static const auto& uses = *new std::map<std::string_view, Use>{
       // transformers itself cannot use the table.
       {"", nullptr},
-      {"positions", [](const Site& site, ModelConfig&) { return FoundSpec(PositionsFrom(site, 0)); }},
-      {"positions from 2",
-       [](const Site& site, ModelConfig&) { return FoundSpec(PositionsFrom(site, 2)); }},
+      {"positions", PositionsAt<0>},
+      {"positions from 2", PositionsAt<2>},
       {"positions unless relative", BertPositions},
       {"positions after padding", RobertaPositions},
       {"distances", BertDistances},

@@ -9,12 +9,12 @@
 
 namespace attnbias {
 
-// Parses the text of the file `path`. Returns INVALID_ARGUMENT, naming the file, if it is not JSON or
-// nested too deep.
+// Parses the text of the file `path`. Returns INVALID_ARGUMENT, naming the file, if it is not JSON
+// or nested too deep.
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& path, const std::string& text);
 
-// Parses a file that RegularFile::Open opens. Returns INVALID_ARGUMENT, naming the file, if it is not
-// JSON, too large or nested too deep.
+// Parses a file that RegularFile::Open opens. Returns INVALID_ARGUMENT, naming the file, if it is
+// not JSON, too large or nested too deep.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,
                                             const std::string& folder = "");
 

@@ -86,8 +86,8 @@ class TableSetBuilder {
       : max_bytes_(max_bytes), hold_(std::move(hold)) {}
 
   // Reads a tensor of `file`. The result lives until Build. Returns INVALID_ARGUMENT with the place
-  // for a name that no request could have, an entry that is not a table, or too many numbers; or the
-  // errors of `hold`.
+  // for a name that no request could have, an entry that is not a table, or too many numbers; or
+  // the errors of `hold`.
   absl::StatusOr<MountedTable*> Add(const std::string& name, SafetensorsFile& file,
                                     const SafetensorsEntry& entry);
 
@@ -134,8 +134,9 @@ inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 absl::StatusOr<Tables> TakeTables(const TableSet& mounted,
                                   google::protobuf::Message& request);
 
-// Adds the tables of the checkpoint in `folder`, which holds config.json and either model.safetensors
-// or model.safetensors.index.json with its shards. Their names begin with "NAME/".
+// Adds the tables of the checkpoint in `folder`, which holds config.json and either
+// model.safetensors or model.safetensors.index.json with its shards. Their names begin with
+// "NAME/".
 //
 // INVALID_ARGUMENT  a model type that is unknown (the message lists the known ones) or has no table
 //                   here, a configuration that its tensors contradict, a damaged file

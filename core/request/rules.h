@@ -21,9 +21,9 @@
 namespace attnbias {
 
 // Checks every field of `message` and of the messages inside it, and fills in what follows from the
-// fields that are set: first the values of `given_by`, then the defaults. A field that another makes
-// meaningless stays unset. `path` and "." precede the names of fields in errors; `buckets`: the
-// request is for values BUCKETS, for which fields `of_bias` are neither checked nor required.
+// fields that are set: first the values of `given_by`, then the defaults. A field that another
+// makes meaningless stays unset. `path` and "." precede the names of fields in errors; `buckets`:
+// the request is for values BUCKETS, for which fields `of_bias` are neither checked nor required.
 // `message` contains only TableRefs that `tables` holds.
 //
 // INVALID_ARGUMENT  the error begins with the field's path and ": "

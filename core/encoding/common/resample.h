@@ -34,8 +34,8 @@ struct Resampling {
     bool is_stretched = false;
   };
 
-  // Resamples `rows` rows of `columns` numbers to the sides of `target`. `path` precedes the names of
-  // fields in errors; the message is complete.
+  // Resamples `rows` rows of `columns` numbers to the sides of `target`. `path` precedes the names
+  // of fields in errors; the message is complete.
   static absl::StatusOr<Resampling> Create(absl::string_view path, const v1::Resample& spec,
                                            absl::Span<const int64_t> target, int64_t rows,
                                            int64_t columns);
@@ -55,8 +55,8 @@ struct Resampling {
   bool is_cut = false;
 };
 
-// Writes rows of a table, or its resampled rows after the first `prefix_rows`. Each number is scaled
-// and rounded once.
+// Writes rows of a table, or its resampled rows after the first `prefix_rows`. Each number is
+// scaled and rounded once.
 class TableRows {
  public:
   TableRows(Table table, std::optional<Resampling> resampling,

@@ -23,8 +23,8 @@ struct Axis {
 
   int64_t num_vectors() const { return 2 * std::max(queries, keys) - 1; }
 
-  // Returns the vector of a query's and a key's place, in torch's float32: real numbers give another
-  // if one side is not a multiple of the other.
+  // Returns the vector of a query's and a key's place, in torch's float32: real numbers give
+  // another if one side is not a multiple of the other.
   int64_t VectorOf(int64_t query, int64_t key) const {
     const double query_step =
         std::max(static_cast<double>(keys) / static_cast<double>(queries), 1.0);

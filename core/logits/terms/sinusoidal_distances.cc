@@ -73,7 +73,8 @@ absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(
     const Range distances = DistancesIn(hull);
     if (distances.end - 1 > kMaxPosition) {
       return Invalid("query_offset: got ", query_offset,
-                     ", which makes distances of more than 2^40; want smaller ones, or a clamp_len");
+                     ", which makes distances of more than 2^40; want smaller ones, or a "
+                     "clamp_len");
     }
     const Range used = term.symmetric() ? distances : hull;
     vectors.first = used.begin;
