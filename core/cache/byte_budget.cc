@@ -11,7 +11,7 @@ std::optional<ByteBudget::Reservation> ByteBudget::Reserve(int64_t bytes, const 
   Holdings::value_type& entry = *holdings_.try_emplace(owner.name).first;
   entry.second += bytes;
   used_ += bytes;
-  return Reservation(this, &entry, bytes);
+  return Reservation(this, {&entry, bytes});
 }
 
 bool ByteBudget::WouldExceedItsOwn(int64_t bytes, const QuotaOwner& owner) const {
@@ -41,25 +41,26 @@ bool ByteBudget::IsWithinShareLocked(int64_t more, const QuotaOwner& owner) cons
   return more <= limit_ / (owners + 1) - HeldLocked(owner);
 }
 
-void ByteBudget::Release(Holdings::value_type* owner, int64_t bytes) {
+void ByteBudget::Release(const Held& held) {
   MutexLock lock(mutex_);
-  if (owner == nullptr) {
-    limit_ += bytes;
+  if (held.owner == nullptr) {
+    limit_ += held.bytes;
   } else {
-    ReleaseLocked(owner, bytes);
+    ReleaseLocked(held);
   }
 }
 
-void ByteBudget::SetAside(Reservation& reservation) {
+void ByteBudget::SetAside(Held& held) {
   MutexLock lock(mutex_);
-  ReleaseLocked(std::exchange(reservation.owner_, nullptr), reservation.bytes_);
-  limit_ -= reservation.bytes_;
+  ReleaseLocked(held);
+  held.owner = nullptr;
+  limit_ -= held.bytes;
 }
 
-void ByteBudget::ReleaseLocked(Holdings::value_type* owner, int64_t bytes) {
-  used_ -= bytes;
-  owner->second -= bytes;
-  if (owner->second == 0) holdings_.erase(owner->first);
+void ByteBudget::ReleaseLocked(const Held& held) {
+  used_ -= held.bytes;
+  held.owner->second -= held.bytes;
+  if (held.owner->second == 0) holdings_.erase(held.owner->first);
 }
 
 }  // namespace attnbias

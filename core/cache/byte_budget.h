@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <utility>
 
 #include "core/base/caller.h"
 #include "core/base/mutex.h"
@@ -24,6 +23,15 @@ class ByteBudget {
   // Bytes by owner.
   using Holdings = std::unordered_map<std::string, int64_t>;
 
+  // Releases bytes of a budget.
+  struct Held {
+    // Null for bytes that are set aside.
+    Holdings::value_type* owner;
+    int64_t bytes;
+
+    void operator()(ByteBudget* budget) const { budget->Release(*this); }
+  };
+
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -34,38 +42,21 @@ class ByteBudget {
   class [[nodiscard]] Reservation {
    public:
     Reservation() = default;
-    Reservation(Reservation&& other) noexcept
-        : budget_(std::exchange(other.budget_, nullptr)),
-          owner_(other.owner_),
-          bytes_(other.bytes_) {}
-    Reservation& operator=(Reservation&& other) noexcept {
-      std::swap(budget_, other.budget_);
-      std::swap(owner_, other.owner_);
-      std::swap(bytes_, other.bytes_);
-      return *this;
-    }
-    ~Reservation() {
-      if (budget_ != nullptr) budget_->Release(owner_, bytes_);
-    }
 
     // Returns the owner's name. The reservation is neither empty nor set aside.
-    const std::string& owner() const { return owner_->first; }
+    const std::string& owner() const { return budget_.get_deleter().owner->first; }
 
     // Lowers the limit by these bytes until they are released, because they belong to something
     // that is never evicted. Does nothing if the reservation is empty.
     void SetAside() {
-      if (budget_ != nullptr) budget_->SetAside(*this);
+      if (budget_ != nullptr) budget_->SetAside(budget_.get_deleter());
     }
 
    private:
     friend class ByteBudget;
-    Reservation(ByteBudget* budget, Holdings::value_type* owner, int64_t bytes)
-        : budget_(budget), owner_(owner), bytes_(bytes) {}
+    Reservation(ByteBudget* budget, Held held) : budget_(budget, held) {}
 
-    ByteBudget* budget_ = nullptr;
-    // Null for bytes that are set aside.
-    Holdings::value_type* owner_ = nullptr;
-    int64_t bytes_ = 0;
+    std::unique_ptr<ByteBudget, Held> budget_;
   };
 
   explicit ByteBudget(int64_t limit_bytes) : limit_(limit_bytes) {}
@@ -98,10 +89,9 @@ class ByteBudget {
   int64_t HeldLocked(const QuotaOwner& owner) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsWithinShareLocked(int64_t more, const QuotaOwner& owner) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Release(Holdings::value_type* owner, int64_t bytes);
-  void ReleaseLocked(Holdings::value_type* owner, int64_t bytes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SetAside(Reservation& reservation);
+  void Release(const Held& held);
+  void ReleaseLocked(const Held& held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetAside(Held& held);
 
   mutable Mutex mutex_;
   int64_t limit_ ABSL_GUARDED_BY(mutex_);
