@@ -198,7 +198,7 @@ class PositionalLogits::Builder
   const CallerPtr caller_;
   Done done_;
   std::vector<Factor> factors_;
-  // Of the last factor, while it is made.
+  // State of the last factor, while it is made.
   BudgetedBuffer projection_;
   BudgetedEvaluator evaluator_;
 };

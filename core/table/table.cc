@@ -59,18 +59,6 @@ std::optional<DataType> DataTypeOf(std::string_view dtype) {
   return std::nullopt;
 }
 
-absl::StatusOr<Table> Read(SafetensorsFile& file, const SafetensorsEntry& entry,
-                           std::shared_ptr<const void> held) {
-  if (!IsTable(entry)) {
-    return Invalid("got ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "),
-                   "], want F64, F32, F16 or BF16 with one to three axes, none of length 0");
-  }
-  ATTNBIAS_ASSIGN_OR_RETURN(std::string read, file.Read(entry));
-  const auto numbers = std::make_shared<const std::pair<std::string, std::shared_ptr<const void>>>(
-      std::move(read), std::move(held));
-  return Table::View(*DataTypeOf(entry.dtype), entry.shape, numbers->first, numbers);
-}
-
 }  // namespace
 
 absl::StatusOr<Table> Table::Create(DataType data_type, absl::Span<const int64_t> shape,
@@ -160,9 +148,19 @@ bool IsTable(const SafetensorsEntry& entry) {
 
 absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& entry,
                                 std::shared_ptr<const void> held) {
-  absl::StatusOr<Table> table = Read(file, entry, std::move(held));
-  if (table.ok()) return table;
-  return Located(absl::StrCat(file.path(), ":", entry.name), table.status());
+  const std::string place = absl::StrCat(file.path(), ":", entry.name);
+  if (!IsTable(entry)) {
+    return Invalid(place, ": got ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "),
+                   "], want F64, F32, F16 or BF16 with one to three axes, none of length 0");
+  }
+  absl::StatusOr<std::string> read = file.Read(entry);
+  if (!read.ok()) return Located(place, read.status());
+  const auto numbers = std::make_shared<const std::pair<std::string, std::shared_ptr<const void>>>(
+      *std::move(read), std::move(held));
+  absl::StatusOr<Table> table =
+      Table::View(*DataTypeOf(entry.dtype), entry.shape, numbers->first, numbers);
+  if (!table.ok()) return Located(place, table.status());
+  return table;
 }
 
 }  // namespace attnbias
