@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
@@ -62,6 +63,9 @@ class MakingScope {
   inline static thread_local Executor* executor_ = nullptr;
 };
 
+// As the `unit` of ForRanges: an item takes longer than a time slice.
+inline constexpr int64_t kNonPreemptible = 0;
+
 // Calls `body(begin, end)` with ranges that make up [0, count), then `done`,
 // once, with the first error: that of a body, after which no further one is
 // begun, or CANCELLED when the caller wants no more.
@@ -70,21 +74,26 @@ class MakingScope {
 // there. Ranges are cut as they are taken: the first is one `unit`, later ones
 // are as many as fit the time that those before took. After a turn of
 // milliseconds the thread takes other work and this waits for another turn;
-// idle threads join in.
+// idle threads join in. If `unit` is kNonPreemptible, the body is called once,
+// for all items, as MakeUncut calls `make`.
 void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
                int64_t unit,
                absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
                absl::AnyInvocable<void(absl::Status)> done);
 
-// Calls `use` with what `make` makes, or with CANCELLED when the caller wants
-// no more. Where that takes long, other threads make it, in a MakingScope, and
-// `use` runs in another task; otherwise all is done inside this call.
+// Calls `use` with the result of `make`, a value or a Status, or with CANCELLED
+// if the caller has cancelled. If `takes_long`, `make` runs in a MakingScope on
+// threads for non-preemptible work, and `use` in another task; otherwise both run
+// inside this call.
 template <typename Make, typename Use>
 void MakeUncut(Executor& executor, const CallerPtr& caller, bool takes_long,
                Make make, Use use) {
-  using Made = absl::StatusOr<decltype(make())>;
+  using Result = decltype(make());
+  using Made = std::conditional_t<std::is_same_v<Result, absl::Status>, Result,
+                                  absl::StatusOr<Result>>;
   if (!takes_long) return use(Made(make()));
-  executor.ScheduleUncut(caller, [&executor, caller, make,
+  executor.ScheduleUncut(caller, [&executor, caller,
+                                  make = std::move(make),
                                   use = std::move(use)]() mutable {
     const absl::Status unwanted = absl::CancelledError("nobody waits any more");
     Made made = unwanted;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -22,20 +23,21 @@ int64_t RoundUpToPowerOfTwo(int64_t value) {
 
 absl::Status MoreThanItsShare() {
   return absl::ResourceExhaustedError(
-      "this client holds its share of the memory, and others wait; try again "
-      "later");
+      "this client holds its share of the memory, and others wait; try again later");
 }
 
 absl::Status NoRoomFor(int64_t bytes) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the memory budget has no room for ", bytes,
-                   " more bytes; try again later"));
+  return absl::ResourceExhaustedError(absl::StrCat("the memory budget has no room for ", bytes,
+                                                   " more bytes; try again later"));
+}
+
+absl::Status TooManyBytes(int64_t bytes, int64_t most, absl::string_view why) {
+  return Invalid("request: needs ", bytes, " bytes of memory at once, want at most ", most, why);
 }
 
 }  // namespace
 
-BandCache::BandCache(ByteBudget* budget, Executor* executor,
-                     CacheObserver* observer)
+BandCache::BandCache(ByteBudget* budget, Executor* executor, CacheObserver* observer)
     : budget_(*budget), executor_(*executor), observer_(*observer) {}
 
 Range BandCache::Widen(Range span, Range domain) {
@@ -44,8 +46,7 @@ Range BandCache::Widen(Range span, Range domain) {
     wide.begin = span.begin == 0 ? 0 : -RoundUpToPowerOfTwo(-span.begin);
     wide.end = RoundUpToPowerOfTwo(span.end);
   } else {
-    const int64_t block = RoundUpToPowerOfTwo(span.size());
-    const int64_t mask = block - 1;
+    const int64_t mask = RoundUpToPowerOfTwo(span.size()) - 1;
     wide.begin = span.begin & ~mask;
     wide.end = (span.end + mask) & ~mask;
   }
@@ -77,32 +78,28 @@ void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
     mutex_.Unlock();
     return done(std::move(band));
   }
-  // Before others can join: they need not fail for it.
-  if (budget_.WouldHaveTooMuch(BandBytes(spec) + spec.evaluator_bytes,
-                               caller->owner())) {
+  // Checked before other callers can join: this caller's quota does not concern them.
+  if (budget_.WouldHaveTooMuch(BandBytes(spec) + spec.evaluator_bytes, caller->owner())) {
     mutex_.Unlock();
     return done(MoreThanItsShare());
   }
-  const FlightPtr flight =
-      BoardLocked(std::move(spec), {std::move(caller), std::move(done)});
-  mutex_.Unlock();
-  if (flight != nullptr) Compute(flight);
-}
-
-BandCache::FlightPtr BandCache::BoardLocked(BandSpec spec, Waiter waiter) {
   std::vector<FlightPtr>& flights = flights_[spec.key];
-  for (const FlightPtr& other : flights) {
-    if (!other->spec.span.Contains(spec.wanted)) continue;
+  const auto joined = std::ranges::find_if(flights, [&spec](const FlightPtr& flight) {
+    return flight->spec.span.Contains(spec.wanted);
+  });
+  if (joined != flights.end()) {
     observer_.OnJoin();
-    waiters_[other].push_back(std::move(waiter));
-    return nullptr;
+    (*joined)->waiters.push_back({std::move(caller), std::move(done)});
+    mutex_.Unlock();
+    return;
   }
   observer_.OnMiss();
-  const auto flight = std::make_shared<const Flight>(Flight{
-      std::move(spec), std::make_shared<Caller>(waiter.caller->owner())});
-  waiters_[flight].push_back(std::move(waiter));
+  const auto flight = std::make_shared<Flight>(
+      Flight{std::move(spec), std::make_shared<Caller>(caller->owner()), {}});
+  flight->waiters.push_back({std::move(caller), std::move(done)});
   flights.push_back(flight);
-  return flight;
+  mutex_.Unlock();
+  Compute(flight);
 }
 
 void BandCache::Compute(const FlightPtr& flight) {
@@ -110,15 +107,14 @@ void BandCache::Compute(const FlightPtr& flight) {
     return Land(flight, absl::CancelledError("nobody waits any more"));
   }
   const BandSpec& spec = flight->spec;
-  absl::StatusOr<std::shared_ptr<Band>> made = AllocateBand(*flight);
-  if (!made.ok()) return Land(flight, made.status());
-  absl::StatusOr<ByteBudget::Reservation> memory =
-      Reserve(spec.evaluator_bytes, *flight->caller);
+  absl::StatusOr<std::shared_ptr<Band>> band = AllocateBand(*flight);
+  if (!band.ok()) return Land(flight, band.status());
+  absl::StatusOr<ByteBudget::Reservation> memory = Reserve(spec.evaluator_bytes, *flight->caller);
   if (!memory.ok()) return Land(flight, memory.status());
   MakeUncut(
       executor_, flight->caller, spec.evaluator_bytes > 0,
       [flight] { return flight->spec.prepare(); },
-      [this, flight, band = *std::move(made),
+      [this, flight, band = *std::move(band),
        memory = *std::move(memory)](absl::StatusOr<EvaluatorPtr> made) mutable {
         if (!made.ok()) return Land(flight, made.status());
         Fill(flight, std::move(band), {std::move(memory), *std::move(made)});
@@ -129,87 +125,70 @@ void BandCache::Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
                      BudgetedEvaluator evaluator) {
   const int64_t batch = evaluator.numbers->batch();
   // Owns the evaluator, which is destroyed before the waiters are notified.
-  auto fill = [flight, band, evaluator = std::move(evaluator)](int64_t begin,
-                                                               int64_t end) {
+  auto fill = [flight, band, evaluator = std::move(evaluator)](int64_t begin, int64_t end) {
     const BandSpec& spec = flight->spec;
-    evaluator.numbers->Fill(
-        {{0, spec.lanes}, {spec.span.begin + begin, spec.span.begin + end}},
-        band->buffer.bytes.data() + begin * spec.coordinate_bytes,
-        band->lane_bytes());
+    evaluator.numbers->Fill({{0, spec.lanes}, {spec.span.begin + begin, spec.span.begin + end}},
+                            band->buffer.bytes.data() + begin * spec.coordinate_bytes,
+                            band->lane_bytes());
     return absl::OkStatus();
   };
-  ForRanges(executor_, flight->caller, flight->spec.span.size(), batch,
-            std::move(fill), [this, flight, band](const absl::Status& status) {
+  ForRanges(executor_, flight->caller, flight->spec.span.size(), batch, std::move(fill),
+            [this, flight, band](const absl::Status& status) {
               if (!status.ok()) return Land(flight, status);
               observer_.OnComputed(band->size_bytes());
               Land(flight, BandPtr(band));
             });
 }
 
-absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(
-    const Flight& flight) {
+absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(const Flight& flight) {
   const BandSpec& spec = flight.spec;
   auto band = std::make_shared<Band>();
-  ATTNBIAS_ASSIGN_OR_RETURN(band->buffer,
-                            Allocate(BandBytes(spec), *flight.caller));
+  ATTNBIAS_ASSIGN_OR_RETURN(band->buffer, Allocate(BandBytes(spec), *flight.caller));
   band->entry_bytes = EntryBytes(spec.key);
-  ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory,
-                            Reserve(band->entry_bytes, *flight.caller));
+  ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory, Reserve(band->entry_bytes, *flight.caller));
   band->span = spec.span;
   band->coordinate_bytes = spec.coordinate_bytes;
   return band;
 }
 
-absl::StatusOr<BudgetedBuffer> BandCache::Allocate(int64_t bytes,
-                                                   const Caller& caller) {
+absl::StatusOr<BudgetedBuffer> BandCache::Allocate(int64_t bytes, const Caller& caller) {
   ATTNBIAS_ASSIGN_OR_RETURN(auto reservation, Reserve(bytes, caller));
   BudgetedBuffer buffer{std::move(reservation), AlignedBuffer(bytes)};
   if (buffer.bytes.data() == nullptr) return NoRoomFor(bytes);
   return buffer;
 }
 
-absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(
-    int64_t bytes, const Caller& caller) {
-  if (bytes > budget_.limit()) {
-    return Invalid("request: needs ", bytes,
-                   " bytes of memory at once, want at most ", budget_.limit(),
-                   ", the whole memory budget");
-  }
+absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(int64_t bytes, const Caller& caller) {
   const QuotaOwner& owner = caller.owner();
+  if (bytes > budget_.limit()) {
+    return TooManyBytes(bytes, budget_.limit(), ", the whole memory budget");
+  }
   if (bytes > owner.max_bytes) {
-    return Invalid("request: needs ", bytes,
-                   " bytes of memory at once, want at most ", owner.max_bytes,
-                   ", all that this caller may have");
+    return TooManyBytes(bytes, owner.max_bytes, ", all that this caller may have");
   }
   if (bytes == 0) return ByteBudget::Reservation();
   if (budget_.WouldHaveTooMuch(bytes, owner)) return MoreThanItsShare();
   for (;;) {
-    if (auto reservation = budget_.Reserve(bytes, owner)) {
-      return *std::move(reservation);
-    }
+    if (auto reservation = budget_.Reserve(bytes, owner)) return *std::move(reservation);
     const bool own = budget_.WouldExceedItsOwn(bytes, owner);
     if (EvictOne(own ? &owner : nullptr) != nullptr) continue;
     if (own) {
-      return CallerLimit(absl::StrCat(
-          "the ", owner.max_bytes,
-          " bytes of memory that this caller may have are in use; try again "
-          "later"));
+      return CallerLimit(
+          absl::StrCat("the ", owner.max_bytes,
+                       " bytes of memory that this caller may have are in use; try again later"));
     }
     budget_.Refused(bytes, owner);
     return NoRoomFor(bytes);
   }
 }
 
-// The caller frees it, outside the lock.
 std::shared_ptr<const void> BandCache::EvictOne(const QuotaOwner* maker) {
   MutexLock lock(mutex_);
-  // What someone else holds would free nothing.
-  const auto last = std::find_if(
-      entries_.rbegin(), entries_.rend(), [maker](const Entry& entry) {
-        return entry.band.use_count() == 1 &&
-               (maker == nullptr ||
-                entry.band->buffer.reservation.owner() == maker->name);
-      });
+  // Evicting a band in use would free nothing.
+  const auto last = std::find_if(entries_.rbegin(), entries_.rend(), [maker](const Entry& entry) {
+    return entry.band.use_count() == 1 &&
+           (maker == nullptr || entry.band->buffer.reservation.owner() == maker->name);
+  });
   if (last != entries_.rend()) {
     const auto entry = std::prev(last.base());
     const BandPtr evicted = std::move(entry->band);
@@ -236,66 +215,64 @@ void BandCache::Park(std::shared_ptr<const void> idle, int64_t bytes) {
 
 void BandCache::Unpark(const void* idle) {
   MutexLock lock(mutex_);
-  const auto found = std::find_if(
-      parked_.begin(), parked_.end(),
-      [idle](const Parked& parked) { return parked.idle.get() == idle; });
+  const auto found = std::ranges::find_if(
+      parked_, [idle](const Parked& parked) { return parked.idle.get() == idle; });
   if (found == parked_.end()) return;
   kept_bytes_ -= found->bytes;
   parked_.erase(found);
 }
 
 void BandCache::DropCancelled() {
-  std::vector<Waiter> gone;
+  std::vector<Waiter> cancelled;
+  // Moves out waiters; returns whether none is left. Nobody may join such a flight.
+  const auto drop = [&cancelled](const FlightPtr& flight) {
+    std::vector<Waiter>& waiters = flight->waiters;
+    const auto gone = std::partition(
+        waiters.begin(), waiters.end(),
+        [](const Waiter& waiter) { return !waiter.caller->cancelled(); });
+    std::move(gone, waiters.end(), std::back_inserter(cancelled));
+    waiters.erase(gone, waiters.end());
+    if (waiters.empty()) flight->caller->Cancel();
+    return waiters.empty();
+  };
   {
     MutexLock lock(mutex_);
-    for (auto& [flight, waiters] : waiters_) {
-      const auto cancelled = std::partition(
-          waiters.begin(), waiters.end(),
-          [](const Waiter& waiter) { return !waiter.caller->cancelled(); });
-      std::move(cancelled, waiters.end(), std::back_inserter(gone));
-      waiters.erase(cancelled, waiters.end());
-      if (!waiters.empty()) continue;
-      flight->caller->Cancel();
-      // Nobody joins what will not be finished.
-      RemoveFlightLocked(flight);
-    }
+    absl::erase_if(flights_, [&drop](auto& entry) {
+      std::erase_if(entry.second, drop);
+      return entry.second.empty();
+    });
   }
-  for (Waiter& waiter : gone) {
+  for (Waiter& waiter : cancelled) {
     waiter.done(absl::CancelledError("the caller has cancelled"));
   }
 }
 
-void BandCache::RemoveFlightLocked(const FlightPtr& flight) {
-  const auto found = flights_.find(flight->spec.key);
-  if (found == flights_.end()) return;
-  std::erase(found->second, flight);
-  if (found->second.empty()) flights_.erase(found);
-}
-
-void BandCache::Land(const FlightPtr& flight,
-                     const absl::StatusOr<BandPtr>& result) {
+void BandCache::Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result) {
   std::vector<Waiter> waiters;
   {
     MutexLock lock(mutex_);
     if (result.ok()) InsertLocked(flight->spec.key, *result);
-    RemoveFlightLocked(flight);
-    waiters = std::move(waiters_.extract(flight).mapped());
+    if (const auto found = flights_.find(flight->spec.key); found != flights_.end()) {
+      std::erase(found->second, flight);
+      if (found->second.empty()) flights_.erase(found);
+    }
+    waiters = std::exchange(flight->waiters, {});
   }
   if (waiters.empty()) return;
   // The first waiter continues on this thread, which usually computed for it.
   for (auto joined = waiters.begin() + 1; joined != waiters.end(); ++joined) {
-    executor_.Schedule(joined->caller, [done = std::move(joined->done),
-                                        result = result]() mutable {
-      done(std::move(result));
-    });
+    executor_.Schedule(joined->caller,
+                       [done = std::move(joined->done), result = result]() mutable {
+                         done(std::move(result));
+                       });
   }
   waiters.front().done(result);
 }
 
 void BandCache::InsertLocked(const std::string& key, const BandPtr& band) {
   std::vector<Entries::iterator>& siblings = by_key_[key];
-  const auto covered = std::partition(
-      siblings.begin(), siblings.end(), [&](Entries::iterator entry) {
+  const auto covered =
+      std::partition(siblings.begin(), siblings.end(), [&](Entries::iterator entry) {
         return !band->span.Contains(entry->band->span);
       });
   for (auto entry = covered; entry != siblings.end(); ++entry) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps bands, least recently used first out, and makes each only once.
+// Keeps bands, evicts the least recently used, and computes each only once.
 //
-// The key is the value that determines the numbers, never a hash of it. An
-// entry holds all lanes over a span at least as wide as asked for, so that it
-// serves every shorter length, window and offset; a request inside a span that
-// is being computed waits for that flight instead of starting another.
+// The key is the value that determines the numbers, never a hash of it. An entry holds all lanes
+// over a span at least as wide as asked for, so that it serves every shorter length, window and
+// offset. A request inside a span that is being computed joins that computation.
 #pragma once
 
 #include <cstddef>
@@ -27,16 +26,14 @@
 
 namespace attnbias {
 
-// A band: an encoding's numbers over a span of coordinates, for all its lanes.
-// It is what the cache keeps and what payloads are slices of.
-//
-// Row-major [lanes, span, coordinate_bytes], immutable once published.
+// An encoding's numbers over a span of coordinates, for all its lanes: row-major
+// [lanes, span, coordinate_bytes], immutable once published. Payloads are slices of it.
 struct Band {
   Range span;
   // Bytes of one lane at one coordinate.
   int64_t coordinate_bytes = 0;
   BudgetedBuffer buffer;
-  // The bytes that the cache takes to keep the band.
+  // Bytes of the cache's entry.
   int64_t entry_bytes = 0;
   ByteBudget::Reservation entry_memory;
 
@@ -51,37 +48,37 @@ struct Band {
 
 using BandPtr = std::shared_ptr<const Band>;
 
-// An evaluator whose memory counts against a budget for as long as it lives.
+// An evaluator whose memory counts against a budget while it lives.
 struct BudgetedEvaluator {
   ByteBudget::Reservation memory;
-  EvaluatorPtr numbers;  // goes first
+  EvaluatorPtr numbers;  // destroyed first
 };
 
-// Measures what a cache does. The cache calls it from any thread, possibly
-// under its lock: an observer must be quick and never call back.
+// Measures what a cache does. The cache calls it from any thread, possibly under its lock: an
+// observer must be quick and never call back.
 class CacheObserver {
  public:
   virtual ~CacheObserver() = default;
   virtual void OnHit() = 0;
   virtual void OnMiss() = 0;
-  // A request that waits for a computation already under way.
+  // A request waits for a computation in flight.
   virtual void OnJoin() = 0;
   virtual void OnComputed(int64_t bytes) = 0;
   virtual void OnEvicted() = 0;
 };
 
-// A band to be found or made.
+// A band to find or to compute.
 struct BandSpec {
   std::string key;
   // Coordinates that the caller needs.
   Range wanted;
-  // Coordinates of the band that is made; they contain `wanted`.
+  // Coordinates of the band that is computed; they contain `wanted`.
   Range span;
   int64_t lanes = 0;
   int64_t coordinate_bytes = 0;
-  // As in Encoding, of what `prepare` makes.
+  // Encoding::evaluator_bytes, of what `prepare` makes.
   int64_t evaluator_bytes = 0;
-  // Called at most once. Null if no band is to be made.
+  // Called at most once. Null if no band is to be computed.
   std::function<EvaluatorPtr()> prepare;
 };
 
@@ -90,59 +87,54 @@ class BandCache {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<BandPtr>)>;
 
-  // The pointees outlive the cache. All tasks must have run before it goes.
+  // The pointees outlive the cache. All tasks must have run before it is destroyed.
   BandCache(ByteBudget* budget, Executor* executor, CacheObserver* observer);
 
-  // The band, if one that covers the span is kept.
+  // Returns a kept band that covers the span, or null.
   BandPtr Find(const std::string& key, Range span);
 
-  // Calls `done` exactly once, with null if no band is kept or to be made:
-  // inside this call, on a thread of the executor, or in DropCancelled. If the
-  // band has to be made, the calling thread begins with that.
+  // Calls `done` exactly once, with null if no band is kept or to be computed: inside this call, on
+  // a thread of the executor, or in DropCancelled. The calling thread begins the computation.
   //
   // RESOURCE_EXHAUSTED  the budget has no room
   // CANCELLED           the caller has cancelled
   void Get(BandSpec spec, CallerPtr caller, Done done);
 
-  // Lets go of callers who have cancelled, and stops the computations that
-  // nobody waits for any more. To be called from time to time.
+  // Notifies callers that have cancelled, and stops computations without active callers. To be
+  // called from time to time.
   void DropCancelled();
 
-  // Allocates memory, and evicts unused bands if the budget is used up, or
-  // bands of the caller's owner if that has all that it may have. The bands
-  // that were made for an owner count for it.
+  // Allocates memory. Evicts unused bands if the budget is used up, or bands made for the caller's
+  // quota owner if the owner's maximum is reached.
   //
-  // RESOURCE_EXHAUSTED  what is held leaves no room, or the owner has its share
-  //                     while others wait
-  // INVALID_ARGUMENT    it is more than the whole budget, or than the owner may
-  //                     have
+  // RESOURCE_EXHAUSTED  the memory in use leaves no room, or the owner holds its share while other
+  //                     clients wait
+  // INVALID_ARGUMENT    the bytes exceed the whole budget or the owner's maximum
   absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes, const Caller& caller);
 
-  // A part of the budget for memory from elsewhere, likewise.
-  absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes,
-                                                  const Caller& caller);
+  // As Allocate, for memory from elsewhere.
+  absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes, const Caller& caller);
 
-  // Keeps something whose `bytes` are of the budget, and which nobody else
-  // holds, until somebody needs the memory or its owner wants it back.
+  // Adds something idle, of `bytes` of the budget and without other holders, to what may be
+  // evicted.
   void Park(std::shared_ptr<const void> idle, int64_t bytes);
-  // Gives it up to whoever holds it now.
+  // Removes it, if it has not been evicted.
   void Unpark(const void* idle);
 
-  // Bytes kept, whether or not anyone else holds them too.
+  // Bytes kept, in use or not.
   int64_t kept_bytes() const {
     MutexLock lock(mutex_);
     return kept_bytes_;
   }
 
-  // What an entry takes beside its numbers; its key stands in it twice.
+  // Bytes of an entry in addition to its numbers; the key is stored twice.
   static int64_t EntryBytes(const std::string& key) {
     return 512 + 2 * static_cast<int64_t>(key.size());
   }
 
-  // Widens `span` outwards to powers of two on either side of zero, or to whole
-  // aligned blocks of a power of two where zero lies outside, so that growing
-  // lengths meet the same bands: to less than four times its size. The result
-  // lies in `domain` when `span` does.
+  // Widens `span` outwards to powers of two on either side of zero, or to whole aligned blocks of a
+  // power of two if zero lies outside, so that growing lengths meet the same bands: to less than
+  // four times its size. The result lies in `domain` if `span` does.
   static Range Widen(Range span, Range domain);
 
  private:
@@ -162,28 +154,23 @@ class BandCache {
     Done done;
   };
 
-  // A computation under way.
+  // A computation in flight.
   struct Flight {
     BandSpec spec;
-    // On behalf of all that wait; charged to the owner of the first.
+    // Acts for all waiters; charged to the owner of the first.
     CallerPtr caller;
+    // Guarded by mutex_.
+    std::vector<Waiter> waiters;
   };
-  using FlightPtr = std::shared_ptr<const Flight>;
+  using FlightPtr = std::shared_ptr<Flight>;
 
-  BandPtr FindLocked(const std::string& key, Range span)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // A new flight, to be begun, or null if the waiter has joined another's.
-  FlightPtr BoardLocked(BandSpec spec, Waiter waiter)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  BandPtr FindLocked(const std::string& key, Range span) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Compute(const FlightPtr& flight);
-  void Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
-            BudgetedEvaluator evaluator);
-  // Removes one band, of those that were made for `maker` unless it is null,
-  // and returns it for release; null if nothing can go.
+  void Fill(const FlightPtr& flight, std::shared_ptr<Band> band, BudgetedEvaluator evaluator);
+  // Removes one band, of those that were made for `maker` unless it is null, and returns it for
+  // release outside of the lock; null if nothing can be evicted.
   std::shared_ptr<const void> EvictOne(const QuotaOwner* maker);
-  void RemoveFlightLocked(const FlightPtr& flight)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ends a flight: tells all that wait.
+  // Ends a flight and notifies its waiters.
   void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);
   absl::StatusOr<std::shared_ptr<Band>> AllocateBand(const Flight& flight);
   void InsertLocked(const std::string& key, const BandPtr& band)
@@ -196,16 +183,11 @@ class BandCache {
   mutable Mutex mutex_;
   // Most recently used first.
   Entries entries_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, std::vector<Entries::iterator>> by_key_
-      ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::vector<Entries::iterator>> by_key_ ABSL_GUARDED_BY(mutex_);
   // Longest idle first.
   std::list<Parked> parked_ ABSL_GUARDED_BY(mutex_);
-  // Those that can be joined, by key.
-  absl::flat_hash_map<std::string, std::vector<FlightPtr>> flights_
-      ABSL_GUARDED_BY(mutex_);
-  // Of each flight, until it has landed.
-  absl::flat_hash_map<FlightPtr, std::vector<Waiter>> waiters_
-      ABSL_GUARDED_BY(mutex_);
+  // Flights with waiters, by key.
+  absl::flat_hash_map<std::string, std::vector<FlightPtr>> flights_ ABSL_GUARDED_BY(mutex_);
   int64_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

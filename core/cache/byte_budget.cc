@@ -3,8 +3,7 @@
 
 namespace attnbias {
 
-std::optional<ByteBudget::Reservation> ByteBudget::Reserve(
-    int64_t bytes, const QuotaOwner& owner) {
+std::optional<ByteBudget::Reservation> ByteBudget::Reserve(int64_t bytes, const QuotaOwner& owner) {
   MutexLock lock(mutex_);
   if (bytes > limit_ - used_ || bytes > owner.max_bytes - HeldLocked(owner)) {
     return std::nullopt;
@@ -12,11 +11,10 @@ std::optional<ByteBudget::Reservation> ByteBudget::Reserve(
   Holdings::value_type& entry = *holdings_.try_emplace(owner.name).first;
   entry.second += bytes;
   used_ += bytes;
-  return Reservation(this, &entry, bytes);
+  return Reservation(this, {&entry, bytes});
 }
 
-bool ByteBudget::WouldExceedItsOwn(int64_t bytes,
-                                   const QuotaOwner& owner) const {
+bool ByteBudget::WouldExceedItsOwn(int64_t bytes, const QuotaOwner& owner) const {
   MutexLock lock(mutex_);
   return bytes > owner.max_bytes - HeldLocked(owner);
 }
@@ -27,11 +25,8 @@ void ByteBudget::Refused(int64_t bytes, const QuotaOwner& owner) {
   waits_until_.store(Clock::now() + kWait, std::memory_order_relaxed);
 }
 
-bool ByteBudget::WouldHaveTooMuch(int64_t bytes,
-                                  const QuotaOwner& owner) const {
-  if (Clock::now() >= waits_until_.load(std::memory_order_relaxed)) {
-    return false;
-  }
+bool ByteBudget::WouldHaveTooMuch(int64_t bytes, const QuotaOwner& owner) const {
+  if (Clock::now() >= waits_until_.load(std::memory_order_relaxed)) return false;
   MutexLock lock(mutex_);
   return !IsWithinShareLocked(bytes, owner);
 }
@@ -41,31 +36,31 @@ int64_t ByteBudget::HeldLocked(const QuotaOwner& owner) const {
   return found == holdings_.end() ? 0 : found->second;
 }
 
-bool ByteBudget::IsWithinShareLocked(int64_t more,
-                                     const QuotaOwner& owner) const {
+bool ByteBudget::IsWithinShareLocked(int64_t more, const QuotaOwner& owner) const {
   const auto owners = static_cast<int64_t>(holdings_.size());
   return more <= limit_ / (owners + 1) - HeldLocked(owner);
 }
 
-void ByteBudget::Release(Holdings::value_type* owner, int64_t bytes) {
+void ByteBudget::Release(const Held& held) {
   MutexLock lock(mutex_);
-  if (owner == nullptr) {
-    limit_ += bytes;
+  if (held.owner == nullptr) {
+    limit_ += held.bytes;
   } else {
-    ReleaseLocked(owner, bytes);
+    ReleaseLocked(held);
   }
 }
 
-void ByteBudget::SetAside(Reservation& reservation) {
+void ByteBudget::SetAside(Held& held) {
   MutexLock lock(mutex_);
-  ReleaseLocked(std::exchange(reservation.owner_, nullptr), reservation.bytes_);
-  limit_ -= reservation.bytes_;
+  ReleaseLocked(held);
+  held.owner = nullptr;
+  limit_ -= held.bytes;
 }
 
-void ByteBudget::ReleaseLocked(Holdings::value_type* owner, int64_t bytes) {
-  used_ -= bytes;
-  owner->second -= bytes;
-  if (owner->second == 0) holdings_.erase(owner->first);
+void ByteBudget::ReleaseLocked(const Held& held) {
+  used_ -= held.bytes;
+  held.owner->second -= held.bytes;
+  if (held.owner->second == 0) holdings_.erase(held.owner->first);
 }
 
 }  // namespace attnbias

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One count of bytes over everything computed, cached or in flight.
+// Counts the bytes of everything that is computed, cached or in flight.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <utility>
 
 #include "core/base/caller.h"
 #include "core/base/mutex.h"
@@ -24,55 +23,45 @@ class ByteBudget {
   // Bytes by owner.
   using Holdings = std::unordered_map<std::string, int64_t>;
 
+  // Releases bytes of a budget.
+  struct Held {
+    // Null for bytes that are set aside.
+    Holdings::value_type* owner;
+    int64_t bytes;
+
+    void operator()(ByteBudget* budget) const { budget->Release(*this); }
+  };
+
  public:
   using Clock = std::chrono::steady_clock;
 
-  // A client that was refused counts as waiting this long: it retries within
-  // it.
+  // Time for which a refused client counts as waiting: it retries within it.
   static constexpr std::chrono::seconds kWait{3};
 
-  // Bytes that are given back when this object goes.
+  // Holds bytes of the budget while it lives.
   class [[nodiscard]] Reservation {
    public:
     Reservation() = default;
-    Reservation(Reservation&& other) noexcept
-        : budget_(std::exchange(other.budget_, nullptr)),
-          owner_(other.owner_),
-          bytes_(other.bytes_) {}
-    Reservation& operator=(Reservation&& other) noexcept {
-      std::swap(budget_, other.budget_);
-      std::swap(owner_, other.owner_);
-      std::swap(bytes_, other.bytes_);
-      return *this;
-    }
-    ~Reservation() {
-      if (budget_ != nullptr) budget_->Release(owner_, bytes_);
-    }
 
     // Returns the owner's name. The reservation is neither empty nor set aside.
-    const std::string& owner() const { return owner_->first; }
+    const std::string& owner() const { return budget_.get_deleter().owner->first; }
 
-    // Lowers the limit by these bytes until they are given back, because they
-    // belong to something that is never evicted. Does nothing if there are
-    // none.
+    // Lowers the limit by these bytes until they are released, because they belong to something
+    // that is never evicted. Does nothing if the reservation is empty.
     void SetAside() {
-      if (budget_ != nullptr) budget_->SetAside(*this);
+      if (budget_ != nullptr) budget_->SetAside(budget_.get_deleter());
     }
 
    private:
     friend class ByteBudget;
-    Reservation(ByteBudget* budget, Holdings::value_type* owner, int64_t bytes)
-        : budget_(budget), owner_(owner), bytes_(bytes) {}
+    Reservation(ByteBudget* budget, Held held) : budget_(budget, held) {}
 
-    ByteBudget* budget_ = nullptr;
-    // Null for bytes that are set aside.
-    Holdings::value_type* owner_ = nullptr;
-    int64_t bytes_ = 0;
+    std::unique_ptr<ByteBudget, Held> budget_;
   };
 
   explicit ByteBudget(int64_t limit_bytes) : limit_(limit_bytes) {}
 
-  // Without what is set aside.
+  // Returns the limit less what is set aside.
   int64_t limit() const {
     MutexLock lock(mutex_);
     return limit_;
@@ -82,48 +71,43 @@ class ByteBudget {
     return used_;
   }
 
-  // Reserves `bytes`, at least 1. Empty if they do not fit into the budget, or
-  // `owner` may not have them.
+  // Reserves `bytes`, at least 1. Returns nothing if they do not fit into the budget or exceed the
+  // maximum of `owner`.
   std::optional<Reservation> Reserve(int64_t bytes, const QuotaOwner& owner);
 
-  // Whether `owner` would have more than it may ever have.
+  // Returns whether `owner` would exceed its maximum.
   bool WouldExceedItsOwn(int64_t bytes, const QuotaOwner& owner) const;
 
-  // Notes that `owner` was refused. It waits, unless it wants more than its
-  // share.
+  // Notes that `owner` was refused. It then counts as waiting, unless it wants more than its share.
   void Refused(int64_t bytes, const QuotaOwner& owner);
 
-  // Whether a client waits while `owner`, with this many bytes more, has more
-  // than its share: the budget divided by the owners that hold something and
-  // one more.
+  // Returns whether a client waits while `owner`, with this many bytes more, would hold more than
+  // its share: the budget divided by the owners of reservations and one more.
   bool WouldHaveTooMuch(int64_t bytes, const QuotaOwner& owner) const;
 
  private:
-  int64_t HeldLocked(const QuotaOwner& owner) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int64_t HeldLocked(const QuotaOwner& owner) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsWithinShareLocked(int64_t more, const QuotaOwner& owner) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Release(Holdings::value_type* owner, int64_t bytes);
-  void ReleaseLocked(Holdings::value_type* owner, int64_t bytes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SetAside(Reservation& reservation);
+  void Release(const Held& held);
+  void ReleaseLocked(const Held& held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetAside(Held& held);
 
   mutable Mutex mutex_;
   int64_t limit_ ABSL_GUARDED_BY(mutex_);
   int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of owners with reservations.
   Holdings holdings_ ABSL_GUARDED_BY(mutex_);
-  // Outside of the lock: nearly always nobody waits, and every call asks.
+  // Outside of the lock: every call reads it, and nearly always no client waits.
   std::atomic<Clock::time_point> waits_until_{};
 };
 
-// Owned bytes on a cache line's border, not initialised.
+// Owns uninitialised bytes at the border of a cache line.
 class AlignedBuffer {
  public:
   static constexpr int64_t kAlignment = 64;
 
   AlignedBuffer() = default;
-  // data() is null when the system has no such memory.
+  // data() is null if the system has no memory.
   explicit AlignedBuffer(int64_t size)
       : data_(static_cast<std::byte*>(std::aligned_alloc(
             kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment))),
@@ -142,7 +126,7 @@ class AlignedBuffer {
   int64_t size_ = 0;
 };
 
-// Memory that counts against a budget for as long as it lives.
+// Memory that counts against a budget while it lives.
 struct BudgetedBuffer {
   ByteBudget::Reservation reservation;
   AlignedBuffer bytes;

@@ -79,7 +79,8 @@ class Evaluator {
   virtual void Fill(const Block& block, std::byte* out,
                     int64_t lane_stride_bytes) const = 0;
 
-  // So many coordinates take no longer than one.
+  // This many coordinates take no longer than one. kNonPreemptible if one may
+  // take longer than a time slice; Fill then polls MakingScope.
   virtual int64_t batch() const { return 1; }
 };
 

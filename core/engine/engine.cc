@@ -10,15 +10,12 @@
 namespace attnbias {
 namespace {
 
-// A band larger than what its evaluator leaves of the memory that its caller
-// may have, divided by this, is made piece by piece, not kept.
+// A band is kept if it is at most the memory that its evaluator leaves its caller, divided by this.
 constexpr int64_t kLargestBandDivisor = 8;
-// Scattered positions take a band with at most this many numbers for each one
-// they ask for.
+// Scattered positions use a band of at most this many numbers for each requested one.
 constexpr int64_t kMostWaste = 8;
 
-// An evaluator over relative positions, of width 1, whose masked coordinates
-// hold the mask's fill.
+// An evaluator over relative positions, of width 1, with the mask's fill at masked coordinates.
 class MaskedEvaluator final : public Evaluator {
  public:
   MaskedEvaluator(EvaluatorPtr inner, const ResolvedMask& mask, DataType type)
@@ -27,22 +24,19 @@ class MaskedEvaluator final : public Evaluator {
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
     const Range span = block.span;
-    const Range visible = {
-        std::clamp(mask_.visible.begin, span.begin, span.end),
-        std::clamp(mask_.visible.end, span.begin, span.end)};
+    const Range visible = {std::clamp(mask_.visible.begin, span.begin, span.end),
+                           std::clamp(mask_.visible.end, span.begin, span.end)};
     const auto at = [&](int64_t coordinate) {
       return out + (coordinate - span.begin) * SizeOf(type_);
     };
     if (visible.size() > 0) {
-      inner_->Fill({block.lanes, visible}, at(visible.begin),
-                   lane_stride_bytes);
+      inner_->Fill({block.lanes, visible}, at(visible.begin), lane_stride_bytes);
     }
     const auto* fill = reinterpret_cast<const std::byte*>(&mask_.fill_bits);
     for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
       const int64_t offset = lane * lane_stride_bytes;
       RepeatElement(type_, fill, visible.begin - span.begin, out + offset);
-      RepeatElement(type_, fill, span.end - visible.end,
-                    at(visible.end) + offset);
+      RepeatElement(type_, fill, span.end - visible.end, at(visible.end) + offset);
     }
   }
 
@@ -61,29 +55,27 @@ bool HasBand(const Plan& plan) {
 }
 
 EvaluatorPtr Prepare(const Plan& plan, const KernelSet& kernels) {
+  const Encoding& encoding = plan.encoding();
   if (plan.window().reals != nullptr) {
-    return plan.encoding().prepare_reals(plan.number_format(),
-                                         plan.window().reals);
+    return encoding.prepare_reals(plan.number_format(), plan.window().reals);
   }
-  EvaluatorPtr evaluator =
-      plan.encoding().prepare(plan.number_format(), kernels);
+  EvaluatorPtr evaluator = encoding.prepare(plan.number_format(), kernels);
   if (plan.band_mask().masks_nothing()) return evaluator;
-  return std::make_unique<MaskedEvaluator>(std::move(evaluator),
-                                           plan.band_mask(), plan.data_type());
+  return std::make_unique<MaskedEvaluator>(std::move(evaluator), plan.band_mask(),
+                                           plan.data_type());
 }
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, const KernelSet& kernels,
-               Executor* executor, CacheObserver* observer)
+Engine::Engine(const EngineOptions& options, const KernelSet& kernels, Executor* executor,
+               CacheObserver* observer)
     : options_(options),
       kernels_(kernels),
       executor_(*executor),
       budget_(options.memory_budget_bytes),
       cache_(&budget_, executor, observer) {}
 
-absl::StatusOr<PlanPtr> Engine::MakePlan(v1::TensorSpec spec,
-                                         const Tables& tables) const {
+absl::StatusOr<PlanPtr> Engine::MakePlan(v1::TensorSpec spec, const Tables& tables) const {
   return attnbias::MakePlan(std::move(spec), tables, options_.max_tensor_bytes);
 }
 
@@ -91,22 +83,17 @@ PayloadPtr Engine::Find(const PlanPtr& plan, CallerPtr caller) {
   if (!HasBand(*plan)) return nullptr;
   BandPtr band = cache_.Find(plan->band_key(), plan->hull());
   if (band == nullptr) return nullptr;
-  return MakePayload(plan,
-                     {.band = std::move(band), .caller = std::move(caller)});
+  return MakePayload(plan, {.band = std::move(band), .caller = std::move(caller)});
 }
 
 void Engine::Get(const PlanPtr& plan, CallerPtr caller, Done done) {
-  if (!HasBand(*plan)) {
-    return Compute(plan, std::move(caller), std::move(done));
-  }
-  cache_.Get(
-      BandFor(plan, caller->owner()), caller,
-      [this, plan, caller,
-       done = std::move(done)](absl::StatusOr<BandPtr> band) mutable {
-        if (!band.ok()) return done(band.status());
-        if (*band == nullptr) return Compute(plan, caller, std::move(done));
-        done(MakePayload(plan, {.band = *std::move(band), .caller = caller}));
-      });
+  if (!HasBand(*plan)) return Compute(plan, std::move(caller), std::move(done));
+  cache_.Get(BandFor(plan, caller->owner()), caller,
+             [this, plan, caller, done = std::move(done)](absl::StatusOr<BandPtr> band) mutable {
+               if (!band.ok()) return done(band.status());
+               if (*band == nullptr) return Compute(plan, caller, std::move(done));
+               done(MakePayload(plan, {.band = *std::move(band), .caller = caller}));
+             });
 }
 
 absl::StatusOr<ByteBudget::Reservation> Engine::SetAside(int64_t bytes) {
@@ -117,30 +104,24 @@ absl::StatusOr<ByteBudget::Reservation> Engine::SetAside(int64_t bytes) {
 }
 
 BandSpec Engine::BandFor(const PlanPtr& plan, const QuotaOwner& owner) const {
+  const Encoding& encoding = plan->encoding();
   const Range hull = plan->hull();
-  BandSpec band;
-  band.key = plan->band_key();
-  band.wanted = hull;
-  const int64_t lanes = plan->encoding().lanes;
-  const int64_t wanted =
-      plan->query_coordinates().size() * plan->key_coordinates().size();
+  BandSpec band{.key = plan->band_key(), .wanted = hull};
+  const int64_t wanted = plan->query_coordinates().size() * plan->key_coordinates().size();
   if (hull.size() / kMostWaste > wanted) return band;
-  const int64_t evaluator_bytes = plan->encoding().evaluator_bytes;
   const int64_t memory = std::min(budget_.limit(), owner.max_bytes);
-  const int64_t largest = (memory - evaluator_bytes) / kLargestBandDivisor;
+  const int64_t largest = (memory - encoding.evaluator_bytes) / kLargestBandDivisor;
   // Compared without a product, which could overflow.
   const auto fits = [&](Range span) {
-    return span.size() <= largest / plan->element_bytes() / lanes;
+    return span.size() <= largest / plan->element_bytes() / encoding.lanes;
   };
   if (!fits(hull)) return band;
-  const Range wide = BandCache::Widen(hull, plan->encoding().domain);
+  const Range wide = BandCache::Widen(hull, encoding.domain);
   band.span = fits(wide) ? wide : hull;
-  band.lanes = lanes;
+  band.lanes = encoding.lanes;
   band.coordinate_bytes = plan->element_bytes();
-  band.evaluator_bytes = evaluator_bytes;
-  band.prepare = [plan, &kernels = kernels_] {
-    return Prepare(*plan, kernels);
-  };
+  band.evaluator_bytes = encoding.evaluator_bytes;
+  band.prepare = [plan, &kernels = kernels_] { return Prepare(*plan, kernels); };
   return band;
 }
 
@@ -154,15 +135,13 @@ void Engine::Compute(const PlanPtr& plan, CallerPtr caller, Done done) {
       [this, plan, caller, memory = *std::move(memory),
        done = std::move(done)](absl::StatusOr<EvaluatorPtr> made) mutable {
         if (!made.ok()) return done(made.status());
-        done(MakePayload(plan,
-                         {.evaluator = {std::move(memory), *std::move(made)},
-                          .caller = std::move(caller)}));
+        done(MakePayload(plan, {.evaluator = {std::move(memory), *std::move(made)},
+                                .caller = std::move(caller)}));
       });
 }
 
 PayloadPtr Engine::MakePayload(const PlanPtr& plan, NumberSource source) {
-  return std::make_unique<Payload>(plan, std::move(source), kernels_, &cache_,
-                                   &executor_);
+  return std::make_unique<Payload>(plan, std::move(source), kernels_, &cache_, &executor_);
 }
 
 }  // namespace attnbias

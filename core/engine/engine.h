@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one door into core: plan a request, then get its payload.
+// Entry point of core: plans a request, then gets its payload.
 //
 //   absl::StatusOr<PlanPtr> plan = engine.MakePlan(spec);
 //   engine.Get(*plan, caller, [](absl::StatusOr<PayloadPtr> payload) {});
@@ -34,32 +34,29 @@ class Engine {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<PayloadPtr>)>;
 
-  // The pointees outlive the engine. All tasks must have run before it goes.
-  Engine(const EngineOptions& options, const KernelSet& kernels,
-         Executor* executor, CacheObserver* observer);
+  // The pointees outlive the engine. All tasks must have run before it is destroyed.
+  Engine(const EngineOptions& options, const KernelSet& kernels, Executor* executor,
+         CacheObserver* observer);
 
-  // Validates, resolves and names a request; computes no tensor. An error's
-  // message begins with the field's path inside TensorSpec and ": ".
+  // Validates, resolves and names a request; computes no tensor. An error's message begins with the
+  // field's path inside TensorSpec and ": ".
   //
-  // INVALID_ARGUMENT  what is not allowed
+  // INVALID_ARGUMENT  a value that is not allowed
   // OUT_OF_RANGE      positions that the encoding has no numbers for
-  absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec,
-                                   const Tables& tables) const;
+  absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables) const;
 
-  // The payload, if no band has to be computed for it. Null otherwise.
+  // Returns the payload if its band is cached, else null.
   PayloadPtr Find(const PlanPtr& plan, CallerPtr caller);
 
-  // Calls `done` exactly once, as BandCache::Get does, with its errors. Where a
-  // band is too large to keep, the payload computes while it is read. What it
-  // keeps for that counts against the budget too.
+  // Calls `done` exactly once, as BandCache::Get does, with its errors. If a band is too large to
+  // keep, the payload computes while it is read. Memory for that counts against the budget too.
   void Get(const PlanPtr& plan, CallerPtr caller, Done done);
 
-  // Whose memory is of the budget too: for what is computed beside tensors, and
-  // for what is parked.
+  // The cache, for memory of the budget that is not a tensor's, and for what is parked.
   BandCache& cache() { return cache_; }
 
-  // Memory for what stays, such as mounted tables: the budget is smaller by it
-  // until it is given back.
+  // Reserves memory that is never evicted, such as that of mounted tables: the budget is smaller by
+  // it until it is released.
   absl::StatusOr<ByteBudget::Reservation> SetAside(int64_t bytes);
 
   const KernelSet& kernels() const { return kernels_; }
@@ -68,10 +65,10 @@ class Engine {
   int64_t cached_bytes() const { return cache_.kept_bytes(); }
 
  private:
-  // The band to get from the cache. It is not to be made if it is too large to
-  // keep, or holds much more than is asked for.
+  // Returns the band to get from the cache. It is not to be computed if it is too large to keep, or
+  // much larger than the request.
   BandSpec BandFor(const PlanPtr& plan, const QuotaOwner& owner) const;
-  // A payload that computes while it is read.
+  // Passes on a payload that computes while it is read.
   void Compute(const PlanPtr& plan, CallerPtr caller, Done done);
   PayloadPtr MakePayload(const PlanPtr& plan, NumberSource source);
 

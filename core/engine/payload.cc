@@ -13,19 +13,19 @@ namespace {
 
 // Rows shorter than this are copied: a slice costs more than its bytes.
 constexpr int64_t kShortestSlice = 4096;
-// Below this many rows to a lane, prefixes cost more than they save; of more
-// elements than this, they would take long and much memory.
+// Below this many rows to a lane, prefixes cost more than they save; of more elements than this,
+// they would take long and much memory.
 constexpr int64_t kFewestRowsForPrefixes = 16;
 constexpr int64_t kMostPrefixes = int64_t{1} << 18;
 
-// What is made in one turn.
+// Bytes that are made in one time slice.
 constexpr int64_t kBytesAtOnce = int64_t{64} << 10;
 
-// Most columns of a row of Window::reals that is made in one turn: an element
-// may take microseconds.
+// Maximum columns of a row of Window::reals that is made in one time slice: an element may take
+// microseconds.
 constexpr int64_t kMostColumns = 2048;
 
-// The border of all heads.
+// Returns the border of all heads.
 std::vector<std::byte> BorderOf(const Plan& plan) {
   const Range heads = plan.window().heads;
   std::vector<std::byte> border(3 * heads.size() * plan.element_bytes());
@@ -33,22 +33,20 @@ std::vector<std::byte> BorderOf(const Plan& plan) {
   return border;
 }
 
-// Whether rows hold masked elements that their source does not.
+// Returns whether rows hold masked elements that their source does not.
 bool MasksRows(const Plan& plan) {
-  return plan.form() == v1::FORM_DENSE && !plan.folds_mask() &&
-         !plan.mask().masks_nothing();
+  return plan.form() == v1::FORM_DENSE && !plan.folds_mask() && !plan.mask().masks_nothing();
 }
 
-// Whether each row lies in the band as it is sent.
+// Returns whether each row lies in the band as it is sent.
 bool HasRowsInBand(const Plan& plan, const NumberSource& source) {
-  return source.band != nullptr && plan.key_coordinates().is_range() &&
-         !plan.has_many_axes() && !plan.encoding().has_border() &&
-         !MasksRows(plan);
+  return source.band != nullptr && plan.key_coordinates().is_range() && !plan.has_many_axes() &&
+         !plan.encoding().has_border() && !MasksRows(plan);
 }
 
-// `size` bytes of `memory`, from `begin` on.
-Chunk ChunkOf(std::shared_ptr<const void> owner,
-              absl::Span<const std::byte> memory, int64_t begin, int64_t size) {
+// Returns `size` bytes of `memory`, from `begin` on.
+Chunk ChunkOf(std::shared_ptr<const void> owner, absl::Span<const std::byte> memory, int64_t begin,
+              int64_t size) {
   Chunk chunk{.owner = std::move(owner), .memory = memory};
   chunk.pieces.push_back(memory.subspan(begin, size));
   chunk.crc32c = Crc32c(chunk.pieces[0].data(), size);
@@ -57,22 +55,19 @@ Chunk ChunkOf(std::shared_ptr<const void> owner,
 
 }  // namespace
 
-Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
-                 BandCache* cache, Executor* executor)
+Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels, BandCache* cache,
+                 Executor* executor)
     : plan_(std::move(plan)),
       source_(std::move(source)),
       kernels_(kernels),
       cache_(*cache),
       executor_(*executor),
-      element_bytes_(plan_->is_by_axis() ? SizeOf(plan_->data_type())
-                                         : plan_->element_bytes()),
+      element_bytes_(plan_->is_by_axis() ? SizeOf(plan_->data_type()) : plan_->element_bytes()),
       row_bytes_(plan_->key_coordinates().size() * element_bytes_),
       rows_in_band_(HasRowsInBand(*plan_, source_)),
-      sliceable_(rows_in_band_ &&
-                 (plan_->rows() == 1 || row_bytes_ >= kShortestSlice)),
+      sliceable_(rows_in_band_ && (plan_->rows() == 1 || row_bytes_ >= kShortestSlice)),
       expander_(MakeExpander()) {
-  if (sliceable_ &&
-      plan_->query_coordinates().size() >= kFewestRowsForPrefixes &&
+  if (sliceable_ && plan_->query_coordinates().size() >= kFewestRowsForPrefixes &&
       plan_->hull().size() <= kMostPrefixes) {
     row_checksums_.emplace(row_bytes_, element_bytes_);
   }
@@ -93,15 +88,14 @@ void Payload::Read(int64_t offset, int64_t size, Done done) {
 }
 
 Range Payload::ElementsOf(int64_t offset, int64_t size) const {
-  return {offset / element_bytes_,
-          (offset + size + element_bytes_ - 1) / element_bytes_};
+  return {offset / element_bytes_, (offset + size + element_bytes_ - 1) / element_bytes_};
 }
 
 std::unique_ptr<DenseExpander> Payload::MakeExpander() const {
   Accelerator* const accelerator = kernels_.accelerator;
   const BandPtr& band = source_.band;
-  if (accelerator == nullptr || band == nullptr ||
-      plan_->form() != v1::FORM_DENSE || plan_->encoding().width != 1 ||
+  if (accelerator == nullptr || band == nullptr || plan_->form() != v1::FORM_DENSE ||
+      plan_->encoding().width != 1 ||
       !accelerator->Wants(size_bytes(), /*cpu_writes_nothing=*/sliceable_)) {
     return nullptr;
   }
@@ -119,8 +113,7 @@ std::unique_ptr<DenseExpander> Payload::MakeExpander() const {
        .key_coordinates = plan_->key_coordinates() - hull.begin,
        .queries = Line(window.queries),
        .keys = Line(window.keys),
-       .visible =
-           MasksRows(*plan_) ? plan_->mask().visible : ResolvedMask::kAll,
+       .visible = MasksRows(*plan_) ? plan_->mask().visible : ResolvedMask::kAll,
        .fill_bits = plan_->mask().fill_bits,
        .border = border.empty() ? nullptr : border.data()});
 }
@@ -134,11 +127,9 @@ std::shared_ptr<Payload::Piece> Payload::BeginPiece(Range elements) {
   piece->reservation = *std::move(reservation);
   piece->memory = kernels_.accelerator->AllocateHost(bytes);
   piece->elements = elements;
-  if (piece->memory == nullptr ||
-      !expander_->Begin(elements, piece->memory.get())) {
-    return nullptr;
-  }
-  return piece;
+  const bool begun =
+      piece->memory != nullptr && expander_->Begin(elements, piece->memory.get());
+  return begun ? piece : nullptr;
 }
 
 std::shared_ptr<Payload::Piece> Payload::FinishPiece(Range elements) {
@@ -150,8 +141,7 @@ std::shared_ptr<Payload::Piece> Payload::FinishPiece(Range elements) {
   if (piece == nullptr) piece = BeginPiece(elements);
   if (piece == nullptr) return nullptr;
   const Range following = {
-      elements.end,
-      std::min(elements.end + elements.size(), size_bytes() / element_bytes_)};
+      elements.end, std::min(elements.end + elements.size(), size_bytes() / element_bytes_)};
   if (following.size() > 0) next_ = BeginPiece(following);
   // Without the next piece, this one is still good.
   return expander_->Finish() ? piece : nullptr;
@@ -166,8 +156,7 @@ std::optional<Chunk> Payload::ReadExpansion(int64_t offset, int64_t size) {
     next_ = nullptr;
     return std::nullopt;
   }
-  const absl::Span<const std::byte> memory(piece->memory.get(),
-                                           elements.size() * element_bytes_);
+  const absl::Span<const std::byte> memory(piece->memory.get(), elements.size() * element_bytes_);
   return ChunkOf(piece, memory, offset - elements.begin * element_bytes_, size);
 }
 
@@ -178,17 +167,15 @@ Payload::Row Payload::RowAt(int64_t index) const {
 }
 
 const std::byte* Payload::InBand(const Row& row) const {
-  return source_.band->At(row.lane,
-                          plan_->key_coordinates().At(0) -
-                              plan_->query_coordinates().At(row.query));
+  return source_.band->At(row.lane, plan_->key_coordinates().At(0) -
+                                        plan_->query_coordinates().At(row.query));
 }
 
 Chunk Payload::Slice(int64_t offset, int64_t size) {
   const Band& band = *source_.band;
   Chunk chunk;
   chunk.owner = source_.band;
-  chunk.memory = {band.buffer.bytes.data(),
-                  static_cast<size_t>(band.size_bytes())};
+  chunk.memory = {band.buffer.bytes.data(), static_cast<size_t>(band.size_bytes())};
   const Range hull = plan_->hull();
   for (const int64_t end = offset + size; offset < end;) {
     const Row row = RowAt(offset / row_bytes_);
@@ -199,8 +186,7 @@ Chunk Payload::Slice(int64_t offset, int64_t size) {
     if (row_checksums_.has_value() && length == row_bytes_) {
       const absl::Span<const std::byte> lane(band.At(row.lane, hull.begin),
                                              hull.size() * element_bytes_);
-      chunk.crc32c =
-          row_checksums_->Append(chunk.crc32c, row_checksums_->Of(data, lane));
+      chunk.crc32c = row_checksums_->Append(chunk.crc32c, row_checksums_->Of(data, lane));
     } else {
       chunk.crc32c = ExtendCrc32c(chunk.crc32c, data, length);
     }
@@ -225,44 +211,32 @@ void Payload::Make(int64_t offset, int64_t size, Done done) const {
               skip = offset - elements.begin * element_bytes_, size,
               done = std::move(done)](const absl::Status& status) mutable {
     if (!status.ok()) return done(status);
-    const absl::Span<const std::byte> memory(owner->bytes.data(),
-                                             owner->bytes.size());
+    const absl::Span<const std::byte> memory(owner->bytes.data(), owner->bytes.size());
     done(ChunkOf(std::move(owner), memory, skip, size));
   };
-  const CallerPtr& caller = source_.caller;
-  if (plan_->window().reals == nullptr ||
-      plan_->encoding().width <= kMostColumns) {
-    return ForRanges(executor_, caller, elements.size(), ElementsAtOnce(), make,
-                     std::move(end));
-  }
-  MakeUncut(
-      executor_, caller, /*takes_long=*/true,
-      [make, elements] { return make(0, elements.size()).ok(); },
-      [end = std::move(end)](const absl::StatusOr<bool>& made) mutable {
-        end(made.status());
-      });
+  ForRanges(executor_, source_.caller, elements.size(), ElementsAtOnce(), make,
+            std::move(end));
 }
 
-// Whole rows where these are short.
 int64_t Payload::ElementsAtOnce() const {
+  if (plan_->window().reals != nullptr &&
+      plan_->encoding().width > kMostColumns) {
+    return kNonPreemptible;
+  }
   if (source_.band == nullptr) {
-    // Of an answer by axis, many elements are made of one coordinate.
-    return source_.evaluator.numbers->batch() *
-           (plan_->element_bytes() / element_bytes_);
+    // An answer by axis has many elements for one coordinate.
+    return source_.evaluator.numbers->batch() * (plan_->element_bytes() / element_bytes_);
   }
-  if (row_bytes_ > kBytesAtOnce) {
-    return std::max<int64_t>(kBytesAtOnce / element_bytes_, 1);
-  }
+  if (row_bytes_ > kBytesAtOnce) return std::max<int64_t>(kBytesAtOnce / element_bytes_, 1);
+  // Whole rows.
   return kBytesAtOnce / row_bytes_ * (row_bytes_ / element_bytes_);
 }
 
 void Payload::MakeElements(Range elements, std::byte* out) const {
   if (plan_->is_by_axis()) return MakeByAxis(elements, out);
   const int64_t in_rows = plan_->rows() * plan_->key_coordinates().size();
-  const Range rows = {std::min(elements.begin, in_rows),
-                      std::min(elements.end, in_rows)};
-  MakeRows(rows, out);
-  if (rows.end == elements.end) return;
+  MakeRows({std::min(elements.begin, in_rows), std::min(elements.end, in_rows)}, out);
+  if (elements.end <= in_rows) return;
   const std::vector<std::byte> border = BorderOf(*plan_);
   const int64_t begin = std::max(elements.begin, in_rows);
   std::memcpy(out + (begin - elements.begin) * element_bytes_,
@@ -289,12 +263,10 @@ void Payload::MakeByAxis(Range numbers, std::byte* out) const {
       std::byte* to = own.data();
       for (const AxisColumns& run : plan_->encoding().axis_columns) {
         if (run.axis != axis) continue;
-        const int64_t size = run.columns.size() * element_bytes_;
-        std::memcpy(to, row.data() + run.columns.begin * element_bytes_, size);
-        to += size;
+        const std::byte* const from = row.data() + run.columns.begin * element_bytes_;
+        to = std::copy_n(from, run.columns.size() * element_bytes_, to);
       }
-      std::memcpy(out, own.data() + skip * element_bytes_,
-                  count * element_bytes_);
+      std::memcpy(out, own.data() + skip * element_bytes_, count * element_bytes_);
       numbers.begin += count;
       out += count * element_bytes_;
     }
@@ -309,32 +281,25 @@ void Payload::MakeRows(Range elements, std::byte* out) const {
     const Row row = RowAt(elements.begin / row_elements);
     const int64_t first = elements.begin % row_elements;
     int64_t count = std::min(row_elements - first, elements.size());
+    const Range in_row = {first, first + count};
     if (rows_are_even && count == row_elements) {
       const int64_t rows =
           std::min(elements.size() / row_elements, queries.size() - row.query);
-      kernels_.expand_rows(InBand(row), -queries.step() * element_bytes_, out,
-                           rows, row_bytes_);
+      kernels_.expand_rows(InBand(row), -queries.step() * element_bytes_, out, rows, row_bytes_);
       count = rows * row_elements;
+    } else if (plan_->has_many_axes()) {
+      CopyColumns(row, in_row, out);
     } else {
-      MakeRow(row, {first, first + count}, out);
+      CopyNumbers(row, in_row, out);
+      if (plan_->has_border_in_rows()) SetBorder(row, in_row, out);
+      if (MasksRows(*plan_)) HideMasked(row, in_row, out);
     }
     elements.begin += count;
     out += count * element_bytes_;
   }
 }
 
-void Payload::MakeRow(const Row& row, Range elements, std::byte* out) const {
-  if (plan_->has_many_axes()) {
-    CopyColumns(row, elements, out);
-  } else {
-    CopyNumbers(row, elements, out);
-  }
-  if (plan_->has_border_in_rows()) SetBorder(row, elements, out);
-  if (MasksRows(*plan_)) HideMasked(row, elements, out);
-}
-
-void Payload::CopyNumbers(const Row& row, Range elements,
-                          std::byte* out) const {
+void Payload::CopyNumbers(const Row& row, Range elements, std::byte* out) const {
   const Line keys = plan_->key_coordinates();
   const int64_t query = plan_->query_coordinates().At(row.query);
   const int64_t query_position = plan_->window().queries.At(row.query);
@@ -347,24 +312,21 @@ void Payload::CopyNumbers(const Row& row, Range elements,
   }
 }
 
-// Of a table with several axes: each column comes from the row at its own
-// axis' position.
-void Payload::CopyColumns(const Row& row, Range elements,
-                          std::byte* out) const {
+// Copies rows of a table with several axes: each column is that of the row at its own axis's
+// position.
+void Payload::CopyColumns(const Row& row, Range elements, std::byte* out) const {
   const int64_t number_bytes = SizeOf(plan_->data_type());
-  const std::vector<AxisColumns>& columns = plan_->encoding().axis_columns;
   const Window& window = plan_->window();
-  std::vector<std::vector<std::byte>> rows(window.axes.size());
+  std::vector<std::vector<std::byte>> rows(window.axes.size(),
+                                           std::vector<std::byte>(element_bytes_));
   for (int64_t e = elements.begin; e < elements.end; ++e) {
     for (size_t axis = 0; axis < rows.size(); ++axis) {
-      rows[axis].resize(element_bytes_);
       const int64_t position = window.PositionOf(e, axis);
       source_.Copy(row.lane, {position, position + 1}, 0, rows[axis].data());
     }
-    for (const AxisColumns& each : columns) {
-      const int64_t offset = each.columns.begin * number_bytes;
-      std::memcpy(out + offset, rows[each.axis].data() + offset,
-                  each.columns.size() * number_bytes);
+    for (const auto& [axis, columns] : plan_->encoding().axis_columns) {
+      const int64_t offset = columns.begin * number_bytes;
+      std::memcpy(out + offset, rows[axis].data() + offset, columns.size() * number_bytes);
     }
     out += element_bytes_;
   }
@@ -377,21 +339,19 @@ void Payload::SetBorder(const Row& row, Range elements, std::byte* out) const {
   Range touched = elements;
   if (!is_class_query && keys.is_range()) {
     const int64_t class_key = -keys.At(0);
-    touched = {std::max(class_key, elements.begin),
-               std::min(class_key + 1, elements.end)};
+    touched = {std::max(class_key, elements.begin), std::min(class_key + 1, elements.end)};
   }
   if (touched.size() <= 0) return;
   std::byte border[3 * sizeof(double)];
-  plan_->encoding().write_border(plan_->number_format(),
-                                 {row.lane, row.lane + 1}, border);
+  plan_->encoding().write_border(plan_->number_format(), {row.lane, row.lane + 1}, border);
   for (int64_t e = touched.begin; e < touched.end; ++e) {
     const bool is_class_key = keys.At(e) == 0;
     if (!is_class_query && !is_class_key) continue;
     int kind = kToItself;
     if (!is_class_key) kind = kToKeys;
     if (!is_class_query) kind = kFromQueries;
-    std::memcpy(out + (e - elements.begin) * element_bytes_,
-                border + kind * element_bytes_, element_bytes_);
+    std::memcpy(out + (e - elements.begin) * element_bytes_, border + kind * element_bytes_,
+                element_bytes_);
   }
 }
 
@@ -402,8 +362,7 @@ void Payload::HideMasked(const Row& row, Range elements, std::byte* out) const {
   for (int64_t e = elements.begin; e < elements.end; ++e) {
     const int64_t relative = window.keys.At(e) - query;
     if (relative >= mask.visible.begin && relative < mask.visible.end) continue;
-    std::memcpy(out + (e - elements.begin) * element_bytes_, &mask.fill_bits,
-                element_bytes_);
+    std::memcpy(out + (e - elements.begin) * element_bytes_, &mask.fill_bits, element_bytes_);
   }
 }
 

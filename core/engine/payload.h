@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of an answer, made in pieces as they are sent.
+// Makes the bytes of an answer in pieces as they are sent.
 //
-// Where whole rows lie in a band, a chunk is a list of slices of it. Nothing is
-// copied: a dense matrix is streamed from its diagonals without ever existing.
-// Other chunks are made in memory of their own: rows that are short, picked by
-// position lists, partly masked, or of a band too large to keep. An accelerator
-// makes them where it is worth it.
+// If whole rows lie in a band, a chunk is a list of slices of it and nothing is copied: a dense
+// matrix is streamed from its diagonals without ever existing. Other chunks are made in their own
+// memory: rows that are short, picked by position lists, partly masked, or of a band too large to
+// keep. An accelerator makes them if that is faster.
 #pragma once
 
 #include <cstddef>
@@ -30,21 +29,20 @@
 
 namespace attnbias {
 
-// Where a payload's numbers come from: a band that covers the plan's hull, or
-// an evaluator that has the plan's mask folded in.
+// Source of a payload's numbers: a band that covers the plan's hull, or an evaluator that has the
+// plan's mask folded in.
 struct NumberSource {
   BandPtr band;
   BudgetedEvaluator evaluator;
   CallerPtr caller;
 
-  // Writes one lane's numbers over `span` to `out`. For a DENSE encoding,
-  // `query` is the query's position.
+  // Writes one lane's numbers over `span` to `out`. For a DENSE encoding, `query` is the query's
+  // position.
   void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const {
     if (band == nullptr) {
       evaluator.numbers->Fill({{lane, lane + 1}, span, query}, out, 0);
     } else {
-      std::memcpy(out, band->At(lane, span.begin),
-                  span.size() * band->coordinate_bytes);
+      std::memcpy(out, band->At(lane, span.begin), span.size() * band->coordinate_bytes);
     }
   }
 };
@@ -53,7 +51,7 @@ struct NumberSource {
 struct Chunk {
   // Keeps `memory` alive.
   std::shared_ptr<const void> owner;
-  // All pieces lie in it.
+  // Contains all pieces.
   absl::Span<const std::byte> memory;
   absl::InlinedVector<absl::Span<const std::byte>, 4> pieces;
   // CRC-32C over the pieces.
@@ -62,45 +60,40 @@ struct Chunk {
 
 // Checksums of the rows of a dense matrix, which overlap.
 //
-// Row i of a Toeplitz matrix is row i - 1 moved by one element, so hashing
-// every row would hash the same bytes again and again. From the checksums of a
-// lane's growing prefixes that of any row inside it follows in constant time:
-// crc(ab) = shift_b(crc(a)) ^ crc(b).
+// Row i of a Toeplitz matrix is row i - 1 moved by one element, so hashing every row would hash the
+// same bytes again and again. The checksum of any row follows in constant time from those of its
+// lane's growing prefixes: crc(ab) = shift_b(crc(a)) ^ crc(b).
 class RowChecksums {
  public:
-  // All rows are `row_bytes` long and begin a multiple of `element_bytes` after
-  // their lane does.
+  // All rows are `row_bytes` long and begin a multiple of `element_bytes` after their lane does.
   RowChecksums(int64_t row_bytes, int64_t element_bytes)
       : element_bytes_(element_bytes),
         row_elements_(row_bytes / element_bytes),
         row_shift_(row_bytes) {}
 
-  // CRC-32C of the row at `row`, which lies inside `lane`. Cheap as long as the
-  // lane stays the same.
+  // Returns the CRC-32C of the row at `row`, which lies inside `lane`. Cheap as long as the lane
+  // stays the same.
   uint32_t Of(const std::byte* row, absl::Span<const std::byte> lane) {
     if (lane.data() != lane_.data()) {
       lane_ = lane;
       prefixes_.assign(1, 0);
       for (size_t at = 0; at < lane.size(); at += element_bytes_) {
-        prefixes_.push_back(
-            ExtendCrc32c(prefixes_.back(), lane.data() + at, element_bytes_));
+        prefixes_.push_back(ExtendCrc32c(prefixes_.back(), lane.data() + at, element_bytes_));
       }
     }
     const int64_t first = (row - lane.data()) / element_bytes_;
     return prefixes_[first + row_elements_] ^ row_shift_(prefixes_[first]);
   }
 
-  // CRC-32C of what `crc` stands for followed by a row of checksum `row_crc`.
-  uint32_t Append(uint32_t crc, uint32_t row_crc) const {
-    return row_shift_.Combine(crc, row_crc);
-  }
+  // Returns the CRC-32C of the bytes behind `crc` followed by a row of checksum `row_crc`.
+  uint32_t Append(uint32_t crc, uint32_t row_crc) const { return row_shift_.Combine(crc, row_crc); }
 
  private:
   const int64_t element_bytes_;
   const int64_t row_elements_;
   const Crc32cShift row_shift_;
   absl::Span<const std::byte> lane_;
-  // prefixes_[n]: of the lane's first n elements.
+  // prefixes_[n]: checksum of the lane's first n elements.
   std::vector<uint32_t> prefixes_;
 };
 
@@ -109,23 +102,23 @@ class Payload {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<Chunk>)>;
 
-  // `kernels`, `executor` and `cache`, from whose budget a chunk's own memory
-  // is taken, outlive the payload. It outlives what it reads.
-  Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
-          BandCache* cache, Executor* executor);
+  // `kernels`, `executor` and `cache`, whose budget has a chunk's own memory, outlive the payload.
+  // It outlives its reads.
+  Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels, BandCache* cache,
+          Executor* executor);
 
   int64_t size_bytes() const { return plan_->total_bytes(); }
 
-  // Whether reading everything takes no longer than hashing it: it lies in the
-  // band, in rows that do not overlap, or it is no more than is made in a turn.
+  // Returns whether reading everything takes no longer than hashing it: it lies in the band, in
+  // rows that do not overlap, or it is made in one time slice.
   bool IsReadAtOnce() const;
 
-  // Gives bytes [offset, offset + size), which lie inside the payload, to
-  // `done`: inside this call or, where they take longer than a turn, on a
-  // thread of the executor. The next Read comes after that.
+  // Passes bytes [offset, offset + size), which lie inside the payload, to `done`: inside this call
+  // or, if they take longer than a time slice, on a thread of the executor. The next Read follows
+  // that.
   //
   // RESOURCE_EXHAUSTED  the budget has no room for a chunk's own memory
-  // CANCELLED           whoever asked for the payload has cancelled
+  // CANCELLED           the caller has cancelled
   void Read(int64_t offset, int64_t size, Done done);
 
  private:
@@ -142,32 +135,29 @@ class Payload {
   };
 
   Row RowAt(int64_t index) const;
-  // The elements that these bytes are part of: only whole ones are made.
+  // Returns the elements that overlap these bytes: only whole ones are made.
   Range ElementsOf(int64_t offset, int64_t size) const;
-  // The beginning of a row that lies in the band.
+  // Returns the beginning of a row that lies in the band.
   const std::byte* InBand(const Row& row) const;
   Chunk Slice(int64_t offset, int64_t size);
 
-  // Null where the numbers do not come from a band, and where no accelerator
-  // expands them.
+  // Returns null unless the numbers come from a band and an accelerator expands them.
   std::unique_ptr<DenseExpander> MakeExpander() const;
-  // From the accelerator; nothing when there is none, or when it has given up.
-  // While one piece is sent, the accelerator makes the next.
+  // Reads from the accelerator; returns nothing if there is none, or it has failed. While one piece
+  // is sent, the accelerator makes the next.
   std::optional<Chunk> ReadExpansion(int64_t offset, int64_t size);
-  // Null when the accelerator or the budget has given up. FinishPiece begins
-  // the piece after it too.
+  // Return null if the accelerator or the budget has failed. FinishPiece begins the next piece too.
   std::shared_ptr<Piece> BeginPiece(Range elements);
   std::shared_ptr<Piece> FinishPiece(Range elements);
 
   void Make(int64_t offset, int64_t size, Done done) const;
-  // Elements that take no longer than one, or are copied in no time.
+  // Returns the `unit` of ForRanges.
   int64_t ElementsAtOnce() const;
   void MakeElements(Range elements, std::byte* out) const;
   // Writes numbers of an answer by axis, counted over all its parts.
   void MakeByAxis(Range numbers, std::byte* out) const;
   void MakeRows(Range elements, std::byte* out) const;
   // Write elements `elements` of a row to `out`.
-  void MakeRow(const Row& row, Range elements, std::byte* out) const;
   void CopyNumbers(const Row& row, Range elements, std::byte* out) const;
   void CopyColumns(const Row& row, Range elements, std::byte* out) const;
   void SetBorder(const Row& row, Range elements, std::byte* out) const;
@@ -183,11 +173,11 @@ class Payload {
   const int64_t row_bytes_;
   const bool rows_in_band_;
   const bool sliceable_;
-  // Only where many rows of a lane are sliced.
+  // Set if many rows of a lane are sliced.
   std::optional<RowChecksums> row_checksums_;
-  // The piece that was begun before it was asked for, or null.
+  // The piece that was begun before it was read, or null.
   std::shared_ptr<Piece> next_;
-  // Where an accelerator makes the elements. Goes first: it writes to next_.
+  // Set if an accelerator makes the elements. Destroyed first: it writes to next_.
   std::unique_ptr<DenseExpander> expander_;
 };
 

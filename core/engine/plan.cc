@@ -37,27 +37,18 @@ std::string_view PartNameOf(v1::Form form) {
   }
 }
 
-absl::string_view WhyNotCompact(Structure structure, v1::Form compact) {
-  if (compact != v1::FORM_DENSE) return "";
-  if (structure == Structure::kToeplitz) return " at listed positions";
-  if (structure == Structure::kBlockToeplitz) return " in a part of the grid";
-  return "";
-}
-
-// The relative positions, key - query, of a window's pairs. The first and the
-// last occur, also where positions are lists.
+// Returns the relative positions, key - query, of a window's pairs. The first and the last occur
+// even if positions are lists.
 Range RelativePositions(const Window& window) {
   const Range queries = window.queries.hull();
   const Range keys = window.keys.hull();
   return {keys.begin - (queries.end - 1), keys.end - queries.begin};
 }
 
-// Takes away what hides none of these relative positions.
+// Removes what hides none of these relative positions.
 void DropIdle(Range relative, v1::Mask& mask) {
   if (relative.end <= 1) mask.clear_causal();
-  if (mask.has_window_left() && -mask.window_left() <= relative.begin) {
-    mask.clear_window_left();
-  }
+  if (mask.has_window_left() && -mask.window_left() <= relative.begin) mask.clear_window_left();
   if (mask.has_window_right() && mask.window_right() >= relative.end - 1) {
     mask.clear_window_right();
   }
@@ -65,9 +56,7 @@ void DropIdle(Range relative, v1::Mask& mask) {
 
 Range VisibleThrough(const v1::Mask& mask) {
   Range visible = ResolvedMask::kAll;
-  if (mask.has_window_left()) {
-    visible.begin = std::max(visible.begin, -mask.window_left());
-  }
+  if (mask.has_window_left()) visible.begin = std::max(visible.begin, -mask.window_left());
   if (mask.causal()) {
     visible.end = 1;
   } else if (mask.has_window_right() && mask.window_right() < visible.end) {
@@ -76,7 +65,7 @@ Range VisibleThrough(const v1::Mask& mask) {
   return visible;
 }
 
-// Positions from which some key is visible: disjoint, ascending.
+// Returns the positions from which some key is visible: disjoint, ascending.
 std::vector<Range> SeeingPositions(const Positions& keys, Range visible) {
   // Key k is visible from positions in (k - visible.end, k - visible.begin].
   const auto seeing = [&](Range hull) {
@@ -97,11 +86,9 @@ std::vector<Range> SeeingPositions(const Positions& keys, Range visible) {
   return result;
 }
 
-// The queries q for which no k in `keys` has k - q in `visible`: indices into
-// `queries`, as ascending ranges. Takes time by the lengths of lists, not of
-// ranges.
-std::vector<Range> RowsWithoutVisibleKeys(const Positions& queries,
-                                          const Positions& keys,
+// Returns the queries q for which no k in `keys` has k - q in `visible`: indices into `queries`, as
+// ascending ranges. Takes time by the lengths of lists, not of ranges.
+std::vector<Range> RowsWithoutVisibleKeys(const Positions& queries, const Positions& keys,
                                           Range visible) {
   const std::vector<Range> seeing = SeeingPositions(keys, visible);
   std::vector<Range> rows;
@@ -113,15 +100,12 @@ std::vector<Range> RowsWithoutVisibleKeys(const Positions& queries,
       if (blind < end) rows.push_back({blind - hull.begin, end - hull.begin});
       blind = std::max(blind, each.end);
     }
-    if (blind < hull.end) {
-      rows.push_back({blind - hull.begin, hull.size()});
-    }
+    if (blind < hull.end) rows.push_back({blind - hull.begin, hull.size()});
     return rows;
   }
   for (int64_t i = 0; i < queries.size(); ++i) {
     const int64_t query = queries.At(i);
-    const auto after =
-        std::ranges::upper_bound(seeing, query, {}, &Range::begin);
+    const auto after = std::ranges::upper_bound(seeing, query, {}, &Range::begin);
     if (after != seeing.begin() && query < std::prev(after)->end) continue;
     if (!rows.empty() && rows.back().end == i) {
       ++rows.back().end;
@@ -139,8 +123,7 @@ void WriteMask(CanonicalWriter& writer, const ResolvedMask& mask) {
   writer.Integer(5, static_cast<int64_t>(mask.fill_bits));
 }
 
-void WritePositions(CanonicalWriter& writer, int field,
-                    const Positions& positions) {
+void WritePositions(CanonicalWriter& writer, int field, const Positions& positions) {
   if (positions.is_range()) {
     writer.Integer(field, positions.hull().begin);
     writer.Integer(field + 1, positions.hull().end);
@@ -160,26 +143,22 @@ std::vector<int32_t> Plan::ColumnAxes() const {
   return axes;
 }
 
-// Makes one plan and is then done.
+// Makes one plan.
 class Planner {
  public:
   Planner(v1::TensorSpec spec, const Tables& tables, int64_t max_tensor_bytes)
-      : spec_(std::move(spec)),
-        tables_(tables),
-        max_tensor_bytes_(max_tensor_bytes) {}
+      : spec_(std::move(spec)), tables_(tables), max_tensor_bytes_(max_tensor_bytes) {}
 
   absl::StatusOr<PlanPtr> Make() {
     ATTNBIAS_ASSIGN_OR_RETURN(plan_.encoding_, MakeEncoding(tables_, spec_));
     ATTNBIAS_RETURN_IF_ERROR(ResolveDataType());
     resolved_ = spec_;
-    ATTNBIAS_RETURN_IF_ERROR(
-        ResolveExtent(plan_.encoding(), resolved_, plan_.window_));
+    ATTNBIAS_RETURN_IF_ERROR(ResolveExtent(plan_.encoding(), resolved_, plan_.window_));
     ATTNBIAS_RETURN_IF_ERROR(ResolveForm());
     ResolveCoordinates();
     ATTNBIAS_RETURN_IF_ERROR(CheckDomain(plan_, spec_));
-    ATTNBIAS_RETURN_IF_ERROR(ResolveMask());
+    if (spec_.output().has_mask()) ATTNBIAS_RETURN_IF_ERROR(ResolveMask());
     ATTNBIAS_RETURN_IF_ERROR(ResolveParts());
-    FindFullyMaskedRows();
     NameBytes();
     ResolveSpec();
     return std::make_shared<const Plan>(std::move(plan_));
@@ -192,34 +171,30 @@ class Planner {
     if (spec_.output().data_type() != v1::DATA_TYPE_UNSPECIFIED) {
       plan_.data_type_ = static_cast<DataType>(spec_.output().data_type());
     }
-    if (indices == (plan_.data_type_ == DataType::kI32))
-      return absl::OkStatus();
-    return Invalid("output.data_type: got ",
-                   std::string(NameOf(plan_.data_type_)), ", want ",
-                   indices ? "I32 with values BUCKETS"
-                           : "F64, F32, F16 or BF16 with values BIAS");
+    if (indices == (plan_.data_type_ == DataType::kI32)) return absl::OkStatus();
+    return Invalid(
+        "output.data_type: got ", std::string(NameOf(plan_.data_type_)), ", want ",
+        indices ? "I32 with values BUCKETS" : "F64, F32, F16 or BF16 with values BIAS");
   }
 
-  // The form in which no number is sent twice.
+  // Returns the form that sends no number twice.
   v1::Form CompactForm() const {
     const Window& window = plan_.window_;
     switch (plan_.encoding().structure) {
       case Structure::kTable:
         return v1::FORM_TABLE;
       case Structure::kToeplitz:
-        return window.queries.is_range() && window.keys.is_range()
-                   ? v1::FORM_TOEPLITZ
-                   : v1::FORM_DENSE;
+        return window.queries.is_range() && window.keys.is_range() ? v1::FORM_TOEPLITZ
+                                                                   : v1::FORM_DENSE;
       case Structure::kKeyRow:
         return v1::FORM_KEY_ROW;
       case Structure::kBlockToeplitz:
-        return window.queries.hull() ==
-                           AllTokens(plan_.encoding(), window.query_stride) &&
+        return window.queries.hull() == AllTokens(plan_.encoding(), window.query_stride) &&
                        window.keys.hull() == AllTokens(plan_.encoding())
                    ? v1::FORM_BLOCK_TOEPLITZ
                    : v1::FORM_DENSE;
       case Structure::kDense:
-        return v1::FORM_DENSE;
+        break;
     }
     return v1::FORM_DENSE;
   }
@@ -227,20 +202,19 @@ class Planner {
   absl::Status ResolveForm() {
     const Structure structure = plan_.encoding().structure;
     const v1::Form compact = CompactForm();
-    plan_.form_ = spec_.output().form() == v1::FORM_UNSPECIFIED
-                      ? compact
-                      : spec_.output().form();
-    const bool dense_too =
-        structure != Structure::kTable || plan_.window_.is_grid;
-    if (plan_.form_ != compact &&
-        !(plan_.form_ == v1::FORM_DENSE && dense_too)) {
-      return Invalid("output.form: got ", ShortName(plan_.form_), ", want ",
-                     ShortName(compact),
-                     dense_too && compact != v1::FORM_DENSE ? " or DENSE" : "",
-                     " for ", std::string(plan_.encoding().name),
-                     WhyNotCompact(structure, compact));
+    const v1::Form given = spec_.output().form();
+    plan_.form_ = given == v1::FORM_UNSPECIFIED ? compact : given;
+    const bool dense_too = structure != Structure::kTable || plan_.window_.is_grid;
+    if (plan_.form_ == compact || (plan_.form_ == v1::FORM_DENSE && dense_too)) {
+      return absl::OkStatus();
     }
-    return absl::OkStatus();
+    const bool is_dense = compact == v1::FORM_DENSE;
+    return Invalid("output.form: got ", ShortName(plan_.form_), ", want ", ShortName(compact),
+                   dense_too && !is_dense ? " or DENSE" : "", " for ",
+                   std::string(plan_.encoding().name),
+                   is_dense && structure == Structure::kToeplitz        ? " at listed positions"
+                   : is_dense && structure == Structure::kBlockToeplitz ? " in a part of the grid"
+                                                                        : "");
   }
 
   void ResolveCoordinates() {
@@ -258,8 +232,7 @@ class Planner {
         queries = Line::Zeros(1);
         keys = TableRows();
         hull = window.axes[0].hull();
-        for (const Positions& axis : window.axes)
-          hull = Union(hull, axis.hull());
+        for (const Positions& axis : window.axes) hull = Union(hull, axis.hull());
         break;
       case Structure::kToeplitz:
         queries = Line(window.queries);
@@ -267,12 +240,10 @@ class Planner {
         break;
       case Structure::kKeyRow:
         keys = keys - window.key_anchor;
-        hull = {key_hull.begin - window.key_anchor,
-                key_hull.end - window.key_anchor};
+        hull = {key_hull.begin - window.key_anchor, key_hull.end - window.key_anchor};
         break;
       case Structure::kBlockToeplitz:
-        // All windows of a grid share one band. Token 0 sees itself in its
-        // middle.
+        // All windows of a grid share one band. Token 0 sees itself in its middle.
         hull = plan_.encoding().domain;
         queries = Tokens(query_hull, window.query_stride) - hull.size() / 2;
         keys = Tokens(key_hull, {});
@@ -283,14 +254,12 @@ class Planner {
     }
     if (plan_.form_ == v1::FORM_DENSE) return;
     queries = Line::Zeros(1);
-    if (plan_.form_ == v1::FORM_TOEPLITZ ||
-        plan_.form_ == v1::FORM_BLOCK_TOEPLITZ) {
+    if (plan_.form_ == v1::FORM_TOEPLITZ || plan_.form_ == v1::FORM_BLOCK_TOEPLITZ) {
       keys = Line(hull);
     }
   }
 
-  // The coordinates at which token 0 of a grid sees tokens, less that of
-  // itself.
+  // Returns the coordinates at which token 0 of a grid sees tokens, less that of itself.
   Line Tokens(Range tokens, const std::vector<int64_t>& strides) const {
     const Encoding& encoding = plan_.encoding();
     const Grid seen = encoding.grid.EveryNth(strides);
@@ -298,12 +267,10 @@ class Planner {
     std::vector<Line::Axis> axes(block.size());
     int64_t digit = 1;
     for (size_t axis = axes.size(); axis-- > 0;) {
-      axes[axis] = {seen.sides[axis],
-                    strides.empty() ? digit : strides[axis] * digit};
+      axes[axis] = {seen.sides[axis], strides.empty() ? digit : strides[axis] * digit};
       digit *= block[axis];
     }
-    return Line::Tokens(tokens.begin - (encoding.has_border() ? 1 : 0),
-                        tokens.size(), axes);
+    return Line::Tokens(tokens.begin - (encoding.has_border() ? 1 : 0), tokens.size(), axes);
   }
 
   Line TableRows() const {
@@ -316,80 +283,63 @@ class Planner {
   }
 
   absl::Status ResolveMask() {
-    if (!spec_.output().has_mask()) return absl::OkStatus();
-    v1::Mask& mask = *resolved_.mutable_output()->mutable_mask();
-    ATTNBIAS_RETURN_IF_ERROR(CheckMaskable());
-    auto* fill = reinterpret_cast<std::byte*>(&plan_.mask_.fill_bits);
-    ATTNBIAS_RETURN_IF_ERROR(
-        RoundFill("output.mask.", mask, plan_.data_type_, fill));
-    if (plan_.folds_mask()) {
-      plan_.band_mask_ = {VisibleThrough(mask), plan_.mask_.fill_bits};
-    }
-    DropIdle(RelativePositions(plan_.window_), mask);
-    plan_.mask_.visible = VisibleThrough(mask);
-    return plan_.mask_.masks_nothing() ? absl::OkStatus() : CheckMaskedForm();
-  }
-
-  // Whether a mask means anything here.
-  absl::Status CheckMaskable() const {
     const Encoding& encoding = plan_.encoding();
-    const std::string name(encoding.name);
+    const auto refuse = [](const auto&... got) {
+      return Invalid("output.mask: got a mask", got...);
+    };
     if (encoding.has_indices || encoding.has_columns) {
-      return Invalid("output.mask: got a mask, want none: ", name,
-                     " has no attention scores to mask here");
+      return refuse(", want none: ", std::string(encoding.name),
+                    " has no attention scores to mask here");
     }
     if (encoding.structure == Structure::kBlockToeplitz) {
-      return Invalid("output.mask: got a mask, want none: the tokens of ", name,
-                     " lie in a grid, and only a sequence can be masked");
+      return refuse(", want none: the tokens of ", std::string(encoding.name),
+                    " lie in a grid, and only a sequence can be masked");
     }
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckMaskedForm() const {
+    v1::Mask& mask = *resolved_.mutable_output()->mutable_mask();
+    ResolvedMask& own = plan_.mask_;
+    ATTNBIAS_RETURN_IF_ERROR(RoundFill("output.mask.", mask, plan_.data_type_,
+                                       reinterpret_cast<std::byte*>(&own.fill_bits)));
+    if (plan_.folds_mask()) plan_.band_mask_ = {VisibleThrough(mask), own.fill_bits};
+    DropIdle(RelativePositions(plan_.window_), mask);
+    own.visible = VisibleThrough(mask);
+    if (own.masks_nothing()) return absl::OkStatus();
     if (plan_.form_ == v1::FORM_KEY_ROW) {
-      return Invalid(
-          "output.mask: got a mask with form KEY_ROW, want form "
-          "DENSE: one row cannot hold every query's mask");
+      return refuse(
+          " with form KEY_ROW, want form DENSE: one row cannot hold every query's mask");
     }
     if (plan_.has_border_part()) {
-      return Invalid("output.mask: got a mask with form ",
-                     ShortName(plan_.form_),
-                     ", want form DENSE: a border cannot hold a mask");
+      return refuse(" with form ", ShortName(plan_.form_),
+                    ", want form DENSE: a border cannot hold a mask");
     }
+    plan_.fully_masked_rows_ =
+        RowsWithoutVisibleKeys(plan_.window_.queries, plan_.window_.keys, own.visible);
     return absl::OkStatus();
   }
 
   absl::Status ResolveParts() {
     const Encoding& encoding = plan_.encoding();
     const Window& window = plan_.window_;
-    Part part;
-    part.form = plan_.form_;
-    part.name = PartNameOf(plan_.form_);
+    Part part{.name = std::string(PartNameOf(plan_.form_)), .form = plan_.form_};
     if (encoding.has_heads) part.shape.push_back(window.heads.size());
+    Part border{.name = "border", .form = v1::FORM_TABLE, .shape = part.shape};
     const bool is_table = encoding.structure == Structure::kTable;
-    if (plan_.form_ == v1::FORM_DENSE && !is_table)
-      part.shape.push_back(window.queries.size());
+    if (plan_.form_ == v1::FORM_DENSE && !is_table) part.shape.push_back(window.queries.size());
     if (plan_.form_ == v1::FORM_BLOCK_TOEPLITZ) {
       const std::vector<int64_t> block = encoding.grid.block();
       part.shape.insert(part.shape.end(), block.begin(), block.end());
     } else {
       part.shape.push_back(plan_.key_coordinates_.size());
     }
-    if (encoding.has_columns) {
-      part.shape.push_back(encoding.width);
-    }
+    if (encoding.has_columns) part.shape.push_back(encoding.width);
     if (!is_table) {
       ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
     } else {
       for (const std::string_view name : encoding.part_names) {
         part.name = name;
-        ATTNBIAS_RETURN_IF_ERROR(plan_.is_by_axis() ? AddAxes(part)
-                                                    : AddPart(part));
+        ATTNBIAS_RETURN_IF_ERROR(plan_.is_by_axis() ? AddAxes(part) : AddPart(part));
       }
     }
     if (!plan_.has_border_part()) return absl::OkStatus();
-    Part border{.name = "border", .form = v1::FORM_TABLE};
-    if (encoding.has_heads) border.shape.push_back(window.heads.size());
     border.shape.push_back(3);
     return AddPart(border);
   }
@@ -411,23 +361,16 @@ class Planner {
     part.size_bytes = SizeOf(plan_.data_type_);
     bool fits = true;
     for (const int64_t length : part.shape) {
-      fits = fits &&
-             !__builtin_mul_overflow(part.size_bytes, length, &part.size_bytes);
+      fits = fits && !__builtin_mul_overflow(part.size_bytes, length, &part.size_bytes);
     }
     if (!fits || part.size_bytes > max_tensor_bytes_ - part.offset) {
-      return Invalid("extent: got shape [", absl::StrJoin(part.shape, ", "),
-                     "] of ", std::string(NameOf(plan_.data_type_)),
-                     ", want at most ", max_tensor_bytes_, " bytes in all");
+      return Invalid("extent: got shape [", absl::StrJoin(part.shape, ", "), "] of ",
+                     std::string(NameOf(plan_.data_type_)), ", want at most ", max_tensor_bytes_,
+                     " bytes in all");
     }
     plan_.total_bytes_ += part.size_bytes;
     plan_.parts_.push_back(std::move(part));
     return absl::OkStatus();
-  }
-
-  void FindFullyMaskedRows() {
-    if (plan_.mask_.masks_nothing()) return;
-    plan_.fully_masked_rows_ = RowsWithoutVisibleKeys(
-        plan_.window_.queries, plan_.window_.keys, plan_.mask_.visible);
   }
 
   void NameBytes() {
@@ -458,8 +401,7 @@ class Planner {
     }
     tensor.Integer(28, window.is_grid ? 1 : 0, 0);
     if (!window.query_stride.empty()) tensor.Integers(29, window.query_stride);
-    for (size_t axis = 0;
-         window.reals != nullptr && axis < window.reals->size(); ++axis) {
+    for (size_t axis = 0; window.reals != nullptr && axis < window.reals->size(); ++axis) {
       tensor.Reals(30 + static_cast<int>(axis), (*window.reals)[axis]);
     }
     plan_.fingerprint_ = Sha256Hex(tensor.bytes());
@@ -469,23 +411,20 @@ class Planner {
     v1::Output& output = *resolved_.mutable_output();
     output.set_data_type(static_cast<v1::DataType>(plan_.data_type_));
     output.set_form(plan_.form_);
-    output.set_values(plan_.encoding().has_indices ? v1::VALUES_BUCKETS
-                                                   : v1::VALUES_BIAS);
+    output.set_values(plan_.encoding().has_indices ? v1::VALUES_BUCKETS : v1::VALUES_BIAS);
     if (plan_.mask_.masks_nothing()) {
       output.clear_mask();
     } else if (output.mask().fill_case() == v1::Mask::FILL_NOT_SET) {
-      output.mutable_mask()->set_fill_value(
-          -std::numeric_limits<double>::infinity());
+      output.mutable_mask()->set_fill_value(-std::numeric_limits<double>::infinity());
     }
     plan_.resolved_spec_ = std::move(resolved_);
   }
 
-  // As it was asked for, its defaults filled in.
+  // The request with its defaults.
   v1::TensorSpec spec_;
   v1::TensorSpec resolved_;
   const Tables& tables_;
   const int64_t max_tensor_bytes_;
-  // Becomes the result.
   Plan plan_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A validated request: what will be sent, to the byte, before anything is
-// computed. Only MakePlan makes one, and Engine executes nothing else.
+// A validated request: everything that will be sent, to the byte, before anything is computed. Only
+// MakePlan makes a Plan, and Engine executes nothing else.
 #pragma once
 
 #include <cstddef>
@@ -33,22 +33,21 @@ struct Part {
   int64_t size_bytes = 0;
 };
 
-// The window that is asked for, in the encoding's own terms.
+// The requested window, in the encoding's own terms.
 struct Window {
   Range heads;
-  // TABLE: the rows' positions on each axis, equally many on all unless the
-  // rows are the tokens of a grid. One entry where all axes have the same.
-  // Unused otherwise.
+  // TABLE: the rows' positions on each axis, equally many on all unless the rows are the tokens of
+  // a grid. One entry if all axes have the same. Unused otherwise.
   std::vector<Positions> axes;
-  // Where positions are doubles, these; `axes` are then one, the rows' indices.
-  // Empty lists: the range in `axes` has the positions of every axis.
+  // Positions that are doubles, if any; `axes` are then one, the rows' indices. Empty lists: the
+  // range in `axes` has the positions of every axis.
   RealPositionsPtr reals = nullptr;
   // Whether the rows are the tokens of a grid, the last axis moving fastest.
   bool is_grid = false;
   // Absolute positions, or tokens of a grid. Unused by TABLE.
   Positions queries;
   Positions keys;
-  // Of a grid: a query is every n-th token of each axis; empty for ones.
+  // Grids: a query is every n-th token of each axis; empty for ones.
   std::vector<int64_t> query_stride;
   // KEY_ROW: the position that is coordinate 0.
   int64_t key_anchor = 0;
@@ -56,31 +55,27 @@ struct Window {
   // TABLE: the number of rows, and the position of one on an axis.
   int64_t rows() const {
     int64_t rows = axes[0].size();
-    for (size_t axis = 1; is_grid && axis < axes.size(); ++axis) {
-      rows *= axes[axis].size();
-    }
+    for (size_t axis = 1; is_grid && axis < axes.size(); ++axis) rows *= axes[axis].size();
     return rows;
   }
   int64_t PositionOf(int64_t row, size_t axis) const {
     if (is_grid) {
-      for (size_t later = axes.size() - 1; later > axis; --later) {
-        row /= axes[later].size();
-      }
+      for (size_t later = axes.size() - 1; later > axis; --later) row /= axes[later].size();
       row %= axes[axis].size();
     }
     return axes[axis].At(row);
   }
 };
 
-// A mask as one interval and a fill. A causal mask and a sliding window both
-// say: key j is visible from query i when j - i lies in the interval.
+// A mask as one interval and a fill. Causal masks and sliding windows both mean: key j is visible
+// from query i if j - i lies in the interval.
 struct ResolvedMask {
   static constexpr Range kAll = {std::numeric_limits<int64_t>::min() / 2,
                                  std::numeric_limits<int64_t>::max() / 2};
 
-  // Visible relative positions; empty when nothing is visible.
+  // Visible relative positions; empty if nothing is visible.
   Range visible = kAll;
-  // What masked elements become: the little-endian bytes of one element.
+  // Value of masked elements: the little-endian bytes of one element.
   uint64_t fill_bits = 0;
 
   bool masks_nothing() const { return visible == kAll; }
@@ -100,68 +95,53 @@ class Plan {
   int64_t total_bytes() const { return total_bytes_; }
   // 64 lowercase hex characters each; see the contract's TensorHeader.
   const std::string& fingerprint() const { return fingerprint_; }
-  const std::string& encoding_fingerprint() const {
-    return encoding_fingerprint_;
-  }
-  // The request with the defaults that the contract states.
+  const std::string& encoding_fingerprint() const { return encoding_fingerprint_; }
+  // The request with the contract's defaults.
   const v1::TensorSpec& resolved_spec() const { return resolved_spec_; }
-  // Queries from which every key of the window is masked, counted from its
-  // first query.
-  const std::vector<Range>& fully_masked_rows() const {
-    return fully_masked_rows_;
-  }
+  // Queries from which every key of the window is masked, counted from its first query.
+  const std::vector<Range>& fully_masked_rows() const { return fully_masked_rows_; }
 
   const Encoding& encoding() const { return *encoding_; }
   const Window& window() const { return window_; }
-  // Without what hides nothing of the window.
+  // The mask without what hides nothing of the window.
   const ResolvedMask& mask() const { return mask_; }
-  // Every form consists of rows of equal size, and perhaps a border after them.
-  // Each lane has a row for each query, and a row an element for each key. Key
-  // k of query q holds the number at coordinate
+  // Every form consists of rows of equal size, and perhaps a border after them. Each lane has a row
+  // for each query, and a row an element for each key. Key k of query q holds the number at
+  // coordinate
   //
   //   key_coordinates().At(k) - query_coordinates().At(q)
   //
-  // A compact form has one query, and a key for each coordinate. The numbers of
-  // a DENSE encoding depend on the query's position too. A table with several
-  // axes has coordinates on each; these are those on the first, or the indices
-  // of a grid's tokens. An answer by axis has no rows of equal size, and a key
-  // for each row of each axis.
+  // A compact form has one query, and a key for each coordinate. The numbers of a DENSE encoding
+  // depend on the query's position too. A table with several axes has coordinates on each; these
+  // are those on the first, or the indices of a grid's tokens. An answer by axis has no rows of
+  // equal size, and a key for each row of each axis.
   const Line& query_coordinates() const { return query_coordinates_; }
   const Line& key_coordinates() const { return key_coordinates_; }
-  int64_t rows() const {
-    return window_.heads.size() * query_coordinates_.size();
-  }
+  int64_t rows() const { return window_.heads.size() * query_coordinates_.size(); }
   bool has_many_axes() const { return window_.axes.size() > 1; }
-  // Whether each table is sent as one table per axis of a grid: that axis's
-  // columns at that axis's positions.
+  // Returns whether each table is sent as one table per axis of a grid: that axis's columns at that
+  // axis's positions.
   bool is_by_axis() const { return window_.is_grid && form_ == v1::FORM_TABLE; }
   // Returns the axis of each column of an answer by axis; empty for others.
   std::vector<int32_t> ColumnAxes() const;
-  // Whether a border follows the rows, or is part of them.
-  bool has_border_part() const {
-    return encoding_->has_border() && form_ != v1::FORM_DENSE;
-  }
-  bool has_border_in_rows() const {
-    return encoding_->has_border() && form_ == v1::FORM_DENSE;
-  }
+  // Returns whether a border follows the rows, or is part of them.
+  bool has_border_part() const { return encoding_->has_border() && form_ != v1::FORM_DENSE; }
+  bool has_border_in_rows() const { return encoding_->has_border() && form_ == v1::FORM_DENSE; }
   // Bytes of an element: one number, or all columns of a table.
-  int64_t element_bytes() const {
-    return encoding_->width * SizeOf(data_type_);
-  }
-  // Contains every coordinate asked for.
+  int64_t element_bytes() const { return encoding_->width * SizeOf(data_type_); }
+  // Contains every requested coordinate.
   Range hull() const { return hull_; }
-  // Whether the mask is part of the numbers at a coordinate, and so of a band.
-  // A border would overwrite it there.
+  // Returns whether the mask is part of the numbers at a coordinate, and so of a band. A border
+  // would overwrite it there.
   bool folds_mask() const {
-    return encoding_->structure == Structure::kToeplitz &&
-           !encoding_->has_border();
+    return encoding_->structure == Structure::kToeplitz && !encoding_->has_border();
   }
 
-  // What is folded: the mask as it was asked for, also where it hides nothing
-  // of this window. So all windows share a band.
+  // The folded mask: as requested, even if it hides nothing of this window, so that all windows
+  // share a band.
   const ResolvedMask& band_mask() const { return band_mask_; }
 
-  // What determines the numbers of a band: encoding, dtype and folded mask.
+  // Determines the numbers of a band: encoding, dtype and folded mask.
   const std::string& band_key() const { return band_key_; }
 
  private:
@@ -188,12 +168,11 @@ class Plan {
 
 using PlanPtr = std::shared_ptr<const Plan>;
 
-// Turns a request into a Plan, and decides what is allowed about outputs.
-// Encodings decide about their own hyperparameters, extent.cc about extents.
-// `spec` contains only TableRefs that `tables` holds. Errors begin with the
+// Turns a request into a Plan, and checks its output. Encodings check their own hyperparameters,
+// extent.cc extents. `spec` contains only TableRefs that `tables` holds. Errors begin with the
 // field's path inside TensorSpec and ": ".
 //
-// INVALID_ARGUMENT  what is not allowed
+// INVALID_ARGUMENT  a value that is not allowed
 // OUT_OF_RANGE      positions that the encoding has no numbers for
 absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables,
                                  int64_t max_tensor_bytes);
@@ -202,24 +181,20 @@ absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables,
 inline constexpr int64_t kMaxPositionListLength = 262144;
 inline constexpr int64_t kMaxGridTokens = 65536;
 
-// Sets the window that the extent of `spec` asks for. Writes what the extent
-// resolves to back into it: every default filled in, a list of consecutive
-// positions as their range.
+// Sets the window of the extent of `spec`. Writes the resolved extent back into `spec`: every
+// default filled in, a list of consecutive positions as their range.
 //
-// INVALID_ARGUMENT  what is not allowed; the message begins with the field's
-//                   path inside TensorSpec and ": "
-absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec,
-                           Window& window);
+// INVALID_ARGUMENT  a value that is not allowed; the message begins with the field's path inside
+//                   TensorSpec and ": "
+absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec, Window& window);
 
-// Refuses positions that the encoding has no numbers for, though the contract
-// allows them. `spec` is what was asked for.
+// Refuses positions that the contract allows and the encoding has no numbers for. `spec` is the
+// request.
 //
 // OUT_OF_RANGE  the message begins as above
 absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec);
 
-// The queries of a whole grid, or without `query_stride` its tokens; with its
-// class token.
-Range AllTokens(const Encoding& encoding,
-                const std::vector<int64_t>& query_stride = {});
+// Returns the queries of a whole grid, or without `query_stride` its tokens; with its class token.
+Range AllTokens(const Encoding& encoding, const std::vector<int64_t>& query_stride = {});
 
 }  // namespace attnbias

@@ -11,7 +11,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 
@@ -31,35 +30,34 @@ bool IsIn(const fs::path& path, const fs::path& folder) {
   return std::ranges::mismatch(folder, path).in1 == folder.end();
 }
 
-// Hugging Face's cache has files in models--NAME/blobs, and links to them in
-// models--NAME/snapshots/REVISION. A folder elsewhere is returned as it is.
+// Returns models--NAME/blobs of Hugging Face's cache for a folder in models--NAME/snapshots, which
+// links to them, and any other folder as it is.
 fs::path BlobsOf(const fs::path& folder) {
   for (fs::path at = folder; at.has_relative_path(); at = at.parent_path()) {
     if (at.parent_path().filename() != "snapshots") continue;
     const fs::path model = at.parent_path().parent_path();
-    if (absl::StartsWith(model.filename().string(), "models--")) {
-      return model / "blobs";
-    }
+    if (model.filename().string().starts_with("models--")) return model / "blobs";
   }
   return folder;
 }
 
 }  // namespace
 
-absl::StatusOr<RegularFile> RegularFile::Open(const std::string& path,
-                                              const std::string& folder) {
-  // Not blocking: opening a FIFO would wait for whoever writes to it.
-  const int descriptor =
-      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+absl::StatusOr<RegularFile> RegularFile::Open(const std::string& path, const std::string& folder) {
+  // Opening a FIFO would otherwise wait for its writer.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (descriptor < 0 && errno == ENOENT) {
     return absl::NotFoundError(absl::StrCat(path, ": no such file"));
   }
-  if (descriptor < 0) {
-    return Invalid(path, ": cannot be opened: ", Reason(errno));
-  }
+  if (descriptor < 0) return Invalid(path, ": cannot be opened: ", Reason(errno));
   RegularFile file(path, descriptor);
-  ATTNBIAS_RETURN_IF_ERROR(file.CheckKind());
-  // Of the file that is open: what the name leads to may change meanwhile.
+  struct stat info = {};
+  if (::fstat(descriptor, &info) != 0) return Invalid(path, ": cannot be read: ", Reason(errno));
+  if (!S_ISREG(info.st_mode)) {
+    return Invalid(path, ": got ", KindOf(info.st_mode), ", want a regular file");
+  }
+  file.size_ = info.st_size;
+  // Checks the open file, since the path may meanwhile lead elsewhere.
   if (!folder.empty()) ATTNBIAS_RETURN_IF_ERROR(file.CheckPlace(folder));
   return file;
 }
@@ -76,41 +74,21 @@ RegularFile::~RegularFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-absl::Status RegularFile::CheckKind() {
-  struct stat info = {};
-  if (::fstat(descriptor_, &info) != 0) {
-    return Invalid(path_, ": cannot be read: ", Reason(errno));
-  }
-  if (!S_ISREG(info.st_mode)) {
-    return Invalid(path_, ": got ", KindOf(info.st_mode),
-                   ", want a regular file");
-  }
-  size_ = info.st_size;
-  return absl::OkStatus();
-}
-
 absl::Status RegularFile::CheckPlace(const std::string& folder) const {
   std::error_code error;
-  const fs::path place =
-      fs::read_symlink(absl::StrCat("/proc/self/fd/", descriptor_), error);
+  const fs::path place = fs::read_symlink(absl::StrCat("/proc/self/fd/", descriptor_), error);
   const fs::path wanted = error ? fs::path() : fs::canonical(folder, error);
-  if (error) {
-    return Invalid(path_, ": cannot tell where it lies: ", error.message());
-  }
-  if (IsIn(place, wanted) || IsIn(place, BlobsOf(wanted))) {
-    return absl::OkStatus();
-  }
-  return Invalid(path_, ": got a link to ", place.string(),
-                 ", want a file inside ", wanted.string());
+  if (error) return Invalid(path_, ": cannot tell where it lies: ", error.message());
+  if (IsIn(place, wanted) || IsIn(place, BlobsOf(wanted))) return absl::OkStatus();
+  return Invalid(path_, ": got a link to ", place.string(), ", want a file inside ",
+                 wanted.string());
 }
 
-absl::StatusOr<std::string> RegularFile::Read(int64_t begin,
-                                              int64_t end) const {
+absl::StatusOr<std::string> RegularFile::Read(int64_t begin, int64_t end) const {
   std::string bytes(static_cast<size_t>(end - begin), '\0');
   int64_t at = begin;
   while (at < end) {
-    const ssize_t got =
-        ::pread(descriptor_, bytes.data() + (at - begin), end - at, at);
+    const ssize_t got = ::pread(descriptor_, bytes.data() + (at - begin), end - at, at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Invalid("cannot be read: ", Reason(errno));
     if (got == 0) return Invalid("ended at byte ", at, ", want ", end);
@@ -119,11 +97,9 @@ absl::StatusOr<std::string> RegularFile::Read(int64_t begin,
   return bytes;
 }
 
-absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
-                                            int64_t most,
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, int64_t most,
                                             const std::string& folder) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const RegularFile file,
-                            RegularFile::Open(path, folder));
+  ATTNBIAS_ASSIGN_OR_RETURN(const RegularFile file, RegularFile::Open(path, folder));
   if (file.size() > most) {
     return Invalid(path, ": got ", file.size(), " bytes, want at most ", most);
   }

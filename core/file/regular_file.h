@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that somebody else put there: opened only where they are regular, and
-// lie where they should.
+// Opens files from untrusted folders only if they are regular and lie inside the folder.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +12,27 @@ namespace attnbias {
 
 class RegularFile {
  public:
-  // NOT_FOUND if there is no such file, INVALID_ARGUMENT if it cannot be read
-  // or is no regular one; messages begin with the path. Waits for nobody, as a
-  // FIFO would have it.
+  // Opens a file without blocking, even on a FIFO. Returns NOT_FOUND if the file does not exist,
+  // INVALID_ARGUMENT if it cannot be read or is not regular; messages begin with the path.
   //
-  // With a `folder` the file must lie in it once all links are followed, or
-  // INVALID_ARGUMENT: who fills the folder does not choose what else is read.
-  // The links of a snapshot in Hugging Face's cache may lead to its blobs.
-  static absl::StatusOr<RegularFile> Open(const std::string& path,
-                                          const std::string& folder = "");
+  // With a `folder`, returns INVALID_ARGUMENT unless the file lies in it once all links are
+  // followed, so that the folder's content cannot name files elsewhere. Links of a snapshot in
+  // Hugging Face's cache may lead to the blobs of the snapshot's model.
+  static absl::StatusOr<RegularFile> Open(const std::string& path, const std::string& folder = "");
 
   RegularFile(RegularFile&& other) noexcept;
   ~RegularFile();
 
   const std::string& path() const { return path_; }
-  // In bytes, when it was opened.
+  // Size in bytes when the file was opened.
   int64_t size() const { return size_; }
 
-  // INVALID_ARGUMENT, its message without the path, if the file has become
-  // shorter.
+  // Reads bytes [begin, end). Returns INVALID_ARGUMENT, its message without the path, if the file
+  // has become shorter.
   absl::StatusOr<std::string> Read(int64_t begin, int64_t end) const;
 
  private:
   RegularFile(std::string path, int descriptor);
-  absl::Status CheckKind();
   absl::Status CheckPlace(const std::string& folder) const;
 
   std::string path_;
@@ -44,10 +40,9 @@ class RegularFile {
   int64_t size_ = 0;
 };
 
-// All of a file, as Open has it. INVALID_ARGUMENT too if it has more than
-// `most` bytes.
-absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
-                                            int64_t most,
+// Reads a whole file, which Open opens. Returns INVALID_ARGUMENT also if it has more than `most`
+// bytes.
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, int64_t most,
                                             const std::string& folder = "");
 
 }  // namespace attnbias

@@ -16,67 +16,74 @@
 namespace attnbias {
 namespace {
 
-// Numbers of all heads at one position: what a BLAS counts in 31 bits.
+// Maximum numbers of all heads at one position: a BLAS counts in 31 bits.
 constexpr int64_t kMaxWidth = int64_t{1} << 24;
 
-absl::Status CheckType(absl::string_view field, DataType type) {
-  if (type != DataType::kI32) return absl::OkStatus();
-  return Invalid(field, ": got I32, want F64, F32, F16 or BF16");
-}
-
-// The models of distances have different orders of columns: no default serves
-// them all.
+// Models of distances have different orders of columns: no default serves them all.
 absl::Status CheckColumnsAreSet(const v1::LogitsSpec& spec) {
   if (!spec.sinusoidal_distances().has_sinusoidal() ||
-      spec.sinusoidal_distances().sinusoidal().columns() !=
-          v1::COLUMNS_UNSPECIFIED) {
+      spec.sinusoidal_distances().sinusoidal().columns() != v1::COLUMNS_UNSPECIFIED) {
     return absl::OkStatus();
   }
   return Invalid(
-      "sinusoidal_distances.sinusoidal.columns: not set, want SINES_COSINES "
-      "(Transformer-XL, XLNet), INTERLEAVED (Conformer) or COSINES_SINES");
+      "sinusoidal_distances.sinusoidal.columns: not set, want SINES_COSINES (Transformer-XL, "
+      "XLNet), INTERLEAVED (Conformer) or COSINES_SINES");
 }
 
 }  // namespace
 
-absl::StatusOr<LogitsPlanPtr> LogitsPlan::Make(v1::LogitsSpec spec,
-                                               const Tables& tables,
+absl::StatusOr<LogitsPlanPtr> LogitsPlan::Make(v1::LogitsSpec spec, const Tables& tables,
                                                const LogitsLimits& limits) {
   std::shared_ptr<LogitsPlan> plan(new LogitsPlan(std::move(spec)));
   ATTNBIAS_RETURN_IF_ERROR(plan->Resolve(tables, limits));
   return plan;
 }
 
-absl::Status LogitsPlan::Resolve(const Tables& tables,
-                                 const LogitsLimits& limits) {
+absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limits) {
   ATTNBIAS_RETURN_IF_ERROR(CheckColumnsAreSet(spec_));
   ATTNBIAS_RETURN_IF_ERROR(Complete("", false, tables, spec_));
-  ATTNBIAS_RETURN_IF_ERROR(CheckType("data_type", input_type()));
-  ATTNBIAS_RETURN_IF_ERROR(CheckType("output_data_type", output_type()));
+  for (const auto& [field, type] : {std::pair("data_type", input_type()),
+                                    std::pair("output_data_type", output_type())}) {
+    if (type == DataType::kI32) return Invalid(field, ": got I32, want F64, F32, F16 or BF16");
+  }
   if (int64_t{spec_.num_heads()} * spec_.head_dim() > kMaxWidth) {
-    return Invalid("head_dim: got ", spec_.head_dim(), " for ",
-                   spec_.num_heads(), " heads, want a product of at most ",
-                   kMaxWidth);
+    return Invalid("head_dim: got ", spec_.head_dim(), " for ", spec_.num_heads(),
+                   " heads, want a product of at most ", kMaxWidth);
   }
   ATTNBIAS_ASSIGN_OR_RETURN(query_offset_, QueryOffsetOf("", spec_));
-  if (spec_.scale() == 0) {
-    return Invalid("scale: got 0, want a finite number other than 0");
-  }
+  if (spec_.scale() == 0) return Invalid("scale: got 0, want a finite number other than 0");
   query_bias_ = tables.Get(spec_.query_bias());
-  ATTNBIAS_RETURN_IF_ERROR(ResolveWorkType(tables));
+  bool doubles = input_type() == DataType::kF64 || output_type() == DataType::kF64;
+  for (const Tables::Entry& entry : tables) {
+    doubles |= entry.table.data_type() == DataType::kF64;
+    ATTNBIAS_RETURN_IF_ERROR(CheckNetworkSize(entry.field, entry.table));
+  }
+  work_type_ = doubles ? DataType::kF64 : DataType::kF32;
   ATTNBIAS_ASSIGN_OR_RETURN(const auto* field, FieldIn("term", spec_));
   ATTNBIAS_ASSIGN_OR_RETURN(
-      term_,
-      TermRegistration::Describe(
-          field->number(), spec_.GetReflection()->GetMessage(spec_, field),
-          tables, spec_, query_offset_));
+      term_, TermRegistration::Describe(field->number(),
+                                        spec_.GetReflection()->GetMessage(spec_, field), tables,
+                                        spec_, query_offset_));
   input_width_ = term_.weighs_values  ? spec_.key_length()
                  : spec_.bias_alone() ? 0
                                       : spec_.head_dim();
   output_width_ = term_.weighs_values ? spec_.head_dim() : spec_.key_length();
-  ATTNBIAS_RETURN_IF_ERROR(ResolveFill());
+  if (term_.weighs_values && spec_.fill_case() != spec_.FILL_NOT_SET) {
+    return Invalid(
+        "fill: got one, want none: sums over keys have no element of their own for a masked key");
+  }
+  ATTNBIAS_RETURN_IF_ERROR(RoundFill("", spec_, output_type(), fill_.data()));
   ATTNBIAS_RETURN_IF_ERROR(CheckBias());
-  ATTNBIAS_RETURN_IF_ERROR(CheckVectorBytes(limits));
+  int64_t room = limits.max_vector_bytes;
+  for (const Summand& summand : term_.summands) {
+    const int64_t vector_bytes = summand.heads * spec_.head_dim() * SizeOf(work_type_);
+    if (summand.count > room / vector_bytes) {
+      return Invalid(summand.sized_by, ": makes ", summand.count, " vectors of ", vector_bytes,
+                     " bytes, want at most ", room / vector_bytes,
+                     ", which this server can hold");
+    }
+    room -= summand.count * vector_bytes;
+  }
   const int64_t most = limits.max_row_bytes / SizeOf(output_type());
   if (output_width_ > most) {
     return Invalid("key_length: got ", output_width_, ", want at most ", most,
@@ -84,15 +91,6 @@ absl::Status LogitsPlan::Resolve(const Tables& tables,
   }
   CountRoundings();
   return absl::OkStatus();
-}
-
-absl::Status LogitsPlan::ResolveFill() {
-  if (term_.weighs_values && spec_.fill_case() != spec_.FILL_NOT_SET) {
-    return Invalid(
-        "fill: got one, want none: sums over keys have no element "
-        "of their own for a masked key");
-  }
-  return RoundFill("", spec_, output_type(), fill_.data());
 }
 
 absl::Status LogitsPlan::CheckBias() const {
@@ -103,16 +101,13 @@ absl::Status LogitsPlan::CheckBias() const {
   if (term_.weighs_values) {
     return Invalid("query_bias: got one, want none: shaw_values has no query");
   }
-  if (HasShape(*query_bias_, {spec_.num_heads(), spec_.head_dim()})) {
-    return absl::OkStatus();
-  }
+  if (HasShape(*query_bias_, {spec_.num_heads(), spec_.head_dim()})) return absl::OkStatus();
   return WrongShape("query_bias", *query_bias_,
-                    absl::StrCat("[num_heads, head_dim] = [", spec_.num_heads(),
-                                 ", ", spec_.head_dim(), "]"));
+                    absl::StrCat("[num_heads, head_dim] = [", spec_.num_heads(), ", ",
+                                 spec_.head_dim(), "]"));
 }
 
-absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows,
-                                   int64_t bytes) const {
+absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows, int64_t bytes) const {
   if (first_row < 0 || first_row >= spec_.query_length()) {
     return Invalid("first_row: got ", first_row, ", want an integer in [0, ",
                    spec_.query_length(), "), query_length being its end");
@@ -123,41 +118,13 @@ absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows,
                    " of ", spec_.query_length(), " rows come before them");
   }
   int64_t wanted = SizeOf(input_type());
-  const bool fits =
-      !__builtin_mul_overflow(wanted, spec_.num_heads(), &wanted) &&
-      !__builtin_mul_overflow(wanted, num_rows, &wanted) &&
-      !__builtin_mul_overflow(wanted, input_width_, &wanted);
+  const bool fits = !__builtin_mul_overflow(wanted, spec_.num_heads(), &wanted) &&
+                    !__builtin_mul_overflow(wanted, num_rows, &wanted) &&
+                    !__builtin_mul_overflow(wanted, input_width_, &wanted);
   if (fits && bytes == wanted) return absl::OkStatus();
   return Invalid("data: got ", bytes, " bytes, want ",
-                 fits ? absl::StrCat(wanted) : "more than 2^63", " for shape [",
-                 spec_.num_heads(), ", ", num_rows, ", ", input_width_, "] of ",
-                 std::string(NameOf(input_type())));
-}
-
-absl::Status LogitsPlan::CheckVectorBytes(const LogitsLimits& limits) const {
-  int64_t room = limits.max_vector_bytes;
-  for (const Summand& summand : term_.summands) {
-    const int64_t vector_bytes =
-        summand.heads * spec_.head_dim() * SizeOf(work_type_);
-    if (summand.count > room / vector_bytes) {
-      return Invalid(summand.sized_by, ": makes ", summand.count,
-                     " vectors of ", vector_bytes, " bytes, want at most ",
-                     room / vector_bytes, ", which this server can hold");
-    }
-    room -= summand.count * vector_bytes;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status LogitsPlan::ResolveWorkType(const Tables& tables) {
-  bool doubles =
-      input_type() == DataType::kF64 || output_type() == DataType::kF64;
-  for (const Tables::Entry& entry : tables) {
-    doubles |= entry.table.data_type() == DataType::kF64;
-    ATTNBIAS_RETURN_IF_ERROR(CheckNetworkSize(entry.field, entry.table));
-  }
-  work_type_ = doubles ? DataType::kF64 : DataType::kF32;
-  return absl::OkStatus();
+                 fits ? absl::StrCat(wanted) : "more than 2^63", " for shape [", spec_.num_heads(),
+                 ", ", num_rows, ", ", input_width_, "] of ", std::string(NameOf(input_type())));
 }
 
 void LogitsPlan::CountRoundings() {
@@ -168,11 +135,9 @@ void LogitsPlan::CountRoundings() {
                  (doubles ? spec_.key_length() + 1 : 2);
   } else {
     const auto additions = static_cast<int64_t>(term_.summands.size()) - 1;
-    roundings_ =
-        spec_.head_dim() + additions + (query_bias_.has_value() ? 1 : 0);
+    roundings_ = spec_.head_dim() + additions + (query_bias_.has_value() ? 1 : 0);
   }
-  // Those of vectors in F64 are together less than one in F32, to which they
-  // are then rounded.
+  // Roundings of vectors in F64 are together less than one in F32, to which they are then rounded.
   int64_t of_vectors = 0;
   for (const Summand& summand : term_.summands) {
     of_vectors = std::max(of_vectors, summand.roundings);
@@ -200,8 +165,7 @@ Stretches LogitsPlan::StretchesOf(const Summand& summand, int64_t row) const {
                         std::min(whole.keys.end, visible.end)};
     if (keys.size() <= 0) continue;
     stretches.push_back(
-        {keys, whole.vector + (keys.begin - whole.keys.begin) * whole.step,
-         whole.step});
+        {keys, whole.vector + (keys.begin - whole.keys.begin) * whole.step, whole.step});
   }
   return stretches;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A validated request for positional logits: which vectors its keys use, in
-// which type it is computed, how long its rows are.
+// A validated request for positional logits: the vectors that its keys use, the type of its
+// products, the length of its rows.
 #pragma once
 
 #include <array>
@@ -21,9 +21,9 @@
 namespace attnbias {
 
 struct LogitsLimits {
-  // Of all vectors that a request's keys use.
+  // Maximum bytes of all vectors that a request's keys use.
   int64_t max_vector_bytes = int64_t{1} << 30;
-  // Of one row of one head in the answer.
+  // Maximum bytes of one row of one head in the answer.
   int64_t max_row_bytes = int64_t{4} << 20;
 };
 
@@ -40,56 +40,46 @@ class LogitsPlan {
                                             const Tables& tables,
                                             const LogitsLimits& limits);
 
-  // Whether a message may hold these rows in so many bytes of data.
+  // Checks that a message may hold these rows in this many bytes of data.
   //
   // INVALID_ARGUMENT  first_row, num_rows or data, which the message names
-  absl::Status CheckRows(int64_t first_row, int64_t num_rows,
-                         int64_t bytes) const;
+  absl::Status CheckRows(int64_t first_row, int64_t num_rows, int64_t bytes) const;
 
-  // As it was asked for, its defaults filled in.
+  // The request with its defaults.
   const v1::LogitsSpec& spec() const { return spec_; }
   const LogitsTerm& term() const { return term_; }
   // Position of query 0.
   int64_t query_offset() const { return query_offset_; }
 
-  // Numbers of one head in a row that is sent to us, and in its answer.
+  // Numbers of one head in a received row, and in its answer.
   int64_t input_width() const { return input_width_; }
   int64_t output_width() const { return output_width_; }
-  int64_t output_row_bytes() const {
-    return output_width_ * SizeOf(output_type());
-  }
+  int64_t output_row_bytes() const { return output_width_ * SizeOf(output_type()); }
 
-  // Element types of the rows that are sent to us, and of answers.
-  DataType input_type() const {
-    return static_cast<DataType>(spec_.data_type());
-  }
-  DataType output_type() const {
-    return static_cast<DataType>(spec_.output_data_type());
-  }
+  // Element types of received rows, and of answers.
+  DataType input_type() const { return static_cast<DataType>(spec_.data_type()); }
+  DataType output_type() const { return static_cast<DataType>(spec_.output_data_type()); }
   // Added to every query.
   const std::optional<Table>& query_bias() const { return query_bias_; }
 
-  // F32 or F64: what products are formed in.
+  // Type of products: F32 or F64.
   DataType work_type() const { return work_type_; }
-  // The n of the bound in docs/numerics.md: the roundings on the longest way
-  // from an input to a result, without the one to the output type.
+  // The n of the bound in docs/numerics.md: the roundings on the longest way from an input to a
+  // result, without the one to the output type.
   int64_t roundings() const { return roundings_; }
-  // What masked elements become, in the output type.
+  // Value of masked elements, in the output type.
   const std::byte* fill() const { return fill_.data(); }
 
-  // Keys that the direction lets query `row`, counted from query 0, see.
+  // Returns the keys that the direction lets query `row`, counted from query 0, see.
   Range VisibleKeys(int64_t row) const;
-  // The same keys in order, each in exactly one stretch of the summand.
+  // Returns the same keys in order, each in exactly one stretch of the summand.
   Stretches StretchesOf(const Summand& summand, int64_t row) const;
 
  private:
   explicit LogitsPlan(v1::LogitsSpec spec) : spec_(std::move(spec)) {}
 
   absl::Status Resolve(const Tables& tables, const LogitsLimits& limits);
-  absl::Status ResolveFill();
   absl::Status CheckBias() const;
-  absl::Status CheckVectorBytes(const LogitsLimits& limits) const;
-  absl::Status ResolveWorkType(const Tables& tables);
   void CountRoundings();
 
   v1::LogitsSpec spec_;

@@ -16,10 +16,9 @@
 namespace attnbias {
 namespace {
 
-// Products of a tile: as many as stay in a core's own cache. Each row needs a
-// window of vectors one further than the row before. A tile multiplies all its
-// rows with the union of these windows, so a taller one computes more products
-// that nobody uses.
+// Products of a tile: as many as fit a core's own cache. Each row needs a window of vectors one
+// further than the row before. A tile multiplies all its rows with the union of these windows, so a
+// taller one computes more unused products.
 constexpr int64_t kTileProducts = int64_t{1} << 18;
 constexpr int64_t kMaxTileRows = 128;
 
@@ -27,14 +26,12 @@ int64_t TileRows(const LogitsPlan& plan) {
   const int64_t keys = plan.spec().key_length();
   const auto& summands = plan.term().summands;
   const int64_t products =
-      summands.size() > 1 ? keys
-                          : std::min(summands[0].count, keys + kMaxTileRows);
-  return std::clamp<int64_t>(kTileProducts / std::max<int64_t>(products, 1), 1,
-                             kMaxTileRows);
+      summands.size() > 1 ? keys : std::min(summands[0].count, keys + kMaxTileRows);
+  return std::clamp<int64_t>(kTileProducts / std::max<int64_t>(products, 1), 1, kMaxTileRows);
 }
 
-// Adds to the sums of a stretch's keys the products that they use; `products`
-// begins with that of its first key.
+// Adds the products of a stretch's keys to their sums; `products` begins with that of the first
+// key.
 template <typename Work>
 void AddStretch(const Work* products, const Stretch& stretch, Work* sums) {
   const auto add = [&](auto step) {
@@ -48,8 +45,8 @@ void AddStretch(const Work* products, const Stretch& stretch, Work* sums) {
   add(stretch.step);
 }
 
-// Reads the numbers at `in`, of any alignment. Exact: types wider than a float
-// are computed in double.
+// Reads the numbers at `in`, of any alignment. Exact: types wider than a float are computed in
+// double.
 template <typename Work>
 void Widen(DataType type, const std::byte* in, int64_t count, Work* out) {
   if (SizeOf(type) == sizeof(Work) && count > 0) {
@@ -79,7 +76,7 @@ void RoundEach(const Work* in, int64_t count, std::byte* out, Convert convert) {
   }
 }
 
-// Rows of one head, counted from query 0, and where their answer goes.
+// Rows of one head, counted from query 0, and the place of their answer.
 struct Tile {
   int64_t head;
   Range rows;
@@ -88,12 +85,11 @@ struct Tile {
 
 }  // namespace
 
-// Computes a tile in the type that products are formed in.
+// Computes a tile, with products of type Work.
 template <typename Work>
 class PositionalLogits::TileComputer {
  public:
-  TileComputer(const PositionalLogits& logits, const RowBlock& block,
-               const Tile& tile)
+  TileComputer(const PositionalLogits& logits, const RowBlock& block, const Tile& tile)
       : logits_(logits),
         plan_(*logits.plan_),
         spec_(plan_.spec()),
@@ -107,17 +103,15 @@ class PositionalLogits::TileComputer {
   }
 
  private:
-  // Row n has its products in row n of one matrix, each at its vector: a window
-  // that moves by one from row to row. Sums of products are each at its key.
+  // Row n has its products in row n of one matrix, each at its vector: a window that moves by one
+  // from row to row. Sums of products are each at its key.
   absl::Status Multiply() const {
     const int64_t width = spec_.head_dim();
     const Factor& factor = logits_.factors_[0];
     const bool adds = logits_.factors_.size() > 1;
-    const Range columns =
-        adds ? Range{0, spec_.key_length()} : VectorsOf(factor);
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        BudgetedBuffer scratch,
-        Allocate(rows_.size() * (width + columns.size())));
+    const Range columns = adds ? Range{0, spec_.key_length()} : VectorsOf(factor);
+    ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer scratch,
+                              Allocate(rows_.size() * (width + columns.size())));
     auto* const queries = reinterpret_cast<Work*>(scratch.bytes.data());
     Work* const products = queries + rows_.size() * width;
     ATTNBIAS_RETURN_IF_ERROR(ReadQueries(queries));
@@ -127,21 +121,19 @@ class PositionalLogits::TileComputer {
       MultiplyVectors(factor, columns, queries, products);
     }
     auto* const served = reinterpret_cast<std::byte*>(products);
-    ATTNBIAS_RETURN_IF_ERROR(
-        Round(products, rows_.size() * columns.size(), served));
+    ATTNBIAS_RETURN_IF_ERROR(Round(products, rows_.size() * columns.size(), served));
     const int64_t row_bytes = columns.size() * SizeOf(plan_.output_type());
     for (int64_t i = 0; i < rows_.size(); ++i) {
       const int64_t row = rows_.begin + i;
       const Range visible = plan_.VisibleKeys(row);
       Spread(adds ? Stretches{{visible, visible.begin, 1}}
                   : plan_.StretchesOf(factor.summand, row),
-             served + i * row_bytes, columns.begin,
-             out_ + i * plan_.output_row_bytes());
+             served + i * row_bytes, columns.begin, out_ + i * plan_.output_row_bytes());
     }
     return absl::OkStatus();
   }
 
-  // Writes, for each row, every key's sum of products with what it uses.
+  // Writes every key's sum of products for each row.
   absl::Status AddProducts(const Work* queries, Work* sums) const {
     const int64_t keys = spec_.key_length();
     std::fill_n(sums, rows_.size() * keys, Work{0});
@@ -152,8 +144,7 @@ class PositionalLogits::TileComputer {
       auto* const products = reinterpret_cast<Work*>(scratch.bytes.data());
       MultiplyVectors(factor, vectors, queries, products);
       for (int64_t i = 0; i < rows_.size(); ++i) {
-        for (const Stretch& stretch :
-             plan_.StretchesOf(factor.summand, rows_.begin + i)) {
+        for (const Stretch& stretch : plan_.StretchesOf(factor.summand, rows_.begin + i)) {
           const int64_t first = stretch.vector - vectors.begin;
           AddStretch(products + i * vectors.size() + first, stretch,
                      sums + i * keys + stretch.keys.begin);
@@ -163,8 +154,7 @@ class PositionalLogits::TileComputer {
     return absl::OkStatus();
   }
 
-  // The other way round: the weights of all keys that use a vector are added
-  // up, and the sums multiplied with the vectors.
+  // Adds up the weights of all keys that use a vector, and multiplies the sums with the vectors.
   absl::Status Weigh() const {
     const int64_t width = spec_.head_dim();
     const Factor& factor = logits_.factors_[0];
@@ -197,9 +187,8 @@ class PositionalLogits::TileComputer {
     return Round(sums, rows_.size() * width, out_);
   }
 
-  // A VectorProduct, by the accelerator where it will, else by the BLAS.
-  void MultiplyVectors(const Factor& factor, Range range, const Work* input,
-                       Work* out) const {
+  // Computes a VectorProduct by the accelerator if it wants to, else by the BLAS.
+  void MultiplyVectors(const Factor& factor, Range range, const Work* input, Work* out) const {
     if (range.size() == 0) return;
     const VectorProduct product = {
         .rows = rows_.size(),
@@ -215,13 +204,12 @@ class PositionalLogits::TileComputer {
         factor.on_device->Multiply(product, input, out)) {
       return;
     }
-    const auto* const numbers =
-        reinterpret_cast<const Work*>(factor.memory.bytes.data());
+    const auto* const numbers = reinterpret_cast<const Work*>(factor.memory.bytes.data());
     const int64_t columns = product.input_columns();
-    attnbias::Multiply<Work>({input, product.rows, columns, columns},
-                             {numbers + product.first, product.vectors,
-                              product.width, product.stride},
-                             product.transposed, out);
+    attnbias::Multiply<Work>(
+        {input, product.rows, columns, columns},
+        {numbers + product.first, product.vectors, product.width, product.stride},
+        product.transposed, out);
   }
 
   absl::Status ReadQueries(Work* query) const {
@@ -248,12 +236,10 @@ class PositionalLogits::TileComputer {
     Widen(plan_.input_type(), block_.data + index * SizeOf(plan_.input_type()),
           elements.size(), out);
     if (AllFinite(out, elements.size())) return absl::OkStatus();
-    const Work* const strange =
-        std::find_if_not(out, out + elements.size(),
-                         [](Work number) { return std::isfinite(number); });
-    return Invalid("data: got ", *strange, " at [", head_, ", ", block_row,
-                   ", ", elements.begin + (strange - out),
-                   "], want finite numbers");
+    const Work* const strange = std::find_if_not(
+        out, out + elements.size(), [](Work number) { return std::isfinite(number); });
+    return Invalid("data: got ", *strange, " at [", head_, ", ", block_row, ", ",
+                   elements.begin + (strange - out), "], want finite numbers");
   }
 
   // Scales products and rounds them to the output type, perhaps in place.
@@ -269,8 +255,7 @@ class PositionalLogits::TileComputer {
       std::memmove(out, products, count * sizeof(Work));
       return absl::OkStatus();
     }
-    // In place, each element is read before it is overwritten: no type is wider
-    // than Work.
+    // In place, each element is read before it is overwritten: no type is wider than Work.
     switch (type) {
       case DataType::kF64:
         RoundEach<double>(products, count, out,
@@ -282,28 +267,25 @@ class PositionalLogits::TileComputer {
         });
         break;
       default: {
-        const NarrowFormat format =
-            type == DataType::kF16 ? kBinary16 : kBfloat16;
-        RoundEach<uint16_t>(
-            products, count, out, [scale, format](double value) {
-              return static_cast<uint16_t>(Narrow(value * scale, format));
-            });
+        const NarrowFormat format = type == DataType::kF16 ? kBinary16 : kBfloat16;
+        RoundEach<uint16_t>(products, count, out, [scale, format](double value) {
+          return static_cast<uint16_t>(Narrow(value * scale, format));
+        });
       }
     }
     return absl::OkStatus();
   }
 
-  void Spread(const Stretches& stretches, const std::byte* products,
-              int64_t first_vector, std::byte* out) const {
+  // Copies the products of a row to its keys, and the fill to keys outside of the stretches.
+  void Spread(const Stretches& stretches, const std::byte* products, int64_t first_vector,
+              std::byte* out) const {
     const DataType type = plan_.output_type();
     const int64_t size = SizeOf(type);
     int64_t key = 0;
     for (const Stretch& stretch : stretches) {
-      RepeatElement(type, plan_.fill(), stretch.keys.begin - key,
-                    out + key * size);
+      RepeatElement(type, plan_.fill(), stretch.keys.begin - key, out + key * size);
       const int64_t count = stretch.keys.size();
-      const std::byte* const from =
-          products + (stretch.vector - first_vector) * size;
+      const std::byte* const from = products + (stretch.vector - first_vector) * size;
       std::byte* const to = out + stretch.keys.begin * size;
       if (stretch.step == 0) {
         RepeatElement(type, from, count, to);
@@ -317,17 +299,15 @@ class PositionalLogits::TileComputer {
       }
       key = stretch.keys.end;
     }
-    RepeatElement(type, plan_.fill(), spec_.key_length() - key,
-                  out + key * size);
+    RepeatElement(type, plan_.fill(), spec_.key_length() - key, out + key * size);
   }
 
-  // Vectors that any key of the rows uses.
+  // Returns the vectors that any key of the rows uses.
   Range VectorsOf(const Factor& factor) const {
     Range vectors = {std::numeric_limits<int64_t>::max(), 0};
     for (int64_t row = rows_.begin; row < rows_.end; ++row) {
       for (const Stretch& stretch : plan_.StretchesOf(factor.summand, row)) {
-        const auto [least, most] =
-            std::minmax({stretch.vector, stretch.last_vector()});
+        const auto [least, most] = std::minmax({stretch.vector, stretch.last_vector()});
         vectors = Union(vectors, {least, most + 1});
       }
     }
@@ -335,8 +315,7 @@ class PositionalLogits::TileComputer {
   }
 
   absl::StatusOr<BudgetedBuffer> Allocate(int64_t count) const {
-    return logits_.resources_.allocate(count *
-                                       static_cast<int64_t>(sizeof(Work)));
+    return logits_.resources_.allocate(count * static_cast<int64_t>(sizeof(Work)));
   }
 
   const PositionalLogits& logits_;
@@ -348,8 +327,7 @@ class PositionalLogits::TileComputer {
   std::byte* const out_;
 };
 
-PositionalLogits::PositionalLogits(LogitsPlanPtr plan,
-                                   LogitsResources resources,
+PositionalLogits::PositionalLogits(LogitsPlanPtr plan, LogitsResources resources,
                                    std::vector<Factor> factors)
     : plan_(std::move(plan)),
       resources_(std::move(resources)),
@@ -371,14 +349,12 @@ int64_t PositionalLogits::memory_bytes() const {
   return bytes;
 }
 
-void PositionalLogits::Compute(
-    const RowBlock& block, Range lines, std::byte* out, CallerPtr caller,
-    absl::AnyInvocable<void(absl::Status)> done) const {
+void PositionalLogits::Compute(const RowBlock& block, Range lines, std::byte* out, CallerPtr caller,
+                               absl::AnyInvocable<void(absl::Status)> done) const {
   std::vector<Tile> tiles;
   for (int64_t line = lines.begin; line < lines.end;) {
     const int64_t row = line % block.num_rows;
-    const int64_t count =
-        std::min({tile_rows_, block.num_rows - row, lines.end - line});
+    const int64_t count = std::min({tile_rows_, block.num_rows - row, lines.end - line});
     const int64_t first = block.first_row + row;
     tiles.push_back({line / block.num_rows,
                      {first, first + count},
@@ -386,18 +362,15 @@ void PositionalLogits::Compute(
     line += count;
   }
   const auto count = static_cast<int64_t>(tiles.size());
-  const auto compute = [this, block, tiles = std::move(tiles)](int64_t begin,
-                                                               int64_t end) {
+  const auto compute = [this, block, tiles = std::move(tiles)](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      ATTNBIAS_RETURN_IF_ERROR(
-          plan_->work_type() == DataType::kF64
-              ? TileComputer<double>(*this, block, tiles[i]).Compute()
-              : TileComputer<float>(*this, block, tiles[i]).Compute());
+      ATTNBIAS_RETURN_IF_ERROR(plan_->work_type() == DataType::kF64
+                                   ? TileComputer<double>(*this, block, tiles[i]).Compute()
+                                   : TileComputer<float>(*this, block, tiles[i]).Compute());
     }
     return absl::OkStatus();
   };
-  ForRanges(resources_.executor, std::move(caller), count, 1, compute,
-            std::move(done));
+  ForRanges(resources_.executor, std::move(caller), count, 1, compute, std::move(done));
 }
 
 }  // namespace attnbias

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Positional logits, row by row: queries are multiplied with each distinct
-// vector once, and the products spread over the keys that use it. Nothing of
-// shape [queries, keys, head_dim] ever exists.
+// Computes positional logits row by row: queries are multiplied with each distinct vector once, and
+// the products spread over the keys that use it. Nothing of shape [queries, keys, head_dim] exists.
 #pragma once
 
 #include <cstddef>
@@ -32,25 +31,23 @@ struct MatrixView {
   int64_t stride;
 };
 
-// Writes a b, or a b^T where `b_transposed`, row-major without holes, to `out`,
-// whatever that held: by the system's BLAS, on the calling thread alone. T is
-// float or double.
+// Writes a b, or a b^T if `b_transposed`, row-major without holes, to `out`, whatever that held: by
+// the system's BLAS, on the calling thread alone. T is float or double.
 template <typename T>
-void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed,
-              T* out);
+void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed, T* out);
 
-// What computing takes from its surroundings. The referents outlive it.
+// Resources of a computation, which they outlive.
 struct LogitsResources {
   Executor& executor;
   const KernelSet& kernels;
-  // RESOURCE_EXHAUSTED when there is no room.
+  // RESOURCE_EXHAUSTED if the budget has no room.
   std::function<absl::StatusOr<BudgetedBuffer>(int64_t bytes)> allocate;
-  // The same for memory from elsewhere.
+  // As `allocate`, for memory from elsewhere.
   std::function<absl::StatusOr<ByteBudget::Reservation>(int64_t bytes)> reserve;
 };
 
-// Rows that have passed LogitsPlan::CheckRows: [num_heads, num_rows,
-// input_width] of the spec's data_type, at any alignment.
+// Rows that have passed LogitsPlan::CheckRows: [num_heads, num_rows, input_width] of the spec's
+// data_type, at any alignment.
 struct RowBlock {
   int64_t first_row = 0;
   int64_t num_rows = 0;
@@ -60,44 +57,41 @@ struct RowBlock {
 class PositionalLogits;
 using PositionalLogitsPtr = std::shared_ptr<const PositionalLogits>;
 
-// Immutable; any number of threads may use it at once.
+// Immutable; any number of threads may use it concurrently.
 class PositionalLogits {
  public:
   // Makes the vectors, as ForRanges does.
   //
   // RESOURCE_EXHAUSTED  the budget has no room
-  // CANCELLED           the caller wants no more
-  static void Create(
-      LogitsPlanPtr plan, LogitsResources resources, const CallerPtr& caller,
-      absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)> done);
+  // CANCELLED           the caller has cancelled
+  static void Create(LogitsPlanPtr plan, LogitsResources resources, const CallerPtr& caller,
+                     absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)> done);
 
   const LogitsPlan& plan() const { return *plan_; }
 
-  // Of the budget.
+  // Bytes of the budget.
   int64_t memory_bytes() const;
 
-  // Writes lines of the block's answer, as ForRanges does. The answer is
-  // row-major [num_heads, num_rows, output_width] of the spec's
-  // output_data_type; line n is row n % num_rows of head n / num_rows. `out` is
-  // aligned to an element.
+  // Writes lines of the block's answer, as ForRanges does. The answer is row-major [num_heads,
+  // num_rows, output_width] of the spec's output_data_type; line n is row n % num_rows of head n /
+  // num_rows. `out` is aligned to an element.
   //
-  // INVALID_ARGUMENT    data: a number, or a sum of products, is not finite;
-  //                     weights of masked keys are not read
+  // INVALID_ARGUMENT    data: a number, or a sum of products, is not finite; weights of masked keys
+  //                     are not read
   // RESOURCE_EXHAUSTED  the budget has no room
-  void Compute(const RowBlock& block, Range lines, std::byte* out,
-               CallerPtr caller,
+  void Compute(const RowBlock& block, Range lines, std::byte* out, CallerPtr caller,
                absl::AnyInvocable<void(absl::Status)> done) const;
 
  private:
   // The vectors of a summand, with which rows are multiplied.
   struct Factor {
     const Summand& summand;
-    // In numbers of the plan's work_type(); a head's vector n begins at
+    // Numbers of the plan's work_type(); a head's vector n begins at
     // head * head_stride + n * stride.
     BudgetedBuffer memory;
     int64_t head_stride = 0;
     int64_t stride = 0;
-    // On the accelerator, or null.
+    // Copy on the accelerator, or null.
     std::unique_ptr<DeviceVectors> on_device;
   };
 

@@ -14,22 +14,19 @@ bool HasShape(const Table& table, std::initializer_list<int64_t> shape) {
   return table.shape() == absl::MakeConstSpan(shape.begin(), shape.size());
 }
 
-absl::Status WrongShape(absl::string_view field, const Table& table,
-                        absl::string_view wanted) {
+absl::Status WrongShape(absl::string_view field, const Table& table, absl::string_view wanted) {
   return Invalid(field, ": got shape [", absl::StrJoin(table.shape(), ", "),
                  "], want ", wanted);
 }
 
-absl::Status Project(absl::string_view field,
-                     const std::optional<Table>& projection,
+absl::Status Project(absl::string_view field, const std::optional<Table>& projection,
                      const v1::LogitsSpec& request, Summand* summand) {
   if (!projection.has_value()) return absl::OkStatus();
   const int64_t rows = int64_t{request.num_heads()} * request.head_dim();
   const int64_t width = summand->encoding->width;
   if (!HasShape(*projection, {rows, width})) {
     return WrongShape(field, *projection,
-                      absl::StrCat("[num_heads * head_dim, dim] = [", rows,
-                                   ", ", width, "]"));
+                      absl::StrCat("[num_heads * head_dim, dim] = [", rows, ", ", width, "]"));
   }
   summand->projection = projection;
   summand->heads = request.num_heads();
@@ -61,9 +58,7 @@ std::function<Stretches(int64_t row)> RelativeVectors::For(
       if (keys.size() <= 0) return;
       const int64_t nearest = vectors.Nearest(keys.begin - position);
       stretches.push_back(
-          {keys,
-           (vectors.symmetric ? std::abs(nearest) : nearest) - vectors.first,
-           step});
+          {keys, (vectors.symmetric ? std::abs(nearest) : nearest) - vectors.first, step});
     };
     append({kRelativePositions.begin, distinct.begin}, 0);
     if (vectors.symmetric) {

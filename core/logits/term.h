@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A term of positional logits, described: which vectors queries are multiplied
-// with, and which of them each key uses. Each term's file registers what
-// describes it, so that nobody else has to know it.
+// Describes a term of positional logits: the vectors with which queries are multiplied, and which
+// of them each key uses. Each term's file registers the function that describes it.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +22,8 @@
 
 namespace attnbias {
 
-// Keys of one query that use vectors in step: key keys.begin + n uses vector
-// `vector` + n * step. A step of 0 is a clipped end, -1 a mirrored half.
+// Keys of one query that use vectors in step: key keys.begin + n uses vector `vector` + n * step. A
+// step of 0 is a clipped end, -1 a mirrored half.
 struct Stretch {
   Range keys;
   int64_t vector = 0;
@@ -36,65 +35,59 @@ using Stretches = absl::InlinedVector<Stretch, 4>;
 
 // Vectors and the keys that use them.
 struct Summand {
-  // The vectors, or what they are projected from, at some of its coordinates.
+  // Has the vectors, or what they are projected from, at some of its coordinates.
   EncodingPtr encoding;
   // [heads * head_dim, width of the encoding].
   std::optional<Table> projection = {};
-  // Vectors of one head. Vector n stands at coordinate first + n, or first - n
-  // where they descend.
+  // Vectors of one head. Vector n stands at coordinate first + n, or first - n if they descend.
   int64_t count = 0;
   int64_t first = 0;
   bool descends = false;
-  // 1 where all heads share them.
+  // 1 if all heads share the vectors.
   int64_t heads = 1;
-  // The most F64 roundings behind any of their numbers; 0 where they are a
-  // table's own.
+  // Maximum F64 roundings behind any of the vectors' numbers; 0 if these are a table's own.
   int64_t roundings = 0;
-  // Of a row, counted from query 0: all keys in order, each in exactly one.
+  // Returns the stretches of a row, counted from query 0: all keys in order, each in exactly one.
   // Vectors of keys that the direction hides need not exist.
   std::function<Stretches(int64_t row)> stretches;
-  // The field that is too large where there are too many vectors.
+  // Field that is too large if there are too many vectors.
   absl::string_view sized_by = "query_length";
 };
 
 struct LogitsTerm {
   // A logit is the sum of a query's products with a vector of each.
   std::vector<Summand> summands;
-  // Whether rows that are sent to us are attention weights, and those that we
-  // answer sums of vectors. There is one summand then.
+  // Whether received rows are attention weights, and answers sums of vectors. There is one summand
+  // then.
   bool weighs_values = false;
 };
 
-// Makes a term known, for the life of the program:
+// Registers a term for the life of the program:
 //
 //   const TermRegistration kAbsoluteKeys(
 //       v1::LogitsSpec::kAbsoluteKeysFieldNumber, &DescribeAbsoluteKeys);
 //
-// The function receives the request, which has passed all checks that do not
-// need the term, and the position of query 0.
+// The function receives the request, which has passed all checks that do not need the term, and the
+// position of query 0.
 using TermRegistration = Registration<LogitsTerm, v1::LogitsSpec, int64_t>;
 
-// What several terms need.
+// Shared by terms.
 
 bool HasShape(const Table& table, std::initializer_list<int64_t> shape);
-absl::Status WrongShape(absl::string_view field, const Table& table,
-                        absl::string_view wanted);
+absl::Status WrongShape(absl::string_view field, const Table& table, absl::string_view wanted);
 
-// Projects the numbers of `summand` if there is a projection, which must have
-// the shape for it.
-absl::Status Project(absl::string_view field,
-                     const std::optional<Table>& projection,
+// Projects the numbers of `summand` if there is a projection, and checks its shape.
+absl::Status Project(absl::string_view field, const std::optional<Table>& projection,
                      const v1::LogitsSpec& request, Summand* summand);
 
-// An encoding whose number at coordinate n is row n of `table`.
+// Returns an encoding whose number at coordinate n is row n of `table`.
 absl::StatusOr<EncodingPtr> RowsOf(const Table& table);
 
 // Vectors that keys use by their relative position, key - query.
 struct RelativeVectors {
-  // Relative positions that have a vector of their own. Others use that of the
-  // nearest.
+  // Relative positions that have their own vector. Others use that of the nearest.
   Range distinct;
-  // Of vector 0. Where both directions share vectors, a distance.
+  // Relative position of vector 0; if both directions share vectors, its distance.
   int64_t first = 0;
   bool symmetric = false;
 

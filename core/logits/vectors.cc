@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the vectors that queries are multiplied with; never one for each pair.
+// Makes the vectors with which queries are multiplied; never one for each pair.
 #include <cblas.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "core/base/errors.h"
@@ -11,17 +12,6 @@
 
 namespace attnbias {
 namespace {
-
-// The caller's threads are the parallelism. OpenBLAS must be a build with
-// threads all the same (Debian's pthread): products of several callers at once
-// spoil one another in its serial builds.
-void UseOneThread() {
-  static const bool once = [] {
-    openblas_set_num_threads(1);
-    return true;
-  }();
-  (void)once;
-}
 
 template <typename T>
 constexpr auto* kGemv = &cblas_sgemv;
@@ -43,16 +33,14 @@ void Convert(const double* in, int64_t count, DataType type, std::byte* out) {
   }
 }
 
-// Writes what the encoding has for `vectors` of one lane.
+// Writes the encoding's numbers for `vectors` of one lane.
 void FillVectors(const Evaluator& evaluator, const Summand& summand,
                  int64_t lane, Range vectors, double* out) {
   const int64_t first = summand.first;
-  const Range coordinates =
-      summand.descends
-          ? Range{first - vectors.end + 1, first - vectors.begin + 1}
-          : Range{first + vectors.begin, first + vectors.end};
-  evaluator.Fill({{lane, lane + 1}, coordinates},
-                 reinterpret_cast<std::byte*>(out), 0);
+  const Range coordinates = summand.descends
+                                ? Range{first - vectors.end + 1, first - vectors.begin + 1}
+                                : Range{first + vectors.begin, first + vectors.end};
+  evaluator.Fill({{lane, lane + 1}, coordinates}, reinterpret_cast<std::byte*>(out), 0);
   if (!summand.descends) return;
   const int64_t width = summand.encoding->width;
   double* front = out;
@@ -74,19 +62,20 @@ absl::StatusOr<BudgetedBuffer> ReadNumbers(const Table& table,
 }  // namespace
 
 template <typename T>
-void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed,
-              T* out) {
-  UseOneThread();
+void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed, T* out) {
+  // The caller's threads are the parallelism. OpenBLAS must be a build with threads all the same
+  // (Debian's pthread): concurrent products spoil one another in its serial builds.
+  static std::once_flag once;
+  std::call_once(once, openblas_set_num_threads, 1);
   // One row is a product with a vector, for which b is not repacked.
   if (a.rows == 1 && b_transposed) {
     return kGemv<T>(CblasRowMajor, CblasNoTrans, Int(b.rows), Int(b.columns), 1,
                     b.data, Int(b.stride), a.data, 1, 0, out, 1);
   }
   const int64_t columns = b_transposed ? b.rows : b.columns;
-  kGemm<T>(CblasRowMajor, CblasNoTrans,
-           b_transposed ? CblasTrans : CblasNoTrans, Int(a.rows), Int(columns),
-           Int(a.columns), 1, a.data, Int(a.stride), b.data, Int(b.stride), 0,
-           out, Int(columns));
+  kGemm<T>(CblasRowMajor, CblasNoTrans, b_transposed ? CblasTrans : CblasNoTrans, Int(a.rows),
+           Int(columns), Int(a.columns), 1, a.data, Int(a.stride), b.data, Int(b.stride), 0, out,
+           Int(columns));
 }
 
 template void Multiply(const MatrixView<float>& a, const MatrixView<float>& b,
@@ -209,7 +198,7 @@ class PositionalLogits::Builder
   const CallerPtr caller_;
   Done done_;
   std::vector<Factor> factors_;
-  // Of the last factor, while it is made.
+  // State of the last factor, while it is made.
   BudgetedBuffer projection_;
   BudgetedEvaluator evaluator_;
 };

@@ -21,19 +21,16 @@ namespace {
 
 using nlohmann::json;
 
-// More than any model's, and few enough that products of two do not overflow.
+// Exceeds every model's integers; products of two do not overflow.
 constexpr int64_t kMaxInteger = int64_t{1} << 30;
 
 bool IsInteger(const json& value) {
-  return value.is_number_integer() &&
-         std::abs(value.get<double>()) <= kMaxInteger;
+  return value.is_number_integer() && std::abs(value.get<double>()) <= kMaxInteger;
 }
 
-bool IsSize(const json& value) {
-  return IsInteger(value) && value.get<int64_t>() > 0;
-}
+bool IsSize(const json& value) { return IsInteger(value) && value.get<int64_t>() > 0; }
 
-// Returns the field whose value a default takes; empty for other defaults.
+// Returns the field whose value is the default; empty for other defaults.
 std::string FieldNamedBy(const json& value) {
   const std::string text = value.is_string() ? value.get<std::string>() : "";
   return text.starts_with('=') ? text.substr(1) : "";
@@ -67,49 +64,42 @@ int64_t ModelConfig::Element(const char* field, size_t index) {
   if (value.is_array() && index < value.size() && IsInteger(value[index])) {
     return value[index].get<int64_t>();
   }
-  Refuse(name, Excerpt(value),
-         absl::StrCat("a list with an integer at index ", index));
+  Refuse(name, Excerpt(value), absl::StrCat("a list with an integer at index ", index));
   return 1;
 }
 
 std::array<int64_t, 2> ModelConfig::Sides(const char* field) {
   const auto [name, value] = Find(field);
-  if (IsSize(value)) return {value.get<int64_t>(), value.get<int64_t>()};
-  if (value.is_array() && value.size() == 2 && IsSize(value[0]) &&
-      IsSize(value[1])) {
-    return {value[0].get<int64_t>(), value[1].get<int64_t>()};
+  const json sides = value.is_array() ? value : json::array({value, value});
+  if (sides.size() == 2 && IsSize(sides[0]) && IsSize(sides[1])) {
+    return {sides[0].get<int64_t>(), sides[1].get<int64_t>()};
   }
   Refuse(name, Excerpt(value), "a positive integer, or a list of two");
   return {1, 1};
 }
 
-std::string ModelConfig::TakeReads() {
-  return absl::StrJoin(std::exchange(reads_, {}), ", ");
-}
+std::string ModelConfig::TakeReads() { return absl::StrJoin(std::exchange(reads_, {}), ", "); }
 
-void ModelConfig::Refuse(std::string_view field, std::string_view got,
-                         std::string_view want) {
+void ModelConfig::Refuse(std::string_view field, std::string_view got, std::string_view want) {
   if (!status_.ok()) return;
-  status_ = Invalid(kFile, ": ", std::string(field), ": got ", std::string(got),
-                    ", want ", std::string(want));
+  status_ = Invalid(kFile, ": ", std::string(field), ": got ", std::string(got), ", want ",
+                    std::string(want));
 }
 
 ModelConfig::Found ModelConfig::Find(const char* field) {
   static const auto* const kAbsent = new json();
   for (std::string name = field;;) {
-    const auto said = content_.find(name);
+    const auto given = content_.find(name);
     const auto otherwise = defaults_.find(name);
-    const std::string other =
-        otherwise == defaults_.end() ? "" : FieldNamedBy(*otherwise);
-    // A null is what is not set, where another field has the value then.
-    if (said != content_.end() && (!said->is_null() || other.empty())) {
-      reads_.push_back(absl::StrCat(name, " = ", Excerpt(*said)));
-      return {name, *said};
+    const std::string other = otherwise == defaults_.end() ? "" : FieldNamedBy(*otherwise);
+    // A null is unset if another field then has the value.
+    if (given != content_.end() && (!given->is_null() || other.empty())) {
+      reads_.push_back(absl::StrCat(name, " = ", Excerpt(*given)));
+      return {name, *given};
     }
     if (otherwise == defaults_.end()) return {name, *kAbsent};
     if (other.empty()) {
-      reads_.push_back(
-          absl::StrCat(name, " = ", Excerpt(*otherwise), " by default"));
+      reads_.push_back(absl::StrCat(name, " = ", Excerpt(*otherwise), " by default"));
       return {name, *otherwise};
     }
     name = other;
@@ -120,29 +110,24 @@ namespace {
 
 using FoundSpec = std::optional<v1::TensorSpec>;
 
-// Patches of an image, downwards and across.
+// Returns the patches of an image, downwards and across.
 std::array<int64_t, 2> GridOf(ModelConfig& config) {
   const std::array<int64_t, 2> image = config.Sides("image_size");
   const std::array<int64_t, 2> patch = config.Sides("patch_size");
   return {image[0] / patch[0], image[1] / patch[1]};
 }
 
-struct DebertaReach {
-  int64_t buckets = 0;
-  int64_t distance = 0;
-};
-
-DebertaReach DebertaReachOf(ModelConfig& config) {
+// Returns DeBERTa's number of buckets, 0 without, and its maximum distance.
+std::array<int64_t, 2> DebertaReachOf(ModelConfig& config) {
   const int64_t buckets = config.Integer("position_buckets");
   const int64_t distance = config.Integer("max_relative_positions");
   return {std::max<int64_t>(buckets, 0),
           distance >= 1 ? distance : config.Size("max_position_embeddings")};
 }
 
-// Returns the value of a term of a length: a number, a quantity that follows
-// from several fields, or a field.
-int64_t ValueOf(const std::string& term, ModelConfig& config,
-                const std::vector<int64_t>& numbers) {
+// Returns the value of a term of a length: a number, a quantity that follows from several fields,
+// or a field.
+int64_t ValueOf(const std::string& term, ModelConfig& config, const std::vector<int64_t>& numbers) {
   int64_t number = 0;
   if (absl::SimpleAtoi(term, &number)) return number;
   if (term == "patches") {
@@ -157,9 +142,7 @@ int64_t ValueOf(const std::string& term, ModelConfig& config,
     const int64_t side = 2 * config.Size("window_size") - 1;
     return side * side;
   }
-  if (term == "heads_of_stage") {
-    return config.Element("num_attention_heads", numbers.front());
-  }
+  if (term == "heads_of_stage") return config.Element("num_attention_heads", numbers.front());
   if (term == "deberta_reach") {
     const auto [buckets, distance] = DebertaReachOf(config);
     return buckets > 0 ? buckets : distance;
@@ -167,39 +150,35 @@ int64_t ValueOf(const std::string& term, ModelConfig& config,
   return config.Size(term.c_str());
 }
 
-// Uses.
-
-// Returns a number for a field of 32 bits. One that does not fit becomes -1,
-// which no field allows.
+// Returns a number for a field of 32 bits; -1, which no field allows, for one that does not fit.
 int32_t Field32(int64_t number) {
   const auto narrow = static_cast<int32_t>(number);
   return narrow == number ? narrow : -1;
 }
 
-v1::TensorSpec PositionsFrom(const Table& table, int64_t first_row) {
+// Position p is row p + first_row. No spec sets padding_idx: torch's excludes the row from
+// training and answers with its numbers. It is at the position before the first.
+v1::TensorSpec PositionsFrom(const Site& site, int64_t first_row) {
   v1::TensorSpec spec;
-  *spec.mutable_learned_absolute()->mutable_table() = Tables::RefTo(table);
+  *spec.mutable_learned_absolute()->mutable_table() = Tables::RefTo(site.table());
   spec.mutable_learned_absolute()->set_offset(first_row);
   return spec;
 }
 
-// Position p is row p + kFirstRow. No spec says padding_idx: torch's leaves the
-// row out of training, and answers with what the row holds. It is at the
-// position before the first.
 template <int64_t kFirstRow>
-FoundSpec PositionsFrom(const Site& site, ModelConfig& /*config*/) {
-  return PositionsFrom(site.table(), kFirstRow);
+FoundSpec PositionsAt(const Site& site, ModelConfig& /*config*/) {
+  return PositionsFrom(site, kFirstRow);
 }
 
-// Before transformers 5 a model could have distances in place of positions,
-// whose table it then kept and did not add.
+// Before transformers 5 a model could have distances in place of positions, whose table it then
+// kept and did not add.
 bool AddsPositions(ModelConfig& config) {
   return config.String("position_embedding_type", "absolute") == "absolute";
 }
 
 FoundSpec BertPositions(const Site& site, ModelConfig& config) {
   if (!AddsPositions(config)) return std::nullopt;
-  return PositionsFrom<0>(site, config);
+  return PositionsFrom(site, 0);
 }
 
 FoundSpec RobertaPositions(const Site& site, ModelConfig& config) {
@@ -208,10 +187,9 @@ FoundSpec RobertaPositions(const Site& site, ModelConfig& config) {
   const int64_t last = site.table().rows() - 1;
   if (padding < -1 || padding >= last) {
     config.Refuse("pad_token_id", absl::StrCat(padding),
-                  absl::StrCat("an integer in [-1, ", last - 1,
-                               "], a row before the last"));
+                  absl::StrCat("an integer in [-1, ", last - 1, "], a row before the last"));
   }
-  return PositionsFrom(site.table(), padding + 1);
+  return PositionsFrom(site, padding + 1);
 }
 
 // One vector for each distance, query - key, that the positions can have.
@@ -227,14 +205,13 @@ FoundSpec BertDistances(const Site& site, ModelConfig& /*config*/) {
   return spec;
 }
 
-v1::TensorSpec T5Of(const Table& table, int64_t max_distance,
-                    bool bidirectional) {
+v1::TensorSpec T5Of(const Site& site, int64_t max_distance, bool bidirectional) {
   v1::TensorSpec spec;
   v1::T5& t5 = *spec.mutable_t5();
-  t5.set_num_buckets(Field32(table.rows()));
+  t5.set_num_buckets(Field32(site.table().rows()));
   t5.set_max_distance(Field32(max_distance));
   t5.set_bidirectional(bidirectional);
-  *t5.mutable_table() = Tables::RefTo(table);
+  *t5.mutable_table() = Tables::RefTo(site.table());
   // torch's logarithm chose the buckets in training.
   t5.set_bucket_rule(v1::BUCKET_RULE_FLOAT32_LOG);
   return spec;
@@ -242,17 +219,16 @@ v1::TensorSpec T5Of(const Table& table, int64_t max_distance,
 
 template <bool kBidirectional>
 FoundSpec T5Bias(const Site& site, ModelConfig& config) {
-  return T5Of(site.table(), config.Integer("relative_attention_max_distance"),
-              kBidirectional);
+  return T5Of(site, config.Integer("relative_attention_max_distance"), kBidirectional);
 }
 
-// Its code computes 32 buckets whatever number the table was made for.
+// MPNet's code computes 32 buckets whatever the table's rows.
 FoundSpec MpnetBias(const Site& site, ModelConfig& /*config*/) {
   if (site.table().rows() != 32) return std::nullopt;
-  return T5Of(site.table(), /*max_distance=*/128, /*bidirectional=*/true);
+  return T5Of(site, /*max_distance=*/128, /*bidirectional=*/true);
 }
 
-// The indices of the rows that pairs take.
+// The indices of the rows that pairs use.
 FoundSpec DebertaIndices(const Site& /*site*/, ModelConfig& config) {
   const auto [buckets, distance] = DebertaReachOf(config);
   v1::TensorSpec spec;
@@ -266,42 +242,38 @@ FoundSpec DebertaIndices(const Site& /*site*/, ModelConfig& config) {
   return spec;
 }
 
-v1::TensorSpec WindowOf(const Table& table, int32_t height, int32_t width) {
+v1::TensorSpec WindowOf(const Site& site, int64_t height, int64_t width) {
   v1::TensorSpec spec;
-  spec.mutable_grid_relative()->add_window(height);
-  spec.mutable_grid_relative()->add_window(width);
-  *spec.mutable_grid_relative()->mutable_table() = Tables::RefTo(table);
+  spec.mutable_grid_relative()->add_window(Field32(height));
+  spec.mutable_grid_relative()->add_window(Field32(width));
+  *spec.mutable_grid_relative()->mutable_table() = Tables::RefTo(site.table());
   return spec;
 }
 
-// Where a stage has fewer tokens than a window, the table is a whole window's
-// nevertheless.
+// The table is a whole window's even if a stage has fewer tokens.
 FoundSpec SwinBias(const Site& site, ModelConfig& config) {
-  const int32_t window = Field32(config.Size("window_size"));
-  return WindowOf(site.table(), window, window);
+  const int64_t window = config.Size("window_size");
+  return WindowOf(site, window, window);
 }
 
-// A window is no larger than its stage, which has half the side of the stage
-// before; where height and width differ, it is a square of what the height
-// leaves.
+// A window is no larger than its stage, which has half the side of the stage before. If height and
+// width differ, the window is a square of what the height leaves.
 FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
   if (site.tables.size() < 3) return std::nullopt;
   const int64_t stage = site.numbers.front();
   const int64_t height = GridOf(config)[0];
-  const int32_t window = Field32(
-      std::min(config.Size("window_size"), stage < 63 ? height >> stage : 0));
+  const int32_t window =
+      Field32(std::min(config.Size("window_size"), stage < 63 ? height >> stage : 0));
   v1::TensorSpec spec;
   v1::MlpBias& mlp = *spec.mutable_mlp_bias();
   v1::MlpLayer& hidden = *mlp.add_layers();
   *hidden.mutable_weight() = Tables::RefTo(site.tables.at("mlp.0.weight"));
   *hidden.mutable_bias() = Tables::RefTo(site.tables.at("mlp.0.bias"));
-  *mlp.add_layers()->mutable_weight() =
-      Tables::RefTo(site.tables.at("mlp.2.weight"));
+  *mlp.add_layers()->mutable_weight() = Tables::RefTo(site.tables.at("mlp.2.weight"));
   mlp.set_activation(v1::ACTIVATION_RELU);
   mlp.set_coordinates(v1::COORDINATES_LOG2_NORMALIZED);
   mlp.set_output(v1::MLP_OUTPUT_SIGMOID_16);
-  const int32_t pretrained =
-      Field32(config.Element("pretrained_window_sizes", stage));
+  const int32_t pretrained = Field32(config.Element("pretrained_window_sizes", stage));
   for (int side = 0; side < 2; ++side) {
     mlp.add_window(window);
     if (pretrained > 0) mlp.add_pretrained_window(pretrained);
@@ -309,11 +281,10 @@ FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
   return spec;
 }
 
-// The sides of a grid that is not square are exchanged, and the table is then
-// resampled.
+// BEiT exchanges the sides of a grid that is not square, and then resamples the table.
 FoundSpec BeitBias(const Site& site, ModelConfig& config) {
   const auto [height, width] = GridOf(config);
-  v1::TensorSpec spec = WindowOf(site.table(), Field32(height), Field32(width));
+  v1::TensorSpec spec = WindowOf(site, height, width);
   v1::GridRelative& bias = *spec.mutable_grid_relative();
   bias.set_class_token(true);
   if (height != width) {
@@ -323,15 +294,13 @@ FoundSpec BeitBias(const Site& site, ModelConfig& config) {
   return spec;
 }
 
-// Positions of a grid that is not square are resampled from one that is, if as
-// many make a square.
+// Positions of a grid that is not square are resampled from a square of as many, if there is one.
 FoundSpec BeitPositions(const Site& site, ModelConfig& config) {
-  v1::TensorSpec spec = PositionsFrom(site.table(), 0);
+  v1::TensorSpec spec = PositionsFrom(site, 0);
   const auto [height, width] = GridOf(config);
   if (height == width) return spec;
   const int64_t patches = site.table().rows() - 1;
-  const auto side =
-      static_cast<int64_t>(std::sqrt(static_cast<double>(patches)));
+  const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(patches)));
   if (side * side != patches) return std::nullopt;
   v1::Resample& resample = *spec.mutable_learned_absolute()->mutable_resample();
   for (const int64_t target : {height, width}) {
@@ -345,13 +314,13 @@ FoundSpec BeitPositions(const Site& site, ModelConfig& config) {
 
 constexpr std::string_view kAnyNumber = "*";
 
-// The functions that the register names.
+// Returns the function that the register names.
 Use UseNamed(std::string_view name) {
   static const auto& uses = *new std::map<std::string_view, Use>{
       // transformers itself cannot use the table.
       {"", nullptr},
-      {"positions", PositionsFrom<0>},
-      {"positions from 2", PositionsFrom<2>},
+      {"positions", PositionsAt<0>},
+      {"positions from 2", PositionsAt<2>},
       {"positions unless relative", BertPositions},
       {"positions after padding", RobertaPositions},
       {"distances", BertDistances},
@@ -367,15 +336,15 @@ Use UseNamed(std::string_view name) {
   return uses.at(name);
 }
 
-// The register of model types, which the Python client reads too. CMake makes
-// the bytes of client/python/src/attnbias/_models/models.json, a JSON object.
+// The register of model types, which the Python client reads too. CMake makes the bytes of
+// client/python/src/attnbias/_models/models.json, a JSON object.
 constexpr char kRegisterBytes[] = {
 #include "core/mount/model_register.inc"
 };
 
 const json& Register() {
-  static const auto* const kRegister = new json(
-      json::parse(std::begin(kRegisterBytes), std::end(kRegisterBytes)));
+  static const auto* const kRegister =
+      new json(json::parse(std::begin(kRegisterBytes), std::end(kRegisterBytes)));
   return *kRegister;
 }
 
@@ -400,9 +369,8 @@ absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config) {
   const json& models = Register()["models"];
   const auto model = models.find(model_type);
   if (model == models.end() || !model->contains("tables")) {
-    config.Refuse(
-        "model_type", absl::StrCat("'", model_type, "'"),
-        absl::StrCat("one of ", absl::StrJoin(MountedModelTypes(), ", ")));
+    config.Refuse("model_type", absl::StrCat("'", model_type, "'"),
+                  absl::StrCat("one of ", absl::StrJoin(MountedModelTypes(), ", ")));
     return config.status();
   }
   config.SetDefaults((*model)["defaults"]);

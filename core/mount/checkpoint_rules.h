@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tensors of which models hold positions, under the names that
-// transformers 5.23 and earlier save them by, and how the models use them: what
-// of an encoding's spec stands in config.json, and what is fixed in the model's
-// code. The register of model types lists the tensors and names the functions
-// that are here.
+// Describes which tensors of which models hold positions, under the names that transformers 5.23
+// and earlier save them by, and how the models use them: which fields of a spec config.json has,
+// and which are fixed in the model's code. The register of model types lists the tensors and names
+// the functions that are here.
 //
-// Facts are those of transformers 5.23, or of the last version that had them;
-// its own computation is what a spec's answer equals.
+// Facts are those of transformers 5.23, or of the last version that had them. A spec's answer
+// equals its computation.
 #pragma once
 
 #include <array>
@@ -27,40 +26,38 @@
 
 namespace attnbias {
 
-// A checkpoint's config.json, as transformers understands it. A field that is
-// absent is what transformers takes without it: its default, or what another
-// field says. status() names the first that was not of its kind.
+// A checkpoint's config.json, as transformers understands it. A field that is absent has its
+// default, or the value of another field. status() names the first field of another kind.
 class ModelConfig {
  public:
   static constexpr char kFile[] = "config.json";
 
   explicit ModelConfig(nlohmann::json content) : content_(std::move(content)) {}
 
-  // By field; "=NAME" is the value of another field.
+  // Sets the defaults by field; "=NAME" is the value of another field.
   void SetDefaults(nlohmann::json defaults) { defaults_ = std::move(defaults); }
 
   std::string String(const char* field, std::string_view otherwise);
   int64_t Integer(const char* field);
-  // A positive integer.
+  // Returns a positive integer.
   int64_t Size(const char* field);
-  // The integer at `index` of a list.
+  // Returns the integer at `index` of a list.
   int64_t Element(const char* field, size_t index);
-  // Height and width, positive: a list of the two, or one integer for both.
+  // Returns height and width, positive: a list of the two, or one integer for both.
   std::array<int64_t, 2> Sides(const char* field);
 
-  // What was read since the last call, for a message: "FIELD = VALUE, ...".
+  // Returns the fields read since the last call, for a message: "FIELD = VALUE, ...".
   std::string TakeReads();
 
-  // Makes status() say of `field` what it is and should be, if it is the first.
-  void Refuse(std::string_view field, std::string_view got,
-              std::string_view want);
+  // Sets status() to "FIELD: got X, want Y" unless it is an error already.
+  void Refuse(std::string_view field, std::string_view got, std::string_view want);
 
   const absl::Status& status() const { return status_; }
 
  private:
   struct Found {
-    std::string name;             // of the field that says it
-    const nlohmann::json& value;  // null where none does
+    std::string name;             // of the field with the value
+    const nlohmann::json& value;  // null if no field has it
   };
 
   Found Find(const char* field);
@@ -71,56 +68,53 @@ class ModelConfig {
   absl::Status status_;
 };
 
-// Where a model uses a table, or several together.
+// A place at which a model uses a table, or several together.
 struct Site {
-  // Of the layer, or of stage and block, where the model has a table for each.
+  // Numbers of the layer, or of stage and block, if the model has a table for each.
   std::vector<int64_t> numbers;
-  // By what they are called beside one another; one alone has no name.
+  // Tables by their names at the site; a single one has no name.
   std::map<std::string, Table, std::less<>> tables;
 
   const Table& table() const { return tables.find("")->second; }
 };
 
-// Returns a spec with an encoding that names the site's tables by digest, and
-// nothing where no encoding's fields can say what the model does.
-using Use = std::optional<v1::TensorSpec> (*)(const Site& site,
-                                              ModelConfig& config);
+// Returns a spec with an encoding that names the site's tables by digest, or nothing if no encoding
+// has what the model does.
+using Use = std::optional<v1::TensorSpec> (*)(const Site& site, ModelConfig& config);
 
-// A tensor of a model type. "*" stands for the number of a layer, in the
-// tensor's name and in the site's; a tensor may have further segments in front.
+// A tensor of a model type. "*" stands for the number of a layer, in the tensor's name and in the
+// site's; a tensor may have further segments in front.
 struct Rule {
   std::string model_type;
   std::string tensor;
   std::string site;
-  // The lengths of the tensor's axes. Each is a chain of terms, computed from
-  // left to right, such as "2 * max_position_embeddings - 1".
+  // Lengths of the tensor's axes. Each is a chain of terms, computed from left to right, such as
+  // "2 * max_position_embeddings - 1".
   std::vector<std::string> shape;
-  // Null where transformers itself cannot use the table.
+  // Null if transformers itself cannot use the table.
   Use use;
-  // Of the table among those of its site, if there are several.
+  // Name of the table among those of its site, if there are several.
   std::string part;
 };
 
-// What a rule makes of a tensor's name.
+// Result of matching a tensor's name with a rule.
 struct Match {
   std::string site;
   std::vector<int64_t> numbers;
 };
 
-// In the order of the alphabet.
+// Returns the known model types in alphabetical order.
 std::vector<std::string> MountedModelTypes();
 
-// The rules of the configuration's model type, whose defaults the configuration
-// then has. INVALID_ARGUMENT for one that is
-// not known, the message listing those that are.
+// Returns the rules of the configuration's model type, and sets the configuration's defaults to the
+// type's. Returns INVALID_ARGUMENT for an unknown type, the message listing those that are known.
 absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config);
 
-// Returns the shape that transformers gives the tensor of `rule` whose name has
-// these numbers.
+// Returns the shape that transformers gives the tensor of `rule` whose name has these numbers.
 std::vector<int64_t> ShapeOf(const Rule& rule, ModelConfig& config,
                              const std::vector<int64_t>& numbers);
 
-// Nothing for a tensor that `rule` is not for.
+// Returns nothing if `rule` is not for the tensor.
 std::optional<Match> MatchTensor(const Rule& rule, std::string_view tensor);
 
 }  // namespace attnbias

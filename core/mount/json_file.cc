@@ -24,16 +24,13 @@ constexpr int64_t kMaxBytes = int64_t{64} << 20;
 // Values are written and compared by recursion.
 constexpr int kMaxDepth = 100;
 constexpr size_t kExcerptBytes = 100;
-
-// Python reads no integer of more digits.
+// Maximum digits of an integer that Python reads.
 constexpr size_t kMaxPythonDigits = 4300;
 
-// Returns the length of the string that `text` begins with, quotes and all.
+// Returns the length of the string that `text` begins with, including quotes.
 size_t StringLength(absl::string_view text) {
   size_t end = 1;
-  while (end < text.size() && text[end] != '"') {
-    end += text[end] == '\\' ? 2 : 1;
-  }
+  while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
   return std::min(end + 1, text.size());
 }
 
@@ -63,29 +60,25 @@ bool IsPythonNumber(absl::string_view text) {
 bool IsNonFinite(absl::string_view word) {
   if (word == "NaN" || word == "Infinity" || word == "-Infinity") return true;
   double value = 0;
-  return IsPythonNumber(word) && absl::SimpleAtod(word, &value) &&
-         std::isinf(value);
+  return IsPythonNumber(word) && absl::SimpleAtod(word, &value) && std::isinf(value);
 }
 
 bool IsOfWord(char c) {
   return absl::ascii_isalnum(c) || c == '-' || c == '+' || c == '.';
 }
 
-// Returns `text` with numbers that are not finite in quotes, unless they stand
-// where only a string may.
+// Returns `text` with numbers that are not finite in quotes, unless they are keys.
 std::string WithNonFiniteQuoted(absl::string_view text) {
   std::string quoted;
   while (!text.empty()) {
     const auto* const end = std::ranges::find_if_not(text, IsOfWord);
-    const size_t length =
-        text.front() == '"'
-            ? StringLength(text)
-            : std::max<size_t>(1, static_cast<size_t>(end - text.begin()));
+    const size_t length = text.front() == '"'
+                              ? StringLength(text)
+                              : std::max<size_t>(1, static_cast<size_t>(end - text.begin()));
     const absl::string_view token = text.substr(0, length);
     text.remove_prefix(length);
     const bool is_quoted =
-        IsNonFinite(token) &&
-        !absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), ":");
+        IsNonFinite(token) && !absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), ":");
     const absl::string_view quote = is_quoted ? "\"" : "";
     absl::StrAppend(&quoted, quote, token, quote);
   }
@@ -94,33 +87,25 @@ std::string WithNonFiniteQuoted(absl::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<json> ParseJson(const std::string& path,
-                               const std::string& text) {
+absl::StatusOr<json> ParseJson(const std::string& path, const std::string& text) {
   bool too_deep = false;
-  const auto keep = [&too_deep](int depth, json::parse_event_t /*event*/,
-                                json& /*value*/) {
+  const auto keep = [&too_deep](int depth, json::parse_event_t /*event*/, json& /*value*/) {
     too_deep |= depth > kMaxDepth;
     return depth <= kMaxDepth;
   };
   json content = json::parse(text, keep, /*allow_exceptions=*/false);
-  if (too_deep) {
-    return Invalid(path, ": nested deeper than ", kMaxDepth, " levels");
-  }
+  if (too_deep) return Invalid(path, ": nested deeper than ", kMaxDepth, " levels");
   if (content.is_discarded()) return Invalid(path, ": not JSON");
   return content;
 }
 
-absl::StatusOr<json> ReadJsonFile(const std::string& path,
-                                  const std::string& folder) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::string text,
-                            ReadRegularFile(path, kMaxBytes, folder));
+absl::StatusOr<json> ReadJsonFile(const std::string& path, const std::string& folder) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMaxBytes, folder));
   return ParseJson(path, text);
 }
 
-absl::StatusOr<json> ReadPythonJsonFile(const std::string& path,
-                                        const std::string& folder) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::string text,
-                            ReadRegularFile(path, kMaxBytes, folder));
+absl::StatusOr<json> ReadPythonJsonFile(const std::string& path, const std::string& folder) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMaxBytes, folder));
   if (text.starts_with("\xEF\xBB\xBF")) {
     return Invalid(path, ": not JSON: it begins with a byte order mark");
   }
@@ -128,8 +113,8 @@ absl::StatusOr<json> ReadPythonJsonFile(const std::string& path,
 }
 
 std::string Excerpt(const json& value) {
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true,
-                                json::error_handler_t::replace);
+  std::string text =
+      value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
   if (text.size() <= kExcerptBytes) return text;
   text.resize(kExcerptBytes);
   return text + "...";

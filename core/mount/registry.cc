@@ -11,29 +11,26 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "core/base/errors.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
 
-// Where a reference to a table may say either a name or a digest, the digest
-// begins so.
+// Begins a digest where a reference to a table is a name or a digest.
 constexpr char kDigestPrefix[] = "sha256:";
 
 absl::Status CheckName(const std::string& name) {
-  const bool printable = std::ranges::all_of(name, absl::ascii_isprint);
-  if (!name.empty() && name.size() <= TableSetBuilder::kMaxNameBytes &&
-      printable && !absl::StartsWith(name, kDigestPrefix)) {
+  constexpr size_t kMost = TableSetBuilder::kMaxNameBytes;
+  if (!name.empty() && name.size() <= kMost && std::ranges::all_of(name, absl::ascii_isprint) &&
+      !name.starts_with(kDigestPrefix)) {
     return absl::OkStatus();
   }
-  return Invalid("got the name '",
-                 absl::CEscape(name.substr(0, TableSetBuilder::kMaxNameBytes)),
-                 "' for a table, want 1 to ", TableSetBuilder::kMaxNameBytes,
-                 " printable ASCII characters that do not begin with ",
-                 kDigestPrefix);
+  return Invalid("got the name '", absl::CEscape(name.substr(0, kMost)),
+                 "' for a table, want 1 to ", kMost,
+                 " printable ASCII characters that do not begin with ", kDigestPrefix);
 }
 
 }  // namespace
@@ -60,8 +57,7 @@ bool TableSet::MayHave(std::string_view name) const {
 
 void TableSet::Append(const MountedTable& mounted) {
   // A spec resolved on another replica names the transpose by its digest.
-  for (const TableLayout layout :
-       {TableLayout::kBucketsHeads, TableLayout::kHeadsBuckets}) {
+  for (const TableLayout layout : {TableLayout::kBucketsHeads, TableLayout::kHeadsBuckets}) {
     const absl::StatusOr<Table> face = mounted.table.In(layout);
     if (face.ok()) by_digest_.emplace(face->sha256(), *face);
   }
@@ -80,29 +76,24 @@ std::optional<Table> TableSet::FindDigest(const std::string& sha256) const {
   return found->second;
 }
 
-absl::StatusOr<MountedTable*> TableSetBuilder::Add(
-    const std::string& name, SafetensorsFile& file,
-    const SafetensorsEntry& entry) {
+absl::StatusOr<MountedTable*> TableSetBuilder::Add(const std::string& name, SafetensorsFile& file,
+                                                   const SafetensorsEntry& entry) {
   ATTNBIAS_RETURN_IF_ERROR(CheckName(name));
   if (entry.bytes() > max_bytes_ - bytes_) {
-    return Invalid(file.path(), ":", entry.name, ": got ", entry.bytes(),
-                   " bytes after ", bytes_,
-                   " of other tables, want all mounted "
-                   "tables together to take at most ",
+    return Invalid(file.path(), ":", entry.name, ": got ", entry.bytes(), " bytes after ", bytes_,
+                   " of other tables, want all mounted tables together to take at most ",
                    max_bytes_, ", half of the memory budget");
   }
   std::shared_ptr<const void> held;
   if (hold_ != nullptr) {
     ATTNBIAS_ASSIGN_OR_RETURN(held, hold_(entry.bytes()));
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(Table table,
-                            ReadTable(file, entry, std::move(held)));
+  ATTNBIAS_ASSIGN_OR_RETURN(Table table, ReadTable(file, entry, std::move(held)));
   bytes_ += entry.bytes();
   const std::string file_name = std::filesystem::path(file.path()).filename();
-  tables_.push_back(
-      {.name = name,
-       .source = absl::CEscape(absl::StrCat(file_name, ":", entry.name)),
-       .table = std::move(table)});
+  tables_.push_back({.name = name,
+                     .source = absl::CEscape(absl::StrCat(file_name, ":", entry.name)),
+                     .table = std::move(table)});
   return &tables_.back();
 }
 
@@ -124,57 +115,40 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-bool IsDigest(const std::string& text) {
-  return text.size() == 64 &&
-         text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
-
-absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table,
-                                   TableLayout layout,
+absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table, TableLayout layout,
                                    const std::string& path) {
   const auto size = static_cast<int64_t>(table.data().size());
   if (size > kMaxInlineTableBytes) {
-    return Invalid(path, ".data: got ", size, " bytes, want at most ",
-                   kMaxInlineTableBytes,
+    return Invalid(path, ".data: got ", size, " bytes, want at most ", kMaxInlineTableBytes,
                    " in a request; a larger table is mounted (--tables)");
   }
   if (table.data_type() == v1::DATA_TYPE_UNSPECIFIED) {
     return Invalid(path, ".data_type: not set, want F64, F32, F16 or BF16");
   }
-  absl::StatusOr<Table> result =
-      Table::Create(static_cast<DataType>(table.data_type()), table.shape(),
-                    table.data(), layout);
+  absl::StatusOr<Table> result = Table::Create(static_cast<DataType>(table.data_type()),
+                                               table.shape(), table.data(), layout);
   if (!result.ok()) return Located(path, result.status());
   return result;
 }
 
-absl::StatusOr<Table> FindNamed(const std::string& name,
-                                const std::string& path,
+absl::StatusOr<Table> FindNamed(const std::string& name, const std::string& path,
                                 const TableSet& tables) {
-  if (const MountedTable* const mounted = tables.Find(name)) {
-    return mounted->table;
-  }
-  if (!tables.MayHave(name)) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        path, ": got '", Shortened(name),
-        "', want the name of a table that this caller may use; ListTables has "
-        "them"));
-  }
-  return absl::NotFoundError(
-      absl::StrCat(path, ": got '", Shortened(name),
-                   "', want the name of a mounted table; ListTables has them"));
+  if (const MountedTable* const mounted = tables.Find(name)) return mounted->table;
+  const std::string got = absl::StrCat(path, ": got '", Shortened(name), "', want the name of a ");
+  return tables.MayHave(name)
+             ? absl::NotFoundError(absl::StrCat(got, "mounted table; ListTables has them"))
+             : absl::PermissionDeniedError(
+                   absl::StrCat(got, "table that this caller may use; ListTables has them"));
 }
 
-absl::StatusOr<Table> FindDigest(const std::string& sha256,
-                                 const std::string& path,
+absl::StatusOr<Table> FindDigest(const std::string& sha256, const std::string& path,
                                  const TableSet& tables) {
-  if (!IsDigest(sha256)) {
+  if (sha256.size() != 64 || sha256.find_first_not_of("0123456789abcdef") != std::string::npos) {
     return Invalid(path, ": got ", sha256.size(),
                    " characters, want 64 lowercase hexadecimal digits");
   }
   if (std::optional<Table> table = tables.FindDigest(sha256)) return *table;
-  return absl::NotFoundError(
-      absl::StrCat(path, ": this server does not hold ", sha256));
+  return absl::NotFoundError(absl::StrCat(path, ": this server does not hold ", sha256));
 }
 
 absl::StatusOr<Table> Find(const v1::TableRef& ref, const std::string& path,
@@ -188,54 +162,44 @@ absl::StatusOr<Table> Find(const v1::TableRef& ref, const std::string& path,
   if (!ref.has_name() && !ref.has_sha256()) {
     return Invalid(path, ": got no source, want name, inline_table or sha256");
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      const Table table,
-      ref.has_name() ? FindNamed(ref.name(), path + ".name", tables)
-                     : FindDigest(ref.sha256(), path + ".sha256", tables));
-  // As the table is said to be stored.
+  ATTNBIAS_ASSIGN_OR_RETURN(const Table table,
+                            ref.has_name() ? FindNamed(ref.name(), path + ".name", tables)
+                                           : FindDigest(ref.sha256(), path + ".sha256", tables));
   absl::StatusOr<Table> face = table.In(layout);
   if (!face.ok()) return Located(path, face.status());
   return face;
 }
 
-// Replaces the references in `message`, whose path is `path` with a "." after
-// it. Terms of logits have tables with one order of axes alone.
-absl::Status TakeFrom(const std::string& path, bool takes_layout,
-                      const TableSet& mounted, Message& message,
-                      Tables& tables) {
+// Replaces the references in `message`, whose path is `path`. Terms of logits have tables with one
+// order of axes only.
+absl::Status TakeFrom(const std::string& path, bool takes_layout, const TableSet& mounted,
+                      Message& message, Tables& tables) {
   const auto& reflection = *message.GetReflection();
   std::vector<const FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
   for (const FieldDescriptor* field : fields) {
     if (field->message_type() == nullptr) continue;
-    const std::string name = absl::StrCat(path, field->name());
+    const std::string name = PathOf(path, *field);
     if (field->message_type() == v1::TableRef::descriptor()) {
-      auto& ref = static_cast<v1::TableRef&>(
-          *reflection.MutableMessage(&message, field));
+      auto& ref = static_cast<v1::TableRef&>(*reflection.MutableMessage(&message, field));
       if (!takes_layout && ref.layout() != v1::TABLE_LAYOUT_UNSPECIFIED) {
         return Invalid(name,
-                       ".layout: set, want it unset: these tables have only "
-                       "one order of axes");
+                       ".layout: set, want it unset: these tables have only one order of axes");
       }
       ATTNBIAS_ASSIGN_OR_RETURN(Table table, Find(ref, name, mounted));
       ref = tables.Add(std::move(table), name);
-    } else if (!field->is_repeated()) {
-      ATTNBIAS_RETURN_IF_ERROR(
-          TakeFrom(name + ".", takes_layout, mounted,
-                   *reflection.MutableMessage(&message, field), tables));
-    } else {
-      // Before any of what may be many tables is read.
-      const int most = field->options().GetExtension(v1::rule).max_items();
-      if (most > 0 && reflection.FieldSize(message, field) > most) {
-        return Invalid(name, ": got ", reflection.FieldSize(message, field),
-                       " elements, want at most ", most);
-      }
-      for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
-        ATTNBIAS_RETURN_IF_ERROR(TakeFrom(
-            absl::StrCat(name, "[", i, "]."), takes_layout, mounted,
-            *reflection.MutableRepeatedMessage(&message, field, i), tables));
-      }
+      continue;
     }
+    // Checked before any of many tables is read.
+    const int most = field->options().GetExtension(v1::rule).max_items();
+    if (field->is_repeated() && most > 0 && reflection.FieldSize(message, field) > most) {
+      return Invalid(name, ": got ", reflection.FieldSize(message, field),
+                     " elements, want at most ", most);
+    }
+    ATTNBIAS_RETURN_IF_ERROR(
+        ForEachMessage(message, *field, name, [&](const std::string& inner, Message& element) {
+          return TakeFrom(inner, takes_layout, mounted, element, tables);
+        }));
   }
   return absl::OkStatus();
 }
@@ -244,9 +208,8 @@ absl::Status TakeFrom(const std::string& path, bool takes_layout,
 
 absl::StatusOr<Tables> TakeTables(const TableSet& mounted, Message& request) {
   Tables tables;
-  ATTNBIAS_RETURN_IF_ERROR(
-      TakeFrom("", request.GetDescriptor() == v1::TensorSpec::descriptor(),
-               mounted, request, tables));
+  ATTNBIAS_RETURN_IF_ERROR(TakeFrom("", request.GetDescriptor() == v1::TensorSpec::descriptor(),
+                                    mounted, request, tables));
   return tables;
 }
 

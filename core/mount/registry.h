@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The learned tables that are at hand, under names: where they come from, and
-// how a request refers to them.
+// Mounts learned tables under names, and resolves the references of requests to them.
 #pragma once
 
 #include <cstdint>
@@ -28,39 +27,36 @@ namespace attnbias {
 
 struct MountedTable {
   std::string name;
-  // FILE:TENSOR, without the file's folder; escaped where it is not ASCII.
+  // FILE:TENSOR, without the file's folder; escaped unless it is ASCII.
   std::string source;
   Table table;
-  // Has an encoding that uses the table, which it names by digest, as its
-  // checkpoint was trained, where that is known.
+  // An encoding that uses the table, named by digest, as its checkpoint was trained, if known.
   std::optional<v1::TensorSpec> spec;
 };
 
 // Immutable; names are unique. Safe for any number of threads.
 class TableSet {
  public:
-  // Those of this set whose names begin with one of `prefixes`: one and the
-  // same set for all who ask so.
-  std::shared_ptr<const TableSet> Under(
-      const std::vector<std::string>& prefixes) const;
+  // Returns the tables of this set whose names begin with one of `prefixes`: the same set for all
+  // callers with these prefixes.
+  std::shared_ptr<const TableSet> Under(const std::vector<std::string>& prefixes) const;
 
-  // Whether a name could be one of this set's: false outside of the prefixes
-  // that it was made for.
+  // Returns whether a name lies under the prefixes that this set was made for.
   bool MayHave(std::string_view name) const;
 
   // By ascending name.
   absl::Span<const MountedTable> tables() const { return tables_; }
 
-  // Null if there is none.
+  // Returns the table of this name, or null.
   const MountedTable* Find(std::string_view name) const;
 
-  // A table of this digest, which may be the transpose of a mounted one.
+  // Returns the table of this digest, which may be the transpose of a mounted one.
   std::optional<Table> FindDigest(const std::string& sha256) const;
 
  private:
   friend class TableSetBuilder;
 
-  // Callers have few different ones at a time.
+  // Callers have few different prefixes at a time.
   static constexpr size_t kMaxParts = 64;
 
   void Append(const MountedTable& mounted);
@@ -81,23 +77,21 @@ class TableSetBuilder {
  public:
   static constexpr size_t kMaxNameBytes = 512;
 
-  // Takes memory for a number of bytes. The result holds it.
-  using Hold =
-      std::function<absl::StatusOr<std::shared_ptr<const void>>(int64_t bytes)>;
+  // Reserves memory for a number of bytes. The result holds it.
+  using Hold = std::function<absl::StatusOr<std::shared_ptr<const void>>(int64_t bytes)>;
 
-  // `max_bytes` bounds all numbers together; `hold`, if any, takes the memory
-  // of each table before it is read.
+  // `max_bytes` bounds all numbers together; `hold`, if any, reserves the memory of each table
+  // before it is read.
   explicit TableSetBuilder(int64_t max_bytes, Hold hold = nullptr)
       : max_bytes_(max_bytes), hold_(std::move(hold)) {}
 
-  // Reads a tensor of `file`. The result is there until Build.
-  // INVALID_ARGUMENT, saying where, for a name that no request could give, an
-  // entry that is not a table, or too many numbers; with the errors of `hold`.
-  absl::StatusOr<MountedTable*> Add(const std::string& name,
-                                    SafetensorsFile& file,
+  // Reads a tensor of `file`. The result lives until Build. Returns INVALID_ARGUMENT with the place
+  // for a name that no request could have, an entry that is not a table, or too many numbers; or
+  // the errors of `hold`.
+  absl::StatusOr<MountedTable*> Add(const std::string& name, SafetensorsFile& file,
                                     const SafetensorsEntry& entry);
 
-  // INVALID_ARGUMENT where two tables have one name.
+  // Returns INVALID_ARGUMENT if two tables have one name.
   absl::StatusOr<TableSetPtr> Build() &&;
 
  private:
@@ -110,7 +104,7 @@ class TableSetBuilder {
 // The set in use. Safe for any number of threads.
 class TableRegistry {
  public:
-  // Never null; whoever holds the set keeps its tables.
+  // Never null; the result keeps its tables.
   TableSetPtr Get() const {
     MutexLock lock(mutex_);
     return tables_;
@@ -140,13 +134,13 @@ inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 absl::StatusOr<Tables> TakeTables(const TableSet& mounted,
                                   google::protobuf::Message& request);
 
-// Adds the tables of the checkpoint in `folder`, which holds config.json and
-// either model.safetensors or model.safetensors.index.json with its shards.
-// Their names begin with "NAME/". INVALID_ARGUMENT for a model type that is not
-// known (the message lists those that are) or has no table here, a
-// configuration that its tensors contradict, a file that is damaged; NOT_FOUND
-// for one that is missing, the message saying what there is instead and what
-// converts it.
+// Adds the tables of the checkpoint in `folder`, which holds config.json and either
+// model.safetensors or model.safetensors.index.json with its shards. Their names begin with
+// "NAME/".
+//
+// INVALID_ARGUMENT  a model type that is unknown (the message lists the known ones) or has no table
+//                   here, a configuration that its tensors contradict, a damaged file
+// NOT_FOUND         a missing file; the message lists the files of weights and how to convert them
 absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
                            TableSetBuilder& builder);
 

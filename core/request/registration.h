@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps the fields of a oneof to the functions that describe their messages. The
-// file of each function registers it, so that no list names it.
+// Maps the fields of a oneof to the functions that describe their messages. The file of each
+// function registers it, so that no list names it.
 #pragma once
 
 #include <functional>
@@ -18,39 +18,32 @@ namespace attnbias {
 //   const EncodingRegistration kT5(v1::TensorSpec::kT5FieldNumber,
 //                                  &DescribeT5);
 //
-// The function receives a message that Complete has accepted, and its tables.
-// It keeps neither.
+// The function receives a message that Complete has accepted, and its tables. It keeps neither.
 template <typename Description, typename... Context>
 class Registration {
  public:
   template <typename Message>
   Registration(int field_number,
-               absl::StatusOr<Description> (*describe)(
-                   const Message& message, const Tables& tables,
-                   const Context&... context)) {
-    All().emplace(field_number,
-                  [describe](const google::protobuf::Message& message,
-                             const Tables& tables, const Context&... context) {
-                    return describe(static_cast<const Message&>(message),
-                                    tables, context...);
-                  });
+               absl::StatusOr<Description> (*describe)(const Message& message, const Tables& tables,
+                                                       const Context&... context)) {
+    All().emplace(field_number, [describe](const google::protobuf::Message& message,
+                                           const Tables& tables, const Context&... context) {
+      return describe(static_cast<const Message&>(message), tables, context...);
+    });
   }
 
-  static absl::StatusOr<Description> Describe(
-      int field_number, const google::protobuf::Message& message,
-      const Tables& tables, const Context&... context) {
+  static absl::StatusOr<Description> Describe(int field_number,
+                                              const google::protobuf::Message& message,
+                                              const Tables& tables, const Context&... context) {
     const auto found = All().find(field_number);
-    if (found == All().end()) {
-      return absl::UnimplementedError(
-          absl::StrCat(message.GetDescriptor()->name(), ": not built in"));
-    }
-    return found->second(message, tables, context...);
+    if (found != All().end()) return found->second(message, tables, context...);
+    return absl::UnimplementedError(
+        absl::StrCat(message.GetDescriptor()->name(), ": not built in"));
   }
 
  private:
   using Function = std::function<absl::StatusOr<Description>(
-      const google::protobuf::Message& message, const Tables& tables,
-      const Context&... context)>;
+      const google::protobuf::Message& message, const Tables& tables, const Context&... context)>;
 
   static std::map<int, Function>& All() {
     static auto* const all = new std::map<int, Function>;

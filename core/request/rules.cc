@@ -6,8 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <map>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -111,18 +109,15 @@ std::vector<int64_t> IntegersIn(const Message& message,
 }
 
 // Returns each element of a field of messages, singular or repeated.
-std::vector<const Message*> MessagesIn(const Message& message,
-                                       const FieldDescriptor& field) {
+std::vector<const Message*> MessagesIn(const Message& message, const FieldDescriptor& field) {
   const auto& reflection = *message.GetReflection();
   std::vector<const Message*> messages;
-  if (!field.is_repeated()) {
-    if (IsSet(message, field)) {
-      messages.push_back(&reflection.GetMessage(message, &field));
+  if (field.is_repeated()) {
+    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+      messages.push_back(&reflection.GetRepeatedMessage(message, &field, i));
     }
-    return messages;
-  }
-  for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-    messages.push_back(&reflection.GetRepeatedMessage(message, &field, i));
+  } else if (IsSet(message, field)) {
+    messages.push_back(&reflection.GetMessage(message, &field));
   }
   return messages;
 }
@@ -134,10 +129,6 @@ std::string ToText(int64_t number) {
     return absl::StrCat(number);
   }
   return absl::StrCat(number < 0 ? "-" : "", "2^", std::countr_zero(magnitude));
-}
-
-std::string PathOf(absl::string_view parent, const FieldDescriptor& field) {
-  return absl::StrCat(parent, parent.empty() ? "" : ".", field.name());
 }
 
 Fields FieldsOf(const google::protobuf::OneofDescriptor& choice) {
@@ -165,110 +156,69 @@ struct FieldRules {
   const FieldDescriptor* not_with = nullptr;
 };
 
-class MessageRules {
- public:
-  static const MessageRules& Of(const Descriptor& type) {
-    static const auto& all = *new Compiled(CompileAll());
-    return *all.at(&type);
-  }
-
-  absl::Status Complete(absl::string_view path, bool buckets,
-                        const Tables& tables, Message& message) const;
-  void WriteIdentity(const Message& message, bool buckets, const Tables& tables,
-                     CanonicalWriter& writer) const;
-
- private:
-  using Compiled =
-      absl::flat_hash_map<const Descriptor*, std::unique_ptr<MessageRules>>;
-
-  static Compiled CompileAll() {
-    Compiled all;
-    Compile(*v1::TensorSpec::descriptor(), all);
-    Compile(*v1::LogitsSpec::descriptor(), all);
-    return all;
-  }
-  static void Compile(const Descriptor& type, Compiled& all);
-  explicit MessageRules(const Descriptor& type);
-
-  // Returns whether there is a message or a list, or a scalar, perhaps by
-  // default, is not 0.
-  bool IsActive(const Message& message, const FieldDescriptor& field) const;
-  // Returns why a field has no meaning next to others, as errors end; "" if it
-  // has one.
-  std::string WhyIdle(const Message& message, const FieldRules& field) const;
-  int64_t Derived(const Message& message, const FieldRules& field,
-                  const Tables& tables) const;
-  absl::Status Check(absl::string_view parent, const FieldRules& rules,
-                     const Message& message) const;
-
-  // In the order of the contract.
-  std::vector<FieldRules> fields_;
-};
-
-void MessageRules::Compile(const Descriptor& type, Compiled& all) {
-  if (!all.try_emplace(&type, nullptr).second) return;
-  all[&type].reset(new MessageRules(type));
-  for (int i = 0; i < type.field_count(); ++i) {
-    const FieldDescriptor& field = *type.field(i);
-    if (IsMessage(field) && !IsTable(field)) {
-      Compile(*field.message_type(), all);
-    }
-  }
-}
+// Rules of a message's fields, in the order of the contract.
+using MessageRules = std::vector<FieldRules>;
+using RulesByType = absl::flat_hash_map<const Descriptor*, MessageRules>;
 
 double ParseDefault(const FieldDescriptor& field, const std::string& text) {
-  if (field.enum_type() != nullptr) {
-    return field.enum_type()->FindValueByName(text)->number();
-  }
+  if (field.enum_type() != nullptr) return field.enum_type()->FindValueByName(text)->number();
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) return text == "true";
   double value = 0;
   if (!absl::SimpleAtod(text, &value)) std::abort();
   return value;
 }
 
-Fields FieldsNamed(const Descriptor& type, const std::string& names) {
-  Fields fields;
-  if (names.empty()) return fields;
-  for (const std::string& name :
-       std::vector<std::string>(absl::StrSplit(names, '|'))) {
-    fields.push_back(type.FindFieldByName(name));
+FieldRules RulesOfField(const FieldDescriptor& field) {
+  const Descriptor& type = *field.containing_type();
+  const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
+  FieldRules rules = {.field = &field, .rule = &rule};
+  if (!rule.default_().empty() && !IsMessage(field)) {
+    rules.default_value = ParseDefault(field, rule.default_());
   }
-  return fields;
+  const bool is_plain_bool =
+      field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field.has_presence();
+  rules.is_required = rule.required() || (!field.is_repeated() && !IsMessage(field) &&
+                                          !rule.has_default_() && !is_plain_bool);
+  rules.has_bounds = rule.has_min() || rule.has_max() || rule.has_above() || rule.finite();
+  const std::vector<std::string> names = absl::StrSplit(rule.given_by(), '|', absl::SkipEmpty());
+  for (const std::string& name : names) rules.given_by.push_back(type.FindFieldByName(name));
+  rules.only_with = type.FindFieldByName(rule.only_with());
+  rules.not_with = type.FindFieldByName(rule.not_with());
+  return rules;
 }
 
-MessageRules::MessageRules(const Descriptor& type) {
+// Compiles the rules of a message and of the messages inside it.
+void Compile(const Descriptor& type, RulesByType& all) {
+  if (!all.try_emplace(&type).second) return;
+  MessageRules rules;
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
-    const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
-    FieldRules rules = {.field = &field, .rule = &rule};
-    if (!rule.default_().empty() && !IsMessage(field)) {
-      rules.default_value = ParseDefault(field, rule.default_());
-    }
-    const bool is_plain_bool =
-        field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL &&
-        !field.has_presence();
-    rules.given_by = FieldsNamed(type, rule.given_by());
-    rules.is_required =
-        rule.required() || (!field.is_repeated() && !IsMessage(field) &&
-                            !rule.has_default_() && !is_plain_bool);
-    rules.has_bounds =
-        rule.has_min() || rule.has_max() || rule.has_above() || rule.finite();
-    rules.only_with = type.FindFieldByName(rule.only_with());
-    rules.not_with = type.FindFieldByName(rule.not_with());
-    fields_.push_back(std::move(rules));
+    rules.push_back(RulesOfField(field));
+    if (IsMessage(field) && !IsTable(field)) Compile(*field.message_type(), all);
   }
+  all[&type] = std::move(rules);
 }
 
-bool MessageRules::IsActive(const Message& message,
-                            const FieldDescriptor& field) const {
+const MessageRules& RulesOf(const Message& message) {
+  static const auto& all = *new RulesByType([] {
+    RulesByType compiled;
+    Compile(*v1::TensorSpec::descriptor(), compiled);
+    Compile(*v1::LogitsSpec::descriptor(), compiled);
+    return compiled;
+  }());
+  return all.at(message.GetDescriptor());
+}
+
+// Returns whether a message or a list is set, or a scalar, perhaps by default, is not 0.
+bool IsActive(const Message& message, const FieldDescriptor& field) {
   const bool is_set = IsSet(message, field);
   if (field.is_repeated() || IsMessage(field)) return is_set;
-  return (is_set ? ScalarIn(message, field)
-                 : fields_[field.index()].default_value.value_or(0)) != 0;
+  if (is_set) return ScalarIn(message, field) != 0;
+  return RulesOf(message)[field.index()].default_value.value_or(0) != 0;
 }
 
-std::string MessageRules::WhyIdle(const Message& message,
-                                  const FieldRules& field) const {
+// Returns why a field has no meaning next to others, as errors end; "" if it has one.
+std::string WhyIdle(const Message& message, const FieldRules& field) {
   if (field.only_with != nullptr && !IsActive(message, *field.only_with)) {
     return absl::StrCat(" without ", field.only_with->name());
   }
@@ -278,11 +228,11 @@ std::string MessageRules::WhyIdle(const Message& message,
   return "";
 }
 
-int64_t MessageRules::Derived(const Message& message, const FieldRules& field,
-                              const Tables& tables) const {
+// Returns the value of `given_by`.
+int64_t Derived(const Message& message, const FieldRules& field, const Tables& tables) {
   const auto length_in = [&](const Message& owner, const FieldDescriptor& of) {
-    const auto table = tables.Get(static_cast<const v1::TableRef&>(
-        owner.GetReflection()->GetMessage(owner, &of)));
+    const auto table = tables.Get(
+        static_cast<const v1::TableRef&>(owner.GetReflection()->GetMessage(owner, &of)));
     if (!table.has_value() || table->shape().size() != 2) return int64_t{0};
     return table->shape()[absl::EndsWith(of.name(), "weight") ? 0 : 1];
   };
@@ -292,11 +242,9 @@ int64_t MessageRules::Derived(const Message& message, const FieldRules& field,
     if (IsMessage(*by)) {
       const auto elements = MessagesIn(message, *by);
       if (elements.empty()) return 0;
-      return length_in(*elements.back(),
-                       *by->message_type()->FindFieldByName("weight"));
+      return length_in(*elements.back(), *by->message_type()->FindFieldByName("weight"));
     }
-    longest = std::max<int64_t>(
-        longest, message.GetReflection()->FieldSize(message, by));
+    longest = std::max<int64_t>(longest, message.GetReflection()->FieldSize(message, by));
   }
   // One of several lists may have a single number for all.
   return field.given_by.size() > 1 && longest == 1 ? 0 : longest;
@@ -374,9 +322,7 @@ absl::Status CheckNumbers(absl::string_view parent, const FieldRules& rules,
   return absl::OkStatus();
 }
 
-absl::Status MessageRules::Check(absl::string_view parent,
-                                 const FieldRules& rules,
-                                 const Message& message) const {
+absl::Status Check(absl::string_view parent, const FieldRules& rules, const Message& message) {
   const FieldDescriptor& field = *rules.field;
   const auto refuse = [&](const auto&... parts) {
     return Invalid(PathOf(parent, field), ": ", parts...);
@@ -413,71 +359,75 @@ absl::Status MessageRules::Check(absl::string_view parent,
   return refuse("got ", Given(message, field), ", want ", Wanted(rules));
 }
 
-absl::Status MessageRules::Complete(absl::string_view path, bool buckets,
-                                    const Tables& tables,
-                                    Message& message) const {
+}  // namespace
+
+std::string PathOf(absl::string_view parent, const FieldDescriptor& field) {
+  return absl::StrCat(parent, parent.empty() ? "" : ".", field.name());
+}
+
+absl::Status ForEachMessage(
+    Message& message, const FieldDescriptor& field, const std::string& path,
+    absl::FunctionRef<absl::Status(const std::string&, Message&)> visit) {
   const auto& reflection = *message.GetReflection();
-  for (const FieldRules& rules : fields_) {
-    if (rules.given_by.empty() || IsSet(message, *rules.field)) continue;
-    SetScalar(message, *rules.field,
-              static_cast<double>(Derived(message, rules, tables)));
+  if (!field.is_repeated()) {
+    if (!IsSet(message, field)) return absl::OkStatus();
+    return visit(path, *reflection.MutableMessage(&message, &field));
   }
-  for (const FieldRules& rules : fields_) {
+  for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+    ATTNBIAS_RETURN_IF_ERROR(visit(absl::StrCat(path, "[", i, "]"),
+                                   *reflection.MutableRepeatedMessage(&message, &field, i)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Complete(absl::string_view path, bool buckets, const Tables& tables,
+                      Message& message) {
+  const auto& reflection = *message.GetReflection();
+  const MessageRules& all = RulesOf(message);
+  for (const FieldRules& rules : all) {
+    if (rules.given_by.empty() || IsSet(message, *rules.field)) continue;
+    SetScalar(message, *rules.field, static_cast<double>(Derived(message, rules, tables)));
+  }
+  for (const FieldRules& rules : all) {
     const FieldDescriptor& field = *rules.field;
     if (buckets && rules.rule->of_bias()) continue;
     ATTNBIAS_RETURN_IF_ERROR(Check(path, rules, message));
     if (!IsMessage(field) || IsTable(field)) continue;
-    const std::string field_path = PathOf(path, field);
-    const MessageRules& inner = Of(*field.message_type());
-    if (!field.is_repeated()) {
-      if (!IsSet(message, field)) continue;
-      ATTNBIAS_RETURN_IF_ERROR(
-          inner.Complete(field_path, buckets, tables,
-                         *reflection.MutableMessage(&message, &field)));
-      continue;
-    }
-    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-      ATTNBIAS_RETURN_IF_ERROR(inner.Complete(
-          absl::StrCat(field_path, "[", i, "]"), buckets, tables,
-          *reflection.MutableRepeatedMessage(&message, &field, i)));
-    }
+    ATTNBIAS_RETURN_IF_ERROR(ForEachMessage(
+        message, field, PathOf(path, field), [&](const std::string& inner, Message& element) {
+          return Complete(inner, buckets, tables, element);
+        }));
   }
   // Defaults do not change which fields have a meaning.
-  for (const FieldRules& rules : fields_) {
+  for (const FieldRules& rules : all) {
     const FieldDescriptor& field = *rules.field;
     const auto* choice = field.real_containing_oneof();
-    const bool is_given = choice != nullptr
-                              ? reflection.HasOneof(message, choice)
-                              : IsSet(message, field);
+    const bool is_given =
+        choice != nullptr ? reflection.HasOneof(message, choice) : IsSet(message, field);
     if (is_given || !WhyIdle(message, rules).empty()) continue;
     if (rules.default_value.has_value()) {
       SetScalar(message, field, *rules.default_value);
     } else if (IsEmptyByDefault(field)) {
-      ATTNBIAS_RETURN_IF_ERROR(
-          Of(*field.message_type())
-              .Complete(PathOf(path, field), buckets, tables,
-                        *reflection.MutableMessage(&message, &field)));
+      ATTNBIAS_RETURN_IF_ERROR(Complete(PathOf(path, field), buckets, tables,
+                                        *reflection.MutableMessage(&message, &field)));
     }
   }
   return absl::OkStatus();
 }
 
-void MessageRules::WriteIdentity(const Message& message, bool buckets,
-                                 const Tables& tables,
-                                 CanonicalWriter& writer) const {
-  for (const FieldRules& rules : fields_) {
+std::string IdentityOf(const Message& message, bool buckets, const Tables& tables) {
+  CanonicalWriter writer("", 0);
+  for (const FieldRules& rules : RulesOf(message)) {
     const FieldDescriptor& field = *rules.field;
     const int number = field.number();
     if ((buckets && rules.rule->of_bias()) || !IsSet(message, field)) continue;
     if (IsTable(field)) {
-      writer.Bytes(number,
-                   static_cast<const v1::TableRef&>(
-                       message.GetReflection()->GetMessage(message, &field))
-                       .sha256());
+      writer.Bytes(number, static_cast<const v1::TableRef&>(
+                               message.GetReflection()->GetMessage(message, &field))
+                               .sha256());
     } else if (IsMessage(field)) {
       std::string elements;
-      static const auto& empty =
-          *new std::string(CanonicalWriter("", 0).bytes());
+      static const auto& empty = *new std::string(CanonicalWriter("", 0).bytes());
       for (const Message* element : MessagesIn(message, field)) {
         const std::string inner = IdentityOf(*element, buckets, tables);
         if (IsEmptyByDefault(field) && inner == empty) continue;
@@ -492,8 +442,7 @@ void MessageRules::WriteIdentity(const Message& message, bool buckets,
       }
     } else {
       // A field without a default is written whenever it is set.
-      double without = rules.default_value.value_or(
-          std::numeric_limits<double>::quiet_NaN());
+      double without = rules.default_value.value_or(std::numeric_limits<double>::quiet_NaN());
       if (!field.has_presence() && !rules.default_value.has_value()) {
         without = static_cast<double>(Derived(message, rules, tables));
       }
@@ -502,27 +451,11 @@ void MessageRules::WriteIdentity(const Message& message, bool buckets,
         writer.Real(number, value, without);
       } else if (value != without) {
         writer.Integer(number,
-                       IsInteger(field) ? IntegerIn(message, field)
-                                        : static_cast<int64_t>(value),
+                       IsInteger(field) ? IntegerIn(message, field) : static_cast<int64_t>(value),
                        std::numeric_limits<int64_t>::min());
       }
     }
   }
-}
-
-}  // namespace
-
-absl::Status Complete(absl::string_view path, bool buckets,
-                      const Tables& tables, Message& message) {
-  return MessageRules::Of(*message.GetDescriptor())
-      .Complete(path, buckets, tables, message);
-}
-
-std::string IdentityOf(const Message& message, bool buckets,
-                       const Tables& tables) {
-  CanonicalWriter writer("", 0);
-  MessageRules::Of(*message.GetDescriptor())
-      .WriteIdentity(message, buckets, tables, writer);
   return writer.bytes();
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the rules that the contract states of each field (options.proto):
-// range, default, presence, and the other fields that a field depends on.
+// Applies the contract's rules of each field (options.proto): range, default, presence, and
+// dependencies on other fields.
 //
-// The rules of every message are compiled once. Rules that combine fields
-// otherwise are C++ next to the mathematics.
+// The rules of every message are compiled once. Rules that combine fields otherwise are C++ next to
+// the mathematics.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -19,20 +20,19 @@
 
 namespace attnbias {
 
-// Checks every field of `message` and of the messages inside it, and fills in
-// what follows from what was set: first the values of `given_by`, then the
-// defaults. A field without a meaning beside another stays unset. `path` and
-// "." precede the names of fields in errors; `buckets`: the request asks for
-// values BUCKETS, for which fields `of_bias` are neither checked nor required.
+// Checks every field of `message` and of the messages inside it, and fills in what follows from the
+// fields that are set: first the values of `given_by`, then the defaults. A field that another
+// makes meaningless stays unset. `path` and "." precede the names of fields in errors; `buckets`:
+// the request is for values BUCKETS, for which fields `of_bias` are neither checked nor required.
 // `message` contains only TableRefs that `tables` holds.
 //
 // INVALID_ARGUMENT  the error begins with the field's path and ": "
-absl::Status Complete(absl::string_view path, bool buckets,
-                      const Tables& tables, google::protobuf::Message& message);
+absl::Status Complete(absl::string_view path, bool buckets, const Tables& tables,
+                      google::protobuf::Message& message);
 
-// Returns canonical bytes of a message that Complete accepted. Equal bytes mean
-// equal numbers: a field with its default, a field that is derived and, with
-// `buckets`, a field of biases leave no trace; -0 is 0; a table is its digest.
+// Returns canonical bytes of a message that Complete accepted. Equal bytes mean equal numbers: a
+// field with its default, a derived field and, with `buckets`, a field of biases leave no trace; -0
+// is 0; a table is its digest.
 std::string IdentityOf(const google::protobuf::Message& message, bool buckets,
                        const Tables& tables);
 
@@ -41,6 +41,16 @@ std::string IdentityOf(const google::protobuf::Message& message, bool buckets,
 // INVALID_ARGUMENT  none is set; the error names all
 absl::StatusOr<const google::protobuf::FieldDescriptor*> FieldIn(
     absl::string_view oneof, const google::protobuf::Message& message);
+
+// Returns the path of a field of the message at `parent`, which may be "".
+std::string PathOf(absl::string_view parent, const google::protobuf::FieldDescriptor& field);
+
+// Calls `visit` for each message in `field`, singular or repeated, with its path, until an error.
+// `path` is the field's.
+absl::Status ForEachMessage(
+    google::protobuf::Message& message, const google::protobuf::FieldDescriptor& field,
+    const std::string& path,
+    absl::FunctionRef<absl::Status(const std::string&, google::protobuf::Message&)> visit);
 
 // Returns "LOG" for KERPLE_KERNEL_LOG.
 std::string ShortName(const google::protobuf::EnumDescriptor& type, int value);

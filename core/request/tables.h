@@ -34,7 +34,7 @@ class Tables {
     return ref;
   }
 
-  // Returns nothing for a reference that is not set.
+  // Returns the table of a reference, or nothing if the reference is not set.
   std::optional<Table> Get(const v1::TableRef& ref) const {
     for (const Entry& entry : entries_) {
       if (entry.table.sha256() == ref.sha256()) return entry.table;

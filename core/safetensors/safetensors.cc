@@ -18,17 +18,11 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
-// The format's own bound on a header.
+// Bound of the format.
 constexpr int64_t kMaxHeaderBytes = 100'000'000;
-constexpr std::string_view kMetadata = "__metadata__";
 
-struct Dtype {
-  std::string_view name;
-  int bits;
-};
-
-// All that the format has, so that a model's other tensors are understood.
-constexpr Dtype kDtypes[] = {
+// Bits of an element of every dtype of the format, since a file has more tensors than tables.
+constexpr std::pair<std::string_view, int> kDtypes[] = {
     {"F64", 64},    {"F32", 32},        {"F16", 16},    {"BF16", 16},
     {"BOOL", 8},    {"F4", 4},          {"F6_E2M3", 6}, {"F6_E3M2", 6},
     {"F8_E4M3", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2", 8}, {"F8_E5M2FNUZ", 8},
@@ -42,16 +36,15 @@ absl::Status NotSafetensors(const Parts&... parts) {
   return Invalid("not a .safetensors file: ", parts...);
 }
 
-// A name out of the file, made safe to print.
+// Makes a name from the file safe to print.
 std::string Quoted(std::string_view name) {
-  constexpr size_t kMost = 200;
-  const std::string_view shown = name.substr(0, kMost);
+  const std::string_view shown = name.substr(0, 200);
   return absl::StrCat("'", absl::CHexEscape({shown.data(), shown.size()}),
                       shown.size() < name.size() ? "..." : "", "'");
 }
 
-// Takes the header as it is read, so that nothing is built that the format does
-// not have: no other depth, no other kind of value, no name twice.
+// Parses the header without building what the format does not allow: another depth, another kind
+// of value, a name twice.
 class HeaderReader final : public json::json_sax_t {
  public:
   absl::Status status = absl::OkStatus();
@@ -65,7 +58,7 @@ class HeaderReader final : public json::json_sax_t {
   }
 
   bool end_object() override {
-    if (depth_ > 1 && !in_metadata_ && given_.size() != kFields) {
+    if (in_tensor() && given_.size() != std::size(kFields)) {
       return Refuse("want dtype, shape and data_offsets");
     }
     --depth_;
@@ -74,15 +67,13 @@ class HeaderReader final : public json::json_sax_t {
 
   bool key(std::string& name) override {
     if (depth_ == 1) {
-      if (!names_.insert(name).second) {
-        return Refuse(absl::StrCat("two tensors ", Quoted(name)));
-      }
-      in_metadata_ = name == kMetadata;
+      if (!names_.insert(name).second) return Refuse(absl::StrCat("two tensors ", Quoted(name)));
+      in_metadata_ = name == "__metadata__";
       if (!in_metadata_) entries.emplace_back().name = name;
       return true;
     }
     if (in_metadata_) return true;
-    if (name != "dtype" && name != "shape" && name != "data_offsets") {
+    if (std::ranges::find(kFields, name) == std::end(kFields)) {
       return Refuse(absl::StrCat("unknown field ", Quoted(name)));
     }
     field_ = name;
@@ -91,17 +82,13 @@ class HeaderReader final : public json::json_sax_t {
 
   bool string(std::string& value) override {
     if (depth_ == 2 && in_metadata_) return true;
-    if (depth_ != 2 || in_array_ || field_ != "dtype") {
-      return Refuse("a string out of place");
-    }
+    if (depth_ != 2 || in_array_ || field_ != "dtype") return Refuse("a string out of place");
     entries.back().dtype = value;
     return true;
   }
 
   bool start_array(size_t /*size*/) override {
-    if (depth_ != 2 || in_array_ || in_metadata_ || field_ == "dtype") {
-      return Refuse("an array out of place");
-    }
+    if (!in_tensor() || in_array_ || field_ == "dtype") return Refuse("an array out of place");
     in_array_ = true;
     offsets_.clear();
     return true;
@@ -126,9 +113,7 @@ class HeaderReader final : public json::json_sax_t {
 
   bool null() override { return Refuse("null"); }
   bool boolean(bool /*value*/) override { return Refuse("a boolean"); }
-  bool number_integer(int64_t /*value*/) override {
-    return Refuse("a negative number");
-  }
+  bool number_integer(int64_t /*value*/) override { return Refuse("a negative number"); }
   bool number_float(double /*value*/, const std::string& text) override {
     return Refuse(absl::StrCat("the number ", Quoted(text)));
   }
@@ -140,13 +125,13 @@ class HeaderReader final : public json::json_sax_t {
   }
 
  private:
-  static constexpr size_t kFields = 3;
+  static constexpr std::string_view kFields[] = {"dtype", "shape", "data_offsets"};
+
+  bool in_tensor() const { return depth_ == 2 && !in_metadata_; }
 
   bool Refuse(std::string_view what) {
-    const bool in_tensor = depth_ > 1 && !in_metadata_;
-    status =
-        NotSafetensors(in_tensor ? Quoted(entries.back().name) : "its header",
-                       ": ", std::string(what));
+    status = NotSafetensors(in_tensor() ? Quoted(entries.back().name) : "its header", ": ",
+                            std::string(what));
     return false;
   }
 
@@ -159,29 +144,24 @@ class HeaderReader final : public json::json_sax_t {
   absl::flat_hash_set<std::string> names_;
 };
 
-// Bytes that the shape takes.
+// Returns the bytes of the shape.
 absl::StatusOr<int64_t> SizeOfEntry(const SafetensorsEntry& entry) {
   const auto* const dtype =
-      std::ranges::find(kDtypes, entry.dtype, &Dtype::name);
+      std::ranges::find(kDtypes, entry.dtype, [](const auto& known) { return known.first; });
   if (dtype == std::end(kDtypes)) {
-    return NotSafetensors(Quoted(entry.name), ": unknown dtype ",
-                          Quoted(entry.dtype));
+    return NotSafetensors(Quoted(entry.name), ": unknown dtype ", Quoted(entry.dtype));
   }
-  int64_t bits = dtype->bits;
+  int64_t bits = dtype->second;
   bool fits = true;
   for (const int64_t length : entry.shape) {
     fits = fits && !__builtin_mul_overflow(bits, length, &bits);
   }
-  if (!fits || bits % 8 != 0) {
-    return NotSafetensors(Quoted(entry.name), ": shape [",
-                          absl::StrJoin(entry.shape, ", "),
-                          "] has no size in bytes");
-  }
-  return bits / 8;
+  if (fits && bits % 8 == 0) return bits / 8;
+  return NotSafetensors(Quoted(entry.name), ": shape [", absl::StrJoin(entry.shape, ", "),
+                        "] has no size in bytes");
 }
 
-absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries,
-                         int64_t data_size) {
+absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries, int64_t data_size) {
   std::ranges::sort(entries, {}, [](const SafetensorsEntry& entry) {
     return std::pair(entry.begin, entry.end);
   });
@@ -189,15 +169,14 @@ absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries,
   for (const SafetensorsEntry& entry : entries) {
     ATTNBIAS_ASSIGN_OR_RETURN(const int64_t size, SizeOfEntry(entry));
     if (entry.begin != end || entry.end < end || entry.end - end != size) {
-      return NotSafetensors(Quoted(entry.name), ": data_offsets [", entry.begin,
-                            ", ", entry.end, "], want ", size, " bytes from ",
-                            end, ", where the tensor before it ends");
+      return NotSafetensors(Quoted(entry.name), ": data_offsets [", entry.begin, ", ", entry.end,
+                            "], want ", size, " bytes from ", end,
+                            ", where the tensor before it ends");
     }
     end = entry.end;
   }
   if (end == data_size) return absl::OkStatus();
-  return NotSafetensors("its tensors take ", end, " bytes, its data ",
-                        data_size);
+  return NotSafetensors("its tensors take ", end, " bytes, its data ", data_size);
 }
 
 }  // namespace
@@ -226,44 +205,35 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
   return std::move(reader.entries);
 }
 
-absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(
-    const std::string& path, const std::string& folder) {
-  ATTNBIAS_ASSIGN_OR_RETURN(RegularFile opened,
-                            RegularFile::Open(path, folder));
+absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path,
+                                                      const std::string& folder) {
+  ATTNBIAS_ASSIGN_OR_RETURN(RegularFile opened, RegularFile::Open(path, folder));
   SafetensorsFile file(std::move(opened));
-  if (absl::Status status = file.ReadHeader(); !status.ok()) {
-    return Located(path, status);
-  }
+  if (absl::Status status = file.ReadHeader(); !status.ok()) return Located(path, status);
   return file;
 }
 
 absl::Status SafetensorsFile::ReadHeader() {
   const int64_t size = file_.size();
   if (size < kLengthBytes) {
-    return NotSafetensors("it is too short: got ", size,
-                          " bytes, want at least ", kLengthBytes);
+    return NotSafetensors("it is too short: got ", size, " bytes, want at least ", kLengthBytes);
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::string length,
-                            file_.Read(0, kLengthBytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string length, file_.Read(0, kLengthBytes));
   uint64_t header_size = 0;
   for (int i = kLengthBytes; i-- > 0;) {
     header_size = header_size << 8 | static_cast<unsigned char>(length[i]);
   }
   const int64_t most = std::min(kMaxHeaderBytes, size - kLengthBytes);
   if (header_size > static_cast<uint64_t>(most)) {
-    return NotSafetensors("its header claims ", header_size,
-                          " bytes, want at most ", most);
+    return NotSafetensors("its header claims ", header_size, " bytes, want at most ", most);
   }
   data_offset_ = kLengthBytes + static_cast<int64_t>(header_size);
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::string header,
-                            file_.Read(kLengthBytes, data_offset_));
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      entries_, ParseSafetensorsHeader(header, size - data_offset_));
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string header, file_.Read(kLengthBytes, data_offset_));
+  ATTNBIAS_ASSIGN_OR_RETURN(entries_, ParseSafetensorsHeader(header, size - data_offset_));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> SafetensorsFile::Read(
-    const SafetensorsEntry& entry) const {
+absl::StatusOr<std::string> SafetensorsFile::Read(const SafetensorsEntry& entry) const {
   return file_.Read(data_offset_ + entry.begin, data_offset_ + entry.end);
 }
 
@@ -273,10 +243,8 @@ const SafetensorsEntry* SafetensorsFile::Find(std::string_view name) const {
   return found != entries_.end() && found->name == name ? &*found : nullptr;
 }
 
-const SafetensorsEntry* SafetensorsFile::FindOrOnly(
-    std::string_view name) const {
-  if (name.empty() && entries_.size() == 1) return &entries_.front();
-  return Find(name);
+const SafetensorsEntry* SafetensorsFile::FindOrOnly(std::string_view name) const {
+  return name.empty() && entries_.size() == 1 ? &entries_.front() : Find(name);
 }
 
 }  // namespace attnbias

@@ -17,98 +17,62 @@
 namespace attnbias {
 namespace {
 
-absl::Status CheckSize(DataType data_type, absl::Span<const int64_t> shape,
-                       size_t size) {
+absl::Status CheckSize(DataType data_type, absl::Span<const int64_t> shape, size_t size) {
   if (data_type == DataType::kI32) {
     return Invalid("got data_type I32, want F64, F32, F16 or BF16");
   }
+  const std::string lengths = absl::StrJoin(shape, ", ");
   int64_t bytes = SizeOf(data_type);
   bool fits = !shape.empty() && shape.size() <= Table::kMaxAxes;
   for (const int64_t length : shape) {
     fits = fits && length > 0 && !__builtin_mul_overflow(bytes, length, &bytes);
   }
   if (!fits) {
-    return Invalid("got shape [", absl::StrJoin(shape, ", "),
-                   "], want one to three lengths of at least 1");
+    return Invalid("got shape [", lengths, "], want one to three lengths of at least 1");
   }
-  if (bytes != static_cast<int64_t>(size)) {
-    return Invalid("got ", size, " bytes of data, want ", bytes, " for shape [",
-                   absl::StrJoin(shape, ", "), "] of ",
-                   std::string(NameOf(data_type)));
-  }
-  return absl::OkStatus();
+  if (bytes == static_cast<int64_t>(size)) return absl::OkStatus();
+  return Invalid("got ", size, " bytes of data, want ", bytes, " for shape [", lengths, "] of ",
+                 std::string(NameOf(data_type)));
 }
 
-// "[3, 1]", where the element stands.
-std::string PlaceOf(int64_t index, absl::Span<const int64_t> shape) {
-  std::vector<int64_t> place(shape.size());
-  for (size_t axis = shape.size(); axis-- > 0;) {
-    place[axis] = index % shape[axis];
-    index /= shape[axis];
-  }
-  return absl::StrCat("[", absl::StrJoin(place, ", "), "]");
-}
-
-absl::Status CheckFinite(DataType data_type, absl::Span<const int64_t> shape,
-                         std::string_view data) {
-  const int64_t width = SizeOf(data_type);
-  const auto count = static_cast<int64_t>(data.size()) / width;
-  const auto* bytes = reinterpret_cast<const std::byte*>(data.data());
-  for (int64_t i = 0; i < count; ++i) {
-    const double value = ReadElement(data_type, bytes + i * width);
-    if (!std::isfinite(value)) {
-      return Invalid("got ", value, " at ", PlaceOf(i, shape),
-                     ", want finite numbers");
+absl::Status CheckFinite(const Table& table) {
+  for (int64_t row = 0; row < table.rows(); ++row) {
+    for (int64_t column = 0; column < table.columns(); ++column) {
+      const double value = table.At(row, column);
+      if (std::isfinite(value)) continue;
+      int64_t index = row * table.columns() + column;
+      std::vector<int64_t> place(table.shape().size());
+      for (size_t axis = place.size(); axis-- > 0;) {
+        place[axis] = index % table.shape()[axis];
+        index /= table.shape()[axis];
+      }
+      return Invalid("got ", value, " at [", absl::StrJoin(place, ", "), "], want finite numbers");
     }
   }
   return absl::OkStatus();
 }
 
 std::optional<DataType> DataTypeOf(std::string_view dtype) {
-  for (const DataType type :
-       {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16}) {
+  for (const DataType type : {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16}) {
     if (dtype == NameOf(type)) return type;
   }
   return std::nullopt;
 }
 
-struct HeldNumbers {
-  std::string bytes;
-  std::shared_ptr<const void> held;
-};
-
-absl::StatusOr<Table> Read(SafetensorsFile& file, const SafetensorsEntry& entry,
-                           std::shared_ptr<const void> held) {
-  if (!IsTable(entry)) {
-    return Invalid(
-        "got ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "),
-        "], want F64, F32, F16 or BF16 with one to three axes, none of "
-        "length 0");
-  }
-  ATTNBIAS_ASSIGN_OR_RETURN(std::string read, file.Read(entry));
-  const auto numbers = std::make_shared<const HeldNumbers>(
-      HeldNumbers{std::move(read), std::move(held)});
-  return Table::View(*DataTypeOf(entry.dtype), entry.shape, numbers->bytes,
-                     numbers);
-}
-
 }  // namespace
 
-absl::StatusOr<Table> Table::Create(DataType data_type,
-                                    absl::Span<const int64_t> shape,
+absl::StatusOr<Table> Table::Create(DataType data_type, absl::Span<const int64_t> shape,
                                     std::string_view data, TableLayout layout) {
+  // Before the copy.
   ATTNBIAS_RETURN_IF_ERROR(CheckSize(data_type, shape, data.size()));
   auto copy = std::make_shared<const std::string>(data);
   absl::StatusOr<Table> table = View(data_type, shape, *copy, copy);
   return table.ok() ? table->In(layout) : table;
 }
 
-absl::StatusOr<Table> Table::View(DataType data_type,
-                                  absl::Span<const int64_t> shape,
-                                  std::string_view data,
-                                  std::shared_ptr<const void> owner) {
+absl::StatusOr<Table> Table::View(DataType data_type, absl::Span<const int64_t> shape,
+                                  std::string_view data, std::shared_ptr<const void> owner) {
   ATTNBIAS_RETURN_IF_ERROR(CheckSize(data_type, shape, data.size()));
-  ATTNBIAS_RETURN_IF_ERROR(CheckFinite(data_type, shape, data));
   const int64_t width = SizeOf(data_type);
   auto content = std::make_shared<Content>();
   content->data_type = data_type;
@@ -128,14 +92,16 @@ absl::StatusOr<Table> Table::View(DataType data_type,
     transposed.row_stride = straight.column_stride;
     transposed.column_stride = straight.row_stride;
   }
-  return Table(std::move(content));
+  Table table(std::move(content));
+  ATTNBIAS_RETURN_IF_ERROR(CheckFinite(table));
+  return table;
 }
 
 absl::StatusOr<Table> Table::In(TableLayout layout) const {
   if (layout == TableLayout::kBucketsHeads) return *this;
   if (shape().size() != 2) {
-    return Invalid("got layout HEADS_BUCKETS of shape [",
-                   absl::StrJoin(shape(), ", "), "], want two lengths");
+    return Invalid("got layout HEADS_BUCKETS of shape [", absl::StrJoin(shape(), ", "),
+                   "], want two lengths");
   }
   Table table(content_);
   if (face_ == &content_->straight) table.face_ = &content_->transposed;
@@ -150,13 +116,13 @@ const std::string& Table::sha256() const {
 std::string Table::Digest() const {
   const int64_t width = SizeOf(data_type());
   CanonicalWriter head("attnbias.table", 1);
-  // Two axes were all there was when the numbers were given out: a third length
-  // comes before the others, as the bytes come after them.
+  // Fields 1 to 4 date from tables of at most two axes. A third length precedes them, as bytes have
+  // the last field.
   if (shape().size() > 2) head.Integer(0, shape()[2]);
   head.Integer(1, static_cast<int64_t>(data_type()));
   head.Integer(2, shape()[0]);
   if (shape().size() > 1) head.Integer(3, shape()[1]);
-  // What precedes the value of a field of bytes.
+  // The length that precedes the value of a field of bytes.
   head.Integer(4, size() * width);
   Sha256 hash;
   hash.Update(head.bytes());
@@ -168,9 +134,7 @@ std::string Table::Digest() const {
   std::string row(columns() * width, '\0');
   for (int64_t r = 0; r < rows(); ++r) {
     for (int64_t c = 0; c < columns(); ++c) {
-      std::memcpy(&row[c * width],
-                  data + r * face_->row_stride + c * face_->column_stride,
-                  width);
+      std::memcpy(&row[c * width], data + r * face_->row_stride + c * face_->column_stride, width);
     }
     hash.Update(row);
   }
@@ -182,12 +146,21 @@ bool IsTable(const SafetensorsEntry& entry) {
          entry.shape.size() <= Table::kMaxAxes && entry.bytes() > 0;
 }
 
-absl::StatusOr<Table> ReadTable(SafetensorsFile& file,
-                                const SafetensorsEntry& entry,
+absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& entry,
                                 std::shared_ptr<const void> held) {
-  absl::StatusOr<Table> table = Read(file, entry, std::move(held));
-  if (table.ok()) return table;
-  return Located(absl::StrCat(file.path(), ":", entry.name), table.status());
+  const std::string place = absl::StrCat(file.path(), ":", entry.name);
+  if (!IsTable(entry)) {
+    return Invalid(place, ": got ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "),
+                   "], want F64, F32, F16 or BF16 with one to three axes, none of length 0");
+  }
+  absl::StatusOr<std::string> read = file.Read(entry);
+  if (!read.ok()) return Located(place, read.status());
+  const auto numbers = std::make_shared<const std::pair<std::string, std::shared_ptr<const void>>>(
+      *std::move(read), std::move(held));
+  absl::StatusOr<Table> table =
+      Table::View(*DataTypeOf(entry.dtype), entry.shape, numbers->first, numbers);
+  if (!table.ok()) return Located(place, table.status());
+  return table;
 }
 
 }  // namespace attnbias

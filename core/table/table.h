@@ -19,56 +19,46 @@ namespace attnbias {
 class SafetensorsFile;
 struct SafetensorsEntry;
 
-// Order of the axes that bytes come in. Only a table of two axes has a
-// kHeadsBuckets, which is the transpose of what the table then is.
+// Order of the axes of bytes. kHeadsBuckets is the transpose of a table of two axes.
 enum class TableLayout : uint8_t { kBucketsHeads = 1, kHeadsBuckets };
 
-// One to three axes of F64, F32, F16 or BF16. Copies share the numbers.
+// A tensor of F64, F32, F16 or BF16 with one to three axes. Copies share the numbers.
 class Table {
  public:
   static constexpr size_t kMaxAxes = 3;
 
-  // `data` is row-major, little-endian, of `shape` in the order that `layout`
-  // says. INVALID_ARGUMENT, its message without a field prefix, for a type
-  // other than the four, a shape that is not one to three positive lengths, a
-  // size that does not match, or a number that is not finite.
-  static absl::StatusOr<Table> Create(DataType data_type,
-                                      absl::Span<const int64_t> shape,
-                                      std::string_view data,
-                                      TableLayout layout);
+  // Copies `data`: row-major, little-endian, of `shape`, its axes in the order of `layout`. Returns
+  // INVALID_ARGUMENT, its message without a field prefix, for a type other than the four, a shape
+  // that is not one to three positive lengths, a size that does not match, or a number that is not
+  // finite.
+  static absl::StatusOr<Table> Create(DataType data_type, absl::Span<const int64_t> shape,
+                                      std::string_view data, TableLayout layout);
 
-  // The same without a copy: `data` stays as it is while `owner` lives.
-  static absl::StatusOr<Table> View(DataType data_type,
-                                    absl::Span<const int64_t> shape,
-                                    std::string_view data,
-                                    std::shared_ptr<const void> owner);
+  // As Create, without a copy: `data` stays as it is while `owner` lives.
+  static absl::StatusOr<Table> View(DataType data_type, absl::Span<const int64_t> shape,
+                                    std::string_view data, std::shared_ptr<const void> owner);
 
-  // What this table is when its axes are in the order of `layout`: itself, or
-  // its transpose, which shares the numbers. INVALID_ARGUMENT for kHeadsBuckets
-  // unless there are two axes.
+  // Returns the table whose axes in the order of `layout` are this one's: itself, or its transpose,
+  // which shares the numbers. Returns INVALID_ARGUMENT for kHeadsBuckets unless there are two axes.
   absl::StatusOr<Table> In(TableLayout layout) const;
 
   DataType data_type() const { return content_->data_type; }
   absl::Span<const int64_t> shape() const { return face_->shape; }
-  // The first length, and the product of the others: the numbers of a row.
+  // First length, and product of the others: the numbers of a row.
   int64_t rows() const { return face_->rows; }
   int64_t columns() const { return face_->columns; }
   int64_t size() const { return face_->rows * face_->columns; }
 
   // Exact: every supported type embeds in double.
   double At(int64_t row, int64_t column) const {
-    return ReadElement(content_->data_type, content_->data.get() +
-                                                row * face_->row_stride +
+    return ReadElement(content_->data_type, content_->data.get() + row * face_->row_stride +
                                                 column * face_->column_stride);
   }
-  // By the index in row-major order.
-  double At(int64_t index) const {
-    return At(index / face_->columns, index % face_->columns);
-  }
+  // Returns the number at an index in row-major order.
+  double At(int64_t index) const { return At(index / face_->columns, index % face_->columns); }
 
-  // 64 lowercase hex characters: SHA-256 over type, shape and bytes in
-  // row-major order, whatever layout they came in. Computed once for all copies
-  // when first asked for.
+  // Returns 64 lowercase hex characters: SHA-256 over type, shape and bytes in row-major order,
+  // whatever layout they came in. Computed once for all copies, on the first call.
   const std::string& sha256() const;
 
  private:
@@ -98,14 +88,13 @@ class Table {
   const Face* face_;
 };
 
-// Whether `entry` is of a type and of axes that a Table may have.
+// Returns whether `entry` has a type and axes that a Table may have.
 bool IsTable(const SafetensorsEntry& entry);
 
-// INVALID_ARGUMENT, its message beginning with path and name, unless `entry`,
-// one of the file's though perhaps with other axes for as many numbers, is a
-// table. The table keeps `held` as long as it has the numbers.
-absl::StatusOr<Table> ReadTable(SafetensorsFile& file,
-                                const SafetensorsEntry& entry,
+// Reads `entry`, one of the file's, though its axes may differ if the count of numbers agrees. The
+// table keeps `held` as long as its numbers. Returns INVALID_ARGUMENT, its message beginning with
+// path and name, unless the entry is a table.
+absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& entry,
                                 std::shared_ptr<const void> held = nullptr);
 
 }  // namespace attnbias

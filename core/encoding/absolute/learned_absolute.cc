@@ -39,6 +39,8 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
     }
   }
 
+  int64_t batch() const override { return rows_.batch(); }
+
  private:
   const v1::LearnedAbsolute spec_;
   const Range columns_;

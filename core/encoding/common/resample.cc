@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
+#include "core/base/executor.h"
 #include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
@@ -26,19 +27,20 @@ using RowAxis = Resampling::Axis;
 using Wide = __int128;
 
 constexpr int64_t kMaxSide = int64_t{1} << 20;
-// Numbers of the table that a row of the target may depend on if the filter is
-// stretched.
+// Maximum numbers of the table that a row of the target depends on if the filter is stretched.
 constexpr int64_t kMaxSummands = int64_t{1} << 20;
+// Maximum summands of a row that is computed in one time slice: at a tie each
+// takes most of a microsecond.
+constexpr int64_t kMaxSummandsAtOnce = int64_t{1} << 15;
 
-// docs/numerics.md derives the next three. They bound the error of a weight,
-// and of each product and sum, relative to the magnitudes of the table's
-// numbers; and hold an exact sum of doubles times a scale, for weights of one
-// bit.
+// docs/numerics.md derives the next three: bounds of the error of a weight, and of each product and
+// sum, relative to the magnitudes of the table's numbers; and the precision of an exact sum of
+// doubles times a scale, for weights of one bit.
 constexpr double kWeightError = 0x1p-86;
 constexpr double kSummandError = 0x1p-98;
 constexpr int kSumPrecision = 2200;
 
-// Returns whether arithmetic on double-doubles keeps its bounds.
+// Returns whether arithmetic on double-doubles keeps its bounds for `value`.
 bool IsTame(double value) {
   const double magnitude = std::fabs(value);
   return value == 0 || (magnitude > 0x1p-300 && magnitude < 0x1p300);
@@ -69,16 +71,16 @@ struct Tap {
 template <typename Number>
 struct Taps {
   absl::InlinedVector<Tap<Number>, 4> taps;
-  // The sum of all weights, where it is not 1.
+  // The sum of all weights, if it is not 1.
   Number total;
   bool is_exact = true;
 };
 
-// Evaluates the filter at n / end <= 2, times end^3 a_unit if it is cubic, else
-// times end. a / a_unit is the cubic's parameter.
+// Evaluates the filter at n / end <= 2, times end^3 a_unit if it is cubic, else times end. a /
+// a_unit is the cubic's parameter.
 template <typename Number>
-Number Filtered(bool is_cubic, bool is_near, const Number& n, const Number& end,
-                const Number& a, const Number& a_unit) {
+Number Filtered(bool is_cubic, bool is_near, const Number& n, const Number& end, const Number& a,
+                const Number& a_unit) {
   const Number rest = end + -n;
   if (!is_cubic) return rest;
   if (is_near) {
@@ -94,17 +96,15 @@ bool IsShort(const DoubleDouble& value, int bits) {
          std::ldexp(value.hi, bits) == std::trunc(std::ldexp(value.hi, bits));
 }
 
-// Returns the rows of the source that row `row` of the target depends on, and
-// their weights: as double-doubles, whose sum is 1, or as integers.
+// Returns the rows of the source that row `row` of the target depends on, and their weights: as
+// double-doubles, whose sum is 1, or as integers.
 template <typename Number>
-Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis,
-                    int64_t row) {
+Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis, int64_t row) {
   constexpr bool kIsExact = std::is_same_v<Number, mpz_class>;
   const bool is_cubic = resampling.is_cubic;
   // The row is at place / unit of the source.
   const Wide step = axis.numerator;
-  const Wide place =
-      axis.has_corners ? row * step : (2 * row + 1) * step - axis.denominator;
+  const Wide place = axis.has_corners ? row * step : (2 * row + 1) * step - axis.denominator;
   const Wide unit = axis.has_corners ? axis.denominator : 2 * axis.denominator;
   // The filter's 1, times unit.
   const Wide end = axis.is_stretched ? 2 * step : unit;
@@ -128,17 +128,16 @@ Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis,
     last = std::min(last, axis.source - 1);
   }
   for (int64_t at = first; at <= last; ++at) {
+    if (!MakingScope::Continues()) break;
     const Wide signed_distance = at * unit - place;
-    const Wide distance =
-        signed_distance < 0 ? -signed_distance : signed_distance;
+    const Wide distance = signed_distance < 0 ? -signed_distance : signed_distance;
     if (distance == end) continue;  // The weight is 0.
     Number n = ExactNumber<Number>(distance);
     if constexpr (!kIsExact) {
       n = n / ExactNumber<Number>(end);
       found.is_exact = found.is_exact && IsShort(n, is_cubic ? 12 : 26);
     }
-    const Number weight =
-        Filtered<Number>(is_cubic, distance < end, n, scaled_end, a, a_unit);
+    const Number weight = Filtered<Number>(is_cubic, distance < end, n, scaled_end, a, a_unit);
     const int64_t clamped = std::clamp<int64_t>(at, 0, axis.source - 1);
     if (!found.taps.empty() && found.taps.back().row == clamped) {
       Number& sum = found.taps.back().weight;
@@ -202,10 +201,10 @@ class RowWeights {
     return true;
   }
 
-  // Sets the sum and a bound of its error, and returns true, unless numbers are
-  // so large or small that the bound does not hold.
-  bool TryEstimate(const Table& table, int64_t first_row, int64_t column,
-                   DoubleDouble& sum, double& error) const {
+  // Sets the sum and a bound of its error, and returns true, unless numbers are so large or small
+  // that the bound does not hold.
+  bool TryEstimate(const Table& table, int64_t first_row, int64_t column, DoubleDouble& sum,
+                   double& error) const {
     sum = {};
     double magnitude = 0;
     for (const auto& [row, weight] : taps_) {
@@ -222,35 +221,50 @@ class RowWeights {
   // Writes the sum times the scale.
   void WriteExactly(const Table& table, int64_t first_row, int64_t column,
                     const NumberFormat& format, std::byte* out) {
-    if (down_.taps.empty()) {
-      down_ = InAxis<mpz_class>(0);
-      across_ = InAxis<mpz_class>(1);
-      total_ = down_.total * across_.total;
+    if (!exact_.has_value()) {
+      exact_.emplace(InAxis<mpz_class>(0), InAxis<mpz_class>(1), taps_.size());
     }
-    const auto precision =
-        static_cast<int>(kSumPrecision + mpz_sizeinbase(total_.get_mpz_t(), 2) +
-                         std::bit_width(taps_.size()));
-    Real sum(0, precision);
-    for (const auto& down : down_.taps) {
-      Real of_row(0, precision);
-      for (const auto& across : across_.taps) {
-        const int64_t row = down.row * resampling_.axes[1].source + across.row;
-        Real number(table.At(first_row + row, column), precision);
-        mpfr_mul_z(number.get(), number.get(), across.weight.get_mpz_t(),
-                   MPFR_RNDN);
+    auto& [down, across, total, sum, of_row, number] = *exact_;
+    mpfr_set_zero(sum.get(), 1);
+    for (const auto& [row, row_weight] : down.taps) {
+      mpfr_set_zero(of_row.get(), 1);
+      const int64_t first = first_row + row * resampling_.axes[1].source;
+      for (const auto& [place, weight] : across.taps) {
+        if (!MakingScope::Continues()) return;
+        mpfr_set_d(number.get(), table.At(first + place, column), MPFR_RNDN);
+        mpfr_mul_z(number.get(), number.get(), weight.get_mpz_t(), MPFR_RNDN);
         of_row += number;
       }
-      mpfr_mul_z(of_row.get(), of_row.get(), down.weight.get_mpz_t(),
-                 MPFR_RNDN);
+      mpfr_mul_z(of_row.get(), of_row.get(), row_weight.get_mpz_t(), MPFR_RNDN);
       sum += of_row;
     }
     sum *= format.scale;
-    mpfr_div_z(sum.get(), sum.get(), total_.get_mpz_t(), MPFR_RNDN);
+    mpfr_div_z(sum.get(), sum.get(), total.get_mpz_t(), MPFR_RNDN);
     if (sum.is_zero()) return RoundDouble(0, format.type, out);
     RoundReal(sum, format.type, out);
   }
 
  private:
+  // Weights as integers, and the numbers with which sums are computed.
+  struct Exact {
+    Exact(Taps<mpz_class> in_rows, Taps<mpz_class> in_columns, size_t count)
+        : down(std::move(in_rows)),
+          across(std::move(in_columns)),
+          total(down.total * across.total),
+          sum(static_cast<int>(kSumPrecision +
+                               mpz_sizeinbase(total.get_mpz_t(), 2) +
+                               std::bit_width(count))),
+          of_row(sum.precision()),
+          number(sum.precision()) {}
+
+    Taps<mpz_class> down;
+    Taps<mpz_class> across;
+    mpz_class total;
+    Real sum;
+    Real of_row;
+    Real number;
+  };
+
   template <typename Number>
   Taps<Number> InAxis(int axis) const {
     const int64_t width = resampling_.axes[1].target;
@@ -263,105 +277,83 @@ class RowWeights {
   std::vector<Tap<DoubleDouble>> taps_;
   bool is_exact_;
   // Made when a number first needs them.
-  Taps<mpz_class> down_;
-  Taps<mpz_class> across_;
-  mpz_class total_;
+  std::optional<Exact> exact_;
 };
 
 absl::Status CheckSides(absl::string_view path, const v1::Resample& spec,
-                        absl::Span<const int64_t> source,
-                        absl::Span<const int64_t> target, int64_t rows) {
-  if (target.empty()) {
-    return Invalid(path, ".target: not set, want one or two sides");
-  }
+                        absl::Span<const int64_t> source, absl::Span<const int64_t> target,
+                        int64_t rows) {
+  if (target.empty()) return Invalid(path, ".target: not set, want one or two sides");
   if (source.size() != target.size()) {
-    return Invalid(path, ".source: got ", source.size(), " sides, want ",
-                   target.size(), ", as many as the target has");
+    return Invalid(path, ".source: got ", source.size(), " sides, want ", target.size(),
+                   ", as many as the target has");
   }
   int64_t product = 1;
   for (const int64_t side : source) product *= side;
   if (product != rows) {
-    return Invalid(path, ".source: got sides ", absl::StrJoin(source, " x "),
-                   ", want those of ", rows, " rows, which the table has",
-                   spec.prefix_rows() > 0 ? " after" : " without",
-                   " prefix_rows");
+    return Invalid(path, ".source: got sides ", absl::StrJoin(source, " x "), ", want those of ",
+                   rows, " rows, which the table has",
+                   spec.prefix_rows() > 0 ? " after" : " without", " prefix_rows");
   }
   const int64_t longest = *std::ranges::max_element(source);
   if (longest > kMaxSide) {
-    return Invalid(path, ".source: got a side of ", longest,
-                   " rows, want at most 2^20");
+    return Invalid(path, ".source: got a side of ", longest, " rows, want at most 2^20");
   }
-  if (spec.step().empty() || spec.step_size() == std::ssize(target)) {
-    return absl::OkStatus();
-  }
-  return Invalid(path, ".step: got ", spec.step_size(), " numbers, want ",
-                 target.size(), ", as many as the target has sides");
+  if (spec.step().empty() || spec.step_size() == std::ssize(target)) return absl::OkStatus();
+  return Invalid(path, ".step: got ", spec.step_size(), " numbers, want ", target.size(),
+                 ", as many as the target has sides");
 }
 
-RowAxis RowAxisOf(const v1::Resample& spec, int64_t source, int64_t target) {
-  RowAxis axis{.source = source, .target = target};
-  axis.numerator = source;
-  axis.denominator = target;
+RowAxis RowAxisOf(const v1::Resample& spec, int index, int64_t source, int64_t target) {
+  RowAxis axis{.source = source, .target = target, .numerator = source, .denominator = target};
   if (spec.align_corners()) {
     axis.numerator = target > 1 ? source - 1 : 0;
     axis.denominator = std::max<int64_t>(target - 1, 1);
-    // With antialias torch moves nothing but the step.
+    // With antialias torch changes only the step.
     axis.has_corners = !spec.antialias();
+  }
+  if (!spec.step().empty()) {
+    // A step is at least 2^-20, so its double is an integer times 2^-72 or more.
+    int exponent = 0;
+    axis.numerator = static_cast<int64_t>(std::ldexp(std::frexp(spec.step(index), &exponent), 53));
+    axis.denominator = Wide{1} << (53 - exponent);
   }
   axis.is_stretched = spec.antialias() && axis.numerator > axis.denominator;
   return axis;
 }
 
-// Takes a step of at least 2^-20, whose double is an integer times 2^-72 or
-// more.
-void SetStep(double step, bool antialias, RowAxis& axis) {
-  int exponent = 0;
-  axis.numerator =
-      static_cast<int64_t>(std::ldexp(std::frexp(step, &exponent), 53));
-  axis.denominator = Wide{1} << (53 - exponent);
-  axis.is_stretched = antialias && axis.numerator > axis.denominator;
-}
-
 }  // namespace
 
-absl::StatusOr<Resampling> Resampling::Create(absl::string_view path,
-                                              const v1::Resample& spec,
-                                              absl::Span<const int64_t> target,
-                                              int64_t rows, int64_t columns) {
+absl::StatusOr<Resampling> Resampling::Create(absl::string_view path, const v1::Resample& spec,
+                                              absl::Span<const int64_t> target, int64_t rows,
+                                              int64_t columns) {
   std::vector<int64_t> source(spec.source().begin(), spec.source().end());
   if (source.empty() && target.size() == 1) source = {rows};
   ATTNBIAS_RETURN_IF_ERROR(CheckSides(path, spec, source, target, rows));
   Resampling made;
   made.is_cubic = spec.filter() == v1::FILTER_CUBIC;
   if (spec.has_cubic_a() && !made.is_cubic) {
-    return Invalid(path, ".cubic_a: got ", spec.cubic_a(),
-                   ", want none with filter LINEAR");
+    return Invalid(path, ".cubic_a: got ", spec.cubic_a(), ", want none with filter LINEAR");
   }
   made.is_cut = spec.antialias();
-  made.cubic_a = spec.has_cubic_a() ? spec.cubic_a()
-                 : spec.antialias() ? -0.5
-                                    : -0.75;
+  made.cubic_a = spec.has_cubic_a() ? spec.cubic_a() : spec.antialias() ? -0.5 : -0.75;
   int64_t summands = columns;
   for (size_t i = 0; i < target.size(); ++i) {
+    const auto index = static_cast<int>(i);
     Axis& axis = made.axes[i + 2 - target.size()];
-    axis = RowAxisOf(spec, source[i], target[i]);
-    if (!spec.step().empty()) {
-      const double step = spec.step(static_cast<int>(i));
-      SetStep(step, spec.antialias(), axis);
-      const double most = 2 * static_cast<double>(source[i]) /
-                          (2 * static_cast<double>(target[i]) - 1);
-      if (spec.antialias() && step > most) {
-        return Invalid(path, ".step[", i, "]: got ", step, ", want at most ",
-                       most,
-                       " with antialias: rows beyond the source have no "
-                       "value");
+    axis = RowAxisOf(spec, index, source[i], target[i]);
+    if (spec.antialias() && !spec.step().empty()) {
+      const double most =
+          2 * static_cast<double>(source[i]) / (2 * static_cast<double>(target[i]) - 1);
+      if (spec.step(index) > most) {
+        return Invalid(path, ".step[", i, "]: got ", spec.step(index), ", want at most ", most,
+                       " with antialias: rows beyond the source have no value");
       }
     }
     summands *= std::min(made.Window(axis), kMaxSummands);
     if (spec.antialias() && summands > kMaxSummands) {
       return Invalid(path,
-                     ".antialias: got true, want false: a row of the "
-                     "target would depend on ",
+                     ".antialias: got true, want false: a row of the target would depend on ",
                      summands, " numbers of the source, more than 2^20");
     }
   }
@@ -370,24 +362,25 @@ absl::StatusOr<Resampling> Resampling::Create(absl::string_view path,
 
 int64_t Resampling::Window(const Axis& axis) const {
   const int64_t stretch =
-      axis.is_stretched
-          ? static_cast<int64_t>(axis.numerator / axis.denominator)
-          : 0;
+      axis.is_stretched ? static_cast<int64_t>(axis.numerator / axis.denominator) : 0;
   return std::min(axis.source, (is_cubic ? 4 : 2) * (stretch + 1));
 }
 
 int64_t Resampling::bytes() const {
   const int64_t down = Window(axes[0]);
   const int64_t across = Window(axes[1]);
-  return int64_t{sizeof(Tap<DoubleDouble>)} * down * across +
-         256 * (down + across);
+  return int64_t{sizeof(Tap<DoubleDouble>)} * down * across + 256 * (down + across);
 }
 
-void TableRows::Write(int64_t row, Range columns, int64_t stride,
-                      std::byte* out) const {
-  if (!resampling_.has_value() || row < prefix_rows_) {
-    return WriteOwn(row, columns, stride, out);
-  }
+int64_t TableRows::batch() const {
+  if (!resampling_.has_value()) return 1;
+  const int64_t taps = resampling_->Window(resampling_->axes[0]) *
+                       resampling_->Window(resampling_->axes[1]);
+  return taps > kMaxSummandsAtOnce / table_.columns() ? kNonPreemptible : 1;
+}
+
+void TableRows::Write(int64_t row, Range columns, int64_t stride, std::byte* out) const {
+  if (!resampling_.has_value() || row < prefix_rows_) return WriteOwn(row, columns, stride, out);
   WriteResampled(row - prefix_rows_, columns, stride, out);
 }
 
@@ -407,6 +400,7 @@ void TableRows::WriteResampled(int64_t row, Range columns, int64_t stride,
                     out);
   }
   for (int64_t column = columns.begin; column < columns.end; ++column) {
+    if (!MakingScope::Continues()) return;
     DoubleDouble sum;
     double error = 0;
     if (format_.scale == 1 &&

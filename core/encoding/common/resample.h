@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resamples the rows of a learned table, which form a line or a grid, as
-// torch's interpolate does, but over the rational numbers.
+// Resamples the rows of a learned table, which form a line or a grid, as torch's interpolate does,
+// but over the rational numbers.
 #pragma once
 
 #include <array>
@@ -25,28 +25,24 @@ struct Resampling {
   struct Axis {
     int64_t source = 1;
     int64_t target = 1;
-    // Rows of the source per row of the target. The denominator is at most 2^20
-    // or a power of two.
+    // Rows of the source per row of the target. The denominator is at most 2^20 or a power of two.
     int64_t numerator = 1;
     __int128 denominator = 1;
-    // The first rows of source and target are at the same place, rather than
-    // their outer edges.
+    // The first rows of source and target are at the same place, rather than their outer edges.
     bool has_corners = false;
-    // One row of the target is the filter's unit, rather than one of the
-    // source.
+    // One row of the target is the filter's unit, rather than one of the source.
     bool is_stretched = false;
   };
 
-  // Resamples `rows` rows of `columns` numbers to the sides of `target`. `path`
-  // precedes the names of fields in errors; the message is complete.
-  static absl::StatusOr<Resampling> Create(absl::string_view path,
-                                           const v1::Resample& spec,
-                                           absl::Span<const int64_t> target,
-                                           int64_t rows, int64_t columns);
+  // Resamples `rows` rows of `columns` numbers to the sides of `target`. `path` precedes the names
+  // of fields in errors; the message is complete.
+  static absl::StatusOr<Resampling> Create(absl::string_view path, const v1::Resample& spec,
+                                           absl::Span<const int64_t> target, int64_t rows,
+                                           int64_t columns);
 
   // Rows of the target.
   int64_t rows() const { return axes[0].target * axes[1].target; }
-  // Rows of the source that have a part of a row of the target, at most.
+  // Maximum rows of the source that a row of the target depends on.
   int64_t Window(const Axis& axis) const;
   // Bounds the memory for the weights of one row.
   int64_t bytes() const;
@@ -59,8 +55,8 @@ struct Resampling {
   bool is_cut = false;
 };
 
-// Writes rows of a table, or of its resampled rows after `prefix_rows` rows of
-// its own. Each number is scaled and rounded once.
+// Writes rows of a table, or its resampled rows after the first `prefix_rows`. Each number is
+// scaled and rounded once.
 class TableRows {
  public:
   TableRows(Table table, std::optional<Resampling> resampling,
@@ -71,14 +67,15 @@ class TableRows {
         format_(format),
         rounding_(format.scale, format.type) {}
 
-  // Writes some columns of a row, `stride` bytes apart.
+  // Returns Evaluator::batch() of these rows.
+  int64_t batch() const;
+
+  // Writes some columns of a row, `stride` bytes apart. Polls MakingScope.
   void Write(int64_t row, Range columns, int64_t stride, std::byte* out) const;
 
  private:
-  void WriteOwn(int64_t row, Range columns, int64_t stride,
-                std::byte* out) const;
-  void WriteResampled(int64_t row, Range columns, int64_t stride,
-                      std::byte* out) const;
+  void WriteOwn(int64_t row, Range columns, int64_t stride, std::byte* out) const;
+  void WriteResampled(int64_t row, Range columns, int64_t stride, std::byte* out) const;
 
   const Table table_;
   const std::optional<Resampling> resampling_;

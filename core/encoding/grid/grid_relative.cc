@@ -58,6 +58,8 @@ class ResampledGridEvaluator final : public Evaluator {
     }
   }
 
+  int64_t batch() const override { return rows_.batch(); }
+
  private:
   const RowOf row_of_;
   const int64_t number_bytes_;

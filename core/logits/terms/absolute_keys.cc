@@ -14,16 +14,15 @@ absl::StatusOr<LogitsTerm> DescribeAbsoluteKeys(
   const std::optional<Table> projection = tables.Get(term.projection());
   const absl::Span<const int64_t> shape = table.shape();
   const size_t rank = shape.size();
-  const bool fits = (rank == 2 || (rank == 3 && !projection.has_value() &&
-                                   shape[0] == request.num_heads())) &&
-                    shape[rank - 2] >= request.key_length();
+  const bool fits =
+      (rank == 2 ||
+       (rank == 3 && !projection.has_value() && shape[0] == request.num_heads())) &&
+      shape[rank - 2] >= request.key_length();
   if (!fits) {
-    return WrongShape(
-        "absolute_keys.positions", table,
-        absl::StrCat("at least key_length (", request.key_length(),
-                     ") rows, with no projection perhaps for "
-                     "each of ",
-                     request.num_heads(), " heads"));
+    return WrongShape("absolute_keys.positions", table,
+                      absl::StrCat("at least key_length (", request.key_length(),
+                                   ") rows, with no projection perhaps for each of ",
+                                   request.num_heads(), " heads"));
   }
   if (!projection.has_value() && shape[rank - 1] != request.head_dim()) {
     return WrongShape("absolute_keys.positions", table,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decomposed relative positions of tokens in a grid (Li et al. 2022, MViTv2; Li
-// et al. 2022, ViTDet; Kirillov et al. 2023, SAM): one vector for the rows of a
-// pair, and one for its columns.
+// Decomposed relative positions of tokens in a grid (Li et al. 2022, MViTv2; Li et al. 2022,
+// ViTDet; Kirillov et al. 2023, SAM): one vector for the rows of a pair, and one for its columns.
 
 #include <algorithm>
 #include <string>
@@ -24,8 +23,8 @@ struct Axis {
 
   int64_t num_vectors() const { return 2 * std::max(queries, keys) - 1; }
 
-  // The vector of a query's and a key's place. In torch's float32: real numbers
-  // give others where one side is not a multiple of the other.
+  // Returns the vector of a query's and a key's place, in torch's float32: real numbers give
+  // another if one side is not a multiple of the other.
   int64_t VectorOf(int64_t query, int64_t key) const {
     const double query_step =
         std::max(static_cast<double>(keys) / static_cast<double>(queries), 1.0);
@@ -35,8 +34,7 @@ struct Axis {
         static_cast<float>(query) * static_cast<float>(query_step) -
         static_cast<float>(key) * static_cast<float>(key_step);
     return static_cast<int64_t>(
-        difference +
-        static_cast<float>(static_cast<double>(keys - 1) * key_step));
+        difference + static_cast<float>(static_cast<double>(keys - 1) * key_step));
   }
 };
 
@@ -51,8 +49,7 @@ Stretches RowStretches(const Axis& rows, const Axis& columns, int64_t query) {
 }
 
 // Each row of the grid of keys uses the same vectors, most often in step.
-Stretches ColumnStretches(const Axis& rows, const Axis& columns,
-                          int64_t query) {
+Stretches ColumnStretches(const Axis& rows, const Axis& columns, int64_t query) {
   Stretches of_row;
   for (int64_t column = 0; column < columns.keys; ++column) {
     const int64_t vector = columns.VectorOf(query % columns.queries, column);
@@ -77,30 +74,23 @@ Stretches ColumnStretches(const Axis& rows, const Axis& columns,
   return stretches;
 }
 
-absl::Status CheckTokens(absl::string_view field, int64_t got, int64_t height,
-                         int64_t width) {
-  if (got == height * width) return absl::OkStatus();
-  return Invalid(field, ": got ", got, ", want ", height * width,
-                 ", the tokens in a grid of ", height, " x ", width);
-}
-
-absl::Status CheckGrids(const Term& term, const v1::LogitsSpec& request,
-                        int64_t query_offset) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckTokens("query_length", request.query_length(),
-                                       term.query_height(),
-                                       term.query_width()));
-  ATTNBIAS_RETURN_IF_ERROR(CheckTokens("key_length", request.key_length(),
-                                       term.key_height(), term.key_width()));
+absl::Status CheckGrids(const Term& term, const v1::LogitsSpec& request, int64_t query_offset) {
+  const auto check = [](absl::string_view field, int64_t got, int64_t height, int64_t width) {
+    if (got == height * width) return absl::OkStatus();
+    return Invalid(field, ": got ", got, ", want ", height * width, ", the tokens in a grid of ",
+                   height, " x ", width);
+  };
+  ATTNBIAS_RETURN_IF_ERROR(
+      check("query_length", request.query_length(), term.query_height(), term.query_width()));
+  ATTNBIAS_RETURN_IF_ERROR(
+      check("key_length", request.key_length(), term.key_height(), term.key_width()));
   if (query_offset != 0) {
     return request.has_alignment()
                ? Invalid("alignment: got END, want START: both grids are whole")
                : Invalid("query_offset: got ", query_offset,
-                         ", want 0, that of alignment START: both grids are "
-                         "whole");
+                         ", want 0, that of alignment START: both grids are whole");
   }
-  if (request.direction() == v1::DIRECTION_BIDIRECTIONAL) {
-    return absl::OkStatus();
-  }
+  if (request.direction() == v1::DIRECTION_BIDIRECTIONAL) return absl::OkStatus();
   return Invalid("direction: got ", ShortName(request.direction()),
                  ", want BIDIRECTIONAL: tokens of a grid have no order");
 }

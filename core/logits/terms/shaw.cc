@@ -19,16 +19,15 @@ absl::StatusOr<LogitsTerm> DescribeShaw(const v1::RelativeTable& term,
   const bool shared = HasShape(table, {count, request.head_dim()});
   if (!shared &&
       !HasShape(table, {request.num_heads(), count, request.head_dim()})) {
-    return WrongShape(
-        kField, table,
-        absl::StrCat("[left + right + 1, head_dim] = [", count, ", ",
-                     request.head_dim(), "], or the same for each of ",
-                     request.num_heads(), " heads"));
+    return WrongShape(kField, table,
+                      absl::StrCat("[left + right + 1, head_dim] = [", count, ", ",
+                                   request.head_dim(), "], or the same for each of ",
+                                   request.num_heads(), " heads"));
   }
   const RelativeVectors vectors = {.distinct = {-term.left(), term.right() + 1},
                                    .first = -term.left()};
   ATTNBIAS_ASSIGN_OR_RETURN(EncodingPtr rows, RowsOf(table));
-  // Vectors ascend by key - query, and so the rows of a table that counts it.
+  // Vectors ascend by key - query, as do the rows of a table with that sign.
   const bool descends = term.sign() == v1::RELATIVE_SIGN_QUERY_MINUS_KEY;
   return LogitsTerm{{{.encoding = std::move(rows),
                       .count = count,

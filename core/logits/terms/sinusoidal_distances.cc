@@ -13,7 +13,7 @@
 namespace attnbias {
 namespace {
 
-// Relative positions between which visible pairs lie, perhaps a little wide.
+// Returns a range that contains the relative positions of all visible pairs.
 Range HullOf(const v1::LogitsSpec& request, int64_t query_offset) {
   Range hull = {-(query_offset + request.query_length() - 1),
                 request.key_length() - query_offset};
@@ -34,8 +34,8 @@ absl::Status CheckSinusoid(const v1::SinusoidalDistances& term,
   }
   if (term.sinusoidal().has_frequency_matrix()) {
     return Invalid(
-        "sinusoidal_distances.sinusoidal.frequency_matrix: got a "
-        "table, want none: give ladder.frequencies");
+        "sinusoidal_distances.sinusoidal.frequency_matrix: got a table, want none: give "
+        "ladder.frequencies");
   }
   if (term.has_projection() || term.sinusoidal().dim() == request.head_dim()) {
     return absl::OkStatus();
@@ -45,9 +45,8 @@ absl::Status CheckSinusoid(const v1::SinusoidalDistances& term,
                  request.head_dim(), ") where there is no projection");
 }
 
-// Vectors ascend by relative position, key - query, while a sinusoid's position
-// is query - key. Where both directions share vectors, they ascend by distance
-// as the sinusoid does.
+// Vectors ascend by relative position, key - query, while a sinusoid's position is query - key. If
+// both directions share vectors, they ascend by distance as the sinusoid does.
 absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(
     const v1::SinusoidalDistances& term, const Tables& tables,
     const v1::LogitsSpec& request, const int64_t& query_offset) {
@@ -74,8 +73,8 @@ absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(
     const Range distances = DistancesIn(hull);
     if (distances.end - 1 > kMaxPosition) {
       return Invalid("query_offset: got ", query_offset,
-                     ", which makes distances of more than 2^40; want smaller "
-                     "ones, or a clamp_len");
+                     ", which makes distances of more than 2^40; want smaller ones, or a "
+                     "clamp_len");
     }
     const Range used = term.symmetric() ? distances : hull;
     vectors.first = used.begin;

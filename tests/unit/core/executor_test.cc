@@ -132,6 +132,27 @@ TEST(ForRanges, ACallerWhoHasCancelledGetsNoMore) {
                                HasSubstr("nobody waits")));
 }
 
+TEST(ForRanges, NonPreemptibleItemsAreOneRangeOnThreadsForThem) {
+  ManualExecutor executor;
+  int calls = 0;
+  absl::Status result;
+  ForRanges(
+      executor, std::make_shared<Caller>(), 7, kNonPreemptible,
+      [&](int64_t begin, int64_t end) {
+        EXPECT_EQ(begin, 0);
+        EXPECT_EQ(end, 7);
+        ++calls;
+        return absl::DataLossError("no further");
+      },
+      [&](const absl::Status& status) { result = status; });
+  EXPECT_FALSE(executor.RunOne());
+  EXPECT_TRUE(executor.RunUncut());
+  EXPECT_EQ(calls, 1);
+  EXPECT_THAT(result, IsOk()) << "ended on a thread for non-preemptible work";
+  EXPECT_TRUE(executor.RunOne());
+  EXPECT_THAT(result, StatusIs(absl::StatusCode::kDataLoss, "no further"));
+}
+
 TEST(MakeUncut, IsDoneAtOnceUnlessItTakesLong) {
   ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();

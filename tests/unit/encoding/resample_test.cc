@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/executor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/encoding/mpfr_oracle.h"
@@ -23,6 +24,7 @@
 namespace attnbias::resample_test {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -419,6 +421,29 @@ TEST(Resample, RefusesToAddUpMoreThanTwoToTheTwentieth) {
                         "false: a row of the target would depend on 1052672 "
                         "numbers of the source, more than 2^20"));
   EXPECT_THAT(MakeWith(Resampled(table, "target: 1"))->domain.size(), 1);
+}
+
+EvaluatorPtr EvaluatorOfRowsOf512(int64_t columns) {
+  const Table table = TableOf<float>({512, columns}, Normals(512 * columns));
+  return MakeWith(Resampled(table,
+                            "source: [32, 16] target: [2, 2] antialias: true "
+                            "filter: FILTER_CUBIC"))
+      ->prepare({DataType::kF32}, *SupportedKernelSets().front());
+}
+
+TEST(Resample, RowsOfMoreThanTwoToTheFifteenthSummandsAreNonPreemptible) {
+  EXPECT_EQ(EvaluatorOfRowsOf512(64)->batch(), 1);
+  EXPECT_EQ(EvaluatorOfRowsOf512(65)->batch(), kNonPreemptible);
+}
+
+TEST(Resample, StopsWhenTheCallerHasCancelled) {
+  Caller caller;
+  caller.Cancel();
+  const MakingScope scope(&caller, /*executor=*/nullptr);
+  std::vector<float> row(64, 7);
+  EvaluatorOfRowsOf512(64)->Fill(
+      {{0, 1}, {0, 1}}, reinterpret_cast<std::byte*>(row.data()), 0);
+  EXPECT_THAT(row, Each(7));
 }
 
 // BEiT's own code resamples the table of every window, with bilinear weights.
