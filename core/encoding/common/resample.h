@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resamples the rows of a learned table, which form a line or a grid, as
-// torch's interpolate does, but over the rational numbers.
+// Resamples the rows of a learned table, which form a line or a grid, as torch's interpolate does,
+// but over the rational numbers.
 #pragma once
 
 #include <array>
