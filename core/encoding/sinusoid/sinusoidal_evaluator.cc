@@ -435,8 +435,7 @@ class SinusoidalEvaluator final : public Evaluator {
   std::vector<RotorRows> tables_;
 };
 
-// Rows of axes are joined in pieces of about this size, which stays in a core's
-// own cache.
+// Size of the pieces in which rows of axes are joined. It fits a core's own cache.
 constexpr int64_t kJoinedPieceBytes = int64_t{128} << 10;
 
 // Returns whether the axis has the row for itself, in an order of kernels.
@@ -453,49 +452,6 @@ bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
          a.stretch == b.stretch && a.columns.sines == b.columns.sines &&
          a.columns.cosines == b.columns.cosines;
 }
-
-class JoinedRows final : public Evaluator {
- public:
-  JoinedRows(std::vector<RowPart> parts, std::vector<std::byte> resting,
-             DataType type)
-      : parts_(std::move(parts)),
-        resting_(std::move(resting)),
-        element_bytes_(SizeOf(type)) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t /*lane_stride_bytes*/) const override {
-    const auto row_bytes = static_cast<int64_t>(resting_.size());
-    const int64_t most = std::max<int64_t>(kJoinedPieceBytes / row_bytes, 1);
-    std::vector<std::byte> piece(std::min(most, block.span.size()) * row_bytes);
-    for (int64_t first = block.span.begin; first < block.span.end;) {
-      const int64_t end = std::min(first + most, block.span.end);
-      for (int64_t row = 0; row < end - first; ++row) {
-        std::memcpy(out + row * row_bytes, resting_.data(), row_bytes);
-      }
-      for (const RowPart& part : parts_) {
-        part.rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
-        const std::byte* from = piece.data();
-        std::byte* to = out;
-        for (int64_t row = first; row < end; ++row) {
-          for (const RowPart::Run& run : part.runs) {
-            std::memcpy(to + run.to * element_bytes_,
-                        from + run.from * element_bytes_,
-                        run.columns * element_bytes_);
-          }
-          from += part.width * element_bytes_;
-          to += row_bytes;
-        }
-      }
-      out += (end - first) * row_bytes;
-      first = end;
-    }
-  }
-
- private:
-  const std::vector<RowPart> parts_;
-  const std::vector<std::byte> resting_;
-  const int64_t element_bytes_;
-};
 
 // Returns the rows of one of the axes, which other axes may share.
 using MakeRows = absl::FunctionRef<EvaluatorPtr(
@@ -619,10 +575,34 @@ void RowPart::PutAt(absl::Span<const int64_t> columns) {
   }
 }
 
-EvaluatorPtr JoinRows(std::vector<RowPart> parts,
-                      std::vector<std::byte> resting, DataType type) {
-  return std::make_unique<JoinedRows>(std::move(parts), std::move(resting),
-                                      type);
+EvaluatorPtr JoinRows(std::vector<RowPart> parts, std::vector<std::byte> resting, DataType type) {
+  return MakeEvaluator([parts = std::move(parts), resting = std::move(resting),
+                        bytes = SizeOf(type)](const Block& block, std::byte* out,
+                                              int64_t /*lane_stride_bytes*/) {
+    const auto row_bytes = static_cast<int64_t>(resting.size());
+    const int64_t most = std::max<int64_t>(kJoinedPieceBytes / row_bytes, 1);
+    std::vector<std::byte> piece(std::min(most, block.span.size()) * row_bytes);
+    for (int64_t first = block.span.begin; first < block.span.end;) {
+      const int64_t end = std::min(first + most, block.span.end);
+      for (int64_t row = 0; row < end - first; ++row) {
+        std::memcpy(out + row * row_bytes, resting.data(), row_bytes);
+      }
+      for (const RowPart& part : parts) {
+        part.rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
+        const std::byte* from = piece.data();
+        std::byte* to = out;
+        for (int64_t row = first; row < end; ++row) {
+          for (const RowPart::Run& run : part.runs) {
+            std::memcpy(to + run.to * bytes, from + run.from * bytes, run.columns * bytes);
+          }
+          from += part.width * bytes;
+          to += row_bytes;
+        }
+      }
+      out += (end - first) * row_bytes;
+      first = end;
+    }
+  });
 }
 
 }  // namespace attnbias
