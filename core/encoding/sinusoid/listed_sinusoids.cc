@@ -223,7 +223,7 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
                              int64_t column, DataType type, std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const AngleFraction sum = SumOf(*matrix, at, wave.frequency);
-    // The exact sum does not cancel.
+    // The fraction is exact, so that the quotient is accurate at any precision.
     const auto quotient = [&sum](int precision) {
       Real value(precision);
       mpfr_div(value.get(), sum.over.get(), sum.under.get(), MPFR_RNDN);
