@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where core's work runs. Core starts no thread: whoever embeds it brings them.
+// Runs core's work. Core starts no threads: its embedder implements Executor.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +20,22 @@ class Executor {
 
   // Runs `task` soon on some thread, never inside this call.
   //
-  // A task takes milliseconds; what takes longer continues in another. Clients
-  // have their turns between.
+  // A task takes milliseconds; longer work continues in another task, so that clients alternate.
   virtual void Schedule(CallerPtr caller, Task task) = 0;
 
-  // The same for what may take longer and cannot be cut. It runs on threads of
-  // its own, and so holds up none of the others.
+  // The same for longer, non-preemptible work. It runs on separate threads and so does not delay
+  // other tasks.
   virtual void ScheduleUncut(CallerPtr caller, Task task) = 0;
 
-  // Called from time to time by tasks of ScheduleUncut, without a lock. May
-  // wait until other such tasks have had their time.
+  // Called periodically by tasks of ScheduleUncut, without a lock. May wait while other such tasks
+  // run.
   virtual void Yield() {}
 
-  // Threads that run tasks; at least 1.
+  // Returns the number of threads that run tasks; at least 1.
   virtual int num_threads() const = 0;
 };
 
-// Marks that its thread makes something for `caller`, which outlives this
-// object and may cancel.
+// Marks that this thread works for `caller`, which outlives this object and may cancel.
 class MakingScope {
  public:
   MakingScope(const Caller* caller, Executor* executor) {
@@ -48,9 +46,8 @@ class MakingScope {
   MakingScope& operator=(const MakingScope&) = delete;
   ~MakingScope() { caller_ = nullptr; }
 
-  // Called in long loops, without a lock. Yields to other work. Returns false
-  // if the caller has cancelled: then the loop ends early, and its result is
-  // discarded.
+  // Called in long loops, without a lock. Yields to other work. Returns false if the caller has
+  // cancelled: then the loop ends early, and its result is discarded.
   static bool Continues() {
     if (caller_ == nullptr) return true;
     if (!caller_->cancelled()) executor_->Yield();
@@ -62,23 +59,20 @@ class MakingScope {
   inline static thread_local Executor* executor_ = nullptr;
 };
 
-// Calls `body(begin, end)` with ranges that make up [0, count), then `done`,
-// once, with the first error: that of a body, after which no further one is
-// begun, or CANCELLED when the caller wants no more.
+// Calls `body(begin, end)` with ranges that make up [0, count), then `done`, once, with the first
+// error: that of a body, after which no further range begins, or CANCELLED if the caller cancelled.
 //
-// Begins on the calling thread, a thread of the executor, and perhaps ends
-// there. Ranges are cut as they are taken: the first is one `unit`, later ones
-// are as many as fit the time that those before took. After a turn of
-// milliseconds the thread takes other work and this waits for another turn;
-// idle threads join in.
+// Begins on the calling thread, a thread of the executor, and may end there. The first range is one
+// `unit`; the time that earlier ranges took determines the size of later ones. After a time slice
+// of milliseconds the thread takes other work and this is scheduled again; idle threads join in.
 void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
                int64_t unit,
                absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
                absl::AnyInvocable<void(absl::Status)> done);
 
-// Calls `use` with what `make` makes, or with CANCELLED when the caller wants
-// no more. Where that takes long, other threads make it, in a MakingScope, and
-// `use` runs in another task; otherwise all is done inside this call.
+// Calls `use` with the result of `make`, or with CANCELLED if the caller cancelled. If
+// `takes_long`, `make` runs on other threads, in a MakingScope, and `use` in another task.
+// Otherwise both run inside this call.
 template <typename Make, typename Use>
 void MakeUncut(Executor& executor, const CallerPtr& caller, bool takes_long,
                Make make, Use use) {

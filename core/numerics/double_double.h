@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic on unevaluated sums of two doubles: about 106 significant bits.
 //
-// Error bounds are relative to the exact result unless stated otherwise, with u = 2^-53, and hold if
-// nothing overflows or underflows. Needs round-to-nearest and no contraction of a * b + c.
+// Error bounds are relative to the exact result unless stated otherwise, with u = 2^-53, and hold
+// if nothing overflows or underflows. Needs round-to-nearest and no contraction of a * b + c.
 #pragma once
 
 #include <cmath>
@@ -35,8 +35,8 @@ inline DoubleDouble Split(double a) {
   return {hi, a - hi};
 }
 
-// Returns a * b exactly; magnitudes are 0 or in [2^-900, 2^900]. Without an FMA instruction, std::fma
-// would be a call.
+// Returns a * b exactly; magnitudes are 0 or in [2^-900, 2^900]. Without an FMA instruction,
+// std::fma would be a call.
 inline DoubleDouble TwoProduct(double a, double b) {
   const double product = a * b;
 #ifdef __FMA__

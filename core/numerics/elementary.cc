@@ -15,8 +15,8 @@ namespace {
 // Both functions look up the value at the nearest of this many steps, and evaluate a series for the
 // rest.
 constexpr int kSteps = 128;
-// The table of logarithms covers mantissas of kLeastMantissa to 2 kLeastMantissa steps: around 1, so
-// that nothing cancels.
+// The table of logarithms covers mantissas of kLeastMantissa to 2 kLeastMantissa steps: around 1,
+// so that nothing cancels.
 constexpr int kLeastMantissa = 90;
 
 struct ElementaryConstants {

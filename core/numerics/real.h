@@ -112,8 +112,8 @@ class Real {
 // Returns 2 pi.
 Real TwoPi(int precision_bits);
 
-// Frees, at its end, the constants such as pi that MPFR caches per thread. Held by code that computes
-// on another component's thread.
+// Frees, at its end, the constants such as pi that MPFR caches per thread. Held by code that
+// computes on another component's thread.
 class RealCacheScope {
  public:
   RealCacheScope() = default;
@@ -138,8 +138,8 @@ void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate,
 // Sets `bound` to the error of 2^log2_count roundings of `value` to its precision.
 void SetRoundingBound(const Real& value, int log2_count, Real& bound);
 
-// Returns the nearest sum of two doubles, within a relative 2^-106. `value` has 53 bits or more and a
-// magnitude in [2^-900, 2^900].
+// Returns the nearest sum of two doubles, within a relative 2^-106. `value` has 53 bits or more and
+// a magnitude in [2^-900, 2^900].
 DoubleDouble ToDoubleDouble(const Real& value);
 
 }  // namespace attnbias

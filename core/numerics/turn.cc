@@ -58,8 +58,8 @@ const TurnConstants& GetTurnConstants() {
 // Negates modulo 2^256.
 void Negate(Limbs& limbs) { mpn_neg(limbs.data(), limbs.data(), limbs.size()); }
 
-// Returns the 64 bits from `bit` (counted from the least significant) upwards; zeros below bit 0 and
-// above the highest.
+// Returns the 64 bits from `bit` (counted from the least significant) upwards; zeros below bit 0
+// and above the highest.
 template <size_t kSize>
 uint64_t BitsFrom(const std::array<uint64_t, kSize>& limbs, int bit) {
   const auto limb_at = [&limbs](int limb) {
@@ -124,8 +124,8 @@ ReducedAngle ReducedOf(Limbs fraction, int shift, double units) {
   return angle;
 }
 
-// Evaluates Taylor series around 0 for |y| <= pi / 256, truncated below 2^-110. Plain doubles suffice
-// from the sixth power on.
+// Evaluates Taylor series around 0 for |y| <= pi / 256, truncated below 2^-110. Plain doubles
+// suffice from the sixth power on.
 SinCos SeriesOf(DoubleDouble y) {
   const auto& inverse = GetTurnConstants().inverse_factorial;
   const DoubleDouble square = y * y;
@@ -179,7 +179,8 @@ ReducedAngle AngleOf(absl::Span<const TurnTerm> terms) {
     int highest_bit;
   };
   std::array<Product, kMostTurnTerms> products = {};
-  // Multiplies angles below 1/64 of a turn by a power of two such that their sum is below an eighth.
+  // Multiplies angles below 1/64 of a turn by a power of two such that their sum is below an
+  // eighth.
   int shift = std::numeric_limits<int>::max();
   for (size_t i = 0; i < terms.size(); ++i) {
     const auto& [turns, position] = terms[i];

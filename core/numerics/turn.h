@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Angles in turns, reduced by exact integer multiplication.
 //
-// An angular frequency is stored as its turns per position, to 256 bits. Its product with a position
-// is exact, and the bits below one turn are the angle: no argument reduction, no loss at large
-// positions.
+// An angular frequency is stored as its turns per position, to 256 bits. Its product with a
+// position is exact, and the bits below one turn are the angle: no argument reduction, no loss at
+// large positions.
 #pragma once
 
 #include <array>
@@ -58,8 +58,8 @@ ReducedAngle AngleOf(absl::Span<const TurnTerm> terms);
 struct SinCos {
   DoubleDouble sin;
   DoubleDouble cos;
-  // Relative error of either. Infinite if the angle is too near a multiple of a quarter turn for this
-  // arithmetic.
+  // Relative error of either. Infinite if the angle is too near a multiple of a quarter turn for
+  // this arithmetic.
   double error = 0;
 };
 

@@ -262,8 +262,8 @@ void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
   if (layout == v1::ROTARY_LAYOUT_HALF) std::memcpy(out + size, pairs, size);
 }
 
-// Returns the maximum bytes that PrepareRotary's result takes in addition to its rows. A piece holds
-// at least one row.
+// Returns the maximum bytes that PrepareRotary's result takes in addition to its rows. A piece
+// holds at least one row.
 int64_t RotaryBytes(int64_t pairs) {
   return kPairPieceBytes + 2 * pairs * int64_t{sizeof(double)};
 }
@@ -523,7 +523,8 @@ EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs, const Real& scale
   return JoinRows(std::move(parts), std::move(resting), type);
 }
 
-// Prepares the tables at integers by `kernels`, or at the doubles of `positions`. The other is null.
+// Prepares the tables at integers by `kernels`, or at the doubles of `positions`. The other is
+// null.
 EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
                            const NumberFormat& format, const KernelSet* kernels,
                            const RealPositionsPtr& positions) {

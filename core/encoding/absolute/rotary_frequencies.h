@@ -24,8 +24,8 @@ struct Rotation {
   std::vector<int32_t> places;
 };
 
-// Returns the even number of columns that turn: floor(head_dim x partial_rotary_factor), the product
-// rounded to a double as peers do.
+// Returns the even number of columns that turn: floor(head_dim x partial_rotary_factor), the
+// product rounded to a double as peers do.
 int64_t RotatingColumns(const v1::Rotary& spec);
 
 // Returns true if long_factor applies, rather than short_factor.

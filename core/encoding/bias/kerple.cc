@@ -23,8 +23,8 @@ constexpr int kKernelPrecision = 128;
 
 // Sets `value` to ln(1 + a d) or d^p, and returns whether that is exact.
 //
-// ln(1 + a d) is transcendental (Lindemann). d^p, for p a fraction with a power
-// of two below, is an integer below 2^86 or irrational; MPFR knows.
+// ln(1 + a d) is transcendental (Lindemann). d^p, for p a fraction with a power of two below, is an
+// integer below 2^86 or irrational; MPFR knows.
 bool SetKernel(const KerpleHead& head, int64_t distance, Real& value) {
   if (head.is_log) {
     const Real product = Real(head.a, kKernelPrecision) * distance;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An MLP of relative coordinates: Swin-V2's continuous position bias (Liu et
-// al. 2022), and the dynamic position bias of CrossFormer (Wang et al. 2021)
-// and, of a sequence, of x-transformers.
+// An MLP of relative coordinates: Swin-V2's continuous position bias (Liu et al. 2022), and the
+// dynamic position bias of CrossFormer (Wang et al. 2021) and, of a sequence, of x-transformers.
 
 #include <algorithm>
 #include <cmath>
@@ -41,8 +40,8 @@ double NormalisedLog(int64_t distance, int64_t side) {
         value = Real(8 * distance, value.precision()) / (side - 1) + 1;
         mpfr_log2(value.get(), value.get(), MPFR_RNDN);
         value /= 3;
-        // Five roundings. The logarithm magnifies those of its argument, 1 + 8/255 or more, by
-        // less than 2^7.
+        // Five roundings. The logarithm magnifies those of its argument, 1 + 8/255 or more, by less
+        // than 2^7.
         SetRoundingBound(value, 10, bound);
       },
       DataType::kF64, reinterpret_cast<std::byte*>(&nearest));

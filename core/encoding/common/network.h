@@ -77,8 +77,8 @@ class NetworkEvaluator : public Evaluator {
                    const KernelSet& kernels)
       : format_(format), layers_(layers.begin(), layers.end()), kernels_(kernels) {}
 
-  // Writes the inputs of at most kBatch consecutive coordinates to `in` [inputs, kBatch], which is 0.
-  // `query` is the block's.
+  // Writes the inputs of at most kBatch consecutive coordinates to `in` [inputs, kBatch], which is
+  // 0. `query` is the block's.
   virtual void SetInputs(int64_t query, Range coordinates, double* in) const = 0;
   // Writes the element of an output, by default the output times the scale.
   virtual void Write(double output, std::byte* out) const {

@@ -22,23 +22,21 @@ namespace attnbias {
 namespace {
 
 using RowAxis = Resampling::Axis;
-// Holds places and distances, which are below 2^100.
+// For places and distances, which are below 2^100.
 using Wide = __int128;
 
 constexpr int64_t kMaxSide = int64_t{1} << 20;
-// Numbers of the table that a row of the target may depend on if the filter is
-// stretched.
+// Maximum numbers of the table that a row of the target may depend on if the filter is stretched.
 constexpr int64_t kMaxSummands = int64_t{1} << 20;
 
-// docs/numerics.md derives the next three. They bound the error of a weight,
-// and of each product and sum, relative to the magnitudes of the table's
-// numbers; and hold an exact sum of doubles times a scale, for weights of one
-// bit.
+// Derived in docs/numerics.md: the error of a weight, and of each product and sum, relative to the
+// magnitudes of the table's numbers; and the precision that holds an exact sum of doubles times a
+// scale, for weights of one bit.
 constexpr double kWeightError = 0x1p-86;
 constexpr double kSummandError = 0x1p-98;
 constexpr int kSumPrecision = 2200;
 
-// Returns whether arithmetic on double-doubles keeps its bounds.
+// Returns true if arithmetic on double-doubles keeps its error bounds.
 bool IsTame(double value) {
   const double magnitude = std::fabs(value);
   return value == 0 || (magnitude > 0x1p-300 && magnitude < 0x1p300);
@@ -69,13 +67,13 @@ struct Tap {
 template <typename Number>
 struct Taps {
   absl::InlinedVector<Tap<Number>, 4> taps;
-  // The sum of all weights, where it is not 1.
+  // The sum of all weights.
   Number total;
   bool is_exact = true;
 };
 
-// Evaluates the filter at n / end <= 2, times end^3 a_unit if it is cubic, else
-// times end. a / a_unit is the cubic's parameter.
+// Evaluates the filter at n / end <= 2, times end^3 a_unit if it is cubic, else times end. a /
+// a_unit is the cubic's parameter.
 template <typename Number>
 Number Filtered(bool is_cubic, bool is_near, const Number& n, const Number& end,
                 const Number& a, const Number& a_unit) {
@@ -88,14 +86,14 @@ Number Filtered(bool is_cubic, bool is_near, const Number& n, const Number& end,
   return -(a * rest * beyond * beyond);
 }
 
-// Returns whether sums and products of a few such numbers are doubles.
+// Returns true if sums and products of a few such numbers are doubles.
 bool IsShort(const DoubleDouble& value, int bits) {
   return value.lo == 0 &&
          std::ldexp(value.hi, bits) == std::trunc(std::ldexp(value.hi, bits));
 }
 
-// Returns the rows of the source that row `row` of the target depends on, and
-// their weights: as double-doubles, whose sum is 1, or as integers.
+// Returns the source rows of row `row` of the target, and their weights: as double-doubles, whose
+// sum is 1, or as integers.
 template <typename Number>
 Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis,
                     int64_t row) {
@@ -184,7 +182,7 @@ class RowWeights {
 
   const std::vector<Tap<DoubleDouble>>& taps() const { return taps_; }
 
-  // Sets the exact sum, and returns true, if double-doubles hold it.
+  // Sets the exact sum and returns true if double-doubles hold it.
   bool TrySum(const Table& table, int64_t first_row, int64_t column,
               DoubleDouble& sum) const {
     if (!is_exact_) return false;
@@ -202,8 +200,8 @@ class RowWeights {
     return true;
   }
 
-  // Sets the sum and a bound of its error, and returns true, unless numbers are
-  // so large or small that the bound does not hold.
+  // Sets the sum and a bound of its error and returns true, unless numbers are so large or small
+  // that the bound does not hold.
   bool TryEstimate(const Table& table, int64_t first_row, int64_t column,
                    DoubleDouble& sum, double& error) const {
     sum = {};
@@ -262,7 +260,7 @@ class RowWeights {
   const int64_t row_;
   std::vector<Tap<DoubleDouble>> taps_;
   bool is_exact_;
-  // Made when a number first needs them.
+  // Computed on first use.
   Taps<mpz_class> down_;
   Taps<mpz_class> across_;
   mpz_class total_;
@@ -305,15 +303,14 @@ RowAxis RowAxisOf(const v1::Resample& spec, int64_t source, int64_t target) {
   if (spec.align_corners()) {
     axis.numerator = target > 1 ? source - 1 : 0;
     axis.denominator = std::max<int64_t>(target - 1, 1);
-    // With antialias torch moves nothing but the step.
+    // With antialias, torch changes only the step.
     axis.has_corners = !spec.antialias();
   }
   axis.is_stretched = spec.antialias() && axis.numerator > axis.denominator;
   return axis;
 }
 
-// Takes a step of at least 2^-20, whose double is an integer times 2^-72 or
-// more.
+// Sets a step of at least 2^-20, which as a double is an integer times 2^-72 or more.
 void SetStep(double step, bool antialias, RowAxis& axis) {
   int exponent = 0;
   axis.numerator =

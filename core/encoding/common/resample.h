@@ -25,30 +25,27 @@ struct Resampling {
   struct Axis {
     int64_t source = 1;
     int64_t target = 1;
-    // Rows of the source per row of the target. The denominator is at most 2^20
-    // or a power of two.
+    // Rows of the source per row of the target. The denominator is at most 2^20 or a power of two.
     int64_t numerator = 1;
     __int128 denominator = 1;
-    // The first rows of source and target are at the same place, rather than
-    // their outer edges.
+    // Aligns the first rows of source and target, rather than their outer edges.
     bool has_corners = false;
-    // One row of the target is the filter's unit, rather than one of the
-    // source.
+    // One row of the target is the filter's unit, rather than one row of the source.
     bool is_stretched = false;
   };
 
-  // Resamples `rows` rows of `columns` numbers to the sides of `target`. `path`
-  // precedes the names of fields in errors; the message is complete.
+  // Resamples `rows` rows of `columns` numbers to the sides of `target`. `path` precedes the names
+  // of fields in errors; the message is complete.
   static absl::StatusOr<Resampling> Create(absl::string_view path,
                                            const v1::Resample& spec,
                                            absl::Span<const int64_t> target,
                                            int64_t rows, int64_t columns);
 
-  // Rows of the target.
+  // Returns the number of rows of the target.
   int64_t rows() const { return axes[0].target * axes[1].target; }
-  // Rows of the source that have a part of a row of the target, at most.
+  // Returns the maximum number of source rows with a weight in a row of the target.
   int64_t Window(const Axis& axis) const;
-  // Bounds the memory for the weights of one row.
+  // Returns the maximum bytes of the weights of one row.
   int64_t bytes() const;
 
   // A line is a grid of one row.
@@ -59,8 +56,8 @@ struct Resampling {
   bool is_cut = false;
 };
 
-// Writes rows of a table, or of its resampled rows after `prefix_rows` rows of
-// its own. Each number is scaled and rounded once.
+// Writes rows of a table, or `prefix_rows` of its rows and then its resampled rows. Each number is
+// scaled and rounded once.
 class TableRows {
  public:
   TableRows(Table table, std::optional<Resampling> resampling,

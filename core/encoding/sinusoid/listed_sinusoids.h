@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids whose angles are each reduced by themselves: at positions that are doubles, of sums over
-// axes, and of angles that frameworks round to F32.
+// Sinusoids whose angles are each reduced by themselves: at positions that are doubles, of sums
+// over axes, and of angles that frameworks round to F32.
 #pragma once
 
 #include <cstddef>
@@ -49,15 +49,15 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
 // Returns the maximum bytes of PrepareSummed's result.
 int64_t SummedBytes(const FrequencyMatrix& matrix);
 
-// Coordinate n stands for the n-th position of every axis, or for position n if the lists are empty.
-// `columns` has as many cosines as sines.
+// Coordinate n stands for the n-th position of every axis, or for position n if the lists are
+// empty. `columns` has as many cosines as sines.
 EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
                            const SinusoidColumns& columns,
                            const RealPositionsPtr& positions,
                            const NumberFormat& format);
 
-// Prepares rows [sines | cosines], each element scale x sine or cosine of its angle, fl32(position x
-// inverse frequency), rounded once. Frequencies have magnitudes in [2^-126, 2^64].
+// Prepares rows [sines | cosines], each element scale x sine or cosine of its angle, fl32(position
+// x inverse frequency), rounded once. Frequencies have magnitudes in [2^-126, 2^64].
 EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
                                   RealToAnyPrecision scale, DataType type);
 

@@ -35,12 +35,12 @@ constexpr int64_t kComposedPositions = int64_t{1} << 18;
 
 // Error of chains of rotations, relative to a sine's reach (see SetReach) or, for a cosine, to 1. A
 // step adds its own rotation's kSinCosBound and the kernel's 2^-101, and rotates the earlier error:
-// kAnchorsPerChain steps make 2^-87.3, the at most kMaxBlockRows of a table 2^-88.3. An element uses
-// one chain and at most four tables of that size, or more of fewer rows.
+// kAnchorsPerChain steps make 2^-87.3, the at most kMaxBlockRows of a table 2^-88.3. An element
+// uses one chain and at most four tables of that size, or more of fewer rows.
 constexpr double kChainBound = 0x1p-85;
 
-// Scales outside of these would put many elements outside F16's normal numbers, which kernels do not
-// round well.
+// Scales outside of these would put many elements outside F16's normal numbers, which kernels do
+// not round well.
 constexpr double kMinKernelScale = 0x1p-4;
 constexpr double kMaxKernelScale = 0x1p4;
 
@@ -261,9 +261,9 @@ class SinusoidalEvaluator final : public Evaluator {
     return true;
   }
 
-  // Sets bounds of the sines' magnitudes over the chain: 1, or the largest angle if that is smaller.
-  // Errors are proportional to them, so that frequencies too low to turn once keep their relative
-  // accuracy.
+  // Sets bounds of the sines' magnitudes over the chain: 1, or the largest angle if that is
+  // smaller. Errors are proportional to them, so that frequencies too low to turn once keep their
+  // relative accuracy.
   void SetReach(const Rows& chain, Workspace& work) const {
     const double farthest =
         static_cast<double>(std::max(std::abs(chain.position),

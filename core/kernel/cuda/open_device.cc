@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads the CUDA backend. It is not a part of the programs themselves: those
-// that use no device carry nothing of it.
+// Loads the CUDA backend, a library that only programs with a device need.
 #include <dlfcn.h>
 
 #include "absl/strings/str_cat.h"
@@ -9,9 +8,8 @@
 namespace attnbias {
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
-  // Where the system has its libraries, or where a build has its own: a name
-  // without a folder is not looked for in the working directory. Never closed:
-  // code that runs at exit may lie in it.
+  // Searches the folders of the system and of the build: a name without a folder is not looked up
+  // in the working directory. Never closed: code that runs at exit may be part of it.
   void* const backend = dlopen("libattnbias_cuda.so", RTLD_NOW | RTLD_LOCAL);
   void* const open =
       backend == nullptr ? nullptr : dlsym(backend, kOpenCudaDevice);
