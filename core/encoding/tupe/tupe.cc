@@ -26,28 +26,6 @@
 namespace attnbias {
 namespace {
 
-// The tables of a request.
-struct TupeTables {
-  TupeTables(const v1::Tupe& spec, const Tables& tables)
-      : relative_table(tables.Get(spec.relative_table())),
-        position_table(tables.Get(spec.position_table())),
-        query_weight(tables.Get(spec.query_weight())),
-        query_bias(tables.Get(spec.query_bias())),
-        key_weight(tables.Get(spec.key_weight())),
-        key_bias(tables.Get(spec.key_bias())),
-        norm_weight(tables.Get(spec.norm_weight())),
-        norm_bias(tables.Get(spec.norm_bias())) {}
-
-  std::optional<Table> relative_table;
-  std::optional<Table> position_table;
-  std::optional<Table> query_weight;
-  std::optional<Table> query_bias;
-  std::optional<Table> key_weight;
-  std::optional<Table> key_bias;
-  std::optional<Table> norm_weight;
-  std::optional<Table> norm_bias;
-};
-
 T5BucketRule BucketsOf(const v1::Tupe& spec) {
   return {.num_buckets = spec.num_buckets(),
           .max_distance = spec.max_distance(),
@@ -59,7 +37,7 @@ constexpr int64_t kMaxTupeDim = 4096;
 // A table of a group that is given whole or not at all.
 struct PositionField {
   absl::string_view name;
-  const std::optional<Table>& table;
+  std::optional<Table> table;
   std::initializer_list<TableAxis> axes;
 };
 
@@ -105,25 +83,26 @@ absl::Status CheckPositionTable(const v1::Tupe& spec, const Table& table) {
   return absl::OkStatus();
 }
 
-absl::Status CheckAbsolute(const v1::Tupe& spec, const TupeTables& tables) {
-  if (!tables.position_table.has_value()) {
+absl::Status CheckAbsolute(const v1::Tupe& spec, const Tables& tables) {
+  const std::optional<Table> positions = tables.Get(spec.position_table());
+  if (!positions.has_value()) {
     return Invalid("tupe.position_table: not set, want it with the other tables of the absolute "
                    "term");
   }
-  const TableAxis rows = {tables.position_table->rows(), "rows"};
-  const TableAxis model = {tables.position_table->columns(), "d_model"};
+  const TableAxis rows = {positions->rows(), "rows"};
+  const TableAxis model = {positions->columns(), "d_model"};
   ATTNBIAS_RETURN_IF_ERROR(CheckFields({
-      {"tupe.position_table", tables.position_table, {rows, model}},
-      {"tupe.query_weight", tables.query_weight, {model, model}},
-      {"tupe.query_bias", tables.query_bias, {model}},
-      {"tupe.key_weight", tables.key_weight, {model, model}},
-      {"tupe.key_bias", tables.key_bias, {model}},
+      {"tupe.position_table", positions, {rows, model}},
+      {"tupe.query_weight", tables.Get(spec.query_weight()), {model, model}},
+      {"tupe.query_bias", tables.Get(spec.query_bias()), {model}},
+      {"tupe.key_weight", tables.Get(spec.key_weight()), {model, model}},
+      {"tupe.key_bias", tables.Get(spec.key_bias()), {model}},
   }));
   ATTNBIAS_RETURN_IF_ERROR(CheckFields({
-      {"tupe.norm_weight", tables.norm_weight, {model}},
-      {"tupe.norm_bias", tables.norm_bias, {model}},
+      {"tupe.norm_weight", tables.Get(spec.norm_weight()), {model}},
+      {"tupe.norm_bias", tables.Get(spec.norm_bias()), {model}},
   }));
-  return CheckPositionTable(spec, *tables.position_table);
+  return CheckPositionTable(spec, *positions);
 }
 
 absl::Status CheckPositionScale(const v1::Tupe& spec) {
@@ -143,9 +122,8 @@ bool HasAbsolute(const v1::Tupe& spec) {
 }
 
 // Returns 1 / sqrt(2 d_model / num_heads).
-double DefaultScale(const v1::Tupe& spec, const TupeTables& tables) {
-  Real scale(2 * tables.position_table->columns() / spec.num_heads(),
-             std::numeric_limits<double>::digits);
+double DefaultScale(const v1::Tupe& spec, const Table& positions) {
+  Real scale(2 * positions.columns() / spec.num_heads(), std::numeric_limits<double>::digits);
   mpfr_rec_sqrt(scale.get(), scale.get(), MPFR_RNDN);
   return scale.ToDouble();
 }
@@ -164,16 +142,16 @@ absl::Status CheckNoBuckets(const v1::Tupe& spec) {
 }
 
 // Drops a position_scale that equals its default.
-std::shared_ptr<const v1::Tupe> Canonical(const v1::Tupe& spec, const TupeTables& tables) {
+std::shared_ptr<const v1::Tupe> Canonical(const v1::Tupe& spec, const Tables& tables) {
   auto canonical = std::make_shared<v1::Tupe>(spec);
   if (spec.has_position_table() && spec.has_position_scale() &&
-      spec.position_scale() == DefaultScale(spec, tables)) {
+      spec.position_scale() == DefaultScale(spec, *tables.Get(spec.position_table()))) {
     canonical->clear_position_scale();
   }
   return canonical;
 }
 
-absl::Status Check(const v1::Tupe& spec, const TupeTables& tables) {
+absl::Status Check(const v1::Tupe& spec, const Tables& tables) {
   ATTNBIAS_RETURN_IF_ERROR(CheckNoBuckets(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("tupe", BucketsOf(spec)));
   if (!HasAbsolute(spec)) return absl::OkStatus();
@@ -233,29 +211,29 @@ class TupePositions {
            int64_t{sizeof(double)};
   }
 
-  // `spec` has an absolute term, and its position_scale.
-  TupePositions(const v1::Tupe& spec, const TupeTables& tables,
+  // `spec` has an absolute term and its position_scale.
+  TupePositions(const v1::Tupe& spec, const Table& position_table, const Tables& tables,
                 const KernelSet& kernels)
-      : rows_(tables.position_table->rows()),
-        dim_(tables.position_table->columns()),
+      : rows_(position_table.rows()),
+        dim_(position_table.columns()),
         head_dim_(dim_ / spec.num_heads()),
         queries_(rows_ * dim_),
         keys_(dim_ * rows_) {
-    std::vector<double> positions = NumbersOf(*tables.position_table);
-    if (tables.norm_weight.has_value()) {
-      const std::vector<double> weight = NumbersOf(*tables.norm_weight);
-      const std::vector<double> bias = NumbersOf(*tables.norm_bias);
+    std::vector<double> positions = NumbersOf(position_table);
+    if (spec.has_norm_weight()) {
+      const std::vector<double> weight = NumbersOf(*tables.Get(spec.norm_weight()));
+      const std::vector<double> bias = NumbersOf(*tables.Get(spec.norm_bias()));
       for (int64_t row = 0; row < rows_; ++row) {
         Normalise(weight, bias, spec.norm_eps(), &positions[row * dim_]);
       }
     }
-    Project(*tables.query_weight, tables.query_bias, positions, kernels,
+    Project(*tables.Get(spec.query_weight()), tables.Get(spec.query_bias()), positions, kernels,
             [&](Range rows, int64_t column, const double* projected) {
               for (int64_t row = rows.begin; row < rows.end; ++row) {
                 queries_[row * dim_ + column] = *projected++ * spec.position_scale();
               }
             });
-    Project(*tables.key_weight, tables.key_bias, positions, kernels,
+    Project(*tables.Get(spec.key_weight()), tables.Get(spec.key_bias()), positions, kernels,
             [&](Range rows, int64_t column, const double* projected) {
               std::copy_n(projected, rows.size(), &keys_[column * rows_ + rows.begin]);
             });
@@ -306,14 +284,18 @@ class TupePositions {
 
 // State that an encoding shares with its evaluators.
 struct Tupe {
-  Tupe(const v1::Tupe& given, const TupeTables& tables)
-      : spec(given), tables(tables), buckets(BucketsOf(given)) {
+  Tupe(const v1::Tupe& given, const Tables& tables)
+      : spec(given),
+        tables(tables),
+        relative_table(tables.Get(given.relative_table())),
+        position_table(tables.Get(given.position_table())),
+        buckets(BucketsOf(given)) {
     if (has_absolute() && !spec.has_position_scale()) {
-      spec.set_position_scale(DefaultScale(spec, tables));
+      spec.set_position_scale(DefaultScale(spec, *position_table));
     }
   }
 
-  bool has_absolute() const { return tables.position_table.has_value(); }
+  bool has_absolute() const { return position_table.has_value(); }
 
   // The middle one of T5's bidirectional buckets never occurs and so is free for pairs whose query
   // is the class token. Pairs whose key it is have the row after all buckets.
@@ -326,14 +308,16 @@ struct Tupe {
     const MutexLock lock(mutex);
     std::shared_ptr<const TupePositions> shared = positions.lock();
     if (shared == nullptr) {
-      shared = std::make_shared<const TupePositions>(spec, tables, kernels);
+      shared = std::make_shared<const TupePositions>(spec, *position_table, tables, kernels);
       positions = shared;
     }
     return shared;
   }
 
   v1::Tupe spec;
-  const TupeTables tables;
+  const Tables tables;
+  const std::optional<Table> relative_table;
+  const std::optional<Table> position_table;
   const T5Buckets buckets;
   Mutex mutex;
   std::weak_ptr<const TupePositions> positions ABSL_GUARDED_BY(mutex);
@@ -382,7 +366,7 @@ class DenseEvaluator final : public Evaluator {
   }
 
   double RelativeAt(int64_t query, int64_t key, int64_t head) const {
-    const std::optional<Table>& table = tupe_->tables.relative_table;
+    const std::optional<Table>& table = tupe_->relative_table;
     return table.has_value() ? table->At(BucketOf(query, key), head) : 0;
   }
 
@@ -417,7 +401,7 @@ class DenseEvaluator final : public Evaluator {
 
 Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
   if (tupe->has_absolute()) {
-    const Table& positions = *tupe->tables.position_table;
+    const Table& positions = *tupe->position_table;
     const int64_t class_rows = tupe->spec.reset_class_token() ? 1 : 0;
     return Encoding{
         .structure = Structure::kDense,
@@ -439,22 +423,21 @@ Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
       .has_buckets = true,
       .prepare = [tupe](const NumberFormat& format, const KernelSet& /*kernels*/) {
         const auto span_from = [tupe](int64_t at) { return tupe->buckets.SpanFrom(at); };
-        return PrepareBiasTable(tupe->tables.relative_table, span_from, format);
+        return PrepareBiasTable(tupe->relative_table, span_from, format);
       }};
   if (tupe->spec.reset_class_token()) {
     encoding.write_border =
-        BorderIn(tupe->tables.relative_table,
+        BorderIn(tupe->relative_table,
                  {tupe->FromClassToken(), tupe->ToClassToken(), tupe->FromClassToken()});
   }
   return encoding;
 }
 
-absl::StatusOr<Encoding> DescribeTupe(const v1::Tupe& spec, const Tables& all_tables) {
-  const TupeTables tables(spec, all_tables);
+absl::StatusOr<Encoding> DescribeTupe(const v1::Tupe& spec, const Tables& tables) {
   ATTNBIAS_RETURN_IF_ERROR(Check(spec, tables));
   Encoding encoding = Describe(std::make_shared<Tupe>(spec, tables));
   encoding.canonical = Canonical(spec, tables);
-  encoding.bias_status = CheckRelativeTable(spec, tables.relative_table);
+  encoding.bias_status = CheckRelativeTable(spec, tables.Get(spec.relative_table()));
   return encoding;
 }
 
