@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/kernel/cuda/accelerator.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -9,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 
 namespace attnbias {
@@ -388,6 +391,21 @@ std::unique_ptr<DeviceVectors> Accelerator::KeepVectors(
   auto vectors = std::make_unique<DeviceVectors>(&device_);
   return device_.Check(vectors->Start(numbers, bytes)) ? std::move(vectors)
                                                        : nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
+  // Searches the folders of the system and of the build: a name without a folder is not looked up
+  // in the working directory. Never closed: code that runs at exit may be part of it.
+  void* const backend = dlopen("libattnbias_cuda.so", RTLD_NOW | RTLD_LOCAL);
+  void* const open =
+      backend == nullptr ? nullptr : dlsym(backend, kOpenCudaDevice);
+  if (open == nullptr) {
+    return absl::UnavailableError(absl::StrCat(
+        "no CUDA device: the CUDA backend is not here: ", dlerror()));
+  }
+  absl::StatusOr<std::unique_ptr<Device>> device;
+  reinterpret_cast<OpenDeviceFunction*>(open)(&device);
+  return device;
 }
 
 }  // namespace attnbias
