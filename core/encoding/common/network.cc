@@ -26,7 +26,7 @@ constexpr double kMostReach = 1e140;
 constexpr double kNormEps = 1e-5;
 
 void Activate(v1::Activation activation, std::vector<double>& features) {
-  // From here on 1 + exp(-x) rounds to 1.
+  // For x of at least this, 1 + exp(-x) rounds to 1.
   constexpr double kSiluIsIdentity = 40;
   for (double& x : features) {
     switch (activation) {

@@ -4,7 +4,6 @@
 // Video Swin's with frames (Liu et al. 2022); perhaps resampled from another window.
 
 #include <cstdlib>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>

@@ -50,7 +50,7 @@ int64_t BlockRowsOf(int64_t pairs) {
                     kMaxBlockRows);
 }
 
-// Consecutive rows and where they go.
+// Consecutive rows and their destination.
 struct Rows {
   int64_t position;  // of the first row, offset included
   int64_t count;

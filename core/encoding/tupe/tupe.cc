@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/base/errors.h"
 #include "core/base/mutex.h"
 #include "core/encoding/common/bias_table.h"

@@ -208,10 +208,10 @@ struct F16Format : Format16</*kDropped=*/13, /*kLeastExponent=*/-14> {
 // ---------------------------------------------------------------------------
 // Sines and cosines from an anchor and rotations
 
-// Rows that are worked on together, so that what belongs to the anchor is loaded once for all.
+// Rows processed together, so that the anchor is loaded once for all.
 inline constexpr int64_t kRowsAtOnce = 4;
 
-// What all rows have in common at some pairs.
+// Operands that all rows share at some pairs.
 struct Anchor {
   int64_t pair;
   DoubleVec sin;
