@@ -112,8 +112,8 @@ struct KernelSet {
   void (*expand_rows)(const std::byte* source, int64_t source_stride, std::byte* out, int64_t rows,
                       int64_t row_bytes) noexcept;
 
-  // Sets sums[j] = factors[k] * matrix.data[k * matrix.stride + j] + sums[j] for j < width, for k =
-  // 0, 1, ... in this order, each rounded once.
+  // Sets sums[j] = factors[k] * matrix.data[k * matrix.stride + j] + sums[j] for j < width, in the
+  // order k = 0, 1, ..., each rounded once.
   void (*add_products)(const double* factors, const MatrixRows& matrix, double* sums,
                        int64_t width) noexcept;
 

@@ -72,8 +72,8 @@ struct Taps {
   bool is_exact = true;
 };
 
-// Evaluates the filter at n / end <= 2, times end^3 a_unit if it is cubic, else times end. a /
-// a_unit is the cubic's parameter.
+// Evaluates the filter at n / end <= 2, times end^3 a_unit if it is cubic, else times end. The
+// cubic's parameter is a / a_unit.
 template <typename Number>
 Number Filtered(bool is_cubic, bool is_near, const Number& n, const Number& end,
                 const Number& a, const Number& a_unit) {

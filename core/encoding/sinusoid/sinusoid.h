@@ -22,9 +22,9 @@
 
 namespace attnbias {
 
-// The columns of one axis in a row. Frequency i has its sine at column sin_offset + i *
-// pair_stride, for i < sines, and its cosine at cos_offset + i * pair_stride, for i < cosines.
-// Other columns are zero.
+// The columns of one axis in a row. Frequency i has its sine at column
+// sin_offset + i * pair_stride, for i < sines, and its cosine at
+// cos_offset + i * pair_stride, for i < cosines. Other columns are zero.
 //
 //   dim = 5   INTERLEAVED    s0 c0 s1 c1 s2   ZERO  s0 c0 s1 c1 0
 //             SINES_COSINES  s0 s1 s2 c0 c1         s0 s1 c0 c1 0
