@@ -12,15 +12,14 @@
 
 namespace attnbias {
 
-// A client, to which the time and the memory of all its calls are charged.
+// A client, which pays for the time and the memory of all its calls.
 struct QuotaOwner {
   std::string name;
   // Maximum bytes of all its calls together.
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// One call for a result. It may be cancelled; long computations poll
-// cancelled().
+// One call for a result. Long computations poll cancelled().
 class Caller {
  public:
   explicit Caller(std::string owner = "") : owner_{std::move(owner)} {}
@@ -33,7 +32,7 @@ class Caller {
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
-  // Time that threads have spent on this call.
+  // Adds to the time that threads have spent on this call.
   void Use(std::chrono::nanoseconds time) { used_ += time.count(); }
   std::chrono::nanoseconds used() const {
     return std::chrono::nanoseconds(used_);

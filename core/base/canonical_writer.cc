@@ -12,15 +12,14 @@ void AppendLittleEndian(uint64_t value, int bytes, std::string& out) {
   }
 }
 
-// Adding a positive zero turns -0 into it and changes nothing else.
+// Adding a positive zero turns -0 into 0 and changes nothing else.
 uint64_t BitsOf(double value) { return std::bit_cast<uint64_t>(value + 0.0); }
 
 }  // namespace
 
-// Whatever has a length is written after it, so that no two sequences of calls
-// leave the same bytes.
-CanonicalWriter::CanonicalWriter(std::string_view domain,
-                                 uint32_t numerics_version) {
+// Writes the length of each value of variable length before it, so that no two sequences of calls
+// give the same bytes.
+CanonicalWriter::CanonicalWriter(std::string_view domain, uint32_t numerics_version) {
   AppendLittleEndian(domain.size(), 4, bytes_);
   bytes_.append(domain);
   AppendLittleEndian(numerics_version, 4, bytes_);
@@ -42,17 +41,13 @@ void CanonicalWriter::Real(int field, double value, double default_value) {
 void CanonicalWriter::Reals(int field, absl::Span<const double> values) {
   if (values.empty()) return;
   Field(field, values.size());
-  for (const double value : values) {
-    AppendLittleEndian(BitsOf(value), 8, bytes_);
-  }
+  for (const double value : values) AppendLittleEndian(BitsOf(value), 8, bytes_);
 }
 
 void CanonicalWriter::Integers(int field, absl::Span<const int64_t> values) {
   if (values.empty()) return;
   Field(field, values.size());
-  for (const int64_t value : values) {
-    AppendLittleEndian(static_cast<uint64_t>(value), 8, bytes_);
-  }
+  for (const int64_t value : values) AppendLittleEndian(static_cast<uint64_t>(value), 8, bytes_);
 }
 
 void CanonicalWriter::Bytes(int field, std::string_view value) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the canonical bytes that cache keys and fingerprints are made of.
+// Builds the canonical bytes of cache keys and fingerprints.
 //
-// Serialised protobuf is not canonical. Here a field is its number and its
-// fixed-width little-endian value, in ascending number order, and a field equal
-// to its default is left out, so that a field added later leaves older
-// fingerprints alone.
+// Serialised protobuf is not canonical. Here a field is its number and its fixed-width
+// little-endian value, in ascending number order. A field equal to its default is omitted, so that
+// adding a field does not change older fingerprints.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +16,11 @@ namespace attnbias {
 
 class CanonicalWriter {
  public:
-  // `domain` separates unrelated identities; `numerics_version` changes with
-  // the numbers an unchanged spec stands for.
+  // `domain` separates unrelated identities; `numerics_version` changes if an unchanged spec stands
+  // for other numbers.
   CanonicalWriter(std::string_view domain, uint32_t numerics_version);
 
-  // Each writes nothing when `value` equals `default_value`. -0.0 counts as
-  // 0.0; NaN is never passed.
+  // Each writes nothing if `value` equals `default_value`. -0.0 counts as 0.0; NaN is not allowed.
   void Integer(int field, int64_t value, int64_t default_value = 0);
   void Real(int field, double value, double default_value = 0);
   void Reals(int field, absl::Span<const double> values);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of errors, their reasons, and how functions return them early.
+// Texts and reasons of errors, and macros that return errors early.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 
-// Returns from the function when `expression`, an absl::Status, is an error.
+// Returns from the function if `expression`, an absl::Status, is an error.
 #define ATTNBIAS_RETURN_IF_ERROR(expression)                  \
   do {                                                        \
     if (absl::Status status_ = (expression); !status_.ok()) { \
@@ -20,8 +20,8 @@
     }                                                         \
   } while (false)
 
-// Returns from the function when `expression`, an absl::StatusOr, is an error;
-// otherwise its value becomes `declaration`, a variable or its declaration:
+// Returns from the function if `expression`, an absl::StatusOr, is an error. Otherwise assigns its
+// value to `declaration`, a variable or its declaration:
 //
 //   ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, engine.MakePlan(spec));
 #define ATTNBIAS_ASSIGN_OR_RETURN(declaration, ...)                            \
@@ -39,29 +39,28 @@
 
 namespace attnbias {
 
-// INVALID_ARGUMENT: "FIELD: got WHAT, want WHAT", in parts.
+// Returns INVALID_ARGUMENT with the concatenated parts: "FIELD: got VALUE, want VALUE".
 template <typename... Parts>
 absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
-// "PLACE: MESSAGE"; OK stays OK.
-inline absl::Status Located(absl::string_view place,
-                            const absl::Status& status) {
+// Returns the status with the message "PLACE: MESSAGE"; OK stays OK.
+inline absl::Status Located(absl::string_view place, const absl::Status& status) {
   return {status.code(), absl::StrCat(place, ": ", status.message())};
 }
 
-// `text`, of one longer than `most` bytes its beginning and its length: no
-// answer and no line of a log grows with what came from outside.
+// Returns `text`, or its beginning and its length if it is longer than `most` bytes, so that
+// neither answers nor log lines grow with input from clients.
 inline std::string Shortened(absl::string_view text, size_t most = 128) {
   if (text.size() <= most) return std::string(text);
   size_t end = most;
-  // Not in the middle of a character.
+  // Does not split a character.
   while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
   return absl::StrCat(text.substr(0, end), "... (", text.size(), " bytes)");
 }
 
-// The payload that tells errors of one code apart.
+// URL of the payload that distinguishes errors of one code.
 inline constexpr char kReasonUrl[] = "attnbias/reason";
 
 inline absl::Status WithReason(absl::Status status, absl::string_view reason) {
@@ -69,13 +68,13 @@ inline absl::Status WithReason(absl::Status status, absl::string_view reason) {
   return status;
 }
 
-// Empty where its code says all.
+// Returns the reason, or an empty string if there is none.
 inline std::string ReasonOf(const absl::Status& status) {
   const absl::optional<absl::Cord> reason = status.GetPayload(kReasonUrl);
   return reason.has_value() ? std::string(*reason) : "";
 }
 
-// The reason of RESOURCE_EXHAUSTED where the caller's own limit is reached.
+// Reason of RESOURCE_EXHAUSTED if the caller's own limit is reached.
 inline constexpr char kCallerLimit[] = "CALLER_LIMIT";
 
 inline absl::Status CallerLimit(absl::string_view message) {

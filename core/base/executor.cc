@@ -13,11 +13,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// After so long a thread turns to other work.
+// Time slice of a thread, after which it takes other work.
 constexpr Clock::duration kTurn = std::chrono::milliseconds(2);
-// What a range is to take: short beside a turn, long beside a look at a clock.
+// Target time of a range: short compared with a time slice, long compared with reading a clock.
 constexpr Clock::duration kRange = std::chrono::microseconds(400);
-// A range has at most so many times the items of the one before.
+// Maximum ratio of a range's items to those of the previous one.
 constexpr int64_t kGrowth = 8;
 
 struct Items {
@@ -27,7 +27,7 @@ struct Items {
   int64_t size() const { return end - begin; }
 };
 
-// Shared by the threads that take part.
+// State of one ForRanges, shared by the threads that take part.
 class Loop : public std::enable_shared_from_this<Loop> {
  public:
   Loop(Executor& executor, CallerPtr caller, int64_t count, int64_t unit,
@@ -41,7 +41,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
         done_(std::move(done)),
         size_(unit) {}
 
-  // Works until all is begun, or for a turn.
+  // Works until all ranges are begun, or for a time slice.
   void TakeTurn() {
     const Clock::time_point turn_ends = Clock::now() + kTurn;
     Clock::time_point now = turn_ends - kTurn;
@@ -50,9 +50,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
       const Clock::time_point began = std::exchange(now, Clock::now());
       Finish(items, status, now - began);
       if (now < turn_ends || !HasMore()) continue;
-      executor_.Schedule(caller_,
-                         [self = shared_from_this()] { self->TakeTurn(); });
-      return;
+      return ScheduleTurn();
     }
     EndIfFinished();
   }
@@ -87,15 +85,16 @@ class Loop : public std::enable_shared_from_this<Loop> {
            static_cast<double>(std::max<Clock::rep>(took.count(), 1))));
       size_ = std::clamp<int64_t>(fits * unit_, unit_,
                                   std::max(unit_, kGrowth * items.size()));
-      // More threads only where they have something to do. Each of them calls
-      // the next.
+      // Calls another thread only if there is work for it. Each thread calls the next.
       const int64_t ranges = (count_ - begun_) / size_;
       call_helper = hands_ < executor_.num_threads() && ranges >= 4 * hands_;
       if (call_helper) ++hands_;
     }
-    if (!call_helper) return;
-    executor_.Schedule(caller_,
-                       [self = shared_from_this()] { self->TakeTurn(); });
+    if (call_helper) ScheduleTurn();
+  }
+
+  void ScheduleTurn() {
+    executor_.Schedule(caller_, [self = shared_from_this()] { self->TakeTurn(); });
   }
 
   void EndIfFinished() {
@@ -107,7 +106,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
       if (!finished || std::exchange(ended_, true)) return;
       status = status_;
     }
-    // Nothing that it holds outlives the end, though this may.
+    // Frees the captures now: this object may outlive the end.
     body_ = nullptr;
     std::exchange(done_, nullptr)(status);
   }
@@ -116,7 +115,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   const CallerPtr caller_;
   const int64_t count_;
   const int64_t unit_;
-  // Not called once all has ended.
+  // Not called after the end.
   absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body_;
   absl::AnyInvocable<void(absl::Status)> done_;
 
@@ -124,7 +123,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   int64_t size_ ABSL_GUARDED_BY(mutex_);
   int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Threads that take part, or have been called.
+  // Threads that take part or have been called.
   int64_t hands_ ABSL_GUARDED_BY(mutex_) = 1;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

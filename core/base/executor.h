@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where core's work runs. Core starts no thread: whoever embeds it brings them.
+// Runs core's work. Core starts no threads: its embedder implements Executor.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +21,22 @@ class Executor {
 
   // Runs `task` soon on some thread, never inside this call.
   //
-  // A task takes milliseconds; what takes longer continues in another. Clients
-  // have their turns between.
+  // A task takes milliseconds; longer work continues in another task, so that clients alternate.
   virtual void Schedule(CallerPtr caller, Task task) = 0;
 
-  // The same for what may take longer and cannot be cut. It runs on threads of
-  // its own, and so holds up none of the others.
+  // The same for longer, non-preemptible work. It runs on separate threads and so does not delay
+  // other tasks.
   virtual void ScheduleUncut(CallerPtr caller, Task task) = 0;
 
-  // Called from time to time by tasks of ScheduleUncut, without a lock. May
-  // wait until other such tasks have had their time.
+  // Called periodically by tasks of ScheduleUncut, without a lock. May wait while other such tasks
+  // run.
   virtual void Yield() {}
 
-  // Threads that run tasks; at least 1.
+  // Returns the number of threads that run tasks; at least 1.
   virtual int num_threads() const = 0;
 };
 
-// Marks that its thread makes something for `caller`, which outlives this
-// object and may cancel.
+// Marks that this thread works for `caller`, which outlives this object and may cancel.
 class MakingScope {
  public:
   MakingScope(const Caller* caller, Executor* executor) {
@@ -49,9 +47,8 @@ class MakingScope {
   MakingScope& operator=(const MakingScope&) = delete;
   ~MakingScope() { caller_ = nullptr; }
 
-  // Called in long loops, without a lock. Yields to other work. Returns false
-  // if the caller has cancelled: then the loop ends early, and its result is
-  // discarded.
+  // Called in long loops, without a lock. Yields to other work. Returns false if the caller has
+  // cancelled: then the loop ends early, and its result is discarded.
   static bool Continues() {
     if (caller_ == nullptr) return true;
     if (!caller_->cancelled()) executor_->Yield();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// std::mutex and std::condition_variable with the annotations by which clang
-// checks that what a mutex guards is touched only under it.
+// std::mutex and std::condition_variable with the annotations by which clang checks that guarded
+// data is accessed only with the mutex held.
 #pragma once
 
 #include <chrono>
@@ -37,8 +37,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
-// What a thread waits for. `mutex` is held before and after, not meanwhile; a
-// wait may end for no reason.
+// A condition variable. `mutex` is held before and after a wait, not during it; wake-ups may be
+// spurious.
 class Condition {
  public:
   void Wait(Mutex& mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -47,7 +47,7 @@ class Condition {
     lock.release();
   }
 
-  // False at `deadline`.
+  // Returns false at `deadline`.
   bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);

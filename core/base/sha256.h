@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 of bytes, at once or piece by piece.
+// SHA-256 of bytes, at once or incrementally.
 #pragma once
 
 #include <memory>
@@ -10,16 +10,16 @@ struct evp_md_ctx_st;  // OpenSSL's
 
 namespace attnbias {
 
-// SHA-256 of `bytes` as 64 lowercase hex characters.
+// Returns the SHA-256 of `bytes` as 64 lowercase hex characters.
 std::string Sha256Hex(std::string_view bytes);
 
-// The same of bytes that come piece by piece.
+// Computes the same incrementally.
 class Sha256 {
  public:
   Sha256();
 
   void Update(std::string_view bytes);
-  // Once, at the end.
+  // Called once, after all updates.
   std::string Hex();
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 
-// Evaluators of less than this are as good as nothing.
+// Smaller evaluators are not counted.
 constexpr int64_t kLeastCountedBytes = int64_t{64} << 10;
 
 absl::Status CheckScale(double scale, bool indices) {
@@ -21,64 +21,50 @@ absl::Status CheckScale(double scale, bool indices) {
     return Invalid("output.scale: got 0, want a finite number other than 0");
   }
   if (!indices || scale == 1) return absl::OkStatus();
-  return Invalid("output.scale: got ", scale,
-                 ", want none: indices are not scaled");
+  return Invalid("output.scale: got ", scale, ", want none: indices are not scaled");
 }
 
 absl::Status CheckValues(const Encoding& encoding, v1::Values values,
                          const FieldDescriptor& field) {
   if (values == v1::VALUES_BIAS && !encoding.has_biases) {
-    return Invalid("output.values: got BIAS, want BUCKETS: ", field.name(),
-                   " has indices alone");
+    return Invalid("output.values: got BIAS, want BUCKETS: ", field.name(), " has indices alone");
   }
   if (values != v1::VALUES_BUCKETS || encoding.has_buckets) {
     return absl::OkStatus();
   }
-  return Invalid("output.values: got BUCKETS, want BIAS: ", field.name(),
-                 " has no indices");
-}
-
-// All heads and columns share an index.
-void TakeIndices(Encoding& encoding) {
-  encoding.has_indices = true;
-  encoding.lanes = 1;
-  encoding.width = 1;
-  encoding.has_heads = false;
-  encoding.has_columns = false;
+  return Invalid("output.values: got BUCKETS, want BIAS: ", field.name(), " has no indices");
 }
 
 }  // namespace
 
-absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables,
-                                         v1::TensorSpec& spec) {
+absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables, v1::TensorSpec& spec) {
   const bool buckets = spec.output().values() == v1::VALUES_BUCKETS;
-  ATTNBIAS_ASSIGN_OR_RETURN(const FieldDescriptor* field,
-                            FieldIn("encoding", spec));
+  ATTNBIAS_ASSIGN_OR_RETURN(const FieldDescriptor* field, FieldIn("encoding", spec));
   google::protobuf::Message& message =
       *spec.GetReflection()->MutableMessage(&spec, field);
   ATTNBIAS_RETURN_IF_ERROR(Complete(field->name(), buckets, tables, message));
   // Adds the scale of an output that is not set.
-  ATTNBIAS_RETURN_IF_ERROR(
-      Complete("output", buckets, tables, *spec.mutable_output()));
+  ATTNBIAS_RETURN_IF_ERROR(Complete("output", buckets, tables, *spec.mutable_output()));
   ATTNBIAS_ASSIGN_OR_RETURN(
       Encoding encoding,
       EncodingRegistration::Describe(field->number(), message, tables));
   encoding.name = field->name();
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckValues(encoding, spec.output().values(), *field));
+  ATTNBIAS_RETURN_IF_ERROR(CheckValues(encoding, spec.output().values(), *field));
   if (buckets || !encoding.has_biases) {
-    TakeIndices(encoding);
+    // All heads and columns share an index.
+    encoding.has_indices = true;
+    encoding.lanes = 1;
+    encoding.width = 1;
+    encoding.has_heads = false;
+    encoding.has_columns = false;
   } else {
     ATTNBIAS_RETURN_IF_ERROR(encoding.bias_status);
   }
   const double scale = spec.output().scale();
   ATTNBIAS_RETURN_IF_ERROR(CheckScale(scale, encoding.has_indices));
-  if (encoding.evaluator_bytes < kLeastCountedBytes) {
-    encoding.evaluator_bytes = 0;
-  }
+  if (encoding.evaluator_bytes < kLeastCountedBytes) encoding.evaluator_bytes = 0;
   CanonicalWriter identity(encoding.name, encoding.numerics_version);
-  const auto& canonical =
-      encoding.canonical == nullptr ? message : *encoding.canonical;
+  const auto& canonical = encoding.canonical == nullptr ? message : *encoding.canonical;
   identity.Bytes(1, IdentityOf(canonical, encoding.has_indices, tables));
   identity.Integer(2, encoding.has_indices ? 1 : 0);
   identity.Real(3, scale, 1);

@@ -10,13 +10,11 @@
 
 namespace attnbias {
 
-// Checks and completes the request's encoding and output; the extent is
-// ResolveExtent's.
+// Checks and completes the request's encoding and output. ResolveExtent does so for the extent.
 //
-// INVALID_ARGUMENT  a field's value; the message begins with the field's path
-//                   inside TensorSpec and ": "
-absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables,
-                                         v1::TensorSpec& spec);
+// INVALID_ARGUMENT  a field's value; the message begins with the field's path inside TensorSpec and
+//                   ": "
+absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables, v1::TensorSpec& spec);
 
 using EncodingRegistration = Registration<Encoding>;
 

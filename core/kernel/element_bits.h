@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bits of the element nearest to a double, and whether all of an interval
-// has the same. These lines decide every element on a CUDA device, and those
-// that a CPU's vectors leave in doubt.
+// Rounds doubles and intervals to the bits of an element: every element on a CUDA device, and the
+// elements that a CPU's vectors leave undecided.
 #pragma once
 
 #include <bit>
@@ -9,7 +8,7 @@
 
 #include "core/numerics/narrow.h"
 
-// Marks functions that run on the CPU and on a CUDA device from the same lines.
+// Marks functions that run on the CPU and on a CUDA device.
 #ifdef __CUDACC__
 #define ATTNBIAS_HOST_DEVICE __host__ __device__
 #else
@@ -35,11 +34,10 @@ struct Element16 {
 using Bf16Element = Element16<kBfloat16>;
 using F16Element = Element16<kBinary16>;
 
-// Sets `bits` to what every number in [high - width, high] rounds to; false
-// where they round to more than one.
+// Sets `bits` to the one element to which every number in [high - width, high] rounds, and returns
+// true. Returns false if there are several.
 template <class Element>
-ATTNBIAS_HOST_DEVICE bool RoundInterval(double high, double width,
-                                        typename Element::Bits* bits) {
+ATTNBIAS_HOST_DEVICE bool RoundInterval(double high, double width, typename Element::Bits* bits) {
   *bits = Element::Of(high);
   return *bits == Element::Of(high - width);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel is: pointers, counts and noexcept. Each instruction set has one
-// table of kernels. All give the same bits, once the elements that they report
-// as undecided are resolved.
+// Tables of kernels, one for each instruction set. A kernel takes pointers and counts and is
+// noexcept. All sets give the same bits, once the elements that they report as undecided are
+// resolved.
 //
-// Kernels allocate, validate and dispatch nothing, and this header names
-// nothing but std, so that they can be compiled alone for another machine.
+// Kernels do not allocate, validate or dispatch, and this header uses only std, so that kernels can
+// be compiled alone for another machine.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@
 
 namespace attnbias {
 
-// expand_rows writes results of at least this many bytes past the caches. A
-// core's own caches hold less, so that nothing of them would stay.
+// Size from which expand_rows writes past the caches. A core's own caches hold less, so that
+// nothing of the result would stay in them.
 inline constexpr int64_t kStreamingBytes = int64_t{4} << 20;
 
-// Kernels work on this many column pairs at once at most: counts of pairs are
-// rounded up to a multiple of it, and rows may be overrun by it.
+// Maximum column pairs that a kernel processes at once: counts of pairs are rounded up to a
+// multiple of it, and rows may be overrun by it.
 inline constexpr int64_t kPairMultiple = 8;
 
-// Sines and cosines of one angle per column pair, each the sum of two doubles;
-// four arrays [pairs], aligned to 64 bytes.
+// Sines and cosines of one angle per column pair, each the sum of two doubles; four arrays [pairs],
+// aligned to 64 bytes.
 template <typename Number>
 struct RotorArrays {
   Number* sin_hi;
@@ -38,15 +38,13 @@ constexpr ConstRotors AsConst(const Rotors& rotors) {
   return {rotors.sin_hi, rotors.sin_lo, rotors.cos_hi, rotors.cos_lo};
 }
 
-// Bounds the error of a sine or cosine formed from correctly rounded doubles,
-// in units of |S c| + |C s|: one rounding of each factor and each product, one
-// each of the two sums and of the interval's other end make 6 x 2^-53. The rest
-// is a margin.
+// Error of a sine or cosine formed from correctly rounded doubles, in units of |S c| + |C s|: one
+// rounding of each factor and each product, one each of the two sums and of the interval's other
+// end make 6 x 2^-53. The rest is a margin.
 inline constexpr double kRotationBound = 0x1p-50;
 
-// Rows of sines and cosines of consecutive positions: the angles of a first
-// position plus those of 0, 1, ..., rows - 1. An anchor of another length than
-// 1 scales them all.
+// Rows of sines and cosines of consecutive positions: the angles of a first position plus those of
+// 0, 1, ..., rows - 1. An anchor of another length than 1 scales them all.
 struct SinusoidBlock {
   // The first position's, [pairs].
   const double* anchor_sin;
@@ -54,30 +52,27 @@ struct SinusoidBlock {
   // Row-major [rows, pairs].
   const double* rotation_sin;
   const double* rotation_cos;
-  // Half the width of the interval that holds a sine, [pairs], at most
-  // cos_bound, which is a cosine's.
+  // Half the width of the interval of a sine, [pairs], at most that of a cosine, cos_bound.
   const double* sin_bound;
   double cos_bound;
   int64_t rows;
-  // A multiple of kPairMultiple; the sines and the cosines among them that the
-  // row holds.
+  // A multiple of kPairMultiple, and how many of the pairs have a sine and a cosine in the row.
   int64_t pairs;
   int64_t sines;
   int64_t cosines;
-  // Elements of a row. Sine i stands at i * pair_stride, cosine i at
-  // cos_offset + i * pair_stride; pair_stride is 1, or 2 with cos_offset 1.
+  // Elements of a row. Sine i is at i * pair_stride, cosine i at cos_offset + i * pair_stride;
+  // pair_stride is 1, or 2 with cos_offset 1.
   int64_t width;
   int64_t pair_stride;
   int64_t cos_offset;
-  // Writes past the caches, as KernelSet::stream does. Only for pairs side by
-  // side, none of them padding, with `out` and rows on cache lines' borders.
+  // Writes past the caches, as KernelSet::stream does. Only for pairs side by side, without
+  // padding, with `out` and rows aligned to cache lines.
   bool stream;
 };
 
-// Writes the block's elements, rounded to nearest even, row-major to `out`, and
-// overruns it by at most 2 kPairMultiple elements. Writes the indices of the
-// elements whose rounding it cannot decide to `undecided`, which has room for
-// 2 * rows * pairs of them. Returns their count.
+// Writes the block's elements, rounded to nearest even, row-major to `out`, which it overruns by at
+// most 2 kPairMultiple elements. Writes the indices of elements whose rounding it cannot decide to
+// `undecided`, which has room for 2 * rows * pairs, and returns their count.
 template <typename Element>
 using FillSinusoid = int64_t (*)(const SinusoidBlock& block, Element* out,
                                  uint32_t* undecided) noexcept;
@@ -100,30 +95,29 @@ struct KernelSet {
   FillSinusoid<uint16_t> fill_sinusoid_bf16;
   FillSinusoid<uint16_t> fill_sinusoid_f16;
 
-  // out = the angles of a plus those of b, over `pairs` (a multiple of
-  // kPairMultiple) pairs, each value within 2^-101 (|S c| + |C s|) of its
-  // exact formula. `out` may be `a` or `b`.
+  // Sets `out` to the sums of the angles of `a` and `b`, over `pairs` pairs (a multiple of
+  // kPairMultiple), each value within 2^-101 (|S c| + |C s|) of its exact formula. `out` may be `a`
+  // or `b`.
   void (*rotate)(const ConstRotors& a, const ConstRotors& b, const Rotors& out,
                  int64_t pairs) noexcept;
 
-  // Copies past the caches. Other threads see the copy once the copying one has
-  // called end_streaming().
-  void (*stream)(const std::byte* source, std::byte* out,
-                 int64_t size) noexcept;
+  // Copies past the caches. Other threads see the copy after the copying thread has called
+  // end_streaming().
+  void (*stream)(const std::byte* source, std::byte* out, int64_t size) noexcept;
   void (*end_streaming)() noexcept;
 
-  // Row i of the contiguous `out` [rows, row_bytes] is the row_bytes at
-  // source + i * source_stride (bytes, of any sign; rows may overlap; any
-  // alignment). Results of kStreamingBytes and more bypass the caches.
-  void (*expand_rows)(const std::byte* source, int64_t source_stride,
-                      std::byte* out, int64_t rows, int64_t row_bytes) noexcept;
+  // Copies the row_bytes at source + i * source_stride (bytes, of any sign; rows may overlap; any
+  // alignment) to row i of the contiguous `out` [rows, row_bytes]. Results of kStreamingBytes and
+  // more bypass the caches.
+  void (*expand_rows)(const std::byte* source, int64_t source_stride, std::byte* out, int64_t rows,
+                      int64_t row_bytes) noexcept;
 
-  // sums[j] = factors[k] * matrix.data[k * matrix.stride + j] + sums[j], for
-  // k = 0, 1, ... one after the other, each rounded once; j < width.
-  void (*add_products)(const double* factors, const MatrixRows& matrix,
-                       double* sums, int64_t width) noexcept;
+  // Sets sums[j] = factors[k] * matrix.data[k * matrix.stride + j] + sums[j] for j < width, in the
+  // order k = 0, 1, ..., each rounded once.
+  void (*add_products)(const double* factors, const MatrixRows& matrix, double* sums,
+                       int64_t width) noexcept;
 
-  // A device that is asked before the CPU, or null.
+  // A device that is tried before the CPU, or null.
   Accelerator* accelerator = nullptr;
 };
 
@@ -133,13 +127,13 @@ struct BuiltKernelSet {
   int64_t target;
 };
 
-// Those in this binary, best first, "scalar" last.
+// Returns the sets in this binary, best first, "scalar" last.
 std::span<const BuiltKernelSet> BuiltKernelSets();
 
-// Those this CPU runs, in the same order. Never empty.
+// Returns the sets that this CPU runs, in the same order. Never empty.
 std::span<const KernelSet* const> SupportedKernelSets();
 
-// The supported set of that name, or null.
+// Returns the supported set of that name, or null.
 const KernelSet* FindKernelSet(std::string_view name);
 
 }  // namespace attnbias

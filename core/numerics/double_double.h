@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic on unevaluated sums of two doubles: about 106 significant bits.
 //
-// Error bounds are relative to the exact result unless said otherwise, with
-// u = 2^-53, and hold while nothing overflows or underflows. Needs
-// round-to-nearest and no contraction of a * b + c.
+// Error bounds are relative to the exact result unless stated otherwise, with u = 2^-53, and hold
+// if nothing overflows or underflows. Needs round-to-nearest and no contraction of a * b + c.
 #pragma once
 
 #include <cmath>
@@ -16,28 +15,28 @@ struct DoubleDouble {
   double lo = 0;
 };
 
-// a + b exactly, for |a| >= |b| or a = 0.
+// Returns a + b exactly, for |a| >= |b| or a = 0.
 inline DoubleDouble FastTwoSum(double a, double b) {
   const double sum = a + b;
   return {sum, b - (sum - a)};
 }
 
-// a + b exactly.
+// Returns a + b exactly.
 inline DoubleDouble TwoSum(double a, double b) {
   const double sum = a + b;
   const double b_part = sum - a;
   return {sum, (a - (sum - b_part)) + (b - b_part)};
 }
 
-// a in two halves of at most 27 bits (Veltkamp).
+// Splits a into two halves of at most 27 bits (Veltkamp).
 inline DoubleDouble Split(double a) {
   const double scaled = a * (0x1p27 + 1);
   const double hi = scaled - (scaled - a);
   return {hi, a - hi};
 }
 
-// a * b exactly; magnitudes are 0 or in [2^-900, 2^900]. Where the machine code
-// may not hold a fused multiply, std::fma would be a call.
+// Returns a * b exactly; magnitudes are 0 or in [2^-900, 2^900]. Without an FMA instruction,
+// std::fma would be a call.
 inline DoubleDouble TwoProduct(double a, double b) {
   const double product = a * b;
 #ifdef __FMA__
@@ -52,7 +51,7 @@ inline DoubleDouble TwoProduct(double a, double b) {
 
 inline DoubleDouble operator-(DoubleDouble a) { return {-a.hi, -a.lo}; }
 
-// Within 4 u^2 (|a| + |b|): cancellation is not made good.
+// Within 4 u^2 (|a| + |b|): does not compensate for cancellation.
 inline DoubleDouble operator+(DoubleDouble a, DoubleDouble b) {
   const DoubleDouble sum = TwoSum(a.hi, b.hi);
   return FastTwoSum(sum.hi, sum.lo + (a.lo + b.lo));

@@ -12,11 +12,11 @@
 namespace attnbias {
 namespace {
 
-// Both functions look up what belongs to the nearest of so many steps, and
-// leave a series the rest.
+// Both functions look up the value at the nearest of this many steps, and evaluate a series for the
+// rest.
 constexpr int kSteps = 128;
-// Logarithms are looked up for mantissas in [kLeastMantissa, 2 kLeastMantissa]
-// steps: around 1, so that nothing cancels.
+// The table of logarithms covers mantissas of kLeastMantissa to 2 kLeastMantissa steps: around 1,
+// so that nothing cancels.
 constexpr int kLeastMantissa = 90;
 
 struct ElementaryConstants {
@@ -50,14 +50,14 @@ const ElementaryConstants& GetElementaryConstants() {
   return constants;
 }
 
-// r^2, to 2^-104 of it.
+// Returns r^2, within a relative 2^-104.
 DoubleDouble SquareOf(DoubleDouble r) {
   const DoubleDouble square = TwoProduct(r.hi, r.hi);
   return {square.hi, square.lo + 2 * r.hi * r.lo};
 }
 
-// ln(1 + r) for |r| < 2^-7.4. From the cube on plain doubles do: it is below
-// 2^-16 of r, and a few roundings of it below 2^-67.
+// Returns ln(1 + r) for |r| < 2^-7.4. Plain doubles suffice from the cube on: it is below 2^-16 r,
+// and a few of its roundings below 2^-67.
 DoubleDouble SmallLog1p(DoubleDouble r) {
   const double s = r.hi;
   const DoubleDouble square = SquareOf(r);
@@ -67,7 +67,7 @@ DoubleDouble SmallLog1p(DoubleDouble r) {
               DoubleDouble{square.hi * s * tail, 0});
 }
 
-// e^r - 1 for |r| < 2^-8.5, within 2^-77.
+// Returns e^r - 1 for |r| < 2^-8.5, within 2^-77.
 DoubleDouble SmallExpm1(DoubleDouble r) {
   const double s = r.hi;
   const DoubleDouble square = SquareOf(r);
@@ -78,7 +78,7 @@ DoubleDouble SmallExpm1(DoubleDouble r) {
               DoubleDouble{square.hi * s * tail, 0});
 }
 
-// The nearest double by way of MPFR.
+// Returns the nearest double, by MPFR.
 template <typename Function>
 double RoundedBy(Function function, DoubleDouble x) {
   const RealCacheScope cache_scope;
@@ -99,7 +99,7 @@ Estimate LogOf(DoubleDouble x) {
     mantissa *= 2;
     --exponent;
   }
-  // Any step near by will do, so that a tie may go either way.
+  // Any nearby step will do, so that a tie may go either way.
   const int nearest = static_cast<int>(
       mantissa * kSteps + 0.5);  // NOLINT(bugprone-incorrect-roundings)
   const double divisor = static_cast<double>(nearest) / kSteps;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logarithms and exponentials with a bound on their error, from additions,
-// multiplications and tables alone: no machine's library is asked.
+// Logarithms and exponentials with a bound on their error, from additions, multiplications and
+// tables alone, independent of the machine's library.
 #pragma once
 
 #include "core/numerics/double_double.h"
@@ -13,23 +13,22 @@ struct Estimate {
   double bound = 0;
 };
 
-// The logarithm of x, which is normalised and in [2^-900, 2^900]: within
-// kLogBound of its magnitude and 2^-103.
+// Returns ln x, within kLogBound of its magnitude plus 2^-103. x is normalised and in [2^-900,
+// 2^900].
 inline constexpr double kLogBound = 0x1p-65;
 Estimate LogOf(DoubleDouble x);
 
-// e^x for x in [kLeastExponent, kMostExponent]: within kExpBound of its
-// magnitude.
+// Returns e^x, within kExpBound of its magnitude, for x in [kLeastExponent, kMostExponent].
 inline constexpr double kExpBound = 0x1p-76;
 inline constexpr double kLeastExponent = -600;
 inline constexpr double kMostExponent = 700;
 Estimate ExpOf(DoubleDouble x);
 
-// ln x for x > 0: the nearest float, which is never subnormal.
+// Returns ln x for x > 0: the nearest float, which is never subnormal.
 float RoundedLog(float x);
 
-// ln(1 + x) for x >= 0, and e^x: the nearest double, where that is normal; any
-// x whose result overflows gives infinity.
+// Return ln(1 + x) for x >= 0, and e^x: the nearest double, if that is normal. A result that
+// overflows is infinity.
 double RoundedLog1p(DoubleDouble x);
 double RoundedExp(double x);
 

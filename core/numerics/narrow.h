@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds a double to the bits of a narrower binary format, to nearest even, in
-// integers alone. Names nothing but std: kernels use it too.
+// Rounds a double to the bits of a narrower binary format, to nearest even, in integers alone. Uses
+// only std, since kernels include it.
 #pragma once
 
 #include <bit>
@@ -17,14 +17,14 @@ inline constexpr NarrowFormat kBinary32 = {23, 8};
 inline constexpr NarrowFormat kBinary16 = {10, 5};
 inline constexpr NarrowFormat kBfloat16 = {7, 8};
 
-// value >> shift, rounded to nearest even; 0 < shift < 64.
+// Returns value >> shift, rounded to nearest even; 0 < shift < 64.
 constexpr uint64_t ShiftRounding(uint64_t value, int shift) {
   const uint64_t odd = (value >> shift) & 1;
   return (value + (uint64_t{1} << (shift - 1)) - 1 + odd) >> shift;
 }
 
-// Mantissa and exponent are rounded as one integer, so that a carry moves into
-// the next binade or to infinity.
+// Rounds mantissa and exponent as one integer, so that a carry moves into the next binade or to
+// infinity.
 constexpr uint32_t Narrow(double value, NarrowFormat format) {
   const auto bits = std::bit_cast<uint64_t>(value);
   const int width = format.mantissa_bits + format.exponent_bits;

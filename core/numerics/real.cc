@@ -16,18 +16,15 @@ Real TwoPi(int precision_bits) {
 }
 
 void RoundReal(const Real& value, DataType type, std::byte* out) {
-  if (type == DataType::kF64) {
-    return RoundDouble(value.ToDouble(), type, out);
-  }
-  // All that lies between two doubles rounds alike to fewer bits.
+  if (type == DataType::kF64) return RoundDouble(value.ToDouble(), type, out);
+  // All reals between two neighbouring doubles round to the same number of fewer bits.
   const double inner = mpfr_get_d(value.get(), MPFR_RNDZ);
   if (mpfr_cmp_d(value.get(), inner) == 0) return RoundDouble(inner, type, out);
   const double least = std::numeric_limits<double>::denorm_min();
   RoundSum({inner, std::copysign(least, inner)}, type, out);
 }
 
-bool TryRound(const Real& value, const Real& bound, DataType type,
-              std::byte* out) {
+bool TryRound(const Real& value, const Real& bound, DataType type, std::byte* out) {
   Real end(value.precision() + 64);
   std::byte low[8];
   std::byte high[8];
@@ -57,8 +54,7 @@ void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate,
 
 void SetRoundingBound(const Real& value, int log2_count, Real& bound) {
   mpfr_abs(bound.get(), value.get(), MPFR_RNDU);
-  mpfr_mul_2si(bound.get(), bound.get(), log2_count - value.precision(),
-               MPFR_RNDU);
+  mpfr_mul_2si(bound.get(), bound.get(), log2_count - value.precision(), MPFR_RNDU);
 }
 
 DoubleDouble ToDoubleDouble(const Real& value) {

@@ -18,8 +18,8 @@ namespace attnbias {
 template <typename Number>
 concept Arithmetic = std::is_arithmetic_v<Number>;
 
-// Operators and functions round to nearest, to the precision of their first
-// operand that is a Real. All else is MPFR's own, on get().
+// Operators and functions round to nearest, to the precision of their first operand that is a Real.
+// Other functions are MPFR's, on get().
 class Real {
  public:
   // NaN until it is set.
@@ -44,7 +44,7 @@ class Real {
   }
   ~Real() { mpfr_clear(value_); }
 
-  // Bounds what one takes, with the words that MPFR and malloc add.
+  // Returns the maximum bytes of one, including the words that MPFR and malloc add.
   static constexpr int64_t BytesOf(int precision_bits) {
     return int64_t{sizeof(mpfr_t)} + 32 + precision_bits / 8;
   }
@@ -112,8 +112,8 @@ class Real {
 // Returns 2 pi.
 Real TwoPi(int precision_bits);
 
-// MPFR keeps constants such as pi per thread. Whoever computes on a thread that
-// is not its own gives them back by holding one of these.
+// Frees, at its end, the constants such as pi that MPFR caches per thread. Held by code that
+// computes on another component's thread.
 class RealCacheScope {
  public:
   RealCacheScope() = default;
@@ -125,23 +125,21 @@ class RealCacheScope {
 // Writes the exact `value` rounded to `type`, as RoundDouble does.
 void RoundReal(const Real& value, DataType type, std::byte* out);
 
-// Writes the number that every real within `bound` of `value` rounds to and
-// returns true; false, having written nothing, where there is more than one.
-[[nodiscard]] bool TryRound(const Real& value, const Real& bound, DataType type,
-                            std::byte* out);
+// Writes the one number to which every real within `bound` of `value` rounds, and returns true.
+// Writes nothing and returns false if there are several.
+[[nodiscard]] bool TryRound(const Real& value, const Real& bound, DataType type, std::byte* out);
 
-// Writes the number that a real rounds to of which `evaluate` sets a value and
-// a bound of its error, at 192 bits and ever more until they decide. A real
-// that 4096 bits do not tell from a tie is taken for one, so that this ends.
-void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate,
-                     DataType type, std::byte* out);
+// Writes the number to which a real rounds. `evaluate` sets the real's value and a bound of the
+// error, at 192 bits and then at twice as many until they decide. A real that 4096 bits do not
+// distinguish from a tie counts as one, so that this ends.
+void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate, DataType type,
+                     std::byte* out);
 
-// Sets `bound` to what 2^log2_count roundings of `value` to its precision may
-// lose.
+// Sets `bound` to the error of 2^log2_count roundings of `value` to its precision.
 void SetRoundingBound(const Real& value, int log2_count, Real& bound);
 
-// The nearest sum of two doubles, within 2^-106 of a value of 53 bits or more
-// whose magnitude is in [2^-900, 2^900].
+// Returns the nearest sum of two doubles, within a relative 2^-106. `value` has 53 bits or more and
+// a magnitude in [2^-900, 2^900].
 DoubleDouble ToDoubleDouble(const Real& value);
 
 }  // namespace attnbias

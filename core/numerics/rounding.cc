@@ -10,15 +10,8 @@
 namespace attnbias {
 namespace {
 
-template <typename Bits>
-void Store(uint64_t bits, std::byte* out) {
-  const Bits narrow = static_cast<Bits>(bits);
-  std::memcpy(out, &narrow, sizeof(narrow));
-}
-
-// hi + lo rounded to odd: of the two doubles around an inexact sum the one
-// whose last bit is set, so that a later rounding to fewer bits sees the exact
-// sum.
+// Rounds hi + lo to odd: to the one of the two doubles around an inexact sum whose last bit is set,
+// so that a later rounding to fewer bits sees the exact sum.
 double RoundToOdd(DoubleDouble sum) {
   if (sum.lo == 0) return sum.hi;
   const uint64_t bits = std::bit_cast<uint64_t>(sum.hi);
@@ -27,7 +20,7 @@ double RoundToOdd(DoubleDouble sum) {
   return std::bit_cast<double>(away_from_zero ? bits + 1 : bits - 1);
 }
 
-// Bits of hi + lo, an exact sum as TwoSum leaves it.
+// Returns the bits of hi + lo, a sum that TwoSum returned.
 uint64_t RoundedBits(DoubleDouble sum, DataType type) {
   switch (type) {
     case DataType::kF64:
@@ -45,14 +38,10 @@ uint64_t RoundedBits(DoubleDouble sum, DataType type) {
 }
 
 void StoreBits(uint64_t bits, DataType type, std::byte* out) {
-  switch (SizeOf(type)) {
-    case 8:
-      return Store<uint64_t>(bits, out);
-    case 4:
-      return Store<uint32_t>(bits, out);
-    default:
-      return Store<uint16_t>(bits, out);
-  }
+  WithBitsOf(type, [=]<typename Bits>(Bits /*zero*/) {
+    const auto narrow = static_cast<Bits>(bits);
+    std::memcpy(out, &narrow, sizeof(narrow));
+  });
 }
 
 }  // namespace
@@ -67,8 +56,8 @@ void RoundSum(DoubleDouble value, DataType type, std::byte* out) {
 
 void RoundProduct(double a, double b, DataType type, std::byte* out) {
   DoubleDouble product = {a * b, 0};
-  // Outside of this range the error term may not exist; but there a narrow
-  // result is zero or infinite however the product was rounded.
+  // Outside of this range the error term may not exist, but a narrow result is zero or infinite for
+  // any rounding of the product.
   if (std::fabs(product.hi) > 0x1p-200 && std::fabs(product.hi) < 0x1p1000) {
     product.lo = std::fma(a, b, -product.hi);
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rounds exact values to an element type: once, to nearest, ties to even.
 //
-// Subnormals are kept and overflow gives an infinity, as IEEE 754 has them. A
-// negative value that underflows gives -0. `type` is a floating type; `out`
-// receives SizeOf(type) little-endian bytes at any alignment.
+// Keeps subnormals; overflow becomes an infinity, and a negative value that underflows -0, as in
+// IEEE 754. `type` is a floating type; `out` receives SizeOf(type) little-endian bytes at any
+// alignment.
 #pragma once
 
 #include <cmath>
@@ -23,26 +23,23 @@ void RoundSum(DoubleDouble value, DataType type, std::byte* out);
 // Writes the exact product a * b, both finite.
 void RoundProduct(double a, double b, DataType type, std::byte* out);
 
-// `bound`, widened by more than adding it to value.lo may lose.
+// Returns `bound` widened by the error of adding it to value.lo.
 inline double OutwardReach(DoubleDouble value, double bound) {
   if (bound == 0) return 0;
   return bound * (1 + 0x1p-50) + 0x1p-105 * std::fabs(value.hi);
 }
 
-// Writes the number that every real within `bound` of value.hi + value.lo
-// rounds to and returns true; returns false, having written nothing, where
-// they round to more than one (or this cannot be told). The magnitude of
+// Writes the one number to which every real within `bound` of value.hi + value.lo rounds, and
+// returns true. Writes nothing and returns false if there are, or may be, several. The magnitude of
 // `value` is 0 or in [2^-900, 2^900].
-[[nodiscard]] bool TryRound(DoubleDouble value, double bound, DataType type,
-                            std::byte* out);
+[[nodiscard]] bool TryRound(DoubleDouble value, double bound, DataType type, std::byte* out);
 
 // TryRound to F64, inline for loops.
-[[nodiscard]] inline bool TryRoundToDouble(DoubleDouble value, double bound,
-                                           double* out) {
+[[nodiscard]] inline bool TryRoundToDouble(DoubleDouble value, double bound, double* out) {
   const double reach = OutwardReach(value, bound);
   const double high = value.hi + (value.lo + reach);
   const double low = value.hi + (value.lo - reach);
-  // Apart also where they are zeros of different signs.
+  // Zeros may differ in sign.
   if (high != low || high == 0) return false;
   *out = high;
   return true;

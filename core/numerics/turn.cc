@@ -58,8 +58,8 @@ const TurnConstants& GetTurnConstants() {
 // Negates modulo 2^256.
 void Negate(Limbs& limbs) { mpn_neg(limbs.data(), limbs.data(), limbs.size()); }
 
-// The 64 bits from `bit` (counted from the least significant) upwards; zeros
-// below bit 0 and above the highest.
+// Returns the 64 bits from `bit` (counted from the least significant) upwards; zeros below bit 0
+// and above the highest.
 template <size_t kSize>
 uint64_t BitsFrom(const std::array<uint64_t, kSize>& limbs, int bit) {
   const auto limb_at = [&limbs](int limb) {
@@ -80,7 +80,7 @@ int HighestBit(const std::array<uint64_t, kSize>& limbs) {
   return -1;
 }
 
-// limbs * 2^-256 to a relative 2^-105, for a highest bit set.
+// Returns limbs * 2^-256, within a relative 2^-105. `highest_bit` is set.
 DoubleDouble ToTurns(const Limbs& limbs, int highest_bit) {
   // 53 bits, then 64 of which conversion keeps 53.
   const int first = highest_bit - 52;
@@ -91,7 +91,7 @@ DoubleDouble ToTurns(const Limbs& limbs, int highest_bit) {
   return FastTwoSum(hi * scale, lo * (scale * 0x1p-64));
 }
 
-// The integer part of a magnitude below 2^256.
+// Returns the integer part of a magnitude below 2^256.
 Limbs MagnitudeOf(const Real& value) {
   mpz_class integer;
   mpfr_get_z(integer.get_mpz_t(), value.get(), MPFR_RNDZ);
@@ -101,13 +101,12 @@ Limbs MagnitudeOf(const Real& value) {
   return limbs;
 }
 
-// The angle of 2^-(256 + shift) turns times `fraction`, which is modulo 2^256
-// and within so many `units`. With a shift it is below a quarter.
+// Returns the angle of 2^-(256 + shift) turns times `fraction`, which is modulo 2^256 and has an
+// error of `units`. With a shift the angle is below a quarter turn.
 ReducedAngle ReducedOf(Limbs fraction, int shift, double units) {
   ReducedAngle angle;
   if (shift == 0) {
-    // To the nearest quarter: add an eighth, cut, and take the eighth off
-    // again.
+    // Rounds to the nearest quarter turn: adds an eighth, truncates, and subtracts the eighth.
     const uint64_t shifted = fraction[3] + (uint64_t{1} << 61);
     angle.quarter = static_cast<int>(shifted >> 62);
     fraction[3] -= static_cast<uint64_t>(angle.quarter) << 62;
@@ -125,8 +124,8 @@ ReducedAngle ReducedOf(Limbs fraction, int shift, double units) {
   return angle;
 }
 
-// Taylor series around 0 for |y| <= pi / 256; what they leave out is below
-// 2^-110. From the sixth power on a term is small enough for plain doubles.
+// Evaluates Taylor series around 0 for |y| <= pi / 256, truncated below 2^-110. Plain doubles
+// suffice from the sixth power on.
 SinCos SeriesOf(DoubleDouble y) {
   const auto& inverse = GetTurnConstants().inverse_factorial;
   const DoubleDouble square = y * y;
@@ -180,8 +179,8 @@ ReducedAngle AngleOf(absl::Span<const TurnTerm> terms) {
     int highest_bit;
   };
   std::array<Product, kMostTurnTerms> products = {};
-  // Angles below 1/64 of a turn are held times a power of two, so that their
-  // sum is below an eighth.
+  // Multiplies angles below 1/64 of a turn by a power of two such that their sum is below an
+  // eighth.
   int shift = std::numeric_limits<int>::max();
   for (size_t i = 0; i < terms.size(); ++i) {
     const auto& [turns, position] = terms[i];
@@ -205,7 +204,7 @@ ReducedAngle AngleOf(absl::Span<const TurnTerm> terms) {
     const auto& [turns, position] = terms[i];
     if ((position.count < 0) != turns.is_negative) Negate(fraction);
     mpn_add_n(sum.data(), sum.data(), fraction.data(), sum.size());
-    // What is cut off, and the turns' own error.
+    // The truncated bits, and the turns' own error.
     units += 1 + std::ldexp(1.0, highest_bit + 3 - point + shift);
   }
   return ReducedOf(sum, shift, units);

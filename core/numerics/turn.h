@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Angles in turns, reduced by exact integer multiplication.
 //
-// An angular frequency is held as its turns per position, to 256 bits. Its
-// product with a position is exact, and of the product all bits below one turn
-// count: no argument reduction, no loss at large positions.
+// An angular frequency is stored as its turns per position, to 256 bits. Its product with a
+// position is exact, and the bits below one turn are the angle: no argument reduction, no loss at
+// large positions.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ struct FloatingTurn {
   bool is_negative = false;
 };
 
-// Rounds `turns`, which is not 0 and within a relative 2^-256.
+// Rounds `turns`, which is not 0 and has a relative error of at most 2^-256.
 FloatingTurn FloatingOf(const Real& turns);
 
 // The number count x 2^exponent, |count| <= 2^62.
@@ -34,14 +34,14 @@ struct BinaryPosition {
   int exponent = 0;
 };
 
-// Returns a + b, if there is such a number. Neither is above 2^1000.
+// Returns a + b, or nullopt if no BinaryPosition equals it. Neither is above 2^1000.
 std::optional<BinaryPosition> BinarySum(double a, double b);
 
-// An angle as quarter turns plus a rest of at most an eighth.
+// An angle as quarter turns plus a rest of at most an eighth of a turn.
 struct ReducedAngle {
   int quarter = 0;     // in [0, 4)
   DoubleDouble turns;  // in [-1/8, 1/8]
-  // Of `turns`, relative.
+  // Relative error of `turns`.
   double error = 0;
 };
 
@@ -58,12 +58,12 @@ ReducedAngle AngleOf(absl::Span<const TurnTerm> terms);
 struct SinCos {
   DoubleDouble sin;
   DoubleDouble cos;
-  // Of either, relative. Infinite where an angle so near a multiple of a
-  // quarter turn lies outside of what this arithmetic resolves.
+  // Relative error of either. Infinite if the angle is too near a multiple of a quarter turn for
+  // this arithmetic.
   double error = 0;
 };
 
-// What sine and cosine lose of an angle known exactly.
+// Relative error of the sine and cosine of an exact angle.
 inline constexpr double kSinCosBound = 0x1p-97;
 
 SinCos SinCosOf(const ReducedAngle& angle);

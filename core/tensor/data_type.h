@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types of the tensors we serve, their names, and single elements as
-// numbers.
+// Element types of tensors, their names, and conversion of single elements to numbers.
 #pragma once
 
 #include <array>
@@ -10,8 +9,7 @@
 
 namespace attnbias {
 
-// The numbers are those of the wire's DataType and enter fingerprints: they
-// never change.
+// The values are those of the wire's DataType and enter fingerprints: they never change.
 enum class DataType : uint8_t { kF64 = 1, kF32, kF16, kBF16, kI32 };
 
 constexpr int64_t SizeOf(DataType type) {
@@ -35,7 +33,7 @@ constexpr std::string_view NameOf(DataType type) {
   return kDataTypeNames[static_cast<size_t>(type) - 1];
 }
 
-// Calls `use` with a 0 of the unsigned type as large as an element.
+// Calls `use` with a 0 of the unsigned type of an element's size.
 template <typename Use>
 void WithBitsOf(DataType type, const Use& use) {
   switch (SizeOf(type)) {
@@ -48,15 +46,13 @@ void WithBitsOf(DataType type, const Use& use) {
   }
 }
 
-// The element at `data`, at any alignment; exact for every type.
+// Returns the element at `data`, at any alignment; exact for every type.
 double ReadElement(DataType type, const std::byte* data);
 
-// The lowest finite number of a floating type.
+// Returns the lowest finite number of a type.
 double LowestOf(DataType type);
 
-// Writes `count` copies of the element at `value` to `out`, which is aligned to
-// the element's size.
-void RepeatElement(DataType type, const std::byte* value, int64_t count,
-                   std::byte* out);
+// Writes `count` copies of the element at `value` to `out`, which is aligned to the element's size.
+void RepeatElement(DataType type, const std::byte* value, int64_t count, std::byte* out);
 
 }  // namespace attnbias

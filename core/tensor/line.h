@@ -13,9 +13,8 @@
 
 namespace attnbias {
 
-// Integers by index. A line takes no memory of its own: a range and the tokens
-// of a grid are formulas, and a list stays with its Positions, which outlive
-// the line.
+// Integers by index. A line owns no memory: a range and the tokens of a grid are formulas, and a
+// list belongs to its Positions, which outlive the line.
 class Line {
  public:
   Line() = default;
@@ -25,7 +24,7 @@ class Line {
         origin_(positions.is_range() ? positions.hull().begin : 0),
         list_(positions.is_range() ? nullptr : positions.list().data()) {}
 
-  // `size` times 0.
+  // Returns `size` zeros.
   static Line Zeros(int64_t size) {
     Line line(Range{0, size});
     line.levels_[0].stride = 0;
@@ -38,8 +37,8 @@ class Line {
     int64_t stride;
   };
 
-  // Tokens [first, first + size) of a grid of at most three axes, of which the
-  // last moves fastest. Token -1, before the grid, has token 0's integer, 0.
+  // Returns tokens [first, first + size) of a grid of at most three axes, of which the last moves
+  // fastest. Token -1, before the grid, has token 0's integer, 0.
   static Line Tokens(int64_t first, int64_t size, std::span<const Axis> axes) {
     Line line(Range{0, size});
     line.first_ = first;
@@ -62,14 +61,14 @@ class Line {
     if (list_ != nullptr) return origin_ + list_[index];
     const int64_t n = std::max<int64_t>(first_ + index, 0);
     const auto& [run, rows, planes] = levels_;
-    // Ranges are read without a division.
+    // Avoids divisions for ranges.
     if (n < run.length) return origin_ + n * run.stride;
     const int64_t row = n / run.length;
     return origin_ + n % run.length * run.stride +
            row % rows.length * rows.stride + row / rows.length * planes.stride;
   }
 
-  // Whether each integer is the one before it plus step().
+  // Returns true if each integer is the previous one plus step().
   bool is_even() const {
     const int64_t run = levels_[0].length;
     return list_ == nullptr && first_ >= 0 && first_ % run + size_ <= run;
@@ -77,7 +76,7 @@ class Line {
   int64_t step() const { return levels_[0].stride; }
   bool is_range() const { return is_even() && step() == 1; }
 
-  // How many of `indices`, from the first on, have consecutive integers.
+  // Returns how many of `indices`, from the first on, have consecutive integers.
   int64_t RunOf(Range indices) const {
     if (list_ != nullptr) {
       int64_t end = indices.begin + 1;
@@ -94,12 +93,12 @@ class Line {
  private:
   int64_t size_ = 0;
   int64_t origin_ = 0;
-  // `first_` tokens come before the line.
+  // Tokens before the line.
   int64_t first_ = 0;
   // Axes of more than one place, the fastest first.
   static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
   std::array<Axis, 3> levels_ = {{{kEndless, 1}, {kEndless, 0}, {kEndless, 0}}};
-  // These integers instead, or null.
+  // Null, or the integers of a list.
   const int64_t* list_ = nullptr;
 };
 

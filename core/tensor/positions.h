@@ -12,11 +12,11 @@
 
 namespace attnbias {
 
-// Positions are integers of at most this magnitude.
+// Maximum magnitude of a position.
 inline constexpr int64_t kMaxPosition = int64_t{1} << 40;
 inline constexpr Range kAllPositions = {-kMaxPosition, kMaxPosition + 1};
 
-// A list of consecutive numbers is the range it spells: the two compare equal.
+// A list of consecutive numbers is stored as a range: the two compare equal.
 class Positions {
  public:
   Positions() = default;
@@ -34,7 +34,7 @@ class Positions {
     return is_range() ? hull_.size() : static_cast<int64_t>(list_.size());
   }
   bool is_range() const { return list_.empty(); }
-  // From the smallest to one past the largest position.
+  // Returns the range from the smallest to one past the largest position.
   Range hull() const { return hull_; }
   int64_t At(int64_t index) const {
     return is_range() ? hull_.begin + index : list_[index];

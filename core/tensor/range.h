@@ -17,7 +17,7 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-// The least range that contains both, which are not empty.
+// Returns the smallest range that contains both, which are not empty.
 constexpr Range Union(Range a, Range b) {
   return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary positions (Su et al. 2021) as an encoding.
+// Rotary positions (Su et al. 2021).
 
 #include <algorithm>
 #include <array>
@@ -33,7 +33,7 @@ namespace {
 // The contract's default.
 constexpr double kRopeTheta = 10000;
 
-// Returns whether an axis has frequencies of the message's own.
+// Returns true if an axis uses the message's own frequencies.
 bool HasCommonFrequencies(const v1::Rotary& spec) {
   return spec.axes().empty() ||
          !std::ranges::all_of(spec.axes(), &v1::Axis::has_ladder);
@@ -79,13 +79,11 @@ absl::Status CheckNumbers(absl::string_view field, const Numbers& numbers,
 absl::Status CheckLongrope(const v1::Rotary& spec) {
   const v1::Longrope& own = spec.longrope();
   if (own.attention_case() == v1::Longrope::ATTENTION_NOT_SET) {
-    return Invalid(
-        "rotary.longrope.factor: not set, want exactly one of factor, "
-        "max_position_embeddings, attention_factor");
+    return Invalid("rotary.longrope.factor: not set, want exactly one of factor, "
+                   "max_position_embeddings, attention_factor");
   }
   const int64_t pairs = RotaryPairs(spec);
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckNumbers("longrope.short_factor", own.short_factor(), pairs));
+  ATTNBIAS_RETURN_IF_ERROR(CheckNumbers("longrope.short_factor", own.short_factor(), pairs));
   return CheckNumbers("longrope.long_factor", own.long_factor(), pairs);
 }
 
@@ -96,7 +94,7 @@ absl::Status CheckLlama3(const v1::Llama3& own) {
                  " (low_freq_factor)");
 }
 
-// Every pair has an axis, and every axis a pair.
+// Checks that every pair has an axis, and every axis a pair.
 absl::Status CheckPairAxis(const v1::Rotary& spec) {
   const int64_t pairs = RotaryPairs(spec);
   const int axes = spec.axes_size();
@@ -208,8 +206,7 @@ absl::StatusOr<std::shared_ptr<const Rotation>> RotationOf(
   return rotation;
 }
 
-// Returns a message of the same numbers, one for all sequence lengths that
-// have them: a cache serves them all.
+// Returns one message for all sequence lengths with the same numbers, so that they share a band.
 std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
   auto spec = std::make_shared<v1::Rotary>(given);
   spec->clear_pair_axis();
@@ -234,25 +231,15 @@ std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
   return spec;
 }
 
-// The other lane has the sines.
+// Lanes 0 to 2: cosines, sines and xPos's scale.
 constexpr int64_t kCosLane = 0;
+constexpr int64_t kScaleLane = 2;
 
-// Rows are laid out in pieces of about this size, which stays in a core's own
-// cache.
+// Size of the pieces in which rows are laid out. It fits a core's own cache.
 constexpr int64_t kPairPieceBytes = int64_t{128} << 10;
 constexpr int64_t kMostPieceRows = 1024;
 
-template <typename Element>
-void RepeatEach(const std::byte* elements, int64_t count, std::byte* out) {
-  for (int64_t i = 0; i < count; ++i) {
-    Element pair[2];
-    std::memcpy(&pair[0], elements + i * sizeof(Element), sizeof(Element));
-    pair[1] = pair[0];
-    std::memcpy(out + i * sizeof(pair), pair, sizeof(pair));
-  }
-}
-
-// Numbers of a pair in a row.
+// Returns the number of elements of a pair in a row.
 int64_t CopiesIn(v1::RotaryLayout layout) {
   return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2;
 }
@@ -262,97 +249,79 @@ void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
                     const std::byte* pairs, int64_t count, std::byte* out) {
   const int64_t size = count * SizeOf(type);
   if (layout == v1::ROTARY_LAYOUT_INTERLEAVED) {
-    switch (SizeOf(type)) {
-      case 2:
-        return RepeatEach<uint16_t>(pairs, count, out);
-      case 4:
-        return RepeatEach<uint32_t>(pairs, count, out);
-      default:
-        return RepeatEach<uint64_t>(pairs, count, out);
-    }
+    return WithBitsOf(type, [=]<typename Bits>(Bits /*zero*/) {
+      for (int64_t i = 0; i < count; ++i) {
+        Bits pair[2];
+        std::memcpy(&pair[0], pairs + i * sizeof(Bits), sizeof(Bits));
+        pair[1] = pair[0];
+        std::memcpy(out + i * sizeof(pair), pair, sizeof(pair));
+      }
+    });
   }
   std::memcpy(out, pairs, size);
   if (layout == v1::ROTARY_LAYOUT_HALF) std::memcpy(out + size, pairs, size);
 }
 
-// Lays rows [sines | cosines] of pairs out as rotary tables: a part of cosines
-// and a part of sines, each frequency once or twice in a row.
-class RotaryEvaluator final : public Evaluator {
- public:
-  // Bounds what one takes beside its rows: a piece of one row at least.
-  static int64_t BytesOf(int64_t pairs) {
-    return kPairPieceBytes + 2 * pairs * int64_t{sizeof(double)};
-  }
+// Returns the maximum bytes that PrepareRotary's result takes in addition to its rows. A piece
+// holds at least one row.
+int64_t RotaryBytes(int64_t pairs) {
+  return kPairPieceBytes + 2 * pairs * int64_t{sizeof(double)};
+}
 
-  RotaryEvaluator(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout layout,
-                  DataType type)
-      : rows_(std::move(rows)), pairs_(pairs), layout_(layout), type_(type) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
-    const int64_t half_bytes = pairs_ * SizeOf(type_);
-    const int64_t row_bytes = CopiesIn(layout_) * half_bytes;
-    const int64_t most = std::clamp<int64_t>(kPairPieceBytes / (2 * half_bytes),
-                                             1, kMostPieceRows);
-    std::vector<std::byte> piece(std::min(most, block.span.size()) * 2 *
-                                 half_bytes);
+// Lays rows [sines | cosines] of pairs out as rotary tables: a part of cosines and a part of sines,
+// each frequency once or twice in a row.
+EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout layout,
+                           DataType type) {
+  return MakeEvaluator([rows = std::move(rows), pairs, layout, type](
+                           const Block& block, std::byte* out, int64_t lane_stride_bytes) {
+    const int64_t half_bytes = pairs * SizeOf(type);
+    const int64_t row_bytes = CopiesIn(layout) * half_bytes;
+    const int64_t most =
+        std::clamp<int64_t>(kPairPieceBytes / (2 * half_bytes), 1, kMostPieceRows);
+    std::vector<std::byte> piece(std::min(most, block.span.size()) * 2 * half_bytes);
     for (int64_t first = block.span.begin; first < block.span.end;) {
       const int64_t end = std::min(first + most, block.span.end);
-      rows_->Fill({{0, 1}, {first, end}}, piece.data(), 0);
+      rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
       for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-        const std::byte* from =
-            piece.data() + (lane == kCosLane ? half_bytes : 0);
+        const std::byte* from = piece.data() + (lane == kCosLane ? half_bytes : 0);
         std::byte* to = out + (lane - block.lanes.begin) * lane_stride_bytes +
                         (first - block.span.begin) * row_bytes;
         for (int64_t row = first; row < end; ++row) {
-          WriteRotaryRow(layout_, type_, from, pairs_, to);
+          WriteRotaryRow(layout, type, from, pairs, to);
           from += 2 * half_bytes;
           to += row_bytes;
         }
       }
       first = end;
     }
-  }
-
- private:
-  const EvaluatorPtr rows_;
-  const int64_t pairs_;
-  const v1::RotaryLayout layout_;
-  const DataType type_;
-};
-
-constexpr int64_t kScaleLane = 2;
+  });
+}
 
 // Decays stay within 2^kMostDecayExponent of 1, where double-doubles hold them.
 constexpr double kMostDecayExponent = 512;
 
-// Rows after which a power is formed afresh and not from the one before.
+// Rows after which a power is formed afresh rather than from the one before.
 constexpr int64_t kChainRows = 64;
 
-// Bounds the relative error of a power: of at most 41 factors and kChainRows
-// products, each within 2^-102.
+// Relative error of a power: at most 41 factors and kChainRows products, each within 2^-102.
 constexpr double kPowerBound = 0x1p-95;
 
-// More bits for the exponent of a decay, whose error the power has times 2^9.
+// Additional bits for the exponent of a decay, whose error the power multiplies by 2^9.
 constexpr int kDecayGuardBits = 16;
 
-// Returns the decay over so many steps from the center, to within 4 x 2^-p:
-// ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base).
-Real DecayOf(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
-             int precision) {
+// Returns ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base), within 4 x 2^-p.
+Real DecayOf(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps, int precision) {
   precision += kDecayGuardBits;
   const Real base = (Real(pair, precision) / pairs + decay.gamma()) /
                     (Real(decay.gamma(), precision) + 1);
   return Pow(base, Real(steps, precision) / decay.scale_base());
 }
 
-// Positions from the center at which double-doubles hold every decay.
+// Returns the distance from the center up to which double-doubles hold every decay.
 int64_t ReachOf(const v1::Decay& decay) {
-  const double steepest =
-      std::log2(1 + decay.gamma()) - std::log2(decay.gamma());
+  const double steepest = std::log2(1 + decay.gamma()) - std::log2(decay.gamma());
   const double reach = kMostDecayExponent * decay.scale_base() / steepest;
-  return static_cast<int64_t>(
-      std::min(reach, static_cast<double>(2 * kMaxPosition)));
+  return static_cast<int64_t>(std::min(reach, static_cast<double>(2 * kMaxPosition)));
 }
 
 Range DomainOf(const v1::Decay& decay) {
@@ -361,10 +330,10 @@ Range DomainOf(const v1::Decay& decay) {
           std::min(decay.center() + reach + 1, kAllPositions.end)};
 }
 
-// Powers 1, 2, 4, ... of the decays of one position, one way or the other.
+// Holds powers 1, 2, 4, ... of the decays of one step, forwards or backwards.
 class Powers {
  public:
-  // Returns the bytes of finished powers, without those of making them.
+  // Returns the bytes of the powers, without those of making them.
   static int64_t BytesOf(const v1::Decay& decay, int64_t pairs) {
     return pairs * CountOf(decay) * int64_t{sizeof(DoubleDouble)};
   }
@@ -405,12 +374,12 @@ class Powers {
   std::vector<DoubleDouble> values_;
 };
 
-// Adds to a rotary table xPos's third part (Sun et al. 2022), the decay, which
-// queries are multiplied by and keys divided by.
+// Adds xPos's third part (Sun et al. 2022) to a rotary table: the decay, which multiplies queries
+// and divides keys.
 class DecayEvaluator final : public Evaluator {
  public:
-  // Bounds what one takes in addition to `rotary`, and what making it does: per
-  // pair the power being formed, a decay and its rounded number.
+  // Returns the maximum bytes of one without `rotary`, including those of making it: per pair the
+  // power being formed, a decay and its rounded number.
   static int64_t BytesOf(const v1::Rotary& spec) {
     const int64_t pair = Real::BytesOf(kSinusoidPrecision + kDecayGuardBits) +
                          int64_t{sizeof(DoubleDouble) + sizeof(double)};
@@ -429,14 +398,12 @@ class DecayEvaluator final : public Evaluator {
         after_(decay_, pairs_, 1),
         before_(decay_, pairs_, -1) {}
 
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
+  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
     Block rotary = block;
     rotary.lanes.end = std::min(rotary.lanes.end, kScaleLane);
     if (rotary.lanes.size() > 0) rotary_->Fill(rotary, out, lane_stride_bytes);
     if (block.lanes.end > kScaleLane) {
-      FillScale(block.span,
-                out + (kScaleLane - block.lanes.begin) * lane_stride_bytes);
+      FillScale(block.span, out + (kScaleLane - block.lanes.begin) * lane_stride_bytes);
     }
   }
 
@@ -448,9 +415,8 @@ class DecayEvaluator final : public Evaluator {
       const int64_t steps = at - decay_.center();
       const bool fresh = (at - span.begin) % kChainRows == 0;
       for (int64_t pair = 0; pair < pairs_; ++pair) {
-        decays[pair] =
-            fresh ? (steps < 0 ? before_ : after_).Of(pair, std::abs(steps))
-                  : decays[pair] * after_.One(pair);
+        decays[pair] = fresh ? (steps < 0 ? before_ : after_).Of(pair, std::abs(steps))
+                             : decays[pair] * after_.One(pair);
         std::byte* element = row.data() + pair * SizeOf(format_.type);
         const double error = kPowerBound * decays[pair].hi;
         if (!rounding_.TryRound(decays[pair], error, element)) {
@@ -466,8 +432,7 @@ class DecayEvaluator final : public Evaluator {
     const RealCacheScope cache_scope;
     RoundByRefining(
         [&](Real& value, Real& bound) {
-          const Real decay =
-              DecayOf(decay_, pairs_, pair, steps, value.precision());
+          const Real decay = DecayOf(decay_, pairs_, pair, steps, value.precision());
           mpfr_mul_d(value.get(), decay.get(), format_.scale, MPFR_RNDN);
           SetRoundingBound(value, 3, bound);
         },
@@ -525,12 +490,12 @@ std::vector<DerivedValue> Derive(const Rotation& rotation) {
   return derived;
 }
 
-// Returns the columns of that many pairs in a row of their own.
+// Returns the columns of a row of pairs.
 SinusoidColumns ColumnsOfPairs(int64_t pairs) {
   return {2 * pairs, v1::COLUMNS_SINES_COSINES};
 }
 
-// Returns what the axis of a pair adds to positions.
+// Returns the offset of a pair's axis.
 double OffsetOf(const Rotation& rotation, int64_t pair) {
   return rotation.axes[RotaryAxisOf(rotation.spec, pair)].stretch.offset;
 }
@@ -548,30 +513,18 @@ SinusoidRows RowsOfPairs(const std::shared_ptr<const Rotation>& rotation,
                 scale);
 }
 
-// Returns rows [sines | cosines] of some pairs as a part of those of all.
-RowPart PartOf(EvaluatorPtr rows, const std::vector<int64_t>& pairs,
-               int64_t all) {
-  std::vector<int64_t> columns = pairs;
-  for (const int64_t pair : pairs) columns.push_back(all + pair);
-  RowPart part = {std::move(rows), std::ssize(columns)};
-  part.PutAt(columns);
-  return part;
-}
-
-// Returns the rows of all pairs. Of those that do not turn the sine is 0 and
-// the cosine `scale`.
-EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs,
-                    const Real& scale, DataType type) {
+// Returns the rows of all pairs. Pairs that do not turn have sine 0 and cosine `scale`.
+EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs, const Real& scale, DataType type) {
   if (parts.front().width == 2 * pairs) return std::move(parts.front().rows);
   std::array<std::byte, sizeof(double)> cosine;
   RoundReal(scale, type, cosine.data());
   std::vector<std::byte> resting(2 * pairs * SizeOf(type));
-  RepeatElement(type, cosine.data(), pairs,
-                resting.data() + pairs * SizeOf(type));
+  RepeatElement(type, cosine.data(), pairs, resting.data() + pairs * SizeOf(type));
   return JoinRows(std::move(parts), std::move(resting), type);
 }
 
-// `kernels` may be null where there are `positions`.
+// Prepares the tables at integers by `kernels`, or at the doubles of `positions`. The other is
+// null.
 EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
                            const NumberFormat& format, const KernelSet* kernels,
                            const RealPositionsPtr& positions) {
@@ -584,7 +537,7 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
     return EffectiveAttentionFactor(rotation->spec, bits) * asked;
   };
   const int64_t pairs = RotaryPairs(spec);
-  // By their offset and, where positions are doubles, their axis.
+  // Pairs by their offset and, if positions are doubles, their axis.
   std::map<std::pair<double, int64_t>, std::vector<int64_t>> sets;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     if (all[pair].is_zero()) continue;
@@ -610,11 +563,15 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
       rows = PrepareSinusoids(RowsOfPairs(rotation, all, own, offset, scale),
                               format.type, *kernels);
     }
-    parts.push_back(PartOf(std::move(rows), own, pairs));
+    // The rows are [sines | cosines], as the joined ones are.
+    std::vector<int64_t> columns = own;
+    for (const int64_t pair : own) columns.push_back(pairs + pair);
+    parts.push_back({std::move(rows), std::ssize(columns)});
+    parts.back().PutAt(columns);
   }
-  auto rotary = std::make_unique<RotaryEvaluator>(
-      Joined(std::move(parts), pairs, scale(kSinusoidPrecision), format.type),
-      pairs, spec.layout(), format.type);
+  EvaluatorPtr rotary = PrepareRotary(
+      Joined(std::move(parts), pairs, scale(kSinusoidPrecision), format.type), pairs,
+      spec.layout(), format.type);
   if (!spec.has_decay()) return rotary;
   return std::make_unique<DecayEvaluator>(spec, format, std::move(rotary));
 }
@@ -627,8 +584,7 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   constexpr int64_t kPairBytes =
       int64_t{6 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
   int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) +
-                  RotaryEvaluator::BytesOf(pairs) + JoinedBytes(2 * pairs) +
-                  pairs * kPairBytes;
+                  RotaryBytes(pairs) + JoinedBytes(2 * pairs) + pairs * kPairBytes;
   if (spec.has_decay()) bytes += DecayEvaluator::BytesOf(spec);
   if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
     return bytes + pairs * int64_t{sizeof(float)};
@@ -673,19 +629,17 @@ absl::StatusOr<Encoding> DescribeSumsOfAxes(const v1::Rotary& spec,
       .width = WidthOf(spec),
       .has_columns = true,
       .domain = kAllPositions,
-      .evaluator_bytes = SummedBytes(*matrix) + RotaryEvaluator::BytesOf(pairs),
+      .evaluator_bytes = SummedBytes(*matrix) + RotaryBytes(pairs),
       .prepare_reals =
-          [matrix, pairs, layout = spec.layout()](
-              const NumberFormat& format, const RealPositionsPtr& positions) {
-            return std::make_unique<RotaryEvaluator>(
-                PrepareSummed(matrix, ColumnsOfPairs(pairs), positions, format),
-                pairs, layout, format.type);
+          [matrix, pairs, layout = spec.layout()](const NumberFormat& format,
+                                                  const RealPositionsPtr& positions) {
+            return PrepareRotary(PrepareSummed(matrix, ColumnsOfPairs(pairs), positions, format),
+                                 pairs, layout, format.type);
           },
       .axis_offsets = OffsetsOf(matrix->axes)};
 }
 
-absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
-                                        const Tables& tables) {
+absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec, const Tables& tables) {
   if (spec.has_frequency_matrix()) return DescribeSumsOfAxes(spec, tables);
   ATTNBIAS_ASSIGN_OR_RETURN(const std::shared_ptr<const Rotation> rotation,
                             RotationOf(spec));
@@ -716,8 +670,7 @@ absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec,
   return encoding;
 }
 
-const EncodingRegistration kRotary(v1::TensorSpec::kRotaryFieldNumber,
-                                   &DescribeRotary);
+const EncodingRegistration kRotary(v1::TensorSpec::kRotaryFieldNumber, &DescribeRotary);
 
 }  // namespace
 }  // namespace attnbias

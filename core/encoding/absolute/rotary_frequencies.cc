@@ -10,9 +10,9 @@
 namespace attnbias {
 namespace {
 
-// Bits beyond those asked for. Cancellation costs most where two of a spec's
-// doubles are neighbours, Llama3's high and low factors or Yarn's betas: 2^60,
-// times the 2^20 that a factor may be; steps of a progression cost 2^16.
+// Bits in addition to the requested precision. Cancellation costs most if two of a spec's doubles
+// are neighbours, Llama3's high and low factors or Yarn's betas: 2^60, times a factor of at most
+// 2^20; steps of a progression cost 2^16.
 constexpr int kFrequencyGuardBits = 160;
 
 // Returns the pair that turns `rotations` times over the original length.
@@ -23,7 +23,7 @@ Real CorrectionDim(const v1::Rotary& spec, double rotations,
          RotatingColumns(spec) / (Log(theta) * 2);
 }
 
-// YaRN's temperature.
+// Returns YaRN's temperature.
 Real MscaleOf(double factor, double mscale, int precision) {
   return Log(Real(factor, precision)) * mscale / 10 + 1;
 }
@@ -37,7 +37,7 @@ Real AttentionFactorOf(const v1::Yarn& spec, int precision) {
          MscaleOf(spec.factor(), spec.mscale_all_dim(), precision);
 }
 
-// sqrt(1 + ln(factor) / ln(original length)), 1 for factors up to 1.
+// Returns sqrt(1 + ln(factor) / ln(original length)), or 1 for factors up to 1.
 Real AttentionFactorOf(const v1::Longrope& spec, int precision) {
   if (spec.has_attention_factor()) {
     return Real(spec.attention_factor(), precision);
@@ -51,7 +51,7 @@ Real AttentionFactorOf(const v1::Longrope& spec, int precision) {
   return Sqrt(Log(factor) / Log(original) + 1);
 }
 
-// Returns what Dynamic raises the base by, before the power.
+// Returns Dynamic's factor of the base, before the power.
 Real RaiseOf(const v1::Dynamic& spec, int precision) {
   const int64_t trained = spec.max_position_embeddings();
   const int64_t length = std::max(spec.sequence_length(), trained);
@@ -64,7 +64,7 @@ Real Clamp01(Real value) {
   return value;
 }
 
-// Divides by the factor where the share is 1, and not at all where it is 0.
+// Divides by the factor in proportion to the share: fully at 1, not at all at 0.
 void Divide(const Real& share, double factor, Real& frequency) {
   frequency *= 1 - (1 - 1 / Real(factor, frequency.precision())) * share;
 }
@@ -159,7 +159,7 @@ std::vector<Real> InverseFrequencies::All() const {
   const int64_t pairs = RotaryPairs(spec_);
   all.reserve(pairs);
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    // Frequencies that are not wanted are not looked at.
+    // Only yields: a cancelled caller discards the result.
     (void)MakingScope::Continues();
     const int64_t axis = RotaryAxisOf(spec_, pair);
     all.push_back(Finished(pair, next[axis]));
@@ -170,7 +170,7 @@ std::vector<Real> InverseFrequencies::All() const {
   return all;
 }
 
-// Rounding a number leaves it its memory.
+// Counts the working precision: rounding a number does not free its memory.
 int64_t InverseFrequencies::BytesOfAll(const v1::Rotary& spec, int precision) {
   return RotaryPairs(spec) * Real::BytesOf(precision + kFrequencyGuardBits);
 }
@@ -236,7 +236,7 @@ void InverseFrequencies::SetCorrectionRange(const Real& theta) {
   if (mpfr_cmp_si(high_.get(), last) > 0) {
     high_ = Real(last, working_precision_);
   }
-  // transformers' way to have a ramp that is not vertical.
+  // Avoids a vertical ramp, as transformers does.
   if (mpfr_equal_p(low_.get(), high_.get()) != 0) {
     high_ += Real(1, working_precision_) / 1000;
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parameters of rotary positions stand for, over real numbers:
-// transformers' formulas without its roundings.
+// Frequencies and factors of rotary positions over real numbers: transformers' formulas without its
+// roundings.
 //
-// All specs are valid. Results are within a relative 2^-precision of the real
-// number that the spec's doubles define.
+// All specs are valid. Results are within a relative 2^-precision of the real number that the
+// spec's doubles define.
 #pragma once
 
 #include <cstdint>
@@ -15,73 +15,71 @@
 
 namespace attnbias {
 
-// A complete message, and what follows from it.
+// A complete message, with its axes and the places of its frequencies.
 struct Rotation {
   v1::Rotary spec;
-  // As those of sinusoids; one, plain, if the message has none.
+  // As sinusoids have them; one plain axis if the message has none.
   std::vector<SinusoidAxis> axes;
-  // The number of each pair's frequency: among its axis's own, if that has a
-  // ladder, else among all.
+  // Index of each pair's frequency: in its axis's ladder, if there is one, else among all.
   std::vector<int32_t> places;
 };
 
-// Returns the even number of columns that turn: floor(head_dim x
-// partial_rotary_factor), the product rounded to a double as peers do.
+// Returns the even number of columns that turn: floor(head_dim x partial_rotary_factor), the
+// product rounded to a double as peers do.
 int64_t RotatingColumns(const v1::Rotary& spec);
 
-// Returns whether long_factor is in force, and not short_factor.
+// Returns true if long_factor applies, rather than short_factor.
 inline bool UsesLongFactor(const v1::Longrope& spec) {
   return spec.sequence_length() > spec.original_max_position_embeddings();
 }
 
-// Returns whether the extension raises the base.
+// Returns true if the extension raises the base.
 inline bool RaisesRopeTheta(const v1::Rotary& spec) {
   return spec.has_dynamic() || spec.has_ntk();
 }
 
-// Pairs of a row, those that do not turn among them.
+// Returns the number of pairs of a row, including those that do not turn.
 int64_t RotaryPairs(const v1::Rotary& spec);
 
-// Pairs that turn.
+// Returns the number of pairs that turn.
 int64_t TurningPairs(const v1::Rotary& spec);
 
-// The axis of position that a pair turns with.
+// Returns the axis of position of a pair.
 int64_t RotaryAxisOf(const v1::Rotary& spec, int64_t pair);
 
-// Returns whether the axis has frequencies of its own.
+// Returns true if the axis has its own frequencies.
 inline bool HasLadder(const v1::Rotary& spec, int64_t axis) {
   return !spec.axes().empty() && spec.axes(static_cast<int>(axis)).has_ladder();
 }
 
-// The base, after the extension has raised it.
+// Returns the base as the extension raises it.
 Real EffectiveRopeTheta(const v1::Rotary& spec, int precision);
 
 Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision);
 
-// inv_m, in radians a position of the pair's axis; 0 for pairs that do not
-// turn.
+// Computes inv_m, in radians per position of the pair's axis; 0 for pairs that do not turn.
 class InverseFrequencies {
  public:
   // `rotation` outlives this.
   InverseFrequencies(const Rotation& rotation, int precision);
 
   Real Of(int64_t pair) const;
-  // All of them, by a product each.
+  // Returns all of them, by one product each.
   std::vector<Real> All() const;
-  // Bounds what they take.
+  // Returns the maximum bytes of All's result.
   static int64_t BytesOfAll(const v1::Rotary& spec, int precision);
 
  private:
-  // Frequency k is given[k], or else first step^k.
+  // Frequency k is given[k], or first step^k if `given` is null.
   struct Axis {
     const double* given;
     double first;
     Real step;
-    // Positions count so many times.
+    // Factor of positions.
     Real stretch;
   };
 
-  // Applies what `power`, which is step^k, is without.
+  // Returns the pair's frequency. `power` is step^k.
   Real Finished(int64_t pair, Real power) const;
   void Rescale(int64_t pair, Real& frequency) const;
   void SetCorrectionRange(const Real& theta);
@@ -90,7 +88,7 @@ class InverseFrequencies {
   const v1::Rotary& spec_;
   const int precision_;
   const int working_precision_;
-  // YARN: pairs up to `low_` are kept, those from `high_` stretched.
+  // Yarn: pairs up to `low_` are kept, pairs from `high_` stretched.
   Real low_;
   Real high_;
   std::vector<Axis> axes_;

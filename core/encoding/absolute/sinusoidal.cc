@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoidal absolute positions (Vaswani et al. 2017) as an encoding.
+// Sinusoidal absolute positions (Vaswani et al. 2017).
 #include <vector>
 
 #include "core/base/errors.h"
@@ -26,11 +26,9 @@ std::vector<AxisColumns> ColumnsOf(const std::vector<SinusoidAxis>& axes) {
 }
 
 // Describes a table whose columns depend on all axes.
-absl::StatusOr<Encoding> DescribeSums(const v1::Sinusoidal& spec,
-                                      const Tables& tables) {
+absl::StatusOr<Encoding> DescribeSums(const v1::Sinusoidal& spec, const Tables& tables) {
   const auto refuse = [](absl::string_view field) {
-    return Invalid("sinusoidal.", field,
-                   ": got one, want none with frequency_matrix");
+    return Invalid("sinusoidal.", field, ": got one, want none with frequency_matrix");
   };
   if (IdentityOf(spec.ladder(), false, Tables()) !=
       IdentityOf(v1::Ladder(), false, Tables())) {
@@ -55,14 +53,12 @@ absl::StatusOr<Encoding> DescribeSums(const v1::Sinusoidal& spec,
                   .prepare_reals =
                       [matrix, columns](const NumberFormat& format,
                                         const RealPositionsPtr& positions) {
-                        return PrepareSummed(matrix, columns, positions,
-                                             format);
+                        return PrepareSummed(matrix, columns, positions, format);
                       },
                   .axis_offsets = OffsetsOf(matrix->axes)};
 }
 
-absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec,
-                                            const Tables& tables) {
+absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec, const Tables& tables) {
   if (spec.has_frequency_matrix()) return DescribeSums(spec, tables);
   ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<SinusoidAxis> axes,
                             AxesOf("sinusoidal", spec));
@@ -77,15 +73,13 @@ absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec,
             return PrepareSinusoids(axes, format, kernels);
           },
       .prepare_reals =
-          [axes](const NumberFormat& format,
-                 const RealPositionsPtr& positions) {
+          [axes](const NumberFormat& format, const RealPositionsPtr& positions) {
             return PrepareSinusoidsAt(positions, axes, format);
           },
       .axis_offsets = OffsetsOf(axes)};
 }
 
-const EncodingRegistration kSinusoidal(v1::TensorSpec::kSinusoidalFieldNumber,
-                                       &DescribeSinusoidal);
+const EncodingRegistration kSinusoidal(v1::TensorSpec::kSinusoidalFieldNumber, &DescribeSinusoidal);
 
 }  // namespace
 }  // namespace attnbias

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention with linear biases (Press et al. 2022) as an encoding.
+// Attention with linear biases (Press et al. 2022).
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
 #include <variant>
 #include <vector>
 
@@ -19,22 +20,8 @@
 namespace attnbias {
 namespace {
 
-// head's slope is 2^(-alibi_bias_max numerator / denominator).
-struct Exponent {
-  int64_t numerator;
-  int64_t denominator;
-};
-
-Exponent ExponentOf(int64_t num_heads, int64_t head) {
-  const auto below =
-      static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(num_heads)));
-  if (head < below) return {head + 1, below};
-  return {2 * (head - below) + 1, 2 * below};
-}
-
-// Returns what a slope is multiplied with at a coordinate of the variant's
-// structure: key - query for TOEPLITZ, the key counted from its anchor for
-// KEY_ROW.
+// Returns the multiplicand of a slope at a coordinate of the variant's structure: key - query for
+// TOEPLITZ, the key counted from its anchor for KEY_ROW.
 int64_t AlibiDistance(v1::AlibiVariant variant, int64_t coordinate) {
   switch (variant) {
     case v1::ALIBI_VARIANT_SYMMETRIC:
@@ -46,22 +33,23 @@ int64_t AlibiDistance(v1::AlibiVariant variant, int64_t coordinate) {
   }
 }
 
-// A slope, to the precision asked for.
+// A slope: exact, or within one rounding.
 struct AlibiSlope {
   Real value;
-  // Else within one rounding of it.
   bool is_exact;
 };
 
-AlibiSlope AlibiSlopeOf(const v1::Alibi& spec, int64_t head,
-                        int precision_bits) {
+AlibiSlope AlibiSlopeOf(const v1::Alibi& spec, int64_t head, int precision_bits) {
   if (!spec.slopes().empty()) {
     return {Real(spec.slopes(static_cast<int>(head)), precision_bits), true};
   }
+  // The slope is 2^(-alibi_bias_max numerator / denominator).
+  const int64_t below = std::bit_floor(static_cast<uint32_t>(spec.num_heads()));
+  const bool is_below = head < below;
+  const int64_t numerator = is_below ? head + 1 : 2 * (head - below) + 1;
+  const int64_t denominator = is_below ? below : 2 * below;
   // Exact: the numerator has 17 bits, the denominator is a power of two.
-  const Exponent exponent = ExponentOf(spec.num_heads(), head);
-  const Real power = Real(-spec.alibi_bias_max(), 128) * exponent.numerator /
-                     exponent.denominator;
+  const Real power = Real(-spec.alibi_bias_max(), 128) * numerator / denominator;
   // A fractional power of two is irrational.
   AlibiSlope slope = {Real(precision_bits), mpfr_integer_p(power.get()) != 0};
   mpfr_exp2(slope.value.get(), power.get(), MPFR_RNDN);
@@ -73,16 +61,15 @@ AlibiSlope AlibiSlopeOf(const v1::Alibi& spec, int64_t head,
 void ReferenceAlibi(const v1::Alibi& spec, int64_t head, int64_t coordinate,
                     const NumberFormat& format, std::byte* out) {
   const int64_t distance = AlibiDistance(spec.variant(), coordinate);
-  const bool is_flat =
-      !spec.slopes().empty() && spec.slopes(static_cast<int>(head)) == 0;
+  const bool is_flat = !spec.slopes().empty() && spec.slopes(static_cast<int>(head)) == 0;
   if (distance == 0 || is_flat) return RoundDouble(0, format.type, out);
   const RealCacheScope cache_scope;
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const AlibiSlope slope = AlibiSlopeOf(spec, head, value.precision());
         value = slope.value * format.scale * distance;
-        // A product of two doubles and a distance is exact. An irrational
-        // slope was rounded too, and its products, which are not ties.
+        // A product of two doubles and a distance is exact. An irrational slope was rounded too,
+        // and its products, which are not ties.
         SetRoundingBound(value, 2, bound);
         if (slope.is_exact) mpfr_set_zero(bound.get(), 0);
       },
@@ -93,24 +80,20 @@ namespace {
 
 constexpr int kSlopePrecision = 256;
 
-// slope x scale, where it is a double exactly, or else what multiplies by it.
+// slope x scale if it is a double, else what multiplies by it.
 using Factor = std::variant<double, ScaledRounding>;
 
-Factor FactorOf(const v1::Alibi& spec, int64_t head,
-                const NumberFormat& format) {
+Factor FactorOf(const v1::Alibi& spec, int64_t head, const NumberFormat& format) {
   const AlibiSlope slope = AlibiSlopeOf(spec, head, kSlopePrecision);
   const Real product = slope.value * format.scale;
   const double nearest = product.ToDouble();
-  if (slope.is_exact && mpfr_cmp_d(product.get(), nearest) == 0) {
-    return nearest;
-  }
+  if (slope.is_exact && mpfr_cmp_d(product.get(), nearest) == 0) return nearest;
   return ScaledRounding(product, format.type);
 }
 
 class AlibiEvaluator final : public Evaluator {
  public:
-  AlibiEvaluator(const v1::Alibi& spec, const NumberFormat& format)
-      : spec_(spec), format_(format) {
+  AlibiEvaluator(const v1::Alibi& spec, const NumberFormat& format) : spec_(spec), format_(format) {
     const RealCacheScope cache_scope;
     factors_.reserve(spec.num_heads());
     for (int64_t head = 0; head < spec.num_heads(); ++head) {
@@ -119,8 +102,7 @@ class AlibiEvaluator final : public Evaluator {
     }
   }
 
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
+  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
     for (int64_t head = block.lanes.begin; head < block.lanes.end; ++head) {
       std::byte* element = out + (head - block.lanes.begin) * lane_stride_bytes;
       for (int64_t at = block.span.begin; at < block.span.end; ++at) {
@@ -140,12 +122,9 @@ class AlibiEvaluator final : public Evaluator {
     }
     // Exact: distances stay below 2^53.
     const double multiple = static_cast<double>(distance);
-    if (exact != nullptr)
-      return RoundProduct(*exact, multiple, format_.type, out);
+    if (exact != nullptr) return RoundProduct(*exact, multiple, format_.type, out);
     const double error = ScaledRounding::kLeastError * std::fabs(multiple);
-    if (std::get<ScaledRounding>(factor).TryRound({multiple, 0}, error, out)) {
-      return;
-    }
+    if (std::get<ScaledRounding>(factor).TryRound({multiple, 0}, error, out)) return;
     ReferenceAlibi(spec_, head, coordinate, format_, out);
   }
 
@@ -154,35 +133,28 @@ class AlibiEvaluator final : public Evaluator {
   std::vector<Factor> factors_;
 };
 
-int64_t EvaluatorBytes(const v1::Alibi& spec) {
-  const int64_t slopes = spec.slopes_size();
-  return spec.num_heads() *
-             (int64_t{sizeof(Factor)} + Real::BytesOf(kSlopePrecision)) +
-         slopes * int64_t{sizeof(double)};
-}
-
-absl::StatusOr<Encoding> DescribeAlibi(const v1::Alibi& spec,
-                                       const Tables& /*tables*/) {
+absl::StatusOr<Encoding> DescribeAlibi(const v1::Alibi& spec, const Tables& /*tables*/) {
   const int64_t count = spec.slopes_size();
-  if (count != 0 && count != spec.num_heads()) {
-    return Invalid("alibi.slopes: got ", count, " numbers, want ",
-                   spec.num_heads(), " (num_heads), or none");
+  const int64_t heads = spec.num_heads();
+  if (count != 0 && count != heads) {
+    return Invalid("alibi.slopes: got ", count, " numbers, want ", heads, " (num_heads), or none");
   }
-  const bool by_key = spec.variant() == v1::ALIBI_VARIANT_KEY_FROM_START ||
-                      spec.variant() == v1::ALIBI_VARIANT_KEY_FROM_END;
+  const bool from_end = spec.variant() == v1::ALIBI_VARIANT_KEY_FROM_END;
+  const bool by_key = from_end || spec.variant() == v1::ALIBI_VARIANT_KEY_FROM_START;
   return Encoding{
       .structure = by_key ? Structure::kKeyRow : Structure::kToeplitz,
-      .lanes = spec.num_heads(),
+      .lanes = heads,
       .has_heads = true,
       .domain = kRelativePositions,
-      .anchored_at_last_key = spec.variant() == v1::ALIBI_VARIANT_KEY_FROM_END,
-      .evaluator_bytes = EvaluatorBytes(spec),
-      .prepare = PrepareFrom<AlibiEvaluator>(spec)};
+      .anchored_at_last_key = from_end,
+      .evaluator_bytes = heads * (int64_t{sizeof(Factor)} + Real::BytesOf(kSlopePrecision)) +
+                         count * int64_t{sizeof(double)},
+      .prepare = [spec](const NumberFormat& format, const KernelSet& /*kernels*/) {
+        return std::make_unique<AlibiEvaluator>(spec, format);
+      }};
 }
 
-const EncodingRegistration kAlibi(v1::TensorSpec::kAlibiFieldNumber,
-                                  &DescribeAlibi);
+const EncodingRegistration kAlibi(v1::TensorSpec::kAlibiFieldNumber, &DescribeAlibi);
 
 }  // namespace
-
 }  // namespace attnbias

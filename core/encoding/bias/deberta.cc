@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <optional>
 
@@ -18,17 +19,16 @@
 namespace attnbias {
 namespace {
 
-// Far more than the few roundings of a logarithm in doubles may cost, however
-// good the machine's library is.
+// Relative error of a logarithm in doubles. Leaves room for any machine's library.
 constexpr double kEstimateBound = 0x1p-40;
 
-// ln(numerator / denominator)
+// Returns ln(numerator / denominator).
 double LogRatio(int64_t numerator, int64_t denominator) {
   return std::log1p(static_cast<double>(numerator - denominator) /
                     static_cast<double>(denominator));
 }
 
-// The same, within 2^(1 - precision) of it.
+// Returns the same logarithm, within 2^(1 - precision) of it.
 Real LogRatio(int64_t numerator, int64_t denominator, int precision) {
   Real log = Real(numerator - denominator, precision) / denominator;
   mpfr_log1p(log.get(), log.get(), MPFR_RNDN);
@@ -43,8 +43,8 @@ Real LogRatio(int64_t numerator, int64_t denominator, int precision) {
 //   bucket(a) = a                                            for a <= m
 //   bucket(a) = m + ceil((m - 1) ln(a / m) / ln(M / m))      otherwise
 //
-// and of a negative distance the negative of that. FLOAT32_LOG takes logarithms
-// of float32 quotients, rounds them to float32, and so each operation after.
+// A negative distance has the negative of its magnitude's bucket. FLOAT32_LOG takes logarithms of
+// float32 quotients, and rounds them and each later operation to float32.
 class DebertaBuckets {
  public:
   // bucket_size is even and positive, max_position above bucket_size / 2 + 1.
@@ -54,11 +54,11 @@ class DebertaBuckets {
         rule_(spec.bucket_rule()),
         buckets_per_log_(static_cast<double>(middle_ - 1) /
                          LogRatio(farthest_, middle_)),
-        // This quotient is Python's, and not torch's: float64 first.
+        // Python forms this quotient, and not torch: float64 first.
         float32_log_(RoundedLog(static_cast<float>(
             static_cast<double>(farthest_) / static_cast<double>(middle_)))) {}
 
-  // Exactly the rule's, for distances up to 2^42, none negative.
+  // Returns the rule's bucket of a distance in [0, 2^42].
   int64_t BucketOf(int64_t distance) const {
     if (distance <= middle_) return distance;
     return rule_ == v1::BUCKET_RULE_EXACT ? ExactBucketOf(distance)
@@ -66,12 +66,11 @@ class DebertaBuckets {
   }
 
  private:
-  // Returns whether a is beyond the k-th border: (a / m)^(m - 1) > (M / m)^k.
+  // Returns true if a is beyond the k-th border: (a / m)^(m - 1) > (M / m)^k.
   //
-  // Two sides that are equal are powers of one rational number, whose numerator
-  // is at least 2: then, without the exponents' common divisor, that of a is
-  // below 42 and that of M below 31. Larger exponents never give equal sides,
-  // so that enough bits decide.
+  // Equal sides are powers of one rational number, whose numerator is at least 2: without the
+  // exponents' common divisor, the exponent of a is then below 42 and that of M below 31. Larger
+  // exponents never give equal sides, so that enough bits decide.
   bool IsBeyond(int64_t a, int64_t k) const {
     if (k == 0) return middle_ > 1;
     const int64_t divisor = std::gcd(middle_ - 1, k);
@@ -98,7 +97,7 @@ class DebertaBuckets {
   int64_t ExactBucketOf(int64_t a) const {
     const double estimate = buckets_per_log_ * LogRatio(a, middle_);
     const double bound = kEstimateBound * (1 + estimate);
-    // In doubt only where a border lies between the two.
+    // Only a border between the two leaves a doubt.
     auto k = static_cast<int64_t>(std::ceil(estimate - bound));
     const auto most = static_cast<int64_t>(std::ceil(estimate + bound));
     while (k < most && IsBeyond(a, k)) ++k;
@@ -120,26 +119,23 @@ class DebertaBuckets {
   const float float32_log_;       // ln(M / m), for FLOAT32_LOG
 };
 
-// Distances that are their own buckets must fit into 32 bits.
+// Distances that are their own buckets fit into 32 bits.
 constexpr Range kDistances = {-(int64_t{1} << 31) + 1, int64_t{1} << 31};
 
 class DebertaEvaluator final : public Evaluator {
  public:
-  DebertaEvaluator(const v1::Deberta& spec, const NumberFormat& /*indices*/)
-      : spec_(spec) {
+  explicit DebertaEvaluator(const v1::Deberta& spec) : spec_(spec) {
     if (spec.bucket_size() != 0) buckets_.emplace(spec);
   }
 
-  void Fill(const Block& block, std::byte* out,
-            int64_t /*lane_stride_bytes*/) const override {
+  void Fill(const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) const override {
     const Range distances = DistancesIn(block.span);
     for (int64_t d = distances.begin; d < distances.end; ++d) {
       const int64_t bucket = BucketOf(d);
       ForEachAt(d, block.span, [&](int64_t at) {
-        // A key to the left of the query is at a positive distance.
+        // Keys to the left of the query have positive distances.
         const int32_t index = IndexOf(at < 0 ? bucket : -bucket);
-        std::memcpy(out + (at - block.span.begin) * sizeof(index), &index,
-                    sizeof(index));
+        std::memcpy(out + (at - block.span.begin) * sizeof(index), &index, sizeof(index));
       });
     }
   }
@@ -167,24 +163,23 @@ class DebertaEvaluator final : public Evaluator {
   std::optional<DebertaBuckets> buckets_;
 };
 
-absl::StatusOr<Encoding> DescribeDeberta(const v1::Deberta& spec,
-                                         const Tables& /*tables*/) {
+absl::StatusOr<Encoding> DescribeDeberta(const v1::Deberta& spec, const Tables& /*tables*/) {
   const int32_t least = spec.bucket_size() / 2 + 2;
   if (spec.bucket_size() != 0 && spec.max_position() < least) {
     return Invalid("deberta.max_position: got ", spec.max_position(),
                    ", want at least ", least, " (bucket_size / 2 + 2)");
   }
-  const bool are_distances =
-      spec.bucket_size() == 0 && spec.term() == v1::DEBERTA_TERM_BUCKET;
+  const bool are_distances = spec.bucket_size() == 0 && spec.term() == v1::DEBERTA_TERM_BUCKET;
   return Encoding{.structure = Structure::kToeplitz,
                   .domain = are_distances ? kDistances : kRelativePositions,
                   .has_biases = false,
                   .has_buckets = true,
-                  .prepare = PrepareFrom<DebertaEvaluator>(spec)};
+                  .prepare = [spec](const NumberFormat& /*format*/, const KernelSet& /*kernels*/) {
+                    return std::make_unique<DebertaEvaluator>(spec);
+                  }};
 }
 
-const EncodingRegistration kDeberta(v1::TensorSpec::kDebertaFieldNumber,
-                                    &DescribeDeberta);
+const EncodingRegistration kDeberta(v1::TensorSpec::kDebertaFieldNumber, &DescribeDeberta);
 
 }  // namespace
 }  // namespace attnbias

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by
-// row.
+// FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by row.
 
 #include <algorithm>
 #include <bit>
@@ -22,24 +21,24 @@
 namespace attnbias {
 namespace {
 
-// Logarithms of distances below this are kept: 2 MiB.
+// Logarithms of distances below this are cached: 2 MiB.
 constexpr int64_t kMostKeptDistances = int64_t{1} << 18;
 
-// ln(c x + 1), the nearest double.
+// Returns ln(c x + 1), the nearest double.
 double LogOfTimes(double c, double x) { return RoundedLog1p(TwoProduct(c, x)); }
 
-// Each distance's logarithm, computed once. Safe for any number of threads.
+// Computes each distance's logarithm once. Thread-safe.
 class DistanceLogs {
  public:
   using Logs = std::shared_ptr<const std::vector<double>>;
 
-  // All, and half as many while they grow.
+  // All logarithms, and half as many while they grow.
   static constexpr int64_t kMostBytes =
       kMostKeptDistances * int64_t{sizeof(double)} * 3 / 2;
 
   explicit DistanceLogs(double c) : c_(c) {}
 
-  // Those of distances 0 to most at least; null where they are too many.
+  // Returns the logarithms of distances 0 to `most` at least, or null if they are too many.
   Logs UpTo(int64_t most) const {
     if (most >= kMostKeptDistances) return nullptr;
     Logs known = Kept();
@@ -72,24 +71,19 @@ class FireEvaluator final : public NetworkEvaluator {
  public:
   FireEvaluator(const v1::Fire& spec, absl::Span<const NetworkLayer> layers,
                 const NumberFormat& format, const KernelSet& kernels)
-      : NetworkEvaluator(layers, format, kernels),
-        spec_(spec),
-        logs_(spec.c()) {}
+      : NetworkEvaluator(layers, format, kernels), spec_(spec), logs_(spec.c()) {}
 
  private:
   void SetInputs(int64_t query, Range keys, double* in) const override {
     const double normaliser =
-        LogOfTimes(spec_.c(),
-                   std::max(static_cast<double>(query), spec_.threshold())) +
+        LogOfTimes(spec_.c(), std::max(static_cast<double>(query), spec_.threshold())) +
         spec_.eps();
     const DistanceLogs::Logs logs = logs_.UpTo(
         std::max(std::abs(keys.begin - query), std::abs(keys.end - 1 - query)));
     for (int64_t key = keys.begin; key < keys.end; ++key) {
       const int64_t distance = std::abs(query - key);
-      const double log =
-          logs != nullptr
-              ? (*logs)[distance]
-              : LogOfTimes(spec_.c(), static_cast<double>(distance));
+      const double log = logs != nullptr ? (*logs)[distance]
+                                         : LogOfTimes(spec_.c(), static_cast<double>(distance));
       *in++ = log / normaliser;
     }
   }
@@ -103,25 +97,20 @@ absl::Status CheckTables(const NetworkLayer& hidden, const NetworkLayer& output,
   const TableAxis units = {hidden.weight.rows(), "hidden"};
   const TableAxis heads = {num_heads, "heads (num_heads)"};
   if (units.length > kMaxHidden) {
-    return Invalid("fire.hidden_weight: got ", units.length,
-                   " hidden units, want at most ", kMaxHidden);
+    return Invalid("fire.hidden_weight: got ", units.length, " hidden units, want at most ",
+                   kMaxHidden);
   }
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckShape("fire.hidden_weight", hidden.weight, {units, {1, "input"}}));
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckShape("fire.output_weight", output.weight, {heads, units}));
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckNetworkSize("fire.output_weight", output.weight));
+  ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.hidden_weight", hidden.weight, {units, {1, "input"}}));
+  ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.output_weight", output.weight, {heads, units}));
+  ATTNBIAS_RETURN_IF_ERROR(CheckNetworkSize("fire.output_weight", output.weight));
   if (hidden.bias.has_value()) {
-    ATTNBIAS_RETURN_IF_ERROR(
-        CheckShape("fire.hidden_bias", *hidden.bias, {units}));
+    ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.hidden_bias", *hidden.bias, {units}));
   }
   if (!output.bias.has_value()) return absl::OkStatus();
   return CheckShape("fire.output_bias", *output.bias, {heads});
 }
 
-absl::StatusOr<Encoding> DescribeFire(const v1::Fire& spec,
-                                      const Tables& tables) {
+absl::StatusOr<Encoding> DescribeFire(const v1::Fire& spec, const Tables& tables) {
   const std::vector<NetworkLayer> layers = {
       {.weight = *tables.Get(spec.hidden_weight()),
        .bias = tables.Get(spec.hidden_bias()),
@@ -130,21 +119,20 @@ absl::StatusOr<Encoding> DescribeFire(const v1::Fire& spec,
        .bias = tables.Get(spec.output_bias())}};
   ATTNBIAS_RETURN_IF_ERROR(CheckTables(layers[0], layers[1], spec.num_heads()));
   const auto farthest = static_cast<double>(2 * kMaxPosition);
-  double reach =
-      LogOfTimes(spec.c(), farthest) / LogOfTimes(spec.c(), spec.threshold());
+  double reach = LogOfTimes(spec.c(), farthest) / LogOfTimes(spec.c(), spec.threshold());
   ATTNBIAS_RETURN_IF_ERROR(CheckReach("fire.hidden_weight", layers[0], reach));
   ATTNBIAS_RETURN_IF_ERROR(CheckReach("fire.output_weight", layers[1], reach));
-  return Encoding{
-      .structure = Structure::kDense,
-      .lanes = spec.num_heads(),
-      .has_heads = true,
-      .domain = kAllPositions,
-      .evaluator_bytes = NetworkBytes(layers) + DistanceLogs::kMostBytes,
-      .prepare = PrepareFrom<FireEvaluator>(spec, layers)};
+  return Encoding{.structure = Structure::kDense,
+                  .lanes = spec.num_heads(),
+                  .has_heads = true,
+                  .domain = kAllPositions,
+                  .evaluator_bytes = NetworkBytes(layers) + DistanceLogs::kMostBytes,
+                  .prepare = [spec, layers](const NumberFormat& format, const KernelSet& kernels) {
+                    return std::make_unique<FireEvaluator>(spec, layers, format, kernels);
+                  }};
 }
 
-const EncodingRegistration kFire(v1::TensorSpec::kFireFieldNumber,
-                                 &DescribeFire);
+const EncodingRegistration kFire(v1::TensorSpec::kFireFieldNumber, &DescribeFire);
 
 }  // namespace
 }  // namespace attnbias

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// KERPLE (Chi et al. 2022) as an encoding.
+// KERPLE (Chi et al. 2022).
 
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "core/base/errors.h"
@@ -17,13 +18,13 @@
 namespace attnbias {
 namespace {
 
-// Holds a distance times a double.
+// Holds a distance times a double, and a product of two doubles.
 constexpr int kKernelPrecision = 128;
 
 // Sets `value` to ln(1 + a d) or d^p, and returns whether that is exact.
 //
-// ln(1 + a d) is transcendental (Lindemann). d^p, for p a fraction with a power
-// of two below, is an integer below 2^86 or irrational; MPFR knows.
+// ln(1 + a d) is transcendental (Lindemann). d^p, for p a fraction with a power of two below, is an
+// integer below 2^86 or irrational; MPFR knows.
 bool SetKernel(const KerpleHead& head, int64_t distance, Real& value) {
   if (head.is_log) {
     const Real product = Real(head.a, kKernelPrecision) * distance;
@@ -37,8 +38,8 @@ bool SetKernel(const KerpleHead& head, int64_t distance, Real& value) {
 
 }  // namespace
 
-void ReferenceKerple(const KerpleHead& head, int64_t distance,
-                     const NumberFormat& format, std::byte* out) {
+void ReferenceKerple(const KerpleHead& head, int64_t distance, const NumberFormat& format,
+                     std::byte* out) {
   if (distance == 0) return RoundDouble(0, format.type, out);
   const RealCacheScope cache_scope;
   RoundByRefining(
@@ -46,8 +47,8 @@ void ReferenceKerple(const KerpleHead& head, int64_t distance,
         const bool exact = SetKernel(head, distance, value);
         value *= head.weight();
         value *= format.scale;
-        // An integer's products are exact too. Else an irrational number, no
-        // tie, was rounded three times.
+        // An integer's products are exact too. Otherwise an irrational number, no tie, was rounded
+        // three times.
         SetRoundingBound(value, 2, bound);
         if (exact) mpfr_set_zero(bound.get(), 0);
       },
@@ -56,13 +57,10 @@ void ReferenceKerple(const KerpleHead& head, int64_t distance,
 
 namespace {
 
-// Holds a product of two doubles.
-constexpr int kKernelFactorPrecision = 128;
-
-// ln(1 + a d) or d^p.
+// Returns ln(1 + a d) or d^p.
 Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
   if (head.is_log) {
-    // What 1 + a d loses, 2^-104 of it, is less than LogOf's 2^-103 leaves.
+    // LogOf's 2^-103 covers the error of 1 + a d, a relative 2^-104.
     return LogOf(DoubleDouble{1, 0} + TwoProduct(head.a, distance));
   }
   const DoubleDouble exponent = log * head.p;
@@ -73,41 +71,31 @@ Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
 
 class KerpleEvaluator final : public Evaluator {
  public:
-  KerpleEvaluator(const v1::Kerple& spec, const NumberFormat& format)
-      : format_(format) {
+  KerpleEvaluator(const v1::Kerple& spec, const NumberFormat& format) : format_(format) {
     heads_.reserve(spec.num_heads());
     roundings_.reserve(spec.num_heads());
     for (int head = 0; head < spec.num_heads(); ++head) {
       if (!MakingScope::Continues()) return;
       heads_.emplace_back(spec, head);
-      roundings_.emplace_back(
-          Real(heads_.back().weight(), kKernelFactorPrecision) * format.scale,
-          format.type);
+      roundings_.emplace_back(Real(heads_.back().weight(), kKernelPrecision) * format.scale,
+                              format.type);
     }
   }
 
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
-    FillByDistance(block, format_.type, out, lane_stride_bytes,
-                   [this](int64_t distance) {
-                     DoubleDouble log;
-                     if (distance > 0 && !heads_[0].is_log) {
-                       log = LogOf({static_cast<double>(distance), 0}).value;
-                     }
-                     return [=, this](int64_t head, std::byte* element) {
-                       Write(head, distance, log, element);
-                     };
-                   });
+  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
+    FillByDistance(block, format_.type, out, lane_stride_bytes, [this](int64_t distance) {
+      DoubleDouble log;
+      if (distance > 0 && !heads_[0].is_log) log = LogOf({static_cast<double>(distance), 0}).value;
+      return [=, this](int64_t head, std::byte* element) { Write(head, distance, log, element); };
+    });
   }
 
  private:
-  // `log` is the distance's logarithm, for the kernel that wants it.
-  void Write(int64_t lane, int64_t distance, DoubleDouble log,
-             std::byte* out) const {
+  // `log` is the distance's logarithm, which only POWER uses.
+  void Write(int64_t lane, int64_t distance, DoubleDouble log, std::byte* out) const {
     const KerpleHead& head = heads_[lane];
     if (distance != 0) {
-      const Estimate kernel =
-          KernelOf(head, static_cast<double>(distance), log);
+      const Estimate kernel = KernelOf(head, static_cast<double>(distance), log);
       if (roundings_[lane].TryRound(kernel.value, kernel.bound, out)) return;
     }
     ReferenceKerple(head, distance, format_, out);
@@ -124,8 +112,7 @@ absl::Status CheckCount(absl::string_view field, int count, int num_heads) {
                  " (num_heads), or one for all heads");
 }
 
-absl::StatusOr<Encoding> DescribeKerple(const v1::Kerple& spec,
-                                        const Tables& /*tables*/) {
+absl::StatusOr<Encoding> DescribeKerple(const v1::Kerple& spec, const Tables& /*tables*/) {
   if (spec.kernel() == v1::KERPLE_KERNEL_POWER) {
     for (int i = 0; i < spec.p_size(); ++i) {
       if (spec.p(i) <= 2) continue;
@@ -133,24 +120,22 @@ absl::StatusOr<Encoding> DescribeKerple(const v1::Kerple& spec,
                      ", want at most 2 with kernel POWER");
     }
   }
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckCount("kerple.p", spec.p_size(), spec.num_heads()));
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckCount("kerple.a", spec.a_size(), spec.num_heads()));
+  ATTNBIAS_RETURN_IF_ERROR(CheckCount("kerple.p", spec.p_size(), spec.num_heads()));
+  ATTNBIAS_RETURN_IF_ERROR(CheckCount("kerple.a", spec.a_size(), spec.num_heads()));
+  constexpr int64_t kHeadBytes = int64_t{sizeof(KerpleHead) + sizeof(ScaledRounding)} +
+                                 Real::BytesOf(kKernelPrecision);
   return Encoding{
       .structure = Structure::kToeplitz,
       .lanes = spec.num_heads(),
       .has_heads = true,
       .domain = kRelativePositions,
-      .evaluator_bytes = spec.num_heads() *
-                         (int64_t{sizeof(KerpleHead) + sizeof(ScaledRounding)} +
-                          Real::BytesOf(kKernelFactorPrecision)),
-      .prepare = PrepareFrom<KerpleEvaluator>(spec)};
+      .evaluator_bytes = spec.num_heads() * kHeadBytes,
+      .prepare = [spec](const NumberFormat& format, const KernelSet& /*kernels*/) {
+        return std::make_unique<KerpleEvaluator>(spec, format);
+      }};
 }
 
-const EncodingRegistration kKerple(v1::TensorSpec::kKerpleFieldNumber,
-                                   &DescribeKerple);
+const EncodingRegistration kKerple(v1::TensorSpec::kKerpleFieldNumber, &DescribeKerple);
 
 }  // namespace
-
 }  // namespace attnbias

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An MLP of relative coordinates: Swin-V2's continuous position bias (Liu et
-// al. 2022), and the dynamic position bias of CrossFormer (Wang et al. 2021)
-// and, of a sequence, of x-transformers.
+// An MLP of relative coordinates: Swin-V2's continuous position bias (Liu et al. 2022), and the
+// dynamic position bias of CrossFormer (Wang et al. 2021) and, of a sequence, of x-transformers.
 
 #include <algorithm>
 #include <cmath>
@@ -28,8 +27,8 @@ namespace attnbias {
 namespace {
 
 constexpr int64_t kBorderLength = 3;
-// Bounds the relative error of a sigmoid in F64. Leaves room for an exp that
-// errs by thousands of units in the last place.
+// Relative error of a sigmoid in F64. Leaves room for an exp that errs by thousands of units in the
+// last place.
 constexpr double kSigmoidBound = 0x1p-40;
 
 // Returns log2(8 distance / (side - 1) + 1) / 3, the nearest double.
@@ -41,16 +40,15 @@ double NormalisedLog(int64_t distance, int64_t side) {
         value = Real(8 * distance, value.precision()) / (side - 1) + 1;
         mpfr_log2(value.get(), value.get(), MPFR_RNDN);
         value /= 3;
-        // Five roundings, of which the logarithm magnifies those of its
-        // argument, 1 + 8/255 or more, by less than 2^7.
+        // Five roundings. The logarithm magnifies those of its argument, 1 + 8/255 or more, by less
+        // than 2^7.
         SetRoundingBound(value, 10, bound);
       },
       DataType::kF64, reinterpret_cast<std::byte*>(&nearest));
   return nearest;
 }
 
-// Returns the coordinate of a query's position minus a key's, the nearest
-// double.
+// Returns the coordinate of a query's position minus a key's, the nearest double.
 double CoordinateOf(int64_t difference, v1::Coordinates kind, int64_t side) {
   const auto signed_difference = static_cast<double>(difference);
   const int64_t distance = std::abs(difference);
@@ -69,8 +67,7 @@ double CoordinateOf(int64_t difference, v1::Coordinates kind, int64_t side) {
 void WriteReferenceSigmoid(double x, double scale, DataType type,
                            std::byte* out) {
   if (x == 0) return RoundProduct(8, scale, type, out);
-  // The difference from 16 scale or from 0 is below the resolution of every
-  // format.
+  // The difference from 16 scale or from 0 is below the resolution of every format.
   if (x < -2000) return RoundDouble(std::copysign(0, scale), type, out);
   const double limit = 16 * scale;
   if (x > 1000 && std::isfinite(limit)) {
@@ -86,8 +83,7 @@ void WriteReferenceSigmoid(double x, double scale, DataType type,
       type, out);
 }
 
-std::vector<NetworkLayer> LayersIn(const v1::MlpBias& spec,
-                                   const Tables& tables) {
+std::vector<NetworkLayer> LayersIn(const v1::MlpBias& spec, const Tables& tables) {
   std::vector<NetworkLayer> layers;
   for (const v1::MlpLayer& layer : spec.layers()) {
     layers.push_back({.weight = *tables.Get(layer.weight()),
@@ -100,16 +96,14 @@ std::vector<NetworkLayer> LayersIn(const v1::MlpBias& spec,
   return layers;
 }
 
-// The window whose sides LOG2_NORMALIZED divides by.
+// Returns the side of a window that LOG2_NORMALIZED divides by.
 int64_t PretrainedSide(const v1::MlpBias& spec, int axis) {
-  return spec.pretrained_window().empty() ? spec.window(axis)
-                                          : spec.pretrained_window(axis);
+  return spec.pretrained_window().empty() ? spec.window(axis) : spec.pretrained_window(axis);
 }
 
 class MlpBiasEvaluator final : public NetworkEvaluator {
  public:
-  MlpBiasEvaluator(const v1::MlpBias& spec,
-                   absl::Span<const NetworkLayer> layers,
+  MlpBiasEvaluator(const v1::MlpBias& spec, absl::Span<const NetworkLayer> layers,
                    const NumberFormat& format, const KernelSet& kernels)
       : NetworkEvaluator(layers, format, kernels),
         kind_(spec.coordinates()),
@@ -119,17 +113,15 @@ class MlpBiasEvaluator final : public NetworkEvaluator {
     of_axes_.resize(spec.window_size());
     for (int axis = 0; axis < spec.window_size(); ++axis) {
       const int64_t farthest = spec.window(axis) - 1;
-      // Grids count key - query, and coordinates query - key.
+      // Grids count key - query, coordinates query - key.
       for (int64_t d = farthest; d >= -farthest; --d) {
-        of_axes_[axis].push_back(
-            CoordinateOf(d, kind_, PretrainedSide(spec, axis)));
+        of_axes_[axis].push_back(CoordinateOf(d, kind_, PretrainedSide(spec, axis)));
       }
     }
   }
 
  private:
-  void SetInputs(int64_t /*query*/, Range coordinates,
-                 double* in) const override {
+  void SetInputs(int64_t /*query*/, Range coordinates, double* in) const override {
     for (int64_t n = 0; n < coordinates.size(); ++n) {
       int64_t at = coordinates.begin + n;
       if (of_axes_.empty()) in[n] = CoordinateOf(-at, kind_, 0);
@@ -145,9 +137,7 @@ class MlpBiasEvaluator final : public NetworkEvaluator {
     if (!has_sigmoid_) return NetworkEvaluator::Write(x, out);
     if (format_.type != DataType::kF64 && std::fabs(x) < 100) {
       const double estimate = 16 / (1 + std::exp(-x));
-      if (rounding_.TryRound({estimate, 0}, kSigmoidBound * estimate, out)) {
-        return;
-      }
+      if (rounding_.TryRound({estimate, 0}, kSigmoidBound * estimate, out)) return;
     }
     const RealCacheScope cache_scope;
     WriteReferenceSigmoid(x, format_.scale, format_.type, out);
@@ -156,82 +146,67 @@ class MlpBiasEvaluator final : public NetworkEvaluator {
   const v1::Coordinates kind_;
   const bool has_sigmoid_;
   const ScaledRounding rounding_;
-  // In a window, those of each axis of its block.
+  // Coordinates of each axis of a window's block.
   std::vector<std::vector<double>> of_axes_;
 };
 
-// LOG2_NORMALIZED divides by a side's length minus 1, which may be 0 only if
-// every difference is 0.
+// LOG2_NORMALIZED divides by a side's length minus 1, which may be 0 only if every difference is 0.
 absl::Status CheckWindows(const v1::MlpBias& spec) {
   if (spec.coordinates() != v1::COORDINATES_LOG2_NORMALIZED) {
     if (spec.pretrained_window().empty()) return absl::OkStatus();
-    return Invalid(
-        "mlp_bias.pretrained_window: got ", spec.pretrained_window_size(),
-        " numbers, want none with coordinates ", ShortName(spec.coordinates()));
+    return Invalid("mlp_bias.pretrained_window: got ", spec.pretrained_window_size(),
+                   " numbers, want none with coordinates ", ShortName(spec.coordinates()));
   }
   if (spec.window().empty()) {
-    return Invalid(
-        "mlp_bias.window: not set, want one to three sides, which coordinates "
-        "LOG2_NORMALIZED needs");
+    return Invalid("mlp_bias.window: not set, want one to three sides, which coordinates "
+                   "LOG2_NORMALIZED needs");
   }
   if (!spec.pretrained_window().empty() &&
       spec.pretrained_window_size() != spec.window_size()) {
-    return Invalid("mlp_bias.pretrained_window: got ",
-                   spec.pretrained_window_size(), " sides, want ",
-                   spec.window_size(), ", as many as window has");
+    return Invalid("mlp_bias.pretrained_window: got ", spec.pretrained_window_size(),
+                   " sides, want ", spec.window_size(), ", as many as window has");
   }
   for (int axis = 0; axis < spec.window_size(); ++axis) {
     if (PretrainedSide(spec, axis) > 1 || spec.window(axis) == 1) continue;
     return Invalid("mlp_bias.pretrained_window[", axis,
-                   "]: got 1, want at least 2 for a side of ",
-                   spec.window(axis));
+                   "]: got 1, want at least 2 for a side of ", spec.window(axis));
   }
   return absl::OkStatus();
 }
 
-// `outputs` is 0 for any, as all layers but the last have it.
+// Checks one layer. `outputs` is 0, for any number, in all layers except the last.
 absl::Status CheckShapes(const std::string& path, const NetworkLayer& layer,
                          int64_t inputs, int64_t outputs) {
   const bool is_last = outputs != 0;
   if (outputs == 0) outputs = layer.weight.rows();
   if (outputs > kMaxHidden) {
-    return Invalid(path, "weight: got ", outputs, " outputs, want at most ",
-                   kMaxHidden);
+    return Invalid(path, "weight: got ", outputs, " outputs, want at most ", kMaxHidden);
   }
   ATTNBIAS_RETURN_IF_ERROR(
       CheckShape(path + "weight", layer.weight,
-                 {{outputs, is_last ? "heads (num_heads)" : "outputs"},
-                  {inputs, "inputs"}}));
+                 {{outputs, is_last ? "heads (num_heads)" : "outputs"}, {inputs, "inputs"}}));
   if (layer.norm_weight.has_value() != layer.norm_bias.has_value()) {
-    return Invalid(path, "norm_bias: got ",
-                   layer.norm_bias.has_value() ? "a" : "no",
-                   " table, want both or neither of norm_weight and "
-                   "norm_bias");
+    return Invalid(path, "norm_bias: got ", layer.norm_bias.has_value() ? "a" : "no",
+                   " table, want both or neither of norm_weight and norm_bias");
   }
   if (is_last && layer.norm_weight.has_value()) {
-    return Invalid(path,
-                   "norm_weight: got a table, want none: nothing follows "
-                   "the last layer");
+    return Invalid(path, "norm_weight: got a table, want none: nothing follows the last layer");
   }
   for (const auto& [name, table] :
-       {std::pair("bias", &layer.bias),
-        std::pair("norm_weight", &layer.norm_weight),
+       {std::pair("bias", &layer.bias), std::pair("norm_weight", &layer.norm_weight),
         std::pair("norm_bias", &layer.norm_bias)}) {
     if (!table->has_value()) continue;
-    ATTNBIAS_RETURN_IF_ERROR(
-        CheckShape(path + name, **table, {{outputs, "outputs"}}));
+    ATTNBIAS_RETURN_IF_ERROR(CheckShape(path + name, **table, {{outputs, "outputs"}}));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckLayers(const v1::MlpBias& spec,
-                         absl::Span<const NetworkLayer> layers) {
+absl::Status CheckLayers(const v1::MlpBias& spec, absl::Span<const NetworkLayer> layers) {
   int64_t numbers = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
     numbers += layers[i].weight.size();
     if (numbers > kMaxNetworkNumbers) {
-      return Invalid("mlp_bias.layers[", i,
-                     "].weight: got, with the layers before, ", numbers,
+      return Invalid("mlp_bias.layers[", i, "].weight: got, with the layers before, ", numbers,
                      " numbers, want at most ", kMaxNetworkNumbers);
     }
   }
@@ -265,8 +240,7 @@ void WriteZeros(const NumberFormat& format, Range lanes, std::byte* out) {
   }
 }
 
-absl::StatusOr<Encoding> DescribeMlpBias(const v1::MlpBias& spec,
-                                         const Tables& tables) {
+absl::StatusOr<Encoding> DescribeMlpBias(const v1::MlpBias& spec, const Tables& tables) {
   const std::vector<NetworkLayer> layers = LayersIn(spec, tables);
   ATTNBIAS_RETURN_IF_ERROR(CheckWindows(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckLayers(spec, layers));
@@ -276,7 +250,9 @@ absl::StatusOr<Encoding> DescribeMlpBias(const v1::MlpBias& spec,
                     .domain = kRelativePositions,
                     .canonical = Canonical(spec),
                     .evaluator_bytes = NetworkBytes(layers),
-                    .prepare = PrepareFrom<MlpBiasEvaluator>(spec, layers)};
+                    .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
+                      return std::make_unique<MlpBiasEvaluator>(spec, layers, format, kernels);
+                    }};
   if (!spec.window().empty()) {
     encoding.structure = Structure::kBlockToeplitz;
     encoding.grid = {{spec.window().begin(), spec.window().end()}};
@@ -286,8 +262,7 @@ absl::StatusOr<Encoding> DescribeMlpBias(const v1::MlpBias& spec,
   return encoding;
 }
 
-const EncodingRegistration kMlpBias(v1::TensorSpec::kMlpBiasFieldNumber,
-                                    &DescribeMlpBias);
+const EncodingRegistration kMlpBias(v1::TensorSpec::kMlpBiasFieldNumber, &DescribeMlpBias);
 
 }  // namespace
 }  // namespace attnbias

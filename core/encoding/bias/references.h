@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The definitions of biases by formulas: each writes one element of a valid
-// spec, computed with ever more bits until they decide its one rounding.
+// The definitions of biases by formulas: each writes one element of a valid spec, computed with
+// increasing precision until that decides its one rounding.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,8 @@
 
 namespace attnbias {
 
-// slope x scale x distance. Where the distance is 0 it is +0, as the real
-// number 0 rounds, although peers that multiply by a negative slope may have -0
-// there.
+// Writes slope x scale x distance, and +0 at distance 0, where peers that multiply by a negative
+// slope may have -0.
 void ReferenceAlibi(const v1::Alibi& spec, int64_t head, int64_t coordinate,
                     const NumberFormat& format, std::byte* out);
 
@@ -24,7 +23,7 @@ struct KerpleHead {
         p(spec.p(spec.p_size() == 1 ? 0 : head)),
         a(spec.a(spec.a_size() == 1 ? 0 : head)) {}
 
-  // What ln(1 + a d) or d^p is multiplied by.
+  // Factor of ln(1 + a d) or d^p.
   double weight() const { return is_log ? -p : -a; }
 
   bool is_log;
@@ -32,9 +31,9 @@ struct KerpleHead {
   double a;
 };
 
-// At distance 0 it is +0.
-void ReferenceKerple(const KerpleHead& head, int64_t distance,
-                     const NumberFormat& format, std::byte* out);
+// Writes +0 at distance 0.
+void ReferenceKerple(const KerpleHead& head, int64_t distance, const NumberFormat& format,
+                     std::byte* out);
 
 void ReferenceSandwich(const v1::Sandwich& spec, int64_t head, int64_t distance,
                        const NumberFormat& format, std::byte* out);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sandwich (Chi et al. 2023) as an encoding: inner products of sinusoids, which
-// depend on the distance alone.
+// Sandwich (Chi et al. 2023): inner products of sinusoids, which depend on the distance alone.
 
+#include <memory>
 #include <vector>
 
 #include "core/encoding/bias/references.h"
@@ -15,9 +15,8 @@
 namespace attnbias {
 namespace {
 
-// Sets `sum` to the cosines' sum. Every angle is within 60 x 2^-p of itself,
-// p being the precision, and every cosine and partial sum is rounded once:
-// `bound` covers them all.
+// Sets `sum` to the sum of the cosines. Every angle has a relative error of 60 x 2^-p, p being the
+// precision, and every cosine and partial sum is rounded once: `bound` covers them all.
 void SumCosines(const v1::Sandwich& spec, int64_t distance, Real& sum,
                 Real& bound) {
   const int precision = sum.precision();
@@ -35,9 +34,8 @@ void SumCosines(const v1::Sandwich& spec, int64_t distance, Real& sum,
   mpfr_mul_2si(bound.get(), bound.get(), 6 - precision, MPFR_RNDU);
 }
 
-// Multiplies `value` by scale H / (8 (h + 1)), rounding three times; returns
-// whether the last was exact, as the others are for a value of 64 bits held in
-// 192.
+// Multiplies `value` by scale H / (8 (h + 1)), rounding three times. Returns true if the last
+// rounding was exact, as the others are for a value of 64 bits held in 192.
 bool MultiplyBySandwichFactor(const v1::Sandwich& spec, int64_t head,
                               double scale, Real& value) {
   value *= spec.num_heads();
@@ -62,8 +60,8 @@ void ReferenceSandwich(const v1::Sandwich& spec, int64_t head, int64_t distance,
             MultiplyBySandwichFactor(spec, head, format.scale, value);
         // A quotient of integers and a double is not a tie unless it ends.
         if (distance == 0 && exact) return;
-        // The cosines of algebraic angles, none of them 0, add up to a
-        // transcendental number (Lindemann and Weierstrass): not a tie either.
+        // The cosines of algebraic angles, none of them 0, add up to a transcendental number
+        // (Lindemann and Weierstrass): not a tie either.
         MultiplyBySandwichFactor(spec, head, format.scale, bound);
         mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
         mpfr_mul_2si(bound.get(), bound.get(), 1, MPFR_RNDU);
@@ -76,33 +74,28 @@ void ReferenceSandwich(const v1::Sandwich& spec, int64_t head, int64_t distance,
 
 namespace {
 
-// Distances reached from one another before angles are computed afresh, and
-// what that may cost a cosine: each step adds a rotation's 2^-97 and the
-// kernel's 2^-100, and turns what was lost before, over at most 256 steps.
+// Distances reached from one another before angles are computed afresh, and the resulting error of
+// a cosine: each of at most 256 steps adds a rotation's 2^-97 and the kernel's 2^-100, and rotates
+// the earlier error.
 constexpr int64_t kChain = 256;
 constexpr double kCosineBound = 0x1p-87;
 
-// What a term's part in a sum of double-doubles may lose.
+// Error of a term's addition to a sum of double-doubles.
 constexpr double kAdditionBound = 0x1p-103;
 
 constexpr int kCosineFactorPrecision = 192;
 
-// The sums of cosines at ascending distances, each term of which turns with
-// every step by its own frequency.
+// Computes the sums of cosines at ascending distances. Each step rotates every term by its
+// frequency.
 class CosineSums {
  public:
-  // `step` has the angles of distance 1; it and the others outlive this.
-  CosineSums(const std::vector<SinusoidFrequency>& frequencies,
-             const RotorRows& step, const KernelSet& kernels)
+  // `step` holds the angles of distance 1. All arguments outlive this.
+  CosineSums(const std::vector<SinusoidFrequency>& frequencies, const RotorRows& step,
+             const KernelSet& kernels)
       : frequencies_(frequencies),
         step_(step),
         kernels_(kernels),
-        used_(static_cast<int64_t>(frequencies.size())),
         angles_(1, step.pairs()) {}
-
-  static int64_t BytesOf(int64_t frequencies) {
-    return RotorRows::BytesOf(1, frequencies + kPairMultiple);
-  }
 
   DoubleDouble At(int64_t distance) {
     const Rotors at = angles_.Row(0);
@@ -113,7 +106,7 @@ class CosineSums {
     }
     distance_ = distance;
     DoubleDouble sum;
-    for (int64_t i = 0; i < used_; ++i) {
+    for (size_t i = 0; i < frequencies_.size(); ++i) {
       sum = sum + DoubleDouble{at.cos_hi[i], at.cos_lo[i]};
     }
     return sum;
@@ -123,12 +116,12 @@ class CosineSums {
   const std::vector<SinusoidFrequency>& frequencies_;
   const RotorRows& step_;
   const KernelSet& kernels_;
-  const int64_t used_;
-  RotorRows angles_;  // this distance's
+  RotorRows angles_;  // at distance_
   int64_t distance_ = -1;
 };
 
-std::vector<SinusoidFrequency> FrequenciesOf(const SinusoidAxis& axis) {
+std::vector<SinusoidFrequency> FrequenciesOf(const v1::Sandwich& spec) {
+  const SinusoidAxis axis = AxisOfBase(spec.base(), spec.dim(), v1::COLUMNS_INTERLEAVED);
   return RowsOf(axis, axis.columns, 1).frequencies;
 }
 
@@ -139,8 +132,7 @@ class SandwichEvaluator final : public Evaluator {
       : spec_(spec),
         format_(format),
         kernels_(kernels),
-        frequencies_(FrequenciesOf(
-            AxisOfBase(spec.base(), spec.dim(), v1::COLUMNS_INTERLEAVED))),
+        frequencies_(FrequenciesOf(spec)),
         step_(1, PaddedPairs(std::ssize(frequencies_))) {
     SetAngles(frequencies_, 1, step_.pairs(), step_.Row(0));
     roundings_.reserve(spec.num_heads());
@@ -151,21 +143,16 @@ class SandwichEvaluator final : public Evaluator {
     }
   }
 
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
+  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
     CosineSums sums(frequencies_, step_, kernels_);
-    FillByDistance(block, format_.type, out, lane_stride_bytes,
-                   [&](int64_t distance) {
-                     const DoubleDouble sum = sums.At(distance);
-                     return [=, this](int64_t head, std::byte* element) {
-                       Write(head, distance, sum, element);
-                     };
-                   });
+    FillByDistance(block, format_.type, out, lane_stride_bytes, [&](int64_t distance) {
+      const DoubleDouble sum = sums.At(distance);
+      return [=, this](int64_t head, std::byte* element) { Write(head, distance, sum, element); };
+    });
   }
 
  private:
-  void Write(int64_t head, int64_t distance, DoubleDouble sum,
-             std::byte* out) const {
+  void Write(int64_t head, int64_t distance, DoubleDouble sum, std::byte* out) const {
     const double terms = static_cast<double>(spec_.dim()) / 2;
     const double error = terms * (kCosineBound + kAdditionBound * terms);
     if (roundings_[head].TryRound(sum, error, out)) return;
@@ -180,27 +167,25 @@ class SandwichEvaluator final : public Evaluator {
   std::vector<ScaledRounding> roundings_;
 };
 
-int64_t EvaluatorBytes(const v1::Sandwich& spec) {
+absl::StatusOr<Encoding> DescribeSandwich(const v1::Sandwich& spec, const Tables& /*tables*/) {
   const int64_t frequencies = spec.dim() / 2;
-  return frequencies * int64_t{sizeof(SinusoidFrequency)} +
-         2 * CosineSums::BytesOf(frequencies) +
-         spec.num_heads() * (int64_t{sizeof(ScaledRounding)} +
-                             Real::BytesOf(kCosineFactorPrecision));
+  constexpr int64_t kHeadBytes =
+      int64_t{sizeof(ScaledRounding)} + Real::BytesOf(kCosineFactorPrecision);
+  return Encoding{
+      .structure = Structure::kToeplitz,
+      .lanes = spec.num_heads(),
+      .has_heads = true,
+      .domain = kRelativePositions,
+      // The frequencies, the angles of a step and of a distance, and the heads' factors.
+      .evaluator_bytes = frequencies * int64_t{sizeof(SinusoidFrequency)} +
+                         2 * RotorRows::BytesOf(1, frequencies + kPairMultiple) +
+                         spec.num_heads() * kHeadBytes,
+      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
+        return std::make_unique<SandwichEvaluator>(spec, format, kernels);
+      }};
 }
 
-absl::StatusOr<Encoding> DescribeSandwich(const v1::Sandwich& spec,
-                                          const Tables& /*tables*/) {
-  return Encoding{.structure = Structure::kToeplitz,
-                  .lanes = spec.num_heads(),
-                  .has_heads = true,
-                  .domain = kRelativePositions,
-                  .evaluator_bytes = EvaluatorBytes(spec),
-                  .prepare = PrepareFrom<SandwichEvaluator>(spec)};
-}
-
-const EncodingRegistration kSandwich(v1::TensorSpec::kSandwichFieldNumber,
-                                     &DescribeSandwich);
+const EncodingRegistration kSandwich(v1::TensorSpec::kSandwichFieldNumber, &DescribeSandwich);
 
 }  // namespace
-
 }  // namespace attnbias

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// T5 relative position bias (Raffel et al. 2020): one learned number per bucket
-// and head.
-#include <memory>
+// T5 relative position bias (Raffel et al. 2020): one learned number per bucket and head.
+#include <optional>
 
 #include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
@@ -14,8 +13,8 @@ namespace attnbias {
 namespace {
 
 absl::StatusOr<Encoding> DescribeT5(const v1::T5& t5, const Tables& tables) {
-  const T5BucketRule rule = {t5.num_buckets(), t5.max_distance(),
-                             t5.bidirectional(), t5.bucket_rule()};
+  const T5BucketRule rule = {t5.num_buckets(), t5.max_distance(), t5.bidirectional(),
+                             t5.bucket_rule()};
   ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("t5", rule));
   const std::optional<Table> table = tables.Get(t5.table());
   return Encoding{
@@ -24,16 +23,14 @@ absl::StatusOr<Encoding> DescribeT5(const v1::T5& t5, const Tables& tables) {
       .has_heads = true,
       .domain = kRelativePositions,
       .has_buckets = true,
-      .bias_status = CheckTable("t5.table", table,
-                                {{t5.num_buckets(), "buckets"},
-                                 {t5.num_heads(), "heads (num_heads)"}}),
+      .bias_status = CheckTable(
+          "t5.table", table,
+          {{t5.num_buckets(), "buckets"}, {t5.num_heads(), "heads (num_heads)"}}),
       .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
-        return std::make_unique<BiasTableEvaluator>(
-            table,
-            [buckets = T5Buckets(rule)](int64_t relative_position) {
-              return buckets.SpanFrom(relative_position);
-            },
-            format);
+        const auto span_from = [buckets = T5Buckets(rule)](int64_t relative_position) {
+          return buckets.SpanFrom(relative_position);
+        };
+        return PrepareBiasTable(table, span_from, format);
       }};
 }
 

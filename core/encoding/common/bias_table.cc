@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/encoding/encoding.h"
 #include "core/numerics/rounding.h"
@@ -11,7 +12,7 @@
 namespace attnbias {
 namespace {
 
-// Writes what stands at a row: its bias, or as I32 its index.
+// Writes the bias of a row, or its index if the type is I32.
 void WriteBias(const std::optional<Table>& table, int64_t row, int64_t head,
                const NumberFormat& format, std::byte* out) {
   if (format.type == DataType::kI32) {
@@ -26,33 +27,35 @@ void WriteBias(const std::optional<Table>& table, int64_t row, int64_t head,
 }  // namespace
 
 RowSpan ClippedFrom(int64_t relative_position, Range reach) {
-  const int64_t clipped =
-      std::clamp(relative_position, reach.begin, reach.end - 1);
+  const int64_t clipped = std::clamp(relative_position, reach.begin, reach.end - 1);
   if (clipped > relative_position) return {clipped, reach.begin};
   if (clipped < relative_position) return {clipped, kRelativePositions.end};
   return {clipped, relative_position + 1};
 }
 
-void BiasTableEvaluator::Fill(const Block& block, std::byte* out,
-                              int64_t lane_stride_bytes) const {
-  for (int64_t at = block.span.begin; at < block.span.end;) {
-    const RowSpan span = span_from_(at);
-    const int64_t end = std::min(span.end, block.span.end);
-    std::byte* to = out + (at - block.span.begin) * SizeOf(format_.type);
-    for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-      std::byte value[sizeof(double)];
-      WriteBias(table_, span.row, lane, format_, value);
-      RepeatElement(format_.type, value, end - at, to);
-      to += lane_stride_bytes;
+EvaluatorPtr PrepareBiasTable(std::optional<Table> table,
+                              std::function<RowSpan(int64_t coordinate)> span_from,
+                              const NumberFormat& format) {
+  return MakeEvaluator([table = std::move(table), span_from = std::move(span_from), format](
+                           const Block& block, std::byte* out, int64_t lane_stride_bytes) {
+    for (int64_t at = block.span.begin; at < block.span.end;) {
+      const RowSpan span = span_from(at);
+      const int64_t end = std::min(span.end, block.span.end);
+      std::byte* to = out + (at - block.span.begin) * SizeOf(format.type);
+      for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
+        std::byte value[sizeof(double)];
+        WriteBias(table, span.row, lane, format, value);
+        RepeatElement(format.type, value, end - at, to);
+        to += lane_stride_bytes;
+      }
+      at = end;
     }
-    at = end;
-  }
+  });
 }
 
-std::function<void(const NumberFormat& format, Range lanes, std::byte* out)>
-BorderIn(std::optional<Table> table, const std::array<int64_t, 3>& rows) {
-  return [table = std::move(table), rows](const NumberFormat& format,
-                                          Range lanes, std::byte* out) {
+std::function<void(const NumberFormat& format, Range lanes, std::byte* out)> BorderIn(
+    std::optional<Table> table, const std::array<int64_t, 3>& rows) {
+  return [table = std::move(table), rows](const NumberFormat& format, Range lanes, std::byte* out) {
     for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
       for (const int64_t row : rows) {
         WriteBias(table, row, lane, format, out);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned biases: one number for each row of a table and each head; or, for
-// values BUCKETS, the row's own index.
+// Learned biases: one number for each row of a table and each head; or, for values BUCKETS, the
+// row's own index.
 #pragma once
 
 #include <array>
@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <utility>
 
 #include "core/encoding/encoding.h"
 #include "core/table/table.h"
@@ -16,39 +15,23 @@
 
 namespace attnbias {
 
-// Coordinates from one on that read the same row of a table, up to `end`.
+// A row of a table, and the end of the consecutive coordinates that read it.
 struct RowSpan {
   int64_t row;
   int64_t end;
 };
 
-// Those that count as the same relative position, which is the `row`: beyond
-// `reach` its first or last goes on.
+// Clips a relative position to `reach`. The `row` of the result is the clipped position.
 RowSpan ClippedFrom(int64_t relative_position, Range reach);
 
-class BiasTableEvaluator final : public Evaluator {
- public:
-  using SpanFrom = std::function<RowSpan(int64_t coordinate)>;
+// Prepares the numbers of `table`, [rows, heads] or [rows, 1] for all heads alike; for indices
+// alone there is none. `span_from` returns the row of a coordinate.
+EvaluatorPtr PrepareBiasTable(std::optional<Table> table,
+                              std::function<RowSpan(int64_t coordinate)> span_from,
+                              const NumberFormat& format);
 
-  // `table` [rows, heads], or [rows, 1] for all heads alike; without one, for
-  // indices alone.
-  BiasTableEvaluator(std::optional<Table> table, SpanFrom span_from,
-                     const NumberFormat& format)
-      : table_(std::move(table)),
-        span_from_(std::move(span_from)),
-        format_(format) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override;
-
- private:
-  const std::optional<Table> table_;
-  const SpanFrom span_from_;
-  const NumberFormat format_;
-};
-
-// An Encoding's write_border whose numbers stand in these rows of the table.
-std::function<void(const NumberFormat& format, Range lanes, std::byte* out)>
-BorderIn(std::optional<Table> table, const std::array<int64_t, 3>& rows);
+// Returns an Encoding's write_border whose numbers stand in these rows of the table.
+std::function<void(const NumberFormat& format, Range lanes, std::byte* out)> BorderIn(
+    std::optional<Table> table, const std::array<int64_t, 3>& rows);
 
 }  // namespace attnbias

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For encodings that look at |key - query| alone: each distance once.
+// Helpers for encodings that depend on |key - query| alone, which compute each distance once.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace attnbias {
 
-// The distances from 0 of a span's coordinates.
+// Returns the distances from 0 of a span's coordinates.
 inline Range DistancesIn(Range span) {
   const int64_t left = std::abs(span.begin);
   const int64_t right = std::abs(span.end - 1);
@@ -22,8 +22,7 @@ inline Range DistancesIn(Range span) {
   return {has_zero ? 0 : std::min(left, right), std::max(left, right) + 1};
 }
 
-// Calls `write` with each coordinate of `span`, of which there are at most two,
-// that lies at `distance` from 0.
+// Calls `write` with each of the at most two coordinates of `span` at `distance` from 0.
 template <typename Write>
 void ForEachAt(int64_t distance, Range span, Write write) {
   const auto write_inside = [&](int64_t coordinate) {
@@ -33,11 +32,11 @@ void ForEachAt(int64_t distance, Range span, Write write) {
   if (distance != 0) write_inside(-distance);
 }
 
-// Fills a block with numbers that are the same on both sides of 0. For each
-// distance, in ascending order, `writer_at` gives what writes a lane's number.
+// Fills a block with numbers that are the same on both sides of 0. For each distance, in ascending
+// order, `writer_at` returns the function that writes a lane's number.
 template <typename WriterAt>
-void FillByDistance(const Block& block, DataType type, std::byte* out,
-                    int64_t lane_stride_bytes, WriterAt writer_at) {
+void FillByDistance(const Block& block, DataType type, std::byte* out, int64_t lane_stride_bytes,
+                    WriterAt writer_at) {
   const int64_t width = SizeOf(type);
   const Range distances = DistancesIn(block.span);
   for (int64_t d = distances.begin; d < distances.end; ++d) {
@@ -46,9 +45,8 @@ void FillByDistance(const Block& block, DataType type, std::byte* out,
       std::byte element[sizeof(double)];
       write(block.lanes.begin + lane, element);
       ForEachAt(d, block.span, [&](int64_t at) {
-        std::memcpy(
-            out + lane * lane_stride_bytes + (at - block.span.begin) * width,
-            element, width);
+        std::memcpy(out + lane * lane_stride_bytes + (at - block.span.begin) * width, element,
+                    width);
       });
     }
   }

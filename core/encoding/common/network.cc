@@ -20,14 +20,13 @@ std::vector<double> NumbersIn(const Table& table, Range indices) {
   return numbers;
 }
 
-// The layers' numbers stay below this, so that neither a square nor a sum of
-// squares overflows.
+// Bound of the layers' numbers, below which neither a square nor a sum of squares overflows.
 constexpr double kMostReach = 1e140;
 
 constexpr double kNormEps = 1e-5;
 
 void Activate(v1::Activation activation, std::vector<double>& features) {
-  // From here on 1 + exp(-x) rounds to 1.
+  // For x of at least this, 1 + exp(-x) rounds to 1.
   constexpr double kSiluIsIdentity = 40;
   for (double& x : features) {
     switch (activation) {
@@ -53,23 +52,19 @@ Linear::Linear(const Table& weight, const std::optional<Table>& bias,
                Range outputs)
     : inputs_(weight.columns()),
       outputs_(outputs.size()),
-      weight_(
-          NumbersIn(weight, {outputs.begin * inputs_, outputs.end * inputs_})),
-      bias_(bias.has_value() ? NumbersIn(*bias, outputs)
-                             : std::vector<double>(outputs_)) {}
+      weight_(NumbersIn(weight, {outputs.begin * inputs_, outputs.end * inputs_})),
+      bias_(bias.has_value() ? NumbersIn(*bias, outputs) : std::vector<double>(outputs_)) {}
 
 void Linear::Apply(const double* in, Range outputs, const KernelSet& kernels,
                    double* out) const {
   for (int64_t o = outputs.begin; o < outputs.end; ++o) {
     std::fill_n(out, kBatch, bias_[o]);
-    kernels.add_products(&weight_[o * inputs_], {in, kBatch, inputs_}, out,
-                         kBatch);
+    kernels.add_products(&weight_[o * inputs_], {in, kBatch, inputs_}, out, kBatch);
     out += kBatch;
   }
 }
 
-absl::Status CheckReach(absl::string_view weight_field,
-                        const NetworkLayer& layer, double& reach) {
+absl::Status CheckReach(absl::string_view weight_field, const NetworkLayer& layer, double& reach) {
   double most = 0;
   for (int64_t out = 0; out < layer.weight.rows(); ++out) {
     double sum = layer.bias.has_value() ? std::fabs(layer.bias->At(out)) : 0;
@@ -79,8 +74,7 @@ absl::Status CheckReach(absl::string_view weight_field,
     most = std::max(most, sum);
   }
   if (most < kMostReach && layer.norm_weight.has_value()) {
-    // A normalised feature is at most the root of their number, and so far
-    // below kMaxHidden.
+    // A normalised feature is at most the root of the number of features, far below kMaxHidden.
     most = 0;
     for (int64_t i = 0; i < layer.norm_weight->size(); ++i) {
       most = std::max(most, std::fabs(layer.norm_weight->At(i)) * kMaxHidden +
@@ -93,8 +87,7 @@ absl::Status CheckReach(absl::string_view weight_field,
                  ", want less than ", kMostReach);
 }
 
-void NetworkEvaluator::Fill(const Block& block, std::byte* out,
-                            int64_t lane_stride_bytes) const {
+void NetworkEvaluator::Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const {
   const int64_t element_bytes = SizeOf(format_.type);
   const int64_t inputs = layers_.front().linear.inputs();
   for (int64_t at = block.span.begin; at < block.span.end; at += kBatch) {
@@ -103,8 +96,7 @@ void NetworkEvaluator::Fill(const Block& block, std::byte* out,
     SetInputs(block.query, batch, in.data());
     const std::vector<double> outputs = OutputsOf(std::move(in), block.lanes);
     for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
-      std::byte* to = out + lane * lane_stride_bytes +
-                      (at - block.span.begin) * element_bytes;
+      std::byte* to = out + lane * lane_stride_bytes + (at - block.span.begin) * element_bytes;
       for (int64_t n = 0; n < batch.size(); ++n) {
         Write(outputs[lane * kBatch + n], to);
         to += element_bytes;
@@ -113,8 +105,7 @@ void NetworkEvaluator::Fill(const Block& block, std::byte* out,
   }
 }
 
-// Sums are in the order of the features, and every operation is rounded by
-// itself.
+// Adds in the order of the features, and rounds every operation by itself.
 void NetworkEvaluator::Layer::Normalise(std::vector<double>& features) const {
   const auto count = static_cast<int64_t>(norm_weight.size());
   double mean[kBatch] = {};
@@ -142,8 +133,7 @@ void NetworkEvaluator::Layer::Normalise(std::vector<double>& features) const {
   }
 }
 
-std::vector<double> NetworkEvaluator::OutputsOf(std::vector<double> features,
-                                                Range lanes) const {
+std::vector<double> NetworkEvaluator::OutputsOf(std::vector<double> features, Range lanes) const {
   for (const Layer& layer : layers_) {
     const bool is_last = &layer == &layers_.back();
     const Range outputs = is_last ? lanes : Range{0, layer.linear.outputs()};
@@ -161,7 +151,7 @@ int64_t NetworkBytes(absl::Span<const NetworkLayer> layers) {
   int64_t features = 0;
   for (const NetworkLayer& layer : layers) {
     const Table& weight = layer.weight;
-    // A bias, and a norm's weight and bias.
+    // The weight, its bias, and LayerNorm's weight and bias.
     kept += weight.size() + 3 * weight.rows();
     features = std::max(features, weight.columns() + weight.rows());
   }

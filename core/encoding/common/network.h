@@ -20,29 +20,23 @@
 
 namespace attnbias {
 
-// Features are rows of so many numbers, one for each member of a batch.
+// Members of a batch. Features are rows of this many numbers.
 inline constexpr int64_t kBatch = 64;
 
-// A learned linear layer over a batch of inputs, computed to the same bits
-// everywhere: the products of an output are added to its bias in the order of
-// the inputs, each product and sum rounded together, once, to F64. Vectors go
-// across the batch, never along a sum.
+// A learned linear layer over a batch of inputs, computed to the same bits everywhere: the products
+// of an output are added to its bias in the order of the inputs, each product and sum rounded
+// together, once, to F64. SIMD vectors go across the batch, never along a sum.
 class Linear {
  public:
-  // `weight` [outputs, inputs], as torch's Linear has it, and `bias` [outputs],
-  // zeros where there is none.
-  Linear(const Table& weight, const std::optional<Table>& bias)
-      : Linear(weight, bias, {0, weight.rows()}) {}
-  // Only some of its outputs.
+  // Computes some outputs of `weight` [outputs, inputs], as torch's Linear stores it, and `bias`
+  // [outputs], by default zeros.
   Linear(const Table& weight, const std::optional<Table>& bias, Range outputs);
 
   int64_t inputs() const { return inputs_; }
   int64_t outputs() const { return outputs_; }
 
-  // Writes some of the outputs, [outputs.size(), kBatch], of `in` [inputs(),
-  // kBatch].
-  void Apply(const double* in, Range outputs, const KernelSet& kernels,
-             double* out) const;
+  // Writes some of the outputs, [outputs.size(), kBatch], of `in` [inputs(), kBatch].
+  void Apply(const double* in, Range outputs, const KernelSet& kernels, double* out) const;
 
  private:
   const int64_t inputs_;
@@ -51,47 +45,42 @@ class Linear {
   std::vector<double> bias_;    // [outputs]
 };
 
-// The numbers of a table, row-major.
+// Returns the numbers of a table, row-major.
 std::vector<double> NumbersOf(const Table& table);
 
-// A linear layer and what follows it.
+// A linear layer with its LayerNorm and activation.
 struct NetworkLayer {
   Table weight;
   std::optional<Table> bias;
-  // The activation of the outputs. Unspecified: none.
+  // Unspecified: none.
   v1::Activation activation = v1::ACTIVATION_UNSPECIFIED;
   // LayerNorm before the activation: [outputs] each, or neither.
   std::optional<Table> norm_weight = {};
   std::optional<Table> norm_bias = {};
 };
 
-// Refuses numbers from which a layer could overflow. `reach` bounds the
-// magnitude of its inputs, then that of its outputs.
-absl::Status CheckReach(absl::string_view weight_field,
-                        const NetworkLayer& layer, double& reach);
+// Refuses numbers from which a layer could overflow. `reach` bounds the magnitude of its inputs on
+// entry, of its outputs on return.
+absl::Status CheckReach(absl::string_view weight_field, const NetworkLayer& layer, double& reach);
 
-// An Encoding's evaluator_bytes for these layers.
+// Returns an Encoding's evaluator_bytes for these layers.
 int64_t NetworkBytes(absl::Span<const NetworkLayer> layers);
 
 // An evaluator whose lanes are the outputs of a network. Its width is 1.
 class NetworkEvaluator : public Evaluator {
  public:
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const final;
+  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const final;
   int64_t batch() const final { return kBatch; }
 
  protected:
-  NetworkEvaluator(absl::Span<const NetworkLayer> layers,
-                   const NumberFormat& format, const KernelSet& kernels)
-      : format_(format),
-        layers_(layers.begin(), layers.end()),
-        kernels_(kernels) {}
+  NetworkEvaluator(absl::Span<const NetworkLayer> layers, const NumberFormat& format,
+                   const KernelSet& kernels)
+      : format_(format), layers_(layers.begin(), layers.end()), kernels_(kernels) {}
 
-  // Writes the inputs of consecutive coordinates, at most kBatch, to
-  // `in` [inputs, kBatch], which is 0. `query` is the block's.
-  virtual void SetInputs(int64_t query, Range coordinates,
-                         double* in) const = 0;
-  // Writes what an output stands for: itself, times the scale.
+  // Writes the inputs of at most kBatch consecutive coordinates to `in` [inputs, kBatch], which is
+  // 0. `query` is the block's.
+  virtual void SetInputs(int64_t query, Range coordinates, double* in) const = 0;
+  // Writes the element of an output, by default the output times the scale.
   virtual void Write(double output, std::byte* out) const {
     RoundProduct(output, format_.scale, format_.type, out);
   }
@@ -102,7 +91,8 @@ class NetworkEvaluator : public Evaluator {
   // A layer's numbers as doubles.
   struct Layer {
     explicit Layer(const NetworkLayer& layer)
-        : linear(layer.weight, layer.bias), activation(layer.activation) {
+        : linear(layer.weight, layer.bias, {0, layer.weight.rows()}),
+          activation(layer.activation) {
       if (!layer.norm_weight.has_value()) return;
       norm_weight = NumbersOf(*layer.norm_weight);
       norm_bias = NumbersOf(*layer.norm_bias);
@@ -117,9 +107,8 @@ class NetworkEvaluator : public Evaluator {
     std::vector<double> norm_bias;
   };
 
-  // The outputs [lanes, kBatch] for inputs [inputs, kBatch].
-  std::vector<double> OutputsOf(std::vector<double> features,
-                                Range lanes) const;
+  // Returns the outputs [lanes, kBatch] for inputs [inputs, kBatch].
+  std::vector<double> OutputsOf(std::vector<double> features, Range lanes) const;
 
   const std::vector<Layer> layers_;
   const KernelSet& kernels_;

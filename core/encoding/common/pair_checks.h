@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all requests over pairs of positions, tensors and logits, have in
-// common. Messages begin with a field's path and ": ".
+// Checks shared by requests for tensors and for logits over pairs of positions. Messages begin with
+// a field's path and ": ".
 #pragma once
 
 #include <cmath>
@@ -19,11 +19,9 @@
 
 namespace attnbias {
 
-// Returns the position of query 0 of a PairExtent or a LogitsSpec. `path`
-// precedes the fields' names.
+// Returns the position of query 0 of a PairExtent or a LogitsSpec. `path` precedes field names.
 template <typename Message>
-absl::StatusOr<int64_t> QueryOffsetOf(absl::string_view path,
-                                      const Message& pair) {
+absl::StatusOr<int64_t> QueryOffsetOf(absl::string_view path, const Message& pair) {
   if (pair.has_query_offset()) return pair.query_offset();
   if (pair.alignment() == v1::ALIGNMENT_END) {
     return pair.key_length() - pair.query_length();
@@ -32,18 +30,15 @@ absl::StatusOr<int64_t> QueryOffsetOf(absl::string_view path,
       pair.query_length() == pair.key_length()) {
     return 0;
   }
-  return Invalid(path,
-                 "alignment: not set, want START, END or a query_offset where "
-                 "query_length (",
-                 pair.query_length(), ") and key_length (", pair.key_length(),
-                 ") differ");
+  return Invalid(path, "alignment: not set, want START, END or a query_offset where query_length (",
+                 pair.query_length(), ") and key_length (", pair.key_length(), ") differ");
 }
 
-// Writes what masked elements become, as an element of `type`: the fill of a
-// Mask or a LogitsSpec. `path` precedes the fields' names.
+// Writes the fill of masked elements, of a Mask or a LogitsSpec, as an element of `type`. `path`
+// precedes the fields' names.
 template <typename Message>
-absl::Status RoundFill(absl::string_view path, const Message& owner,
-                       DataType type, std::byte* out) {
+absl::Status RoundFill(absl::string_view path, const Message& owner, DataType type,
+                       std::byte* out) {
   double value = -std::numeric_limits<double>::infinity();
   if (owner.has_fill_lowest()) {
     if (!owner.fill_lowest()) {

@@ -9,8 +9,8 @@
 namespace attnbias {
 namespace {
 
-// Scales outside of these would leave the range of double-doubles; elements are
-// scaled in MPFR instead, at more bits than they have.
+// Scales outside of these would leave the range of double-doubles. MPFR scales their elements, at
+// more bits than elements have.
 constexpr double kMinFactor = 0x1p-300;
 constexpr double kMaxFactor = 0x1p300;
 constexpr int kScaledPrecision = 192;
@@ -30,8 +30,7 @@ ScaledRounding::ScaledRounding(const Real& scale, DataType type)
 ScaledRounding::ScaledRounding(double scale, DataType type)
     : ScaledRounding(Real(scale, kScaledPrecision), type) {}
 
-bool ScaledRounding::TryRound(DoubleDouble value, double error,
-                              std::byte* out) const {
+bool ScaledRounding::TryRound(DoubleDouble value, double error, std::byte* out) const {
   if (type_ == DataType::kF64 && is_one_) {
     double rounded;
     if (!TryRoundToDouble(value, error, &rounded)) return false;
@@ -39,9 +38,8 @@ bool ScaledRounding::TryRound(DoubleDouble value, double error,
     return true;
   }
   if (in_double_doubles_) {
-    // Twice the error leaves room for the product's own.
-    return attnbias::TryRound(value * factor_,
-                              2 * error * std::fabs(factor_.hi), type_, out);
+    // Doubling the error covers the product's own.
+    return attnbias::TryRound(value * factor_, 2 * error * std::fabs(factor_.hi), type_, out);
   }
   const Real scaled = (Real(value.hi, kScaledPrecision) + value.lo) * scale_;
   Real bound(kScaledPrecision);

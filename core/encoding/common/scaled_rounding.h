@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds a scale times a value that is known to within an error.
+// Rounds a scale times a value with a known error bound.
 #pragma once
 
 #include <cmath>
@@ -13,26 +13,23 @@ namespace attnbias {
 
 class ScaledRounding {
  public:
-  // The least error of a value that TryRound takes, relative to it.
+  // Minimum error, relative to the value, that TryRound accepts.
   static constexpr double kLeastError = 0x1p-100;
 
-  // `scale` is not 0 and has more bits than any double-double.
+  // `scale` is not 0 and has more bits than a double-double.
   ScaledRounding(const Real& scale, DataType type);
   ScaledRounding(double scale, DataType type);
 
   bool is_unscaled() const { return is_one_; }
-  // The scale, for magnitudes in [2^-300, 2^300].
+  // The scale. Its magnitude is in [2^-300, 2^300].
   DoubleDouble factor() const { return factor_; }
 
-  // Writes the number that the scale times every real within `error` of `value`
-  // rounds to and returns true; false, having written nothing, where there is
-  // more than one. The magnitude of `value` is 0 or in [2^-550, 2^550], its
-  // error at least kLeastError of it.
-  [[nodiscard]] bool TryRound(DoubleDouble value, double error,
-                              std::byte* out) const;
-  // The same of an error relative to `value`; false from 1 on.
-  [[nodiscard]] bool TryRoundRelative(DoubleDouble value, double error,
-                                      std::byte* out) const {
+  // Writes the one number to which the scale times every real within `error` of `value` rounds, and
+  // returns true. Writes nothing and returns false if there are several. The magnitude of `value`
+  // is 0 or in [2^-550, 2^550], its error at least a relative kLeastError.
+  [[nodiscard]] bool TryRound(DoubleDouble value, double error, std::byte* out) const;
+  // The same with an error relative to `value`. Returns false for an error of at least 1.
+  [[nodiscard]] bool TryRoundRelative(DoubleDouble value, double error, std::byte* out) const {
     return error < 1 && TryRound(value, error * std::fabs(value.hi), out);
   }
 

@@ -24,7 +24,7 @@ struct LogRule {
   int64_t max_distance;
 };
 
-// The smallest n with num_log ln(n/m) / ln(D/m) >= k.
+// Returns the smallest n with num_log ln(n/m) / ln(D/m) >= k.
 int64_t ExactStart(const LogRule& rule, int64_t k) {
   const int64_t divisor = std::gcd(rule.num_log, k);
   const int64_t s = rule.num_log / divisor;
@@ -35,23 +35,20 @@ int64_t ExactStart(const LogRule& rule, int64_t k) {
   const double m = static_cast<double>(rule.num_exact);
   const double ratio = static_cast<double>(rule.max_distance) / m;
   auto n = static_cast<int64_t>(
-      m * std::exp(std::log(ratio) * static_cast<double>(k) /
-                   static_cast<double>(s)));
+      m * std::exp(std::log(ratio) * static_cast<double>(k) / static_cast<double>(s)));
   while (n > 1 && reaches(n - 1)) --n;
   while (!reaches(n)) ++n;
   return n;
 }
 
-// The smallest n whose float32 expression, as torch evaluates it, reaches k.
+// Returns the smallest n whose float32 expression, as torch evaluates it, reaches k.
 int64_t Float32Start(const LogRule& rule, int64_t k) {
   const auto m = static_cast<float>(rule.num_exact);
-  const auto log_ratio =
-      static_cast<float>(std::log(static_cast<double>(rule.max_distance) /
-                                  static_cast<double>(rule.num_exact)));
+  const auto log_ratio = static_cast<float>(
+      std::log(static_cast<double>(rule.max_distance) / static_cast<double>(rule.num_exact)));
   const auto reaches = [&](int64_t n) {
     const float log_n = RoundedLog(static_cast<float>(n) / m);
-    return log_n / log_ratio * static_cast<float>(rule.num_log) >=
-           static_cast<float>(k);
+    return log_n / log_ratio * static_cast<float>(rule.num_log) >= static_cast<float>(k);
   };
   int64_t below = rule.num_exact - 1;
   // Beyond max_distance by more than a float32's relative error.
@@ -78,8 +75,7 @@ int ComparePowers(int64_t a, int64_t s, int64_t b, int64_t k, int64_t m) {
   return cmp(left, right);
 }
 
-absl::Status CheckBuckets(absl::string_view encoding,
-                          const T5BucketRule& rule) {
+absl::Status CheckBuckets(absl::string_view encoding, const T5BucketRule& rule) {
   const int64_t sides = rule.bidirectional ? 2 : 1;
   if (rule.num_buckets < 2 * sides || rule.num_buckets % sides != 0) {
     return Invalid(encoding, ".num_buckets: got ", rule.num_buckets,
@@ -87,28 +83,24 @@ absl::Status CheckBuckets(absl::string_view encoding,
   }
   const int64_t num_exact = rule.num_buckets / sides / 2;
   if (rule.max_distance > num_exact) return absl::OkStatus();
-  return Invalid(encoding, ".max_distance: got ", rule.max_distance,
-                 ", want more than the ", num_exact,
-                 " exact buckets of a side");
+  return Invalid(encoding, ".max_distance: got ", rule.max_distance, ", want more than the ",
+                 num_exact, " exact buckets of a side");
 }
 
-T5Buckets::T5Buckets(const T5BucketRule& rule)
-    : bidirectional_(rule.bidirectional) {
+T5Buckets::T5Buckets(const T5BucketRule& rule) : bidirectional_(rule.bidirectional) {
   const int64_t per_side = rule.num_buckets / (bidirectional_ ? 2 : 1);
   const LogRule log_rule{.num_exact = per_side / 2,
                          .num_log = per_side - per_side / 2,
                          .max_distance = rule.max_distance};
   for (int64_t b = 0; b <= log_rule.num_exact; ++b) starts_.push_back(b);
   for (int64_t k = 1; k < log_rule.num_log; ++k) {
-    starts_.push_back(rule.rounding == v1::BUCKET_RULE_EXACT
-                          ? ExactStart(log_rule, k)
-                          : Float32Start(log_rule, k));
+    starts_.push_back(rule.rounding == v1::BUCKET_RULE_EXACT ? ExactStart(log_rule, k)
+                                                             : Float32Start(log_rule, k));
   }
 }
 
 int64_t T5Buckets::BucketOfDistance(int64_t distance) const {
-  return std::upper_bound(starts_.begin(), starts_.end(), distance) -
-         starts_.begin() - 1;
+  return std::upper_bound(starts_.begin(), starts_.end(), distance) - starts_.begin() - 1;
 }
 
 RowSpan T5Buckets::SpanFrom(int64_t relative_position) const {

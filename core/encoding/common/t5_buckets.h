@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// T5's map from relative positions to buckets (Raffel et al. 2020; the formula
-// is mesh-tensorflow's _relative_position_bucket).
+// T5's map from relative positions to buckets (Raffel et al. 2020; the formula is mesh-tensorflow's
+// _relative_position_bucket).
 //
-// With n = |key - query|, B buckets to a side, m = B / 2 of them exact and D =
-// max_distance:
+// With n = |key - query|, B buckets to a side, m = B / 2 of them exact and D = max_distance:
 //
 //   bucket(n) = n                                                 for n < m
 //   bucket(n) = min(B - 1, m + floor((B - m) ln(n/m) / ln(D/m)))  otherwise
 //
-// The map is monotone, so it is kept as the distance at which each bucket
-// begins.
+// The map is monotone and stored as the distance at which each bucket begins.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +27,11 @@ struct T5BucketRule {
   v1::BucketRule rounding = v1::BUCKET_RULE_EXACT;
 };
 
-// Checks that num_buckets and max_distance, fields of `encoding` within their
-// own ranges, fit each other.
+// Checks that num_buckets and max_distance of `encoding`, each in its own range, fit each other.
 absl::Status CheckBuckets(absl::string_view encoding, const T5BucketRule& rule);
 
-// The sign of (a / m)^s - (b / m)^k; none is negative, m not 0. Borders of
-// logarithmic buckets are where it changes.
+// Returns the sign of (a / m)^s - (b / m)^k, which changes at the borders of logarithmic buckets.
+// No argument is negative, and m is not 0.
 int ComparePowers(int64_t a, int64_t s, int64_t b, int64_t k, int64_t m);
 
 class T5Buckets {
@@ -42,7 +39,7 @@ class T5Buckets {
   // `rule` is one that CheckBuckets accepts.
   explicit T5Buckets(const T5BucketRule& rule);
 
-  // The relative positions (key - query) of one bucket, from this on.
+  // Returns the bucket of a relative position (key - query), and where it ends.
   RowSpan SpanFrom(int64_t relative_position) const;
 
  private:

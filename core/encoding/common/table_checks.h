@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What encodings say of tables that are missing or not as they must be.
+// Checks of tables that are missing or have a wrong shape.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,21 @@
 
 namespace attnbias {
 
-// One axis of a table: how long it must be, and of what it has so many.
+// One axis of a table: its required length, and the name of what it counts.
 struct TableAxis {
   int64_t length;
   absl::string_view name;
 };
 
-// `table` must have exactly these axes: {{32, "buckets"}, {8, "heads"}}.
+// Checks that `table` has exactly these axes: {{32, "buckets"}, {8, "heads"}}.
 absl::Status CheckShape(absl::string_view field, const Table& table,
                         std::initializer_list<TableAxis> axes);
 
-// The same of a table that biases need, and values BUCKETS do not.
-absl::Status CheckTable(absl::string_view field,
-                        const std::optional<Table>& table,
+// The same for a table that biases need and values BUCKETS do not.
+absl::Status CheckTable(absl::string_view field, const std::optional<Table>& table,
                         std::initializer_list<TableAxis> axes);
 
-// A network computes with at most kMaxNetworkNumbers.
+// Checks that `table` has at most kMaxNetworkNumbers.
 absl::Status CheckNetworkSize(absl::string_view field, const Table& table);
 
 }  // namespace attnbias

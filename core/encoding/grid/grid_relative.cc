@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Relative position bias of a grid, from a learned table: Swin's (Liu et al.
-// 2021), LeViT's of displacements without sign (Graham et al. 2021), BEiT's
-// with a class token (Bao et al. 2021), and Video Swin's with frames (Liu et
-// al. 2022); perhaps resampled from another window.
+// Relative position bias of a grid, from a learned table: Swin's (Liu et al. 2021), LeViT's of
+// displacements without sign (Graham et al. 2021), BEiT's with a class token (Bao et al. 2021), and
+// Video Swin's with frames (Liu et al. 2022); perhaps resampled from another window.
 
 #include <cstdlib>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -24,7 +20,7 @@
 namespace attnbias {
 namespace {
 
-// At the table's end: class to tokens, tokens to class, class to itself.
+// Rows at the table's end: class to tokens, tokens to class, class to itself.
 constexpr int64_t kClassRows = 3;
 
 // Returns the row of a symmetric table at a coordinate.
@@ -39,45 +35,16 @@ int64_t RowOfMagnitudes(int64_t at, const Grid& grid) {
   return row;
 }
 
-using RowOf = std::function<int64_t(int64_t at)>;
-
-class ResampledGridEvaluator final : public Evaluator {
- public:
-  ResampledGridEvaluator(Table table, Resampling resampling, RowOf row_of,
-                         const NumberFormat& format)
-      : row_of_(std::move(row_of)),
-        number_bytes_(SizeOf(format.type)),
-        rows_(std::move(table), std::move(resampling), /*prefix_rows=*/0,
-              format) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
-    for (int64_t at = block.span.begin; at < block.span.end; ++at) {
-      rows_.Write(row_of_(at), block.lanes, lane_stride_bytes, out);
-      out += number_bytes_;
-    }
-  }
-
-  int64_t batch() const override { return rows_.batch(); }
-
- private:
-  const RowOf row_of_;
-  const int64_t number_bytes_;
-  const TableRows rows_;
-};
-
-// Checks a resampling of all rows of the table but those of a class token.
-absl::StatusOr<Resampling> ResamplingOf(const v1::GridRelative& spec,
-                                        const Tables& tables,
+// Checks a resampling of all rows of the table except those of a class token.
+absl::StatusOr<Resampling> ResamplingOf(const v1::GridRelative& spec, const Tables& tables,
                                         absl::Span<const int64_t> target) {
   const std::string path = "grid_relative.resample";
   if (target.size() > 2) {
     return Invalid(path, ": got a window of ", target.size(),
-                   " axes, want at most 2: resample the table before you send "
-                   "it");
+                   " axes, want at most 2: resample the table before you send it");
   }
   v1::Resample resample = spec.resample();
-  // Requests for values BUCKETS are not checked here, and ignore the status.
+  // Requests for values BUCKETS ignore the status.
   ATTNBIAS_RETURN_IF_ERROR(Complete(path, /*buckets=*/false, tables, resample));
   if (resample.target_size() > 0) {
     return Invalid(path, ".target: got ", resample.target_size(),
@@ -88,9 +55,9 @@ absl::StatusOr<Resampling> ResamplingOf(const v1::GridRelative& spec,
                    ", want none: class_token keeps the last rows");
   }
   const Table table = *tables.Get(spec.table());
-  ATTNBIAS_RETURN_IF_ERROR(CheckShape(
-      "grid_relative.table", table,
-      {{table.rows(), "rows"}, {spec.num_heads(), "heads (num_heads)"}}));
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckShape("grid_relative.table", table,
+                 {{table.rows(), "rows"}, {spec.num_heads(), "heads (num_heads)"}}));
   const int64_t rows = table.rows() - (spec.class_token() ? kClassRows : 0);
   if (rows < 1) {
     return Invalid("grid_relative.table: got ", table.rows(),
@@ -99,15 +66,14 @@ absl::StatusOr<Resampling> ResamplingOf(const v1::GridRelative& spec,
   return Resampling::Create(path, resample, target, rows, table.columns());
 }
 
-absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec,
-                                              const Tables& tables) {
+absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec, const Tables& tables) {
   const Grid grid = {{spec.window().begin(), spec.window().end()}};
   const std::optional<Table> table = tables.Get(spec.table());
   const bool symmetric = spec.symmetric();
   // Coordinates count key - query.
   const bool from_query = spec.sign() == v1::RELATIVE_SIGN_QUERY_MINUS_KEY;
   const int64_t rows = symmetric ? grid.tokens() : grid.coordinates().size();
-  const RowOf row_of = [=](int64_t at) {
+  const auto row_of = [=](int64_t at) {
     if (symmetric) return RowOfMagnitudes(at, grid);
     return from_query ? rows - 1 - at : at;
   };
@@ -122,14 +88,12 @@ absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec,
     status = made.status();
     if (made.ok()) resampling = *made;
   } else {
-    status =
-        CheckTable("grid_relative.table", table,
-                   {{rows + (spec.class_token() ? kClassRows : 0), rows_name},
-                    {spec.num_heads(), "heads (num_heads)"}});
+    status = CheckTable("grid_relative.table", table,
+                        {{rows + (spec.class_token() ? kClassRows : 0), rows_name},
+                         {spec.num_heads(), "heads (num_heads)"}});
   }
-  // Rows of a class token follow those of the grid that the table has.
-  const int64_t class_row =
-      resampling.has_value() ? table->rows() - kClassRows : rows;
+  // The table's last rows.
+  const int64_t class_row = resampling.has_value() ? table->rows() - kClassRows : rows;
   Encoding encoding{
       .structure = Structure::kBlockToeplitz,
       .lanes = spec.num_heads(),
@@ -139,22 +103,23 @@ absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec,
       .bias_status = status,
       .grid = grid,
       .evaluator_bytes = resampling.has_value() ? resampling->bytes() : 0,
-      .prepare = [=](const NumberFormat& format,
-                     const KernelSet& /*kernels*/) -> EvaluatorPtr {
-        if (resampling.has_value() && format.type != DataType::kI32) {
-          return std::make_unique<ResampledGridEvaluator>(*table, *resampling,
-                                                          row_of, format);
+      .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
+        if (!resampling.has_value() || format.type == DataType::kI32) {
+          const auto span_from = [row_of](int64_t at) { return RowSpan{row_of(at), at + 1}; };
+          return PrepareBiasTable(table, span_from, format);
         }
-        return std::make_unique<BiasTableEvaluator>(
-            table,
-            [=](int64_t at) {
-              return RowSpan{row_of(at), at + 1};
-            },
-            format);
+        const TableRows resampled(*table, resampling, /*prefix_rows=*/0, format);
+        const int64_t bytes = SizeOf(format.type);
+        const auto fill = [=](const Block& block, std::byte* out, int64_t lane_stride_bytes) {
+          for (int64_t at = block.span.begin; at < block.span.end; ++at) {
+            resampled.Write(row_of(at), block.lanes, lane_stride_bytes, out);
+            out += bytes;
+          }
+        };
+        return MakeEvaluator(fill, resampled.batch());
       }};
   if (spec.class_token()) {
-    encoding.write_border = [=](const NumberFormat& format, Range lanes,
-                                std::byte* out) {
+    encoding.write_border = [=](const NumberFormat& format, Range lanes, std::byte* out) {
       const int64_t row = format.type == DataType::kI32 ? rows : class_row;
       BorderIn(table, {row, row + 1, row + 2})(format, lanes, out);
     };
@@ -162,8 +127,8 @@ absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec,
   return encoding;
 }
 
-const EncodingRegistration kGridRelative(
-    v1::TensorSpec::kGridRelativeFieldNumber, &DescribeGridRelative);
+const EncodingRegistration kGridRelative(v1::TensorSpec::kGridRelativeFieldNumber,
+                                         &DescribeGridRelative);
 
 }  // namespace
 }  // namespace attnbias

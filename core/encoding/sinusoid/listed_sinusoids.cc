@@ -22,8 +22,7 @@
 namespace attnbias {
 namespace {
 
-// An angle as an exact fraction. Its numerator is a multiple of 2^-911 and
-// below 2^208.
+// An angle as an exact fraction. Its numerator is a multiple of 2^-911 and below 2^208.
 struct AngleFraction {
   Real over{0, 1152};
   Real under{1, 1152};
@@ -47,19 +46,17 @@ AngleFraction SumOf(const FrequencyMatrix& matrix,
   return sum;
 }
 
-// What an evaluator of listed rows needs to know of them. `at` is the position
-// on each axis.
+// Describes listed rows to their evaluator. `at` is the position on each axis.
 struct ListedRows {
   SinusoidColumns columns;
   std::vector<ListedAxis> axes;
   Real scale;
-  // Returns the angle of a pair, or nothing if it is 0.
-  std::function<std::optional<ReducedAngle>(absl::Span<const BinaryPosition> at,
-                                            int64_t pair)>
+  // Returns the angle of a pair, or nullopt if it is 0.
+  std::function<std::optional<ReducedAngle>(absl::Span<const BinaryPosition> at, int64_t pair)>
       angle;
   // Writes the element at a column whose angle is not 0.
-  std::function<void(absl::Span<const BinaryPosition> at, int64_t column,
-                     DataType type, std::byte* out)>
+  std::function<void(absl::Span<const BinaryPosition> at, int64_t column, DataType type,
+                     std::byte* out)>
       reference;
 };
 
@@ -70,15 +67,13 @@ class ListedSinusoids final : public Evaluator {
     RoundReal(rows_.scale, type, scale_);
   }
 
-  void Fill(const Block& block, std::byte* out,
-            int64_t /*lane_stride_bytes*/) const override {
+  void Fill(const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) const override {
     std::vector<BinaryPosition> at(rows_.axes.size());
     for (int64_t row = block.span.begin; row < block.span.end; ++row) {
       for (size_t i = 0; i < at.size(); ++i) {
         const auto& [positions, axis, offset] = rows_.axes[i];
         const std::vector<double>& list = (*positions)[axis];
-        const double position =
-            list.empty() ? static_cast<double>(row) : list[row];
+        const double position = list.empty() ? static_cast<double>(row) : list[row];
         at[i] = BinarySum(position, offset).value_or(BinaryPosition());
       }
       FillRow(at, out);
@@ -93,8 +88,7 @@ class ListedSinusoids final : public Evaluator {
       if (!MakingScope::Continues()) return;
       const std::optional<ReducedAngle> angle = rows_.angle(at, i);
       const SinCos both = angle.has_value() ? SinCosOf(*angle) : SinCos();
-      const auto write = [&](int64_t column, DoubleDouble value,
-                             const std::byte* at_zero) {
+      const auto write = [&](int64_t column, DoubleDouble value, const std::byte* at_zero) {
         std::byte* out = row + column * SizeOf(type_);
         if (!angle.has_value()) {
           std::memcpy(out, at_zero, SizeOf(type_));
@@ -113,7 +107,7 @@ class ListedSinusoids final : public Evaluator {
   const ListedRows rows_;
   const ScaledRounding rounding_;
   const DataType type_;
-  // The elements of an angle that is 0.
+  // Sine and cosine of angle 0.
   const std::byte zero_[sizeof(double)] = {};
   std::byte scale_[sizeof(double)] = {};
 };
@@ -123,26 +117,23 @@ std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
   std::vector<FloatingTurn> turns;
   turns.reserve(matrix.weights.size());
   for (int64_t pair = 0; pair < matrix.weights.columns(); ++pair) {
-    // Rows that are not wanted are not looked at.
+    // Only yields: a cancelled caller discards the result.
     (void)MakingScope::Continues();
     for (int64_t axis = 0; axis < matrix.weights.rows(); ++axis) {
       FloatingTurn& own = turns.emplace_back();
       const double weight = matrix.weights.At(axis, pair);
       if (weight == 0) continue;
-      own = FrequencyOf(
-                StretchFactor(matrix.axes[axis].stretch, kSinusoidPrecision) *
-                weight)
-                .turns_per_position;
+      const Real stretch = StretchFactor(matrix.axes[axis].stretch, kSinusoidPrecision);
+      own = FrequencyOf(stretch * weight).turns_per_position;
     }
   }
   return turns;
 }
 
-// Returns the angle of a pair over all axes, or nothing if it is 0.
+// Returns the angle of a pair over all axes, or nullopt if it is 0.
 std::optional<ReducedAngle> SumInTurns(const FrequencyMatrix& matrix,
                                        absl::Span<const FloatingTurn> turns,
-                                       absl::Span<const BinaryPosition> at,
-                                       int64_t pair) {
+                                       absl::Span<const BinaryPosition> at, int64_t pair) {
   std::array<TurnTerm, kMostTurnTerms> terms;
   size_t count = 0;
   for (size_t axis = 0; axis < at.size(); ++axis) {
@@ -153,16 +144,13 @@ std::optional<ReducedAngle> SumInTurns(const FrequencyMatrix& matrix,
   if (count == 0) return std::nullopt;
   const ReducedAngle angle = AngleOf(absl::MakeConstSpan(terms.data(), count));
   const bool may_be_zero = count > 1 && angle.error >= 0.5;
-  if (may_be_zero && SumOf(matrix, at, pair).over.is_zero()) {
-    return std::nullopt;
-  }
+  if (may_be_zero && SumOf(matrix, at, pair).over.is_zero()) return std::nullopt;
   return angle;
 }
 
 // Returns fl32(position x inverse frequency).
 float Float32Angle(BinaryPosition at, float inverse_frequency) {
-  const double position =
-      std::ldexp(static_cast<double>(at.count), at.exponent);
+  const double position = std::ldexp(static_cast<double>(at.count), at.exponent);
   return static_cast<float>(position) * inverse_frequency;
 }
 
@@ -177,14 +165,12 @@ EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type) {
         {shared->frequencies[pair].turns_per_position, at.front()}};
     return AngleOf(term);
   };
-  const auto reference = [shared](absl::Span<const BinaryPosition> at,
-                                  int64_t column, DataType to, std::byte* out) {
+  const auto reference = [shared](absl::Span<const BinaryPosition> at, int64_t column,
+                                  DataType to, std::byte* out) {
     shared->reference(at.front(), column, to, out);
   };
   return std::make_unique<ListedSinusoids>(
-      ListedRows{
-          shared->columns, {std::move(axis)}, shared->scale, angle, reference},
-      type);
+      ListedRows{shared->columns, {std::move(axis)}, shared->scale, angle, reference}, type);
 }
 
 absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
@@ -204,12 +190,11 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
                             AxesOf(encoding, plain));
   const std::string field = absl::StrCat(encoding, ".frequency_matrix");
   const Table table = *tables.Get(matrix);
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckShape(field, table, {{count, "axes"}, {pairs, "pairs"}}));
+  ATTNBIAS_RETURN_IF_ERROR(CheckShape(field, table, {{count, "axes"}, {pairs, "pairs"}}));
   for (int64_t pair = 0; pair < pairs; ++pair) {
     for (int64_t axis = 0; axis < count; ++axis) {
-      ATTNBIAS_RETURN_IF_ERROR(CheckFrequency(table.At(axis, pair), field, "[",
-                                              axis, ", ", pair, "]"));
+      ATTNBIAS_RETURN_IF_ERROR(
+          CheckFrequency(table.At(axis, pair), field, "[", axis, ", ", pair, "]"));
     }
   }
   return std::make_shared<const FrequencyMatrix>(
@@ -238,21 +223,18 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
                              int64_t column, DataType type, std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const AngleFraction sum = SumOf(*matrix, at, wave.frequency);
-    // No sum loses digits here.
+    // The fraction is exact, so that the quotient is accurate at any precision.
     const auto quotient = [&sum](int precision) {
       Real value(precision);
       mpfr_div(value.get(), sum.over.get(), sum.under.get(), MPFR_RNDN);
       return value;
     };
-    const auto scale_to = [scale](int precision) {
-      return Real(scale, precision);
-    };
+    const auto scale_to = [scale](int precision) { return Real(scale, precision); };
     RoundSinusoid(wave.kind, quotient, scale_to, type, out);
   };
   return std::make_unique<ListedSinusoids>(
-      ListedRows{columns, std::move(axes),
-                 Real(format.scale, kSinusoidPrecision), std::move(angle),
-                 reference},
+      ListedRows{columns, std::move(axes), Real(format.scale, kSinusoidPrecision),
+                 std::move(angle), reference},
       format.type);
 }
 
@@ -268,7 +250,7 @@ EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
                          int64_t pair) -> std::optional<ReducedAngle> {
     const float radians = Float32Angle(at.front(), inverse_frequencies[pair]);
     if (radians == 0) return std::nullopt;
-    // Radians are as exact as a position is.
+    // The float is exact.
     const TurnTerm term[] = {{radian, *BinarySum(radians, 0)}};
     return AngleOf(term);
   };
@@ -276,18 +258,13 @@ EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
                              absl::Span<const BinaryPosition> at,
                              int64_t column, DataType to, std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
-    const float radians =
-        Float32Angle(at.front(), inverse_frequencies[wave.frequency]);
-    const auto exact = [radians](int precision) {
-      return Real(radians, precision);
-    };
+    const float radians = Float32Angle(at.front(), inverse_frequencies[wave.frequency]);
+    const auto exact = [radians](int precision) { return Real(radians, precision); };
     RoundSinusoid(wave.kind, exact, scale, to, out);
   };
   const ListedAxis integers = {std::make_shared<RealPositions>(1), 0, 0};
   return std::make_unique<ListedSinusoids>(
-      ListedRows{
-          columns, {integers}, scale(kSinusoidPrecision), angle, reference},
-      type);
+      ListedRows{columns, {integers}, scale(kSinusoidPrecision), angle, reference}, type);
 }
 
 }  // namespace attnbias

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of which each angle is reduced by itself: at positions that are
-// doubles, of sums over axes, and of angles that frameworks round to F32.
+// Sinusoids whose angles are each reduced by themselves: at positions that are doubles, of sums
+// over axes, and of angles that frameworks round to F32.
 #pragma once
 
 #include <cstddef>
@@ -39,26 +39,25 @@ struct FrequencyMatrix {
 };
 using FrequencyMatrixPtr = std::shared_ptr<const FrequencyMatrix>;
 
-// Returns the matrix of a complete message and its axes, which are one if it
-// has none. INVALID_ARGUMENT names a field of `encoding`.
+// Returns the matrix of a complete message and its axes, by default one. INVALID_ARGUMENT names a
+// field of `encoding`.
 absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
     absl::string_view encoding,
     const google::protobuf::RepeatedPtrField<v1::Axis>& axes,
     const v1::TableRef& matrix, int64_t pairs, const Tables& tables);
 
-// Bounds what PrepareSummed's result takes.
+// Returns the maximum bytes of PrepareSummed's result.
 int64_t SummedBytes(const FrequencyMatrix& matrix);
 
-// Coordinate n stands for the n-th position of every axis, or for position n
-// where the lists are empty. There are as many cosines as sines, at `columns`.
+// Coordinate n stands for the n-th position of every axis, or for position n if the lists are
+// empty. `columns` has as many cosines as sines.
 EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
                            const SinusoidColumns& columns,
                            const RealPositionsPtr& positions,
                            const NumberFormat& format);
 
-// Rows [sines | cosines], each element scale x sine or cosine of its angle,
-// fl32(position x inverse frequency), rounded once. Frequencies have magnitudes
-// in [2^-126, 2^64].
+// Prepares rows [sines | cosines], each element scale x sine or cosine of its angle, fl32(position
+// x inverse frequency), rounded once. Frequencies have magnitudes in [2^-126, 2^64].
 EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
                                   RealToAnyPrecision scale, DataType type);
 

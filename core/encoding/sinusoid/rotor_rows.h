@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owns rows of rotors: for each row the sines and cosines of one angle per
-// column pair, as kernels take them.
+// Owns rows of rotors: for each row the sines and cosines of one angle per column pair, in the
+// layout of kernels.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace attnbias {
 
-// Puts a vector's elements on a cache line's border.
+// Aligns a vector's elements to a cache line.
 template <typename T>
 struct CacheLineAllocator {
   using value_type = T;
@@ -34,7 +34,7 @@ struct CacheLineAllocator {
 
 using AlignedDoubles = std::vector<double, CacheLineAllocator<double>>;
 
-// Returns the pairs of a row of so many frequencies, padding among them.
+// Returns the pairs of a row of frequencies, including padding.
 constexpr int64_t PaddedPairs(int64_t frequencies) {
   return (frequencies + kPairMultiple - 1) / kPairMultiple * kPairMultiple;
 }
@@ -67,8 +67,8 @@ class RotorRows {
   AlignedDoubles numbers_;
 };
 
-// Sets the angles at position + rest, each computed by itself. Padding, which
-// is the pairs beyond the frequencies, does not turn.
+// Sets the angles at position + rest, each computed by itself. The pairs after the frequencies are
+// padding and do not turn.
 inline void SetAngles(const std::vector<SinusoidFrequency>& frequencies,
                       int64_t position, int64_t pairs, const Rotors& out,
                       double rest = 0) {

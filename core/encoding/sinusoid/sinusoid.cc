@@ -19,11 +19,11 @@
 namespace attnbias {
 namespace {
 
-// Magnitudes that keep every product far from the ends of a double.
+// Minimum magnitudes, which keep every product far from the limits of a double.
 constexpr double kLeastScale = 1e-12;
 constexpr double kLeastOffset = 1e-30;
 
-// Returns the ladder's frequency k, within 60 x 2^-p of it.
+// Returns the ladder's frequency k, within a relative 60 x 2^-p.
 Real FrequencyAt(const SinusoidLadder& ladder, int64_t k, int precision) {
   return ladder.given != nullptr ? Real((*ladder.given)[k], precision)
                                  : PowerOf(ladder, k, precision) * ladder.first;
@@ -67,8 +67,8 @@ absl::StatusOr<SinusoidLadder> LadderOf(const std::string& path,
     ATTNBIAS_RETURN_IF_ERROR(
         CheckGiven(path + ".frequencies", spec.frequencies(), pairs));
     const auto& values = spec.frequencies().values();
-    return SinusoidLadder{.given = std::make_shared<std::vector<double>>(
-                              values.begin(), values.end())};
+    return SinusoidLadder{
+        .given = std::make_shared<std::vector<double>>(values.begin(), values.end())};
   }
   if (!spec.has_timescales()) return LadderOfBase(spec.base(), columns);
   return SinusoidLadder{.first = spec.timescales().min(),
@@ -99,7 +99,7 @@ absl::StatusOr<AxisStretch> StretchOf(const std::string& path,
                      .eps = axis.eps()};
 }
 
-// Returns the columns of each axis, without those that `odd` leaves at 0.
+// Returns the number of columns of each axis, without those that `odd` leaves at 0.
 absl::StatusOr<std::vector<int64_t>> DimsOf(absl::string_view encoding,
                                             const v1::Sinusoidal& spec) {
   const int64_t count = std::max(spec.axes_size(), 1);
@@ -309,7 +309,7 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
                        .rest = rest};
   rows.frequencies.reserve(columns.sines);
   for (int64_t i = 0; i < columns.sines; ++i) {
-    // Rows that are not wanted are not looked at.
+    // Only yields: a cancelled caller discards the result.
     (void)MakingScope::Continues();
     rows.frequencies.push_back(FrequencyOf(at(i)));
   }
@@ -374,21 +374,17 @@ void RoundSinusoid(SinusoidColumns::Kind kind,
                    absl::FunctionRef<Real(int precision_bits)> scale_to,
                    DataType type, std::byte* out) {
   const RealCacheScope cache_scope;
-  // Sines and cosines of algebraic angles are transcendental (Lindemann): with
-  // an algebraic scale they are not ties.
+  // Sines and cosines of algebraic angles are transcendental (Lindemann): with an algebraic scale
+  // they are not ties.
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const int precision = value.precision();
         const Real angle = angle_to(precision);
         const Real scale = scale_to(precision);
-        if (kind == SinusoidColumns::Kind::kSine) {
-          mpfr_sin(value.get(), angle.get(), MPFR_RNDN);
-        } else {
-          mpfr_cos(value.get(), angle.get(), MPFR_RNDN);
-        }
+        const bool is_sine = kind == SinusoidColumns::Kind::kSine;
+        (is_sine ? mpfr_sin : mpfr_cos)(value.get(), angle.get(), MPFR_RNDN);
         value *= scale;
-        // The angle is within 66 x 2^-p, and neither function is steeper
-        // than 1.
+        // The angle is within 66 x 2^-p, and neither function is steeper than 1.
         mpfr_mul(bound.get(), angle.get(), scale.get(), MPFR_RNDA);
         mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
         mpfr_mul_2si(bound.get(), bound.get(), 7 - precision, MPFR_RNDU);

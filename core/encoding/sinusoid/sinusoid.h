@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of sines and cosines: where they stand, how fast each turns, what they
-// are multiplied by, and the definition of every element.
+// Rows of sines and cosines: their columns, frequencies and scale, and the definition of every
+// element.
 #pragma once
 
 #include <cmath>
@@ -22,10 +22,9 @@
 
 namespace attnbias {
 
-// The columns that one axis has in a row. Frequency i has its sine at column
+// The columns of one axis in a row. Frequency i has its sine at column
 // sin_offset + i * pair_stride, for i < sines, and its cosine at
-// cos_offset + i * pair_stride, for i < cosines. A column that no axis has is
-// zero.
+// cos_offset + i * pair_stride, for i < cosines. Other columns are zero.
 //
 //   dim = 5   INTERLEAVED    s0 c0 s1 c1 s2   ZERO  s0 c0 s1 c1 0
 //             SINES_COSINES  s0 s1 s2 c0 c1         s0 s1 c0 c1 0
@@ -38,7 +37,7 @@ struct SinusoidColumns {
     Kind kind;
   };
 
-  // Sets the columns of an axis that has its row alone.
+  // Sets the columns of an axis that fills its row.
   SinusoidColumns(int64_t dim, v1::Columns order,
                   v1::OddColumn odd = v1::ODD_COLUMN_SINE);
   Wave WaveAt(int64_t column) const;
@@ -52,9 +51,8 @@ struct SinusoidColumns {
   int64_t cos_offset;
 };
 
-// Frequencies per unit of x. Frequency k is
-// first (ratio_over / ratio_under)^(-k numerator / denominator), unless they
-// are given.
+// Frequencies per unit of x. Frequency k is given[k], or first (ratio_over / ratio_under)^(-k
+// numerator / denominator) if `given` is null.
 struct SinusoidLadder {
   double first = 1;
   double ratio_over = 1;
@@ -67,9 +65,8 @@ struct SinusoidLadder {
                          const SinusoidLadder&) = default;
 };
 
-// Returns ratio^(-steps numerator / denominator). With p for the precision, the
-// exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those of ratio and
-// power 2^-p each.
+// Returns ratio^(-steps numerator / denominator). With p for the precision, the exponent's rounding
+// costs |ln(power)| 2^-p < 56 x 2^-p, those of ratio and power 2^-p each.
 Real PowerOf(const SinusoidLadder& ladder, int64_t steps, int precision);
 
 // Turns positions into x = (p + offset) scale / (length + eps).
@@ -89,7 +86,7 @@ Real StretchFactor(const AxisStretch& stretch, int precision);
 inline constexpr double kLeastFrequency = 1e-30;
 inline constexpr double kMostFrequency = 1e6;
 
-// Refuses a given frequency of another magnitude. The parts make up its path.
+// Refuses a given frequency of another magnitude. The parts of `path` are concatenated.
 template <typename... Path>
 absl::Status CheckFrequency(double got, const Path&... path) {
   const double magnitude = std::fabs(got);
@@ -106,27 +103,26 @@ absl::Status CheckFrequency(double got, const Path&... path) {
 struct SinusoidAxis {
   SinusoidColumns columns;
   SinusoidLadder ladder;
-  // The place in the ladder of this axis's frequency 0.
+  // Index in the ladder of this axis's frequency 0.
   int64_t first_frequency = 0;
   AxisStretch stretch = {};
 
-  // Returns the numbers of the frequencies that are not 0.
+  // Returns the indices of the frequencies that are not 0.
   std::vector<int64_t> Turning() const;
 };
 
-// Returns the one axis of `dim` columns whose frequencies a base determines.
+// Returns an axis of `dim` columns with frequencies base^(-2k / dim).
 SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order);
 
-// Returns the axes of a complete message. INVALID_ARGUMENT names a field of
-// `encoding`.
+// Returns the axes of a complete message. INVALID_ARGUMENT names a field of `encoding`.
 absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
                                                  const v1::Sinusoidal& spec);
 
 // Returns an Encoding's axis_offsets.
 std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes);
 
-// Returns an Encoding's axis_columns from the axis of each column. Columns
-// without an axis, which are zero, belong to the axis of those before them.
+// Returns an Encoding's axis_columns from the axis of each column. Columns without an axis, which
+// are zero, belong to the axis of the columns before them.
 inline constexpr int64_t kNoAxis = -1;
 std::vector<AxisColumns> RunsOf(absl::Span<const int64_t> axis_of_column);
 
@@ -136,56 +132,52 @@ struct SinusoidFrequency {
   double radians_per_position;  // nearest magnitude
 };
 
-// Bits that frequencies and scales are formed at, all but the last few correct.
+// Precision of frequencies and scales, of which all bits except the last few are correct.
 inline constexpr int kSinusoidPrecision = 384;
 
-// From radians a position, whose magnitude is in [2^-400, 2^104], at
+// Returns the frequency of radians per position, whose magnitude is in [2^-400, 2^104], at
 // kSinusoidPrecision.
 SinusoidFrequency FrequencyOf(const Real& radians_per_position);
 
-// Returns the angle at position + rest, which are not both 0. The rest is in
-// [-1/2, 1/2].
+// Returns the angle at position + rest, which are not both 0. The rest is in [-1/2, 1/2].
 ReducedAngle AngleAt(const SinusoidFrequency& frequency, int64_t position,
                      double rest);
 
-// What an evaluator of rows needs to know of them.
+// Describes rows to their evaluator.
 struct SinusoidRows {
   SinusoidColumns columns;
   std::vector<SinusoidFrequency> frequencies;
   // A factor of every element, not 0, at kSinusoidPrecision.
   Real scale;
-  // Writes the element at a position and column as `type`, by its definition:
-  // slow; everything else answers to it. Where the rest is not 0, positions are
-  // integers.
+  // Writes the element at a position and column as `type`, by its definition, which is slow.
+  // Positions are integers unless the rest is 0.
   std::function<void(BinaryPosition position, int64_t column, DataType type,
                      std::byte* out)>
       reference;
-  // The offset of positions, as an integer and the rest.
+  // Offset of positions, as an integer and the rest.
   int64_t whole = 0;
   double rest = 0;
 };
 
-// A real number other than 0, to within a relative 2^(6 - precision_bits).
+// Returns a real number other than 0, within a relative 2^(6 - precision_bits).
 using RealToAnyPrecision = std::function<Real(int precision_bits)>;
-// One for each frequency of a row.
+// The same for each frequency of a row.
 using RealsToAnyPrecision =
     std::function<Real(int64_t index, int precision_bits)>;
 
-// Returns rows of frequencies, none of them 0, at positions and an offset.
-// `frequencies` are their definition; `at` gives them at kSinusoidPrecision and
-// is asked for one after the other.
+// Returns rows of frequencies, none of them 0, at positions and an offset. `frequencies` define the
+// frequencies; `at` returns them at kSinusoidPrecision and is called in ascending order.
 SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
                     absl::FunctionRef<const Real&(int64_t index)> at,
                     RealsToAnyPrecision frequencies, RealToAnyPrecision scale);
 
-// Returns the rows of those frequencies of an axis that turn, at `columns`. A
-// geometric progression is formed by one power and a product each, which keeps
-// it within a relative 2^-360.
+// Returns the rows of the frequencies of an axis that turn, at `columns`. Forms a geometric
+// progression by one power and one product each, within a relative 2^-360.
 SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
                     double scale);
 
-// Writes scale x the sine or cosine of an angle, which is not 0, as `type`: the
-// definition of every such number.
+// Writes scale x the sine or cosine of an angle, which is not 0, as `type`: the definition of every
+// such number.
 void RoundSinusoid(SinusoidColumns::Kind kind,
                    absl::FunctionRef<Real(int precision_bits)> angle_to,
                    absl::FunctionRef<Real(int precision_bits)> scale_to,

@@ -27,41 +27,37 @@ constexpr int64_t kMaxBlockRows = 256;
 // Anchors reached from one another before one is computed afresh.
 constexpr int64_t kAnchorsPerChain = 512;
 
-// Rows leave for their place in pieces of about this size, which stays in the
-// first-level cache.
+// Size of the pieces in which rows are copied to their place. It fits the first-level cache.
 constexpr int64_t kPartBytes = int64_t{8} << 10;
 
-// Positions, counted from 0, whose anchors are composed from tables of
-// rotations and not computed.
+// Positions up to which anchors are composed from tables of rotations rather than computed.
 constexpr int64_t kComposedPositions = int64_t{1} << 18;
 
-// Bounds what chains of rotations lose, relative to a sine's reach (see
-// SetReach) or, for a cosine, to 1. A step adds its own rotation's kSinCosBound
-// and the kernel's 2^-101, and turns what was lost before: kAnchorsPerChain of
-// them make 2^-87.3, the at most kMaxBlockRows of a table 2^-88.3. An
-// element takes one chain and at most four tables of that size, or more of
-// fewer rows.
+// Error of chains of rotations, relative to a sine's reach (see SetReach) or, for a cosine, to 1. A
+// step adds its own rotation's kSinCosBound and the kernel's 2^-101, and rotates the earlier error:
+// kAnchorsPerChain steps make 2^-87.3, the at most kMaxBlockRows of a table 2^-88.3. An element
+// uses one chain and at most four tables of that size, or more of fewer rows.
 constexpr double kChainBound = 0x1p-85;
 
-// Scales outside of these would put many elements beside what kernels round
-// well: F16's normal numbers.
+// Scales outside of these would put many elements outside F16's normal numbers, which kernels do
+// not round well.
 constexpr double kMinKernelScale = 0x1p-4;
 constexpr double kMaxKernelScale = 0x1p4;
 
-// Rows an anchor serves.
+// Returns the number of rows per anchor.
 int64_t BlockRowsOf(int64_t pairs) {
   return std::clamp(kRotationCount / std::max<int64_t>(pairs, 1), kMinBlockRows,
                     kMaxBlockRows);
 }
 
-// Consecutive rows and where they go.
+// Consecutive rows and their destination.
 struct Rows {
-  int64_t position;  // the first row's, counted from the origin
+  int64_t position;  // of the first row, offset included
   int64_t count;
   std::byte* out;
-  // Whether elements are written past the caches; whether straight to `out`,
-  // and not by way of the workspace.
+  // Writes elements past the caches.
   bool stream;
+  // Writes elements straight to `out` rather than to the workspace first.
   bool direct;
 
   Rows Piece(int64_t first, int64_t most, int64_t row_bytes) const {
@@ -73,7 +69,7 @@ struct Rows {
   }
 };
 
-// What one Fill writes on its way.
+// Temporary memory of one Fill.
 struct Workspace {
   Workspace(int64_t pairs, int64_t part_rows, int64_t row_bytes)
       : part_rows(part_rows),
@@ -85,29 +81,27 @@ struct Workspace {
         undecided(new uint32_t[2 * part_rows * pairs]),
         doubles(part_rows * row_bytes / sizeof(double) + 2 * kPairMultiple) {}
 
-  // Bounds what one takes, a far anchor beside it. Parts of the most rows are
-  // those of elements that kernels round, which are no wider than floats.
+  // Returns the maximum bytes of one and a far anchor. The longest parts hold elements that kernels
+  // round, which are no wider than floats.
   static int64_t BytesOf(int64_t pairs, int64_t block_rows, int64_t width) {
-    const int64_t undecided =
-        2 * block_rows * pairs * int64_t{sizeof(uint32_t)};
+    const int64_t undecided = 2 * block_rows * pairs * int64_t{sizeof(uint32_t)};
     const int64_t part = block_rows * width * int64_t{sizeof(float)};
     const int64_t bounds = 2 * pairs * int64_t{sizeof(double)};
-    return RotorRows::BytesOf(4, pairs) + bounds + undecided + part +
-           kPartBytes;
+    return RotorRows::BytesOf(4, pairs) + bounds + undecided + part + kPartBytes;
   }
 
   std::byte* part() { return reinterpret_cast<std::byte*>(doubles.data()); }
 
   const int64_t part_rows;
   RotorRows anchor;
-  // The same times the scale, of which only the upper halves are kept.
+  // The anchor times the scale; upper halves only.
   RotorRows scaled_anchor;
   RotorRows rotated;
   AlignedDoubles reach;
   AlignedDoubles sin_bound;
-  // Not initialised: seldom is more of it used than a little.
+  // Not initialised: little of it is used.
   std::unique_ptr<uint32_t[]> undecided;
-  // The elements of part_rows rows and what a kernel overruns them by.
+  // The elements of part_rows rows, and a kernel's overrun.
   AlignedDoubles doubles;
 };
 
@@ -156,7 +150,7 @@ class SinusoidalEvaluator final : public Evaluator {
   }
 
  private:
-  // Rotations by 0, 1, ..., block_rows_ - 1 steps.
+  // Returns the rotations by 0, 1, ..., block_rows_ - 1 steps.
   RotorRows RotationsBy(int64_t step) const {
     RotorRows table(block_rows_, pairs_);
     SetAngles(frequencies_, 0, pairs_, table.Row(0));
@@ -168,9 +162,9 @@ class SinusoidalEvaluator final : public Evaluator {
     return table;
   }
 
-  // Sets the angles by a rotation for each digit of the position's distance
-  // from 0, to base block_rows_; what exceeds the tables is computed, as is the
-  // offset's rest. Angles before 0 are those of the mirrored position, negated.
+  // Sets the angles by a rotation for each digit of the position's distance from 0, to base
+  // block_rows_. Computes digits beyond the tables and the offset's rest. Angles before 0 are those
+  // of the mirrored position, negated.
   void SetAnchor(int64_t position, const Rotors& anchor) const {
     int64_t digits = std::abs(position);
     int64_t step = 1;
@@ -193,23 +187,22 @@ class SinusoidalEvaluator final : public Evaluator {
         anchor.sin_lo[i] = -anchor.sin_lo[i];
       }
     }
-    // Padding gets an angle whose sine and cosine no rounding test is in doubt
-    // about.
+    // Gives padding an angle whose sine and cosine pass every rounding test.
     for (auto i = static_cast<int64_t>(frequencies_.size()); i < pairs_; ++i) {
       anchor.sin_hi[i] = 0.6;
       anchor.cos_hi[i] = 0.8;
     }
   }
 
-  // Kernels round the types below F64. Everything else is rounded here.
+  // Returns true if a kernel rounds the elements: types below F64 with a moderate scale.
   bool HasKernel() const {
     const double factor = std::fabs(rounding_.factor().hi);
     return type_ != DataType::kF64 && factor > kMinKernelScale &&
            factor < kMaxKernelScale;
   }
 
-  // Whether kernels may write to the rows' own place: padding would overrun it,
-  // and only whole lines are worth writing past the caches.
+  // Returns true if kernels may write to `rows.out`: padding would overrun it, and only whole lines
+  // are worth writing past the caches.
   bool CanFillDirectly(const Rows& rows) const {
     constexpr int64_t kLine = 64;
     if (!HasKernel() || columns_.width != 2 * pairs_) return false;
@@ -218,8 +211,8 @@ class SinusoidalEvaluator final : public Evaluator {
            reinterpret_cast<uintptr_t>(rows.out) % kLine == 0;
   }
 
-  // Calls `use` with the first row of each block of a chain, whose anchor the
-  // workspace then has.
+  // Calls `use` with the first row of each block of a chain, with the block's anchor in the
+  // workspace.
   template <typename Use>
   void ForEachBlock(const Rows& chain, Workspace& work, Use use) const {
     const Rotors anchor = work.anchor.Row(0);
@@ -233,7 +226,7 @@ class SinusoidalEvaluator final : public Evaluator {
     }
   }
 
-  // False, perhaps having written, where there is no accelerator for it.
+  // Returns false, perhaps having written, if no accelerator does the work.
   bool FillOnAccelerator(const Rows& chain, Workspace& work) const {
     Accelerator* const accelerator = kernels_.accelerator;
     if (accelerator == nullptr || !HasKernel() ||
@@ -268,9 +261,9 @@ class SinusoidalEvaluator final : public Evaluator {
     return true;
   }
 
-  // A sine's reach bounds its magnitude over the chain: 1, or the largest angle
-  // where that is smaller. Errors are proportional to it, so that frequencies
-  // too low to turn once keep their relative accuracy.
+  // Sets bounds of the sines' magnitudes over the chain: 1, or the largest angle if that is
+  // smaller. Errors are proportional to them, so that frequencies too low to turn once keep their
+  // relative accuracy.
   void SetReach(const Rows& chain, Workspace& work) const {
     const double farthest =
         static_cast<double>(std::max(std::abs(chain.position),
@@ -430,16 +423,15 @@ class SinusoidalEvaluator final : public Evaluator {
   const KernelSet& kernels_;
   const int64_t pairs_;
   const int64_t block_rows_;
-  // Table n has the rotations by 0, 1, ..., block_rows_ - 1 times block_rows_^n
-  // positions; there are at least two.
+  // Table n holds the rotations by 0, 1, ..., block_rows_ - 1 times block_rows_^n positions. There
+  // are at least two tables.
   std::vector<RotorRows> tables_;
 };
 
-// Rows of axes are joined in pieces of about this size, which stays in a core's
-// own cache.
+// Size of the pieces in which rows of axes are joined. It fits a core's own cache.
 constexpr int64_t kJoinedPieceBytes = int64_t{128} << 10;
 
-// Returns whether the axis has the row for itself, in an order of kernels.
+// Returns true if there is one axis that fills the row, in an order of kernels.
 bool IsAlone(const std::vector<SinusoidAxis>& axes) {
   const SinusoidAxis& axis = axes.front();
   return axes.size() == 1 && axis.columns.sin_offset == 0 &&
@@ -447,70 +439,25 @@ bool IsAlone(const std::vector<SinusoidAxis>& axes) {
          std::ssize(axis.Turning()) == axis.columns.sines;
 }
 
-// Returns whether two axes have the same numbers at the same position.
+// Returns true if two axes have the same numbers at the same position.
 bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
   return a.ladder == b.ladder && a.first_frequency == b.first_frequency &&
          a.stretch == b.stretch && a.columns.sines == b.columns.sines &&
          a.columns.cosines == b.columns.cosines;
 }
 
-class JoinedRows final : public Evaluator {
- public:
-  JoinedRows(std::vector<RowPart> parts, std::vector<std::byte> resting,
-             DataType type)
-      : parts_(std::move(parts)),
-        resting_(std::move(resting)),
-        element_bytes_(SizeOf(type)) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t /*lane_stride_bytes*/) const override {
-    const auto row_bytes = static_cast<int64_t>(resting_.size());
-    const int64_t most = std::max<int64_t>(kJoinedPieceBytes / row_bytes, 1);
-    std::vector<std::byte> piece(std::min(most, block.span.size()) * row_bytes);
-    for (int64_t first = block.span.begin; first < block.span.end;) {
-      const int64_t end = std::min(first + most, block.span.end);
-      for (int64_t row = 0; row < end - first; ++row) {
-        std::memcpy(out + row * row_bytes, resting_.data(), row_bytes);
-      }
-      for (const RowPart& part : parts_) {
-        part.rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
-        const std::byte* from = piece.data();
-        std::byte* to = out;
-        for (int64_t row = first; row < end; ++row) {
-          for (const RowPart::Run& run : part.runs) {
-            std::memcpy(to + run.to * element_bytes_,
-                        from + run.from * element_bytes_,
-                        run.columns * element_bytes_);
-          }
-          from += part.width * element_bytes_;
-          to += row_bytes;
-        }
-      }
-      out += (end - first) * row_bytes;
-      first = end;
-    }
-  }
-
- private:
-  const std::vector<RowPart> parts_;
-  const std::vector<std::byte> resting_;
-  const int64_t element_bytes_;
-};
-
 // Returns the rows of one of the axes, which other axes may share.
 using MakeRows = absl::FunctionRef<EvaluatorPtr(
     const SinusoidAxis& axis, const SinusoidColumns& columns)>;
 
 // Joins the rows of axes, and the numbers of frequencies that do not turn.
-EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes,
-                      const NumberFormat& format, bool may_share,
-                      MakeRows make_rows) {
-  std::vector<std::byte> resting(axes.front().columns.width *
-                                 SizeOf(format.type));
+EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
+                      bool may_share, MakeRows make_rows) {
+  std::vector<std::byte> resting(axes.front().columns.width * SizeOf(format.type));
   std::vector<const SinusoidAxis*> made;
   std::vector<RowPart> parts;
   for (const SinusoidAxis& axis : axes) {
-    // Those of frequencies that turn are written over.
+    // Cosines of frequencies that turn are overwritten.
     const SinusoidColumns& own = axis.columns;
     for (int64_t i = 0; i < own.cosines; ++i) {
       const int64_t column = own.cos_offset + i * own.pair_stride;
@@ -565,8 +512,8 @@ EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
 }
 
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
-  // A frequency's number in the list of those that turn, its columns, and its
-  // runs while their list grows.
+  // A frequency's index in the list of those that turn, its columns, and its runs while their list
+  // grows.
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
   const bool is_alone = IsAlone(axes);
   int64_t bytes = 0;
@@ -606,7 +553,7 @@ EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
 }
 
 int64_t JoinedBytes(int64_t width) {
-  // A row in which nothing turns, and a piece of one row at least.
+  // A row in which nothing turns, and a piece of at least one row.
   return kJoinedPieceBytes + 2 * width * int64_t{sizeof(double)};
 }
 
@@ -619,10 +566,34 @@ void RowPart::PutAt(absl::Span<const int64_t> columns) {
   }
 }
 
-EvaluatorPtr JoinRows(std::vector<RowPart> parts,
-                      std::vector<std::byte> resting, DataType type) {
-  return std::make_unique<JoinedRows>(std::move(parts), std::move(resting),
-                                      type);
+EvaluatorPtr JoinRows(std::vector<RowPart> parts, std::vector<std::byte> resting, DataType type) {
+  return MakeEvaluator([parts = std::move(parts), resting = std::move(resting),
+                        bytes = SizeOf(type)](const Block& block, std::byte* out,
+                                              int64_t /*lane_stride_bytes*/) {
+    const auto row_bytes = static_cast<int64_t>(resting.size());
+    const int64_t most = std::max<int64_t>(kJoinedPieceBytes / row_bytes, 1);
+    std::vector<std::byte> piece(std::min(most, block.span.size()) * row_bytes);
+    for (int64_t first = block.span.begin; first < block.span.end;) {
+      const int64_t end = std::min(first + most, block.span.end);
+      for (int64_t row = 0; row < end - first; ++row) {
+        std::memcpy(out + row * row_bytes, resting.data(), row_bytes);
+      }
+      for (const RowPart& part : parts) {
+        part.rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
+        const std::byte* from = piece.data();
+        std::byte* to = out;
+        for (int64_t row = first; row < end; ++row) {
+          for (const RowPart::Run& run : part.runs) {
+            std::memcpy(to + run.to * bytes, from + run.from * bytes, run.columns * bytes);
+          }
+          from += part.width * bytes;
+          to += row_bytes;
+        }
+      }
+      out += (end - first) * row_bytes;
+      first = end;
+    }
+  });
 }
 
 }  // namespace attnbias

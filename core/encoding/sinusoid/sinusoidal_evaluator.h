@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills rows of sinusoids: fast where doubles decide a rounding, by ever more
-// bits where they do not, so that every element is correctly rounded whatever
-// instruction set or cut of the range it came from.
+// Fills rows of sinusoids: in doubles if they decide a rounding, otherwise with increasing
+// precision. Every element is correctly rounded, on any instruction set and for any split of the
+// range.
 //
-//   1. Anchors, one a block of rows, are double-doubles: the first by rotations
-//      that SinCosOf gave, each next by rotating the last.
-//   2. Kernels rotate an anchor, scaled, to the block's rows in plain doubles
-//      and say which roundings those leave undecided. F64 output and output of
-//      an extreme scale take double-double rotations instead.
-//   3. An undecided element is computed by SinCosOf, at 2^-97.
-//   4. What that leaves undecided goes to the rows' reference.
+//   1. Anchors, one per block of rows, are double-doubles: the first comes from rotations by
+//      SinCosOf, each next one from rotating the last.
+//   2. Kernels rotate a scaled anchor to the block's rows in plain doubles and report undecided
+//      roundings. F64 output and output of an extreme scale use double-double rotations instead.
+//   3. SinCosOf computes an undecided element, at 2^-97.
+//   4. The rows' reference computes elements that are still undecided.
 #pragma once
 
 #include <cstddef>
@@ -25,24 +24,24 @@
 
 namespace attnbias {
 
-// An Encoding's evaluator_bytes for such rows.
+// Returns an Encoding's evaluator_bytes for such rows.
 int64_t SinusoidsBytes(const SinusoidColumns& columns);
 
 // `kernels` outlives the result.
 EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
                               const KernelSet& kernels);
 
-// The same for axes side by side in one row. One axis or more.
+// The same for one or more axes side by side in one row.
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes);
 EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes,
                               const NumberFormat& format,
                               const KernelSet& kernels);
-// An Encoding's prepare_reals for them.
+// Implements an Encoding's prepare_reals for them.
 EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
                                 const std::vector<SinusoidAxis>& axes,
                                 const NumberFormat& format);
 
-// Rows of numbers, and where their columns stand in wider rows.
+// Rows of numbers, and the places of their columns in wider rows.
 struct RowPart {
   // Consecutive columns, the first of which is `from` here and `to` there.
   struct Run {
@@ -51,7 +50,7 @@ struct RowPart {
     int64_t columns;
   };
 
-  // Puts the columns of `rows`, one after the other, at these columns.
+  // Places the columns of `rows`, in their order, at `columns`.
   void PutAt(absl::Span<const int64_t> columns);
 
   EvaluatorPtr rows;
@@ -59,11 +58,10 @@ struct RowPart {
   std::vector<Run> runs = {};
 };
 
-// Bounds what JoinRows's result takes beside its parts and their runs.
+// Returns the maximum bytes of JoinRows's result without its parts and their runs.
 int64_t JoinedBytes(int64_t width);
 
-// Joins rows. Columns that no part has are those of `resting`, a row of `type`.
-EvaluatorPtr JoinRows(std::vector<RowPart> parts,
-                      std::vector<std::byte> resting, DataType type);
+// Joins rows. Columns of no part are those of `resting`, a row of `type`.
+EvaluatorPtr JoinRows(std::vector<RowPart> parts, std::vector<std::byte> resting, DataType type);
 
 }  // namespace attnbias

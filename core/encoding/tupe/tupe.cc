@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// TUPE (Ke et al. 2020): untied absolute and relative position terms, and a
-// class token untied from positions.
+// TUPE (Ke et al. 2020): untied absolute and relative position terms, and a class token untied from
+// positions.
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/base/errors.h"
 #include "core/base/mutex.h"
 #include "core/encoding/common/bias_table.h"
@@ -25,28 +27,6 @@
 namespace attnbias {
 namespace {
 
-// The tables of a request.
-struct TupeTables {
-  TupeTables(const v1::Tupe& spec, const Tables& tables)
-      : relative_table(tables.Get(spec.relative_table())),
-        position_table(tables.Get(spec.position_table())),
-        query_weight(tables.Get(spec.query_weight())),
-        query_bias(tables.Get(spec.query_bias())),
-        key_weight(tables.Get(spec.key_weight())),
-        key_bias(tables.Get(spec.key_bias())),
-        norm_weight(tables.Get(spec.norm_weight())),
-        norm_bias(tables.Get(spec.norm_bias())) {}
-
-  std::optional<Table> relative_table;
-  std::optional<Table> position_table;
-  std::optional<Table> query_weight;
-  std::optional<Table> query_bias;
-  std::optional<Table> key_weight;
-  std::optional<Table> key_bias;
-  std::optional<Table> norm_weight;
-  std::optional<Table> norm_bias;
-};
-
 T5BucketRule BucketsOf(const v1::Tupe& spec) {
   return {.num_buckets = spec.num_buckets(),
           .max_distance = spec.max_distance(),
@@ -55,23 +35,12 @@ T5BucketRule BucketsOf(const v1::Tupe& spec) {
 
 constexpr int64_t kMaxTupeDim = 4096;
 
-// A table of the absolute term, which has all or none.
+// A table of a group that is given whole or not at all.
 struct PositionField {
   absl::string_view name;
-  const std::optional<Table>& table;
+  std::optional<Table> table;
   std::initializer_list<TableAxis> axes;
 };
-
-absl::Status CheckPresent(std::initializer_list<PositionField> fields) {
-  const PositionField& first = *fields.begin();
-  for (const PositionField& field : fields) {
-    if (field.table.has_value() == first.table.has_value()) continue;
-    return field.table.has_value()
-               ? Invalid(first.name, ": not set, want it with ", field.name)
-               : Invalid(field.name, ": not set, want it with ", first.name);
-  }
-  return absl::OkStatus();
-}
 
 // Refuses numbers from which a layer could overflow.
 absl::Status CheckWithinF32(absl::string_view field, const Table& table) {
@@ -86,7 +55,12 @@ absl::Status CheckWithinF32(absl::string_view field, const Table& table) {
 }
 
 absl::Status CheckFields(std::initializer_list<PositionField> fields) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckPresent(fields));
+  const PositionField& first = *fields.begin();
+  for (const PositionField& field : fields) {
+    if (field.table.has_value() == first.table.has_value()) continue;
+    return field.table.has_value() ? Invalid(first.name, ": not set, want it with ", field.name)
+                                   : Invalid(field.name, ": not set, want it with ", first.name);
+  }
   for (const PositionField& field : fields) {
     if (!field.table.has_value()) continue;
     ATTNBIAS_RETURN_IF_ERROR(CheckShape(field.name, *field.table, field.axes));
@@ -98,11 +72,10 @@ absl::Status CheckFields(std::initializer_list<PositionField> fields) {
 absl::Status CheckPositionTable(const v1::Tupe& spec, const Table& table) {
   const int64_t dim = table.columns();
   const int64_t least = spec.reset_class_token() ? 2 : 1;
-  if (dim > kMaxTupeDim || table.rows() < least ||
-      table.size() > kMaxNetworkNumbers) {
-    return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim,
-                   ", want at least ", least, ", of at most ", kMaxTupeDim,
-                   " and ", kMaxNetworkNumbers, " numbers in all");
+  if (dim > kMaxTupeDim || table.rows() < least || table.size() > kMaxNetworkNumbers) {
+    return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim, ", want at least ",
+                   least, ", of at most ", kMaxTupeDim, " and ", kMaxNetworkNumbers,
+                   " numbers in all");
   }
   if (spec.num_heads() < 1 || dim % spec.num_heads() != 0) {
     return Invalid("tupe.num_heads: got ", spec.num_heads(),
@@ -111,26 +84,26 @@ absl::Status CheckPositionTable(const v1::Tupe& spec, const Table& table) {
   return absl::OkStatus();
 }
 
-absl::Status CheckAbsolute(const v1::Tupe& spec, const TupeTables& tables) {
-  if (!tables.position_table.has_value()) {
-    return Invalid(
-        "tupe.position_table: not set, want it with the other tables of the "
-        "absolute term");
+absl::Status CheckAbsolute(const v1::Tupe& spec, const Tables& tables) {
+  const std::optional<Table> positions = tables.Get(spec.position_table());
+  if (!positions.has_value()) {
+    return Invalid("tupe.position_table: not set, want it with the other tables of the absolute "
+                   "term");
   }
-  const TableAxis rows = {tables.position_table->rows(), "rows"};
-  const TableAxis model = {tables.position_table->columns(), "d_model"};
+  const TableAxis rows = {positions->rows(), "rows"};
+  const TableAxis model = {positions->columns(), "d_model"};
   ATTNBIAS_RETURN_IF_ERROR(CheckFields({
-      {"tupe.position_table", tables.position_table, {rows, model}},
-      {"tupe.query_weight", tables.query_weight, {model, model}},
-      {"tupe.query_bias", tables.query_bias, {model}},
-      {"tupe.key_weight", tables.key_weight, {model, model}},
-      {"tupe.key_bias", tables.key_bias, {model}},
+      {"tupe.position_table", positions, {rows, model}},
+      {"tupe.query_weight", tables.Get(spec.query_weight()), {model, model}},
+      {"tupe.query_bias", tables.Get(spec.query_bias()), {model}},
+      {"tupe.key_weight", tables.Get(spec.key_weight()), {model, model}},
+      {"tupe.key_bias", tables.Get(spec.key_bias()), {model}},
   }));
   ATTNBIAS_RETURN_IF_ERROR(CheckFields({
-      {"tupe.norm_weight", tables.norm_weight, {model}},
-      {"tupe.norm_bias", tables.norm_bias, {model}},
+      {"tupe.norm_weight", tables.Get(spec.norm_weight()), {model}},
+      {"tupe.norm_bias", tables.Get(spec.norm_bias()), {model}},
   }));
-  return CheckPositionTable(spec, *tables.position_table);
+  return CheckPositionTable(spec, *positions);
 }
 
 absl::Status CheckPositionScale(const v1::Tupe& spec) {
@@ -144,48 +117,42 @@ absl::Status CheckPositionScale(const v1::Tupe& spec) {
 }
 
 bool HasAbsolute(const v1::Tupe& spec) {
-  return spec.has_position_table() || spec.has_query_weight() ||
-         spec.has_query_bias() || spec.has_key_weight() ||
-         spec.has_key_bias() || spec.has_norm_weight() ||
+  return spec.has_position_table() || spec.has_query_weight() || spec.has_query_bias() ||
+         spec.has_key_weight() || spec.has_key_bias() || spec.has_norm_weight() ||
          spec.has_norm_bias() || spec.has_position_scale();
 }
 
 // Returns 1 / sqrt(2 d_model / num_heads).
-double DefaultScale(const v1::Tupe& spec, const TupeTables& tables) {
-  Real scale(2 * tables.position_table->columns() / spec.num_heads(),
-             std::numeric_limits<double>::digits);
+double DefaultScale(const v1::Tupe& spec, const Table& positions) {
+  Real scale(2 * positions.columns() / spec.num_heads(), std::numeric_limits<double>::digits);
   mpfr_rec_sqrt(scale.get(), scale.get(), MPFR_RNDN);
   return scale.ToDouble();
 }
 
-// An absolute term alone has no buckets. Complete gives them their defaults
-// nevertheless, which a resolved spec then repeats.
+// Refuses buckets for an absolute term alone. Complete sets their defaults nevertheless, which a
+// resolved spec then repeats.
 absl::Status CheckNoBuckets(const v1::Tupe& spec) {
-  if (!spec.has_position_table() || spec.has_relative_table()) {
-    return absl::OkStatus();
-  }
+  if (!spec.has_position_table() || spec.has_relative_table()) return absl::OkStatus();
   for (const auto& [field, got, unset] :
        {std::tuple("num_buckets", spec.num_buckets(), 32),
         std::tuple("max_distance", spec.max_distance(), 128)}) {
     if (got == unset) continue;
-    return Invalid("tupe.", field, ": got ", got,
-                   ", want none without relative_table");
+    return Invalid("tupe.", field, ": got ", got, ", want none without relative_table");
   }
   return absl::OkStatus();
 }
 
-// A position_scale that is given as its default is as good as none.
-std::shared_ptr<const v1::Tupe> Canonical(const v1::Tupe& spec,
-                                          const TupeTables& tables) {
+// Drops a position_scale that equals its default.
+std::shared_ptr<const v1::Tupe> Canonical(const v1::Tupe& spec, const Tables& tables) {
   auto canonical = std::make_shared<v1::Tupe>(spec);
   if (spec.has_position_table() && spec.has_position_scale() &&
-      spec.position_scale() == DefaultScale(spec, tables)) {
+      spec.position_scale() == DefaultScale(spec, *tables.Get(spec.position_table()))) {
     canonical->clear_position_scale();
   }
   return canonical;
 }
 
-absl::Status Check(const v1::Tupe& spec, const TupeTables& tables) {
+absl::Status Check(const v1::Tupe& spec, const Tables& tables) {
   ATTNBIAS_RETURN_IF_ERROR(CheckNoBuckets(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("tupe", BucketsOf(spec)));
   if (!HasAbsolute(spec)) return absl::OkStatus();
@@ -193,103 +160,83 @@ absl::Status Check(const v1::Tupe& spec, const TupeTables& tables) {
   return CheckAbsolute(spec, tables);
 }
 
-// Checks that biases have what they need of the relative term.
-absl::Status CheckRelativeTable(const v1::Tupe& spec,
-                                const std::optional<Table>& table) {
+// Checks the relative term's table, which biases need unless there is an absolute term.
+absl::Status CheckRelativeTable(const v1::Tupe& spec, const std::optional<Table>& table) {
   if (!table.has_value()) {
     if (spec.has_position_table()) return absl::OkStatus();
-    return Invalid(
-        "tupe.relative_table: not set, want it or position_table, or values "
-        "BUCKETS");
+    return Invalid("tupe.relative_table: not set, want it or position_table, or values BUCKETS");
   }
   const int64_t rows = spec.num_buckets() + (spec.reset_class_token() ? 1 : 0);
-  return CheckShape(
-      "tupe.relative_table", *table,
-      {{rows, "buckets"}, {spec.num_heads(), "heads (num_heads)"}});
+  return CheckShape("tupe.relative_table", *table,
+                    {{rows, "buckets"}, {spec.num_heads(), "heads (num_heads)"}});
 }
 
-// Columns of a projection whose weights become doubles together: a MiB of them.
-// All of a large model's would take more than everything else.
+// Columns of a projection whose weights become doubles together: a MiB of them. A large model's
+// whole projection would take more memory than everything else.
 int64_t ColumnsAtOnce(int64_t dim) {
   constexpr int64_t kWeights = int64_t{1} << 17;
   return std::clamp<int64_t>(kWeights / dim, 1, dim);
 }
 
-class LayerNorm {
- public:
-  LayerNorm(const TupeTables& tables, double eps)
-      : weight_(NumbersOf(*tables.norm_weight)),
-        bias_(NumbersOf(*tables.norm_bias)),
-        eps_(eps) {}
-
-  void Apply(double* row) const {
-    const auto count = static_cast<double>(weight_.size());
-    double sum = 0;
-    for (size_t i = 0; i < weight_.size(); ++i) sum += row[i];
-    const double mean = sum / count;
-    double squares = 0;
-    for (size_t i = 0; i < weight_.size(); ++i) {
-      row[i] -= mean;
-      squares = std::fma(row[i], row[i], squares);
-    }
-    const double deviation = std::sqrt(squares / count + eps_);
-    for (size_t i = 0; i < weight_.size(); ++i) {
-      row[i] = std::fma(row[i] / deviation, weight_[i], bias_[i]);
-    }
+// Applies LayerNorm to a row.
+void Normalise(absl::Span<const double> weight, absl::Span<const double> bias, double eps,
+               double* row) {
+  const auto count = static_cast<double>(weight.size());
+  const double mean = std::accumulate(row, row + weight.size(), 0.0) / count;
+  double squares = 0;
+  for (size_t i = 0; i < weight.size(); ++i) {
+    row[i] -= mean;
+    squares = std::fma(row[i], row[i], squares);
   }
+  const double deviation = std::sqrt(squares / count + eps);
+  for (size_t i = 0; i < weight.size(); ++i) {
+    row[i] = std::fma(row[i] / deviation, weight[i], bias[i]);
+  }
+}
 
- private:
-  const std::vector<double> weight_;
-  const std::vector<double> bias_;
-  const double eps_;
-};
-
-// TUPE's absolute term: dot products of projected positions, to the same bits
-// everywhere.
+// TUPE's absolute term: dot products of projected positions, to the same bits everywhere.
 //
-// In F64 and in this order: LayerNorm with sums over a row's columns one after
-// the other, both projections as Linear has them, queries times the scale, and
-// products of query and key added to 0 over a head's columns; each step rounded
-// once, a product and its sum together.
+// In F64 and in this order: LayerNorm with sums over a row's columns one after the other, both
+// projections as Linear computes them, queries times the scale, and products of query and key added
+// to 0 over a head's columns; each step rounded once, a product and its sum together.
 class TupePositions {
  public:
-  // Bounds what one takes, and what making it does.
+  // Maximum bytes of one, including those of making it.
   static int64_t BytesOf(const Table& position_table) {
     const int64_t dim = position_table.columns();
     const int64_t columns = ColumnsAtOnce(dim);
-    // The positions, their queries and keys; a part of a weight, with its bias;
-    // a batch of positions, and its projections.
+    // The positions, their queries and keys; a part of a weight, with its bias; a batch of
+    // positions, and its projections.
     return (3 * position_table.size() + columns * (dim + 1) +
             (dim + columns) * kBatch) *
            int64_t{sizeof(double)};
   }
 
-  // `spec` has an absolute term, and its position_scale.
-  TupePositions(const v1::Tupe& spec, const TupeTables& tables,
+  // `spec` has an absolute term and its position_scale.
+  TupePositions(const v1::Tupe& spec, const Table& position_table, const Tables& tables,
                 const KernelSet& kernels)
-      : rows_(tables.position_table->rows()),
-        dim_(tables.position_table->columns()),
+      : rows_(position_table.rows()),
+        dim_(position_table.columns()),
         head_dim_(dim_ / spec.num_heads()),
         queries_(rows_ * dim_),
         keys_(dim_ * rows_) {
-    std::vector<double> positions = NumbersOf(*tables.position_table);
-    if (tables.norm_weight.has_value()) {
-      const LayerNorm norm(tables, spec.norm_eps());
+    std::vector<double> positions = NumbersOf(position_table);
+    if (spec.has_norm_weight()) {
+      const std::vector<double> weight = NumbersOf(*tables.Get(spec.norm_weight()));
+      const std::vector<double> bias = NumbersOf(*tables.Get(spec.norm_bias()));
       for (int64_t row = 0; row < rows_; ++row) {
-        norm.Apply(&positions[row * dim_]);
+        Normalise(weight, bias, spec.norm_eps(), &positions[row * dim_]);
       }
     }
-    Project(*tables.query_weight, tables.query_bias, positions, kernels,
+    Project(*tables.Get(spec.query_weight()), tables.Get(spec.query_bias()), positions, kernels,
             [&](Range rows, int64_t column, const double* projected) {
               for (int64_t row = rows.begin; row < rows.end; ++row) {
-                queries_[row * dim_ + column] =
-                    *projected++ * spec.position_scale();
+                queries_[row * dim_ + column] = *projected++ * spec.position_scale();
               }
             });
-    Project(*tables.key_weight, tables.key_bias, positions, kernels,
+    Project(*tables.Get(spec.key_weight()), tables.Get(spec.key_bias()), positions, kernels,
             [&](Range rows, int64_t column, const double* projected) {
-              std::copy_n(projected, rows.size(),
-                          &keys_[column * rows_ + rows.begin]);
+              std::copy_n(projected, rows.size(), &keys_[column * rows_ + rows.begin]);
             });
   }
 
@@ -298,15 +245,13 @@ class TupePositions {
            double* out) const {
     const int64_t column = head * head_dim_;
     std::fill_n(out, keys.size(), 0.0);
-    kernels.add_products(
-        &queries_[query * dim_ + column],
-        {&keys_[column * rows_ + keys.begin], rows_, head_dim_}, out,
-        keys.size());
+    kernels.add_products(&queries_[query * dim_ + column],
+                         {&keys_[column * rows_ + keys.begin], rows_, head_dim_}, out, keys.size());
   }
 
  private:
-  // Gives `write` each column of the projected `positions` [rows, dim], a batch
-  // of rows at a time.
+  // Calls `write` with each column of the projected `positions` [rows, dim], a batch of rows at a
+  // time.
   template <typename Write>
   void Project(const Table& weight, const std::optional<Table>& bias,
                const std::vector<double>& positions, const KernelSet& kernels,
@@ -315,8 +260,7 @@ class TupePositions {
     std::vector<double> in(dim_ * kBatch);
     std::vector<double> out(step * kBatch);
     for (int64_t column = 0; column < dim_; column += step) {
-      const Linear linear(weight, bias,
-                          {column, std::min(column + step, dim_)});
+      const Linear linear(weight, bias, {column, std::min(column + step, dim_)});
       for (int64_t first = 0; first < rows_; first += kBatch) {
         const Range rows = {first, std::min(first + kBatch, rows_)};
         for (int64_t n = 0; n < rows.size(); ++n) {
@@ -339,42 +283,48 @@ class TupePositions {
   std::vector<double> keys_;     // [dim, rows]
 };
 
-// What belongs to an encoding and outlives it with its evaluators.
+// State that an encoding shares with its evaluators.
 struct Tupe {
-  Tupe(const v1::Tupe& given, const TupeTables& tables)
-      : spec(given), tables(tables), buckets(BucketsOf(given)) {
+  Tupe(const v1::Tupe& given, const Tables& tables)
+      : spec(given),
+        tables(tables),
+        relative_table(tables.Get(given.relative_table())),
+        position_table(tables.Get(given.position_table())),
+        buckets(BucketsOf(given)) {
     if (has_absolute() && !spec.has_position_scale()) {
-      spec.set_position_scale(DefaultScale(spec, tables));
+      spec.set_position_scale(DefaultScale(spec, *position_table));
     }
   }
 
-  bool has_absolute() const { return tables.position_table.has_value(); }
+  bool has_absolute() const { return position_table.has_value(); }
 
-  // Of T5's bidirectional buckets the one in the middle never occurs and so is
-  // free for a class token's keys; what it is given stands behind them all.
+  // The middle one of T5's bidirectional buckets never occurs and so is free for pairs whose query
+  // is the class token. Pairs whose key it is have the row after all buckets.
   int64_t FromClassToken() const { return spec.num_buckets() / 2; }
   int64_t ToClassToken() const { return spec.num_buckets(); }
 
-  // Shared by all who compute with them at one time, and kept by nobody else:
-  // plans are remembered, and what they hold counts against no budget.
+  // Returns the positions, which concurrent evaluators share. Holds them weakly: plans are cached,
+  // and their memory counts against no budget.
   std::shared_ptr<const TupePositions> PositionsBy(const KernelSet& kernels) {
     const MutexLock lock(mutex);
     std::shared_ptr<const TupePositions> shared = positions.lock();
     if (shared == nullptr) {
-      shared = std::make_shared<const TupePositions>(spec, tables, kernels);
+      shared = std::make_shared<const TupePositions>(spec, *position_table, tables, kernels);
       positions = shared;
     }
     return shared;
   }
 
   v1::Tupe spec;
-  const TupeTables tables;
+  const Tables tables;
+  const std::optional<Table> relative_table;
+  const std::optional<Table> position_table;
   const T5Buckets buckets;
   Mutex mutex;
   std::weak_ptr<const TupePositions> positions ABSL_GUARDED_BY(mutex);
 };
 
-// Both terms, which only pairs of positions have.
+// Computes the sum of both terms at pairs of positions.
 class DenseEvaluator final : public Evaluator {
  public:
   DenseEvaluator(const std::shared_ptr<Tupe>& tupe, const NumberFormat& format,
@@ -385,15 +335,13 @@ class DenseEvaluator final : public Evaluator {
         rounding_(format.scale, format.type),
         kernels_(kernels) {}
 
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
+  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
     std::vector<double> absolute(block.span.size());
     for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
       FillAbsolute(lane, block, absolute);
       std::byte* element = out + (lane - block.lanes.begin) * lane_stride_bytes;
       for (int64_t key = block.span.begin; key < block.span.end; ++key) {
-        WriteSum(absolute[key - block.span.begin],
-                 RelativeAt(block.query, key, lane), element);
+        WriteSum(absolute[key - block.span.begin], RelativeAt(block.query, key, lane), element);
         element += SizeOf(format_.type);
       }
     }
@@ -402,10 +350,9 @@ class DenseEvaluator final : public Evaluator {
  private:
   bool resets() const { return tupe_->spec.reset_class_token(); }
 
-  // With a class token to reset, position p is row p + 1, and the products of
-  // rows 0 and 1 with themselves are what it gives and what it gets.
-  void FillAbsolute(int64_t head, const Block& block,
-                    std::vector<double>& out) const {
+  // With a class token to reset, position p is row p + 1. Pairs whose query is the class token have
+  // the product of row 0 with itself, pairs whose key it is the product of row 1 with itself.
+  void FillAbsolute(int64_t head, const Block& block, std::vector<double>& out) const {
     const int64_t offset = resets() ? 1 : 0;
     const Range keys = {block.span.begin + offset, block.span.end + offset};
     if (resets() && block.query == 0) {
@@ -420,7 +367,7 @@ class DenseEvaluator final : public Evaluator {
   }
 
   double RelativeAt(int64_t query, int64_t key, int64_t head) const {
-    const std::optional<Table>& table = tupe_->tables.relative_table;
+    const std::optional<Table>& table = tupe_->relative_table;
     return table.has_value() ? table->At(BucketOf(query, key), head) : 0;
   }
 
@@ -442,7 +389,7 @@ class DenseEvaluator final : public Evaluator {
         rounding_.TryRound(sum, error, out)) {
       return;
     }
-    // Room for every bit of a product of sums of F64 numbers.
+    // 6000 bits hold any product of a sum of F64 numbers.
     RoundReal((Real(a, 6000) + b) * scale, type, out);
   }
 
@@ -455,7 +402,7 @@ class DenseEvaluator final : public Evaluator {
 
 Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
   if (tupe->has_absolute()) {
-    const Table& positions = *tupe->tables.position_table;
+    const Table& positions = *tupe->position_table;
     const int64_t class_rows = tupe->spec.reset_class_token() ? 1 : 0;
     return Encoding{
         .structure = Structure::kDense,
@@ -463,9 +410,11 @@ Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
         .has_heads = true,
         .domain = {0, positions.rows() - class_rows},
         // Its positions, and a sum for each key of a Fill.
-        .evaluator_bytes = TupePositions::BytesOf(positions) +
-                           positions.rows() * int64_t{sizeof(double)},
-        .prepare = PrepareFrom<DenseEvaluator>(tupe)};
+        .evaluator_bytes =
+            TupePositions::BytesOf(positions) + positions.rows() * int64_t{sizeof(double)},
+        .prepare = [tupe](const NumberFormat& format, const KernelSet& kernels) {
+          return std::make_unique<DenseEvaluator>(tupe, format, kernels);
+        }};
   }
   Encoding encoding{
       .structure = Structure::kToeplitz,
@@ -473,32 +422,27 @@ Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
       .has_heads = true,
       .domain = kRelativePositions,
       .has_buckets = true,
-      .prepare = [tupe](const NumberFormat& format,
-                        const KernelSet& /*kernels*/) {
-        return std::make_unique<BiasTableEvaluator>(
-            tupe->tables.relative_table,
-            [tupe](int64_t at) { return tupe->buckets.SpanFrom(at); }, format);
+      .prepare = [tupe](const NumberFormat& format, const KernelSet& /*kernels*/) {
+        const auto span_from = [tupe](int64_t at) { return tupe->buckets.SpanFrom(at); };
+        return PrepareBiasTable(tupe->relative_table, span_from, format);
       }};
   if (tupe->spec.reset_class_token()) {
-    encoding.write_border = BorderIn(
-        tupe->tables.relative_table,
-        {tupe->FromClassToken(), tupe->ToClassToken(), tupe->FromClassToken()});
+    encoding.write_border =
+        BorderIn(tupe->relative_table,
+                 {tupe->FromClassToken(), tupe->ToClassToken(), tupe->FromClassToken()});
   }
   return encoding;
 }
 
-absl::StatusOr<Encoding> DescribeTupe(const v1::Tupe& spec,
-                                      const Tables& all_tables) {
-  const TupeTables tables(spec, all_tables);
+absl::StatusOr<Encoding> DescribeTupe(const v1::Tupe& spec, const Tables& tables) {
   ATTNBIAS_RETURN_IF_ERROR(Check(spec, tables));
   Encoding encoding = Describe(std::make_shared<Tupe>(spec, tables));
   encoding.canonical = Canonical(spec, tables);
-  encoding.bias_status = CheckRelativeTable(spec, tables.relative_table);
+  encoding.bias_status = CheckRelativeTable(spec, tables.Get(spec.relative_table()));
   return encoding;
 }
 
-const EncodingRegistration kTupe(v1::TensorSpec::kTupeFieldNumber,
-                                 &DescribeTupe);
+const EncodingRegistration kTupe(v1::TensorSpec::kTupeFieldNumber, &DescribeTupe);
 
 }  // namespace
 }  // namespace attnbias

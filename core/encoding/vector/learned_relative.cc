@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A learned scalar (Huang et al. 2020) or vector (Shaw et al. 2018) for every
-// relative position.
+// A learned scalar (Huang et al. 2020) or vector (Shaw et al. 2018) for every relative position.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <optional>
 
 #include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
@@ -16,12 +15,12 @@
 namespace attnbias {
 namespace {
 
-// Relative positions with a row of their own.
+// Returns the relative positions that have a row of their own.
 Range ReachOf(const v1::LearnedRelative& spec) {
   return {-(spec.symmetric() ? spec.right() : spec.left()), spec.right() + 1};
 }
 
-// Returns the row of the table that a relative position has.
+// Returns the table's row for a relative position.
 RowSpan SpanFrom(const v1::LearnedRelative& spec, int64_t relative_position) {
   RowSpan span = ClippedFrom(relative_position, ReachOf(spec));
   if (spec.symmetric()) {
@@ -34,101 +33,74 @@ RowSpan SpanFrom(const v1::LearnedRelative& spec, int64_t relative_position) {
   return span;
 }
 
-class LearnedVectors final : public Evaluator {
- public:
-  LearnedVectors(const v1::LearnedRelative& spec, const Table& table,
-                 const NumberFormat& format)
-      : spec_(spec),
-        table_(table),
-        width_(table_.shape().back()),
-        format_(format) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
-    for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-      FillLane(lane, block.span, out);
-      out += lane_stride_bytes;
+// Prepares vectors [relative positions, width] or [heads, relative positions, width].
+EvaluatorPtr PrepareVectors(const v1::LearnedRelative& spec, const Table& table,
+                            const NumberFormat& format) {
+  const int64_t width = table.shape().back();
+  const bool per_head = table.shape().size() == 3;
+  const auto write_row = [=](int64_t lane, int64_t index, std::byte* out) {
+    const int64_t row = per_head ? lane : index;
+    const int64_t first = per_head ? index * width : 0;
+    for (int64_t column = 0; column < width; ++column) {
+      RoundProduct(table.At(row, first + column), format.scale, format.type, out);
+      out += SizeOf(format.type);
     }
-  }
-
- private:
-  void FillLane(int64_t lane, Range span, std::byte* out) const {
-    const int64_t row_bytes = width_ * SizeOf(format_.type);
-    for (int64_t at = span.begin; at < span.end;) {
-      const RowSpan same = SpanFrom(spec_, at);
-      WriteRow(lane, same.row, out);
-      out += row_bytes;
-      for (++at; at < std::min(same.end, span.end); ++at) {
-        std::memcpy(out, out - row_bytes, row_bytes);
-        out += row_bytes;
+  };
+  return MakeEvaluator([=, row_bytes = width * SizeOf(format.type)](
+                           const Block& block, std::byte* out, int64_t lane_stride_bytes) {
+    for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
+      std::byte* to = out + (lane - block.lanes.begin) * lane_stride_bytes;
+      for (int64_t at = block.span.begin; at < block.span.end;) {
+        const RowSpan same = SpanFrom(spec, at);
+        write_row(lane, same.row, to);
+        to += row_bytes;
+        for (++at; at < std::min(same.end, block.span.end); ++at) {
+          std::memcpy(to, to - row_bytes, row_bytes);
+          to += row_bytes;
+        }
       }
     }
-  }
+  });
+}
 
-  void WriteRow(int64_t lane, int64_t index, std::byte* out) const {
-    const bool per_head = table_.shape().size() == 3;
-    const int64_t row = per_head ? lane : index;
-    const int64_t first = per_head ? index * width_ : 0;
-    for (int64_t column = 0; column < width_; ++column) {
-      RoundProduct(table_.At(row, first + column), format_.scale, format_.type,
-                   out);
-      out += SizeOf(format_.type);
-    }
-  }
-
-  const v1::LearnedRelative spec_;
-  const Table table_;
-  const int64_t width_;
-  const NumberFormat format_;
-};
-
-absl::Status CheckScalars(const v1::LearnedRelative& spec,
-                          const TableAxis& positions, const Table& table) {
+absl::Status CheckScalars(const v1::LearnedRelative& spec, const TableAxis& positions,
+                          const Table& table) {
   const bool shared = table.shape().size() == 2 && table.columns() == 1;
-  return CheckShape(
-      "learned_relative.scalars", table,
-      {positions, {shared ? 1 : spec.num_heads(), "heads (num_heads)"}});
+  return CheckShape("learned_relative.scalars", table,
+                    {positions, {shared ? 1 : spec.num_heads(), "heads (num_heads)"}});
 }
 
 absl::Status CheckVectors(const TableAxis& positions, const Table& table) {
   constexpr absl::string_view kField = "learned_relative.vectors";
   const TableAxis columns = {table.shape().back(), "columns"};
-  if (table.shape().size() < 3) {
-    return CheckShape(kField, table, {positions, columns});
-  }
+  if (table.shape().size() < 3) return CheckShape(kField, table, {positions, columns});
   const TableAxis heads = {table.shape()[0], "heads"};
   if (heads.length > kMaxNumHeads) {
-    return Invalid(kField, ": got ", heads.length, " heads, want at most ",
-                   kMaxNumHeads);
+    return Invalid(kField, ": got ", heads.length, " heads, want at most ", kMaxNumHeads);
   }
   return CheckShape(kField, table, {heads, positions, columns});
 }
 
-absl::StatusOr<Encoding> DescribeLearnedRelative(
-    const v1::LearnedRelative& spec, const Tables& tables) {
+absl::StatusOr<Encoding> DescribeLearnedRelative(const v1::LearnedRelative& spec,
+                                                 const Tables& tables) {
   const std::optional<Table> scalars = tables.Get(spec.scalars());
   const std::optional<Table> vectors = tables.Get(spec.vectors());
-  const TableAxis positions = {
-      spec.symmetric() ? spec.right() + 1 : ReachOf(spec).size(),
-      "relative positions"};
+  const TableAxis positions = {spec.symmetric() ? spec.right() + 1 : ReachOf(spec).size(),
+                               "relative positions"};
   Encoding encoding = {
       .structure = Structure::kToeplitz,
       .lanes = spec.num_heads(),
       .has_heads = true,
-      .domain = spec.beyond() == v1::BEYOND_REACH_REFUSE ? ReachOf(spec)
-                                                         : kRelativePositions,
+      .domain = spec.beyond() == v1::BEYOND_REACH_REFUSE ? ReachOf(spec) : kRelativePositions,
       .has_buckets = true,
-      .prepare = [=](const NumberFormat& format,
-                     const KernelSet& /*kernels*/) -> EvaluatorPtr {
+      .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
         if (vectors.has_value() && format.type != DataType::kI32) {
-          return std::make_unique<LearnedVectors>(spec, *vectors, format);
+          return PrepareVectors(spec, *vectors, format);
         }
-        return std::make_unique<BiasTableEvaluator>(
+        return PrepareBiasTable(
             scalars, [spec](int64_t at) { return SpanFrom(spec, at); }, format);
       }};
-  if (scalars.has_value()) {
-    encoding.bias_status = CheckScalars(spec, positions, *scalars);
-  }
+  if (scalars.has_value()) encoding.bias_status = CheckScalars(spec, positions, *scalars);
   if (vectors.has_value()) {
     encoding.bias_status = CheckVectors(positions, *vectors);
     encoding.has_heads = vectors->shape().size() == 3;
@@ -139,8 +111,8 @@ absl::StatusOr<Encoding> DescribeLearnedRelative(
   return encoding;
 }
 
-const EncodingRegistration kLearnedRelative(
-    v1::TensorSpec::kLearnedRelativeFieldNumber, &DescribeLearnedRelative);
+const EncodingRegistration kLearnedRelative(v1::TensorSpec::kLearnedRelativeFieldNumber,
+                                            &DescribeLearnedRelative);
 
 }  // namespace
 }  // namespace attnbias

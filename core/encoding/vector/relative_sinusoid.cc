@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of relative positions (Dai et al. 2019): at every pair the row that
-// a sinusoidal table has for its distance.
+// Sinusoids of relative positions (Dai et al. 2019): every pair has the row of a sinusoidal table
+// for its distance.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -17,28 +18,6 @@
 
 namespace attnbias {
 namespace {
-
-// Returns the largest i - j that has a row of its own.
-int64_t LeftOf(const v1::RelativeSinusoidal& spec) {
-  return spec.has_left() ? spec.left() : kMaxPosition;
-}
-
-// Returns the largest j - i that has a row.
-int64_t RightOf(const v1::RelativeSinusoidal& spec) {
-  if (spec.causal()) return 0;
-  return spec.has_right() ? spec.right() : kMaxPosition;
-}
-
-// Negates the sines of one row of `Bits`, by which it becomes the row of the
-// opposite position: sines are odd, cosines even, and rounding to nearest knows
-// no sign.
-template <typename Bits>
-void NegateSines(const std::vector<int64_t>& sines, std::byte* row) {
-  constexpr Bits kSign = std::bit_floor(static_cast<Bits>(-1));
-  for (const int64_t column : sines) {
-    reinterpret_cast<Bits*>(row)[column] ^= kSign;
-  }
-}
 
 // Returns the table whose rows the pairs have.
 v1::Sinusoidal DistanceTableOf(const v1::RelativeSinusoidal& spec) {
@@ -56,24 +35,24 @@ class RelativeSinusoidEvaluator final : public Evaluator {
                             const v1::RelativeSinusoidal& spec, DataType type)
       : rows_(std::move(rows)),
         spec_(spec),
-        element_bytes_(SizeOf(type)),
-        row_bytes_(spec.dim() * element_bytes_),
+        type_(type),
+        row_bytes_(spec.dim() * SizeOf(type)),
         sines_(axis.Turning()) {
     for (int64_t& column : sines_) {
       column = axis.columns.sin_offset + column * axis.columns.pair_stride;
     }
   }
 
-  void Fill(const Block& block, std::byte* out,
-            int64_t /*lane_stride_bytes*/) const override {
+  void Fill(const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) const override {
     const Range span = block.span;
-    const int64_t left = -LeftOf(spec_);
-    const int64_t right = RightOf(spec_);
+    // The outermost relative positions that have a row of their own.
+    const int64_t left = -(spec_.has_left() ? spec_.left() : kMaxPosition);
+    const int64_t right = spec_.causal()      ? 0
+                          : spec_.has_right() ? spec_.right()
+                                              : kMaxPosition;
     const Range own = {std::clamp(left, span.begin, span.end),
                        std::clamp(right + 1, span.begin, span.end)};
-    const auto at = [&](int64_t relative) {
-      return out + (relative - span.begin) * row_bytes_;
-    };
+    const auto at = [&](int64_t relative) { return out + (relative - span.begin) * row_bytes_; };
     Repeat(left, own.begin - span.begin, out);
     FillRows(own, at(own.begin));
     if (spec_.causal()) {
@@ -87,26 +66,22 @@ class RelativeSinusoidEvaluator final : public Evaluator {
   void FillRows(Range relative, std::byte* out) const {
     if (relative.size() == 0) return;
     rows_->Fill({{0, 1}, relative}, out, 0);
-    const bool key_minus_query =
-        spec_.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY;
+    const bool key_minus_query = spec_.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY;
     for (int64_t r = relative.begin; r < relative.end; ++r) {
       // Position 0 has exact zeros, which have no sign.
-      const bool reflected =
-          spec_.symmetric() ? r < 0 : (r != 0 && !key_minus_query);
+      const bool reflected = spec_.symmetric() ? r < 0 : (r != 0 && !key_minus_query);
       if (reflected) Reflect(out);
       out += row_bytes_;
     }
   }
 
+  // Makes a row that of the opposite position: sines are odd, cosines even, and rounding to nearest
+  // is symmetric.
   void Reflect(std::byte* row) const {
-    switch (element_bytes_) {
-      case 2:
-        return NegateSines<uint16_t>(sines_, row);
-      case 4:
-        return NegateSines<uint32_t>(sines_, row);
-      default:
-        return NegateSines<uint64_t>(sines_, row);
-    }
+    WithBitsOf(type_, [&]<typename Bits>(Bits /*zero*/) {
+      constexpr Bits kSign = std::bit_floor(static_cast<Bits>(-1));
+      for (const int64_t column : sines_) reinterpret_cast<Bits*>(row)[column] ^= kSign;
+    });
   }
 
   void Repeat(int64_t relative, int64_t count, std::byte* out) const {
@@ -119,19 +94,17 @@ class RelativeSinusoidEvaluator final : public Evaluator {
 
   const EvaluatorPtr rows_;
   const v1::RelativeSinusoidal spec_;
-  const int64_t element_bytes_;
+  const DataType type_;
   const int64_t row_bytes_;
-  // The columns of sines that turn. The others are exact zeros, without a sign.
+  // The columns of sines that turn. The other sines are exact zeros, without a sign.
   std::vector<int64_t> sines_;
 };
 
-absl::StatusOr<Encoding> DescribeRelativeSinusoidal(
-    const v1::RelativeSinusoidal& spec, const Tables& /*tables*/) {
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      const std::vector<SinusoidAxis> axes,
-      AxesOf("relative_sinusoidal", DistanceTableOf(spec)));
-  // A sinusoid reaches as far as positions do; a side that ends, as far as
-  // relative positions do.
+absl::StatusOr<Encoding> DescribeRelativeSinusoidal(const v1::RelativeSinusoidal& spec,
+                                                    const Tables& /*tables*/) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<SinusoidAxis> axes,
+                            AxesOf("relative_sinusoidal", DistanceTableOf(spec)));
+  // A sinusoid ends where positions do; a side that is clipped, where relative positions do.
   Range domain = kRelativePositions;
   if (!spec.has_left()) domain.begin = -kMaxPosition;
   if (!spec.has_right() && !spec.causal()) domain.end = kMaxPosition + 1;
@@ -142,15 +115,13 @@ absl::StatusOr<Encoding> DescribeRelativeSinusoidal(
       .domain = domain,
       .evaluator_bytes = SinusoidsBytes(axes),
       .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<RelativeSinusoidEvaluator>(
-            PrepareSinusoids(axes, format, kernels), axes.front(), spec,
-            format.type);
+        return std::make_unique<RelativeSinusoidEvaluator>(PrepareSinusoids(axes, format, kernels),
+                                                           axes.front(), spec, format.type);
       }};
 }
 
-const EncodingRegistration kRelativeSinusoidal(
-    v1::TensorSpec::kRelativeSinusoidalFieldNumber,
-    &DescribeRelativeSinusoidal);
+const EncodingRegistration kRelativeSinusoidal(v1::TensorSpec::kRelativeSinusoidalFieldNumber,
+                                               &DescribeRelativeSinusoidal);
 
 }  // namespace
 }  // namespace attnbias

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of all CPU kernels, written once over Highway vectors. Included
-// once per instruction set by kernels.cc, never anywhere else.
+// The bodies of all CPU kernels, written once over Highway vectors. Only kernels.cc includes this,
+// once per instruction set.
 //
-// All that an instruction set must have is IEEE 754 doubles. MulAdd may fuse or
-// not: the bounds that kernel_set.h states hold either way. Fused always fuses,
-// for results that have a rule instead of a bound.
+// An instruction set needs IEEE 754 doubles. MulAdd may fuse or not: the bounds in kernel_set.h
+// hold either way. Fused always fuses, for results that are defined exactly.
 #if defined(ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
 #ifdef ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_
@@ -38,10 +37,9 @@ using WordVec = hn::Vec<Words>;
 // ---------------------------------------------------------------------------
 // Rounding with a test
 //
-// A format says how doubles become elements, and tests on the way whether the
-// interval [high - width, high], which holds the exact value, leaves room for
-// another result. A test gathers over several vectors; what it is in doubt
-// about is then looked at one by one.
+// A format rounds doubles to elements and tests whether all of the interval [high - width, high],
+// which holds the exact value, rounds alike. A test covers several vectors; if it is in doubt,
+// their elements are tested one by one.
 
 using WordMask = hn::Mask<Words>;
 
@@ -72,7 +70,7 @@ HWY_INLINE hn::Vec<BothFloats> Zip(WordVec sin, WordVec cos) {
 }
 #endif
 
-// Writes `vector`, past the caches if so asked.
+// Writes `vector`, past the caches if kStream.
 template <bool kStream, class D>
 HWY_INLINE void Write(hn::Vec<D> vector, D d, hn::TFromD<D>* out) {
   if constexpr (kStream) {
@@ -90,7 +88,7 @@ struct F32Format {
     WordVec differing;
 
     HWY_INLINE Test() : differing(hn::Zero(Words())) {}
-    // Exact: where the two ends round to different numbers.
+    // Exact: the two ends round to different numbers.
     HWY_INLINE WordMask Doubts(DoubleVec /*width*/) const {
       return hn::Ne(differing, hn::Zero(Words()));
     }
@@ -116,19 +114,17 @@ struct F32Format {
 #endif
 };
 
-// 16-bit formats are reached by way of the F32 nearest to `high`. Where the
-// interval is narrower than 2^-25 of it, the exact value lies between that
-// F32's two neighbours; where further none of these is the middle of two
-// results, a second rounding is as good as one. kDropped is the number of an
-// F32's mantissa bits that an element lacks, for magnitudes from
-// 2^kLeastExponent.
+// 16-bit formats round the F32 nearest to `high` once more. If the interval is narrower than a
+// relative 2^-25, the exact value lies between that F32's two neighbours; if none of these three is
+// the middle of two results, two roundings equal one. kDropped is the number of an F32's mantissa
+// bits that an element lacks, for magnitudes from 2^kLeastExponent.
 template <int kDropped, int kLeastExponent>
 struct Format16 {
   using Element = uint16_t;
 
   struct Test {
-    // Least distance from the neighbourhood of a middle; least magnitude. As
-    // the bits of F32s, where magnitudes are ordered like integers.
+    // Minimum distance from the neighbourhood of a middle, and minimum magnitude. As the bits of
+    // F32s, whose magnitudes are ordered like integers.
     WordVec nearest;
     WordVec smallest;
 
@@ -146,7 +142,7 @@ struct Format16 {
     }
   };
 
-  // The nearest F32's magnitude, tested, in bits.
+  // Tests the nearest F32 and returns the bits of its magnitude.
   static HWY_INLINE WordVec Magnitude(WordVec bits, Test& test) {
     const Words w;
     const WordVec magnitude = hn::And(bits, hn::Set(w, 0x7FFFFFFFu));
@@ -170,7 +166,7 @@ struct Format16 {
   template <bool kStream>
   static HWY_INLINE void StorePairs(WordVec sin, WordVec cos, uint16_t* out) {
     const hn::Repartition<uint16_t, Words> d;
-    // What is in doubt may have more than 16 bits.
+    // Undecided elements may have more than 16 bits.
     const WordVec low = hn::And(sin, hn::Set(Words(), 0xFFFF));
     const WordVec both = hn::Or(low, hn::ShiftLeft<16>(cos));
     Write<kStream>(hn::BitCast(d, both), d, out);
@@ -178,7 +174,7 @@ struct Format16 {
 #endif
 
  private:
-  // A unit in the last place, where the dropped bits have been shifted to.
+  // A unit in the last place of the shifted dropped bits.
   static constexpr uint32_t kUnit = uint32_t{1} << (32 - kDropped);
 };
 
@@ -212,11 +208,10 @@ struct F16Format : Format16</*kDropped=*/13, /*kLeastExponent=*/-14> {
 // ---------------------------------------------------------------------------
 // Sines and cosines from an anchor and rotations
 
-// Rows that are worked on together, so that what belongs to the anchor is
-// loaded once for all.
+// Rows processed together, so that the anchor is loaded once for all.
 inline constexpr int64_t kRowsAtOnce = 4;
 
-// What all rows have in common at some pairs.
+// Operands that all rows share at some pairs.
 struct Anchor {
   int64_t pair;
   DoubleVec sin;
@@ -249,14 +244,14 @@ HWY_INLINE HighEnds Rotated(const Anchor& anchor, const double* rotation_sin,
                         hn::MulAdd(anchor.cos, cos, anchor.cos_bound))};
 }
 
-// Where the undecided elements go.
+// Indices of undecided elements.
 struct Undecided {
   uint32_t* indices;
   int64_t count;
 };
 
-// Decides one by one those elements of a row that the format's test is in doubt
-// about. One is certain where both ends of its interval round alike.
+// Decides one by one the elements of a row that the format's test leaves in doubt: both ends of the
+// interval must round alike.
 template <class Format>
 HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row,
                              int64_t pair, typename Format::Element* out,
@@ -297,8 +292,7 @@ HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row,
           block.cos_offset, block.cosines);
 }
 
-// Where a vector of sines and one of cosines go: apart, in pairs, or in pairs
-// past the caches.
+// Stores a vector of sines and one of cosines apart, in pairs, or in pairs past the caches.
 enum class PairStore { kApart, kPaired, kStreamed };
 
 template <class Format, PairStore kStore>
@@ -314,8 +308,8 @@ HWY_INLINE void StoreBoth(WordVec sin, WordVec cos, int64_t cos_offset,
   Format::Store(cos, out + cos_offset);
 }
 
-// Fills kRows rows. Runs from the last pairs to the first, so that what padding
-// writes past the sines is overwritten by cosines, and past a row by the next.
+// Fills kRows rows, from the last pairs to the first, so that cosines overwrite padding past the
+// sines, and the next row overwrites padding past a row.
 template <class Format, PairStore kStore, int64_t kRows>
 HWY_INLINE void FillRows(const SinusoidBlock& block, int64_t first_row,
                          typename Format::Element* out, Undecided& undecided) {
@@ -366,10 +360,10 @@ HWY_INLINE void FillAllRows(const SinusoidBlock& block,
 template <class Format>
 int64_t FillBlock(const SinusoidBlock& original, typename Format::Element* out,
                   uint32_t* indices) noexcept {
-  // A copy that no store into `out` can change, as far as compilers know.
+  // A copy, which compilers know that no store into `out` changes.
   const SinusoidBlock block = original;
   Undecided undecided = {indices, 0};
-  // Past the caches, lines that one store does not fill are filled in order.
+  // Streaming stores that do not fill a cache line must fill it in order.
   constexpr auto kPairBytes = static_cast<int64_t>(
       2 * hn::MaxLanes(Words()) * sizeof(typename Format::Element));
   constexpr int64_t kStreamedRows = kPairBytes == 64 ? kRowsAtOnce : 1;
@@ -392,13 +386,13 @@ struct Pair {
   DoubleVec lo;
 };
 
-// The upper half of a mantissa (Veltkamp).
+// Returns the upper half of a mantissa (Veltkamp).
 HWY_INLINE DoubleVec UpperHalf(DoubleVec a) {
   const DoubleVec scaled = hn::Mul(a, hn::Set(Doubles(), 0x1p27 + 1));
   return hn::Sub(scaled, hn::Sub(scaled, a));
 }
 
-// a * b - product, exactly, for the rounded product.
+// Returns a * b - product exactly, for the rounded product.
 HWY_INLINE DoubleVec ProductError(DoubleVec a, DoubleVec b, DoubleVec product) {
 #if HWY_NATIVE_FMA
   return hn::MulSub(a, b, product);
@@ -463,7 +457,7 @@ inline void Rotate(const ConstRotors& a, const ConstRotors& b,
 
 using Bytes = hn::ScalableTag<uint8_t>;
 
-// The ends that fill no vector go the ordinary way.
+// Copies the ends that do not fill a vector by memcpy.
 inline void StreamBytes(const std::byte* source, std::byte* out,
                         int64_t size) noexcept {
   const Bytes d;
@@ -515,7 +509,7 @@ inline void ExpandRows(const std::byte* source, int64_t source_stride,
 // ---------------------------------------------------------------------------
 // Sums of products in a fixed order
 
-// a * b + c, rounded once.
+// Returns a * b + c, rounded once.
 template <class D>
 HWY_INLINE hn::Vec<D> Fused(D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c) {
 #if HWY_NATIVE_FMA
@@ -535,7 +529,7 @@ HWY_INLINE hn::Vec<D> Fused(D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c) {
 #endif
 }
 
-// A few vectors of neighbouring sums, kept in registers over all rows.
+// Adds to a few vectors of neighbouring sums, kept in registers over all rows.
 template <int64_t kVectors, class D>
 HWY_INLINE void AddToSums(D d, const double* factors, const MatrixRows& matrix,
                           double* sums) {

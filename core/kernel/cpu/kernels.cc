@@ -2,8 +2,8 @@
 // Compiles the kernels once per instruction set, and lists the results.
 #include "core/kernel/kernel_set.h"
 
-// Sets that are rarer than the three named ones would double the work of
-// testing. GCC's vectors stay out of "scalar", so that it says what it is.
+// Further instruction sets would double the work of testing. "scalar" excludes GCC's vectors, as
+// its name promises.
 #define HWY_DISABLED_TARGETS                                               \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | \
    HWY_SVE2_128)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/kernel/cuda/accelerator.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -9,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 
 namespace attnbias {
@@ -50,7 +53,7 @@ absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
   }
   Stream& stream = *slots_[0].stream;
   const int64_t size = expansion.element_bytes;
-  // Lanes side by side, and a word that the last vector may read in vain.
+  // Lanes side by side, and a word that the last vector may read.
   const int64_t bytes = expansion.lanes * expansion.lane_numbers * size;
   const int64_t words = bytes / 4 + 2;
   ATTNBIAS_ASSIGN_OR_RETURN(SharedMemory numbers, device.Allocate(words * 4));
@@ -93,7 +96,7 @@ absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
     ATTNBIAS_RETURN_IF_ERROR(Upload(device, stream, absl::MakeConstSpan(border),
                                     &memory_.emplace_back(), &launch_.border));
   }
-  // What was copied from may go; the other slot need not wait.
+  // The sources may be freed then, and the other slot need not wait.
   return stream.Wait();
 }
 
@@ -126,24 +129,23 @@ bool DenseExpander::Finish() {
 
 namespace {
 
-// Results that are copied while the next are computed.
+// Size of a piece, which is copied while the next one is computed.
 constexpr int64_t kDevicePieceBytes = int64_t{8} << 20;
-// There is room for this part of the elements to be undecided. About one in
-// 2^24 is.
+// One in this many elements may be undecided. About one in 2^24 is.
 constexpr int64_t kUndecidedFraction = 256;
 constexpr int64_t kMinUndecided = 1024;
 
-// One of two pieces that take turns.
+// One of two alternating pieces.
 struct SinusoidSlot {
   SharedMemory out;
-  SharedMemory undecided;  // their count, then they
+  SharedMemory undecided;  // the count, then the indices
   SharedMemory host;       // pinned: the elements, then the undecided
   int64_t first_row = 0;
   int64_t rows = 0;
   std::unique_ptr<Stream> stream;  // goes first, and waits
 };
 
-// Many blocks' sinusoids in pieces of whole blocks.
+// Computes the sinusoids of many blocks, in pieces of whole blocks.
 class SinusoidFill {
  public:
   SinusoidFill(Device* device, const SinusoidBlocks& blocks)
@@ -240,7 +242,7 @@ class SinusoidFill {
                           slot.rows * row_bytes_);
   }
 
-  // The piece begun before the last, or the last when there is no other.
+  // Finishes the oldest pending piece.
   absl::Status Finish(std::byte* out, std::vector<int64_t>* undecided) {
     SinusoidSlot& slot = slots_[finished_];
     finished_ ^= 1;
@@ -371,7 +373,7 @@ std::unique_ptr<DenseExpander> Accelerator::MakeExpander(
 
 bool Accelerator::FillSinusoids(const SinusoidBlocks& blocks, std::byte* out,
                                 std::vector<int64_t>* undecided) {
-  // A block's elements are counted in 32 bits.
+  // Elements of a block are counted in 32 bits.
   constexpr int64_t kMost = int64_t{1} << 31;
   const SinusoidBlock& block = blocks.block;
   if (!device_.works() || blocks.block_rows * block.width > kMost ||
@@ -389,6 +391,21 @@ std::unique_ptr<DeviceVectors> Accelerator::KeepVectors(
   auto vectors = std::make_unique<DeviceVectors>(&device_);
   return device_.Check(vectors->Start(numbers, bytes)) ? std::move(vectors)
                                                        : nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
+  // Searches the folders of the system and of the build: a name without a folder is not looked up
+  // in the working directory. Never closed: code that runs at exit may be part of it.
+  void* const backend = dlopen("libattnbias_cuda.so", RTLD_NOW | RTLD_LOCAL);
+  void* const open =
+      backend == nullptr ? nullptr : dlsym(backend, kOpenCudaDevice);
+  if (open == nullptr) {
+    return absl::UnavailableError(absl::StrCat(
+        "no CUDA device: the CUDA backend is not here: ", dlerror()));
+  }
+  absl::StatusOr<std::unique_ptr<Device>> device;
+  reinterpret_cast<OpenDeviceFunction*>(open)(&device);
+  return device;
 }
 
 }  // namespace attnbias

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device by the CUDA runtime: the backend's door.
+// Implements Device by the CUDA runtime: the backend's entry point.
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ absl::Status ToStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
   const std::string message =
       absl::StrCat("CUDA: ", what, ": ", cudaGetErrorString(error));
-  // Not a sticky error: the next call must not meet it again.
+  // Clears the error, so that the next call does not report it again.
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     return absl::ResourceExhaustedError(message);
@@ -28,7 +28,7 @@ absl::Status ToStatus(cudaError_t error, const char* what) {
   return absl::InternalError(message);
 }
 
-// cuBLAS's own functions.
+// Functions of cuBLAS.
 struct Cublas {
   decltype(&cublasCreate_v2) create;
   decltype(&cublasDestroy_v2) destroy;
@@ -39,24 +39,19 @@ struct Cublas {
   decltype(&cublasDgemm_v2) dgemm;
 };
 
-// The system's; where this was built, the one beside the headers.
-void* OpenCublas() {
-  const std::string name = "libcublas.so." + std::to_string(CUBLAS_VER_MAJOR);
-  return dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-}
-
 template <typename Function>
 bool Find(void* library, const char* name, Function* function) {
   *function = reinterpret_cast<Function>(dlsym(library, name));
   return *function != nullptr;
 }
 
-// Null where the library is not on this machine. It is loaded for the first
-// product: if it were linked, opening a device would take 200 MB and a fifth of
-// a second even where nothing is multiplied.
+// Loads the system's cuBLAS, or, where this was built, the one next to the headers. Returns null if
+// this machine has none. Linking it would cost 200 MB and a fifth of a second for each device, even
+// if nothing is multiplied.
 const Cublas* LoadCublas() {
   static const std::optional<Cublas> cublas = []() -> std::optional<Cublas> {
-    void* const library = OpenCublas();
+    const std::string name = "libcublas.so." + std::to_string(CUBLAS_VER_MAJOR);
+    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     Cublas found;
     if (library != nullptr && Find(library, "cublasCreate_v2", &found.create) &&
         Find(library, "cublasDestroy_v2", &found.destroy) &&
@@ -83,7 +78,7 @@ absl::Status ToStatus(cublasStatus_t status, const char* what) {
              : absl::InternalError(message);
 }
 
-// cuBLAS counts columns first, and so sees every matrix transposed.
+// cuBLAS is column-major, and so sees every matrix transposed.
 template <typename T, typename Gemm>
 cublasStatus_t Multiply(Gemm gemm, cublasHandle_t handle,
                         const ProductLaunch<T>& launch) {
@@ -104,7 +99,7 @@ using BlasHandle = std::unique_ptr<cublasContext, decltype(&Destroy)>;
 class CudaStream final : public Stream {
  public:
   explicit CudaStream(StreamHandle stream) : stream_(std::move(stream)) {}
-  // What it still reads and writes may be freed next.
+  // Waits, since memory of pending work may be freed next.
   ~CudaStream() override { cudaStreamSynchronize(stream_.get()); }
 
   absl::Status CopyIn(std::byte* device, const std::byte* host,
@@ -155,7 +150,7 @@ class CudaStream final : public Stream {
     blas_.reset(handle);
     ATTNBIAS_RETURN_IF_ERROR(
         ToStatus(cublas.set_stream(handle, stream_.get()), "set stream"));
-    // No narrower numbers on the way than those that came.
+    // Intermediate results are not narrower than the inputs.
     return ToStatus(cublas.set_math_mode(handle, CUBLAS_PEDANTIC_MATH),
                     "set mode");
   }
@@ -208,7 +203,7 @@ absl::StatusOr<std::unique_ptr<Device>> Open() {
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count == 0) error = cudaErrorNoDevice;
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, 0);
-  // Makes the device's context, or fails to.
+  // Creates the device's context.
   if (error == cudaSuccess) error = cudaFree(nullptr);
   if (error != cudaSuccess) {
     return absl::UnavailableError(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of a CUDA device, and no more. Tests put a CPU in its place.
+// The interface of a CUDA device. Tests implement it on the CPU.
 //
-// Errors are RESOURCE_EXHAUSTED where memory is short, UNAVAILABLE where there
-// is no device, INTERNAL where it is broken.
+// Errors: RESOURCE_EXHAUSTED if memory is short, UNAVAILABLE if there is no device, INTERNAL if the
+// device is broken.
 #pragma once
 
 #include <algorithm>
@@ -21,19 +21,19 @@
 
 namespace attnbias {
 
-// Freed when the last copy goes; device memory begins at a multiple of 256.
+// Freed with its last copy; device memory is aligned to 256 bytes.
 using SharedMemory = std::shared_ptr<std::byte>;
 
-// A product with some of the vectors that a device keeps: `vectors` of them,
-// each `width` numbers, `stride` numbers apart, from number `first` on.
+// A product with some of the vectors that a device keeps: `vectors` of them, each `width` numbers,
+// `stride` numbers apart, from number `first` on.
 struct VectorProduct {
   int64_t rows = 0;
   int64_t vectors = 0;
   int64_t width = 0;
   int64_t stride = 0;
   int64_t first = 0;
-  // Whether [rows, width] numbers are multiplied with each vector, or the
-  // vectors summed with the weights [rows, vectors].
+  // Multiplies [rows, width] numbers with each vector. If false, sums the vectors with the weights
+  // [rows, vectors].
   bool transposed = false;
 
   constexpr int64_t input_columns() const {
@@ -44,8 +44,7 @@ struct VectorProduct {
   }
 };
 
-// A product whose operands are all on the device; `vectors` points at number
-// `first`.
+// A product whose operands are all on the device; `vectors` points at number `first`.
 template <typename T>
 struct ProductLaunch {
   VectorProduct product;
@@ -54,8 +53,8 @@ struct ProductLaunch {
   T* out = nullptr;
 };
 
-// Does work in the order in which it is given, and has done it when Wait
-// returns. An error may come from earlier work. Not safe for concurrent use.
+// Executes work in order, until Wait returns. An error may be that of earlier work. Not
+// thread-safe.
 class Stream {
  public:
   virtual ~Stream() = default;  // waits
@@ -71,33 +70,32 @@ class Stream {
   virtual absl::Status Wait() = 0;
 };
 
-// Any number of threads may use it at once.
+// Thread-safe.
 class Device {
  public:
   virtual ~Device() = default;
-  // For people to read.
+  // Returns a text for logs.
   virtual std::string description() const = 0;
-  // Whether there is something to multiply matrices with.
+  // Returns true if cuBLAS can multiply matrices.
   virtual bool has_products() const = 0;
   virtual absl::StatusOr<SharedMemory> Allocate(int64_t bytes) = 0;
-  // Of the host, pinned.
+  // Allocates pinned memory of the host.
   virtual absl::StatusOr<SharedMemory> AllocateHost(int64_t bytes) = 0;
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
 };
 
-// Told what a device does. Called from any thread; must be quick.
+// Observes a device's work. Called from any thread; must be quick.
 class AcceleratorObserver {
  public:
   virtual ~AcceleratorObserver() = default;
-  // Results that left the device.
+  // Reports results that the host received.
   virtual void OnMade(int64_t bytes) = 0;
-  // The CPU takes over: for all work when `for_good`, else for one piece that
-  // there was no memory for. Called at most once for either.
+  // Reports that the CPU takes over: all work if `for_good`, else one piece for lack of memory.
+  // Called at most once for either.
   virtual void OnFallback(const absl::Status& why, bool for_good) = 0;
 };
 
-// A device, and whether it still works. Any number of threads may use it at
-// once.
+// A device and its state. Thread-safe.
 class GuardedDevice {
  public:
   // `observer` outlives this.
@@ -107,9 +105,9 @@ class GuardedDevice {
   Device& operator*() const { return *device_; }
   Device* operator->() const { return device_.get(); }
 
-  // False once anything but memory has failed.
+  // Returns false after any error except a lack of memory.
   bool works() const { return !broken_; }
-  // Whether `status` is OK. If not, tells the observer, and gives the device up
+  // Returns true if `status` is OK. If not, notifies the observer, and stops using the device
   // unless it only lacked memory.
   bool Check(const absl::Status& status) {
     if (status.ok()) return true;
@@ -129,11 +127,11 @@ class GuardedDevice {
   std::atomic<bool> was_full_{false};
 };
 
-// The machine's first CUDA device. UNAVAILABLE, saying why, when there is none,
+// Opens the machine's first CUDA device. Returns UNAVAILABLE, with the reason, if there is none,
 // its driver is too old, or the backend was not built.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice();
 
-// How the backend, a library of its own, is entered.
+// Entry point of the backend, which is a library of its own.
 inline constexpr char kOpenCudaDevice[] = "attnbias_open_cuda_device";
 using OpenDeviceFunction = void(absl::StatusOr<std::unique_ptr<Device>>*);
 
@@ -146,7 +144,7 @@ DeviceArray<T> ArrayOf(const SharedMemory& memory, int64_t count) {
   return {reinterpret_cast<T*>(memory.get()), count};
 }
 
-// Has the stream copy `data`, which it reads until it has been waited for.
+// Copies `data` by the stream, which reads it until Wait returns.
 template <typename T>
 absl::Status Upload(Device& device, Stream& stream, absl::Span<const T> data,
                     SharedMemory* memory, DeviceArray<const T>* array) {

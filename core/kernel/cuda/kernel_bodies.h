@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one thread of each CUDA kernel does. kernels.cu runs these on a device;
-// tests run them on the CPU, over every block and thread of a launch.
+// The work of one thread of each CUDA kernel. kernels.cu runs it on a device, tests on the CPU,
+// over every block and thread of a launch.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace attnbias {
 // ---------------------------------------------------------------------------
 // Dense expansion
 
-// Bytes [begin, begin + 16) of `words`, begin being a multiple of 2.
+// Returns bytes [begin, begin + 16) of `words`; `begin` is a multiple of 2.
 ATTNBIAS_HOST_DEVICE inline Vector16 LoadVector(
     const DeviceArray<const uint32_t>& words, int64_t begin) {
   const int64_t word = begin / 4;
@@ -29,7 +29,7 @@ ATTNBIAS_HOST_DEVICE inline Vector16 LoadVector(
   return vector;
 }
 
-// Element `index` of a packed array.
+// Returns element `index` of a packed array.
 template <int kBytes>
 ATTNBIAS_HOST_DEVICE uint64_t
 LoadElement(const DeviceArray<const uint32_t>& words, int64_t index) {
@@ -42,7 +42,7 @@ LoadElement(const DeviceArray<const uint32_t>& words, int64_t index) {
   }
 }
 
-// Writes element `index`, which the compiler knows, into a vector of zeros.
+// Writes element `index`, a constant after unrolling, into a vector of zeros.
 template <int kBytes>
 ATTNBIAS_HOST_DEVICE void SetElement(uint64_t bits, int index,
                                      Vector16& vector) {
@@ -63,7 +63,7 @@ struct ExpansionPair {
   uint32_t key;
 };
 
-// The number that stands at a pair, mask and border included.
+// Returns the element at a pair, with mask and border.
 template <int kBytes>
 ATTNBIAS_HOST_DEVICE uint64_t ExpandedElement(const ExpansionLaunch& launch,
                                               const ExpansionPair& pair) {
@@ -85,9 +85,8 @@ ATTNBIAS_HOST_DEVICE uint64_t ExpandedElement(const ExpansionLaunch& launch,
                                  launch.query_coordinates.At(query));
 }
 
-// Whether `count` pairs, from `pair` on, are in one row and have numbers that
-// follow one another, without a mask or a border in between. If so, sets where
-// these begin.
+// Returns true if `count` pairs, from `pair` on, are in one row and have consecutive numbers,
+// without a mask or a border in between. Sets the index of the first number then.
 ATTNBIAS_HOST_DEVICE inline bool IsRun(const ExpansionLaunch& launch,
                                        const ExpansionPair& pair, int count,
                                        int64_t* first_number) {
@@ -126,7 +125,7 @@ ATTNBIAS_HOST_DEVICE Vector16 ExpandedVector(const ExpansionLaunch& launch,
   return vector;
 }
 
-// One division of 64 bits for a thread, one of 32 for a vector.
+// Writes a thread's vectors by one division of 64 bits per thread and one of 32 bits per vector.
 template <int kBytes>
 ATTNBIAS_HOST_DEVICE void ExpandThread(const ExpansionLaunch& launch,
                                        int64_t block, int thread) {
@@ -152,7 +151,7 @@ ATTNBIAS_HOST_DEVICE void ExpandThread(const ExpansionLaunch& launch,
 // ---------------------------------------------------------------------------
 // Sinusoids
 
-// Threads of a CPU come one after the other; those of a device need an atomic.
+// A CPU runs the threads one after the other; a device needs an atomic.
 ATTNBIAS_HOST_DEVICE inline uint32_t FetchIncrement(uint32_t& counter) {
 #ifdef __CUDA_ARCH__
   return atomicAdd(&counter, 1U);
@@ -161,8 +160,7 @@ ATTNBIAS_HOST_DEVICE inline uint32_t FetchIncrement(uint32_t& counter) {
 #endif
 }
 
-// A column's frequency, and whether it holds the sine or the cosine; neither
-// where it is padding.
+// A column's frequency, and which of sine and cosine it holds: neither if it is padding.
 struct SinusoidColumn {
   int64_t pair;
   bool is_sine;
@@ -181,8 +179,8 @@ ATTNBIAS_HOST_DEVICE inline SinusoidColumn SinusoidColumnAt(
   return {pair, false, pair >= 0 && pair < launch.cosines};
 }
 
-// Makes an element: the sine or cosine of a sum of two angles. Two fused
-// products give the high end of the interval that holds it.
+// Computes an element: the sine or cosine of a sum of two angles. Two fused products give the high
+// end of the interval that holds it.
 template <class Element>
 ATTNBIAS_HOST_DEVICE void SinusoidThread(
     const SinusoidLaunch& launch,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts kernels on a stream. Errors are cudaGetLastError's.
+// Starts kernels on a stream, and returns cudaGetLastError's error.
 #pragma once
 
 #include <cuda_runtime_api.h>

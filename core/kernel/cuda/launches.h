@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is handed to a kernel: its arguments and its geometry. Both compilers
-// read it.
+// Arguments and geometry of kernels, for the host's and the device's compiler.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ struct alignas(16) Vector16 {
   uint32_t words[4];
 };
 
-// Memory of the device. Where kernels run on a CPU, every index is checked.
+// An array in the device's memory. Checks every index if the kernel runs on a CPU.
 template <typename T>
 class DeviceArray {
  public:
@@ -43,7 +42,7 @@ class DeviceArray {
   int64_t size_ = 0;
 };
 
-// A Line on the device: a list, if there is one.
+// A Line on the device: a list, or `step` apart if the list is empty.
 struct DeviceLine {
   int64_t begin = 0;
   int64_t step = 1;
@@ -59,10 +58,10 @@ struct ExpansionLaunch {
   // Vectors of the results.
   static constexpr int kVectorsPerThread = 4;
   static constexpr int kVectorsPerBlock = kVectorsPerThread * kThreadsPerBlock;
-  // Rows and columns are counted in 32 bits, with those of one block on top.
+  // Maximum rows and columns: they are counted in 32 bits, plus those of one block.
   static constexpr int64_t kMaxCount = (int64_t{1} << 31) - (1 << 16);
 
-  // Lanes side by side, as words, and one word more.
+  // Lanes side by side, as words, and one more word.
   DeviceArray<const uint32_t> numbers;
   int64_t lane_numbers = 0;
   int element_bytes = 0;
@@ -75,11 +74,11 @@ struct ExpansionLaunch {
   int64_t visible_begin = 0;
   int64_t visible_end = 0;
   uint64_t fill_bits = 0;
-  // The words of [lanes, 3] elements, or none.
+  // The words of [lanes, 3] elements, or empty.
   DeviceArray<const uint32_t> border;
   int64_t first = 0;
   int64_t count = 0;
-  // What is left of the last one may hold anything.
+  // The last vector's unused part is undefined.
   DeviceArray<Vector16> out;
 
   int64_t blocks() const {
@@ -107,7 +106,7 @@ struct SinusoidLaunch {
   // [rows, width] elements.
   DeviceArray<uint32_t> out_f32;
   DeviceArray<uint16_t> out_16;
-  // How many are undecided, which may be more than there is room for.
+  // Number of undecided elements, which may exceed the size of `undecided`.
   DeviceArray<uint32_t> undecided_count;
   DeviceArray<uint32_t> undecided;
 
