@@ -29,7 +29,6 @@
 #include "attnbias/internal/rpc.pb.h"
 #include "client/cpp/src/channel.h"
 #include "client/cpp/src/target.h"
-#include "client/cpp/src/unary_call.h"
 
 namespace attnbias {
 namespace {
