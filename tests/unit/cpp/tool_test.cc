@@ -17,7 +17,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/commands.h"
-#include "client/cli/progress_line.h"
 #include "client/cli/screen.h"
 #include "client/cli/spec_fields.h"
 #include "tests/unit/cpp/certificates.h"
