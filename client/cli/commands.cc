@@ -25,7 +25,6 @@
 #include "client/cli/spec_fields.h"
 #include "client/cli/suggestion.h"
 #include "client/cli/table_file.h"
-#include "client/cli/tensor_options.h"
 
 namespace attnbias {
 namespace {

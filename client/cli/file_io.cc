@@ -36,7 +36,7 @@ absl::Status WriteFileAtomically(const std::string& path,
       std::fflush(file) == 0 && ::fchmod(descriptor, 0666 & ~mask) == 0 &&
       ::fsync(descriptor) == 0 &&
       std::rename(temporary.c_str(), path.c_str()) == 0;
-  const absl::Status status = is_written ? absl::OkStatus() : failed("write");
+  absl::Status status = is_written ? absl::OkStatus() : failed("write");
   std::fclose(file);
   if (!is_written) ::unlink(temporary.c_str());
   return status;

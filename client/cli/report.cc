@@ -31,7 +31,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kIndent = 1;
 
-// Makes every string of `message`, those of its messages included, printable.
+// Makes every string of `message`, and of the messages in it, printable.
 void MakePrintable(Message* message) {
   const Reflection* reflection = message->GetReflection();
   std::vector<const FieldDescriptor*> fields;
@@ -62,14 +62,15 @@ void MakePrintable(Message* message) {
   }
 }
 
-// A line of the list: a field that can be set, and whether it must be.
+// A line of the list: a field, and "required", "optional" or its default.
 struct FieldRow {
   std::string name;
   std::string need;
   const FieldDescriptor* field;
 };
 
-// Values BUCKETS need no table of biases.
+// Returns "required", "optional" or the default. A table of biases is optional,
+// since values BUCKETS need none.
 std::string NeedOf(const FieldDescriptor& field) {
   const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
   if (!rule.given_by().empty()) {
@@ -170,7 +171,7 @@ std::string FieldList(const NamedEncoding& encoding) {
   return text;
 }
 
-// With the contract's names.
+// Returns a message as JSON with the contract's names.
 std::string JsonOf(const Message& message,
                    google::protobuf::util::JsonPrintOptions options = {}) {
   options.preserve_proto_field_names = true;
@@ -210,7 +211,7 @@ OrderedJson EncodingAsJson(const NamedEncoding& encoding) {
   return json;
 }
 
-// "f32" for DATA_TYPE_F32.
+// Returns "f32" for DATA_TYPE_F32.
 std::string NameOf(v1::DataType type) {
   return ShortName(*v1::DataType_descriptor(), v1::DataType_Name(type));
 }
