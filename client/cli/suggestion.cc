@@ -10,7 +10,8 @@
 namespace attnbias {
 namespace {
 
-// Bounds the time for a distance, the product of the lengths. No name is longer.
+// Bounds the time for a distance, the product of the lengths. No name is
+// longer.
 constexpr size_t kMostLetters = 64;
 
 // Returns the number of letters to insert, delete, replace or swap with a
