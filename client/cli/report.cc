@@ -37,26 +37,19 @@ void MakePrintable(Message* message) {
   std::vector<const FieldDescriptor*> fields;
   reflection->ListFields(*message, &fields);
   for (const FieldDescriptor* field : fields) {
-    const bool is_text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
-    const bool is_message = field->message_type() != nullptr;
-    if (!field->is_repeated()) {
-      if (is_text) {
-        reflection->SetString(
-            message, field,
-            internal::Printable(reflection->GetString(*message, field)));
-      }
-      if (is_message) MakePrintable(reflection->MutableMessage(message, field));
-      continue;
-    }
-    for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
-      if (is_text) {
-        reflection->SetRepeatedString(
-            message, field, i,
-            internal::Printable(
-                reflection->GetRepeatedString(*message, field, i)));
-      }
-      if (is_message) {
-        MakePrintable(reflection->MutableRepeatedMessage(message, field, i));
+    const bool is_list = field->is_repeated();
+    const int count = is_list ? reflection->FieldSize(*message, field) : 1;
+    for (int i = 0; i < count; ++i) {
+      if (field->message_type() != nullptr) {
+        MakePrintable(
+            is_list ? reflection->MutableRepeatedMessage(message, field, i)
+                    : reflection->MutableMessage(message, field));
+      } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+        const std::string text = internal::Printable(
+            is_list ? reflection->GetRepeatedString(*message, field, i)
+                    : reflection->GetString(*message, field));
+        is_list ? reflection->SetRepeatedString(message, field, i, text)
+                : reflection->SetString(message, field, text);
       }
     }
   }
