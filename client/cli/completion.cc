@@ -10,7 +10,7 @@
 namespace attnbias {
 namespace {
 
-// The words of a command replace those of the tool once the command is given.
+// A command before the cursor replaces the words, and an encoding adds fields.
 constexpr absl::string_view kBash = R"(_attnbias() {
   local word words='$0'
   for word in "$${COMP_WORDS[@]:1:$$((COMP_CWORD - 1))}"; do
@@ -18,11 +18,12 @@ constexpr absl::string_view kBash = R"(_attnbias() {
 $1    esac
   done
   COMPREPLY=($$(compgen -W "$$words" -- "$${COMP_WORDS[COMP_CWORD]}"))
+  [[ $${COMPREPLY[0]} != *= ]] || compopt -o nospace 2>/dev/null
 }
 complete -o default -F _attnbias attnbias
 )";
 
-// zsh runs scripts of bash, once it is told to.
+// Lets zsh run completions of bash.
 constexpr absl::string_view kZsh =
     "autoload -U +X compinit && compinit\n"
     "autoload -U +X bashcompinit && bashcompinit\n";
@@ -47,7 +48,13 @@ std::string BashScript(const CLI::App& app) {
     std::vector<std::string> own = EncodingsFor(*command);
     for (std::string& flag : LongFlags(*command)) own.push_back(flag);
     absl::StrAppend(&cases, "      ", command->get_name(), ") words='",
-                    absl::StrJoin(own, " "), " ", flags, "'; break ;;\n");
+                    absl::StrJoin(own, " "), " ", flags, "' ;;\n");
+  }
+  for (const NamedEncoding& encoding : Encodings()) {
+    const std::vector<std::string> fields =
+        SettableNames(ArgumentsOf(encoding));
+    absl::StrAppend(&cases, "      ", encoding.name, ") words+=' ",
+                    absl::StrJoin(fields, "= "), "=' ;;\n");
   }
   return absl::Substitute(kBash, absl::StrJoin(words, " "), cases);
 }

@@ -597,6 +597,7 @@ TEST_F(ToolTest, CompletesCommandsFlagsAndEncodingsInBash) {
   EXPECT_EQ(complete("--server localhost exp", 3), "export ");
   EXPECT_EQ(complete("get sandw", 2), "sandwich ");
   EXPECT_EQ(complete("get alibi --query-l", 3), "--query-length ");
+  EXPECT_EQ(complete("get alibi num_h", 3), "num_heads= ");
   EXPECT_EQ(complete("info --js", 2), "--json ");
   EXPECT_EQ(complete("info --serv", 2), "--server ");
 }
