@@ -17,15 +17,14 @@
 #include "absl/time/time.h"
 #include "attnbias/client.h"
 #include "attnbias/internal/printable.h"
+#include "client/cli/completion.h"
 #include "client/cli/heat_map.h"
 #include "client/cli/numbers.h"
-#include "client/cli/progress_line.h"
 #include "client/cli/report.h"
 #include "client/cli/sample.h"
 #include "client/cli/spec_fields.h"
 #include "client/cli/suggestion.h"
 #include "client/cli/table_file.h"
-#include "client/cli/tensor_options.h"
 
 namespace attnbias {
 namespace {
@@ -45,30 +44,43 @@ struct Settings {
   std::string part;
   std::optional<int64_t> head;
   std::string png;
-  // Of encodings to list; none is all.
+  // Names of the encodings to list; empty lists all.
   std::vector<std::string> names;
+  std::string shell;
   bool json = false;
 };
 
-// The number of the first head, where the numbers are those of heads.
+// Returns the number of the first head; nothing if heads share the numbers.
 std::optional<int64_t> FirstHead(const v1::TensorSpec& spec) {
   if (spec.pair().has_heads()) return spec.pair().heads().begin();
   if (spec.grid().has_heads()) return spec.grid().heads().begin();
   return std::nullopt;
 }
 
-// More than any picture needs. Where a server takes no lists of positions, a
-// picture of a long tensor would take all of it.
+// Bounds the answer for a picture, which needs less. Encodings that accept no
+// lists of positions would send a long tensor whole.
 constexpr int64_t kMaxDrawnBytes = 64 << 20;
-// As large as a page shows it.
+// Sizes a picture for a page.
 constexpr Canvas kPngCanvas = {.most = {.rows = 1024, .columns = 1024},
                                .pixel_height = 1,
                                .enlarged_to = 512};
 
+// Runs one command. Each returns the exit code.
 class Tool {
  public:
-  Tool(const Settings& settings, Terminal terminal)
-      : settings_(settings), terminal_(terminal) {}
+  Tool(const CLI::App& app, const Settings& settings, Terminal terminal)
+      : app_(app), settings_(settings), terminal_(terminal) {}
+
+  int Completion() const {
+    terminal_.out << CompletionScript(app_, settings_.shell);
+    return kExitOk;
+  }
+
+  int OfPython() const {
+    const std::string name = app_.get_subcommands()[0]->get_name();
+    return Usage(absl::InvalidArgumentError(absl::StrCat(
+        name, ": want python -m attnbias ", name, ", of the Python package")));
+  }
 
   int Health() const {
     const auto client = Connect();
@@ -144,7 +156,8 @@ class Tool {
     }
     const auto client = Connect(kMaxDrawnBytes);
     if (!client.ok()) return Usage(client.status());
-    // Key rows have no mask but in their dense form, which is no matter here.
+    // The whole is described without a mask, which key rows accept in their
+    // dense form alone.
     v1::TensorSpec unmasked = *spec;
     unmasked.mutable_output()->clear_mask();
     const auto whole = client->Describe(unmasked);
@@ -284,11 +297,12 @@ class Tool {
     return kExitUsage;
   }
 
+  const CLI::App& app_;
   const Settings& settings_;
   const Terminal terminal_;
 };
 
-// Lists what the help adds to the name of a flag and the type of its value.
+// Descriptions of flags in the help.
 constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"positions", "Consecutive positions; N is 0:N"},
     {"position_ids", "Positions in the order wanted; once for each axis"},
@@ -328,8 +342,8 @@ std::string PlaceholderOf(const FieldDescriptor& field) {
   return field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE ? "X" : "N";
 }
 
-// Flags for the fields of extents, of the output and of its mask. A grid's
-// windows are among those of queries and keys.
+// Adds flags for the fields of extents, of the output and of its mask. Windows
+// of a grid are the flags of queries and keys.
 void AddFlags(CLI::App* command, TensorOptions* tensor, bool is_whole) {
   for (const auto& [group, type] :
        {std::pair("Extent of a table", v1::TableExtent::descriptor()),
@@ -430,8 +444,19 @@ void AddConnectionOptions(CLI::App* app, Settings* settings) {
   AddSecurityOptions(app, settings);
 }
 
-// Commands by name; the one on the command line is run.
+// Commands and their functions; the one on the command line is run.
 using Commands = std::vector<std::pair<CLI::App*, int (Tool::*)() const>>;
+
+// Adds a command of the Python package, so that help and completion have it.
+// Its own arguments are not read.
+CLI::App* AddPythonCommand(CLI::App* app, const std::string& name,
+                           absl::string_view description) {
+  return app
+      ->add_subcommand(
+          name, absl::StrCat("python -m attnbias ", name, ": ", description))
+      ->prefix_command()
+      ->fallthrough(false);
+}
 
 Commands AddCommands(CLI::App* app, Settings* settings) {
   AddConnectionOptions(app, settings);
@@ -440,7 +465,7 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
   app->fallthrough();
 
   CLI::App* health = app->add_subcommand(
-      "health", "Exit code 0 if and only if the server is serving");
+      "health", "Exits with 0 if and only if the server is serving");
   health->add_option("service", settings->health_service,
                      "One of the server's services instead of the whole");
   CLI::App* get = AddTensorCommand(
@@ -452,8 +477,8 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
   get->add_option("--part", settings->part,
                   "The one of several parts that goes to FILE.npy or -");
   CLI::App* describe =
-      AddTensorCommand(app, "describe", "What get would fetch", settings,
-                       /*is_whole=*/true);
+      AddTensorCommand(app, "describe", "Describes what get would fetch",
+                       settings, /*is_whole=*/true);
   CLI::App* show = AddTensorCommand(
       app, "show", "Draws a tensor as a heat map, here or into a file",
       settings, /*is_whole=*/false);
@@ -462,46 +487,53 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
   show->add_option("--part", settings->part,
                    "The one of several parts to draw; the first if not given");
   show->add_option("--png", settings->png, "FILE.png instead of the terminal");
-  CLI::App* info = app->add_subcommand("info", "What the server is");
-  CLI::App* list = app->add_subcommand("list", "Encodings and their fields");
+  CLI::App* info = app->add_subcommand(
+      "info", "Prints version, encodings and limits of the server");
+  CLI::App* list = app->add_subcommand(
+      "list", "Lists encodings and their fields; asks no server");
   list->add_option("encoding", settings->names, "Only these");
   CLI::App* tables =
-      app->add_subcommand("tables", "Learned tables that the server has");
+      app->add_subcommand("tables", "Lists the server's learned tables");
   for (CLI::App* command : {health, info, list, tables, describe, get}) {
     command->add_flag("--json", settings->json,
                       "JSON, with the contract's names; of get, without the "
                       "numbers");
   }
+  CLI::App* completion = app->add_subcommand(
+      "completion", "Prints a script that completes commands and flags");
+  completion->add_option("shell", settings->shell, "The shell that reads it")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  CLI::App* fill = AddPythonCommand(app, "export",
+                                    "fetches what a model needs into a cache");
+  CLI::App* cache =
+      AddPythonCommand(app, "cache", "shows, verifies or clears a cache");
   return {
-      {health, &Tool::Health}, {info, &Tool::Info},         {list, &Tool::List},
-      {tables, &Tool::Tables}, {describe, &Tool::Describe}, {get, &Tool::Get},
-      {show, &Tool::Show},
+      {health, &Tool::Health},     {info, &Tool::Info},
+      {list, &Tool::List},         {tables, &Tool::Tables},
+      {describe, &Tool::Describe}, {get, &Tool::Get},
+      {show, &Tool::Show},         {completion, &Tool::Completion},
+      {fill, &Tool::OfPython},     {cache, &Tool::OfPython},
   };
 }
 
-// The commands and flags that could stand after those that were recognised.
+// Returns the flags that the given command accepts, or all commands and the
+// flags that precede them.
 std::vector<std::string> KnownWords(const CLI::App& app) {
-  std::vector<std::string> words;
+  std::vector<std::string> words = LongFlags(app);
   const std::vector<CLI::App*> given = app.get_subcommands();
-  if (given.empty()) {
-    for (const CLI::App* command : app.get_subcommands(nullptr)) {
-      words.push_back(command->get_name());
-    }
+  for (const CLI::App* command : given) {
+    for (std::string& flag : LongFlags(*command)) words.push_back(flag);
   }
-  std::vector<const CLI::App*> takers(given.begin(), given.end());
-  takers.push_back(&app);
-  for (const CLI::App* taker : takers) {
-    for (const CLI::Option* option : taker->get_options()) {
-      for (const std::string& name : option->get_lnames()) {
-        words.push_back(absl::StrCat("--", name));
-      }
-    }
+  if (!given.empty()) return words;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    words.push_back(command->get_name());
   }
   return words;
 }
 
-// What is printed about a line that CLI11 refuses; `unknown` are its words that
-// nothing takes.
+// Reports a line that CLI11 refuses; `unknown` are the words that no command
+// accepts.
 std::string MistakeReport(const CLI::App& app, const CLI::ParseError& error,
                           const std::vector<std::string>& unknown) {
   if (unknown.empty()) {
@@ -529,24 +561,15 @@ std::string MistakeReport(const CLI::App& app, const CLI::ParseError& error,
 }  // namespace
 
 int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
-  if (!arguments.empty() &&
-      (arguments[0] == "export" || arguments[0] == "cache")) {
-    terminal.err << "attnbias: " << arguments[0] << ": want python -m attnbias "
-                 << arguments[0] << ", of the Python package\n";
-    return kExitUsage;
-  }
   Settings settings;
   CLI::App app("Position tensors of Transformer models, from a server.",
                "attnbias");
-  app.footer(
-      "What fills and shows a cache on disk is in the Python package:\n"
-      "python -m attnbias export, python -m attnbias cache");
   const Commands commands = AddCommands(&app, &settings);
   try {
-    // CLI11 takes its arguments from the back.
+    // CLI11 reads its arguments from the back.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
-    // CLI11 shows help before it looks at words that it does not know.
+    // CLI11 throws for help before it checks for unknown words.
     const std::vector<std::string> unknown = app.remaining(true);
     if (unknown.empty() && error.get_exit_code() == 0) {
       app.exit(error, terminal.out);
@@ -555,7 +578,7 @@ int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
     terminal.err << MistakeReport(app, error, unknown);
     return kExitUsage;
   }
-  const Tool tool(settings, terminal);
+  const Tool tool(app, settings, terminal);
   const auto chosen = absl::c_find_if(
       commands, [](const auto& command) { return command.first->parsed(); });
   const int code = (tool.*chosen->second)();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tool's command line and what its commands do.
+// The tool's command line and its commands.
 #pragma once
 
 #include <ostream>
@@ -10,13 +10,13 @@
 
 namespace attnbias {
 
-// Where a command writes.
+// Streams that a command writes to.
 struct Terminal {
   std::ostream& out;
   std::ostream& err;
-  // Whether `err` is watched by a person: long fetches show their progress.
+  // True if `err` is a terminal: long fetches show their progress.
   bool interactive;
-  // What `out` can show.
+  // Size and colours of `out`.
   Screen screen = {};
 };
 
@@ -24,7 +24,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;  // the server's answer, a file, health
 inline constexpr int kExitUsage = 2;   // the command line, the files it names
 
-// Runs the tool; `arguments` without the program's name. The exit code.
+// Runs the tool and returns the exit code. `arguments` lack the program's name.
 int RunTool(const std::vector<std::string>& arguments, Terminal terminal);
 
 }  // namespace attnbias

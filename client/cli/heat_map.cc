@@ -18,9 +18,9 @@
 namespace attnbias {
 namespace {
 
-// Nine of viridis' colours. Its lightness rises evenly, so that a picture shows
-// the same steps to those who see few colours, and in print. Which sign a
-// number has is for the legend: most biases have only one.
+// Nine colours of viridis, whose lightness rises evenly: steps look the same to
+// colour-blind readers and in print. Signs are left to the legend, since most
+// biases have one sign.
 constexpr std::array<Color, 9> kColors = {{{68, 1, 84},
                                            {71, 44, 122},
                                            {59, 81, 139},
@@ -30,23 +30,23 @@ constexpr std::array<Color, 9> kColors = {{{68, 1, 84},
                                            {92, 200, 99},
                                            {170, 220, 50},
                                            {253, 231, 37}}};
-// The same way through the 256 colours of xterm, also from dark to light. The
-// nearest ones would not be: they are too few.
+// The same path through the 256 colours of xterm, from dark to light. Nearest
+// colours would not rise evenly.
 constexpr std::array<int, 11> kCodes = {53, 54,  24,  30,  36, 42,
                                         78, 113, 149, 184, 220};
 
 struct Ink {
   Color color;
-  // Among the 256.
+  // Index among the 256 colours.
   int code;
 };
 
-// Stripes where there is no number to show.
+// Stripes in place of numbers that are not finite.
 constexpr Ink kDarkStripe = {{108, 108, 108}, 242};
 constexpr Ink kLightStripe = {{148, 148, 148}, 246};
 constexpr int64_t kPixelsOfStripe = 4;  // where pixels are small
 
-// From the least number to the greatest.
+// Shades from the least number to the greatest.
 constexpr absl::string_view kShades = " .:-=+*#%@";
 constexpr char kNoShade = '/';
 
@@ -57,9 +57,9 @@ constexpr int64_t kBarLength = 32;
 constexpr int64_t kLinesPerLabel = 8;
 // Characters from one label of a column to the next, where columns are narrow.
 constexpr int64_t kCharactersPerLabel = 16;
-// Between labels, at least.
+// Least space between labels.
 constexpr int64_t kLabelGap = 2;
-// Of title, labels of columns, legend and the prompt that follows.
+// Lines of title, labels of columns, legend and the prompt that follows.
 constexpr int kLinesAround = 4;
 
 // The least and the greatest finite number.
@@ -84,8 +84,8 @@ Bounds BoundsOf(const HeatMap& map) {
   return bounds;
 }
 
-// NaN for a number that has no place on it. Halves, since the difference of two
-// doubles may not be one.
+// Returns the place of a number between the bounds, from 0 to 1; NaN if the
+// number is not finite. Halves keep the difference of two doubles finite.
 double ShareOf(double number, const Bounds& bounds) {
   if (!std::isfinite(number)) return NAN;
   const double range = bounds.greatest / 2 - bounds.least / 2;
@@ -98,7 +98,7 @@ Ink InkOf(double share) {
           kCodes[static_cast<size_t>(std::lround(share * last))]};
 }
 
-// The share of a pixel.
+// Shares and inks of pixels.
 class Shares {
  public:
   explicit Shares(const HeatMap& map) : map_(map), bounds_(BoundsOf(map)) {}
@@ -122,7 +122,7 @@ class Shares {
   const Bounds bounds_;
 };
 
-// Selects a colour: of the character (38) or of what is behind it (48).
+// Selects the colour of the character (38) or of the background (48).
 std::string Select(int ground, const Ink& ink, Colors colors) {
   if (colors == Colors::k256) {
     return absl::StrCat("\033[", ground, ";5;", ink.code, "m");
@@ -137,7 +137,7 @@ char ShadeOf(double share) {
   return kShades[static_cast<size_t>(std::lround(share * last))];
 }
 
-// One line of characters, in colours two rows of pixels.
+// Draws a line of characters; in colours, each line is two rows of pixels.
 std::string DrawLine(const HeatMap& map, const Shares& shares, int64_t line,
                      Colors colors) {
   std::string text;
@@ -170,7 +170,7 @@ int LabelWidth(const HeatMap& map) {
   return static_cast<int>(width);
 }
 
-// Positions of columns, each where its column begins.
+// Returns positions of columns, each at the beginning of its column.
 std::string ColumnLabels(const HeatMap& map) {
   const auto count = static_cast<int64_t>(map.columns.size());
   std::string text;
@@ -207,7 +207,7 @@ std::string Bar(Colors colors) {
   return colors == Colors::kNone ? text : absl::StrCat(text, kReset);
 }
 
-// Text in colours: stripes as in the picture.
+// Returns stripes as in the picture, for the legend.
 std::string Stripes(Colors colors) {
   if (colors == Colors::kNone) return std::string(2, kNoShade);
   return absl::StrCat(Select(38, kDarkStripe, colors),
@@ -228,12 +228,12 @@ Canvas CanvasOf(const Screen& screen, int label_width) {
 }
 
 int64_t Spread(int64_t index, int64_t count, int64_t size) {
-  // Without a product that may not fit.
+  // index * size may overflow.
   return size / count * index + size % count * index / count;
 }
 
 Size Fit(Size matrix, const Canvas& canvas, bool square) {
-  // Rows in widths of a pixel.
+  // Rows are measured in widths of a pixel.
   const Size room = {.rows = canvas.most.rows * canvas.pixel_height,
                      .columns = canvas.most.columns};
   const auto enlarged = [&](int64_t length, int64_t most) {

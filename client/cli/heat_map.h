@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix of numbers as a picture: on a terminal, or as a file.
+// Pictures of a matrix of numbers, on a terminal or as a file.
 #pragma once
 
 #include <cstdint>
@@ -26,51 +26,51 @@ struct Size {
   bool operator==(const Size&) const = default;
 };
 
-// Where a picture is drawn.
+// The place of a picture.
 struct Canvas {
   Size most;
-  // In widths of a pixel.
+  // Height of a pixel in widths of a pixel.
   int pixel_height;
   // Pixels of a side up to which a small matrix is enlarged.
   int64_t enlarged_to;
 };
 
-// A terminal, beside row labels of so many characters.
+// Returns the canvas of a terminal, next to row labels of this width.
 Canvas CanvasOf(const Screen& screen, int label_width);
 
-// Pixels for a matrix. `square`: its rows and columns count the same, and have
-// the same scale.
+// Returns the pixels for a matrix. `square` gives rows and columns one scale.
 Size Fit(Size matrix, const Canvas& canvas, bool square);
 
-// Position, among `size`, of sample `index` of `count` spread evenly.
+// Returns the index, below `size`, of sample `index` of `count` spread evenly.
 int64_t Spread(int64_t index, int64_t count, int64_t size);
 
-// What is drawn of a matrix: as many rows and columns as pixels, or fewer.
+// A matrix, or samples of it: at most as many rows and columns as pixels.
 struct HeatMap {
   std::string title;
   // Positions.
   std::vector<int64_t> rows;
   std::vector<int64_t> columns;
-  // Row-major. What is not finite is left out of the scale.
+  // [rows, columns], row-major. The scale excludes numbers that are not finite.
   std::vector<double> numbers;
-  // What stands in the place of such numbers.
+  // Name of those numbers in the legend.
   std::string left_out;
   Size pixels;
 };
 
-// `share` in [0, 1] on the way from the least number to the greatest.
+// Returns the colour at `share` in [0, 1] of the range from the least number to
+// the greatest.
 Color ColorOf(double share);
 
-// Title, picture with positions at its edges, legend.
+// Returns title, picture with positions at its edges, and legend.
 std::string DrawText(const HeatMap& map, const Screen& screen);
 
-// What the colours stand for: "dark 0.25, light 4.5, striped: masked".
+// Returns the meaning of the colours: "dark 0.25, light 4.5, striped: masked".
 std::string LegendText(const HeatMap& map);
 
 // INVALID_ARGUMENT if a picture cannot go to a file of this name.
 absl::Status CheckPngName(const std::string& path);
 
-// The picture as a PNG file, without title and legend; all or nothing.
+// Writes the picture as a PNG file, without title and legend; all or nothing.
 absl::Status WritePng(const HeatMap& map, const std::string& path);
 
 }  // namespace attnbias

@@ -11,7 +11,7 @@
 #include "client/cli/screen.h"
 
 int main(int argc, char** argv) {
-  // What goes wrong is told in the tool's own words, and once.
+  // The tool reports errors itself.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   return attnbias::RunTool(arguments,

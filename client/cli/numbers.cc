@@ -38,7 +38,7 @@ double FromHalf(uint16_t bits) {
   return std::copysign(magnitude, (bits & 0x8000) != 0 ? -1.0 : 1.0);
 }
 
-// Indices of an axis to show, a gap among them if some are not.
+// Returns the indices of an axis to show, with kGap for those left out.
 std::vector<int64_t> Shown(int64_t length) {
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < length; ++i) {

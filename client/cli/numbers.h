@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor's beginning and end as text.
+// Corners of a tensor as text.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,13 @@
 
 namespace attnbias {
 
-// The element at `bytes`, little-endian. Exact: every type embeds in double.
+// Returns the little-endian element at `bytes`, exactly: double holds every
+// number of each type.
 double ReadElement(v1::DataType type, const std::byte* bytes);
 
-// Up to six rows and columns of the last two axes, at index 0 of those before;
-// "..." where something was left out. Where the first axis is heads, they have
-// their numbers, from `first_head` on.
+// Returns up to six rows and columns of the last two axes, at index 0 of the
+// others, with "..." for the rest. If the first axis is heads, labels each with
+// its number, from `first_head` on.
 std::string PreviewNumbers(const v1::TensorPart& part,
                            absl::Span<const std::byte> bytes,
                            std::optional<int64_t> first_head = std::nullopt);

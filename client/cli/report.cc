@@ -31,45 +31,39 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kIndent = 1;
 
-// Makes every string of `message`, those of its messages included, printable.
+// Makes every string of `message`, and of the messages in it, printable.
 void MakePrintable(Message* message) {
   const Reflection* reflection = message->GetReflection();
   std::vector<const FieldDescriptor*> fields;
   reflection->ListFields(*message, &fields);
   for (const FieldDescriptor* field : fields) {
-    const bool is_text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
-    const bool is_message = field->message_type() != nullptr;
-    if (!field->is_repeated()) {
-      if (is_text) {
-        reflection->SetString(
-            message, field,
-            internal::Printable(reflection->GetString(*message, field)));
-      }
-      if (is_message) MakePrintable(reflection->MutableMessage(message, field));
-      continue;
-    }
-    for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
-      if (is_text) {
-        reflection->SetRepeatedString(
-            message, field, i,
-            internal::Printable(
-                reflection->GetRepeatedString(*message, field, i)));
-      }
-      if (is_message) {
-        MakePrintable(reflection->MutableRepeatedMessage(message, field, i));
+    const bool is_list = field->is_repeated();
+    const int count = is_list ? reflection->FieldSize(*message, field) : 1;
+    for (int i = 0; i < count; ++i) {
+      if (field->message_type() != nullptr) {
+        MakePrintable(
+            is_list ? reflection->MutableRepeatedMessage(message, field, i)
+                    : reflection->MutableMessage(message, field));
+      } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+        const std::string text = internal::Printable(
+            is_list ? reflection->GetRepeatedString(*message, field, i)
+                    : reflection->GetString(*message, field));
+        is_list ? reflection->SetRepeatedString(message, field, i, text)
+                : reflection->SetString(message, field, text);
       }
     }
   }
 }
 
-// A line of the list: a field that can be set, and whether it must be.
+// A line of the list: a field, and "required", "optional" or its default.
 struct FieldRow {
   std::string name;
   std::string need;
   const FieldDescriptor* field;
 };
 
-// Values BUCKETS need no table of biases.
+// Returns "required", "optional" or the default. A table of biases is optional,
+// since values BUCKETS need none.
 std::string NeedOf(const FieldDescriptor& field) {
   const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
   if (!rule.given_by().empty()) {
@@ -170,7 +164,7 @@ std::string FieldList(const NamedEncoding& encoding) {
   return text;
 }
 
-// With the contract's names.
+// Returns a message as JSON with the contract's names.
 std::string JsonOf(const Message& message,
                    google::protobuf::util::JsonPrintOptions options = {}) {
   options.preserve_proto_field_names = true;
@@ -210,7 +204,7 @@ OrderedJson EncodingAsJson(const NamedEncoding& encoding) {
   return json;
 }
 
-// "f32" for DATA_TYPE_F32.
+// Returns "f32" for DATA_TYPE_F32.
 std::string NameOf(v1::DataType type) {
   return ShortName(*v1::DataType_descriptor(), v1::DataType_Name(type));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands print.
+// Texts that the commands print.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -15,39 +15,39 @@
 
 namespace attnbias {
 
-// The encodings of these names, or all if there are none. INVALID_ARGUMENT for
-// a name that no encoding has.
+// Returns the encodings of these names, or all if `names` is empty.
+// INVALID_ARGUMENT if no encoding has one of the names.
 absl::StatusOr<std::vector<NamedEncoding>> EncodingsNamed(
     const std::vector<std::string>& names);
 
-// Encodings with their fields, rules and enum values, out of the contract's
+// Lists encodings with their fields, rules and enum values, from the contract's
 // descriptors.
 std::string EncodingList(const std::vector<NamedEncoding>& encodings);
 std::string EncodingListAsJson(const std::vector<NamedEncoding>& encodings);
 
-// Whether the server serves: "SERVING", "NOT_SERVING" or "UNKNOWN".
+// Reports the health of a server: "SERVING", "NOT_SERVING" or "UNKNOWN".
 std::string HealthAsJson(absl::string_view status);
 
-// Text of the server in the following is made printable.
+// The next four make the server's text printable.
 
-// A mounted table: name, type, shape, source, digest, and where its use is
-// known, what `get` would be told.
+// Reports a mounted table: name, type, shape, source, digest, and the arguments
+// of `get` if the server knows them.
 std::string TableReport(v1::TableInfo table);
 
-// Parts, sizes, fingerprint.
+// Reports parts, sizes and fingerprint.
 std::string HeaderReport(v1::TensorHeader header);
 
-// The same, and what else there is to know before fetching.
+// Reports in addition the total size, masked queries and derived values.
 std::string DescribeReport(v1::TensorHeader header);
 
-// What the server is, and its limits.
+// Reports version, kernels, types, encodings and limits of a server.
 std::string InfoReport(v1::GetServerInfoResponse info);
 
-// A message as JSON, with all fields under the contract's names.
+// Returns a message as JSON, with all fields under the contract's names.
 std::string AsJson(const google::protobuf::Message& message);
 
-// Code and message, then one line for each blamed field that the message does
-// not name.
+// Reports code and message, then a line for each field violation that the
+// message does not name.
 std::string ErrorReport(const absl::Status& status);
 
 }  // namespace attnbias

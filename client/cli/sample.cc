@@ -30,7 +30,7 @@ class Axis {
                             : list_->positions(static_cast<int>(index));
   }
 
-  // Columns that the widest of them takes.
+  // Returns the characters of the longest position.
   int width() const {
     if (list_ == nullptr) return std::max(WidthOf(0), WidthOf(size_ - 1));
     int widest = 0;
@@ -38,7 +38,7 @@ class Axis {
     return widest;
   }
 
-  // So many of the positions, spread evenly.
+  // Returns `count` positions, spread evenly.
   std::vector<int64_t> Sample(int64_t count) const {
     std::vector<int64_t> positions;
     for (int64_t i = 0; i < count; ++i) {
@@ -64,7 +64,7 @@ struct Axes {
   Size size() const { return {.rows = rows.size(), .columns = columns.size()}; }
 };
 
-// Returns whether a position is a fraction. Such rows are shown by number.
+// Returns true if a position is a fraction. Such rows are labelled by index.
 bool HasReals(const v1::TableExtent& table) {
   return absl::c_any_of(table.position_ids(), [](const auto& list) {
     return !list.doubles().empty();
@@ -75,7 +75,7 @@ bool HasHeads(const v1::TensorSpec& spec) {
   return spec.has_grid() ? spec.grid().has_heads() : spec.pair().has_heads();
 }
 
-// Whether the last axis of a part over pairs is the columns of vectors.
+// Returns true if the last axis of a part over pairs is the columns of vectors.
 bool HoldsVectors(const v1::TensorHeader& header, const v1::TensorPart& part) {
   if (!header.resolved_spec().has_pair()) return false;
   const int heads = header.resolved_spec().pair().has_heads() ? 1 : 0;
@@ -110,7 +110,7 @@ Axes AxesOf(const v1::TensorHeader& header, const v1::TensorPart& part) {
   }
   const v1::TableExtent& table = spec.table();
   if (!table.grid().empty() && rank > 0 && !part.name().empty()) {
-    // The name of a part ends in the number of its axis.
+    // Names of parts end in the number of the axis.
     const int axis = part.name().back() - '0';
     const bool is_known = axis >= 0 && axis < table.grid_offset_size();
     return {.rows = Axis(is_known ? table.grid_offset(axis) : 0, part.shape(0)),
@@ -130,7 +130,7 @@ absl::StatusOr<int> FindDrawnPart(const v1::TensorHeader& header,
   std::vector<std::string> names;
   for (int i = 0; i < header.parts_size(); ++i) {
     const std::string& each = header.parts(i).name();
-    // A class token's numbers are drawn where they belong.
+    // The numbers of a class token are drawn in their rows and columns.
     if (each == "border") continue;
     if (name.empty() || name == each) return i;
     names.push_back(internal::Excerpt(each));
@@ -154,7 +154,7 @@ absl::StatusOr<std::optional<int64_t>> FindDrawnHead(
       "--head: got ", *head, ", want an integer in [0, ", heads.end(), ")"));
 }
 
-// Whether a mask hides a key from a query.
+// Returns true if a mask hides a key from a query.
 bool Hides(const v1::Mask& mask, int64_t query, int64_t key) {
   return (mask.causal() && key > query) ||
          (mask.has_window_left() && key < query - mask.window_left()) ||
@@ -254,7 +254,7 @@ std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec,
   v1::PairExtent* pair = request.mutable_pair();
   *pair = resolved.pair();
   if (matrix.head) set_head(pair->mutable_heads());
-  // Vectors are in the form that holds each once.
+  // The compact form holds each vector once.
   if (!matrix.square) return {request};
   request.mutable_output()->set_form(v1::FORM_DENSE);
   if (shown.rows < matrix.size.rows) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of a tensor that a picture shows: which to ask for, and the heat
-// map of those that came.
+// Samples of a tensor for a picture: the requests for them, and the heat map of
+// the answer.
 #pragma once
 
 #include <cstdint>
@@ -20,29 +20,29 @@ namespace attnbias {
 struct Matrix {
   int part;
   Size size;
-  // Whether rows and columns count the same.
+  // True if rows and columns have the same scale.
   bool square;
-  // Unset: there is no head axis.
+  // Unset if there is no axis of heads.
   std::optional<int64_t> head;
-  // Characters of the longest position of a row.
+  // Characters of the longest row position.
   int label_width;
 };
 
-// A tensor's matrix, from what DescribeTensor says of it without a mask.
-// INVALID_ARGUMENT names --head or --part.
+// Returns the matrix to draw of a tensor that DescribeTensor described without
+// a mask. INVALID_ARGUMENT names --head or --part.
 absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole,
                                 std::optional<int64_t> head,
                                 const std::string& part);
 
-// Requests for the matrix, or for so many of its rows and columns, spread
-// evenly. The first that a server takes is the one to use: not every encoding
-// takes lists of positions.
+// Returns requests for the matrix, or for `shown` rows and columns spread
+// evenly. The caller uses the first that the server accepts: some encodings
+// accept no lists of positions.
 std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec,
                                         const v1::TensorHeader& whole,
                                         const Matrix& matrix, Size shown);
 
-// The picture of a request's answer, by the encoding's name. DATA_LOSS if its
-// header contradicts itself.
+// Returns the picture of an answer, titled with the encoding's name. DATA_LOSS
+// if the header contradicts itself.
 absl::StatusOr<HeatMap> HeatMapOf(const std::string& encoding,
                                   const Tensor& tensor,
                                   const v1::TensorHeader& whole,

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "attnbias/v1/options.pb.h"
@@ -38,7 +39,7 @@ constexpr absl::string_view kNamePrefix = "name:";
 // Value of a nested message that has no fields.
 constexpr absl::string_view kEmpty = "{}";
 
-// "ROTARY_LAYOUT_" for RotaryLayout: what its values begin with.
+// Returns the prefix of an enum's values: "ROTARY_LAYOUT_" for RotaryLayout.
 std::string ValuePrefix(const EnumDescriptor& type) {
   std::string prefix;
   for (const char c : type.name()) {
@@ -55,144 +56,119 @@ absl::Status Unwanted(absl::string_view text, absl::string_view wanted) {
       absl::StrCat("got \"", text, "\", want ", wanted));
 }
 
-// Puts the name of what was refused before the message.
+// Prepends the name of the refused argument to the message.
 absl::Status Named(absl::string_view name, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::InvalidArgumentError(absl::StrCat(name, status.message()));
 }
 
-// Writes values of one field. Errors do not name it.
-class FieldWriter {
- public:
-  FieldWriter(Message* message, const FieldDescriptor* field)
-      : message_(message), field_(field) {}
+absl::Status WriteTable(absl::string_view text, v1::TableRef* table) {
+  if (absl::ConsumePrefix(&text, kDigestPrefix)) {
+    table->set_sha256(std::string(text));
+    return absl::OkStatus();
+  }
+  if (absl::ConsumePrefix(&text, kNamePrefix)) {
+    table->set_name(std::string(text));
+    return absl::OkStatus();
+  }
+  if (!absl::ConsumePrefix(&text, "@")) return Unwanted(text, kTableForms);
+  auto read = ReadTableFile(std::string(text));
+  if (!read.ok()) return read.status();
+  *table->mutable_inline_table() = *std::move(read);
+  return absl::OkStatus();
+}
 
-  absl::Status Write(absl::string_view text) const {
-    if (field_->message_type() != nullptr) return WriteMessage(text);
-    if (!field_->is_repeated()) return WriteOne(text);
+absl::Status WriteRange(absl::string_view text, v1::Range* range) {
+  const std::vector<absl::string_view> ends = absl::StrSplit(text, ':');
+  int64_t begin = 0;
+  int64_t end = 0;
+  if (ends.size() > 2 || !absl::SimpleAtoi(ends.back(), &end) ||
+      (ends.size() == 2 && !absl::SimpleAtoi(ends.front(), &begin))) {
+    return Unwanted(text, "a half-open range A:B, or N for 0:N");
+  }
+  range->set_begin(begin);
+  range->set_end(end);
+  return absl::OkStatus();
+}
+
+// Sets a field to a value that `parse` reads, or adds the value to a list.
+template <auto Set, auto Add, typename T>
+absl::Status WriteNumber(bool (*parse)(absl::string_view, T*),
+                         absl::string_view wanted, absl::string_view text,
+                         const FieldDescriptor& field, Message* message) {
+  T value = {};
+  if (!parse(text, &value)) return Unwanted(text, wanted);
+  const Reflection* reflection = message->GetReflection();
+  (reflection->*(field.is_repeated() ? Add : Set))(message, &field, value);
+  return absl::OkStatus();
+}
+
+absl::Status WriteEnum(absl::string_view text, const FieldDescriptor& field,
+                       Message* message) {
+  const absl::StatusOr<int> value = ParseEnum(*field.enum_type(), text);
+  if (!value.ok()) return value.status();
+  const Reflection* reflection = message->GetReflection();
+  if (field.is_repeated()) {
+    reflection->AddEnumValue(message, &field, *value);
+  } else {
+    reflection->SetEnumValue(message, &field, *value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteScalar(absl::string_view text, const FieldDescriptor& field,
+                         Message* message) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return WriteNumber<&Reflection::SetInt32, &Reflection::AddInt32>(
+          &absl::SimpleAtoi<int32_t>, "an integer of 32 bits", text, field,
+          message);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return WriteNumber<&Reflection::SetInt64, &Reflection::AddInt64>(
+          &absl::SimpleAtoi<int64_t>, "an integer of 64 bits", text, field,
+          message);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return WriteNumber<&Reflection::SetDouble, &Reflection::AddDouble>(
+          &absl::SimpleAtod, "a number", text, field, message);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return WriteNumber<&Reflection::SetBool, &Reflection::AddBool>(
+          &absl::SimpleAtob, "true or false", text, field, message);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return WriteEnum(text, field, message);
+    default:
+      return Unwanted(text, "a field that the command line can set");
+  }
+}
+
+// Writes the value of one field. Errors do not name the field.
+absl::Status WriteField(absl::string_view text, const FieldDescriptor& field,
+                        Message* message) {
+  const Descriptor* type = field.message_type();
+  if (type == nullptr && !field.is_repeated()) {
+    return WriteScalar(text, field, message);
+  }
+  if (type == nullptr) {
     for (const absl::string_view item : absl::StrSplit(text, ',')) {
-      if (absl::Status status = WriteOne(item); !status.ok()) return status;
+      absl::Status status = WriteScalar(item, field, message);
+      if (!status.ok()) return status;
     }
     return absl::OkStatus();
   }
-
- private:
-  template <typename T, auto Set, auto Add>
-  absl::Status Store(T value) const {
-    const Reflection* reflection = message_->GetReflection();
-    if (field_->is_repeated()) {
-      (reflection->*Add)(message_, field_, value);
-    } else {
-      (reflection->*Set)(message_, field_, value);
-    }
-    return absl::OkStatus();
+  const Reflection* reflection = message->GetReflection();
+  Message* value = field.is_repeated()
+                       ? reflection->AddMessage(message, &field)
+                       : reflection->MutableMessage(message, &field);
+  if (type == v1::TableRef::descriptor()) {
+    return WriteTable(text, static_cast<v1::TableRef*>(value));
   }
-
-  absl::Status WriteOne(absl::string_view text) const {
-    switch (field_->cpp_type()) {
-      case FieldDescriptor::CPPTYPE_INT32: {
-        int32_t value = 0;
-        if (!absl::SimpleAtoi(text, &value)) {
-          return Unwanted(text, "an integer of 32 bits");
-        }
-        return Store<int32_t, &Reflection::SetInt32, &Reflection::AddInt32>(
-            value);
-      }
-      case FieldDescriptor::CPPTYPE_INT64: {
-        int64_t value = 0;
-        if (!absl::SimpleAtoi(text, &value)) {
-          return Unwanted(text, "an integer of 64 bits");
-        }
-        return Store<int64_t, &Reflection::SetInt64, &Reflection::AddInt64>(
-            value);
-      }
-      case FieldDescriptor::CPPTYPE_DOUBLE: {
-        double value = 0;
-        if (!absl::SimpleAtod(text, &value)) return Unwanted(text, "a number");
-        return Store<double, &Reflection::SetDouble, &Reflection::AddDouble>(
-            value);
-      }
-      default:
-        return WriteName(text);
-    }
+  if (type == v1::Range::descriptor()) {
+    return WriteRange(text, static_cast<v1::Range*>(value));
   }
-
-  absl::Status WriteName(absl::string_view text) const {
-    switch (field_->cpp_type()) {
-      case FieldDescriptor::CPPTYPE_BOOL: {
-        bool value = false;
-        if (!absl::SimpleAtob(text, &value)) {
-          return Unwanted(text, "true or false");
-        }
-        return Store<bool, &Reflection::SetBool, &Reflection::AddBool>(value);
-      }
-      case FieldDescriptor::CPPTYPE_ENUM: {
-        const absl::StatusOr<int> value = ParseEnum(*field_->enum_type(), text);
-        if (!value.ok()) return value.status();
-        return Store<int, &Reflection::SetEnumValue, &Reflection::AddEnumValue>(
-            *value);
-      }
-      default:
-        return Unwanted(text, "a field that the command line can set");
-    }
-  }
-
-  absl::Status WriteMessage(absl::string_view text) const {
-    const Reflection* reflection = message_->GetReflection();
-    Message* value = field_->is_repeated()
-                         ? reflection->AddMessage(message_, field_)
-                         : reflection->MutableMessage(message_, field_);
-    if (field_->message_type() == v1::TableRef::descriptor()) {
-      return WriteTable(text, static_cast<v1::TableRef*>(value));
-    }
-    if (field_->message_type() == v1::Range::descriptor()) {
-      return WriteRange(text, static_cast<v1::Range*>(value));
-    }
-    if (field_->message_type() == v1::PositionList::descriptor() ||
-        field_->message_type() == v1::DoubleList::descriptor()) {
-      const bool has_reals = value->GetDescriptor()->field_count() > 1 &&
-                             text.find_first_of(".eEnN") != text.npos;
-      return FieldWriter(value,
-                         value->GetDescriptor()->field(has_reals ? 1 : 0))
-          .Write(text);
-    }
-    return Unwanted(text, "a field that the command line can set");
-  }
-
-  static absl::Status WriteTable(absl::string_view text, v1::TableRef* table) {
-    if (absl::ConsumePrefix(&text, kDigestPrefix)) {
-      table->set_sha256(std::string(text));
-      return absl::OkStatus();
-    }
-    if (absl::ConsumePrefix(&text, kNamePrefix)) {
-      table->set_name(std::string(text));
-      return absl::OkStatus();
-    }
-    if (!absl::ConsumePrefix(&text, "@")) {
-      return Unwanted(text, kTableForms);
-    }
-    auto read = ReadTableFile(std::string(text));
-    if (!read.ok()) return read.status();
-    *table->mutable_inline_table() = *std::move(read);
-    return absl::OkStatus();
-  }
-
-  static absl::Status WriteRange(absl::string_view text, v1::Range* range) {
-    const std::vector<absl::string_view> ends = absl::StrSplit(text, ':');
-    int64_t begin = 0;
-    int64_t end = 0;
-    if (ends.size() > 2 || !absl::SimpleAtoi(ends.back(), &end) ||
-        (ends.size() == 2 && !absl::SimpleAtoi(ends.front(), &begin))) {
-      return Unwanted(text, "a half-open range A:B, or N for 0:N");
-    }
-    range->set_begin(begin);
-    range->set_end(end);
-    return absl::OkStatus();
-  }
-
-  Message* const message_;
-  const FieldDescriptor* const field_;
-};
+  // The first field of PositionList has integers, the second doubles.
+  const bool has_reals =
+      type->field_count() > 1 && text.find_first_of(".eEnN") != text.npos;
+  return WriteField(text, *type->field(has_reals ? 1 : 0), value);
+}
 
 std::string ValueOf(const Message& message, const FieldDescriptor& field,
                     int index) {
@@ -215,7 +191,8 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field,
   return text;
 }
 
-// "name:m/encoder", and " table_layout=heads_buckets" where it is so.
+// Returns "name:m/encoder", with " table_layout=heads_buckets" if that is the
+// layout.
 std::string ValueOf(const v1::TableRef& table, const std::string& field) {
   std::string text = table.has_name()
                          ? absl::StrCat(kNamePrefix, table.name())
@@ -226,7 +203,7 @@ std::string ValueOf(const v1::TableRef& table, const std::string& field) {
   return text;
 }
 
-// Returns the value of a field, of which `name` is the path.
+// Returns the value of a field whose path is `name`.
 std::string ValueOf(const Message& message, const FieldDescriptor& field,
                     const std::string& name) {
   const Reflection* reflection = message.GetReflection();
@@ -251,8 +228,8 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field,
 void AppendNested(const Message& message, const std::string& name,
                   std::string* text);
 
-// Appends " name=value" for each field of `message` that is set. `parent` is
-// before each name: "ladder.".
+// Appends " name=value" for each field of `message` that is set. `parent`
+// precedes each name: "ladder.".
 void AppendFields(const Message& message, const std::string& parent,
                   std::string* text) {
   const Reflection* reflection = message.GetReflection();
@@ -280,8 +257,8 @@ void AppendNested(const Message& message, const std::string& name,
   if (text->size() == before) absl::StrAppend(text, " ", name, "=", kEmpty);
 }
 
-// The message of `field` with the number `index`. The next one after the last
-// is added, so that they come in order.
+// Returns message number `index` of a repeated field. Adds the message that
+// follows the last one, so that messages are given in order.
 absl::StatusOr<Message*> PartOf(const FieldDescriptor& field,
                                 absl::string_view index, Message* message) {
   const Reflection* reflection = message->GetReflection();
@@ -306,14 +283,14 @@ absl::Status CheckRival(absl::string_view name, const FieldDescriptor& field,
       name, ": got it beside ", rival->name(), ", want one of the two"));
 }
 
-// A name that leads into a nested message: "layers.0.weight", "ladder.base".
+// The path of a field inside a message: "layers.0.weight", "ladder.base".
 struct NestedName {
   const FieldDescriptor* field;
   absl::string_view index;  // empty for a singular field
   absl::string_view rest;
 };
 
-// Returns nothing if `name` does not lead into a nested message.
+// Returns nothing if `name` is not a path into a nested message.
 std::optional<NestedName> ParseNested(const Descriptor& type,
                                       absl::string_view name) {
   const std::vector<absl::string_view> words =
@@ -421,6 +398,42 @@ void ClearExcluded(const presets::Preset& preset, Message* message) {
       access.ClearField(message, type.FindFieldByName(field.name()));
     }
   }
+}
+
+// Returns the message of `spec` that has the field, null if there is none.
+Message* OwnerOf(const std::string& field, const FieldDescriptor& extent,
+                 v1::TensorSpec* spec) {
+  if (v1::Mask::descriptor()->FindFieldByName(field) != nullptr) {
+    return spec->mutable_output()->mutable_mask();
+  }
+  if (v1::Output::descriptor()->FindFieldByName(field) != nullptr) {
+    return spec->mutable_output();
+  }
+  return extent.message_type()->FindFieldByName(field) == nullptr
+             ? nullptr
+             : spec->GetReflection()->MutableMessage(spec, &extent);
+}
+
+absl::Status SetFlag(const std::string& name, const std::string& value,
+                     const std::string& encoding, v1::TensorSpec* spec) {
+  const FieldDescriptor& extent =
+      *spec->GetDescriptor()->FindFieldByName(ExtentOf(*spec));
+  Message* owner = OwnerOf(name, extent, spec);
+  if (owner == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(FlagOf(name), ": got a value, want none: the extent of ",
+                     encoding, " is ", extent.name()));
+  }
+  const FieldDescriptor& field = *owner->GetDescriptor()->FindFieldByName(name);
+  if (const FieldDescriptor* other = RivalOf(field, *owner)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(FlagOf(name), ": got it beside ", FlagOf(other->name()),
+                     ", want one of the two"));
+  }
+  const absl::Status status = SetField(name, value, owner);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat(FlagOf(name), status.message().substr(name.size())));
 }
 
 }  // namespace
@@ -592,8 +605,7 @@ absl::Status SetField(absl::string_view name, absl::string_view value,
     message = message->GetReflection()->MutableMessage(message, field);
     field = v1::TableRef::descriptor()->FindFieldByName("layout");
   }
-  return Named(absl::StrCat(name, ": "),
-               FieldWriter(message, field).Write(value));
+  return Named(absl::StrCat(name, ": "), WriteField(value, *field, message));
 }
 
 absl::Status SetEncoding(const std::string& name,
@@ -633,6 +645,30 @@ absl::Status SetEncoding(const std::string& name,
   }
   ClearExcluded(*preset, message);
   return absl::OkStatus();
+}
+
+std::string FlagOf(absl::string_view field) {
+  return absl::StrCat("--", absl::StrReplaceAll(field, {{"_", "-"}}));
+}
+
+absl::StatusOr<v1::TensorSpec> BuildSpec(const TensorOptions& options) {
+  v1::TensorSpec spec;
+  absl::Status status = SetEncoding(options.encoding, options.fields, &spec);
+  for (const auto& [name, values] : options.flags) {
+    for (const std::string& value : values) {
+      if (!status.ok()) return status;
+      status = SetFlag(name, value, options.encoding, &spec);
+    }
+  }
+  if (!status.ok()) return status;
+  const v1::Mask& mask = spec.output().mask();
+  if (mask.fill_case() != v1::Mask::FILL_NOT_SET && !mask.causal() &&
+      !mask.has_window_left() && !mask.has_window_right()) {
+    return absl::InvalidArgumentError(
+        "--fill-value and --fill-lowest need a mask: --causal, --window-left "
+        "or --window-right");
+  }
+  return spec;
 }
 
 }  // namespace attnbias

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets the fields of an encoding's message from `name=value`, by reflection: a
-// new encoding needs no line here.
+// Makes a TensorSpec of the command line's words, by reflection: a new encoding
+// needs no line here. Fields of an encoding are set by `name=value`:
 //
 //   dim=512  columns=sines_cosines  slopes=1,0.5  bidirectional=true
 //   table=@weights.safetensors:encoder.bias  table=name:t5-small/encoder
@@ -11,6 +11,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@
 
 namespace attnbias {
 
-// What a table may be on the command line.
+// Forms of a table on the command line.
 inline constexpr absl::string_view kTableForms =
     "@FILE.safetensors:TENSOR, @FILE.npy, name:NAME or sha256:DIGEST";
 
@@ -62,7 +63,8 @@ bool IsNested(const google::protobuf::FieldDescriptor& field);
 // "layers.N.".
 std::string NestedPrefix(const Argument& argument);
 
-// Names that an assignment may set: arguments, and for a table its layout.
+// Returns the names that an assignment may set: arguments, and for a table its
+// layout.
 std::vector<std::string> SettableNames(const std::vector<Argument>& arguments);
 
 // Returns another field of the same oneof that `message` has; null if none.
@@ -84,24 +86,41 @@ absl::Status SetEncoding(const std::string& name,
 // Returns the field of TensorSpec's oneof `encoding`; null if `spec` has none.
 const google::protobuf::FieldDescriptor* EncodingIn(const v1::TensorSpec& spec);
 
-// An encoding and its fields, as SetEncoding takes them; "" if `spec` has none.
+// Returns an encoding and its fields in the words of SetEncoding; "" if `spec`
+// has none.
 std::string EncodingText(const v1::TensorSpec& spec);
 
-// A value of `type` by its name in any case, or without the type's: "bf16",
-// "DATA_TYPE_BF16".
+// Returns the value of `type` with this name, in any case, with or without the
+// type's prefix: "bf16", "DATA_TYPE_BF16".
 absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type,
                               absl::string_view text);
 
-// Returns the extent that the encoding of `spec` takes with its fields:
-// "table", "pair" or "grid".
+// Returns the extent that the encoding of `spec` requires: "table", "pair" or
+// "grid".
 std::string ExtentOf(const v1::TensorSpec& spec);
 
-// "half" for the value ROTARY_LAYOUT_HALF.
+// Returns "half" for the value ROTARY_LAYOUT_HALF.
 std::string ShortName(const google::protobuf::EnumDescriptor& type,
                       absl::string_view value);
 
-// Short names of an enum's values, lowercase, the unspecified one left out.
+// Returns the short names of an enum's values, without the unspecified one.
 std::vector<std::string> ShortNames(
     const google::protobuf::EnumDescriptor& type);
+
+// A tensor in the words of the command line.
+struct TensorOptions {
+  std::string encoding;
+  std::vector<std::string> fields;
+  // Values of flags, by the field of the encoding's extent, of the output or of
+  // its mask. Empty if the flag is not given.
+  std::map<std::string, std::vector<std::string>> flags;
+};
+
+// Returns "--query-length" for the field query_length.
+std::string FlagOf(absl::string_view field);
+
+// Makes the request. INVALID_ARGUMENT names the flag or field, the value and
+// what was wanted. Rules that only the server knows are left to it.
+absl::StatusOr<v1::TensorSpec> BuildSpec(const TensorOptions& options);
 
 }  // namespace attnbias

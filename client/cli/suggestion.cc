@@ -10,10 +10,12 @@
 namespace attnbias {
 namespace {
 
-// No name is longer, and the distance takes the product of the lengths.
+// Bounds the time for a distance, the product of the lengths. No name is
+// longer.
 constexpr size_t kMostLetters = 64;
 
-// Letters to insert, leave out, replace or swap with their neighbour.
+// Returns the number of letters to insert, delete, replace or swap with a
+// neighbour.
 size_t Distance(absl::string_view a, absl::string_view b) {
   std::vector<std::vector<size_t>> distance(a.size() + 1,
                                             std::vector<size_t>(b.size() + 1));

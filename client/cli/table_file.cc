@@ -32,7 +32,7 @@ constexpr absl::string_view kNpy = ".npy";
 constexpr absl::string_view kSafetensors = ".safetensors";
 // InlineTable's limit in the contract.
 constexpr int64_t kMaxTableBytes = 2 << 20;
-// Data begin at a multiple of it, in both formats.
+// Alignment of the data in both formats.
 constexpr size_t kAlignment = 64;
 
 constexpr absl::string_view kNpyMagic = "\x93NUMPY";
@@ -99,25 +99,22 @@ struct HeaderPlace {
 };
 
 absl::StatusOr<HeaderPlace> FindHeader(const RegularFile& file) {
-  if (file.size() < 10) return NotNpy("it is too short");
-  const auto start = file.Read(0, 10);
+  // Magic number, version, and a length of two bytes, in version 2 of four.
+  if (file.size() < 12) return NotNpy("it is too short");
+  const auto start = file.Read(0, 12);
   if (!start.ok()) return start.status();
   if (!absl::StartsWith(*start, kNpyMagic)) {
     return NotNpy("it does not begin with its magic number");
   }
-  const auto byte = [](absl::string_view from, size_t at) {
-    return static_cast<int64_t>(static_cast<unsigned char>(from[at]));
+  const auto byte = [&](size_t at) {
+    return static_cast<int64_t>(static_cast<unsigned char>((*start)[at]));
   };
-  HeaderPlace place{10, byte(*start, 8) | byte(*start, 9) << 8};
-  const int64_t version = byte(*start, 6);
-  if (version == 2) {
-    if (file.size() < 12) return NotNpy("it is too short");
-    const auto rest = file.Read(8, 12);
-    if (!rest.ok()) return rest.status();
-    place = {12, byte(*rest, 0) | byte(*rest, 1) << 8 | byte(*rest, 2) << 16 |
-                     byte(*rest, 3) << 24};
-  } else if (version != 1) {
-    return NotNpy(absl::StrCat("its version is ", version));
+  if (byte(6) != 1 && byte(6) != 2) {
+    return NotNpy(absl::StrCat("its version is ", byte(6)));
+  }
+  HeaderPlace place = {10, byte(8) | byte(9) << 8};
+  if (byte(6) == 2) {
+    place = {12, place.size | byte(10) << 16 | byte(11) << 24};
   }
   if (place.size > kMaxHeaderBytes || place.size > file.size() - place.offset) {
     return NotNpy(absl::StrCat("its header claims ", place.size, " bytes"));
@@ -171,7 +168,7 @@ absl::StatusOr<v1::InlineTable> ParseHeader(const std::string& header) {
   return table;
 }
 
-// F64, F32 or F16 of versions 1 and 2, little-endian and in C order.
+// Reads F64, F32 or F16 of versions 1 and 2, little-endian and in C order.
 absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file) {
   const auto place = FindHeader(file);
   if (!place.ok()) return place.status();
@@ -227,13 +224,13 @@ absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
   return text;
 }
 
-// The number of rows, or of columns, of a window of pairs.
+// Returns the number of rows, or of columns, of a window of pairs.
 int64_t LengthOf(const v1::PositionList& list, const v1::Range& range) {
   return list.positions_size() > 0 ? list.positions_size()
                                    : range.end() - range.begin();
 }
 
-// Where position 0 stands among `length` positions from `first` on.
+// Returns the index of position 0 among `length` positions from `first` on.
 std::string IndexOfZero(int64_t first, int64_t length) {
   return first <= 0 && -first < length ? absl::StrCat(-first) : "none";
 }
@@ -261,7 +258,7 @@ absl::StatusOr<json> Metadata(const v1::TensorHeader& header) {
     if (part.form() == v1::FORM_TOEPLITZ) {
       metadata["attnbias.diagonals.first_relative_position"] =
           absl::StrCat(part.first_relative_position());
-      // Beside heads, if any, and relative positions.
+      // Columns follow heads, if any, and relative positions.
       const bool has_columns = part.shape_size() > (pair.has_heads() ? 2 : 1);
       metadata["attnbias.diagonals.vectors"] = has_columns ? "true" : "false";
     }
@@ -299,7 +296,7 @@ absl::StatusOr<SafetensorsEntry> FindTensor(const SafetensorsFile& file,
           : absl::StrCat("tensor: got \"", name, "\", want one of ", names));
 }
 
-// The tensor `name`, or the only one if that is empty: F64, F32, F16 or BF16.
+// Reads the tensor `name`, or the only one if that is empty.
 absl::StatusOr<v1::InlineTable> ReadSafetensors(const SafetensorsFile& file,
                                                 const std::string& name) {
   const auto tensor = FindTensor(file, name);

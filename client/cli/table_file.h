@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor files by name: a learned table in, a fetched tensor out.
+// Tensor files: reads learned tables, writes fetched tensors.
 #pragma once
 
 #include <cstddef>
@@ -14,23 +14,24 @@
 
 namespace attnbias {
 
-// "FILE.safetensors:TENSOR", "FILE.safetensors" with one tensor in it, or
-// "FILE.npy"; at most the 2 MiB that a request may carry.
+// Reads "FILE.safetensors:TENSOR", "FILE.safetensors" with one tensor in it, or
+// "FILE.npy": F64, F32, F16 or, in .safetensors, BF16; at most the 2 MiB that a
+// request may carry.
 absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name);
 
-// The name of an output that is the tensor's bare bytes on the standard output.
+// Output name of the tensor's bare bytes on the standard output.
 inline constexpr absl::string_view kStandardOutput = "-";
 
-// INVALID_ARGUMENT if a tensor of `type` cannot go to a file of this name: to
-// be known before anything is fetched.
+// Returns INVALID_ARGUMENT if a file of this name cannot hold a tensor of
+// `type`. Called before the tensor is fetched.
 absl::Status CheckOutput(const std::string& path, v1::DataType type);
 
-// Of `part`, or of all parts if that is empty.
+// Returns the bytes of `part`, or of all parts if that is empty.
 absl::StatusOr<absl::Span<const std::byte>> BareBytes(const Tensor& tensor,
                                                       const std::string& part);
 
-// A .npy file with `part`, or the only one if that is empty, or a .safetensors
-// file with all; all or nothing.
+// Writes a .npy file with `part`, or with the only part if that is empty, or a
+// .safetensors file with all parts; all or nothing.
 absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,
                              const std::string& part = "");
 

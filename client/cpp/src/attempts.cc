@@ -16,7 +16,7 @@
 namespace attnbias {
 namespace {
 
-// Shorter than a restart takes, long enough not to hammer.
+// Shorter than a restart, long enough not to overload a server.
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
 constexpr absl::Duration kLargestBackoff = absl::Seconds(2);
 
@@ -41,8 +41,8 @@ absl::Duration RetryState::Backoff(absl::Duration left) {
   for (int i = 1; i < failures_ && backoff < kLargestBackoff; ++i) {
     backoff *= 2;
   }
-  // Full jitter: callers that failed together do not come back together.
-  // At most half of the time, so that there is some for a last attempt.
+  // Full jitter keeps callers that failed together from retrying together. Half
+  // of the time at most leaves some for a last attempt.
   return std::min({backoff, kLargestBackoff, left / 2}) * jitter_();
 }
 
@@ -54,7 +54,7 @@ std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end,
       code == grpc::StatusCode::UNAVAILABLE ||
       code == grpc::StatusCode::ABORTED ||
       code == grpc::StatusCode::CANCELLED ||
-      // A stream that a proxy or a dying server cut.
+      // A stream that a proxy or a dying server reset.
       absl::StrContains(end.status.error_message(), "RST_STREAM") ||
       (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&
        (info.has_value() || end.pushback.has_value()));
@@ -108,7 +108,7 @@ void Attempts::Prepare(grpc::ClientContext* context) const {
     if (has_failed || state == GRPC_CHANNEL_READY) continue;
     channel_->WaitForStateChange(state, absl::ToChronoTime(connect_deadline_));
   }
-  // An attempt that has failed to connect ends at once, and tells why.
+  // An attempt that has failed to connect ends immediately, with the reason.
   context->set_deadline(absl::ToChronoTime(has_failed ? deadline_ : End()));
   for (const auto& [key, value] : options_.metadata) {
     context->AddMetadata(key, value);
@@ -145,7 +145,7 @@ bool Attempts::WaitAfter(const CallEnd& end) {
   return true;
 }
 
-// gRPC connects only while somebody waits on one of its queues. A thread that
+// gRPC connects only while a thread waits on one of its queues. A thread that
 // slept would not notice that a server is back.
 void Attempts::WaitUntil(absl::Time end) const {
   while (absl::Now() < end) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attempts of one call, until it succeeds or its time is over: whether and
-// when a failed call is tried again.
+// The attempts of one call, until it succeeds or its time is over: decides if
+// and when a failed call is retried.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -18,30 +18,29 @@
 
 namespace attnbias {
 
-// How a call ended.
+// The end of a call.
 struct CallEnd {
   grpc::Status status;
   // Trailing metadata `grpc-retry-pushback-ms`, if sent.
   std::optional<std::string> pushback;
 
-  // Only after the call has ended.
+  // Reads the trailers of a call that has ended.
   static CallEnd Of(grpc::Status status, const grpc::ClientContext& context);
 };
 
-// Decides about the attempts of one call. Neither waits nor knows the time.
+// Decides about the attempts of one call, without waiting or reading a clock.
 class RetryState {
  public:
-  // `jitter` gives numbers in [0, 1).
+  // `jitter` returns numbers in [0, 1).
   RetryState(std::optional<int> max_attempts, std::function<double()> jitter);
 
-  // How long to wait before the next attempt, or nothing if this end is final.
-  // `left` is what is left of the call's time.
-  // The least wait is the pushback, or else RetryInfo's. A negative pushback
-  // forbids another attempt.
+  // Returns the wait before the next attempt, or nothing if this end is final.
+  // `left` is the remaining time of the call. The least wait is the pushback,
+  // or else RetryInfo's. A negative pushback forbids another attempt.
   std::optional<absl::Duration> NextDelay(const CallEnd& end,
                                           absl::Duration left);
 
-  // An attempt brought something: count from the beginning.
+  // Resets the count of failures after an attempt that brought bytes.
   void Progressed() { failures_ = 0; }
 
  private:
@@ -52,31 +51,31 @@ class RetryState {
   int failures_ = 0;
 };
 
-// For one thread.
+// Makes the attempts of one call on one thread.
 class Attempts {
  public:
-  // All outlive this; `token` may be null. The timeouts count from now on.
-  // `reached` is whether the client has ever had a connection.
+  // All arguments outlive this; `token` may be null. The timeouts count from
+  // now on. `reached` is true once the client has had a connection.
   Attempts(const ClientOptions& options, grpc::Channel* channel,
            BearerToken* token, std::atomic<bool>* reached);
 
-  // For the next attempt: metadata and token, and what is left of the time:
-  // none if there was never a connection, and connect_timeout is over. Waits
-  // until the first connection is made or has failed.
+  // Sets metadata, token and deadline of the next attempt. No time is left if
+  // there was never a connection and connect_timeout is over. Waits until the
+  // first connection is made or has failed.
   void Prepare(grpc::ClientContext* context) const;
 
-  // How an attempt that ended so is told.
+  // Returns the error of an attempt that ended with `status`.
   absl::Status ErrorOf(const grpc::Status& status) const;
 
-  // Returns when the next attempt may begin; false where there is none.
+  // Waits until the next attempt may begin; returns false if there is none.
   bool WaitAfter(const CallEnd& end);
 
-  // An attempt brought something.
+  // Resets the count of failures.
   void Progressed() { state_.Progressed(); }
 
  private:
   bool IsReached() const;
-  // When attempts end: until the first connection they have less time.
+  // Returns when attempts end, which is earlier before the first connection.
   absl::Time End() const;
   void WaitUntil(absl::Time end) const;
 

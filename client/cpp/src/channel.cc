@@ -19,26 +19,25 @@ using Options = std::map<std::string, std::variant<int, std::string>>;
 
 const Options& Defaults() {
   static const auto* const defaults = new Options{
-      // Every replica has its share of the calls; one that goes is left out.
+      // Spreads calls over all replicas and leaves out one that has gone.
       {GRPC_ARG_LB_POLICY_NAME, "round_robin"},
-      // gRPC itself looks a name up at most every 30 s; a replica is replaced
-      // in 5 s.
+      // gRPC's default of 30 s exceeds the 5 s in which a replica is replaced.
       {GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500},
-      // A connection uses about one core: two clients of one process do not
-      // share it.
+      // A connection uses about one core, so that clients of one process do
+      // not share one.
       {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
-      // A peer that is silent while a call waits is given up after 10 s + 5 s.
+      // Abandons a peer that is silent for 10 s + 5 s while a call waits.
       // Later versions of gRPC read the third option.
       {GRPC_ARG_KEEPALIVE_TIME_MS, 10'000},
       {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000},
       {"grpc.http2.ping_timeout_ms", 5'000},
       {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
-      // A server that restarts is found again within a tenth of a second.
+      // Finds a server that restarts within a tenth of a second.
       {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100},
       {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000},
-      // Attempts are ours; gRPC knows no more than five.
+      // This client retries by itself; gRPC makes at most five attempts.
       {GRPC_ARG_ENABLE_RETRIES, 0},
-      // Measured on loopback: a fixed wide window and frames as large as a
+      // Measured on loopback, a fixed wide window and frames as large as a
       // chunk are faster than gRPC's own probing, which starts at 64 KiB.
       {GRPC_ARG_HTTP2_BDP_PROBE, 0},
       {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20},

@@ -50,9 +50,9 @@ void PlainCopy(std::byte* to, const std::byte* from, size_t size) {
   std::memcpy(to, from, size);
 }
 
-// Copies past the caches: `to` is written without being read first, which saves
-// a third of the memory traffic, and does not push out what is in use. Right
-// for a payload larger than the caches, wrong for one that fits.
+// Copies past the caches: writes `to` without reading it first, which saves a
+// third of the memory traffic, and evicts nothing. For payloads larger than the
+// caches.
 void StreamingCopy(std::byte* to, const std::byte* from, size_t size) {
 #if defined(__SSE2__)
   constexpr size_t kLine = 64;
@@ -75,7 +75,7 @@ void StreamingCopy(std::byte* to, const std::byte* from, size_t size) {
 
 class ChunkReader {
  public:
-  // Without room, payload is passed over.
+  // Skips payload if there is no room.
   ChunkReader(CodedInputStream* in, std::optional<absl::Span<std::byte>> room,
               Placement placement)
       : in_(*in),
@@ -129,9 +129,8 @@ class ChunkReader {
     }
   }
 
-  // By way of a string: reading a message out of a stream that ends inside it
-  // does not fail. One that comes in two pieces is what both are together, as
-  // protobuf has it.
+  // Reads into a string, since reading a message from a stream that ends inside
+  // it does not fail. Joins pieces of a header, as protobuf does.
   bool ReadHeader() {
     uint32_t size = 0;
     std::string piece;
@@ -154,7 +153,7 @@ class ChunkReader {
                                                              : Malformed();
   }
 
-  // A field that comes twice counts the last time, as protobuf has it.
+  // Of a repeated occurrence the last one counts, as in protobuf.
   absl::Status ReadData() {
     uint32_t size = 0;
     if (!in_.ReadVarint32(&size)) return Malformed();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads one StreamTensorResponse out of gRPC's slices: the payload goes
-// straight to its place and is checksummed while it is in the cache. A
-// DescribeTensorResponse is read alike: it has its fields under the same
-// numbers.
+// Reads a StreamTensorResponse from gRPC's slices: copies the payload to its
+// place and checksums it while it is in the cache. Also reads a
+// DescribeTensorResponse, whose fields have the same numbers.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -20,22 +19,23 @@ namespace attnbias {
 struct Chunk {
   std::optional<v1::TensorHeader> header;
   int64_t offset = 0;
-  // Bytes of `data`, now at the front of the room.
+  // Bytes of `data`, which are now at the front of the room.
   int64_t size = 0;
 };
 
-// Whether the payload is to be in the caches afterwards.
+// Selects if the payload stays in the caches.
 enum class Placement { kCached, kStreamed };
 
-// DATA_LOSS if the message is malformed, has more data than `room` or does not
-// match its checksums; the room's contents are then unspecified. A header
-// without one, from an older server, is taken as it is. Consumes `message`.
+// Reads a message and consumes it. DATA_LOSS if the message is malformed, has
+// more data than `room` or does not match its checksums; the room's contents
+// are then unspecified. Accepts a header without checksum, from an older
+// server.
 absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message,
                                 absl::Span<std::byte> room,
                                 Placement placement);
 
-// The header of a message that may have payload too, to find room for that: as
-// ReadChunk has it, but `message` stays as it is.
+// Reads the header of a message that may also have payload, before room for the
+// payload is found. Errors are those of ReadChunk. Does not consume `message`.
 absl::StatusOr<std::optional<v1::TensorHeader>> ReadHeader(
     grpc::ByteBuffer* message);
 

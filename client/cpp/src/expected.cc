@@ -35,7 +35,8 @@ using google::protobuf::Reflection;
 
 constexpr size_t kFingerprintDigits = 64;
 constexpr int64_t kBorderLength = 3;
-// Length of an axis that the request does not determine; at least 1.
+// Length of an axis that the request does not determine. Such an axis has at
+// least length 1.
 constexpr int64_t kAny = -1;
 // Maximum number of listed items that an error names.
 constexpr size_t kMostItems = 16;
@@ -49,14 +50,14 @@ struct Axis {
   int64_t size = 0;
   // Empty if the positions are consecutive.
   std::vector<int64_t> list = {};
-  // These instead, if not all are integers.
+  // The positions, if not all are integers.
   std::vector<double> doubles = {};
 
   bool is_range() const { return list.empty(); }
   bool operator==(const Axis&) const = default;
 };
 
-// Half-open, of positions or of queries by their indices.
+// A half-open range of positions, or of indices of queries.
 struct Span {
   int64_t begin;
   int64_t end;
@@ -70,11 +71,12 @@ struct ExpectedPart {
   std::vector<int64_t> shape;
   // Key position minus query position of diagonal 0; 0 in other forms.
   int64_t first_relative_position = 0;
-  // Whether an axis of heads may come first: of vectors, only the table tells.
+  // True if an axis of heads may come first, which only a table of vectors on
+  // the server determines.
   bool may_have_heads = false;
 };
 
-// Requests that servers refuse may hold any number.
+// Wrap around: requests that servers refuse may hold any number.
 int64_t Sum(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) +
                               static_cast<uint64_t>(b));
@@ -95,7 +97,7 @@ Axis RangeOf(const v1::Range& range) {
 }
 
 Axis ListOf(v1::PositionList list) {
-  // A server answers doubles that are all integers as these.
+  // Doubles that are all integers are the same request as integers.
   const auto is_integer = [](double position) {
     return std::fabs(position) <= 0x1p40 && position == std::trunc(position);
   };
@@ -118,14 +120,14 @@ Axis ListOf(v1::PositionList list) {
   return axis;
 }
 
-// Moves an axis of consecutive positions.
+// Returns an axis of consecutive positions moved by `offset`.
 Axis Moved(const Axis& axis, int64_t offset) {
   return {.first = Sum(axis.first, offset),
           .last = Sum(axis.last, offset),
           .size = axis.size};
 }
 
-// Positions that see a key: disjoint, ascending.
+// Returns disjoint, ascending spans of positions that see a key.
 std::vector<Span> SeeingPositions(const v1::Mask& mask, const Axis& keys) {
   // More than any distance between positions.
   constexpr int64_t kUnlimited = int64_t{1} << 62;
@@ -154,13 +156,13 @@ std::vector<Span> SeeingPositions(const v1::Mask& mask, const Axis& keys) {
   return result;
 }
 
-// Queries that see none of the keys.
+// Returns the queries that see none of the keys.
 std::vector<Span> RowsWithoutKeys(const v1::Mask& mask, const Axis& queries,
                                   const Axis& keys) {
   const std::vector<Span> seeing = SeeingPositions(mask, keys);
   std::vector<Span> rows;
   if (queries.is_range()) {
-    // No loop over the queries: they may be far more than the answer's numbers.
+    // A loop over the queries could take far longer than the answer is large.
     const int64_t end = Sum(queries.first, queries.size);
     int64_t blind = queries.first;
     const auto add = [&](int64_t next) {
@@ -201,7 +203,7 @@ absl::string_view NameOf(v1::Form form) {
   }
 }
 
-// What the fields of a request determine of its answer.
+// The properties of an answer that the fields of its request determine.
 class Request {
  public:
   // `spec` has an encoding, and outlives this.
@@ -235,14 +237,14 @@ class Request {
     return has_indices_ ? v1::DATA_TYPE_I32 : v1::DATA_TYPE_F32;
   }
 
-  // Whether both ask for the same window, by queries, keys or positions.
+  // Returns true if both request the same window of queries, keys or positions.
   bool HasWindowOf(const Request& other) const {
     return queries_ == other.queries_ && keys_ == other.keys_ &&
            axes_ == other.axes_ && FirstHead() == other.FirstHead() &&
            Strides() == other.Strides();
   }
 
-  // Queries, counted inside the window, that see no key.
+  // Returns the queries that see no key, counted inside the window.
   std::vector<Span> MaskedRows() const {
     if (structure_ == v1::STRUCTURE_TABLE || !spec_.output().has_mask()) {
       return {};
@@ -250,12 +252,12 @@ class Request {
     return RowsWithoutKeys(spec_.output().mask(), queries_, keys_);
   }
 
-  // In the order of the payload.
+  // Returns the parts in the order of the payload.
   std::vector<ExpectedPart> Parts() const {
     return structure_ == v1::STRUCTURE_TABLE ? Tables() : Pairs();
   }
 
-  // Returns the columns of a table that is not the server's.
+  // Returns the columns of a table; 0 if the numbers have none.
   int64_t Columns() const {
     std::vector<int64_t> shape;
     AddColumns(&shape);
@@ -317,7 +319,7 @@ class Request {
                                      : RangeOf(0, pair.key_length());
   }
 
-  // Sets its tokens, too.
+  // Sets the axes of a grid, and its tokens as queries.
   void SetGridOfAxes(const v1::TableExtent& table) {
     uint64_t tokens = 1;
     for (int axis = 0; axis < table.grid_size(); ++axis) {
@@ -393,7 +395,7 @@ class Request {
     }
   }
 
-  // Those between heads and columns.
+  // Appends the axes between heads and columns.
   void AddInnerAxes(v1::Form form, std::vector<int64_t>* shape) const {
     switch (form) {
       case v1::FORM_TOEPLITZ:
@@ -425,7 +427,7 @@ class Request {
     return nullptr;
   }
 
-  // The last axis of an answer whose numbers have columns.
+  // Appends the last axis of an answer whose numbers have columns.
   void AddColumns(std::vector<int64_t>* shape) const {
     const FieldDescriptor* field = ColumnsField();
     if (has_indices_ || field == nullptr) return;
@@ -437,7 +439,7 @@ class Request {
     }
   }
 
-  // The columns of a rotary table; of other tables, all of them.
+  // Returns the columns of a rotary table; of other tables, all columns.
   int64_t Rotated(int64_t columns) const {
     if (!spec_.has_rotary()) return columns;
     const v1::Rotary& rotary = spec_.rotary();
@@ -452,7 +454,7 @@ class Request {
     return rotary.layout() == v1::ROTARY_LAYOUT_COMPACT ? columns / 2 : columns;
   }
 
-  // The first axis of an answer that has heads.
+  // Returns the first axis of an answer that has heads.
   std::vector<int64_t> Heads(bool* may_have_them) const {
     if (has_indices_) return {};
     if (spec_.has_pair() && spec_.pair().has_heads()) {
@@ -465,7 +467,7 @@ class Request {
     if (field != nullptr && field->message_type() != nullptr) {
       std::vector<int64_t> table = ShapeOf(TableOf(*field));
       *may_have_them = table.empty();
-      // Rows and columns are its last axes.
+      // Rows and columns are the last axes.
       table.resize(table.size() < 2 ? 0 : table.size() - 2);
       return table;
     }
@@ -481,7 +483,7 @@ class Request {
                             : spec_.pair().heads().begin();
   }
 
-  // Sides of a grid.
+  // Returns the sides of a grid.
   std::vector<int64_t> Sides() const {
     const FieldDescriptor* window = type_.FindFieldByName("window");
     if (window == nullptr) return {};
@@ -490,14 +492,14 @@ class Request {
     return {sides.begin(), sides.end()};
   }
 
-  // How far apart the queries of a grid stand on each axis; empty for ones.
+  // Returns the stride of a grid's queries on each axis; empty if all are 1.
   std::vector<int64_t> Strides() const {
     const auto& strides = spec_.grid().query_stride();
     if (absl::c_count(strides, 1) == strides.size()) return {};
     return {strides.begin(), strides.end()};
   }
 
-  // Every n-th token of each axis of a grid, and its class token.
+  // Returns the number of tokens, every n-th of each axis, and the class token.
   int64_t Tokens(const std::vector<int64_t>& strides) const {
     uint64_t tokens = 1;
     size_t axis = 0;
@@ -509,8 +511,8 @@ class Request {
     return Sum(static_cast<int64_t>(tokens), has_border_ ? 1 : 0);
   }
 
-  // Returns what stands for num_heads in the request; 0 if that is a table of
-  // the server's.
+  // Returns the heads of the field that replaces num_heads; 0 if that is a
+  // table on the server.
   int64_t GivenHeads(const FieldDescriptor& num_heads) const {
     int64_t heads = 0;
     const std::vector<std::string> names =
@@ -522,8 +524,8 @@ class Request {
     return heads;
   }
 
-  // The length of a list, the columns of a table, the outputs of a weight or
-  // last layer.
+  // Returns the length of a list, the columns of a table, or the outputs of a
+  // weight or of the last layer.
   int64_t HeadsOf(const FieldDescriptor& field) const {
     const int count =
         field.is_repeated() ? reflection().FieldSize(encoding_, &field) : 0;
@@ -548,13 +550,13 @@ class Request {
         reflection().GetMessage(encoding_, &field));
   }
 
-  // Empty for a table that the server has.
+  // Returns the shape of a table in the request; empty for one on the server.
   static std::vector<int64_t> ShapeOf(const v1::TableRef& table) {
     const auto& shape = table.inline_table().shape();
     return {shape.begin(), shape.end()};
   }
 
-  // 0 without such a field.
+  // Returns the value of a field; 0 if the encoding has no such field.
   int64_t Number(const std::string& name) const {
     const FieldDescriptor* field = type_.FindFieldByName(name);
     return field == nullptr ? 0 : reflection().GetInt32(encoding_, field);
@@ -604,7 +606,7 @@ std::string ShapeAsText(const Lengths& shape) {
   return Bracketed(lengths);
 }
 
-// "F32", or the number of a value that this client does not know.
+// Returns "F32", or the number of a value that this client does not know.
 std::string TypeAsText(v1::DataType type) {
   const std::string& name = v1::DataType_Name(type);
   return name.empty() ? absl::StrCat(type)
@@ -729,7 +731,7 @@ absl::Status CheckFingerprint(absl::string_view field,
                                           "\", want 64 lowercase hex digits"));
 }
 
-// The parts of a header, of which an error repeats the first few.
+// Lists the first parts of a header for an error.
 std::string PartsAsText(const v1::TensorHeader& header) {
   std::vector<std::string> parts;
   for (const v1::TensorPart& part : header.parts()) {

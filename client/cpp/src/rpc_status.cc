@@ -29,17 +29,16 @@
 #include "attnbias/internal/rpc.pb.h"
 #include "client/cpp/src/channel.h"
 #include "client/cpp/src/target.h"
-#include "client/cpp/src/unary_call.h"
 
 namespace attnbias {
 namespace {
 
-// Any method does: what is asked for is a connection.
+// Any method would do: the call only needs a connection.
 constexpr char kMethod[] = "/grpc.health.v1.Health/Check";
 constexpr auto kPatience = absl::Milliseconds(1500);
 constexpr size_t kMostAddresses = 8;
 
-// How gRPC names the reason for having no connection, and what it means.
+// Signs in gRPC's reports of missing connections, and what they mean.
 constexpr char kOtherPort[] =
     "answers, but not with gRPC: is it the right port?";
 constexpr char kNotFound[] = "is not found: is the name right?";
@@ -57,7 +56,7 @@ constexpr std::pair<const char*, const char*> kReasons[] = {
     {"Failed parsing HTTP/2", kOtherPort},
 };
 
-// How a server was spoken to, and how else it may want it.
+// Describes how the server was called, and what it may require instead.
 std::string HowSpokenTo(const TlsOptions& tls) {
   if (!tls.enabled) {
     return "in plaintext: does it need TLS? Set tls";
@@ -94,7 +93,7 @@ std::string NothingAnswers(const ClientOptions& options) {
                       ": is the server running? attnbias-server starts one");
 }
 
-// The host of "host:port" or "[host]:port", and the port.
+// Splits "host:port" or "[host]:port".
 std::pair<std::string, std::string> Split(const std::string& place) {
   const size_t colon = place.rfind(':');
   std::string host = place.substr(0, colon);
@@ -102,12 +101,12 @@ std::pair<std::string, std::string> Split(const std::string& place) {
   return {std::move(host), place.substr(colon + 1)};
 }
 
-// Addresses of the hosts, each once, as gRPC's targets.
+// Returns the distinct addresses of the hosts, as gRPC's targets.
 std::vector<std::string> Resolve(const std::vector<std::string>& hosts) {
   std::vector<std::string> addresses;
   for (const std::string& place : hosts) {
     const auto [host, port] = Split(place);
-    if (host == "localhost") {  // to gRPC both, whatever /etc/hosts says
+    if (host == "localhost") {  // gRPC uses both, whatever /etc/hosts has
       addresses.push_back(absl::StrCat("ipv6:[::1]:", port));
       addresses.push_back(absl::StrCat("ipv4:127.0.0.1:", port));
       continue;
@@ -135,7 +134,8 @@ std::vector<std::string> Resolve(const std::vector<std::string>& hosts) {
   return addresses;
 }
 
-// The same within some time: a resolver may take long. None if it does.
+// Resolves the target's hosts within kPatience; returns none if that takes
+// longer.
 std::vector<std::string> AddressesOf(const std::string& target) {
   auto resolve =
       std::make_shared<std::packaged_task<std::vector<std::string>()>>(
@@ -152,7 +152,7 @@ std::vector<std::string> AddressesOf(const std::string& target) {
 // Returns gRPC's report on one address; "" if there is a connection.
 std::string ReportOn(const std::string& address, ClientOptions options) {
   const std::vector<std::string> hosts = HostsOf(options.target);
-  // The certificate has to be for the name, not for the address.
+  // The certificate is for the name, not for the address.
   if (options.tls->enabled && options.tls->server_name.empty() &&
       hosts.size() == 1) {
     options.tls->server_name = Split(hosts[0]).first;
@@ -171,7 +171,7 @@ std::string ReportOn(const std::string& address, ClientOptions options) {
   return absl::StrCat("no answer within ", absl::FormatDuration(kPatience));
 }
 
-// The reason in "connections to all backends failing; last error: CODE:
+// Returns the reason in "connections to all backends failing; last error: CODE:
 // ADDRESS: REASON".
 std::string ReasonIn(const std::string& report) {
   if (report.empty()) return "answers";
@@ -181,8 +181,7 @@ std::string ReasonIn(const std::string& report) {
       internal::Printable(parts.size() == 4 ? parts[3] : report), {{";", ","}});
 }
 
-// Names the target, the reason and what to try, by gRPC's report on the last
-// address.
+// Explains gRPC's report on the last address.
 std::string WhyUnreached(absl::string_view report,
                          const ClientOptions& options) {
   return Meaning(report, options).value_or(NothingAnswers(options));
@@ -190,8 +189,7 @@ std::string WhyUnreached(absl::string_view report,
 
 constexpr char kDetailsUrl[] = "type.googleapis.com/google.rpc.Status";
 
-// The first detail that parses of google.rpc's type of the name that `Detail`
-// has.
+// Returns the first detail of google.rpc's type with the name of `Detail`.
 template <typename Detail>
 std::optional<Detail> FindDetail(const std::string& serialized) {
   internal::Status status;
@@ -208,12 +206,12 @@ std::optional<Detail> FindDetail(const std::string& serialized) {
   return std::nullopt;
 }
 
-// Those that FromRpc kept; empty without any.
+// Returns the details that FromRpc kept; empty if there are none.
 std::string DetailsOf(const absl::Status& status) {
   return std::string(status.GetPayload(kDetailsUrl).value_or(absl::Cord()));
 }
 
-// What to try, where that is known.
+// Returns advice for the status; empty if there is none.
 std::string Advice(const grpc::Status& status, const ClientOptions& options,
                    bool has_token) {
   const std::string& says = status.error_message();

@@ -15,22 +15,21 @@
 
 namespace attnbias {
 
-// Same code, same message, made printable; the details become a payload. Where
-// there is no connection at all, or the server does not take the caller for one
-// that may, the message says what to try. The options' target and TLS are
-// resolved.
+// Returns the same code and message, made printable; the details become a
+// payload. If there is no connection, or the server refuses the caller, the
+// message has advice. The options' target and TLS are resolved.
 absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options,
                      bool has_token);
 
-// The delay of google.rpc.RetryInfo, if the server sent one.
+// Returns the delay of google.rpc.RetryInfo, if the server sent one.
 std::optional<absl::Duration> RetryDelay(const grpc::Status& status);
 
 // Returns true if gRPC reports that no address of the target is reachable.
 bool IsUnreached(const grpc::Status& status);
 
-// Names the target, the reason and what to try, by gRPC's report on the last
-// address; if there are several, each is asked: the most telling reason, and
-// after it that of each address. Takes at most 3 s.
+// Names the target, the reason and what to try, from gRPC's report on the last
+// address. If the target has several addresses, asks each one: returns the most
+// telling reason, followed by that of each address. Returns within 3 s.
 std::string WhyAllUnreached(absl::string_view report,
                             const ClientOptions& options);
 

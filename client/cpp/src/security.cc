@@ -21,10 +21,11 @@
 namespace attnbias {
 namespace {
 
-// A certificate or a token has a few thousand; a device never ends.
+// Bounds what is read of a device, which never ends. A certificate or a token
+// has a few thousand bytes.
 constexpr size_t kMostBytes = 1 << 20;
 
-// INVALID_ARGUMENT, naming the option `name`, where it cannot be read.
+// Reads a file. INVALID_ARGUMENT names the option `name`.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path,
                                           absl::string_view name) {
   const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(
@@ -50,7 +51,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path,
 constexpr char kOn[] = "ATTNBIAS_CLIENT_TLS";
 constexpr char kServerName[] = "ATTNBIAS_CLIENT_TLS_SERVER_NAME";
 
-// What errors call the files.
+// Names of the files in errors.
 struct Names {
   const char* ca;
   const char* cert;
@@ -61,7 +62,7 @@ constexpr Names kVariables = {"ATTNBIAS_CLIENT_TLS_CA",
                               "ATTNBIAS_CLIENT_TLS_CERT",
                               "ATTNBIAS_CLIENT_TLS_KEY"};
 
-// How often gRPC looks whether a file has changed.
+// Interval at which gRPC checks files for changes.
 constexpr unsigned int kSecondsBetweenLooks = 1;
 
 template <auto Free>
@@ -96,17 +97,17 @@ absl::StatusOr<TlsOptions> TlsFromEnvironment() {
   return tls;
 }
 
-// Without a password OpenSSL would ask for one on the terminal.
+// Keeps OpenSSL from asking for a password on the terminal.
 int NoPassword(char*, int, int, void*) { return -1; }
 
 absl::Status Refused(absl::string_view name, absl::string_view path,
                      absl::string_view want) {
-  ERR_clear_error();  // gRPC looks at what this thread has in it
+  ERR_clear_error();  // gRPC reads this thread's errors
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": got \"", path, "\", want ", want));
 }
 
-// The first of a file.
+// Reads the first certificate of a file.
 absl::StatusOr<Certificate> ReadCertificate(const std::string& path,
                                             absl::string_view name) {
   const absl::StatusOr<std::string> pem = ReadSmallFile(path, name);
@@ -157,7 +158,7 @@ absl::Status CheckFiles(const TlsOptions& tls, const Names& names) {
 constexpr char kTokenVariable[] = "ATTNBIAS_CLIENT_TOKEN";
 constexpr char kTokenFileVariable[] = "ATTNBIAS_CLIENT_TOKEN_FILE";
 
-// Where a token comes from; neither is none.
+// The source of a token. Path and token are empty if there is none.
 struct Source {
   std::string name;
   std::string path = "";

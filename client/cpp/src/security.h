@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom a client trusts and who it is: TLS with a server, and the bearer token.
+// Authentication of client and server: TLS and the bearer token.
 #pragma once
 
 #include <grpcpp/security/credentials.h>
@@ -23,7 +23,7 @@ absl::StatusOr<TlsOptions> TlsFrom(const std::optional<TlsOptions>& options);
 // Makes channel credentials of options that TlsFrom returned.
 std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsOptions& tls);
 
-// The bearer token that says who calls. For any thread.
+// The bearer token that identifies the caller. Thread-safe.
 class BearerToken {
  public:
   // Reads the options, or without them the environment; null means no token.
@@ -31,11 +31,11 @@ class BearerToken {
   static absl::StatusOr<std::unique_ptr<BearerToken>> From(
       const ClientOptions& options);
 
-  // Of the option or the variable.
+  // Returns the name of the option or the variable.
   const std::string& name() const { return name_; }
 
-  // What a call carries as "authorization"; of a file what it holds now, or
-  // held when it last had a token.
+  // Returns the value of "authorization" for a call. Reads the file, if there
+  // is one; while the file has no token, returns the last one.
   std::string Authorization();
 
  private:

@@ -22,21 +22,14 @@ namespace attnbias {
 namespace {
 
 constexpr absl::string_view kPort = "50051";
-constexpr absl::string_view kHexDigits = "0123456789ABCDEFabcdef";
 
-bool ConsistsOf(absl::string_view text, absl::string_view more) {
-  return std::ranges::all_of(text, [more](char c) {
-    return absl::StrContains(kHexDigits, c) || absl::StrContains(more, c);
-  });
-}
-
-// "::1" or "fe80::1%eth0".
+// Returns true for "::1" and "fe80::1%eth0".
 bool IsIpv6(absl::string_view host) {
-  const std::pair<absl::string_view, absl::string_view> parts =
+  const std::pair<std::string, std::string> parts =
       absl::StrSplit(host, absl::MaxSplits('%', 1));
-  return ConsistsOf(parts.first, ":.") &&
-         std::ranges::count(parts.first, ':') >= 2 &&
-         std::ranges::all_of(parts.second, [](char c) {
+  in6_addr address = {};
+  return inet_pton(AF_INET6, parts.first.c_str(), &address) == 1 &&
+         absl::c_all_of(parts.second, [](char c) {
            return absl::ascii_isalnum(c) || c == '_';
          });
 }
@@ -53,7 +46,7 @@ bool IsPort(absl::string_view text) {
          absl::SimpleAtoi(text, &port) && port > 0 && port <= 65535;
 }
 
-// "host:50051" for "host"; nothing for what is no host.
+// Returns "host:50051" for "host"; nothing if `text` is not a host.
 std::optional<std::string> WithPort(absl::string_view text) {
   if (IsIpv6(text)) return absl::StrCat("[", text, "]:", kPort);
   absl::string_view rest = text;
@@ -73,8 +66,8 @@ std::optional<std::string> WithPort(absl::string_view text) {
   return std::string(text);
 }
 
-// Takes the scheme from the front of a target whose rest is hosts: "dns:",
-// "dns://AUTHORITY/", "ipv4:".
+// Removes the scheme of a target whose rest is hosts: "dns:",
+// "dns://AUTHORITY/", "ipv4:". Returns the scheme.
 absl::string_view TakeSchemeOfHosts(absl::string_view* target) {
   const absl::string_view whole = *target;
   if (absl::ConsumePrefix(target, "dns:")) {
@@ -89,7 +82,7 @@ absl::string_view TakeSchemeOfHosts(absl::string_view* target) {
   return whole.substr(0, whole.size() - target->size());
 }
 
-// Something that gRPC knows and that has no port: a file, a service of xDS.
+// Returns true for targets of gRPC without a port: a file, a service of xDS.
 bool HasNoPort(absl::string_view target) {
   for (const absl::string_view scheme : {"unix:", "unix-abstract:", "vsock:"}) {
     if (absl::ConsumePrefix(&target, scheme)) return !target.empty();
@@ -100,7 +93,7 @@ bool HasNoPort(absl::string_view target) {
          parts[0] != "http" && parts[0] != "https";
 }
 
-// Of "host:port", where an IPv6 address stands in brackets.
+// Returns true if "host:port" or "[IPv6]:port" is a loopback address.
 bool IsLoopback(absl::string_view host_and_port) {
   std::string host(host_and_port.substr(0, host_and_port.rfind(':')));
   if (host == "localhost") return true;

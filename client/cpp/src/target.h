@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which server is meant: from what a user writes to a target of gRPC.
+// Targets of gRPC from the server names that users write.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace attnbias {
 
-// The target with port 50051 where a host has none. INVALID_ARGUMENT, naming
-// `target`, for what names no server.
+// Returns the target, with port 50051 for hosts that have none.
+// INVALID_ARGUMENT names `target` if it names no server.
 absl::StatusOr<std::string> TargetFrom(absl::string_view target);
 
-// Each "host:port" of a target of TargetFrom; none if it has no port, as a
-// file.
+// Returns each "host:port" of a target from TargetFrom; none if it has no port,
+// as a socket file.
 std::vector<std::string> HostsOf(absl::string_view target);
 
-// Whether a target of TargetFrom is reached without a network.
+// Returns true if a target from TargetFrom is reached without a network.
 bool IsOnThisMachine(absl::string_view target);
 
 }  // namespace attnbias

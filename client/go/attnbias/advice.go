@@ -16,7 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// How gRPC says that a name has no address.
+// gRPC's message for a name without addresses.
 const noAddress = "no children to pick from"
 
 const silent = "%s accepts connections, and does not answer: is it the right port?"
@@ -24,11 +24,11 @@ const silent = "%s accepts connections, and does not answer: is it the right por
 const anotherName = "%s has a certificate for another name: ask it by one of its names, or give " +
 	"one as TLS.ServerName"
 
-// How gRPC and Go say that there is no connection, and what that means; the first that fits.
+// Signs in messages of gRPC and Go without a connection, and their meaning; the first one counts.
 var reasons = []struct{ sign, why string }{
 	{noAddress, "%s is not found: is the name right?"},
 	{"handshake failed: context deadline exceeded", silent},
-	{"use of closed network connection", silent}, // by this side, whose time is over
+	{"use of closed network connection", silent}, // closed by this side at its deadline
 	{"first record does not look like a TLS handshake",
 		"%s answers, but not with TLS: leave out WithTLS"},
 	{"certificate has expired", "%s has a certificate that has expired"},
@@ -39,14 +39,14 @@ var reasons = []struct{ sign, why string }{
 	{"looked like an HTTP/1.1 header", "%s answers, but not with gRPC: is it the right port?"},
 }
 
-// How they say that who answers closed the connection.
+// Signs that the peer closed the connection.
 var closed = []string{"server preface", "handshake failed", "broken pipe", "reset by peer", "EOF"}
 
 const nothingAnswers = "nothing answers at %s: is the server running? attnbias-server starts " +
 	"one, New(target) asks another"
 
-// advised says in one line what to try, where that is known, and then what gRPC or the server said.
-// It learns whether there was a connection.
+// advised prepends advice, if there is any, to the message of gRPC or the server. It also records
+// whether there was a connection.
 func (c *Client) advised(err *Error) *Error {
 	err.unreached = isUnreached(err)
 	if !err.unreached && err.Code != codes.DeadlineExceeded && err.Code != codes.Canceled {
@@ -79,7 +79,7 @@ func (c *Client) advice(err *Error) string {
 	return ""
 }
 
-// isUnreached says whether there was no connection. What a server itself says begins otherwise.
+// isUnreached reports whether there was no connection. Messages of servers begin otherwise.
 func isUnreached(err *Error) bool {
 	for _, sign := range []string{"connection error: desc", noAddress, "write "} {
 		if err.Code == codes.Unavailable && strings.HasPrefix(err.Message, sign) {
@@ -106,7 +106,7 @@ func (c *Client) whyUnreached(says string) string {
 	return ""
 }
 
-// howSpokenTo is how the server was spoken to, and how else it may want it.
+// howSpokenTo describes how the server was called, and what it may require instead.
 func (c *Client) howSpokenTo() string {
 	switch {
 	case c.who.tls == nil:
@@ -121,12 +121,12 @@ func (c *Client) howSpokenTo() string {
 }
 
 const (
-	oneAddressTime = time.Second // the most that each address of a target is tried for alone
-	mostAddresses  = 8           // that an error explains
+	oneAddressTime = time.Second // bounds the attempt for one address
+	mostAddresses  = 8           // explained in an error
 )
 
-// explained adds the reason of each address to an error, if the target has several addresses: gRPC
-// reports only one, which may not be the telling one.
+// explained adds the reason of each address to an error if the target has several: gRPC reports
+// only one address, perhaps not the most telling.
 func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	if !err.unreached {
 		return err
@@ -161,7 +161,7 @@ func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	return err
 }
 
-// addresses are those of the target, if it names a host or lists them.
+// addresses returns the addresses of a target that names a host or lists addresses.
 func (c *Client) addresses(ctx context.Context) []string {
 	scheme, rest := "", c.target
 	if parts := ofHosts.FindStringSubmatch(c.target); parts != nil {
@@ -199,7 +199,7 @@ func (c *Client) whyNot(ctx context.Context, address string) string {
 		return err.Error()
 	}
 	defer connection.Close()
-	// Any call does: without a connection it fails with the reason.
+	// Any call would do: without a connection it fails with the reason.
 	err = connection.Invoke(ctx, healthpb.Health_Check_FullMethodName,
 		&healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{})
 	if err != nil {
@@ -213,7 +213,7 @@ func (c *Client) whyNot(ctx context.Context, address string) string {
 	return fmt.Sprintf("no connection within %v", oneAddressTime)
 }
 
-// authority is the name of the server, for all of its addresses.
+// authority returns the server's name, common to all its addresses.
 func (c *Client) authority() string {
 	name := c.target[strings.LastIndexByte(c.target, '/')+1:]
 	if parts := hostsOf.FindStringSubmatch(name); parts != nil {

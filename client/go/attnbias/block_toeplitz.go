@@ -9,7 +9,7 @@ import (
 )
 
 // BlockToeplitz is a tensor [heads, tokens, tokens] over the tokens of a grid, row after row, whose
-// numbers depend on their displacement alone. With token i in row r(i) and column c(i):
+// numbers depend only on their displacement. With token i in row r(i) and column c(i):
 //
 //	At(h, i, j) = block[h, r(j) - r(i) + height - 1, c(j) - c(i) + width - 1]
 //
@@ -23,14 +23,13 @@ type BlockToeplitz[T Element] struct {
 	border               []T // [heads, 3]; nil: no class token
 }
 
-// gridAxis is an axis of a grid: how many places it has, and how far apart its queries stand.
+// gridAxis is an axis of a grid: its length and the stride of its queries.
 type gridAxis struct {
 	side, stride int
 }
 
-// AsBlockToeplitz reads a tensor of form BLOCK_TOEPLITZ, with a border or without, where it
-// lies. It is ErrInvalidArgument where the tensor has another form, or its numbers are of another
-// type.
+// AsBlockToeplitz views a tensor of form BLOCK_TOEPLITZ, with or without a border. The error is
+// ErrInvalidArgument if the tensor has another form, or its numbers are of another type.
 func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 	parts := min(max(len(tensor.header.Parts), 1), 2)
 	block, err := arrayOfForm[T](tensor, pb.Form_FORM_BLOCK_TOEPLITZ, parts)
@@ -49,8 +48,8 @@ func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 	return b, err
 }
 
-// borderOf is the numbers [heads, 3] of a class token: what it gives every other key, what every
-// other query gives it, and what it gives itself.
+// borderOf returns the numbers [heads, 3] of a class token: for its query and every other key, for
+// every other query and its key, and for itself.
 func borderOf[T Element](tensor *Tensor) ([]T, error) {
 	border, err := arrayOf[T](tensor, tensor.header.Parts[1])
 	return border.Data, err
@@ -75,7 +74,7 @@ func (b *BlockToeplitz[T]) At(h, i, j int) T {
 	return b.block[h*step+place]
 }
 
-// borderPlace is which of a border's three numbers belongs to a pair with the class token.
+// borderPlace returns the index of the border's number for a pair with the class token.
 func borderPlace(isQuery, isKey bool) int {
 	switch {
 	case !isKey:
@@ -89,12 +88,11 @@ func borderPlace(isQuery, isKey bool) int {
 
 // Window returns a part of the tensor over the same memory, as [Toeplitz.Window].
 func (b *BlockToeplitz[T]) Window(window Window) (*BlockToeplitz[T], error) {
-	in, err := window.within(b.heads, b.queries, b.keys)
+	part := *b
+	in, err := part.cut(window)
 	if err != nil {
 		return nil, err
 	}
-	part := *b
-	part.pairs = pairs{in.Heads.length(), in.Queries.length(), in.Keys.length()}
 	part.firstQuery += in.Queries.Begin
 	part.firstKey += in.Keys.Begin
 	size := 1

@@ -2,8 +2,7 @@
 
 package attnbias
 
-// BorderedToeplitz is a Toeplitz over positions of which 0 is a class token with numbers of its
-// own.
+// BorderedToeplitz is a Toeplitz whose position 0 is a class token with numbers of its own.
 type BorderedToeplitz[T Element] struct {
 	pairs
 	inner                *Toeplitz[T]
@@ -11,8 +10,8 @@ type BorderedToeplitz[T Element] struct {
 	classQuery, classKey int // where position 0 is among queries and keys, or would be
 }
 
-// AsBorderedToeplitz reads a tensor of form TOEPLITZ with a border, where it lies. It is
-// ErrInvalidArgument where the tensor has another form, or its numbers are of another type.
+// AsBorderedToeplitz views a tensor of form TOEPLITZ with a border. The error is ErrInvalidArgument
+// if the tensor has another form, or its numbers are of another type.
 func AsBorderedToeplitz[T Element](tensor *Tensor) (*BorderedToeplitz[T], error) {
 	inner, err := toeplitzOf[T](tensor, 2)
 	if err != nil {
@@ -40,16 +39,12 @@ func (b *BorderedToeplitz[T]) At(h, i, j int) T {
 
 // Window returns a part of the tensor over the same memory, as [Toeplitz.Window].
 func (b *BorderedToeplitz[T]) Window(window Window) (*BorderedToeplitz[T], error) {
-	in, err := window.within(b.heads, b.queries, b.keys)
-	if err != nil {
-		return nil, err
-	}
 	inner, err := b.inner.Window(window)
 	if err != nil {
 		return nil, err
 	}
 	return &BorderedToeplitz[T]{
-		pairs: inner.pairs, inner: inner, border: b.border[3*in.Heads.Begin:],
-		classQuery: b.classQuery - in.Queries.Begin, classKey: b.classKey - in.Keys.Begin,
+		pairs: inner.pairs, inner: inner, border: b.border[3*window.Heads.Begin:],
+		classQuery: b.classQuery - window.Queries.Begin, classKey: b.classKey - window.Keys.Begin,
 	}, nil
 }

@@ -12,20 +12,20 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// Room for several chunks on their way.
+// Bytes in flight: several chunks.
 const windowBytes = 16 << 20
 
-// dial prepares a connection, which the first call makes. Its settings are those of all clients of
-// attnbias; see "What the clients do" in docs/operations/clients.md.
+// dial prepares a connection, which the first call makes. All clients of attnbias have these
+// settings; see "What the clients do" in docs/operations/clients.md.
 func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options := append(c.who.options(),
-		// Every replica behind the name gets its share, and one that goes is left out.
+		// Spreads calls over all replicas and leaves out one that has gone.
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		// A peer that is silent while a call waits for it is given up after 10 + 5 s.
+		// Abandons a peer that is silent for 10 + 5 s while a call waits.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: 5 * time.Second,
 		}),
-		// A server that restarts is found again within a tenth of a second.
+		// Finds a server that restarts within a tenth of a second.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
 				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
@@ -33,7 +33,7 @@ func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn,
 			},
 			MinConnectTimeout: min(20*time.Second, c.connectTimeout),
 		}),
-		// Attempts are this package's: gRPC makes at most five, and resumes no stream.
+		// This package retries by itself: gRPC makes at most five attempts, and resumes no stream.
 		grpc.WithDisableRetry(),
 		grpc.WithResolvers(addressList("ipv4"), addressList("ipv6")),
 		grpc.WithInitialWindowSize(windowBytes),
@@ -42,8 +42,8 @@ func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn,
 	return grpc.NewClient(target, append(append(options, more...), c.dialOptions...)...)
 }
 
-// addressList resolves targets such as ipv4:1.2.3.4:50051,5.6.7.8:50051, which other languages'
-// gRPC has of its own. Its value is the scheme.
+// addressList resolves targets such as ipv4:1.2.3.4:50051,5.6.7.8:50051, which gRPC of other
+// languages resolves itself. Its value is the scheme.
 type addressList string
 
 func (a addressList) Scheme() string { return string(a) }
@@ -58,13 +58,13 @@ func (a addressList) Build(
 	return noNews{}, connection.UpdateState(state)
 }
 
-// OverrideAuthority has the first address for the server's name.
+// OverrideAuthority returns the first address as the server's name.
 func (a addressList) OverrideAuthority(target resolver.Target) string {
 	first, _, _ := strings.Cut(target.Endpoint(), ",")
 	return first
 }
 
-// noNews is a list that never changes.
+// noNews resolves a list that never changes.
 type noNews struct{}
 
 func (noNews) ResolveNow(resolver.ResolveNowOptions) {}

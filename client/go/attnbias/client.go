@@ -19,27 +19,27 @@ import (
 )
 
 const (
-	tablesPerPage = 1000 // the most that the contract allows
+	tablesPerPage = 1000 // the contract's limit
 	mostPages     = 100
 )
 
-// Client is a connection to a server. Any number of goroutines may call it at once.
+// Client is a connection to a server, safe for concurrent use.
 type Client struct {
 	settings
 	target     string
 	who        *security
 	connection *grpc.ClientConn
-	reached    atomic.Bool // whether there was a connection
+	reached    atomic.Bool // true once there was a connection
 	closeOnce  sync.Once
 	closed     chan struct{}
 }
 
 // New prepares a connection; the first call makes it.
 //
-// The target is "host", "host:port" or another target of gRPC, as "unix:/run/a.sock"; the port is
-// 50051 if not said. "" is what the environment variable ATTNBIAS_SERVER says, else this machine.
+// The target is "host", "host:port" or another target of gRPC, as "unix:/run/a.sock"; the default
+// port is 50051. "" selects the environment variable ATTNBIAS_SERVER, else localhost.
 //
-// An error is ErrInvalidArgument and names the option or the variable that is wrong.
+// Errors are ErrInvalidArgument and name the wrong option or variable.
 func New(target string, options ...Option) (*Client, error) {
 	if !littleEndian() {
 		return nil, failed(codes.Unimplemented, "this machine is big-endian, want little-endian")
@@ -70,8 +70,7 @@ func New(target string, options ...Option) (*Client, error) {
 
 func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
 
-// Close ends the connection and the calls that use it, whose error is context.Canceled. Tensors
-// stay as they are.
+// Close ends the connection and its calls, whose error is context.Canceled. Tensors stay valid.
 func (c *Client) Close() error {
 	var err error
 	c.closeOnce.Do(func() {
@@ -81,14 +80,14 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Get fetches a tensor. A broken stream goes on where it broke; the error
-// of what does not match its checksums or its header is ErrCorrupt.
+// Get fetches a tensor. A broken stream resumes where it broke. The error is ErrCorrupt if the
+// payload contradicts its checksums or header, or the header contradicts the request.
 func (c *Client) Get(
 	ctx context.Context, spec *pb.TensorSpec, options ...GetOption,
 ) (*Tensor, error) {
 	var memory []byte
 	reserve := func(header *pb.TensorHeader) ([]byte, error) {
-		if int64(len(memory)) != header.TotalBytes { // as it is where a download begins anew
+		if int64(len(memory)) != header.TotalBytes { // equal if a download starts again
 			memory = memoryFor(header.TotalBytes)
 		}
 		return memory, nil
@@ -96,9 +95,9 @@ func (c *Client) Get(
 	return c.get(ctx, spec, reserve, options)
 }
 
-// GetInto does as [Client.Get], into memory of the caller's: the whole payload in the first numbers
-// of out, which has to be large enough and of the element type that is sent, else the error is
-// ErrInvalidArgument. What out holds after an error is not specified.
+// GetInto fetches a tensor like [Client.Get], into the first numbers of out. The error is
+// ErrInvalidArgument if out is too small or of another element type than the tensor. After an
+// error, the content of out is unspecified.
 func GetInto[T Element](
 	ctx context.Context, client *Client, spec *pb.TensorSpec, out []T, options ...GetOption,
 ) (*Tensor, error) {
@@ -137,8 +136,8 @@ func (c *Client) get(
 	return d.run(ctx)
 }
 
-// Describe says what Get would give, without computing or sending it; ErrCorrupt is a header that
-// does not match its checksum or the request.
+// Describe returns the header that Get would return, without computing the tensor. The error is
+// ErrCorrupt if the header contradicts its checksum or the request.
 func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorHeader, error) {
 	if err := requireSpec(spec); err != nil {
 		return nil, err
@@ -157,7 +156,7 @@ func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorH
 	return read.tensorHeader(expectedOf(spec))
 }
 
-// ServerInfo says what the server is and what it accepts.
+// ServerInfo returns version, kernels, encodings and limits of the server.
 func (c *Client) ServerInfo(ctx context.Context) (*pb.GetServerInfoResponse, error) {
 	answer := &pb.GetServerInfoResponse{}
 	err := c.ask(ctx, pb.AttentionBiasService_GetServerInfo_FullMethodName,
@@ -168,7 +167,7 @@ func (c *Client) ServerInfo(ctx context.Context) (*pb.GetServerInfoResponse, err
 	return answer, nil
 }
 
-// ListTables returns the learned tables that the server has mounted, in the order of their names.
+// ListTables returns the learned tables that the server has mounted, by ascending name.
 func (c *Client) ListTables(ctx context.Context) ([]*pb.TableInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -198,7 +197,7 @@ func (c *Client) ListTables(ctx context.Context) ([]*pb.TableInfo, error) {
 	return nil, corrupt("tables: got more than %d pages, want at most %d", mostPages, mostPages)
 }
 
-// CheckHealth says whether the server ("") or one of its services is serving. It asks once.
+// CheckHealth reports whether the server ("") or one of its services is serving. It does not retry.
 func (c *Client) CheckHealth(ctx context.Context, service string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -211,7 +210,7 @@ func (c *Client) CheckHealth(ctx context.Context, service string) (bool, error) 
 	return answer.Status == healthpb.HealthCheckResponse_SERVING, nil
 }
 
-// ask makes a call with one answer, again where that may help.
+// ask makes a unary call, with retries.
 func (c *Client) ask(ctx context.Context, method string, request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -240,7 +239,7 @@ var bothWays = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
 func (c *Client) newStream(ctx context.Context, method string) (grpc.ClientStream, error) {
 	stream, err := c.connection.NewStream(ctx, bothWays, method, raw)
-	if err == nil { // which is said of a connection
+	if err == nil { // there is a connection
 		c.reached.Store(true)
 	}
 	return stream, err

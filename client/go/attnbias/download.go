@@ -13,12 +13,13 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// download gets one payload over StreamTensor: begun, resumed where it broke, complete or an error.
+// download fetches one payload over StreamTensor: begun, resumed where it broke, complete or an
+// error.
 type download struct {
 	client   *Client
 	spec     *pb.TensorSpec
 	want     *expected
-	reserve  func(*pb.TensorHeader) ([]byte, error) // exactly its total_bytes
+	reserve  func(*pb.TensorHeader) ([]byte, error) // returns exactly total_bytes
 	progress func(done, total int64)                // nil: no callback
 
 	// The payload that was begun.
@@ -73,7 +74,7 @@ func (d *download) fetchRest(ctx context.Context) *Error {
 	if err = stream.SendMsg(request); err == nil {
 		err = stream.CloseSend()
 	}
-	if err == nil || errors.Is(err, io.EOF) { // which says why when it is read
+	if err == nil || errors.Is(err, io.EOF) { // reading returns the reason of an EOF
 		err = d.receive(stream)
 	}
 	if err != nil {
@@ -82,14 +83,14 @@ func (d *download) fetchRest(ctx context.Context) *Error {
 	return nil
 }
 
-// receive puts the chunks of a stream where they belong, each checked as it comes.
+// receive checks the chunks of a stream and copies each to its place.
 func (d *download) receive(stream receiver) error {
 	for isFirst := true; ; isFirst = false {
 		var message rawMessage
 		err := stream.RecvMsg(&message)
 		switch {
 		case err != nil && !isFirst && d.at == len(d.memory):
-			return nil // once every byte has come and was checked, the stream may end as it likes
+			return nil // once every byte is checked, the stream may end in any way
 		case errors.Is(err, io.EOF) && isFirst:
 			return corrupt("stream: ended without a header")
 		case errors.Is(err, io.EOF):
@@ -103,7 +104,7 @@ func (d *download) receive(stream receiver) error {
 	}
 }
 
-// take reads a message, of which the first has the header, and copies its data to their place.
+// take reads a message, the first of which has the header, and copies its data to their place.
 func (d *download) take(message rawMessage, isFirst bool) error {
 	defer message.Free()
 	read, err := readChunk(message.ReadOnlyData())
@@ -130,7 +131,7 @@ func (d *download) take(message rawMessage, isFirst bool) error {
 	return nil
 }
 
-// takeHeader takes memory for the payload, or holds the header of a stream that goes on against the
+// takeHeader reserves memory for the payload, or compares the header of a resumed stream with the
 // first one.
 func (d *download) takeHeader(read chunk) error {
 	header, err := read.tensorHeader(d.want)

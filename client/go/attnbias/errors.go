@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -16,32 +18,31 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What errors.Is knows an [*Error] for. docs/errors.md says what to do about each.
+// Sentinels that errors.Is matches with an [*Error]. docs/errors.md has the remedies.
 var (
 	// ErrInvalidArgument: the request, or an option, is wrong whatever the server's state.
 	ErrInvalidArgument = errors.New("attnbias: invalid argument")
 	// ErrNotFound: no such table or service on this server.
 	ErrNotFound = errors.New("attnbias: not found")
-	// ErrOutOfRange: positions that the encoding has no numbers for.
+	// ErrOutOfRange: positions for which the encoding has no numbers.
 	ErrOutOfRange = errors.New("attnbias: out of range")
 	// ErrUnimplemented: the server does not know a field, an enum value or a method.
 	ErrUnimplemented = errors.New("attnbias: unimplemented")
-	// ErrUnauthenticated: the server does not learn who calls.
+	// ErrUnauthenticated: the caller's identity is missing or unknown.
 	ErrUnauthenticated = errors.New("attnbias: unauthenticated")
-	// ErrPermissionDenied: who calls may not do this.
+	// ErrPermissionDenied: the caller is not authorized.
 	ErrPermissionDenied = errors.New("attnbias: permission denied")
-	// ErrOverloaded: the server has no room now, and said when to ask again.
+	// ErrOverloaded: the server has no room now, and sent a retry delay.
 	ErrOverloaded = errors.New("attnbias: overloaded")
-	// ErrTooLarge: a payload over WithMaxTensorBytes, or a request that gRPC does not take.
+	// ErrTooLarge: a payload over WithMaxTensorBytes, or a request over gRPC's limit.
 	ErrTooLarge = errors.New("attnbias: too large")
-	// ErrFingerprintMismatch: the server would no longer send the bytes that were begun.
+	// ErrFingerprintMismatch: the server no longer has the payload that was begun.
 	ErrFingerprintMismatch = errors.New("attnbias: fingerprint mismatch")
-	// ErrAborted: the server ended the call, as it does to a client that stops reading or
-	// sending.
+	// ErrAborted: the server ended the call, as for a client that stops reading or sending.
 	ErrAborted = errors.New("attnbias: aborted")
 	// ErrUnavailable: no server could be reached, or it went away.
 	ErrUnavailable = errors.New("attnbias: unavailable")
-	// ErrCorrupt: what came is not what was promised: a checksum, an offset, a length.
+	// ErrCorrupt: the answer contradicts a checksum, an offset, a length or the request.
 	ErrCorrupt = errors.New("attnbias: corrupt")
 	// ErrInternal: a defect of the server.
 	ErrInternal = errors.New("attnbias: internal")
@@ -67,30 +68,30 @@ var sentinels = map[codes.Code]error{
 type FieldViolation struct {
 	// Field is its path in the request, as spec.t5.num_buckets.
 	Field string
-	// Description says what came and what was wanted.
+	// Description has the value and what was wanted.
 	Description string
 }
 
-// Error is what a call failed with. [errors.As] finds it.
+// Error is the error of a call. [errors.As] finds it.
 type Error struct {
-	// Code is gRPC's; of failures that this package found by itself, the one that fits.
+	// Code is gRPC's. Failures that this package finds itself have the matching code.
 	Code codes.Code
-	// Message names what was wrong, what came and what was wanted.
+	// Message names the field, the value and what was wanted.
 	Message string
-	// Reason is for programs, as TENSOR_TOO_LARGE_FOR_UNARY; empty without one.
+	// Reason is machine-readable, as TENSOR_TOO_LARGE_FOR_UNARY; empty if the server sent none.
 	Reason string
-	// RequestID is what the server's log calls the call; empty where no server says.
+	// RequestID is the id of the call in the server's log; empty if the server sent none.
 	RequestID string
-	// FieldViolations are the fields of the request that the server blames.
+	// FieldViolations are the wrong fields of the request.
 	FieldViolations []FieldViolation
 
 	delay     *time.Duration
-	unreached bool // for want of a connection
+	unreached bool // there was no connection
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("attnbias: %v: %s", e.Code, e.Message) }
 
-// Is says whether target is the sentinel of this error.
+// Is reports whether target is the sentinel of this error.
 func (e *Error) Is(target error) bool {
 	if e.Code == codes.ResourceExhausted {
 		_, isLater := e.RetryDelay()
@@ -100,11 +101,11 @@ func (e *Error) Is(target error) bool {
 	return known && target == sentinel
 }
 
-// GRPCStatus lets [status.FromError] read the code and the message.
+// GRPCStatus returns code and message for [status.FromError].
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
 
-// RetryDelay returns how long the server wants to be left alone: the longest there is where it
-// wants no other attempt, false where it did not say.
+// RetryDelay returns the delay that the server requests before a retry: the maximum duration if it
+// forbids one, false if it sent none.
 func (e *Error) RetryDelay() (time.Duration, bool) {
 	if e.delay == nil {
 		return 0, false
@@ -124,14 +125,14 @@ func corrupt(format string, values ...any) *Error {
 	return failed(codes.DataLoss, format, values...)
 }
 
-// errorOf turns what gRPC returns into an Error, whose texts are escaped; what is one stays as it
-// is. The trailer is that of the call; nil where there was none.
+// errorOf converts gRPC's error into an Error with escaped texts, and returns an Error as it is.
+// The trailer is the call's; nil if there was no call.
 func errorOf(err error, trailer func() metadata.MD) *Error {
 	var own *Error
 	if errors.As(err, &own) {
 		return own
 	}
-	said := status.FromContextError(err) // of what no call returned
+	said := status.FromContextError(err) // an error outside a call
 	if fromCall, ok := status.FromError(err); ok {
 		said = fromCall
 	}
@@ -158,15 +159,43 @@ func errorOf(err error, trailer func() metadata.MD) *Error {
 	return made
 }
 
-// takePushback takes what a server or a proxy says in gRPC's own trailer.
+// takePushback reads the delay in gRPC's own trailer, of a server or a proxy.
 func (e *Error) takePushback(said []string) {
 	if len(said) == 0 {
 		return
 	}
-	// What is no number forbids another attempt, as gRPC has it.
+	// As in gRPC, a value that is not a number forbids a retry.
 	delay := time.Duration(math.MaxInt64)
 	if milliseconds, err := strconv.ParseUint(said[0], 10, 31); err == nil {
 		delay = time.Duration(milliseconds) * time.Millisecond
 	}
 	e.delay = &delay
 }
+
+// Maximum bytes of a server's text in an error: of a message, and of a name.
+const (
+	mostText  = 8 << 10
+	mostBrief = 400
+)
+
+// escaped makes a server's text safe for terminals and logs, and truncates it.
+func escaped(text string, most int) string {
+	if len(text) > most {
+		text = text[:most] + "..."
+	}
+	var safe strings.Builder
+	for i, letter := range text {
+		switch {
+		case letter == utf8.RuneError && !strings.HasPrefix(text[i:], "\uFFFD"):
+			fmt.Fprintf(&safe, `\x%02x`, text[i])
+		case strconv.IsPrint(letter):
+			safe.WriteRune(letter)
+		default:
+			safe.WriteString(strings.Trim(strconv.QuoteRune(letter), "'"))
+		}
+	}
+	return safe.String()
+}
+
+// brief makes a server's name safe for errors.
+func brief(text string) string { return escaped(text, mostBrief) }

@@ -17,7 +17,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// anyLength is an axis whose length only the server knows.
+// anyLength is the length of an axis that the request does not determine.
 const anyLength = -1
 
 // The length of a border's last axis.
@@ -43,7 +43,7 @@ type expected struct {
 	dataType   pb.DataType
 	window     extent
 	maskedRows [][2]int64 // half-open ranges of queries that see no key, counted inside the window
-	areVectors bool       // whether a vector stands at each pair
+	areVectors bool       // each pair has a vector
 	axes       int        // parts of a table, one for each axis of a grid; 0 if a table is one part
 	columns    int64      // of such a table
 }
@@ -89,7 +89,7 @@ func (a axis) moved(by int64) axis {
 	return a
 }
 
-// checkHeader holds a header's sizes against each other, and all of it against the request.
+// checkHeader checks that a header's sizes add up, and compares the header with the request.
 func checkHeader(header *pb.TensorHeader, want *expected) error {
 	if len(header.Parts) == 0 {
 		return corrupt("header: it has no parts")
@@ -119,7 +119,7 @@ func checkHeader(header *pb.TensorHeader, want *expected) error {
 	return want.check(header)
 }
 
-// product is false where it is no int64, or a factor is negative.
+// product returns false if the product overflows int64 or a factor is negative.
 func product[T int | int64](factors ...T) (int64, bool) {
 	all := int64(1)
 	for _, factor := range factors {
@@ -131,7 +131,7 @@ func product[T int | int64](factors ...T) (int64, bool) {
 	return all, true
 }
 
-// checkSize refuses a payload before memory is taken for it.
+// checkSize refuses a payload before its memory is allocated.
 func checkSize(bytes, most int64) error {
 	if bytes > most {
 		return failed(codes.ResourceExhausted, "WithMaxTensorBytes: the tensor has %d bytes, this "+
@@ -184,7 +184,7 @@ func (e *expected) check(header *pb.TensorHeader) error {
 	return nil
 }
 
-// checkParts compares parts, of which there are as many as wanted.
+// checkParts compares parts, whose number is the expected one.
 func (e *expected) checkParts(parts []*pb.TensorPart) error {
 	for i, part := range parts {
 		want := e.parts[i]
@@ -198,7 +198,7 @@ func (e *expected) checkParts(parts []*pb.TensorPart) error {
 	return nil
 }
 
-// hasColumns is whether the axes of columns fit the parts of a grid's axes.
+// hasColumns reports whether the axes of columns fit the parts of a grid's axes.
 func (e *expected) hasColumns(header *pb.TensorHeader) bool {
 	if e.axes == 0 {
 		return len(header.ColumnAxes) == 0
@@ -263,7 +263,7 @@ func commaSeparated[T any](items []T) string {
 	return strings.ReplaceAll(fmt.Sprint(items), " ", ", ")
 }
 
-// valueName is "F32" for DATA_TYPE_F32, the number of a value that the contract does not have.
+// valueName returns "F32" for DATA_TYPE_F32, and the number of an unknown value.
 func valueName(value protoreflect.Enum) string {
 	values := value.Descriptor().Values()
 	found := values.ByNumber(value.Number())
@@ -274,7 +274,8 @@ func valueName(value protoreflect.Enum) string {
 	return strings.TrimPrefix(string(found.Name()), prefix)
 }
 
-// expectedOf reads a request. One that the server refuses may determine anything.
+// expectedOf derives the answer to a request. The result for a request that servers refuse is
+// unspecified.
 func expectedOf(spec *pb.TensorSpec) *expected {
 	r, ok := newRequest(spec)
 	if !ok {
@@ -339,7 +340,7 @@ func expectedOf(spec *pb.TensorSpec) *expected {
 	return e
 }
 
-// request is a spec, and what its encoding's options say with these fields.
+// request is a spec with the properties that its encoding's options give it.
 type request struct {
 	spec       *pb.TensorSpec
 	encoding   protoreflect.Message
@@ -349,7 +350,7 @@ type request struct {
 	hasIndices bool
 }
 
-// newRequest is false for a spec without an encoding.
+// newRequest returns false for a spec without an encoding.
 func newRequest(spec *pb.TensorSpec) (*request, bool) {
 	message := spec.ProtoReflect()
 	chosen := message.WhichOneof(message.Descriptor().Oneofs().ByName("encoding"))
@@ -420,7 +421,7 @@ func (r *request) compactForm(queries, keys axis) pb.Form {
 	return pb.Form_FORM_DENSE
 }
 
-// inner is the axes between heads and columns.
+// inner returns the axes between heads and columns.
 func (r *request) inner(form pb.Form, queries, keys axis) []int64 {
 	switch form {
 	case pb.Form_FORM_TOEPLITZ:
@@ -438,7 +439,7 @@ func (r *request) inner(form pb.Form, queries, keys axis) []int64 {
 	}
 }
 
-// number is that of a field; 0 of one that the encoding does not have.
+// number returns the value of a field; 0 if the encoding has no such field.
 func (r *request) number(name protoreflect.Name) int64 {
 	field := r.fields.ByName(name)
 	if field == nil {
@@ -447,7 +448,7 @@ func (r *request) number(name protoreflect.Name) int64 {
 	return r.encoding.Get(field).Int()
 }
 
-// positions are those of the first axis, and of the others unless all are alike in lists.
+// positions returns the positions of the first axis, and of the others unless all lists are equal.
 func (r *request) positions() (first axis, others []axis) {
 	extent := r.spec.GetTable()
 	for i, length := range extent.GetGrid() {
@@ -473,7 +474,7 @@ func (r *request) positions() (first axis, others []axis) {
 	return first, others
 }
 
-// sides are those of a grid.
+// sides returns the sides of a grid.
 func (r *request) sides() []int64 {
 	window := r.fields.ByName("window")
 	if window == nil {
@@ -487,7 +488,7 @@ func (r *request) sides() []int64 {
 	return sides
 }
 
-// strides are how far apart the queries of a grid stand on each axis.
+// strides returns the stride of a grid's queries on each axis.
 func (r *request) strides() []int64 {
 	if strides := r.spec.GetGrid().GetQueryStride(); len(strides) > 0 {
 		return strides
@@ -495,7 +496,7 @@ func (r *request) strides() []int64 {
 	return slices.Repeat([]int64{1}, len(r.sides()))
 }
 
-// tokens is the number of tokens that a stride on each axis of a grid leaves, with its class token.
+// tokens returns the number of tokens at a stride on each axis, with the class token.
 func (r *request) tokens(strides []int64) int64 {
 	tokens := int64(1)
 	for axis, side := range r.sides() {
@@ -536,7 +537,7 @@ func rangeOf(span *pb.Range) axis {
 	return axis{first: span.GetBegin(), last: span.GetEnd() - 1, length: length}
 }
 
-// rangeOr is a window, or all.
+// rangeOr returns a window, or all positions if there is none.
 func rangeOr(span *pb.Range, length int64) axis {
 	if span == nil {
 		span = &pb.Range{End: length}
@@ -546,7 +547,7 @@ func rangeOr(span *pb.Range, length int64) axis {
 
 func listOf(list *pb.PositionList) axis {
 	positions := list.GetPositions()
-	// A server answers doubles that are all integers as these.
+	// Doubles that are all integers are the same request as integers.
 	for _, position := range list.GetDoubles() {
 		if position != math.Trunc(position) || math.Abs(position) > 1<<40 {
 			return axis{length: int64(len(list.Doubles)), doubles: list.Doubles}
@@ -566,8 +567,8 @@ func listOf(list *pb.PositionList) axis {
 	return a
 }
 
-// columnsField is the number or the table that determines the columns of numbers; nil if they have
-// none.
+// columnsField returns the field, a number or a table, that determines the columns of numbers; nil
+// if they have none.
 func (r *request) columnsField() protoreflect.FieldDescriptor {
 	for i := range r.fields.Len() {
 		field := r.fields.Get(i)
@@ -579,7 +580,7 @@ func (r *request) columnsField() protoreflect.FieldDescriptor {
 	return nil
 }
 
-// columns is the last axis of an answer whose numbers have columns, else empty.
+// columns returns the last axis of an answer whose numbers have columns; else nothing.
 func (r *request) columns() []int64 {
 	field := r.columnsField()
 	if r.hasIndices || field == nil {
@@ -594,7 +595,7 @@ func (r *request) columns() []int64 {
 	return []int64{anyLength}
 }
 
-// rotated is the columns of a rotary table; of other tables all of them.
+// rotated returns the columns of a rotary table; of other tables, all columns.
 func (r *request) rotated(columns int64) int64 {
 	rotary := r.spec.GetRotary()
 	if rotary == nil {
@@ -610,7 +611,7 @@ func (r *request) rotated(columns int64) int64 {
 	return columns
 }
 
-// headWindow is nil for all heads.
+// headWindow returns the window of heads; nil for all heads.
 func (r *request) headWindow() *pb.Range {
 	if window := r.spec.GetPair().GetHeads(); window != nil {
 		return window
@@ -618,7 +619,8 @@ func (r *request) headWindow() *pb.Range {
 	return r.spec.GetGrid().GetHeads()
 }
 
-// heads is the first axis of an answer that has heads, and whether there may be one besides.
+// heads returns the first axis of an answer that has heads, and whether only the server knows if
+// there is one.
 func (r *request) heads() ([]int64, bool) {
 	if r.hasIndices {
 		return nil, false
@@ -644,7 +646,7 @@ func (r *request) heads() ([]int64, bool) {
 	return []int64{heads}, false
 }
 
-// givenHeads is what the request has in place of num_heads; 0 if that is a table of the server's.
+// givenHeads returns the heads of the fields that replace num_heads; 0 for a table on the server.
 func (r *request) givenHeads(numHeads protoreflect.FieldDescriptor) int64 {
 	heads := int64(0)
 	for name := range strings.SplitSeq(ruleOf(numHeads).GetGivenBy(), "|") {
@@ -655,7 +657,8 @@ func (r *request) givenHeads(numHeads protoreflect.FieldDescriptor) int64 {
 	return heads
 }
 
-// headsOf is the length of a list, the columns of a table, the outputs of a weight or last layer.
+// headsOf returns the length of a list, the columns of a table, or the outputs of a weight or of
+// the last layer.
 func (r *request) headsOf(field protoreflect.FieldDescriptor) int64 {
 	value := r.encoding.Get(field)
 	var table *pb.TableRef
@@ -680,7 +683,7 @@ func (r *request) headsOf(field protoreflect.FieldDescriptor) int64 {
 	return shape[1]
 }
 
-// shapeOf is that of a table in the request; empty of one that the server has.
+// shapeOf returns the shape of a table in the request; empty for one on the server.
 func shapeOf(table protoreflect.Message) []int64 {
 	return table.Interface().(*pb.TableRef).GetInlineTable().GetShape()
 }
@@ -692,7 +695,7 @@ const noWindow = 1 << 62
 func rowsWithoutKeys(mask *pb.Mask, queries, keys axis) (rows [][2]int64) {
 	seeing := seeingPositions(mask, keys)
 	if queries.list == nil {
-		// Needs no loop over the queries: they may be far more than the answer has numbers.
+		// A loop over the queries could take far longer than the answer is large.
 		blind, end := queries.first, queries.first+queries.length
 		for _, each := range seeing {
 			if next := min(each[0], end); blind < next {

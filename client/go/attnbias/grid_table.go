@@ -9,17 +9,17 @@ import "fmt"
 //
 //	At(token, column) = Axes[a].At(index of the token on axis a, place of the column among a's)
 type GridTable[T Element] struct {
-	// Axes are the tables [length, its columns] of the axes, where they lie.
+	// Axes are the tables [length, columns] of the axes, not copies.
 	Axes    []Array[T]
 	columns []gridColumn
 }
 
-// gridColumn is the axis of a column, and its place among that axis's columns.
+// gridColumn is the axis of a column and its index among that axis's columns.
 type gridColumn struct{ axis, place int }
 
-// AsGridTable reads the table of that name, as "positions", "cos" or "sin", of a tensor over a
-// grid, where it lies. It is ErrInvalidArgument where the tensor has no such table in form TABLE
-// over a grid, or its numbers are of another type.
+// AsGridTable views the named table, as "positions", "cos" or "sin", of a tensor over a grid. The
+// error is ErrInvalidArgument if the tensor has no such table in form TABLE over a grid, or its
+// numbers are of another type.
 func AsGridTable[T Element](tensor *Tensor, name string) (*GridTable[T], error) {
 	axes := tensor.asked.axes
 	if axes == 0 {
@@ -42,7 +42,7 @@ func AsGridTable[T Element](tensor *Tensor, name string) (*GridTable[T], error) 
 	return t, nil
 }
 
-// axisPart is the name of the part of a table that is an axis's.
+// axisPart returns the name of the part of a table for one axis.
 func axisPart(name string, axis int) string { return fmt.Sprintf("%s.axis%d", name, axis) }
 
 // Tokens returns the number of rows.

@@ -10,7 +10,7 @@ type Float16 uint16
 // BFloat16 is the upper half of a float32, by its bits: 1 of sign, 8 of exponent, 7 of fraction.
 type BFloat16 uint16
 
-// Float32 is the same number, exactly.
+// Float32 returns the same number, exactly.
 func (f Float16) Float32() float32 {
 	sign := uint32(f>>15) << 31
 	exponent, fraction := uint32(f>>10&0x1f), uint32(f&0x3ff)
@@ -24,7 +24,7 @@ func (f Float16) Float32() float32 {
 	}
 }
 
-// Float32 is the same number, exactly.
+// Float32 returns the same number, exactly.
 func (f BFloat16) Float32() float32 { return math.Float32frombits(uint32(f) << 16) }
 
 // ToFloat16 rounds to the nearest; ties to even.
@@ -32,12 +32,12 @@ func ToFloat16(value float32) Float16 {
 	bits := math.Float32bits(value)
 	sign, magnitude := Float16(bits>>16&0x8000), bits&^(1<<31)
 	switch {
-	case magnitude > 0xff<<23: // NaN, of which the upper bits stay
+	case magnitude > 0xff<<23: // NaN, which keeps its upper bits
 		return sign | 0x7e00 | Float16(magnitude>>13&0x3ff)
 	case magnitude >= (127+16)<<23: // 2^16 and infinity
 		return sign | 0x7c00
 	case magnitude < (127-14)<<23:
-		// The sum has 2^-24 for its last bit, and is rounded to it.
+		// The sum is rounded to its last bit, 2^-24.
 		sum := math.Float32frombits(magnitude) + 0.5
 		return sign | Float16(math.Float32bits(sum)-math.Float32bits(0.5))
 	default:
@@ -48,7 +48,7 @@ func ToFloat16(value float32) Float16 {
 // ToBFloat16 rounds to the nearest; ties to even.
 func ToBFloat16(value float32) BFloat16 {
 	bits := math.Float32bits(value)
-	if value != value { // of whose lower bits none may carry
+	if value != value { // NaN, whose lower bits must not carry
 		return BFloat16(bits>>16 | 0x40)
 	}
 	return BFloat16(roundHalfEven(bits, 16))

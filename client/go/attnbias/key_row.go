@@ -13,8 +13,8 @@ type KeyRow[T Element] struct {
 	data   []T
 }
 
-// AsKeyRow reads a tensor of form KEY_ROW, where it lies. It is ErrInvalidArgument where the tensor
-// has another form, or its numbers are of another type.
+// AsKeyRow views a tensor of form KEY_ROW. The error is ErrInvalidArgument if the tensor has
+// another form, or its numbers are of another type.
 func AsKeyRow[T Element](tensor *Tensor) (*KeyRow[T], error) {
 	array, err := arrayOfForm[T](tensor, pb.Form_FORM_KEY_ROW, 1)
 	if err != nil {
@@ -40,12 +40,11 @@ func (k *KeyRow[T]) Row(h, i int) []T {
 
 // Window returns a part of the tensor over the same memory, as [Toeplitz.Window].
 func (k *KeyRow[T]) Window(window Window) (*KeyRow[T], error) {
-	in, err := window.within(k.heads, k.queries, k.keys)
+	part := *k
+	in, err := part.cut(window)
 	if err != nil {
 		return nil, err
 	}
-	part := *k
-	part.pairs = pairs{in.Heads.length(), in.Queries.length(), in.Keys.length()}
 	part.data = k.data[in.Heads.Begin*k.stride+in.Keys.Begin:]
 	return &part, nil
 }

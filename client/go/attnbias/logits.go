@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// What a request may hold, less what is beside its data.
+	// Maximum data of a request: the server's limit less the other fields.
 	maxRequestBytes = 8<<20 - 4096
 	// Blocks large enough for the cost of a message, small enough that sending, computing and
 	// receiving overlap.
@@ -25,24 +25,24 @@ const (
 	blockAnswerBytes = 16 << 20
 )
 
-// Logits computes positional logits over a stream that stays open from one call of Rows to the
-// next, as for a decoder. In is the element type of the rows that are sent, Out that of the
-// answers. One goroutine may use it at a time.
+// Logits computes positional logits over a stream that stays open between calls of Rows, as for a
+// decoder. In is the element type of the rows that are sent, Out that of the answers. Not safe for
+// concurrent use.
 type Logits[In, Out Float] struct {
 	client *Client
 	spec   *pb.LogitsSpec
-	row    int // numbers of one head in a row that is sent
-	width  int // and in its answer
+	row    int // numbers of a head in a row that is sent
+	width  int // numbers of a head in its answer
 
-	stream grpc.ClientStream // nil: none has begun
-	// The stream's own, which outlives the call of Rows that opens it.
+	stream grpc.ClientStream // nil: no stream is open
+	// Outlives the call of Rows that opens the stream.
 	streamContext context.Context
 	cancel        context.CancelFunc
 }
 
-// NewLogits prepares a stream for one spec, whose data_type and output_data_type are In and Out, or
-// not set; the first call of Rows begins it. Close it in the end. It is ErrInvalidArgument where
-// the types are others.
+// NewLogits prepares a stream for one spec; the first call of Rows opens it, and Close ends it. The
+// error is ErrInvalidArgument if data_type or output_data_type of the spec are set to other types
+// than In and Out.
 func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, Out], error) {
 	if spec == nil {
 		return nil, invalid("spec: got nil, want an *attnbiaspb.LogitsSpec")
@@ -90,7 +90,7 @@ func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, 
 // queries, row-major. The rows are [heads, count, head_dim]; for shaw_values [heads, count,
 // key_length]; with bias_alone there are none. Width is key_length; for shaw_values head_dim.
 //
-// A stream that breaks is begun anew, where its answers ended.
+// A new stream replaces one that breaks, and continues after the last answer.
 func (l *Logits[In, Out]) Rows(
 	ctx context.Context, first int64, count int, rows []In,
 ) ([]Out, error) {
@@ -123,7 +123,7 @@ func (l *Logits[In, Out]) Rows(
 	return work.run(ctx)
 }
 
-// rowsInBlock is how many rows one message carries.
+// rowsInBlock returns the number of rows in a message.
 func (l *Logits[In, Out]) rowsInBlock() (int, error) {
 	heads := int(l.spec.NumHeads)
 	row := max(heads*l.row*elementSize[In](), 1)
@@ -157,7 +157,7 @@ func (l *Logits[In, Out]) begin() error {
 	}
 	l.stream = stream
 	err = stream.SendMsg(&pb.ComputeLogitsRequest{Spec: l.spec})
-	if err != nil && !errors.Is(err, io.EOF) { // which says why when it is read
+	if err != nil && !errors.Is(err, io.EOF) { // reading returns the reason of an EOF
 		return err
 	}
 	var message rawMessage
@@ -206,7 +206,7 @@ func (w *rowsInWork[In, Out]) run(ctx context.Context) ([]Out, error) {
 		if w.answered > before {
 			tries.progressed()
 		} else if reused && isTransient(failure) && failure.delay == nil {
-			continue // it ended while nobody used it
+			continue // the stream ended while it was idle
 		}
 		if err := tries.waitAfter(ctx, failure); err != nil {
 			return nil, err
@@ -214,7 +214,7 @@ func (w *rowsInWork[In, Out]) run(ctx context.Context) ([]Out, error) {
 	}
 }
 
-// attempt sends what has no answer yet, in blocks, and puts their answers in their places.
+// attempt sends the unanswered rows in blocks and copies the answers to their places.
 func (w *rowsInWork[In, Out]) attempt(ctx context.Context) error {
 	if w.stream == nil {
 		w.streamContext, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -234,13 +234,13 @@ func (w *rowsInWork[In, Out]) attempt(ctx context.Context) error {
 	}()
 	err := w.receive()
 	if err != nil {
-		w.cancel() // what is sent no longer waits
+		w.cancel() // ends a blocked send
 	}
-	<-sent // the rows are the caller's again only when nobody reads them
+	<-sent // the caller may modify the rows only after the last read
 	return err
 }
 
-// failure is what an attempt ended with.
+// failure returns the error of an attempt.
 func (w *rowsInWork[In, Out]) failure(ctx context.Context, err error) *Error {
 	if ctx.Err() != nil { // which has cancelled the stream
 		err = ctx.Err()
@@ -252,7 +252,7 @@ func (w *rowsInWork[In, Out]) failure(ctx context.Context, err error) *Error {
 	return w.client.advised(errorOf(err, trailer))
 }
 
-// send sends the rows from there on. Why it cannot is said to who receives.
+// send sends the rows from begin on. Receiving returns the reason if the stream breaks.
 func (w *rowsInWork[In, Out]) send(stream grpc.ClientStream, begin int) {
 	for ; begin < w.count; begin += w.step {
 		end := min(begin+w.step, w.count)
@@ -288,7 +288,7 @@ func (w *rowsInWork[In, Out]) receive() error {
 	return nil
 }
 
-// receiveBlock is the answer to the rows that end there, once all of it has come and was checked.
+// receiveBlock returns the checked answer to the rows up to end.
 func (w *rowsInWork[In, Out]) receiveBlock(end int) ([]Out, error) {
 	block := make([]Out, w.heads*(end-w.answered)*w.width)
 	memory, received := bytesOf(block), 0

@@ -9,22 +9,21 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Option is one of [New].
+// Option is an option of [New].
 type Option func(*settings)
 
-// GetOption is one of [Client.Get] and [GetInto].
+// GetOption is an option of [Client.Get] and [GetInto].
 type GetOption func(*getSettings)
 
-// TLS says whom a client trusts and who it is. Files are PEM; what they hold is read for each
+// TLS has the files that authenticate server and client. Files are PEM and read for each
 // connection. A certificate and its key should change together.
 type TLS struct {
-	// CA is a file with the authorities that may have signed the server's certificate; empty:
-	// those that the system trusts.
+	// CA is a file with trusted authorities; empty: those that the system trusts.
 	CA string
-	// Cert is a file with the client's own certificate, and after it those between it and its
-	// authority; Key the file with its private key, not encrypted. Both or neither.
+	// Cert is a file with the client's certificate, followed by its intermediate certificates;
+	// Key is a file with its private key, not encrypted. Both or neither.
 	Cert, Key string
-	// ServerName is a name that the server's certificate has to have; empty: the target's.
+	// ServerName is a name that the server's certificate must have; empty: the target's.
 	ServerName string
 }
 
@@ -43,70 +42,69 @@ type settings struct {
 
 type getSettings struct{ progress func(done, total int64) }
 
-// WithTimeout bounds each call, its retries and waits included; more than 0, by default 5 minutes.
-// A context may end it earlier. Give a large tensor over a slow link more.
+// WithTimeout bounds each call with its retries and waits; more than 0, by default 5 minutes. A
+// context may end a call earlier. Large tensors over slow links need more.
 func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.timeout = timeout }
 }
 
-// WithConnectTimeout bounds how long a client that has not reached its server yet keeps trying;
-// more than 0, by default 10 seconds. Then a call fails with ErrUnavailable and the reason, as that
-// nothing listens, a host is unknown, or a certificate is not trusted. Once a client has had a
-// connection, it retries the same failures for the time of [WithTimeout], because they can heal.
+// WithConnectTimeout bounds the attempts to connect of a client that has not reached its server
+// yet; more than 0, by default 10 seconds. Then a call fails with ErrUnavailable and the reason: a
+// closed port, an unknown host, an untrusted certificate. A client that has had a connection
+// retries for the time of [WithTimeout], since its server may be restarting.
 func WithConnectTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.connectTimeout = timeout }
 }
 
-// WithMaxAttempts bounds how often a call is made before its error is returned; a stream that has
-// made progress begins to count anew. At least 1. By default the timeout alone is the bound.
+// WithMaxAttempts bounds consecutive attempts without a byte received; at least 1, which means no
+// retries. By default only the timeout bounds them.
 func WithMaxAttempts(attempts int) Option {
 	return func(s *settings) { s.maxAttempts = &attempts }
 }
 
-// WithMaxTensorBytes has larger payloads refused, with ErrTooLarge, before memory is taken for
-// them; more than 0, by default 16 GiB.
+// WithMaxTensorBytes refuses larger payloads with ErrTooLarge, before their memory is allocated;
+// more than 0, by default 16 GiB.
 func WithMaxTensorBytes(bytes int64) Option {
 	return func(s *settings) { s.maxTensorBytes = bytes }
 }
 
-// WithTLS has the client speak TLS; TLS{} trusts those that the system trusts. Without it, and
-// without [WithPlaintext], the environment counts: ATTNBIAS_CLIENT_TLS=1, the files that
-// ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY name, or the name that ..._SERVER_NAME is, else
+// WithTLS enables TLS; TLS{} trusts the authorities that the system trusts. Without it and
+// [WithPlaintext], the environment decides: ATTNBIAS_CLIENT_TLS=1, the files that
+// ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY name, or the name in ..._SERVER_NAME; else
 // plaintext.
 func WithTLS(tls TLS) Option {
 	return func(s *settings) { s.tls, s.plaintext = &tls, false }
 }
 
-// WithPlaintext has the client not speak TLS, whatever the environment says.
+// WithPlaintext disables TLS, whatever the environment has.
 func WithPlaintext() Option {
 	return func(s *settings) { s.tls, s.plaintext = nil, true }
 }
 
-// WithToken says who calls, by a bearer token; "" is none. Without it, and without [WithTokenFile],
-// the environment counts: ATTNBIAS_CLIENT_TOKEN_FILE or ATTNBIAS_CLIENT_TOKEN. A token leaves this
+// WithToken identifies the caller by a bearer token; "" is none. Without it and [WithTokenFile],
+// the environment decides: ATTNBIAS_CLIENT_TOKEN_FILE or ATTNBIAS_CLIENT_TOKEN. A token leaves this
 // machine only over TLS.
 func WithToken(token string) Option {
 	return func(s *settings) { s.token, s.tokenFile = &token, nil }
 }
 
-// WithTokenFile is [WithToken] with a file, whose token is read for each call.
+// WithTokenFile is [WithToken] with a file that is read for each call.
 func WithTokenFile(path string) Option {
 	return func(s *settings) { s.token, s.tokenFile = nil, &path }
 }
 
-// WithLogger is told, once for each call, why it waits to be made again; by default [slog.Default].
+// WithLogger sets the logger of the first retry of each call; by default [slog.Default].
 func WithLogger(logger *slog.Logger) Option {
 	return func(s *settings) { s.logger = logger }
 }
 
-// WithDialOptions adds gRPC's own, which replace this package's: interceptors, credentials, window
-// sizes.
+// WithDialOptions adds options of gRPC, which replace this package's: interceptors, credentials,
+// window sizes.
 func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
 }
 
-// WithProgress is told, after each part of a payload that comes, how many bytes have come and how
-// many there are.
+// WithProgress is called after each chunk, with the bytes received so far and the total.
 func WithProgress(progress func(done, total int64)) GetOption {
 	return func(s *getSettings) { s.progress = progress }
 }

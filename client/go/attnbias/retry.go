@@ -16,18 +16,18 @@ const (
 	largestBackoff = 2 * time.Second
 )
 
-// attempts decides when a failed call is made again. All calls of this service may be repeated.
+// attempts decides when a failed call is retried. All calls of this service are safe to repeat.
 type attempts struct {
 	client   *Client
 	began    time.Time
 	failures int  // in a row
-	told     bool // that a call waits, so that a wrong target is not waited for in silence
+	told     bool // the first retry was logged
 }
 
-// progressed forgets earlier failures.
+// progressed resets the count of failures.
 func (a *attempts) progressed() { a.failures = 0 }
 
-// waitAfter returns nil when the next attempt may begin, and an error where there is none.
+// waitAfter waits until the next attempt may begin; it returns an error if there is none.
 func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 	a.failures++
 	select {
@@ -39,7 +39,7 @@ func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 		most != nil && a.failures == *most {
 		return a.client.explained(ctx, err)
 	}
-	// Full jitter: callers that failed together do not come back together.
+	// Full jitter keeps callers that failed together from retrying together.
 	most := min(firstBackoff<<min(a.failures-1, 5), largestBackoff)
 	end, _ := ctx.Deadline() // every call has one
 	if connected := a.began.Add(a.client.connectTimeout); err.unreached &&
@@ -47,7 +47,7 @@ func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 		end = connected
 	}
 	left := time.Until(end)
-	// At most half of the time, so that there is some for a last attempt.
+	// Half of the time at most leaves some for a last attempt.
 	delay := time.Duration(rand.Float64() * float64(min(most, left/2)))
 	least, _ := err.RetryDelay()
 	delay = max(delay, least)
@@ -75,11 +75,11 @@ func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 
 func closedError() *Error { return failed(codes.Canceled, "the client is closed") }
 
-// isTransient says whether another attempt may help.
+// isTransient reports whether another attempt may succeed.
 func isTransient(err *Error) bool {
 	switch err.Code {
 	case codes.Unavailable, codes.Aborted, codes.Canceled:
-		// Canceled is how a server that shuts down may end a call.
+		// A server that shuts down may end a call with Canceled.
 		return true
 	case codes.ResourceExhausted:
 		_, isLater := err.RetryDelay()

@@ -23,13 +23,13 @@ const (
 	tokenFileVariable = "ATTNBIAS_CLIENT_TOKEN_FILE"
 )
 
-// security is whom a client trusts and who it is.
+// security is how client and server are authenticated.
 type security struct {
 	tls   *certificates // nil: plaintext
 	token *bearer       // nil: none
 }
 
-// securityOf is what the options say, or else the environment, for a target of targetFrom.
+// securityOf reads the options, or else the environment, for a target from targetFrom.
 func securityOf(s *settings, target string) (*security, error) {
 	who := &security{}
 	var err error
@@ -58,14 +58,14 @@ func (s *security) options() []grpc.DialOption {
 	return options
 }
 
-// certificates are the files of a TLS, under the names that errors have for them.
+// certificates are the files of a TLS with their names in errors.
 type certificates struct {
 	TLS
 	caName, certName, keyName string
 	last                      atomic.Pointer[tls.Config]
 }
 
-// certificatesOf is nil for plaintext.
+// certificatesOf returns nil for plaintext.
 func certificatesOf(s *settings) (*certificates, error) {
 	if s.plaintext {
 		return nil, nil
@@ -119,7 +119,7 @@ func (c *certificates) renew() error {
 	return nil
 }
 
-// renewed is TLS with what the files hold at each handshake.
+// renewed is TLS that reads the files at each handshake.
 type renewed struct {
 	credentials.TransportCredentials
 	held *certificates
@@ -136,14 +136,14 @@ func (r renewed) ClientHandshake(
 
 func (r renewed) Clone() credentials.TransportCredentials { return r }
 
-// bearer sends a token with each call, of a file what it holds then.
+// bearer sends a token with each call, read from the file if there is one.
 type bearer struct {
-	name string // what errors call it
-	file string // empty: it does not change
+	name string // in errors
+	file string // empty for a constant token
 	last atomic.Pointer[string]
 }
 
-// bearerOf is nil for none.
+// bearerOf returns nil if there is no token.
 func bearerOf(s *settings) (*bearer, error) {
 	switch {
 	case s.tokenFile != nil:
@@ -191,7 +191,8 @@ var visible = regexp.MustCompile("^[!-~]+$")
 
 func isToken(text string) bool { return visible.MatchString(text) }
 
-// GetRequestMetadata is called for each call. Where the file has no token now, the last one counts.
+// GetRequestMetadata returns the metadata of a call. While the file has no token, the last one
+// counts.
 func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
 	if b.file != "" {
 		_ = b.renew()
@@ -199,5 +200,5 @@ func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]stri
 	return map[string]string{"authorization": "Bearer " + *b.last.Load()}, nil
 }
 
-// RequireTransportSecurity is false: securityOf has seen to it.
+// RequireTransportSecurity returns false: securityOf has checked it.
 func (b *bearer) RequireTransportSecurity() bool { return false }

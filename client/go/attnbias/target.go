@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Where servers listen unless told otherwise.
+// The port of servers by default.
 const defaultPort = "50051"
 
 var (
-	// Names of gRPC whose rest is a host, or addresses with commas between them.
+	// Schemes of gRPC before a host, or before addresses with commas between them.
 	ofHosts = regexp.MustCompile(`^(dns:(?://[^/]*/)?|ipv[46]:(?:///)?)(.*)$`)
-	// Names whose rest has no port.
+	// Schemes before a name without a port.
 	ofOthers = regexp.MustCompile(`^(?:(?:unix|unix-abstract|vsock):|[a-z][a-z0-9.+-]*://).`)
 	ofTheWeb = regexp.MustCompile(`^https?:`)
 	hostPort = regexp.MustCompile(
@@ -23,7 +23,7 @@ var (
 	bareIPv6 = regexp.MustCompile(`^[0-9A-Fa-f.]*(?::[0-9A-Fa-f.]*){2,}(?:%\w+)?$`)
 )
 
-// targetFrom gives a target with port 50051 where a host has none.
+// targetFrom returns the target, with port 50051 for hosts that have none.
 func targetFrom(target string) (string, error) {
 	scheme, hosts := "", []string{target}
 	if parts := ofHosts.FindStringSubmatch(target); parts != nil {
@@ -62,7 +62,7 @@ func withPort(host string) (string, bool) {
 
 var hostsOf = regexp.MustCompile(`^(?:(?:dns|ipv[46]):(?:///)?)?(.*)$`)
 
-// isOnThisMachine says whether a target of targetFrom is reached without a network.
+// isOnThisMachine reports whether a target from targetFrom is reached without a network.
 func isOnThisMachine(target string) bool {
 	if strings.HasPrefix(target, "unix:") || strings.HasPrefix(target, "unix-abstract:") {
 		return true

@@ -10,12 +10,12 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// Element is what the numbers of a tensor may be: those of the contract's DataType.
+// Element is the type of a tensor's numbers, one for each DataType of the contract.
 type Element interface {
 	float64 | float32 | Float16 | BFloat16 | int32
 }
 
-// Float is an Element that a learned table, or a row for positional logits, may have.
+// Float is the type of the numbers of learned tables and of rows for positional logits.
 type Float interface {
 	float64 | float32 | Float16 | BFloat16
 }
@@ -43,22 +43,21 @@ func dataTypeOf[T Element]() pb.DataType {
 	}
 }
 
-// Tensor is a payload and its description. Any number of goroutines may read it.
+// Tensor is a payload and its description. Reading it is safe for concurrent use.
 type Tensor struct {
 	header *pb.TensorHeader
 	bytes  []byte
-	asked  *expected // which the header is
+	asked  *expected // matches the header
 }
 
-// Header describes the payload: its parts, its fingerprint, the request as the server understood
-// it. It is not to be changed.
+// Header returns the parts, the fingerprint and the resolved request. It must not be modified.
 func (t *Tensor) Header() *pb.TensorHeader { return t.header }
 
 // Fingerprint returns 64 hex digits. Equal fingerprint, equal bytes: from any server, on any day.
 func (t *Tensor) Fingerprint() string { return t.header.Fingerprint }
 
-// Bytes returns the whole payload as it came: little-endian, row-major, the parts of the header one
-// after another. It is not a copy.
+// Bytes returns the whole payload, not a copy: little-endian, row-major, the parts of the header
+// one after another.
 func (t *Tensor) Bytes() []byte { return t.bytes }
 
 // Array is the numbers of one part of a payload.
@@ -69,9 +68,8 @@ type Array[T Element] struct {
 	Shape []int
 }
 
-// AsArray gives the numbers of the part of that name, as "dense", "positions", "cos" or "sin",
-// where they lie. It is ErrInvalidArgument where the tensor has no such part, or its numbers are of
-// another type.
+// AsArray views the numbers of the named part, as "dense", "positions", "cos" or "sin". The error
+// is ErrInvalidArgument if the tensor has no such part, or its numbers are of another type.
 func AsArray[T Element](tensor *Tensor, name string) (Array[T], error) {
 	var names []string
 	for _, part := range tensor.header.Parts {
@@ -96,7 +94,7 @@ func arrayOf[T Element](tensor *Tensor, part *pb.TensorPart) (Array[T], error) {
 	return array, nil
 }
 
-// At returns one number; there is an index for each axis.
+// At returns one number. It requires an index for each axis.
 func (a Array[T]) At(index ...int) T {
 	if len(index) != len(a.Shape) {
 		panic(fmt.Sprintf("attnbias: got %d indices, want one for each axis of %v", len(index),
@@ -105,8 +103,8 @@ func (a Array[T]) At(index ...int) T {
 	return a.Row(index[:len(index)-1]...)[index[len(index)-1]]
 }
 
-// Row returns the last axis at an index of each other: not a copy. Row(position) is that of a
-// table, Row(head, query) one of a dense bias.
+// Row returns the last axis at an index of each other axis, not a copy: Row(position) of a table,
+// Row(head, query) of a dense bias.
 func (a Array[T]) Row(index ...int) []T {
 	last := len(a.Shape) - 1
 	if len(index) != last {
@@ -129,28 +127,28 @@ func outOfRange(name string, index, length int) string {
 		length)
 }
 
-// memoryFor is aligned for any element.
+// memoryFor allocates memory aligned for any element.
 func memoryFor(bytes int64) []byte {
 	return bytesOf(make([]uint64, (bytes+7)/8))[:bytes]
 }
 
 func elementSize[T Element | uint64]() int { return int(unsafe.Sizeof(*new(T))) }
 
-// bytesOf is the memory of numbers.
+// bytesOf returns the memory of numbers.
 func bytesOf[T Element | uint64](numbers []T) []byte {
 	size := len(numbers) * elementSize[T]()
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(numbers))), size)
 }
 
-// numbersIn is bytesOf the other way; the memory is aligned.
+// numbersIn returns the numbers in aligned memory.
 func numbersIn[T Element](memory []byte) []T {
 	count := len(memory) / elementSize[T]()
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), count)
 }
 
-// InlineTable makes a learned table that travels with the request: its numbers, row-major, at most
-// 2 MiB, and the length of each axis. T5's is [num_buckets, num_heads], unless its layout says
-// otherwise. What does not fit is refused by the server.
+// InlineTable makes a learned table that is sent with the request: numbers, row-major, at most
+// 2 MiB, and the length of each axis. T5's is [num_buckets, num_heads], unless its layout differs.
+// The server refuses tables that do not fit.
 func InlineTable[T Float](numbers []T, shape ...int64) *pb.TableRef {
 	return &pb.TableRef{Source: &pb.TableRef_InlineTable{InlineTable: &pb.InlineTable{
 		DataType: dataTypeOf[T](),

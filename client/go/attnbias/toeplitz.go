@@ -4,13 +4,13 @@ package attnbias
 
 import pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 
-// Span is the indices Begin, Begin + 1, ..., End - 1; Span{} is all.
+// Span is the half-open range [Begin, End) of indices; Span{} is all.
 type Span struct{ Begin, End int }
 
-// Window is a part of a tensor over heads, queries and keys. What is not said is all.
+// Window is a part of a tensor over heads, queries and keys. A zero Span is all.
 type Window struct{ Heads, Queries, Keys Span }
 
-// within gives the bounds of a span, if these are some of so many indices.
+// within returns the bounds of a span of an axis of that length.
 func (s Span) within(length int, name string) (Span, error) {
 	if s == (Span{}) {
 		return Span{0, length}, nil
@@ -22,25 +22,30 @@ func (s Span) within(length int, name string) (Span, error) {
 	return s, nil
 }
 
-func (w Window) within(heads, queries, keys int) (Window, error) {
-	var in Window
-	var err error
-	if in.Heads, err = w.Heads.within(heads, "Window.Heads"); err != nil {
-		return in, err
-	}
-	if in.Queries, err = w.Queries.within(queries, "Window.Queries"); err != nil {
-		return in, err
-	}
-	in.Keys, err = w.Keys.within(keys, "Window.Keys")
-	return in, err
-}
-
-func (s Span) length() int { return s.End - s.Begin }
-
-// pairs is how many heads, queries and keys a tensor is over.
+// pairs is the number of heads, queries and keys of a tensor.
 type pairs struct{ heads, queries, keys int }
 
-// splitHeads takes the axis of heads, which indices lack, from the front of so many others.
+// cut reduces the counts to those of a window, and returns the window with its bounds.
+func (p *pairs) cut(window Window) (Window, error) {
+	for _, axis := range []struct {
+		span  *Span
+		count *int
+		name  string
+	}{
+		{&window.Heads, &p.heads, "Window.Heads"},
+		{&window.Queries, &p.queries, "Window.Queries"},
+		{&window.Keys, &p.keys, "Window.Keys"},
+	} {
+		var err error
+		if *axis.span, err = axis.span.within(*axis.count, axis.name); err != nil {
+			return window, err
+		}
+		*axis.count = axis.span.End - axis.span.Begin
+	}
+	return window, nil
+}
+
+// splitHeads splits the axis of heads, which indices lack, from the others.
 func splitHeads(shape []int, others int) (heads int, rest []int) {
 	if len(shape) == others {
 		return 1, shape
@@ -48,7 +53,7 @@ func splitHeads(shape []int, others int) (heads int, rest []int) {
 	return shape[0], shape[1:]
 }
 
-// pairs is how many there are of so many heads.
+// pairs returns the counts for that many heads.
 func (e *expected) pairs(heads int) pairs {
 	return pairs{heads, int(e.window.queries.length), int(e.window.keys.length)}
 }
@@ -78,11 +83,11 @@ func (p *pairs) checkRow(h, i int) {
 	}
 }
 
-// Toeplitz is a tensor [heads, queries, keys] whose numbers depend on key minus query alone:
+// Toeplitz is a tensor [heads, queries, keys] whose numbers depend only on key minus query:
 //
 //	At(h, i, j) = Diagonals(h)[j - i + Queries() - 1]
 //
-// Of encodings of relative vectors it is one of vectors: each of these numbers is Dim() of them.
+// For encodings of relative vectors each element is a vector of Dim() numbers.
 type Toeplitz[T Element] struct {
 	pairs
 	dim    int
@@ -91,8 +96,8 @@ type Toeplitz[T Element] struct {
 	data   []T
 }
 
-// AsToeplitz reads a tensor of form TOEPLITZ without a border, where it lies. It is
-// ErrInvalidArgument where the tensor has another form, or its numbers are of another type.
+// AsToeplitz views a tensor of form TOEPLITZ without a border. The error is ErrInvalidArgument if
+// the tensor has another form, or its numbers are of another type.
 func AsToeplitz[T Element](tensor *Tensor) (*Toeplitz[T], error) {
 	return toeplitzOf[T](tensor, 1)
 }
@@ -114,7 +119,7 @@ func toeplitzOf[T Element](tensor *Tensor, parts int) (*Toeplitz[T], error) {
 	return t, nil
 }
 
-// Dim returns the number of columns of each vector; 1 for numbers.
+// Dim returns the length of each vector; 1 for numbers.
 func (t *Toeplitz[T]) Dim() int { return t.dim }
 
 // FirstRelativePosition returns the position of key 0 minus that of the last query: that of
@@ -155,16 +160,15 @@ func (t *Toeplitz[T]) Diagonals(h int) []T {
 	return t.data[begin:end:end]
 }
 
-// Window returns a part of the tensor over the same memory; not a copy. It is ErrInvalidArgument
-// where the part is empty or not all inside.
+// Window returns a part of the tensor over the same memory, not a copy. The error is
+// ErrInvalidArgument if the part is empty or out of range.
 func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
-	in, err := window.within(t.heads, t.queries, t.keys)
+	part := *t
+	in, err := part.cut(window)
 	if err != nil {
 		return nil, err
 	}
 	begin := in.Keys.Begin - (in.Queries.End - 1) + t.queries - 1
-	part := *t
-	part.pairs = pairs{in.Heads.length(), in.Queries.length(), in.Keys.length()}
 	part.first += int64(begin)
 	part.data = t.data[in.Heads.Begin*t.stride+begin*t.dim:]
 	return &part, nil

@@ -18,8 +18,8 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// rawMessage is an answer as it came, since checksums are of these bytes. Free returns its memory
-// to gRPC.
+// rawMessage is a serialized answer, since checksums cover its bytes. Free returns its memory to
+// gRPC.
 type rawMessage struct{ mem.Buffer }
 
 // rawCodec is protobuf's codec, except that it leaves a rawMessage serialized.
@@ -35,7 +35,7 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, into any) error {
 
 var raw = grpc.ForceCodecV2(rawCodec{encoding.GetCodecV2("proto")})
 
-// The fields of all answers that carry a header or a part of a payload.
+// Fields of all answers that carry a header or a part of a payload.
 const (
 	headerField       protowire.Number = 1
 	offsetField       protowire.Number = 2
@@ -134,7 +134,7 @@ func (c *chunk) readHeader(into proto.Message) error {
 	return nil
 }
 
-// tensorHeader reads the header of a payload, and checks that it adds up and is what was asked for.
+// tensorHeader reads the header of a payload and checks it against itself and the request.
 func (c *chunk) tensorHeader(want *expected) (*pb.TensorHeader, error) {
 	header := &pb.TensorHeader{}
 	if err := c.readHeader(header); err != nil {

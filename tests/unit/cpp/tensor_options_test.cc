@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the command line's words to a TensorSpec.
-#include "client/cli/tensor_options.h"
+#include "client/cli/spec_fields.h"
 
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "client/cli/spec_fields.h"
 
 namespace attnbias::tensor_options_test {
 namespace {

@@ -17,7 +17,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/commands.h"
-#include "client/cli/progress_line.h"
 #include "client/cli/screen.h"
 #include "client/cli/spec_fields.h"
 #include "tests/unit/cpp/certificates.h"
@@ -563,11 +562,66 @@ TEST_F(ToolTest, SuggestsWhatWasMeant) {
   EXPECT_THAT(err_.str(), Not(HasSubstr("did you mean")));
 }
 
-TEST_F(ToolTest, WhatThePythonPackageDoesIsNamed) {
-  EXPECT_EQ(RunAlone("cache ls"), 2);
-  EXPECT_EQ(err_.str(),
-            "attnbias: cache: want python -m attnbias cache, of the Python "
-            "package\n");
+TEST_F(ToolTest, NamesThePythonPackageForItsCommands) {
+  for (const char* line : {"cache", "cache ls --cache x", "cache list"}) {
+    EXPECT_EQ(RunAlone(line), 2) << line;
+    EXPECT_EQ(err_.str(),
+              "attnbias: cache: want python -m attnbias cache, of the Python "
+              "package\n");
+  }
+  EXPECT_EQ(RunAlone("export --config x"), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("want python -m attnbias export"));
+}
+
+// Runs a script of bash, which has the completions, and returns its output.
+std::string RunBash(const std::string& script) {
+  const std::string path = ::testing::TempDir() + "completion.bash";
+  std::ofstream(path) << script;
+  FILE* const pipe = popen(absl::StrCat("bash ", path).c_str(), "r");
+  std::string output;
+  for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) {
+    output.push_back(static_cast<char>(c));
+  }
+  EXPECT_EQ(pclose(pipe), 0);
+  return output;
+}
+
+TEST_F(ToolTest, CompletesCommandsFlagsAndEncodingsInBash) {
+  EXPECT_EQ(RunAlone("completion bash"), 0) << err_.str();
+  const auto complete = [&](const std::string& words, int last) {
+    return RunBash(absl::StrCat(
+        out_.str(), "COMP_WORDS=(attnbias ", words, ") COMP_CWORD=", last,
+        "\n_attnbias\nprintf '%s ' \"${COMPREPLY[@]}\"\n"));
+  };
+  EXPECT_EQ(complete("comp", 1), "completion ");
+  EXPECT_EQ(complete("--server localhost exp", 3), "export ");
+  EXPECT_EQ(complete("get sandw", 2), "sandwich ");
+  EXPECT_EQ(complete("get alibi --query-l", 3), "--query-length ");
+  EXPECT_EQ(complete("get alibi num_h", 3), "num_heads= ");
+  EXPECT_EQ(complete("info --js", 2), "--json ");
+  EXPECT_EQ(complete("info --serv", 2), "--server ");
+}
+
+TEST_F(ToolTest, CompletesInTheShellsThatItKnows) {
+  EXPECT_EQ(RunAlone("completion zsh"), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("bashcompinit"));
+  EXPECT_EQ(RunAlone("completion fish"), 0);
+  EXPECT_THAT(out_.str(),
+              HasSubstr("complete -c attnbias -n __fish_use_subcommand -a "
+                        "tables -d 'Lists the server\\'s learned tables'\n"));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("-n '__fish_seen_subcommand_from get' -l heads -r"));
+  EXPECT_EQ(RunAlone("completion tcsh"), 2);
+  EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(ToolTest, ListsAllCommandsInTheHelp) {
+  EXPECT_EQ(RunAlone("--help"), 0);
+  for (const char* command :
+       {"health", "info", "list", "tables", "get", "describe", "show",
+        "completion", "export", "cache"}) {
+    EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat("\n  ", command, " ")));
+  }
 }
 
 TEST_F(ToolTest, HelpSaysWhatATableAndAWindowMayBe) {

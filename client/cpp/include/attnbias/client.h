@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ client of attnbias: position tensors into memory, every byte checked.
+// The C++ client of attnbias: fetches position tensors and checks every byte.
 //
 //   absl::StatusOr<attnbias::Client> client = attnbias::Client::Create(
 //       {.target = "localhost:50051"});
@@ -32,109 +32,110 @@
 
 namespace attnbias {
 
-// Called from the calling thread before the call waits to try again; with why.
+// Called on the caller's thread before a call waits to retry, with the reason.
 using RetryFn = std::function<void(const absl::Status& error)>;
 
-// TLS with a server. Files are PEM. Those that change are read again within
-// seconds, for connections made from then on; replace a certificate and its key
-// together, as by a link to their folder.
+// TLS with a server. Files are PEM. Changed files are read again within
+// seconds, for new connections. Replace a certificate and its key together, as
+// by a link to their folder.
 struct TlsOptions {
   // False is plaintext.
   bool enabled = true;
-  // Certificates of the authorities that may have signed the server's; empty:
-  // those that the system trusts.
+  // Certificates of trusted authorities; empty: those that the system trusts.
   std::string ca_file = "";
-  // The client's own certificate, for a server that asks for one, and after it
-  // those between it and its authority; and its private key, not encrypted.
+  // The client's certificate, followed by its intermediate certificates, for a
+  // server that asks for one; and its private key, not encrypted.
   std::string cert_file = "";
   std::string key_file = "";
-  // A name that the server's certificate has to have; empty: the target's.
+  // Name that the server's certificate must have; empty: the target's.
   std::string server_name = "";
 };
 
 struct ClientOptions {
-  // Where the server is, as gRPC names it: "host:port", "unix:/run/a.sock".
+  // Address of the server, as gRPC names it: "host:port", "unix:/run/a.sock".
   std::string target = "localhost:50051";
-  // Bound on one call, its retries and waits included; positive. Give a large
-  // tensor over a slow link more.
+  // Bound on one call with its retries and waits; positive. Large tensors over
+  // slow links need more.
   absl::Duration timeout = absl::Minutes(5);
-  // How long a call of a client that has never had a connection tries to get
-  // one, from the beginning of the call; positive. Then the call fails with
-  // UNAVAILABLE, the reason and what to try. A client that has had a connection
-  // tries until `timeout`: its server may be restarting.
+  // Bound on a call's attempts to connect if the client has never had a
+  // connection; positive. Then the call fails with UNAVAILABLE, the reason and
+  // advice. A client that has had a connection retries until `timeout`, since
+  // its server may be restarting.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // A larger payload is refused before memory is taken for it.
+  // Maximum bytes of a payload. A larger one is refused before its memory is
+  // allocated.
   int64_t max_tensor_bytes = int64_t{16} << 30;
-  // Attempts in a row that bring no byte before a call fails; 1: no retries. By
-  // default `timeout` alone is the bound.
+  // Maximum consecutive attempts without a byte received; 1: no retries. By
+  // default only `timeout` bounds them.
   std::optional<int> max_attempts = std::nullopt;
-  // Without a value what the environment says: ATTNBIAS_CLIENT_TLS=1, the files
-  // that ATTNBIAS_CLIENT_TLS_CA, _CERT and _KEY name, or the server's name of
-  // ATTNBIAS_CLIENT_TLS_SERVER_NAME, else plaintext.
+  // If unset, the environment decides: ATTNBIAS_CLIENT_TLS=1, the files that
+  // ATTNBIAS_CLIENT_TLS_CA, _CERT and _KEY name, or the server's name in
+  // ATTNBIAS_CLIENT_TLS_SERVER_NAME; else plaintext.
   std::optional<TlsOptions> tls = std::nullopt;
-  // A bearer token that says who calls: itself, or a file that is read for each
-  // call. Empty: none. Without a value of either what the environment says:
-  // ATTNBIAS_CLIENT_TOKEN_FILE or ATTNBIAS_CLIENT_TOKEN. It leaves this machine
-  // only over TLS.
+  // Bearer token that identifies the caller: the token itself, or a file that
+  // is read for each call. Empty: none. If both are unset, the environment
+  // decides: ATTNBIAS_CLIENT_TOKEN_FILE or ATTNBIAS_CLIENT_TOKEN. A token
+  // leaves this machine only over TLS.
   std::optional<std::string> token = std::nullopt;
   std::optional<std::string> token_file = std::nullopt;
-  // What each call carries besides, as {"tenant", "a"}: keys in lower case,
+  // Further metadata of each call, as {"tenant", "a"}: keys in lower case,
   // values in ASCII unless the key ends in "-bin".
   std::vector<std::pair<std::string, std::string>> metadata = {};
-  // gRPC's own, in place of this library's, as {"grpc.lb_policy_name",
-  // "pick_first"}. By default calls go to all addresses of the target in turn,
-  // names are looked up again when a connection ends, and a peer that is silent
-  // while a call waits is given up after 15 s.
+  // Channel arguments of gRPC that replace this library's, as
+  // {"grpc.lb_policy_name", "pick_first"}. By default calls go to all addresses
+  // of the target in turn, names are resolved again when a connection ends, and
+  // a peer that is silent for 15 s while a call waits is abandoned.
   std::map<std::string, std::variant<int, std::string>> channel_options = {};
   RetryFn on_retry = nullptr;
 };
 
-// Called from the calling thread after each chunk that arrives; with all bytes
-// that have.
+// Called on the caller's thread after each chunk, with the bytes received so
+// far and the total.
 using ProgressFn = std::function<void(int64_t bytes_done, int64_t bytes_total)>;
 
 enum class Health { kUnknown, kServing, kNotServing };
 
-// Copies share their connections. All methods may be called from any thread at
-// once, block, and return the server's own code and message on an error (see
-// attnbias/error.h for its details). Where there is no server, or something
-// else, the message says what to try.
+// Copies share their connections. All methods are thread-safe, block, and
+// return the server's own code and message on an error (attnbias/error.h has
+// details). If no server of attnbias answers, the message has advice.
 //
-// Calls are retried where that helps: on UNAVAILABLE, on ABORTED, which is how
-// a server ends a stream that was not read for too long, on CANCELLED, which is
-// how one that shuts down may end a call, where a connection was reset, and on
-// RESOURCE_EXHAUSTED that comes with a delay. All are safe to repeat.
+// Calls are safe to repeat and are retried on UNAVAILABLE; on ABORTED, by which
+// a server ends a stream that was not read for too long; on CANCELLED, by which
+// a server that shuts down may end a call; after a connection was reset; and on
+// RESOURCE_EXHAUSTED with a delay.
 class Client {
  public:
-  // Does not connect: the first call does. INVALID_ARGUMENT names the option.
+  // Makes a client, which connects at its first call. INVALID_ARGUMENT names
+  // the option.
   static absl::StatusOr<Client> Create(const ClientOptions& options);
 
-  // What Get would give, without computing or sending it. DATA_LOSS if the
-  // header that arrives is not what its checksum says, or describes another
-  // tensor than the one that was requested.
+  // Returns the header that Get would return, without computing the tensor.
+  // DATA_LOSS if the header contradicts its checksum or the request.
   absl::StatusOr<v1::TensorHeader> Describe(const v1::TensorSpec& spec) const;
 
-  // The tensor in memory of its own. A broken stream is resumed where it
-  // broke. DATA_LOSS if what arrives is not what its checksums or header say,
-  // or not what was requested: other parts, names, forms, element types or
+  // Fetches the tensor into memory of its own. Resumes a broken stream where it
+  // broke. DATA_LOSS if the payload contradicts its checksums or header, or the
+  // header contradicts the request: other parts, names, forms, element types or
   // shapes.
   absl::StatusOr<Tensor> Get(const v1::TensorSpec& spec,
                              const ProgressFn& progress = nullptr) const;
 
-  // The tensor into the first total_bytes of `out`, whose contents are
+  // Fetches the tensor into the first total_bytes of `out`, whose contents are
   // unspecified after an error. INVALID_ARGUMENT if `out` is too small.
   absl::StatusOr<v1::TensorHeader> GetInto(
       const v1::TensorSpec& spec, absl::Span<std::byte> out,
       const ProgressFn& progress = nullptr) const;
 
+  // Returns version, kernels, encodings and limits of the server.
   absl::StatusOr<v1::GetServerInfoResponse> ServerInfo() const;
 
-  // The learned tables that the server has mounted, by ascending name: at most
-  // a hundred thousand. The timeout bounds all pages together. DATA_LOSS if
-  // pages do not end, or if names do not ascend.
+  // Returns the learned tables that the server has mounted, by ascending name:
+  // at most a hundred thousand. The timeout bounds all pages together.
+  // DATA_LOSS if pages do not end, or if names do not ascend.
   absl::StatusOr<std::vector<v1::TableInfo>> ListTables() const;
 
-  // Health of the server ("") or of one of its services; never retried.
+  // Returns the health of the server ("") or of one of its services; never
+  // retries.
   absl::StatusOr<Health> CheckHealth(const std::string& service) const;
 
  private:

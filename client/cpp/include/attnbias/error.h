@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server said about an error beyond its code and message. All text is
-// printable: control characters are escaped, as \x1b.
+// Details of a server's error beyond code and message. All text is printable:
+// control characters are escaped, as \x1b.
 #pragma once
 
 #include <string>
@@ -10,11 +10,12 @@
 
 namespace attnbias {
 
-// Why the server refused, for programs, as "TENSOR_TOO_LARGE_FOR_UNARY"; empty
-// if it did not say (docs/errors.md lists them).
+// Returns the machine-readable reason, as "TENSOR_TOO_LARGE_FOR_UNARY"; empty
+// if the server sent none. docs/errors.md lists reasons.
 std::string Reason(const absl::Status& status);
 
-// What the server's log calls the call; empty where no server says.
+// Returns the id of the call in the server's log; empty if the server sent
+// none.
 std::string RequestId(const absl::Status& status);
 
 // One wrong field of a request.
@@ -23,7 +24,7 @@ struct FieldViolation {
   std::string description;
 };
 
-// The fields that a status of the Client blames; empty if it blames none.
+// Returns the wrong fields of the request; empty if the server named none.
 std::vector<FieldViolation> FieldViolations(const absl::Status& status);
 
 }  // namespace attnbias

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor that was fetched: its header and its bytes.
+// A fetched tensor: header and bytes.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace attnbias {
 
-// Bytes of one element; 0 for a type that this client does not know.
+// Returns the bytes of an element; 0 for a type that this client does not know.
 constexpr int64_t ElementSize(v1::DataType type) {
   switch (type) {
     case v1::DATA_TYPE_F64:
@@ -33,11 +33,11 @@ struct FreeBytes {
   void operator()(std::byte* bytes) const { std::free(bytes); }
 };
 
-// Memory from aligned_alloc.
+// Memory from aligned_alloc, freed by its owner.
 using AlignedBytes = std::unique_ptr<std::byte[], FreeBytes>;
 
-// Little-endian and row-major; the parts of the header follow one another
-// without holes. Copies share the bytes.
+// A payload, little-endian and row-major. The parts of the header follow one
+// another without gaps. Copies share the bytes.
 class Tensor {
  public:
   // `bytes` holds header.total_bytes().
@@ -46,13 +46,13 @@ class Tensor {
 
   const v1::TensorHeader& header() const { return header_; }
 
-  // The whole payload, its beginning aligned to 64 bytes. Valid as long as this
-  // or a copy is.
+  // Returns the whole payload, aligned to 64 bytes. Valid while this tensor or
+  // a copy exists.
   absl::Span<const std::byte> bytes() const {
     return {bytes_.get(), static_cast<size_t>(header_.total_bytes())};
   }
 
-  // The bytes of header().parts(index).
+  // Returns the bytes of header().parts(index).
   absl::Span<const std::byte> part(int index) const {
     const v1::TensorPart& part = header_.parts(index);
     return bytes().subspan(static_cast<size_t>(part.offset()),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor of form TOEPLITZ as the matrices that it stands for, without making
-// them.
+// Views a tensor of form TOEPLITZ as the dense matrices that it stands for.
 #pragma once
 
 #include <array>
@@ -16,7 +15,7 @@
 
 namespace attnbias {
 
-// A window: indices [begin, end) of heads, queries or keys.
+// Indices [begin, end) of heads, queries or keys.
 struct Indices {
   int64_t begin = 0;
   int64_t end = 0;
@@ -26,25 +25,24 @@ struct Indices {
 
 namespace internal {
 
-// Extents [heads, queries, keys, columns] of a TOEPLITZ tensor.
-//
-// INVALID_ARGUMENT  it has another form, or a border
-// DATA_LOSS         its shape is not that of its spec
+// Returns the extents [heads, queries, keys, columns] of a TOEPLITZ tensor.
+// INVALID_ARGUMENT if the tensor has another form, or a border; DATA_LOSS if
+// its shape contradicts its spec.
 absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(
     const v1::TensorHeader& header);
 
-// INVALID_ARGUMENT where elements of `type` have other than `size` bytes, or
-// are reals and `real` is false, or the other way around.
+// Returns INVALID_ARGUMENT unless elements of `type` have `size` bytes and are
+// reals if `real` is true, integers otherwise.
 absl::Status CheckElements(v1::DataType type, size_t size, bool real);
 
-// INVALID_ARGUMENT where `part` is empty or no part of [0, extent).
+// Returns INVALID_ARGUMENT if `part` is empty or not inside [0, extent).
 absl::Status CheckWindow(Indices part, int64_t extent, const char* axis);
 
 }  // namespace internal
 
-// [heads, queries, keys], or with vectors at pairs [heads, queries, keys,
-// columns]; in memory there are only the diagonals. Its layout is strided, as
-// std::layout_stride has it, with a negative stride: element (h, i, j, c) is
+// [heads, queries, keys], or [heads, queries, keys, columns] of vectors. Only
+// the diagonals are in memory. The layout is strided, as std::layout_stride,
+// with a negative stride: element (h, i, j, c) is
 //
 //   data()[h * stride(0) + i * stride(1) + j * stride(2) + c * stride(3)].
 //
@@ -53,8 +51,8 @@ absl::Status CheckWindow(Indices part, int64_t extent, const char* axis);
 template <typename T>
 class Toeplitz {
  public:
-  // INVALID_ARGUMENT  the tensor has another form, a border, or other elements
-  // DATA_LOSS         its shape is not that of its spec
+  // Views a tensor. INVALID_ARGUMENT if the tensor has another form, a border,
+  // or other elements; DATA_LOSS if its shape contradicts its spec.
   static absl::StatusOr<Toeplitz> Of(Tensor tensor) {
     const auto extents = internal::ToeplitzExtents(tensor.header());
     if (!extents.ok()) return extents.status();
@@ -68,7 +66,7 @@ class Toeplitz {
   int64_t heads() const { return extents_[0]; }
   int64_t queries() const { return extents_[1]; }
   int64_t keys() const { return extents_[2]; }
-  // 1 where a number stands at a pair.
+  // Returns the length of a vector; 1 for numbers.
   int64_t columns() const { return extents_[3]; }
 
   // Axis 0 is heads, 1 queries, 2 keys, 3 columns. Strides count elements.
@@ -86,13 +84,13 @@ class Toeplitz {
     return data_[h * head_stride_ + (j - i) * columns() + c];
   }
 
-  // The keys of one query, [keys] or [keys, columns], where they lie.
+  // Returns the keys of one query, [keys] or [keys, columns], without a copy.
   absl::Span<const T> row(int64_t h, int64_t i) const {
     return {data_ + h * head_stride_ - i * columns(),
             static_cast<size_t>(keys() * columns())};
   }
 
-  // A part of it. INVALID_ARGUMENT where indices are not its own, or none.
+  // Returns a window. INVALID_ARGUMENT if indices are empty or out of range.
   absl::StatusOr<Toeplitz> Window(Indices heads, Indices queries,
                                   Indices keys) const {
     const std::array<std::pair<Indices, const char*>, 3> parts = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text of a server, made safe for terminals and logs. For this project's own
+// Makes a server's text safe for terminals and logs. For this project's own
 // programs.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace attnbias::internal {
 // \xNN: control characters, and characters that turn text around.
 std::string Printable(absl::string_view text);
 
-// Returns the first hundred bytes of it, and "..." if there are more: what an
-// error repeats of a name.
+// Returns the first hundred bytes of `text`, printable, and "..." if there are
+// more: the excerpt of a name in an error.
 std::string Excerpt(absl::string_view text);
 
 }  // namespace attnbias::internal
