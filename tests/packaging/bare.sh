@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the two commands of the README on a bare Debian 12: a clean clone of HEAD in a
+# Runs ./dev serve and ./dev test on a bare Debian 12: a clean clone of HEAD in a
 # debootstrap folder, with bash, apt and root and nothing else. Needs root, git and
 # debootstrap, and takes as long as everything built and tested from nothing.
 #

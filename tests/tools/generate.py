@@ -28,7 +28,7 @@ from tests.tools.renew import renew
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "client/python/src/attnbias"
 GO_PRESETS = ROOT / "client/go/attnbias/presets.go"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 WIDTH = 100
 
 MODULE = '''\
@@ -1073,20 +1073,6 @@ def kinds_of(message: Any) -> list[str]:
     return ["bias"] * has_biases + ["vectors"] * bool(columns)
 
 
-def structures_of(message: Any) -> str:
-    fields = [(field, rule_of(field)) for field in message.fields]
-    own = structure_of(option("structure", message))
-    structures = [own + " of vectors" * (kind == "vectors") for kind in kinds_of(message)]
-    border = " + border" * any(rule.border_if_set for _, rule in fields)
-    has_grid = option("extent", message)[-1] == "grid"
-    structures[0] += border * (own == "BLOCK_TOEPLITZ" or not has_grid)
-    for field, rule in fields:
-        other = structure_of(rule.structure_if_set)
-        structures += [other + border * (other == "BLOCK_TOEPLITZ")]
-        structures += structures_of_values(field).values()
-    return ", ".join(dict.fromkeys(filter(None, structures)))
-
-
 def numbers_of(message: Any) -> str:
     """Returns what kind of numbers an answer has."""
     kinds = [] if option("buckets_only", message) else kinds_of(message)
@@ -1102,14 +1088,6 @@ def table_of(rows: list[list[str]]) -> str:
 
 def title_of(message: Any) -> str:
     return comment_of(message).partition("\n\n")[0].rstrip(".")
-
-
-def encoding_table() -> str:
-    rows = [["`TensorSpec` field", "what it is", "structure"]]
-    for field in encodings():
-        message = field.message_type
-        rows.append([f"`{field.name}`", title_of(message), structures_of(message)])
-    return table_of(rows)
 
 
 def index_table() -> str:
@@ -1158,8 +1136,7 @@ def field_tables(page: Path) -> str:
 
 def page_parts() -> dict[str, str]:
     parts = {f"values of {enum.name}": value_table(enum) for enum in ENUMS}
-    parts |= {"encodings": encoding_table(), "index of encodings": index_table()}
-    parts |= {"presets": preset_table()}
+    parts |= {"index of encodings": index_table(), "presets": preset_table()}
     return parts | {"model types": models_table.table()}
 
 

@@ -378,7 +378,7 @@ step_languages() {
   pytest tests/conformance/languages
 }
 
-# A bare machine that has the README's two commands, and nothing else.
+# Runs ./dev serve and ./dev test on a machine that has nothing else.
 step_bare() {
   ((EUID == 0)) || skip "making a bare machine needs root"
   tests/packaging/bare.sh

@@ -53,12 +53,12 @@ ARRANGED: dict[str, Words] = {
 }
 OTHERS = {
     name
-    for row in section_of(PAGE, "Other tables than their words")
+    for row in section_of(PAGE, "Exceptions to the parameters")
     for name in configs_in(row.cells[0])
 }
 NOT_READ = {
     row.cells[0].split("`")[1]: set(configs_in(row.cells[1]))
-    for row in section_of(PAGE, "Words that a module does not read")
+    for row in section_of(PAGE, "Parameters that a module ignores")
 }
 
 

@@ -44,10 +44,10 @@ PAGES = [
 # By section, and below it by the first cell of a row; None stands for all rows of the section.
 TESTS: dict[str, dict[str | None, list[Any]]] = {
     "Axes and columns": {None: [default_configs_test.test_every_rope_type_is_served_or_documented]},
-    "Words that a module does not read": {
+    "Parameters that a module ignores": {
         None: [default_configs_test.test_every_rope_type_is_served_or_documented]
     },
-    "Other tables than their words": {None: [advice_test.test_every_row_has_a_case]},
+    "Exceptions to the parameters": {None: [advice_test.test_every_row_has_a_case]},
     "Configurations without `rope_parameters`": {None: [advice_test.test_every_row_has_a_case]},
     "Position modules": {None: [position_modules_test.test_every_row_has_a_case]},
     "Encodings of a checkpoint": {None: [checkpoint_test.test_specs_give_what_the_model_computes]},
@@ -219,8 +219,15 @@ BITS: dict[str, list[Any]] = {
         tupe_test.test_absolute_term,
     ],
 }
-# Contents and shapes, not what to ask for.
-CONTENTS = {"Encodings", "Fields", "Presets", "Relative biases", "Sinusoids of relative positions"}
+# Tables of contents and of shapes, which no request follows from.
+CONTENTS = {
+    "Encodings",
+    "Fields",
+    "Presets",
+    "Relative biases",
+    "Sinusoids of relative positions",
+    "Windows, masks and types",
+}
 
 
 def rows() -> list[Row]:
