@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from attnbias._cache.cache import Cache
 from attnbias._client import CACHE_VARIABLE, Client
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from attnbias._spec.enums import DType
-    from attnbias._spec.request import Request
 
 _EXPORT: Final = """\
 Fetches what a model of transformers needs into a cache, for Client(cache=DIR, offline=True).
@@ -97,12 +96,11 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
     cache = commands.add_parser("cache", help="shows, verifies or clears a cache")
     actions = cache.add_subparsers(metavar="ACTION", required=True)
-    known: list[tuple[str, str, Callable[[argparse.Namespace], int]]] = [
+    for name, what, run in (
         ("ls", "what it has, the last used first", _ls),
         ("verify", "reads all; removes and names what is damaged, and then exits with 1", _verify),
         ("clear", "removes all", _clear),
-    ]
-    for name, what, run in known:
+    ):
         actions.add_parser(name, parents=[of_folder], help=what).set_defaults(run=run)
     return parser
 
@@ -167,23 +165,18 @@ def _fetch_all(wishes: Iterable[export.Wish], client: Client, cache: Cache) -> i
         if request is None:
             print(f"{place}: left out: {why}", flush=True)
             continue
-        fingerprint, nbytes = _fetch(request, client, cache)
-        how: Literal["there", "fetched"] = "there" if fingerprint in there else "fetched"
+        client.get_many([request])
+        kept = cache.find(key_of(request.to_spec()))
+        if kept is None:
+            raise OSError(f"{cache.folder}: what was fetched could not be kept in it")
+        fingerprint, nbytes = kept.info.fingerprint, kept.info.nbytes
+        how = "there" if fingerprint in there else "fetched"
         there.add(fingerprint)
         print(f"{place}: {how} {fingerprint} {nbytes} bytes, {request.brief()}", flush=True)
         count += 1
     if count == 0:
         return _fail("config: nothing that it has can be computed without a checkpoint")
     return 0
-
-
-def _fetch(request: Request, client: Client, cache: Cache) -> tuple[str, int]:
-    """Has the cache have it; gives its fingerprint and its bytes."""
-    client.get_many([request])
-    kept = cache.find(key_of(request.to_spec()))
-    if kept is None:
-        raise OSError(f"{cache.folder}: what was fetched could not be kept in it")
-    return kept.info.fingerprint, kept.info.nbytes
 
 
 def _ls(options: argparse.Namespace) -> int:
@@ -204,9 +197,7 @@ def _ls(options: argparse.Namespace) -> int:
     shown = [tuple(map(escaped, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
-        print(
-            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+        print("  ".join(map(str.ljust, row, widths)).rstrip())
     return 0
 
 

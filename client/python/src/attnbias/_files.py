@@ -6,7 +6,6 @@ docs/protocol.md says what the metadata of a .safetensors file are.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -30,8 +29,6 @@ from attnbias._spec.info import TensorInfo
 from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from google.protobuf.message import Message
 
 _SUFFIXES: Final = (".npy", ".safetensors")
@@ -80,7 +77,12 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     """
     path = to_path(path)
     try:
-        return _load_npy(path) if path.suffix == ".npy" else _load_safetensors(path)
+        if path.suffix == ".safetensors":
+            return _load_safetensors(path)
+        # Mapped first, so that a header that claims too much is refused before memory is allocated.
+        array: npt.NDArray[Any] = np.array(np.lib.format.open_memmap(path, mode="r"))
+        # .npy has no bfloat16: numpy writes its bytes, of two each.
+        return array.view(BFLOAT16) if array.dtype == np.dtype("V2") else array
     except (OSError, MemoryError):
         raise
     except Exception as error:  # of three parsers, which let errors of their own through
@@ -102,13 +104,19 @@ def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, s
     if path.suffix == ".npy" and len(arrays) != 1:
         message = f"path: a .npy holds one array, got {', '.join(arrays)}; want a .safetensors"
         raise ValueError(message)
-    with _replacing(path) as draft:
+    with tempfile.TemporaryDirectory(prefix=".attnbias-", dir=path.parent) as folder:
+        draft = Path(folder) / f"draft{path.suffix}"
+        draft.touch()
+        mode = draft.stat().st_mode  # after the umask; safetensors sets its own
+        draft.unlink()
         if path.suffix == ".npy":
             (array,) = arrays.values()
             np.save(draft, array, allow_pickle=False)
         else:
             whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
             save_file(whole, draft, metadata)
+        draft.chmod(mode)
+        os.replace(draft, path)
 
 
 def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
@@ -151,13 +159,6 @@ def _is_whole_grid(result: Structure) -> bool:
     return isinstance(result, BlockToeplitz) and bool(result.fingerprint) and result.is_whole()
 
 
-def _load_npy(path: Path) -> npt.NDArray[Any]:
-    # Mapped first: a header that claims too much is then refused before memory is allocated.
-    array: npt.NDArray[Any] = np.array(np.lib.format.open_memmap(path, mode="r"))
-    # .npy has no bfloat16: numpy writes its bytes, of two each.
-    return array.view(BFLOAT16) if array.dtype == np.dtype("V2") else array
-
-
 def _load_safetensors(path: Path) -> Loaded:
     with open(path, "rb"):  # its errors name the file
         pass
@@ -169,7 +170,7 @@ def _load_safetensors(path: Path) -> Loaded:
         message = "it has no metadata of attnbias"
         raise ValueError(f"{message}; want what Client.save, attnbias.save or the tool wrote")
     if column_axes := metadata.integers("column_axes"):
-        _require_one("dtype", {name: array.dtype for name, array in arrays.items()})
+        _require_one("dtype", arrays)
         found: Loaded | None = to_grid_tables(dict(sorted(arrays.items())), column_axes)
     else:
         found = _to_structure(arrays, metadata)
@@ -179,8 +180,8 @@ def _load_safetensors(path: Path) -> Loaded:
         return found
     tables = to_tables({name: arrays[name] for name in XposTables._fields if name in arrays})
     if tables is not None and len(tables) == len(arrays):
-        _require_one("dtype", {name: array.dtype for name, array in arrays.items()})
-        _require_one("shape", {name: array.shape for name, array in arrays.items()})
+        _require_one("dtype", arrays)
+        _require_one("shape", arrays)
         return tables
     if len(arrays) == 1:
         (array,) = arrays.values()
@@ -188,8 +189,9 @@ def _load_safetensors(path: Path) -> Loaded:
     raise ValueError(f"its tensors {', '.join(arrays)} are no answer of attnbias")
 
 
-def _require_one(what: str, values: dict[str, Any]) -> None:
-    """Refuses what has to be the same for all of these names, and is not."""
+def _require_one(what: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Refuses arrays that differ in their ``what``, "dtype" or "shape"."""
+    values = {name: getattr(array, what) for name, array in arrays.items()}
     if len(set(values.values())) > 1:
         got = ", ".join(f"{value} of {name}" for name, value in values.items())
         raise ValueError(f"{', '.join(values)}: got {what}s {got}; want one {what}")
@@ -199,13 +201,13 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
     """The structure whose parts these are; None where they are those of none."""
     names = set(arrays)
     if "border" in names:
-        _require_one("dtype", {name: array.dtype for name, array in arrays.items()})
+        _require_one("dtype", arrays)
     if names == {"row"}:
         bias = KeyRow(arrays["row"], query_length=metadata.length("query_length"))
-        _require_one(
-            "length",
-            {"row": bias.key_length, f"{_PREFIX}key_length": metadata.length("key_length")},
-        )
+        keys, name = metadata.length("key_length"), f"{_PREFIX}key_length"
+        if bias.key_length != keys:
+            got = f"got lengths {bias.key_length} of row, {keys} of {name}"
+            raise ValueError(f"row, {name}: {got}; want one length")
         return bias
     if names in ({"block"}, {"block", "border"}):
         spec = metadata.spec()
@@ -224,7 +226,7 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
         query_length=metadata.length("query_length"),
         key_length=metadata.length("key_length"),
         first_relative_position=metadata.integer("diagonals.first_relative_position"),
-        vectors=metadata.boolean("diagonals.vectors"),
+        vectors=metadata.flag("diagonals.vectors"),
         mask=metadata.mask(),
     )
     if "border" not in arrays:
@@ -269,7 +271,7 @@ class _Metadata:
             raise ValueError(f"{_PREFIX}{name}: got {value}, want at least 1")
         return value
 
-    def boolean(self, name: str) -> bool:
+    def flag(self, name: str) -> bool:
         text = self.text(name)
         if text not in ("true", "false"):
             raise ValueError(f"{_PREFIX}{name}: got {text!r}, want true or false")
@@ -300,19 +302,6 @@ class _Metadata:
         if text is None:
             return None
         return json_format.Parse(text, empty, ignore_unknown_fields=True)
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A draft beside path that takes its place when the block succeeds, or vanishes."""
-    with tempfile.TemporaryDirectory(prefix=".attnbias-", dir=path.parent) as folder:
-        draft = Path(folder) / f"draft{path.suffix}"
-        with open(draft, "xb"):
-            mode = os.stat(draft).st_mode  # what the umask leaves; safetensors makes its own
-        draft.unlink()
-        yield draft
-        draft.chmod(mode)
-        os.replace(draft, path)
 
 
 def _to_integer(text: str, name: str) -> int:
