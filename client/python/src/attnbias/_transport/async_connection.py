@@ -49,10 +49,6 @@ class AsyncConnection(forks.Forkable):
         self._methods: dict[tuple[int, Method], Any] = {}
         forks.watch(self)
 
-    def new_calls(self) -> AsyncCalls:
-        """Calls that close() cancels."""
-        return AsyncCalls(self)
-
     async def close(self) -> None:
         """Cancels what is in flight or waits, and closes the channel."""
         self.closed = True
@@ -157,8 +153,8 @@ class AsyncCalls:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait(self, seconds: float) -> None:
-        """See Calls. gRPC looks for the server by itself: a thread of its own reads the sockets."""
-        await self._connection.pause(seconds)
+        """See Calls. A thread of gRPC's own reads its sockets, and so looks for the server."""
+        await self.pause(seconds)
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
         """See Calls. A thread does it, beside the event loop."""

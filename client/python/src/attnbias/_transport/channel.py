@@ -42,19 +42,30 @@ _MOST_PORT: Final = 65535
 
 def target_from(target: str | None) -> str:
     """Returns the target to open; None is what ``ATTNBIAS_SERVER`` names, else this machine."""
+    name = "target"
     if target is None:
-        given = os.environ.get(_VARIABLE) or "localhost"
-        return _with_ports(given, _VARIABLE if given != "localhost" else "target")
-    require_instance(target, str, "target", "a str, as 'localhost:50051'")
-    return _with_ports(target, "target")
+        target, name = os.environ.get(_VARIABLE) or "localhost", _VARIABLE
+    require_instance(target, str, name, "a str, as 'localhost:50051'")
+    if of_hosts := _OF_HOSTS.fullmatch(target):
+        scheme, rest = of_hosts.groups()
+        hosts = [rest] if scheme.startswith("dns") else rest.split(",")
+        return scheme + ",".join(_with_port(host, target, name) for host in hosts)
+    if _OF_OTHERS.match(target):
+        return target
+    return _with_port(target, target, name)
 
 
 def is_on_this_machine(target: str) -> bool:
     """Whether a target of ``target_from`` is reached without a network."""
     if target.startswith(("unix:", "unix-abstract:")):
         return True
-    hosts = re.sub(r"^(dns|ipv[46]):(///)?", "", target).split(",")
-    return all(_is_loopback(host.rpartition(":")[0]) for host in hosts)
+    try:
+        return all(
+            host == "localhost" or ipaddress.ip_address(host).is_loopback
+            for host in map(_host_of, _bare(target).split(","))
+        )
+    except ValueError:  # another name
+        return False
 
 
 def addresses_of(target: str) -> list[str]:
@@ -62,7 +73,7 @@ def addresses_of(target: str) -> list[str]:
     if target.startswith(("ipv4:", "ipv6:")):
         scheme, rest = target[:5], target[5:].removeprefix("///")
         return [f"{scheme}{address}" for address in rest.split(",")]
-    host, _, port = re.sub("^dns:(///)?", "", target).rpartition(":")
+    host, _, port = _bare(target).rpartition(":")
     if host == "localhost":  # gRPC tries both, whatever the system has
         return [f"ipv6:[::1]:{port}", f"ipv4:127.0.0.1:{port}"]
     try:
@@ -76,28 +87,12 @@ def addresses_of(target: str) -> list[str]:
     return list(dict.fromkeys(addresses))
 
 
-def host_of(target: str) -> str:
-    """The name by which a target of ``target_from`` is asked for; "" of a list of addresses."""
-    if "," in target:
-        return ""
-    return re.sub("^(dns|ipv[46]):(///)?", "", target).rpartition(":")[0].strip("[]")
+def _bare(target: str) -> str:
+    return re.sub("^(dns|ipv[46]):(///)?", "", target)
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:  # a name
-        return False
-
-
-def _with_ports(target: str, name: str) -> str:
-    if of_hosts := _OF_HOSTS.fullmatch(target):
-        scheme, rest = of_hosts.groups()
-        hosts = [rest] if scheme.startswith("dns") else rest.split(",")
-        return scheme + ",".join(_with_port(host, target, name) for host in hosts)
-    if _OF_OTHERS.match(target):
-        return target
-    return _with_port(target, target, name)
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
 
 
 def _with_port(host: str, target: str, name: str) -> str:
@@ -169,16 +164,6 @@ class Endpoint:
     connect_timeout: float | None = None
     """Seconds that a client waits for its first connection; None as long as for an answer."""
 
-    @property
-    def is_plaintext(self) -> bool:
-        """Whether others on the way could read what is sent."""
-        return self.security is None
-
-    @property
-    def has_certificate(self) -> bool:
-        """Whether a certificate of the client's own is known to say who calls."""
-        return isinstance(self.security, Certificates) and self.security.has_own
-
     def open(self, *, spare: bool) -> grpc.Channel:
         """A channel whose calls block."""
         return self._open(grpc, {**_SYNC_OPTIONS, **(_SPARE_OPTIONS if spare else {})})
@@ -189,7 +174,7 @@ class Endpoint:
 
     def open_to(self, address: str) -> grpc.Channel:
         """A channel whose calls block, to one of the target's addresses."""
-        host = host_of(self.target)
+        host = "" if "," in self.target else _host_of(_bare(self.target))
         names = {"grpc.default_authority": host, "grpc.ssl_target_name_override": host}
         return self._open(grpc, {**_SYNC_OPTIONS, **(names if host else {})}, address)
 

@@ -57,16 +57,16 @@ class Watched(Generic[_Value]):
         return changed
 
     def _states(self) -> list[object]:
-        """What tells one state of the files from another; taken before they are read."""
-        return [_state(file) for file in self._files]
+        """Returns what differs once a file has changed; taken before the files are read."""
 
+        def state(file: Path) -> object:
+            try:
+                status = os.stat(file)
+            except OSError as error:
+                return error.errno
+            return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
-def _state(file: Path) -> object:
-    try:
-        status = os.stat(file)
-    except OSError as error:
-        return error.errno
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        return [state(file) for file in self._files]
 
 
 def read_bytes(file: Path, name: str) -> bytes:
@@ -124,7 +124,10 @@ class Certificates:
             require_instance(path, (str, os.PathLike, type(None)), names[field], "a PEM file")
             if path is not None:
                 self._files[field] = Path(path).expanduser()
-        self._require_pair()
+        for one, other in (("cert", "key"), ("key", "cert")):
+            if one in self._files and other not in self._files:
+                got = f"{names[one]}: got {str(self._files[one])!r}"
+                raise ValueError(f"{got} without {names[other]}; want both, or neither")
         self._held = Watched(list(self._files.values()), self._read)
 
     @property
@@ -141,12 +144,6 @@ class Certificates:
         held = self._held.value
         roots = held["ca"] if "ca" in held else _system_roots()
         return grpc.ssl_channel_credentials(roots, held.get("key"), held.get("cert"))
-
-    def _require_pair(self) -> None:
-        for one, other in (("cert", "key"), ("key", "cert")):
-            if one in self._files and other not in self._files:
-                got = f"{self._names[one]}: got {str(self._files[one])!r}"
-                raise ValueError(f"{got} without {self._names[other]}; want both, or neither")
 
     def _read(self) -> dict[str, bytes]:
         held = {field: read_bytes(file, self._names[field]) for field, file in self._files.items()}
@@ -231,17 +228,16 @@ class Token:
             self._held = Watched([], lambda: _checked(token, f"{name}: got text that is no token"))
         else:
             file = Path(token).expanduser()
-            self._held = Watched([file], lambda: _in_file(file, name))
+            got = f"{name}: got {str(file)!r}, which does not hold a token"
+            self._held = Watched(
+                [file],
+                lambda: _checked(read_bytes(file, name).decode("ascii", "replace").strip(), got),
+            )
 
     def as_metadata(self) -> tuple[str, str]:
         """What a call carries; of a file what it holds now."""
         self._held.renew()
         return _HEADER, f"Bearer {self._held.value}"
-
-
-def _in_file(file: Path, name: str) -> str:
-    text = read_bytes(file, name).decode("ascii", "replace")
-    return _checked(text.strip(), f"{name}: got {str(file)!r}, which does not hold a token")
 
 
 def _checked(token: str, got: str) -> str:

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from attnbias._errors import MOST_CHARACTERS, Error, UnavailableError, escaped
 from attnbias._public.google.rpc import error_details_pb2, status_pb2
+from attnbias._transport.credentials import Certificates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,16 +149,12 @@ def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
 
 
 def _filled(advice: str, endpoint: Endpoint) -> str:
-    return advice.format(target=endpoint.target, how=_how(endpoint))
-
-
-def _how(endpoint: Endpoint) -> str:
-    """How a server was spoken to, and how else it may want it."""
-    if endpoint.is_plaintext:
-        return "in plaintext: does it need TLS? pass tls=True, or tls=attnbias.Tls(ca=FILE)"
-    if endpoint.has_certificate:
-        return f"{_CLOSED}or does it not trust the certificate in tls.cert?"
-    return f"{_CLOSED}or does it want a certificate? pass {_CERTIFICATE}"
+    how = f"{_CLOSED}or does it want a certificate? pass {_CERTIFICATE}"
+    if endpoint.security is None:
+        how = "in plaintext: does it need TLS? pass tls=True, or tls=attnbias.Tls(ca=FILE)"
+    elif isinstance(endpoint.security, Certificates) and endpoint.security.has_own:
+        how = f"{_CLOSED}or does it not trust the certificate in tls.cert?"
+    return advice.format(target=endpoint.target, how=how)
 
 
 def _pushback(error: Any) -> float | None:
@@ -178,20 +175,13 @@ def _decode_details(error: Any) -> list[Message]:
         status = status_pb2.Status.FromString(packed)
         if (status.code, status.message) != (error.code().value[0], error.details()):
             return []
-        return _unpack(status)
+        pairs = ((packed, kind()) for packed in status.details for kind in _DETAIL_TYPES)
+        details: list[Message] = [detail for each, detail in pairs if each.Unpack(detail)]
     except DecodeError:
         return []
-
-
-def _unpack(status: status_pb2.Status) -> list[Message]:
-    unpacked: list[Message] = []
-    for packed in status.details:
-        for detail_type in _DETAIL_TYPES:
-            detail = detail_type()
-            if packed.Unpack(detail):
-                _escape(detail)
-                unpacked.append(detail)
-    return unpacked
+    for detail in details:
+        _escape(detail)
+    return details
 
 
 def _escape(message: Any) -> None:
