@@ -168,7 +168,25 @@ def _attached(
     except BaseException:
         changes.undo()
         raise
-    return Attached(changes, tuple(_report(sites, answers, reasons)))
+    unreported = dict(answers)
+    return Attached(
+        changes,
+        tuple(
+            Replacement(
+                path=_path_of(site),
+                encoding=None if site.request is None else site.request.encoding,
+                fetched_bytes=getattr(unreported.pop(id(site.request), None), "nbytes", 0),
+                spared_bytes=site.spared_bytes,
+                left=site.replace is None,
+                reason=reason,
+            )
+            for site, reason in zip(sites, reasons, strict=True)
+        ),
+    )
+
+
+def _path_of(site: Site) -> str:
+    return ".".join(filter(None, (site.path, site.method)))
 
 
 def _compared(site: Site, answer: Any) -> str:
@@ -180,7 +198,7 @@ def _compared(site: Site, answer: Any) -> str:
 
     if site.replace is None or site.compare is None:
         return site.reason
-    path = ".".join(filter(None, (site.path, site.method)))
+    path = _path_of(site)
     try:
         with _errors_of_the_models_code(path, "compared"):
             for pair in site.compare(answer):
@@ -243,24 +261,3 @@ def _set_attention(changes: Changes, model: PreTrainedModel, attention: Attentio
     configs = (getattr(module, "config", None) for module in model.modules())
     for config in {id(config): config for config in configs if config is not None}.values():
         changes.set(config, "_attn_implementation_internal", name)
-
-
-def _report(sites: list[Site], answers: dict[int, Any], reasons: list[str]) -> list[Replacement]:
-    replacements, seen = [], set()
-    for site, reason in zip(sites, reasons, strict=True):
-        request = site.request
-        fetched = 0
-        if id(request) in answers and id(request) not in seen:
-            seen.add(id(request))
-            fetched = answers[id(request)].nbytes
-        replacements.append(
-            Replacement(
-                path=".".join(filter(None, (site.path, site.method))),
-                encoding=None if request is None else request.encoding,
-                fetched_bytes=fetched,
-                spared_bytes=site.spared_bytes,
-                left=site.replace is None,
-                reason=reason,
-            )
-        )
-    return replacements

@@ -207,10 +207,11 @@ def _rotary(
     own = fields(EXTENSIONS[rope_type]) if rope_type in EXTENSIONS else ()
     needs = [each.name for each in own if each.name not in _LENGTHS and each.default is MISSING]
     takes = [each.name for each in own if each.name not in _LENGTHS and each.name not in needs]
+    factor = _own_or_models(rope, "partial_rotary_factor", config, model.partial_rotary_factor)
     words: dict[str, Any] = {
         "head_dim": _head_dim(config, model),
         "rope_theta": _own_or_models(rope, "rope_theta", config, theta),
-        "partial_rotary_factor": _partial_rotary_factor(config, model, rope),
+        "partial_rotary_factor": None if factor == 1 else factor,
         "layout": model.layout,
     }
     if model.layer_types and "truncate" in takes:
@@ -222,30 +223,20 @@ def _rotary(
     if rope_type == "dynamic" or (rope_type == "longrope" and words.keys().isdisjoint(takes)):
         words["max_position_embeddings"] = config.integer("max_position_embeddings")
     if model.mrope_interleaved is not None:
-        words |= _mrope(model, rope)
-    _refuse_or_ignore(model, rope, rope_type)
+        rope.ignore("mrope_interleaved", instead=model.mrope_interleaved)
+        is_set = model.mrope_section is None or rope.is_set("mrope_section")
+        section = rope.integers("mrope_section") if is_set else model.mrope_section
+        words |= {"mrope_interleaved": model.mrope_interleaved, "mrope_section": section}
+    for word in filter(rope.is_set, model.reads):
+        rope.refuse(word, f"none: the model's code computes with it. {_AS_ATTACHED}")
+    for word in sorted(_IGNORED_ELSEWHERE):
+        rope.ignore_unread(word)
+    rope.refuse_unread(f"a word of rope_type {rope_type!r}, or one that is ignored. {_AS_ATTACHED}")
     _check_columns(config, model, rope, rope_type, words)
     words = _without_zeros(words)
     if model.mrope_interleaved is not None or rope_type == "axial":
         return Mrope(rope_type=rope_type, **words)
     return Rotary(**extended(rope_type, words))
-
-
-def _mrope(model: RotaryModel, rope: ConfigFields) -> dict[str, Any]:
-    rope.ignore("mrope_interleaved", instead=model.mrope_interleaved)
-    is_set = model.mrope_section is None or rope.is_set("mrope_section")
-    section = rope.integers("mrope_section") if is_set else model.mrope_section
-    return {"mrope_interleaved": model.mrope_interleaved, "mrope_section": section}
-
-
-def _refuse_or_ignore(model: RotaryModel, rope: ConfigFields, rope_type: str) -> None:
-    """Refuses words that would change numbers, or may; ignores what the model's code ignores."""
-    for word in model.reads:
-        if rope.is_set(word):
-            rope.refuse(word, f"none: the model's code computes with it. {_AS_ATTACHED}")
-    for word in sorted(_IGNORED_ELSEWHERE):
-        rope.ignore_unread(word)
-    rope.refuse_unread(f"a word of rope_type {rope_type!r}, or one that is ignored. {_AS_ATTACHED}")
 
 
 def _rope_type(rope: ConfigFields, model: RotaryModel) -> str:
@@ -270,13 +261,6 @@ def _head_dim(config: ConfigFields, model: RotaryModel) -> int:
 def _own_or_models(rope: ConfigFields, word: str, config: ConfigFields, name: str | float) -> float:
     models = config.number(name) if isinstance(name, str) else name
     return rope.number(word) if rope.is_set(word) else models
-
-
-def _partial_rotary_factor(
-    config: ConfigFields, model: RotaryModel, rope: ConfigFields
-) -> float | None:
-    factor = _own_or_models(rope, "partial_rotary_factor", config, model.partial_rotary_factor)
-    return None if factor == 1 else factor
 
 
 def _original_length(config: ConfigFields, model: RotaryModel, rope: ConfigFields) -> int:

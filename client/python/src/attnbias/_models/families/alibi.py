@@ -94,7 +94,7 @@ def positions_of(attention_mask: torch.Tensor) -> torch.Tensor:
 
 def check_length(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A hook before the forward of a model: refuses more keys than there are numbers of."""
-    _, length = _shape(args, kwargs)
+    (_, length), _ = _call(_named(args, kwargs))
     require_length(length, row_of(model).shape[-1])
 
 
@@ -102,30 +102,25 @@ def show_all(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """A hook before the forward of a model: gives it a mask where it has none."""
-    if _named(args, kwargs).get("attention_mask") is not None:
+    given = _named(args, kwargs)
+    if given.get("attention_mask") is not None:
         return args, kwargs
-    tokens, shape = _tokens(args, kwargs), _shape(args, kwargs)
-    mask = torch.ones(shape, dtype=torch.int64, device=tokens.device)
+    shape, device = _call(given)
+    mask = torch.ones(shape, dtype=torch.int64, device=device)
     place = _ARGUMENTS.index("attention_mask")
     if len(args) > place:
         return (*args[:place], mask, *args[place + 1 :]), kwargs
     return args, kwargs | {"attention_mask": mask}
 
 
-def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
-    """Sequences and keys of a call, those of its cache included."""
-    given = _named(args, kwargs)
+def _call(given: dict[str, Any]) -> tuple[tuple[int, int], torch.device]:
+    """Returns (sequences, keys) of a call, cached keys included, and the device of its tokens."""
+    tokens = given.get("input_ids")
+    tokens = given["inputs_embeds"] if tokens is None else tokens
     cache = given.get("cache", given.get(_CACHE_BEFORE))
-    batch, length = _tokens(args, kwargs).shape[:2]
-    return batch, length if cache is None else cache.get_mask_sizes(length, 0)[0]
-
-
-def _tokens(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """Those of a call, or what is embedded of them."""
-    given = _named(args, kwargs)
-    tokens: torch.Tensor | None = given.get("input_ids")
-    embedded: torch.Tensor = given["inputs_embeds"] if tokens is None else tokens
-    return embedded
+    batch, length = tokens.shape[:2]
+    keys = length if cache is None else cache.get_mask_sizes(length, 0)[0]
+    return (batch, keys), tokens.device
 
 
 def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

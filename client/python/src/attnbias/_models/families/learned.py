@@ -55,13 +55,6 @@ def _tables_of(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
                 yield path, name, module
 
 
-def _offset(module: nn.Module) -> int:
-    """The row of position 0: BART and OPT have a number, RoBERTa what follows its padding."""
-    padding: Any = getattr(module, "padding_idx", None)
-    offset: Any = getattr(module, "offset", 0 if padding is None else padding + 1)
-    return int(offset)
-
-
 def _table(module: nn.Module, name: str) -> torch.Tensor:
     """The rows of a parameter."""
     parameter: torch.Tensor = getattr(module, name)
@@ -75,7 +68,11 @@ def site(
 
     Raises ValueError if the table is required and the server does not have it.
     """
-    offset, parameter = _offset(module), getattr(module, name)
+    parameter: Any = getattr(module, name)
+    # BART and OPT state the row of position 0; in RoBERTa it follows the row of padding.
+    padding: Any = getattr(module, "padding_idx", None)
+    stated: Any = getattr(module, "offset", 0 if padding is None else padding + 1)
+    offset = int(stated)
     reason = unreadable(parameter)
     if reason:  # there are no numbers to digest
         rows = torch.empty(parameter.shape[-2:], dtype=parameter.dtype, device="meta")

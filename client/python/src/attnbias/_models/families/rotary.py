@@ -129,7 +129,10 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
             places = from_config(module.config)
     except ValueError:
         frequencies = {each: getattr(module, _own(each, "inv_freq")) for each in layer_types}
-        if _has_lengths(module) or unreadable(*frequencies.values()):
+        types = module.rope_type
+        types = types.values() if isinstance(types, dict) else [types]
+        has_lengths = any("dynamic" in each or each == "longrope" for each in types)
+        if has_lengths or unreadable(*frequencies.values()):
             raise
         for layer_type, numbers in frequencies.items():
             given = Rotary(
@@ -155,12 +158,6 @@ def _of_one_axis(encoding: Rotary) -> Rotary:
         columns, theta = encoding.head_dim // len(axes), axes[0].ladder.base
         encoding = replace(encoding, head_dim=columns, rope_theta=theta)
     return replace(encoding, layout="compact", axes=None, pair_axis=None)
-
-
-def _has_lengths(module: Any) -> bool:
-    """Whether frequencies depend on how long a sequence is."""
-    types = module.rope_type.values() if isinstance(module.rope_type, dict) else [module.rope_type]
-    return any("dynamic" in each or each == "longrope" for each in types)
 
 
 def _own(layer_type: str, what: str) -> str:
@@ -194,8 +191,8 @@ class _Tables:
             short = with_length(encoding, length)
             yield self._site(short, min(length, longest), self._with_table)
             if longest > length:
-                long = with_length(encoding, longest)
-                yield self._site(long, longest, self._with_long_table)
+                add = functools.partial(self._add, "long")
+                yield self._site(with_length(encoding, longest), longest, add)
         elif encoding.dynamic is not None:
             length = encoding.dynamic.max_position_embeddings
             trained = with_length(encoding, length)
@@ -222,17 +219,15 @@ class _Tables:
         return Site(self.path, "forward", self.module, request, put, 0, compare)
 
     def _with_table(self, changes: Changes, module: Any, answer: RotaryTables) -> None:
-        self._add(changes, module, _name(self.layer_type), answer)
+        self._add("table", changes, module, answer)
         changes.set(module, _name(self.layer_type, "form"), self._form)
         columns = _name(self.layer_type, "columns")
         changes.add_buffer(module, columns, self._columns, self._frequencies())
         changes.set_method(module, "forward", _forward)
 
-    def _with_long_table(self, changes: Changes, module: Any, answer: RotaryTables) -> None:
-        self._add(changes, module, _name(self.layer_type, "long"), answer)
-
-    def _add(self, changes: Changes, module: Any, name: str, answer: RotaryTables) -> None:
-        changes.add_buffer(module, name, bits_of(answer.cos, answer.sin), self._frequencies())
+    def _add(self, what: str, changes: Changes, module: Any, answer: RotaryTables) -> None:
+        bits = bits_of(answer.cos, answer.sin)
+        changes.add_buffer(module, _name(self.layer_type, what), bits, self._frequencies())
 
     def _frequencies(self) -> torch.Tensor:
         frequencies: torch.Tensor = getattr(self.module, _own(self.layer_type, "inv_freq"))
@@ -242,16 +237,14 @@ class _Tables:
         self, trained: int, changes: Changes, module: Any, answer: RotaryTables
     ) -> None:
         self._with_table(changes, module, answer)
-        seen = max(trained, int(getattr(module, self._own_length())))
+        # The longest sequence so far, by either name that transformers has for it.
+        own = _own(self.layer_type, "max_seq_len_cached")
+        own = own if hasattr(module, own) else "max_seq_len_cached"
+        seen = max(trained, int(getattr(module, own)))
         changes.set(module, _name(self.layer_type, "length"), seen)
         changes.set(module, _name(self.layer_type, "max_length"), self.wanted.max_length)
         fetcher = _fetcher(self.wanted.client, self.encoding)
         changes.set(module, _name(self.layer_type, "at"), fetcher)
-
-    def _own_length(self) -> str:
-        """Name of transformers' attribute for the longest sequence seen, of "dynamic"."""
-        name = _own(self.layer_type, "max_seq_len_cached")
-        return name if hasattr(self.module, name) else "max_seq_len_cached"
 
     def _pairs(
         self, encoding: Rotary, first: int, length: int, answer: RotaryTables

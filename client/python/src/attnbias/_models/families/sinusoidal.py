@@ -55,10 +55,8 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
         if of_text is None:
             encoding = Sinusoidal(module.embedding_dim, columns="sines_cosines")
             of_text = Request(encoding, positions=wanted.max_length)
-        replace, compare = (
-            partial(_with_table, _forward),
-            partial(_pairs, module, _of_text, _FLOAT64),
-        )
+        replace = partial(_with_table, _forward)
+        compare = partial(_pairs, module, _of_shape, _FLOAT64)
         yield Site(path, "forward", module, of_text, replace, 0, compare)
     of_rows: dict[int, Request] = {}
     for path, module in wanted.modules(tuple(_FORWARDS)):
@@ -75,20 +73,16 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
         # It always encodes half a minute.
         encoding = Tensor2Tensor(module.embedding_dim)
         request = Request(encoding, positions=module.num_embeddings)
-        replace, compare = partial(_with_table, _rows_at), partial(_pairs, module, _of_sound, 1.0)
+        replace = partial(_with_table, _rows_at)
+        compare = partial(_pairs, module, lambda own, ids: own.forward(ids), 1.0)
         yield Site(f"{path}.embed_positions", "forward", module, request, replace, 0, compare)
     for path, module in wanted.modules(WhisperPositionalEmbedding):
         # A decoder alone has nothing else to take.
         yield learned.site(wanted, path, module, required=not encoders)
 
 
-def _of_text(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
+def _of_shape(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
     made: torch.Tensor = module.forward(position_ids.shape, position_ids=position_ids)
-    return made
-
-
-def _of_sound(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
-    made: torch.Tensor = module.forward(position_ids)
     return made
 
 
@@ -102,11 +96,9 @@ def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
 
 def _first_row(module: Any) -> int:
     """The row of position 0."""
-    is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
-    is_padded = isinstance(module, tuple(_FORWARDS))
-    if is_xglm:
+    if isinstance(module, XGLMSinusoidalPositionalEmbedding):
         return int(module.offset)
-    return int(module.padding_idx) + 1 if is_padded else 0
+    return int(module.padding_idx) + 1 if isinstance(module, tuple(_FORWARDS)) else 0
 
 
 def _weight_of(module: Any) -> torch.Tensor:
