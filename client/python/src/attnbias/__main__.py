@@ -36,7 +36,7 @@ What takes a learned table cannot be asked for without it, and is left out.
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m attnbias") -> int:
-    """Runs a command; the exit status is 1 where it failed, 2 where it was not understood."""
+    """Runs a command and returns its exit status: 1 if it failed, 2 for wrong arguments."""
     parser = _Parser(prog=prog, description=__doc__)
     options = _with_commands(parser).parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
@@ -106,7 +106,7 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _add_security(export: argparse.ArgumentParser) -> None:
-    """The flags of ``attnbias``, the command-line tool."""
+    """Adds the security flags of ``attnbias``, the command-line tool."""
     variable = "by default what ATTNBIAS_CLIENT_{} says".format
     export.add_argument(
         "--tls",
@@ -216,7 +216,7 @@ def _clear(options: argparse.Namespace) -> int:
 
 
 def _existing(folder: str) -> Cache:
-    """A cache that is there: one that is misspelt is not empty."""
+    """Returns a cache whose folder exists: a misspelt one must not look empty."""
     cache = Cache(folder)
     if not cache.folder.is_dir():
         raise FileNotFoundError(f"cache: got {folder!r}, want a folder that exists")

@@ -171,7 +171,7 @@ class BaseClient:
         self.__init__(**state)  # type: ignore[misc]  # a copy is opened like the first
 
     def _open(self) -> None:
-        """Makes the connection that ``_new_calls`` goes over; nothing is sent yet."""
+        """Makes the connection that ``_new_calls`` uses; nothing is sent yet."""
         raise NotImplementedError
 
     def _new_calls(self) -> Calls:
@@ -307,7 +307,7 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
-        """Says what ``get`` with the same arguments would send; nothing is computed."""
+        """Returns what ``get`` with the same arguments would send; nothing is computed."""
         refuse_unknown(options, RequestOptions, "describe")
         request = Request(encoding, **options)
         call = self._options(None, False, timeout)
@@ -323,7 +323,7 @@ class BaseClient:
             return info
 
     async def _info(self, *, timeout: float | None = None) -> ServerInfo:
-        """What the server is: version, encodings, dtypes, limits."""
+        """Returns the server's version, encodings, dtypes and limits."""
         message, options = service_pb2.GetServerInfoRequest(), self._options(None, False, timeout)
         answer = await ask(GET_SERVER_INFO, message, options, Deadline(options.timeout))
         return to_server_info(answer)
@@ -411,7 +411,7 @@ class BaseClient:
 def _blocking(
     method: Callable[Concatenate[Any, _Arguments], Coroutine[Any, Any, _Answer]],
 ) -> Callable[Concatenate[Any, _Arguments], _Answer]:
-    """Returns the method of the synchronous client that does what a coroutine of both does."""
+    """Returns the synchronous client's method for a coroutine that both clients share."""
     name = method.__name__.removeprefix("_")
     method.__name__, method.__qualname__ = name, f"Client.{name}"  # as errors and help() have it
 

@@ -62,7 +62,7 @@ class Error(Exception):
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
 
     def __init_subclass__(cls) -> None:
-        """Gives a class the code of its name: INVALID_ARGUMENT to InvalidArgumentError."""
+        """Derives a class's code from its name: INVALID_ARGUMENT for InvalidArgumentError."""
         super().__init_subclass__()
         words = re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Error"))
         cls.code = getattr(grpc.StatusCode, "_".join(words).upper(), cls.code)
@@ -90,7 +90,7 @@ class Error(Exception):
 
     @property
     def field_violations(self) -> tuple[FieldViolation, ...]:
-        """Which fields of the request were wrong, and how."""
+        """Invalid fields of the request, with descriptions."""
         return tuple(
             FieldViolation(violation.field, violation.description)
             for detail in self._details(error_details_pb2.BadRequest)
@@ -99,12 +99,12 @@ class Error(Exception):
 
     @property
     def reason(self) -> str:
-        """The machine-readable reason, as in ``TENSOR_TOO_LARGE_FOR_UNARY``; "" without one."""
+        """Machine-readable reason, such as ``TENSOR_TOO_LARGE_FOR_UNARY``; "" if there is none."""
         return next((d.reason for d in self._details(error_details_pb2.ErrorInfo)), "")
 
     @property
     def request_id(self) -> str:
-        """What the server's log calls the call; "" where no server says."""
+        """ID of the call in the server's log; "" if the server sent none."""
         return next((d.request_id for d in self._details(error_details_pb2.RequestInfo)), "")
 
     @property
@@ -121,7 +121,6 @@ class Error(Exception):
         return None
 
     def _details(self, kind: type[Message]) -> Iterator[Any]:
-        """Those of a kind."""
         return (detail for detail in self.details if isinstance(detail, kind))
 
 

@@ -90,7 +90,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
 
 
 def to_path(path: str | os.PathLike[str]) -> Path:
-    """A file's path; refuses a name that does not state one of the two formats."""
+    """Returns a file's path; refuses a name that states neither of the two formats."""
     want = f"a name that ends in {' or '.join(_SUFFIXES)}"
     require_instance(path, (str, os.PathLike), "path", want)
     path = Path(path)
@@ -100,7 +100,7 @@ def to_path(path: str | os.PathLike[str]) -> Path:
 
 
 def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, str]) -> None:
-    """Writes arrays under their names, or the only one into a .npy; replaces what was there."""
+    """Writes arrays under their names, or the only one into a .npy; replaces an existing file."""
     if path.suffix == ".npy" and len(arrays) != 1:
         message = f"path: a .npy holds one array, got {', '.join(arrays)}; want a .safetensors"
         raise ValueError(message)
@@ -120,7 +120,7 @@ def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, s
 
 
 def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
-    """The metadata of a structure, an array or tables; ``source`` says what they are."""
+    """Returns the metadata of a structure, an array or tables, which ``source`` describes."""
     values: dict[str, Any] = {}
     if source.fingerprint:
         values["fingerprint"] = source.fingerprint
@@ -155,7 +155,7 @@ def _to_json(message: Message) -> str:
 
 
 def _is_whole_grid(result: Structure) -> bool:
-    """Whether it is all that a server sent, which then says all by itself."""
+    """Reports whether a server sent all of this grid: the file then needs no window."""
     return isinstance(result, BlockToeplitz) and bool(result.fingerprint) and result.is_whole()
 
 
@@ -198,7 +198,7 @@ def _require_one(what: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
 
 
 def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> Structure | None:
-    """The structure whose parts these are; None where they are those of none."""
+    """Returns the structure that has these parts; None if no structure has them."""
     names = set(arrays)
     if "border" in names:
         _require_one("dtype", arrays)
@@ -262,7 +262,7 @@ class _Metadata:
         return _to_integer(self.text(name), name)
 
     def integers(self, name: str) -> list[int]:
-        """Numbers with commas between them; none if the file has none."""
+        """Parses numbers separated by commas; returns none if the file has none."""
         return [_to_integer(text, name) for text in filter(None, self.text(name, "").split(","))]
 
     def length(self, name: str) -> int:
@@ -281,7 +281,7 @@ class _Metadata:
         return None if self.text(name) == _NO_INDEX else self.integer(name)
 
     def span(self, first: str, length: str) -> tuple[int, int] | None:
-        """A window's bounds; None where the file has the whole."""
+        """Returns a window's bounds; None if the file has the whole."""
         if first not in self._values:
             return None
         begin = self.integer(first)
@@ -291,7 +291,7 @@ class _Metadata:
         return self._message("resolved_spec", encodings_pb2.TensorSpec())
 
     def mask(self) -> Mask | None:
-        """That of the diagonals; the tool says it in the spec alone."""
+        """Returns the mask of the diagonals, which the tool's files have in the spec alone."""
         mask = self._message("diagonals.mask", tensor_pb2.Mask())
         if mask is None:
             mask = (self.spec() or encodings_pb2.TensorSpec()).output.mask

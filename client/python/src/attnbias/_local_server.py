@@ -128,7 +128,7 @@ class LocalServer(forks.Forkable):
         return running.client
 
     def close(self) -> None:
-        """Ends the server and closes its client. Does nothing where it is not running."""
+        """Ends the server and closes its client. Does nothing if the server is not running."""
         atexit.unregister(self.close)
         running, self._running = self._running, None
         if running is None:
@@ -167,7 +167,7 @@ class LocalServer(forks.Forkable):
         return _Running(process, lifeline, folder, client)
 
     def leave(self) -> bool:
-        """See Forkable. Lets go of the server, which is its parent's to end."""
+        """See Forkable. Forgets the server, which the parent owns."""
         running, self._running = self._running, None
         if running is not None:
             atexit.unregister(self.close)
@@ -192,7 +192,7 @@ def _program() -> str:
 
 
 def _private_folder() -> Path:
-    """A new folder in which the path of a socket is short enough, and has no comma."""
+    """Makes a folder whose socket has a path without comma that is short enough."""
     folder = Path(tempfile.mkdtemp(prefix="attnbias-"))
     path = str(folder / "socket")
     if len(os.fsencode(path)) <= _LONGEST_PATH and "," not in path:

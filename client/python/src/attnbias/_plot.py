@@ -108,19 +108,19 @@ class HeatMap:
 
     @property
     def proportion(self) -> float | None:
-        """Height by width of a picture with square pixels; None where they need not be."""
+        """Height by width of a picture with square pixels; None if pixels need not be square."""
         rows, columns = self.shape
         long = max(rows, columns) > _LONG * min(rows, columns)
         # Diagonals mean something where rows and columns count the same.
         return None if long or self.labels not in (POSITIONS, TOKENS) else rows / columns
 
     def picture(self, head: int, most: int, fill_value: float | None = None) -> _Picture:
-        """Numbers at even steps, at most so many along a side."""
+        """Returns numbers at even steps, at most ``most`` along a side."""
         rows, columns = (np.arange(0, length, _step(length, most)) for length in self.shape)
         return _visible(self.read(head, rows, columns), fill_value)
 
     def heads(self, wanted: Span | None, most: int = _MOST_HEADS) -> list[int]:
-        """Those wanted; of a tensor without heads, one that stands for all."""
+        """Returns the heads to draw; [0] for a tensor without heads."""
         if self.num_heads is None:
             if wanted is not None:
                 raise ValueError("heads: got some, want none: the tensor has no head axis")
@@ -144,7 +144,7 @@ def _are_real(dtype: np.dtype[Any]) -> bool:
 
 
 def _visible(numbers: Array, fill_value: float | None) -> _Picture:
-    """Numbers as float64, those that stand for masked elements masked."""
+    """Returns numbers as float64 with masked elements masked."""
     if not _are_real(numbers.dtype):
         raise ValueError(f"tensor: got elements of type {numbers.dtype}, want real numbers")
     hidden = ~np.isfinite(numbers)
@@ -188,7 +188,7 @@ def heat_map_of(
 
 
 def of_head(array: Array, head: int, axes: int) -> Array:
-    """What a head has in an array that has so many axes beside that of heads, if it has one."""
+    """Returns a head's part of an array that has ``axes`` axes besides that of heads."""
     chosen: Array = array[head] if array.ndim > axes else array
     return chosen
 
@@ -202,14 +202,13 @@ def _pyplot() -> Any:
 
 
 def _columns(count: int) -> int:
-    """Columns of a new figure of so many pictures."""
     return math.ceil(math.sqrt(count))
 
 
 def _axes_for(
     count: int, ax: Axes | Iterable[Axes] | None, proportion: float | None = None
 ) -> list[Axes]:
-    """The caller's axes, or those of a new figure, row by row."""
+    """Returns the caller's axes, or those of a new figure, row by row."""
     plt = _pyplot()
     if ax is not None:
         given = np.array(list(ax) if isinstance(ax, Iterable) else [ax], dtype=object).ravel()
@@ -251,7 +250,7 @@ def _plot_heat_maps(
 
 
 def _range_of(pictures: list[_Picture]) -> tuple[float, float]:
-    """The least and the greatest number that is not masked; of none, 0 and 1."""
+    """Returns the least and the greatest visible number; 0 and 1 if none is visible."""
     numbers = np.concatenate([picture.compressed() for picture in pictures])
     return (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
 
@@ -324,12 +323,12 @@ def _curves(tensor: Any) -> Curve:
 
 
 def to_html(tensor: Any) -> str:
-    """What a notebook shows: the first heads, and what the tensor is."""
+    """Returns what a notebook shows: the first heads, and a description."""
     return f"{_thumbnail(tensor)}<code>{html.escape(repr(tensor))}</code>"
 
 
 def _thumbnail(tensor: Any) -> str:
-    """The first heads as an HTML image without axes; nothing where none can be drawn."""
+    """Returns an HTML image of the first heads without axes; "" if none can be drawn."""
     try:
         from matplotlib import colormaps, image, rcParams  # noqa: PLC0415
     except ImportError:

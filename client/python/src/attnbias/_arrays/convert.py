@@ -23,18 +23,18 @@ class Convertible(Protocol):
     """A structure, as ``attnbias.Toeplitz``."""
 
     def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
-        """The dense tensor, expanded on the device."""
+        """Returns the dense tensor, expanded on the device."""
         ...
 
 
 def is_torch_tensor(value: object) -> bool:
-    """Whether value is a torch tensor; false without an import where torch is not loaded."""
+    """Reports whether value is a torch tensor, without importing torch."""
     module = sys.modules.get("torch")
     return module is not None and isinstance(value, module.Tensor)
 
 
 def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """A CPU tensor's memory as an array of the same shape; copies nothing."""
+    """Returns a CPU tensor's memory as an array of the same shape; copies nothing."""
     import torch  # noqa: PLC0415
 
     tensor = tensor.detach()

@@ -44,7 +44,7 @@ class Sharding(Protocol):
     def assemble(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]
     ) -> Any:
-        """The tensor of which ``boxes`` are what this process holds."""
+        """Returns the tensor of which this process holds ``boxes``."""
 
 
 def to_sharding(

@@ -157,7 +157,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     """The place of the first of these among them."""
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        """Makes an empty one, of a class that JAX knows if it is imported."""
+        """Registers the class with JAX if JAX is imported."""
         register_with_jax(cls)
         return super().__new__(cls)
 
@@ -170,27 +170,27 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @abstractmethod
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """What is held, under the contract's names for the parts of a payload."""
+        """Returns the arrays held, under the contract's names for the parts of a payload."""
 
     @abstractmethod
     def view(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, queries, keys]``, read-only."""
+        """Returns the dense tensor ``[H, queries, keys]``, read-only."""
 
     @abstractmethod
     def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
-        """See ``window``; bounds of queries and keys are inside it."""
+        """Implements ``window`` for bounds that are inside the tensor."""
 
     @abstractmethod
     def _bias_on(self, device: Device) -> Mod:
-        """``bias(head, query, key)`` of a tensor with heads, of torch's indices."""
+        """Returns ``bias(head, query, key)``, which takes torch's indices; the tensor has heads."""
 
     @abstractmethod
     def _numbers(self) -> npt.NDArray[Any]:
-        """All numbers along one axis, which is the last; of vectors the last but one."""
+        """Returns all numbers along one axis: the last, or with vectors the last but one."""
 
     @abstractmethod
     def _place(self, query: Any, key: Any, where: Any) -> Any:
-        """Where the number of a pair stands among them; of ints, or of any library's arrays."""
+        """Returns the place of a pair's number among ``_numbers``; takes ints or any arrays."""
 
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
@@ -291,11 +291,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are held, not those of the dense tensor."""
+        """Bytes held, not those of the dense tensor."""
         return sum(part.nbytes for part in self.parts().values())
 
     def dense(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, queries, keys]`` as an ordinary array."""
+        """Returns the dense tensor ``[H, queries, keys]`` as an ordinary array."""
         return self.view().copy(order="C")
 
     def to_torch(self, device: Device = None, *, align: int = 1) -> torch.Tensor:
@@ -336,7 +336,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
             return jax.numpy.take(numbers, places, axis=-2 if self.vectors else -1)
 
     def __jax_array__(self) -> Any:
-        """The dense tensor, as beside an array of JAX."""
         self._check_implicit(self.dtype)
         return self.to_jax()
 
@@ -455,11 +454,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
             )
 
     def _seen_on(self, device: Device) -> Mod:
-        """``is_seen(query, key)`` of a tensor with a mask, of torch's indices."""
+        """Returns ``is_seen(query, key)``, which takes torch's indices; the tensor has a mask."""
         raise NotImplementedError
 
     def _expanded(self, numbers: torch.Tensor, align: int) -> torch.Tensor:
-        """The dense tensor of its numbers, with strides that are multiples of ``align``."""
+        """Expands numbers to the dense tensor, whose strides are multiples of ``align``."""
         import torch  # noqa: PLC0415
 
         queries, keys = (to_torch(indices, numbers.device) for indices in self._indices())
@@ -474,11 +473,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return dense[..., :length]
 
     def _with_hidden(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Its numbers, with -inf for what a mask hides."""
+        """Returns the numbers with -inf for those that a mask hides."""
         return numbers
 
     def _moved_by(self, query_offset: QueryOffset, device: Device) -> Callable[[Any], Any]:
-        """What makes an index of the attention's queries one of this tensor's."""
+        """Returns a function from an index of the attention's queries to one of this tensor's."""
         if query_offset is None:
             return lambda query: query
         offset = self._offset_on(device, query_offset)
@@ -515,7 +514,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     _repr_html_ = _plot.to_html
 
     def _heat_maps(self, name: str) -> list[HeatMap]:
-        """What ``plot`` draws of the dense tensor, with names that begin with ``name``."""
+        """Returns the pictures that ``plot`` draws; their names begin with ``name``."""
         numbers = self._numbers()
         rows, columns = self._indices()
 
@@ -529,11 +528,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return [_plot.HeatMap(read, num_heads, (queries, keys), *self._picture_axes(), name)]
 
     def _picture_axes(self) -> tuple[tuple[str, str], tuple[int, int]]:
-        """What rows and columns of a picture are, and the positions of the first of them."""
+        """Returns the labels of a picture's rows and columns, and the first position of each."""
         return _plot.POSITIONS, (0, 0)
 
     def _curve(self) -> _plot.Curve | None:
-        """What ``plot`` draws as curves; None where numbers depend on more than one index."""
+        """Returns the curves that ``plot`` draws; None if numbers depend on more than one index."""
         return None
 
     def __repr__(self) -> str:
@@ -646,19 +645,19 @@ class Structure(NDArrayOperatorsMixin, ABC):
     # ---- copies of itself
 
     def _arguments(self) -> dict[str, Any]:
-        """What its constructor takes to make it again."""
+        """Returns the constructor's arguments that make this structure again."""
         return {name: getattr(self, name) for name in (*self._leaves, *self._others)}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in OF_DEVICES}
 
     def _named(self, fingerprint: str, resolved_spec: encodings_pb2.TensorSpec | None) -> Self:
-        """Itself, under the names of what a server sent."""
+        """Sets the names of what a server sent, and returns itself."""
         self.fingerprint, self.resolved_spec = fingerprint, resolved_spec
         return self
 
     def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
-        """The same structure of other numbers."""
+        """Returns the same structure with a function applied to its arrays."""
 
         def mapped(name: str, value: Any) -> Any:
             if isinstance(value, Structure):
@@ -681,23 +680,23 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return self.ndim - self.vectors > _PAIR_AXES
 
     def _lengths(self) -> tuple[int, int]:
-        """How many queries and keys."""
+        """Returns the numbers of queries and keys."""
         queries, keys = self.shape[self._has_heads() :][:_PAIR_AXES]
         return queries, keys
 
     def _indices(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """What ``_place`` takes for each query and key."""
+        """Returns the arguments of ``_place`` for all queries and all keys."""
         queries, keys = self._lengths()
         return np.arange(queries), np.arange(keys)
 
     def _of_indices(self, axis: str, indices: npt.NDArray[Any]) -> Structure:
-        """The structure of these queries, or keys, in their order."""
+        """Returns the structure of these queries, or keys, in their order."""
         return RingShard(self)._of_indices(axis, indices)
 
     def _touched(
         self, entries: tuple[Index, ...]
     ) -> tuple[dict[str, tuple[int, int]], list[slice | int | None]]:
-        """By axis the span that an index needs, and what is left to do with those spans."""
+        """Returns the span of each axis that an index needs, and the index into these spans."""
         given = sum(not isinstance(entry, EllipsisType | None) for entry in entries)
         missing = [slice(None)] * (self.ndim - given)
         whole: list[SupportsIndex | slice | None] = []
@@ -723,7 +722,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return spans, steps
 
     def _part(self, spans: dict[str, tuple[int, int]]) -> Self:
-        """A window; itself where that is all."""
+        """Returns a window; itself if the window is everything."""
         cut = {axis: span for axis, span in spans.items() if axis != "columns"}
         if list(cut.values()) == [(0, length) for length in self.shape[: len(cut)]]:
             return self
@@ -746,7 +745,7 @@ class LookedUp(Structure):
     _is_strided: ClassVar[bool] = False
 
     def view(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, queries, keys]``, read-only. Made anew: no view shows it."""
+        """Returns the dense tensor ``[H, queries, keys]``, a read-only copy."""
         dense = self.dense()
         dense.flags.writeable = False
         return dense
@@ -760,7 +759,6 @@ class LookedUp(Structure):
 
 
 def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple[str, Layout]:
-    """The axis that ``shard`` is to cut, and how."""
     if not isinstance(heads, (bool, np.bool_)):
         raise TypeError(f"heads: got {heads!r}, want True or False: rank says which heads")
     layouts: dict[str, Layout | None] = {
@@ -804,7 +802,7 @@ def _without_structure(value: Any) -> Any:
 
 
 def _has_rules_of_its_own(value: Any) -> bool:
-    """Whether another class wants to say what a ufunc does with it."""
+    """Reports whether another class overrides ufuncs."""
     override = getattr(type(value), "__array_ufunc__", np.ndarray.__array_ufunc__)
     return override not in (np.ndarray.__array_ufunc__, Structure.__array_ufunc__)
 
@@ -861,7 +859,7 @@ class RingShard(LookedUp):
         return (*self.whole.shape[:before], *lengths, *self.whole.shape[after:])
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Those of the whole."""
+        """Returns the parts of the whole."""
         return self.whole.parts()
 
     def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:

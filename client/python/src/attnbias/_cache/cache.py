@@ -197,7 +197,7 @@ class Cache:
             return None
 
     def find_description(self, key: str, spec: encodings_pb2.TensorSpec) -> TensorInfo | None:
-        """What a request's payload is; None where a server has to be asked."""
+        """Returns what a request's payload is; None if a server has to be asked."""
         payload = self.find(key, accept=partial(check_answer, spec=spec))
         if payload is not None:
             return payload.info
@@ -208,7 +208,7 @@ class Cache:
             return None
 
     def store_description(self, key: str, answer: bytes) -> None:
-        """Keeps what a server said that a request's payload is, as it came."""
+        """Stores a server's description of a request's payload, as it was received."""
         with contextlib.suppress(OSError):  # of a folder that is only read
             self._replace(_DESCRIPTIONS, key, answer)
 
@@ -225,7 +225,7 @@ class Cache:
             return _try_lock(root.folder(_DRAFTS, create=True), key)
 
     def store(self, draft: Draft, payload: Payload, metadata: dict[str, str]) -> Payload | None:
-        """Keeps what was fetched, and gives it mapped; None where it cannot be kept."""
+        """Stores a fetched payload and returns it mapped; None if it cannot be stored."""
         head = _head_of(payload, metadata)
         size = len(head) + payload.info.nbytes
         if self.max_bytes is not None and size > self.max_bytes:
@@ -247,14 +247,13 @@ class Cache:
             return None
 
     def warn(self, why: str) -> None:
-        """Says once that the cache does not do what it is for."""
+        """Warns once that the cache is unusable."""
         if not self._has_warned:
             self._has_warned = True
             _log.warning("the cache %s %s; calls go on without it", self.folder, escaped(why))
 
     @contextlib.contextmanager
     def _inside(self, kind: str, *, create: bool = False) -> Iterator[Folder]:
-        """One of its folders."""
         with (
             Folder.opened(self.folder, create=create) as root,
             root.folder(kind, create=create) as folder,
@@ -264,7 +263,7 @@ class Cache:
     def _open(
         self, fingerprint: str, trusted: _Stamp | None, accept: Accept
     ) -> tuple[Payload, _Stamp]:
-        """Maps a tensor, whose bytes are read only if its file is not known to have been."""
+        """Maps a tensor; reads its bytes unless its file is known to have been checked."""
         name = _name_of(fingerprint)
         with self._inside(_TENSORS) as tensors:
             try:
@@ -285,7 +284,7 @@ class Cache:
         return None
 
     def _note(self, key: str, now: _Known, before: _Known | None) -> None:
-        """Has a request name its tensor, as it was when it was last checked, and be used now."""
+        """Records a request's tensor and the stamp of its last check, and marks it as used."""
         with contextlib.suppress(OSError):  # of a folder that is only read
             if now == before:
                 with self._inside(_REQUESTS) as requests, requests.open(key) as file:
@@ -294,7 +293,7 @@ class Cache:
             self._replace(_REQUESTS, key, now.line())
 
     def _replace(self, kind: str, key: str, data: bytes) -> None:
-        """Has a file of ``requests`` or ``descriptions`` be this, whole from the first moment."""
+        """Replaces a file of ``requests`` or ``descriptions`` atomically."""
         with (
             self._inside(kind, create=True) as folder,
             self._inside(_DRAFTS, create=True) as drafts,
@@ -305,7 +304,7 @@ class Cache:
             drafts.move(draft, folder, key)
 
     def _last_uses(self) -> dict[str, int]:
-        """When each tensor was last asked for, by its fingerprint."""
+        """Returns when each tensor was last asked for, by fingerprint."""
         uses: dict[str, int] = {}
         for requests, name, fingerprint in self._requests():
             with contextlib.suppress(OSError):
@@ -314,7 +313,7 @@ class Cache:
         return uses
 
     def _requests(self) -> Iterator[tuple[Folder, str, str]]:
-        """Each file of ``requests``, and the fingerprint of its tensor."""
+        """Yields each file of ``requests`` with the fingerprint of its tensor."""
         with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
             for name in _named_in(requests):
                 with contextlib.suppress(OSError):
@@ -322,7 +321,7 @@ class Cache:
                         yield requests, name, known.fingerprint
 
     def _make_room(self, size: int) -> None:
-        """Removes what was not used for longest, until so many bytes more are within the bound."""
+        """Evicts the least recently used tensors until ``size`` more bytes fit."""
         if self.max_bytes is None:
             return
         removed = set()
@@ -347,7 +346,7 @@ class Cache:
                     requests.remove(name)
 
     def _sweep(self, older_than: float = _STALE) -> None:
-        """Removes the drafts of those who died over them."""
+        """Removes the drafts of processes that died."""
         with contextlib.suppress(OSError), self._inside(_DRAFTS) as drafts:
             for name in _named_in(drafts):
                 with contextlib.suppress(OSError):
@@ -382,7 +381,7 @@ def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
 
 
 def require_bytes(value: int | None, name: str) -> None:
-    """Refuses what is no bound of a cache with an error that names ``name``."""
+    """Refuses an invalid bound of a cache; errors name ``name``."""
     if value is not None:
         require_integer(value, name, "a number of bytes, or None", "at least 1, or None")
 
@@ -407,7 +406,7 @@ class Draft(forks.Forkable):
         self.close()
 
     def write(self, head: bytes, memory: Any) -> _Stamp:
-        """Writes a whole file, in place of what was begun, down to the disk."""
+        """Writes a whole file, replacing an unfinished one, and syncs it to the disk."""
         self._drafts.remove(self._name)
         with self._drafts.create(self._name) as file:
             file.write(head)
@@ -417,11 +416,11 @@ class Draft(forks.Forkable):
             return _Stamp.of(os.fstat(file.fileno()))
 
     def move(self, folder: Folder, name: str) -> None:
-        """Gives what was written its name."""
+        """Renames the written file."""
         self._drafts.move(self._name, folder, name)
 
     def close(self) -> None:
-        """Ends the right, and removes what did not become a tensor."""
+        """Releases the lock; removes a draft that did not become a tensor."""
         import fcntl  # noqa: PLC0415  # not on every system
 
         if self._lock is None:  # in a child of the one who has the right
@@ -444,7 +443,7 @@ class Draft(forks.Forkable):
 
 
 def _try_lock(drafts: Folder, key: str) -> Draft | None:
-    """The lock of a key; the draft closes the folder, which is otherwise closed here."""
+    """Locks a key; the draft closes the folder. Without the lock, closes the folder here."""
     import fcntl  # noqa: PLC0415  # not on every system
 
     with contextlib.ExitStack() as opened:
@@ -465,7 +464,7 @@ def _try_lock(drafts: Folder, key: str) -> Draft | None:
 
 
 def _is_at(lock: int, drafts: Folder, key: str) -> bool:
-    """Whether a file still has the name that it was opened by."""
+    """Reports whether a locked file still has its name."""
     try:
         return os.path.samestat(os.fstat(lock), drafts.status(key))
     except FileNotFoundError:
@@ -492,7 +491,7 @@ class _Known(NamedTuple):
 
     @classmethod
     def parse(cls, line: bytes) -> _Known | None:
-        """What a line says; None where it is no such line."""
+        """Parses a line; None if it is malformed."""
         match = re.fullmatch(rb"([0-9a-f]{64}) (\d{1,19}) (\d{1,19}) (\d{1,20})\n", line)
         if match is None:
             return None
@@ -515,7 +514,7 @@ class _File:
     crc32c: str
 
     def check(self) -> None:
-        """Reads the payload."""
+        """Compares the payload with its checksum."""
         _require(self.name, "checksum", _checksum(self.payload.memory), self.crc32c)
 
 
@@ -525,7 +524,7 @@ def _require(name: str, what: str, got: object, want: object) -> None:
 
 
 def _map(tensors: Folder, name: str) -> tuple[_File, _Stamp]:
-    """A tensor, whose payload is not read; _DamagedError if it is no whole file of the user's."""
+    """Maps a tensor without reading its payload; _DamagedError if the file is damaged or unsafe."""
     try:
         with tensors.open(name) as file:
             stamp = _Stamp.of(os.fstat(file.fileno()))
@@ -538,7 +537,7 @@ def _map(tensors: Folder, name: str) -> tuple[_File, _Stamp]:
 
 
 def _parse(mapped: mmap.mmap, fingerprint: str) -> _File:
-    """Finds header and payload; raises _DamagedError where they are not all there."""
+    """Finds header and payload; raises _DamagedError if either is incomplete."""
     size = int.from_bytes(mapped[:_LENGTH_BYTES], "little")
     most = min(_MOST_HEAD_BYTES, len(mapped) - _LENGTH_BYTES)
     if size > most:
@@ -596,7 +595,6 @@ def _checksum(data: Any) -> str:
 
 
 def _name_of(fingerprint: str) -> str:
-    """The name of a tensor's file."""
     if _NAME.fullmatch(fingerprint) is None:
         raise _DamagedError(f"fingerprint: got {fingerprint!r}, want 64 hex digits")
     return f"{fingerprint}{_SUFFIX}"
@@ -619,7 +617,7 @@ def _named_in(folder: Folder) -> list[str]:
 
 
 def _known_in(requests: Folder, name: str) -> _Known | None:
-    """What a file of ``requests`` says; None where it is no such file."""
+    """Parses a file of ``requests``; None if the file is invalid."""
     try:
         return _Known.parse(requests.read(name, _MOST_LINE_BYTES))
     except UnsafeError:
@@ -627,6 +625,6 @@ def _known_in(requests: Folder, name: str) -> _Known | None:
 
 
 def _remove_file(folder: Folder, name: str) -> None:
-    """Removes a file; a folder in its place stays, as somebody's own."""
+    """Removes a file; a folder of that name stays."""
     with contextlib.suppress(IsADirectoryError):
         folder.remove(name)

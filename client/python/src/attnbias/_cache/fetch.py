@@ -50,7 +50,7 @@ class Cached:
         self._may_differ = not self.offline and names_a_table(self._spec)
 
     async def describe(self) -> TensorInfo:
-        """What the cache has, else what the server would send, which is kept."""
+        """Returns the cached description, else the server's, which is then cached."""
         if not self._may_differ:
             find = partial(self.cache.find_description, self._key, self._spec)
             if (found := await self.options.calls.do(find)) is not None:
@@ -74,7 +74,7 @@ class Cached:
         return payload
 
     async def _find(self) -> Payload | None:
-        """What the cache has, without a call."""
+        """Returns the cached payload without a call; None if the cache has none."""
         if self._may_differ:
             return None
         find = partial(self.cache.find, self._key, accept=self._accept)
@@ -84,7 +84,7 @@ class Cached:
         return found
 
     def _accept(self, header: service_pb2.TensorHeader) -> None:
-        """Refuses what is no answer, or more than the caller takes, before it is read."""
+        """Refuses the header of another tensor, or of a payload larger than the caller accepts."""
         check_answer(header, self._spec)
         require_within(header.total_bytes, self.options.max_tensor_bytes)
 
@@ -95,7 +95,7 @@ class Cached:
         )
 
     async def _fetch(self) -> Payload:
-        """Fetches it, or waits for who does; and keeps it."""
+        """Fetches and stores the payload, or waits for the process that does."""
         with contextlib.ExitStack() as held:
             draft = await self._lock(held)
             if (found := await self._find()) is not None:

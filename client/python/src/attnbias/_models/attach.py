@@ -68,11 +68,11 @@ class Attached:
         return f"Attached({len(self._replacements) - left} replaced, {left} left as they are)"
 
     def report(self) -> tuple[Replacement, ...]:
-        """What was replaced, in the order of the model's modules."""
+        """Returns what was replaced, in the order of the model's modules."""
         return self._replacements
 
     def detach(self) -> None:
-        """Makes the model what it was before; a second call does nothing."""
+        """Restores the model; a second call does nothing."""
         self._changes.undo()
 
     def __enter__(self) -> Self:
@@ -190,7 +190,7 @@ def _path_of(site: Site) -> str:
 
 
 def _compared(site: Site, answer: Any) -> str:
-    """Why a site is left or could not be compared; empty if it was."""
+    """Returns why a site is left or could not be compared; "" if it was compared."""
     from attnbias._models.compare import (  # noqa: PLC0415  # imports torch
         IncomparableError,
         require_same,
@@ -210,7 +210,7 @@ def _compared(site: Site, answer: Any) -> str:
 
 @contextlib.contextmanager
 def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
-    """Makes ValueErrors of what a model raises whose code or attributes were replaced."""
+    """Raises ValueError for errors of a model's own code that was changed."""
     from attnbias._models.compare import IncomparableError  # noqa: PLC0415  # imports torch
 
     try:
@@ -227,7 +227,7 @@ def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
 def _attention_of(
     model: PreTrainedModel, attention: str | None, family: Family
 ) -> Attention | None:
-    """What attention is going to run with; None is another that the model has."""
+    """Returns the attention to run with; None if the model keeps one that is not listed."""
     name = model.config._attn_implementation if attention is None else attention
     known = [each for each in family.attentions if each != "sdpa" or model._supports_sdpa]
     for one in known:
@@ -252,7 +252,7 @@ def _attention_of(
 
 
 def _set_attention(changes: Changes, model: PreTrainedModel, attention: Attention) -> None:
-    """In each configuration: those of an encoder and a decoder are copies."""
+    """Sets it in each configuration: those of an encoder and a decoder are copies."""
     if attention == "flex":
         from attnbias._models.families import flex  # noqa: PLC0415  # imports torch
 

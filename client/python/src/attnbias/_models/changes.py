@@ -41,7 +41,7 @@ class Changes:
         self.set(module, _BELOW_HOOK if is_hooked else name, functools.partial(function, module))
 
     def set_names(self, module: nn.Module, **functions: Callable[..., Any]) -> None:
-        """Remakes a module's forward with other functions for some of its file."""
+        """Replaces functions that a module's forward calls by their names in its file."""
         self.set_method(module, "forward", _with_names(type(module).forward, functions))
 
     def add_buffer(self, module: nn.Module, name: str, tensor: Tensor, near: Tensor) -> None:
@@ -75,13 +75,12 @@ class Changes:
         self._undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
 
     def undo(self) -> None:
-        """Puts everything back."""
         while self._undo:
             self._undo.pop()()
 
 
 def _with_names(function: FunctionType, functions: dict[str, Callable[..., Any]]) -> FunctionType:
-    """A copy of a function, below its decorators, that finds other functions by these names."""
+    """Copies a function, below its decorators, with other globals by these names."""
     inner = getattr(function, "__wrapped__", None)
     names, cells = function.__globals__, function.__closure__
     if inner is None:

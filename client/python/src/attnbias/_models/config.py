@@ -28,7 +28,7 @@ class Configuration(Protocol):
     """An object with the fields of a configuration, such as a PretrainedConfig."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Its fields, by their names in config.json."""
+        """Returns the fields, by their names in config.json."""
         ...
 
 
@@ -99,7 +99,7 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
 
 
 def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
-    """The fields, and what stands before an error about one."""
+    """Returns the fields, and the prefix of errors about them."""
     if isinstance(config, Mapping):
         return config, ""
     if isinstance(config, (str, os.PathLike)):
@@ -114,7 +114,7 @@ def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """As transformers reads it, and as a server does: NaN and Infinity are numbers."""
+    """Reads JSON as transformers and a server do: NaN and Infinity are numbers."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a FIFO may wait forever
@@ -144,7 +144,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _no_config(path: Path) -> str:
-    """What there is in place of config.json."""
+    """Returns the error for a missing config.json, by what the folder has instead."""
     folder = path.parent
     want = "config.json or its folder"
     if path.name != "config.json" or not folder.is_dir():

@@ -41,13 +41,13 @@ class Wish(NamedTuple):
 
 
 def of_encodings(config: Path, max_length: int, data_type: DType | None) -> Iterator[Wish]:
-    """Returns the encodings of ``from_config``, each once at its greatest length."""
+    """Yields the encodings of ``from_config``, each at its maximum length."""
     for place, encoding in from_config(config).items():
         yield _wish(place, encoding, max_length, data_type)
 
 
 def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
-    """Returns what ``attach`` asks for, of a model without weights. The client is not asked."""
+    """Yields what ``attach`` requests, for a model without weights. The client is not called."""
     import torch  # noqa: PLC0415
 
     from attnbias._models.family import Wanted, family_of  # noqa: PLC0415
@@ -77,12 +77,12 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
 
 
 def can_attach() -> bool:
-    """Whether what ``attach`` needs is installed."""
+    """Reports whether what ``attach`` needs is installed."""
     return all(importlib.util.find_spec(name) is not None for name in _ATTACH_NEEDS)
 
 
 def merged(wishes: Iterable[Wish]) -> list[Wish]:
-    """Those that ask for the same in the same words are one, under the places of all."""
+    """Merges wishes for the same request, under the places of all."""
     groups: dict[str, list[Wish]] = {}
     for wish in wishes:
         key = wish.why if wish.request is None else key_of(wish.request.to_spec())

@@ -89,7 +89,7 @@ def spelled(row: str, modules: Iterable[nn.Module]) -> list[str]:
 
 
 def problem(row: str, objects: Iterable[object]) -> str:
-    """Returns what is not as a row has it, or an empty string."""
+    """Returns how a row is not met; "" if it is."""
     place, parameters, attributes, caller = parsed(row)
     try:
         found: Any = pkgutil.resolve_name(place)
@@ -119,14 +119,14 @@ def problem(row: str, objects: Iterable[object]) -> str:
 
 
 def parsed(row: str) -> tuple[Any, ...]:
-    """Returns place, parameters, attributes and caller of a row, None for what it lacks."""
+    """Returns place, parameters, attributes and caller of a row, None for those it lacks."""
     match = re.fullmatch(r"([\w.*]+)(?:\((.*)\))?(?:: ([\w ]+?))?(?: < ([\w.]+))?", row)
     assert match is not None, row
     return match.groups()
 
 
 def _names(parameters: Iterable[inspect.Parameter]) -> str:
-    """Returns their names in a row's words; an optional parameter's ends in ``=``."""
+    """Returns parameter names in a row's words; an optional parameter's ends in ``=``."""
     words = []
     for each in parameters:
         many = each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
@@ -136,7 +136,6 @@ def _names(parameters: Iterable[inspect.Parameter]) -> str:
 
 
 def _fits(parameters: Iterable[inspect.Parameter], words: Iterable[str]) -> bool:
-    """Returns whether parameters are those of a row."""
     has = f"{_names(parameters)} ".lstrip()
     pattern = "".join(
         r"(?:\S+= )*" if word == "..." else rf"(?:{word})=? ".replace("*", r"\*") for word in words

@@ -92,7 +92,7 @@ UNSERVED: Final[Mapping[str, str]] = {
 
 
 def places_of(config: ConfigFields, table_of: TableOf) -> Places:
-    """The encodings of a configuration, those of its parts among them."""
+    """Returns the encodings of a configuration and of its parts."""
     model = model_of(config)
     fields = config.with_defaults(model.defaults)
     for name, only in model.only.items():
@@ -120,7 +120,7 @@ def _part(fields: ConfigFields, model: Model, name: str) -> ConfigFields:
 
 
 def model_of(config: ConfigFields) -> Model:
-    """The model that its ``model_type`` names."""
+    """Returns the model that ``model_type`` names."""
     name = config.get("model_type")
     if isinstance(name, str) and name in MODELS:
         return MODELS[name]

@@ -96,7 +96,7 @@ def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_length(encoding: Rotary, length: int) -> Rotary:
-    """The encoding for sequences of a length, which may decide its frequencies."""
+    """Returns the encoding for sequences of a length, which may determine its frequencies."""
     if encoding.dynamic is not None:
         return replace(encoding, dynamic=replace(encoding.dynamic, sequence_length=length))
     if encoding.longrope is not None:
@@ -105,7 +105,7 @@ def with_length(encoding: Rotary, length: int) -> Rotary:
 
 
 def _dealt_out(section: Sequence[int], *, in_turn: bool) -> list[int]:
-    """The axis of each pair."""
+    """Returns the axis of each pair."""
     count, pairs = len(section), sum(section)
     if in_turn:
         axes = [m % count if m // count < section[m % count] else 0 for m in range(pairs)]
@@ -182,7 +182,7 @@ _NOT_NUMBERS: Final[Mapping[str, Callable[[ConfigFields, str], Any]]] = {
 
 
 def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encoding]:
-    """The encoding of all layers at ``rotary``, or of each type at ``rotary.TYPE``."""
+    """Returns the encoding at ``rotary``, or that of each layer type at ``rotary.TYPE``."""
     old, new = (config.has(name) for name in ("rope_scaling", "rope_parameters"))
     if old and new:
         config.refuse("rope_scaling", "none beside rope_parameters")
@@ -264,7 +264,7 @@ def _own_or_models(rope: ConfigFields, word: str, config: ConfigFields, name: st
 
 
 def _original_length(config: ConfigFields, model: RotaryModel, rope: ConfigFields) -> int:
-    """As transformers has it: the model's own goes before that of its words."""
+    """Prefers the model's own length to that of its words, as transformers does."""
     name = "original_max_position_embeddings"
     own = rope.integer(name) if rope.is_set(name) else None
     if not model.layer_types and config.is_set(name):
@@ -294,7 +294,7 @@ def _check_columns(
 
 
 def _without_zeros(words: dict[str, Any]) -> dict[str, Any]:
-    """Without what transformers takes for not set: a zero, and one mscale without the other."""
+    """Drops what transformers treats as unset: a zero, one mscale without the other."""
     unset = {name for name in ("beta_fast", "beta_slow") if not words.get(name)}
     if not (words.get("mscale") and words.get("mscale_all_dim")):
         unset |= {"mscale", "mscale_all_dim"}

@@ -110,7 +110,7 @@ def to_table_ref(table: Any, layout: str | None, name: str) -> tensor_pb2.TableR
 
 
 def digest_of(table: npt.NDArray[Any]) -> str:
-    """What a server names a table of two axes by, as ``TableInfo.sha256`` (docs/protocol.md)."""
+    """Returns a server's digest of a table of two axes, as in ``TableInfo.sha256``."""
     rows, columns = table.shape
     domain = b"attnbias.table"
     head = struct.pack("<I", len(domain)) + domain + struct.pack("<I", 1)
@@ -120,7 +120,7 @@ def digest_of(table: npt.NDArray[Any]) -> str:
 
 
 def from_table_ref(reference: tensor_pb2.TableRef) -> tuple[str, str]:
-    """The table and the layout of a reference that a server made: a name or a digest."""
+    """Returns the table, by name or digest, and the layout of a server's reference."""
     named = reference.WhichOneof("source") == "name"
     table = reference.name if named else f"{_DIGEST_PREFIX}{reference.sha256}"
     return table, enum_name(tensor_pb2.TableLayout.DESCRIPTOR, reference.layout)
@@ -303,7 +303,7 @@ class Encoding(Fields, Generic[Compact]):
 
     @property
     def has_vectors(self) -> bool:
-        """Pairs have vectors, in a last axis of columns; not with ``values="buckets"``."""
+        """Whether pairs have vectors, in a last axis of columns, unless ``values="buckets"``."""
         given = (getattr(self, name) is not None for name in self._columns)
         return self.extent == "pair" and any(given)
 
@@ -317,13 +317,13 @@ class Encoding(Fields, Generic[Compact]):
         return spec
 
     def _with_names(self, preset: str, renamed: Mapping[str, str]) -> Self:
-        """Returns this encoding, whose errors name a preset and its arguments."""
+        """Makes errors name a preset and its arguments; returns itself."""
         object.__setattr__(self, "_preset", (preset, renamed))
         return self
 
     @contextmanager
     def _renaming_errors(self) -> Iterator[None]:
-        """Makes errors raised inside name the preset and its arguments, if one made this."""
+        """Makes errors raised inside name the preset that made this, and its arguments."""
         preset, renamed = self._preset
 
         def translated(text: str) -> str:
@@ -353,7 +353,7 @@ class Encoding(Fields, Generic[Compact]):
 
 
 def from_spec(spec: encodings_pb2.TensorSpec) -> Encoding | None:
-    """The encoding of a spec that a server made; None if this package does not know it."""
+    """Returns the encoding of a server's spec; None if this package does not know it."""
     name = spec.WhichOneof("encoding")
     known = {encoding.field: encoding for encoding in Encoding.__subclasses__()}
     if name not in known:
@@ -362,7 +362,7 @@ def from_spec(spec: encodings_pb2.TensorSpec) -> Encoding | None:
 
 
 def _values(message: Message, kind: type[Fields]) -> dict[str, Any]:
-    """The fields that a message has, as arguments of its class."""
+    """Returns the fields that a message has, as arguments of its class."""
     values: dict[str, Any] = {}
     for field, value in message.ListFields():
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:

@@ -135,7 +135,7 @@ class Request(Asked):
                 raise ValueError(message)
 
     def brief(self) -> str:
-        """What is asked for in one line, as it was said."""
+        """Returns the request in one line, as the caller wrote it."""
         said = [repr(self.encoding)]
         for field in fields(self)[1:]:
             value = getattr(self, field.name)
@@ -153,7 +153,6 @@ class Request(Asked):
         return spec
 
     def to_mask(self) -> tensor_pb2.Mask:
-        """The contract's message of what is to be hidden."""
         mask = tensor_pb2.Mask()
         set_fields(mask, self)
         return mask
@@ -207,7 +206,7 @@ class LogitsRequest:
         require_instance(self.term, LogitsTerm, "term", _WANTED_TERM)
 
     def array(self) -> npt.NDArray[Any]:
-        """Returns the rows ``[heads, queries, width]``, little-endian; for a bias width is 0."""
+        """Returns the rows ``[heads, queries, width]``, little-endian; width 0 for a bias alone."""
         if self.rows is None:
             if self.query_bias is None or self.query_length is None:
                 raise TypeError("rows: got None, which goes with query_bias and query_length")
@@ -224,7 +223,7 @@ class LogitsRequest:
         return rows.astype(rows.dtype.newbyteorder("<"), copy=False)
 
     def to_spec(self, rows: npt.NDArray[Any]) -> logits_pb2.LogitsSpec:
-        """Returns the contract's message for rows as array() made them."""
+        """Returns the contract's message for rows that array() made."""
         spec = logits_pb2.LogitsSpec()
         set_fields(spec, self)
         message = getattr(spec, self.term.field)
@@ -244,7 +243,7 @@ class LogitsRequest:
 
 
 def _length(table: Any, axis: int, name: str) -> int:
-    """One length of a table whose shape is known here. That of a mere name is not."""
+    """Returns one length of a table whose shape is known here; a name's is not."""
     shape = table.shape if isinstance(table, TableInfo) else np.shape(table)
     if not shape:
         raise TypeError(f"{name}: got {table!r}, want an array or a TableInfo, for its shape")
@@ -255,12 +254,12 @@ _KEY_PREFIX: Final = b"attnbias request 1\n"
 
 
 def key_of(spec: encodings_pb2.TensorSpec) -> str:
-    """What a request is filed under."""
+    """Returns the key under which the cache files a request."""
     return hashlib.sha256(_KEY_PREFIX + spec.SerializeToString(deterministic=True)).hexdigest()
 
 
 def names_a_table(message: Message) -> bool:
-    """Whether a request means a table by its name, under which a server may have another one."""
+    """Reports whether a request names a table, whose numbers a server may change."""
     if isinstance(message, tensor_pb2.TableRef):
         source: str | None = message.WhichOneof("source")
         return source == "name"

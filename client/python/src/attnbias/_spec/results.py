@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece) -> Any:
-    """Gives each part its form; several become a named tuple."""
+    """Returns the payload in its form; several parts become a named tuple."""
     arrays = [part_of(memory, info, index) for index in range(len(info.parts))]
     return _to_result(info, arrays, request)
 
 
 def shape_of(info: TensorInfo, request: Request | Piece) -> tuple[int, ...]:
-    """The shape of the dense tensor that a payload over pairs stands for."""
+    """Returns the shape of the dense tensor of a payload over pairs."""
     arrays = [np.broadcast_to(np.zeros((), part.dtype), part.shape) for part in info.parts]
     shape: tuple[int, ...] = _to_result(info, arrays, request).shape
     return shape
@@ -66,7 +66,7 @@ def _to_result(info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Reques
 
 
 def holds_vectors(part: TensorPart, request: Request | Piece) -> bool:
-    """Whether the last axis of a part over pairs is the columns of vectors."""
+    """Reports whether the last axis of a part over pairs is the columns of vectors."""
     return request.encoding.has_vectors and part.dtype.kind != "i"
 
 
@@ -101,7 +101,7 @@ def _to_part(
 
 
 def _class_token(positions: Sequence[int]) -> int | None:
-    """The index of the class token, whose position is 0."""
+    """Returns the index of the class token, whose position is 0."""
     return positions.index(0) if 0 in positions else None
 
 
@@ -122,16 +122,14 @@ class Piece:
 
     @property
     def encoding(self) -> Encoding[Any]:
-        """That of the request."""
         return self.request.encoding
 
     def brief(self) -> str:
-        """The whole in one line, as it was said, and which part this is."""
+        """Returns the whole request in one line, and which part of it this is."""
         spans = (f"[{begin}, {end}) of its {axis}" for axis, (begin, end) in self.spans.items())
         return ", ".join([self.request.brief(), *spans])
 
     def to_mask(self) -> tensor_pb2.Mask:
-        """The contract's message, which is the whole's."""
         return self.request.to_mask()
 
     def to_spec(self) -> encodings_pb2.TensorSpec:
@@ -185,7 +183,7 @@ class ShardedRequest:
         self._keys, self.pieces = list(pieces), list(pieces.values())
 
     def assemble(self, answers: list[Any]) -> Any:
-        """The sharded tensor, or several by their names, of an answer to each piece."""
+        """Returns the sharded tensor, or several by name, from the answers to the pieces."""
         answer_of = dict(zip(self._keys, answers, strict=True))
         tensors = {}
         for index, (name, shape) in enumerate(self._tensors.items()):
@@ -203,7 +201,7 @@ class ShardedRequest:
         return to_tables(tensors) or next(iter(tensors.values()))
 
     def _axes(self, num_axes: int) -> list[str]:
-        """The names of the axes that a server cuts; columns follow them."""
+        """Returns the names of the axes that a server cuts; columns follow them."""
         if self._request.encoding.extent == "table":
             return ["positions"]
         return ["heads", "queries", "keys"][3 - (num_axes - self._vectors) :]
@@ -219,14 +217,14 @@ class ShardedRequest:
 
 
 def _lists(extent: Any, axis: str) -> Iterator[Any]:
-    """The lists of positions along an axis; none where a range has them."""
+    """Yields the lists of positions along an axis; none if a range has them."""
     for field, value in extent.ListFields():
         if field.name == _LISTS.get(axis):
             yield from value if is_repeated(field) else [value]
 
 
 def _shapes(info: TensorInfo, request: Request) -> dict[str, tuple[int, ...]]:
-    """By name, the dense shapes of what a payload holds."""
+    """Returns the dense shapes of a payload's tensors, by name."""
     if all(part.form in ("table", "dense") for part in info.parts):
         return {part.name: part.shape for part in info.parts}
     return {"dense": shape_of(info, request)}

@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
 
 
 def parse_chunk(message: bytes) -> Chunk:
-    """Finds the fields of a chunk; raises DataLossError on bytes that are not protobuf."""
+    """Finds the fields of a chunk; raises DataLossError for bytes that are not protobuf."""
     offset, crc32c, header_crc32c = 0, 0, None
     data, header = memoryview(b""), None
     at, end = 0, len(message)
@@ -87,26 +87,24 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _malformed() -> DataLossError:
-    """What is wrong with bytes that no message has."""
     return DataLossError("message: it is not protobuf")
 
 
 def beyond(size: int, missing: int) -> DataLossError:
-    """What is wrong with data of which less was wanted."""
     return DataLossError(
         f"chunk: got {size} bytes of data, want at most the {missing} that are missing"
     )
 
 
 def parse_first(message: bytes | None) -> Chunk:
-    """parse_chunk of the first message of a stream; None where the stream ended before it."""
+    """Parses the first message of a stream; None is a stream that ended before it."""
     if message is None:
         raise DataLossError("stream: ended without a header")
     return parse_chunk(message)
 
 
 def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
-    """Returns the header that is alone in a message; None is a stream that ended before one."""
+    """Returns the header that is alone in a message; None is a stream that ended before it."""
     chunk = parse_first(message)
     if chunk.data:
         raise beyond(len(chunk.data), 0)
@@ -114,7 +112,7 @@ def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
 
 
 def header_of(chunk: Chunk, kind: type[_Header]) -> _Header:
-    """Returns the header of a message that may hold data too; refuses none or a damaged one."""
+    """Returns the header of a message that may hold data too; refuses a missing or damaged one."""
     if chunk.header is None:
         raise DataLossError("stream: the first message has no header")
     got, want = crc32c.crc32c(chunk.header), chunk.header_crc32c
@@ -136,14 +134,13 @@ class Assembler:
         self._target: memoryview[Any] = memoryview(b"")
 
     def begin(self, memory: npt.NDArray[np.uint8]) -> None:
-        """Takes the memory of the whole payload, once a header states its size."""
+        """Sets the memory of the whole payload, once a header states its size."""
         self._target = memoryview(memory)  # type: ignore[arg-type]  # numpy's own, since 3.12
         total = len(self._target)
         self.end = total if self.limit is None else min(self.limit, total)
 
     @property
     def complete(self) -> bool:
-        """Whether every byte has come."""
         return self.at == self.end
 
     def add(self, message: bytes) -> int:

@@ -50,7 +50,7 @@ class AsyncConnection(forks.Forkable):
         forks.watch(self)
 
     async def close(self) -> None:
-        """Cancels what is in flight or waits, and closes the channel."""
+        """Cancels calls in flight and waits, and closes the channels."""
         self.closed = True
         self._closing.set()
         with forks.lock:
@@ -60,7 +60,7 @@ class AsyncConnection(forks.Forkable):
                 await channel.close()
 
     def of(self, method: Method, index: int) -> Any:
-        """What calls a method in the running loop, over the channel of an index."""
+        """Returns the callable of a method in the running loop, over the channel of an index."""
         with forks.lock:
             forks.require_usable()
             self._enter()
@@ -73,12 +73,11 @@ class AsyncConnection(forks.Forkable):
             return self._methods[index, method]
 
     def require_open(self) -> None:
-        """Raises CancelledError once the client is closed."""
         if self.closed:
             raise CancelledError(CLOSED)
 
     async def pause(self, seconds: float) -> None:
-        """Sleeps, but not through a close()."""
+        """Sleeps; close() ends the sleep with CancelledError."""
         with forks.lock:
             self._enter()
         with contextlib.suppress(TimeoutError):
@@ -86,7 +85,7 @@ class AsyncConnection(forks.Forkable):
         self.require_open()
 
     def _enter(self) -> None:
-        """Takes up the running loop. What belongs to another loop is dropped."""
+        """Switches to the running loop, and drops what belongs to another loop."""
         self.require_open()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -157,7 +156,7 @@ class AsyncCalls:
         await self.pause(seconds)
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
-        """See Calls. A thread does it, beside the event loop."""
+        """See Calls. A thread does it while the event loop runs."""
         self._connection.require_open()
         working = asyncio.ensure_future(asyncio.to_thread(work))
         try:

@@ -41,7 +41,7 @@ _MOST_PORT: Final = 65535
 
 
 def target_from(target: str | None) -> str:
-    """Returns the target to open; None is what ``ATTNBIAS_SERVER`` names, else this machine."""
+    """Returns the target to open; None is ``ATTNBIAS_SERVER``'s, else this machine."""
     name = "target"
     if target is None:
         target, name = os.environ.get(_VARIABLE) or "localhost", _VARIABLE
@@ -56,7 +56,7 @@ def target_from(target: str | None) -> str:
 
 
 def is_on_this_machine(target: str) -> bool:
-    """Whether a target of ``target_from`` is reached without a network."""
+    """Reports whether a target of ``target_from`` is reached without a network."""
     if target.startswith(("unix:", "unix-abstract:")):
         return True
     try:
@@ -69,7 +69,7 @@ def is_on_this_machine(target: str) -> bool:
 
 
 def addresses_of(target: str) -> list[str]:
-    """The addresses of a target of ``target_from``, as gRPC's targets; none of one without."""
+    """Returns the addresses of a target of ``target_from`` as gRPC targets; none if unknown."""
     if target.startswith(("ipv4:", "ipv6:")):
         scheme, rest = target[:5], target[5:].removeprefix("///")
         return [f"{scheme}{address}" for address in rest.split(",")]
@@ -165,25 +165,25 @@ class Endpoint:
     """Seconds that a client waits for its first connection; None as long as for an answer."""
 
     def open(self, *, spare: bool) -> grpc.Channel:
-        """A channel whose calls block."""
+        """Opens a channel whose calls block."""
         return self._open(grpc, {**_SYNC_OPTIONS, **(_SPARE_OPTIONS if spare else {})})
 
     def open_async(self, *, spare: bool) -> grpc.aio.Channel:
-        """A channel of the running event loop."""
+        """Opens a channel of the running event loop."""
         return self._open(grpc.aio, _SPARE_OPTIONS if spare else {})
 
     def open_to(self, address: str) -> grpc.Channel:
-        """A channel whose calls block, to one of the target's addresses."""
+        """Opens a channel whose calls block, to one of the target's addresses."""
         host = "" if "," in self.target else _host_of(_bare(self.target))
         names = {"grpc.default_authority": host, "grpc.ssl_target_name_override": host}
         return self._open(grpc, {**_SYNC_OPTIONS, **(names if host else {})}, address)
 
     def renew(self) -> bool:
-        """Whether channels that were opened before have other certificates than a new one."""
+        """Rereads certificates; returns True if channels opened before are outdated."""
         return isinstance(self.security, Certificates) and self.security.renew()
 
     def call_metadata(self) -> Metadata:
-        """What a call that begins now carries."""
+        """Returns the metadata of a call that begins now."""
         return self.metadata if self.token is None else (*self.metadata, self.token.as_metadata())
 
     def _open(self, kind: Any, more: Mapping[str, Any], address: str | None = None) -> Any:
@@ -218,7 +218,7 @@ def endpoint_to(
     offline: bool,
     connect_timeout: float | None,
 ) -> Endpoint:
-    """Returns what the arguments of a client mean; raises an error that names a wrong one."""
+    """Returns the endpoint of a client's arguments; an error names the wrong argument."""
     target = target_from(target)
     security: grpc.ChannelCredentials | Certificates | None = credentials
     kinds = (grpc.ChannelCredentials, type(None))
@@ -248,7 +248,7 @@ def _pairs(metadata: Metadata) -> Metadata:
 
 
 def _require_legal(metadata: Metadata) -> None:
-    """Names what gRPC would refuse without a name, at each call."""
+    """Refuses metadata that gRPC would refuse at each call without naming it."""
     for key, value in metadata:
         if not isinstance(key, str) or not _METADATA_KEY.fullmatch(key):
             raise ValueError(

@@ -50,7 +50,7 @@ class Connection(forks.Forkable):
         forks.watch(self)
 
     def new_group(self) -> CallGroup:
-        """A group of calls, which close() cancels."""
+        """Returns a group of calls, which close() cancels."""
         group = CallGroup(self)
         with forks.lock:
             self._groups.add(group)
@@ -59,7 +59,7 @@ class Connection(forks.Forkable):
         return group
 
     def close(self) -> None:
-        """Cancels what is in flight or waits, and closes the channel."""
+        """Cancels calls in flight and waits, and closes the channels."""
         with forks.lock:
             self._closed = True
             groups = list(self._groups)
@@ -71,7 +71,7 @@ class Connection(forks.Forkable):
                 channel.close()
 
     def of(self, method: Method, index: int) -> tuple[Any, grpc.Channel]:
-        """What calls a method over the channel of an index, and that channel."""
+        """Returns the callable of a method over the channel of an index, and that channel."""
         with forks.lock:
             forks.require_usable()
             if self._closed:
@@ -86,7 +86,7 @@ class Connection(forks.Forkable):
             return self._methods[index, method], channel
 
     def was_interrupted(self, channel: grpc.Channel) -> bool:
-        """Whether a fork, and not the user, closed a channel. Returns after the fork."""
+        """Reports whether a fork, and not the user, closed a channel. Returns after the fork."""
         with forks.lock:
             return channel not in self._channels.values() and not self._closed
 
@@ -146,7 +146,7 @@ class CallGroup:
             await self.pause(seconds)
 
     async def together(self, parts: Sequence[Part]) -> None:
-        """See Calls. The first part is done in this thread, the others in their own."""
+        """See Calls. This thread does the first part, other threads the rest."""
         groups = [CallGroup(self._connection, index) for index in range(len(parts))]
         failures: list[BaseException] = []
 
@@ -233,7 +233,7 @@ class CallGroup:
 
     @contextlib.contextmanager
     def _including(self, groups: list[CallGroup]) -> Iterator[None]:
-        """Has cancel() end these, too, during a block."""
+        """Makes cancel() end these groups too, during a block."""
         with self._lock:
             self._parts.update(groups)
         try:
@@ -268,7 +268,7 @@ class CallGroup:
 
 
 def _join(threads: list[threading.Thread], cancel: Callable[[], None]) -> None:
-    """Returns when they have ended, sooner if the wait is interrupted."""
+    """Joins threads; an interrupt cancels their calls first."""
     begun = [thread for thread in threads if thread.ident is not None]
     if len(begun) < len(threads):
         cancel()

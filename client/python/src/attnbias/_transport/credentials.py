@@ -42,7 +42,7 @@ class Watched(Generic[_Value]):
         self.value = read()
 
     def renew(self) -> bool:
-        """Looks at the files; whether they now hold something else."""
+        """Rereads changed files; returns True if their content differs."""
         states = self._states()
         if states == self._seen:
             return False
@@ -70,7 +70,7 @@ class Watched(Generic[_Value]):
 
 
 def read_bytes(file: Path, name: str) -> bytes:
-    """Returns a file's bytes; a ValueError that names ``name`` if it cannot be read."""
+    """Returns a file's bytes; raises ValueError naming ``name`` if it cannot be read."""
     try:
         return file.read_bytes()
     except OSError as error:
@@ -132,15 +132,14 @@ class Certificates:
 
     @property
     def has_own(self) -> bool:
-        """Whether the client has a certificate of its own."""
+        """Whether the client has its own certificate."""
         return "cert" in self._files
 
     def renew(self) -> bool:
-        """Looks at the files; whether credentials made before are of other ones."""
+        """Rereads changed files; returns True if credentials made before are outdated."""
         return self._held.renew()
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """What gRPC takes."""
         held = self._held.value
         roots = held["ca"] if "ca" in held else _system_roots()
         return grpc.ssl_channel_credentials(roots, held.get("key"), held.get("cert"))
@@ -199,7 +198,7 @@ def tls_from_environment(*, on: bool = False, **given: str | None) -> bool | Tls
 
 
 def _system_roots() -> bytes | None:
-    """The authorities that the system trusts. None leaves it to gRPC, which brings Mozilla's."""
+    """Returns the authorities that the system trusts; None leaves it to gRPC (Mozilla's)."""
     if os.environ.get(_ROOTS_OF_GRPC):
         return None
     paths = ssl.get_default_verify_paths()
@@ -235,7 +234,7 @@ class Token:
             )
 
     def as_metadata(self) -> tuple[str, str]:
-        """What a call carries; of a file what it holds now."""
+        """Returns the metadata of a call, with the file's current token."""
         self._held.renew()
         return _HEADER, f"Bearer {self._held.value}"
 

@@ -44,7 +44,7 @@ class LogitsStream:
         self._answered = 0  # rows
 
     async def run(self) -> npt.NDArray[Any]:
-        """Computes every row, resuming at the first that lacks an answer where a call breaks."""
+        """Computes every row; resumes at the first row without an answer if a call breaks."""
         await self._retry.run(self._attempt)
         return self._answer
 
@@ -58,7 +58,7 @@ class LogitsStream:
                 await self._receive(read, begin, end)
 
     def _memory(self) -> npt.NDArray[Any]:
-        """Where the answer goes: the caller's array, or a new one."""
+        """Returns the memory of the answer: the caller's array, or a new one."""
         spec = self._spec
         values = spec.WhichOneof("term") == "shaw_values"
         width = spec.head_dim if values else spec.key_length
@@ -123,7 +123,7 @@ class LogitsStream:
         )
 
     async def _receive(self, read: Read, begin: int, end: int) -> None:
-        """Puts the answer to one block in its place, once all of it has come and was checked."""
+        """Copies the answer to one block once all of it was received and checked."""
         heads, _, width = self._answer.shape
         block = np.empty((heads, end - begin, width), self._answer.dtype)
         assembler = Assembler()

@@ -80,7 +80,7 @@ class Retry:
         self._failures = 0
 
     def progressed(self) -> None:
-        """Forgets earlier failures: there was progress."""
+        """Forgets earlier failures."""
         self._failures = 0
 
     async def run(self, attempt: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
@@ -95,7 +95,7 @@ class Retry:
             await self.wait_after(failure)  # not inside except: gRPC's traceback says nothing more
 
     async def wait_after(self, error: Error) -> None:
-        """Returns when the next attempt may begin; raises ``error`` if another would be useless."""
+        """Waits for the next attempt; raises ``error`` if another would be useless."""
         self._failures += 1
         left = await self._left(error)
         delay = self._delay(left)
@@ -125,14 +125,14 @@ class Retry:
             raise await explained(error, calls, self._deadline) from None
 
     def _delay(self, left: float | None) -> float:
-        """Seconds to wait where the server does not say, so that there is time for a last try."""
+        """Returns a random delay that leaves time for a last attempt."""
         backoff = _FIRST_BACKOFF * 2 ** min(self._failures - 1, _DOUBLINGS)
         most = min(backoff, _LARGEST_BACKOFF)
         # Full jitter: callers that failed together do not come back together.
         return random.uniform(0, most if left is None else min(most, left / 2))
 
     def _tell(self, error: Error, left: float | None) -> None:
-        """Says once that a call waits, so that a wrong target is not waited for in silence."""
+        """Logs once that a call waits, so that a wrong target is not retried in silence."""
         if self._deadline.told:
             return
         self._deadline.told = True
@@ -141,7 +141,7 @@ class Retry:
 
 
 async def ask(method: Method, message: Any, options: CallOptions, deadline: Deadline) -> Any:
-    """Makes a call with one answer, again where that may help."""
+    """Makes a call with one answer, and retries it."""
     return await Retry(options, deadline).run(
         lambda: options.calls.ask(method, message, deadline.remaining())
     )
@@ -179,7 +179,7 @@ async def explained(error: Error, calls: Calls, deadline: Deadline) -> Error:
 
 
 def _reasons(endpoint: Endpoint, seconds: float) -> dict[str, str]:
-    """Why there is no connection, by the address; none if there are not several addresses."""
+    """Returns why each address is unreachable; nothing if there is only one address."""
     if not is_on_this_machine(endpoint.target) and any(map(os.environ.get, _PROXIES)):
         return {}  # a proxy is asked for the name
     addresses = addresses_of(endpoint.target)[:_MOST_ADDRESSES]

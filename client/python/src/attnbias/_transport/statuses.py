@@ -92,7 +92,6 @@ _TOO_LARGE: Final = (
 
 
 def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
-    """Turns what gRPC raises into an Error."""
     code = error.code()
     says = escaped(" ".join((error.details() or "").split()), MOST_CHARACTERS)
     if code is grpc.StatusCode.UNAVAILABLE and (unreached := _UNREACHED.match(says)):
@@ -123,18 +122,18 @@ def unreached_error(reasons: Mapping[str, str], endpoint: Endpoint) -> Unavailab
 
 
 def is_of_the_name(error: Error) -> bool:
-    """Whether there was no connection because the target's name is not known."""
+    """Reports whether the target's name could not be resolved."""
     return re.match(_NOT_FOUND, error.unreached) is not None
 
 
 def tells_of_a_connection(error: Error) -> bool:
-    """Whether only a server, or what stands before it, can have ended a call so."""
+    """Reports whether the error proves a connection to a server or proxy."""
     ended_here = {grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
     return not error.unreached and error.code not in ended_here
 
 
 def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
-    """In one line what to try, where that is known, and what gRPC or the server says."""
+    """Returns the server's or gRPC's message with advice, if there is any, in one line."""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         advice = "no complete answer from {target} within the timeout"
     elif code is grpc.StatusCode.UNAUTHENTICATED:
@@ -169,7 +168,7 @@ def _pushback(error: Any) -> float | None:
 
 
 def _decode_details(error: Any) -> list[Message]:
-    """The details of a status, if they are of the status that gRPC has."""
+    """Returns the details of a status, if they belong to gRPC's status."""
     packed = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
     try:
         status = status_pb2.Status.FromString(packed)

@@ -71,29 +71,29 @@ def compare_row(
 
 
 def add_row(changes: Changes, model: Any, answer: KeyRow) -> None:
-    """Adds the numbers where the model is, as bits: a cast of the model is none of theirs."""
+    """Adds the numbers on the model's device, as bits, which a cast of the model leaves alone."""
     row = to_torch(answer.row)
     changes.add_buffer(model, _ROW, row.view(_BITS[row.dtype]), next(model.parameters()))
 
 
 def row_of(model: Any, device: torch.device | None = None) -> torch.Tensor:
-    """The numbers, ``[heads, keys]``, on a device; None is that of the model."""
+    """Returns the numbers, ``[heads, keys]``, on a device; None is the model's."""
     bits: torch.Tensor = getattr(model, _ROW)
     return bits.view(_NUMBERS[bits.dtype]).to(device)
 
 
 def row_at(model: Any, positions: torch.Tensor) -> torch.Tensor:
-    """The numbers of positions ``[batch, keys]``, as ``[batch, heads, keys]``."""
+    """Returns the numbers at positions ``[batch, keys]``, as ``[batch, heads, keys]``."""
     return row_of(model, positions.device)[:, positions].transpose(0, 1)
 
 
 def positions_of(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Those of the tokens that a mask ``[batch, keys]`` shows; of others 0."""
+    """Returns the positions of tokens that a mask ``[batch, keys]`` shows; 0 for others."""
     return ((attention_mask.cumsum(dim=-1) - 1) * attention_mask).long()
 
 
 def check_length(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A hook before the forward of a model: refuses more keys than there are numbers of."""
+    """Refuses more keys than there are numbers; runs before a model's forward."""
     (_, length), _ = _call(_named(args, kwargs))
     require_length(length, row_of(model).shape[-1])
 
@@ -101,7 +101,7 @@ def check_length(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 def show_all(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A hook before the forward of a model: gives it a mask where it has none."""
+    """Gives a call without a mask one that hides nothing; runs before a model's forward."""
     given = _named(args, kwargs)
     if given.get("attention_mask") is not None:
         return args, kwargs
@@ -136,19 +136,19 @@ class OpaqueMask:
         self.mask = mask
 
     def to(self, _: torch.dtype) -> OpaqueMask:
-        """Itself: a BlockMask has no dtype."""
+        """Returns itself: a BlockMask has no dtype."""
         return self
 
 
 def opaque_causal_mask(**options: Any) -> OpaqueMask:
-    """``create_causal_mask`` in the file of a model."""
+    """Replaces ``create_causal_mask`` in the file of a model."""
     return OpaqueMask(create_causal_mask(**options))
 
 
 def flex_sites(
     wanted: Wanted, kind: type, forward: Callable[..., tuple[torch.Tensor, None]]
 ) -> Iterator[Site]:
-    """The forward of attention of a class, where it shall read compact biases."""
+    """Yields the forward of each attention of a class, if it is to read compact biases."""
     if wanted.attention != "flex":
         return
     pairs = wanted.model.config.num_attention_heads * wanted.max_length**2

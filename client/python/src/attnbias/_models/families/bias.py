@@ -33,7 +33,7 @@ CompactBias: TypeAlias = Diagonals | KeyRows
 
 
 def dense(bias: CompactBias, queries: int, keys: int) -> torch.Tensor:
-    """The bias as a tensor ``[1 or batch, heads, queries, keys]``; of rows one that broadcasts."""
+    """Returns the bias ``[1 or batch, heads, queries, keys]``; for KeyRows it broadcasts."""
     if isinstance(bias, KeyRows):
         return bias.numbers[:, :, None, :keys]
     numbers, first = bias
@@ -46,7 +46,7 @@ def dense(bias: CompactBias, queries: int, keys: int) -> torch.Tensor:
 
 
 def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
-    """What adds the bias in FlexAttention."""
+    """Returns the score_mod of FlexAttention that adds the bias."""
     numbers = bias.numbers
     if isinstance(bias, KeyRows):
         numbers = of_few_shapes(numbers)
@@ -95,7 +95,7 @@ def embedded(
 
 
 def near(numbers: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """The numbers where a weight is, or where they are if accelerate has put the weight away."""
+    """Moves numbers to a weight's device, unless accelerate has offloaded the weight."""
     return numbers if weight.is_meta else numbers.to(weight.device)
 
 

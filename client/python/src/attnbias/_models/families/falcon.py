@@ -71,7 +71,7 @@ def _with_row(wanted: Wanted, changes: Changes, model: Any, answer: KeyRow) -> N
 
 
 def _rounded(positions: torch.Tensor) -> torch.Tensor:
-    """As Falcon rounds positions before it multiplies them: to bfloat16."""
+    """Rounds positions to bfloat16, as Falcon does before it multiplies them."""
     return positions.bfloat16().long()
 
 

@@ -37,7 +37,7 @@ _compiled: Final = torch.compile(
 
 
 def register(name: str) -> None:
-    """Makes these functions known to transformers."""
+    """Registers these functions with transformers."""
     AttentionInterface.register(name, attend)
     AttentionMaskInterface.register(name, mask)
 
@@ -53,7 +53,7 @@ def mask(
     device: torch.device,
     **options: Any,
 ) -> torch.Tensor | BlockMask | None:
-    """The mask that ``attend`` takes; arguments are those of ``transformers.masking_utils``."""
+    """Makes the mask that ``attend`` takes; see ``transformers.masking_utils`` for arguments."""
     lengths = {"q_length": q_length, "kv_length": kv_length, "device": device}
     if q_length < LEAST_QUERIES:
         options |= {"mask_function": mask_function, "attention_mask": attention_mask}
@@ -86,7 +86,7 @@ def attend(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention of ``[batch, heads, length, head_dim]``; None is a bias of zeros."""
+    """Computes attention of ``[batch, heads, length, head_dim]``; bias None is zeros."""
     refuse_weights(options)
     if dropout > 0:
         _refuse(f"a dropout of {dropout}", "FlexAttention has none: model.eval(), or set it to 0")

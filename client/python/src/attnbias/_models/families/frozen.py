@@ -37,7 +37,7 @@ def hold(changes: Changes, module: Any, numbers: torch.Tensor) -> None:
 
 
 def forward(module: Any, *arguments: Any) -> torch.Tensor:
-    """The numbers that hold; what the module's own forward makes where there are none."""
+    """Returns the held numbers if they are valid, else those of the module's own forward."""
     numbers = held(module)
     made: torch.Tensor = type(module).forward(module, *arguments) if numbers is None else numbers
     return made

@@ -41,7 +41,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
 
 
 def _pairs(module: Any, answer: RotaryTables) -> Iterator[Pair]:
-    """Rows of its table beside those that were fetched, as many as both have."""
+    """Compares rows of its table with those fetched, as many as both have."""
     require_readable(module.embed_positions)
     served = torch.cat([to_torch(part) for part in (answer.sin, answer.cos)], dim=-1)
     count, pairs = min(len(module.embed_positions), len(served)), served.shape[1] // 2

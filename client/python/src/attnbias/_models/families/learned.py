@@ -46,7 +46,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
 
 
 def _tables_of(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
-    """Path, name of the parameter, and module of each table of positions."""
+    """Yields path, parameter name and module of each table of positions."""
     for path, module in model.named_modules():
         if path.rpartition(".")[2] in _NAMES and isinstance(module, nn.Embedding):
             yield path, "weight", module
@@ -56,7 +56,6 @@ def _tables_of(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
 
 
 def _table(module: nn.Module, name: str) -> torch.Tensor:
-    """The rows of a parameter."""
     parameter: torch.Tensor = getattr(module, name)
     return parameter.detach().flatten(0, -2)
 

@@ -62,7 +62,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
 
 
 def _local_pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
-    """Buckets of a block's first query and of its last: all relative positions."""
+    """Compares buckets of a block's first and last query, which have all relative positions."""
     block = module.block_len
     with probing(module, relative_attention_bias=t5.numbered(module)):
         bias = module.compute_bias(block)[0, 0]

@@ -48,7 +48,7 @@ _LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has a table of its ow
 
 
 def sites(wanted: Wanted) -> Iterator[Site]:
-    """Each module, once for each table that it has."""
+    """Yields each module, once for each of its tables."""
     for path, module in wanted.modules(_classes_of(wanted.model)):
         for layer_type, encoding, scale in _encodings_of(module):
             tables = _Tables(wanted, path, module, layer_type, encoding, scale)
@@ -56,7 +56,7 @@ def sites(wanted: Wanted) -> Iterator[Site]:
 
 
 def _classes_of(model: PreTrainedModel) -> tuple[type, ...]:
-    """The rotary modules of the files of transformers that a model is made of."""
+    """Returns the rotary classes in the files of transformers that a model consists of."""
     names = {kind.__module__ for module in model.modules() for kind in type(module).__mro__}
     files = sorted(name for name in names if name.startswith("transformers.models."))
     return tuple(
@@ -152,7 +152,7 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
 
 
 def _of_one_axis(encoding: Rotary) -> Rotary:
-    """The numbers of each pair once, at the same position on all axes."""
+    """Returns the encoding with each pair once, at the same position on all axes."""
     axes = encoding.axes or ()
     if axes and axes[0].ladder:  # each axis has an equal part of the pairs, and all frequencies
         columns, theta = encoding.head_dim // len(axes), axes[0].ladder.base
@@ -161,7 +161,7 @@ def _of_one_axis(encoding: Rotary) -> Rotary:
 
 
 def _own(layer_type: str, what: str) -> str:
-    """Name of transformers' attribute for a type of layers."""
+    """Returns transformers' attribute name for a type of layers."""
     return "_".join(filter(None, (layer_type, what)))
 
 
@@ -184,7 +184,7 @@ class _Tables:
         self._form, self._columns = _form_of(self.module, self.layer_type)
 
     def sites(self) -> Iterator[Site]:
-        """One for each table that ``max_length`` needs."""
+        """Yields a site for each table that ``max_length`` needs."""
         encoding, longest = self.encoding, self.wanted.max_length
         if encoding.longrope is not None:
             length = encoding.longrope.original_max_position_embeddings
@@ -249,7 +249,7 @@ class _Tables:
     def _pairs(
         self, encoding: Rotary, first: int, length: int, answer: RotaryTables
     ) -> Iterator[Pair]:
-        """What the module makes of some positions beside the rows that were fetched."""
+        """Compares what the module computes at some positions with the rows fetched."""
         module, layer_type = self.module, self.layer_type
         frequencies = self._frequencies()
         require_readable(frequencies)
@@ -308,17 +308,17 @@ def _bound(
 
 
 def bits_of(*parts: Any) -> torch.Tensor:
-    """Tables of float32, stacked; as bits, since a cast of the model is none of theirs."""
+    """Stacks float32 tables as bits, which a cast of the model leaves alone."""
     return torch.stack([to_torch(part) for part in parts]).view(torch.int32)
 
 
 def numbers_of(bits: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The numbers of ``bits_of``, where they are needed."""
+    """Returns the numbers of ``bits_of`` on a device."""
     return bits.view(torch.float32).to(device)
 
 
 def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int = 0) -> None:
-    """Refuses those without a row, where looking at them makes no device wait."""
+    """Refuses positions without a row, unless reading them would synchronise a device."""
     if (
         position_ids.device.type != "cpu"
         or torch.compiler.is_compiling()
@@ -350,7 +350,7 @@ def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> to
 
 
 def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torch.Tensor]:
-    """Rows of the table for a length, from a position on to an end."""
+    """Returns a function that fetches rows of the table for a length, from first to end."""
 
     @functools.lru_cache(_LENGTHS_KEPT)
     def rows(length: int, first: int, end: int) -> torch.Tensor:
@@ -402,7 +402,7 @@ def _rows_of_length(
     table: torch.Tensor,
     at: Callable[[int, int, int], torch.Tensor],
 ) -> torch.Tensor:
-    """As transformers has it: the length grows, until a sequence is as short as those trained."""
+    """Follows transformers: the length grows until a sequence is as short as in training."""
     on_cpu = position_ids.cpu()
     longest = getattr(module, _name(layer_type, "max_length"))
     check_positions(on_cpu, longest, least=1 - longest)
@@ -421,7 +421,7 @@ def _rows_of_length(
 
 
 def _arranged(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """The columns of a module, out of the rows of its positions ``[..., axes, pairs]``."""
+    """Arranges rows of positions ``[..., axes, pairs]`` into the columns of a module."""
     return rows.flatten(-2)[..., columns]
 
 

@@ -87,7 +87,7 @@ def _of_shape(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
 
 
 def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
-    """Rows of positions that begin at 0: of tokens that are not padding, or of the positions."""
+    """Returns the rows of consecutive positions from 0 on."""
     is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
     tokens = position_ids if is_xglm else torch.full_like(position_ids, module.padding_idx + 1)
     made: torch.Tensor = module.forward(tokens[None])[0]
@@ -95,7 +95,7 @@ def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
 
 
 def _first_row(module: Any) -> int:
-    """The row of position 0."""
+    """Returns the row of position 0."""
     if isinstance(module, XGLMSinusoidalPositionalEmbedding):
         return int(module.offset)
     return int(module.padding_idx) + 1 if isinstance(module, tuple(_FORWARDS)) else 0
@@ -199,7 +199,7 @@ _FORWARDS: Final[dict[type, Callable[..., torch.Tensor]]] = {
 
 
 def _rows_at(module: Any, places: torch.Tensor) -> torch.Tensor:
-    """Rows of the table; a position is as many rows behind the first one."""
+    """Returns rows of the table by their places, the first of which is ``_first_row``."""
     table, first = getattr(module, _TABLE), _first_row(module)
     count = table.shape[0]
     rotary.check_positions(places - first, count - first, least=-first)
@@ -208,7 +208,7 @@ def _rows_at(module: Any, places: torch.Tensor) -> torch.Tensor:
 
 
 def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
-    """Of the weight's type, as the model has them."""
+    """Returns rows in the weight's type."""
     weight = _weight_of(module)
     if weight.requires_grad and torch.is_grad_enabled():
         raise ValueError(

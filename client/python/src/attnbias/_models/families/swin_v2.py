@@ -81,7 +81,7 @@ def _encoding_of(attention: Any) -> MlpBias:
 
 
 def _with_outputs(changes: Changes, network: Any, answer: BlockToeplitz) -> None:
-    """Its attention goes on with 16 sigmoid of them, which makes them the answer again."""
+    """Holds logits of the answer: the layer's attention applies 16 sigmoid to them."""
     weight = network[-1].weight
     block = to_torch(answer.block, weight.device)
     # The block counts key - query, the network's input query - key.

@@ -56,7 +56,7 @@ def _pairs(module: Any, answer: BlockToeplitz) -> Iterator[Pair]:
 
 
 def _bound(module: Any) -> float:
-    """How far torch's bilinear numbers may be off, whose places err by the rows of an axis."""
+    """Bounds the error of torch's bilinear interpolation, whose places have rounding errors."""
     height, width = module.window_size
     if height == width:
         return 0.0
