@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m attnbias``: fills a cache ahead of time, and shows, verifies and clears it."""
+"""``python -m attnbias``: fills a cache in advance, and lists, verifies and clears it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What arguments give; those of the wrong kind are refused with what came and what was wanted."""
+"""Checks of arguments; errors state what was received and what was wanted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client: one connection to a server, and what can be asked over it."""
+"""The client: one connection to a server, and its calls."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _MOST_PAGES: Final = 100  # a server that sends more of them never ends
 
 
 class BaseClient:
-    """What both clients do alike; see ``Client``."""
+    """Base of both clients; see ``Client``."""
 
     def __init__(
         self,
@@ -329,7 +329,7 @@ class BaseClient:
         return to_server_info(answer)
 
     async def _list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
-        """The learned tables that the server has mounted, by name.
+        """Returns the learned tables that the server has mounted, by name.
 
         Args:
             timeout: seconds for the whole list, instead of the client's.
@@ -357,7 +357,7 @@ class BaseClient:
         )
 
     async def _health(self, service: str = "", *, timeout: float | None = None) -> bool:
-        """Whether the server, or one service of it, says that it is serving. Asks once.
+        """Returns True if the server, or one service of it, reports SERVING. Asks once.
 
         Args:
             service: "" for the server; also "liveness", "readiness".
@@ -374,7 +374,7 @@ class BaseClient:
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def _until_serving(self, deadline: Deadline) -> None:
-        """Returns when the server says that it is serving.
+        """Returns once the server reports SERVING.
 
         Raises:
             Error: it did not until the deadline, or the connection ended before.
@@ -567,7 +567,7 @@ class Client(BaseClient):
         return run(self._get(encoding, out, progress, timeout, options, sharding=shards))
 
     def get_many(self, requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:
-        """Fetches several tensors, a few at a time over the one connection.
+        """Fetches several tensors, a few at a time over one connection.
 
         Args:
             requests: as ``attnbias.Request(attnbias.Sinusoidal(dim=8), positions=4)``.

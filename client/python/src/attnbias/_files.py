@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads and structures into .npy and .safetensors files, whole or not at all, and back.
+"""Reads and writes payloads and structures as .npy and .safetensors files.
 
 docs/protocol.md says what the metadata of a .safetensors file are.
 """
@@ -240,7 +240,7 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
 
 
 class _Metadata:
-    """The metadata of a file that are attnbias's; errors name what is wrong among them."""
+    """The metadata of attnbias in a file; errors name the invalid value."""
 
     def __init__(self, values: dict[str, str]) -> None:
         self._values = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of this process's own, which ends when the process does."""
+"""A server that this process starts, and that ends with it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class LocalServer(forks.Forkable):
 
     @property
     def target(self) -> str:
-        """What other clients connect to, as ``attnbias.aio.Client(server.target, tls=False)``.
+        """Target for other clients, as ``attnbias.aio.Client(server.target, tls=False)``.
 
         ``tls`` need not be said where the environment says nothing of it.
         """

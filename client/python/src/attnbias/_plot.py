@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of tensors. matplotlib is imported where something is drawn, and nowhere else.
+"""Pictures of tensors. matplotlib is imported only when something is drawn.
 
 A picture has some hundred pixels a side, and only their numbers are read: the dense tensor of a
 structure never exists, however long it is. A structure itself says how it is drawn: see
@@ -60,7 +60,7 @@ def plot(
     fill_value: float | None = None,
     ax: Axes | Iterable[Axes] | None = None,
 ) -> list[Axes]:
-    """Draws a tensor with matplotlib; showing and saving are the caller's.
+    """Draws a tensor with matplotlib; the caller shows or saves it.
 
     Heat maps share one colour scale. What a mask hides is hatched and has no part in the scale:
     numbers that are infinite, the lowest of their type, or fill_value. Of a long axis every n-th
@@ -97,7 +97,7 @@ def plot(
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A matrix for each head, read only where it is drawn."""
+    """A matrix for each head, read only at the places that are drawn."""
 
     read: _Read
     num_heads: int | None  # None: no head axis
@@ -111,7 +111,7 @@ class HeatMap:
         """Height by width of a picture with square pixels; None if pixels need not be square."""
         rows, columns = self.shape
         long = max(rows, columns) > _LONG * min(rows, columns)
-        # Diagonals mean something where rows and columns count the same.
+        # Diagonals are meaningful if rows and columns count the same things.
         return None if long or self.labels not in (POSITIONS, TOKENS) else rows / columns
 
     def picture(self, head: int, most: int, fill_value: float | None = None) -> _Picture:
@@ -169,7 +169,7 @@ def _heat_maps(tensor: Any, name: str = "") -> list[HeatMap]:
             f"tensor: got {type(tensor).__name__} of shape {array.shape}, want a structure, "
             "an array [heads, queries, keys] or a table [positions, columns]"
         )
-    # Indices are of pairs, and have no heads.
+    # Indices of pairs have no heads.
     is_table = array.ndim == 2 and not np.issubdtype(array.dtype, np.integer)  # noqa: PLR2004
     labels = ("position", "column") if is_table else POSITIONS
     return [heat_map_of(array, labels, (0, 0), name)]
@@ -258,7 +258,7 @@ def _range_of(pictures: list[_Picture]) -> tuple[float, float]:
 def _draw_heat_map(axis: Axes, what: HeatMap, picture: _Picture, norm: Any) -> None:
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
-    # A pixel is as wide as the positions that it stands for; the last may reach beyond the end.
+    # A pixel is as wide as the positions it stands for; the last may extend beyond the end.
     top, left = (first - 0.5 for first in what.first)
     height, width = (
         count * _step(length, _MOST_PIXELS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client for asyncio: that of ``attnbias``, whose methods are awaited.
+"""The client for asyncio: the methods of ``attnbias.Client``, to be awaited.
 
 async with attnbias.aio.Client("localhost:50051") as client:
     table = await client.get(attnbias.Sinusoidal(dim=512), positions=131072)

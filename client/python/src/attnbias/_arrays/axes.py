@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axes of tensors: their windows and heads, what each rank of a group holds, and device copies."""
+"""Axes of tensors: windows, heads, shards of ranks, and copies on devices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHUNKS: Final = {"zigzag": 2, "striped": 1}
 def shard_indices(
     length: int, rank: int, world_size: int, layout: Layout = "contiguous"
 ) -> npt.NDArray[np.int64]:
-    """The tokens that a rank holds, in its order, as ``position_ids`` and arrays' indices take.
+    """Returns the tokens that a rank holds, in its order, as ``position_ids`` or indices.
 
     Args:
         length: tokens of the whole.
@@ -99,7 +99,7 @@ def _integer(value: SupportsIndex, name: str) -> int:
 
 
 class Shipped:
-    """An array, and its tensors on the devices that it was sent to."""
+    """An array, and its tensors on the devices that received it."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user holds of tokens in a grid, and of a class token before a structure.
+"""Structures over tokens of a grid, and structures with a class token.
 
 No strides make a dense array of these: each pair's number is looked up.
 """
@@ -96,7 +96,7 @@ class BlockToeplitz(LookedUp):
         return (self.queries, self.keys) == self._all()
 
     def grid_view(self) -> npt.NDArray[Any]:
-        """The grid's tokens as ``[H, height, width, height, width]``, read-only, not a copy.
+        """Returns the grid's tokens as ``[H, height, width, height, width]``, a read-only view.
 
         Queries by row and column, then keys; of the whole grid, without the class token.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mask hides, as a Toeplitz remembers it."""
+"""The mask of a Toeplitz."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Mask:
-    """Which pairs attention must not see; the arguments of ``Client.get`` under their names.
+    """Pairs hidden from attention; attributes are arguments of ``Client.get``.
 
     Attributes:
         causal: hides keys after the query.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compact forms share: they stand for a dense array, and behave like it.
+"""Base of the compact forms, which stand for a dense array and behave like it.
 
 A structure has the shape and the element type of its dense array ``[H, queries, keys]``, and holds
 far fewer numbers. Bucket indices, and vectors that all heads share, have no head axis; for them
@@ -120,7 +120,7 @@ _WHOLE: Final = slice(None, None, 1)
 
 
 class Structure(NDArrayOperatorsMixin, ABC):
-    """A tensor that is held compactly, and is an array to numpy.
+    """A tensor that is held compactly, and is an array to NumPy.
 
     What numpy does with an array it does with this. ``bias[3]``, ``bias[..., :100]`` and other
     contiguous slices are structures again, and so are ufuncs of one structure and scalars, as
@@ -161,7 +161,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         register_with_jax(cls)
         return super().__new__(cls)
 
-    # ---- what each structure says of itself
+    # ---- implemented by each structure
 
     @property
     @abstractmethod
@@ -195,7 +195,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
     ) -> Self:
-        """A part of this tensor, over the same memory.
+        """Returns a part of this tensor, over the same memory.
 
         Args:
             queries: rows, a length n or (begin, end), inside the tensor.
@@ -208,7 +208,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         rows, columns = self._lengths()
         return self._window(inside(queries, rows, "queries"), inside(keys, columns, "keys"), heads)
 
-    # ---- what a rank holds
+    # ---- shards
 
     @overload
     def shard(self, rank: int, world_size: int, **axis: Unpack[_Window]) -> Self: ...
@@ -223,7 +223,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         queries: Layout | None = None,
         keys: Layout | None = None,
     ) -> Structure:
-        """What a rank of a group holds under tensor or context parallelism.
+        """Returns what a rank of a group holds under tensor or context parallelism.
 
         One call cuts one axis, since one rank cannot count two. Chain calls, each with the rank
         in its own group::
@@ -272,7 +272,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             )
         return self.window(**{axis: (begin, end)})
 
-    # ---- its dense array
+    # ---- dense array
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -299,7 +299,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return self.view().copy(order="C")
 
     def to_torch(self, device: Device = None, *, align: int = 1) -> torch.Tensor:
-        """The dense tensor in torch; what is held is shipped, and expanded on the device.
+        """Returns the dense tensor in torch: ships the numbers held, expands them on the device.
 
         Args:
             device: where the tensor lies; None is the CPU.
@@ -314,7 +314,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return self._expanded(to_torch(self._numbers(), device), align)
 
     def to_jax(self, device: Any = None) -> Any:
-        """The dense tensor in JAX; what is held is shipped, and expanded on the device.
+        """Returns the dense tensor in JAX: ships the numbers held, expands them on the device.
 
         JAX has no f64 unless ``jax_enable_x64`` is set.
 
@@ -339,10 +339,10 @@ class Structure(NDArrayOperatorsMixin, ABC):
         self._check_implicit(self.dtype)
         return self.to_jax()
 
-    # ---- in attention
+    # ---- attention
 
     def as_attn_mask(self, device: Device = None, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """The ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
+        """Returns the ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
 
         It is ``[1, heads, queries, keys]`` for every batch, with rows aligned as torch's kernels
         want them. What the mask hides is -inf, not its fill value. It takes heads x queries x
@@ -374,7 +374,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return mask[None] if self._has_heads() else mask[None, None]
 
     def score_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
-        """A ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
+        """Returns a ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
 
         Query and key 0 of the attention are query and key 0 of this tensor: cut its window first if
         need be, or give ``query_offset``. ``torch.compile`` compiles once for all windows of a
@@ -408,7 +408,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return add_bias
 
     def mask_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
-        """A ``mask_mod`` for ``torch.nn.attention.flex_attention`` that hides what the mask hides.
+        """Returns a ``mask_mod`` for flex_attention that hides what the mask hides.
 
         Queries and keys are those of ``score_mod``, with its arguments and errors.
 
@@ -425,7 +425,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return is_visible
 
     def block_mask(self, device: Device = None, *, block_size: BlockSize = 128) -> BlockMask:
-        """The ``block_mask`` of flex_attention, which skips blocks that the mask hides.
+        """Returns the ``block_mask`` of flex_attention, which skips blocks that the mask hides.
 
         It is what torch's ``create_block_mask`` makes of ``mask_mod`` for the queries and keys of
         this tensor, any batch and all heads. A Toeplitz makes nothing for each pair.
@@ -508,7 +508,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
             raise ValueError(message)
 
-    # ---- as a picture
+    # ---- pictures
 
     plot = _plot.plot
     _repr_html_ = _plot.to_html
@@ -565,7 +565,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             )
         return bool(self.view().item())
 
-    # ---- numpy's protocols
+    # ---- protocols of NumPy
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
@@ -594,7 +594,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
                 return NotImplemented
         if any(isinstance(array, Structure) for array in out):
             raise TypeError(f"out: got a {type(self).__name__}, which is read-only; want an array")
-        # One number of each number, into an array of its own.
+        # Elementwise, with a new array as the result.
         of_elements = method == "__call__" and ufunc.nout == 1 and ufunc.signature is None
         of_elements &= not {"out", "where"} & set(options)
         if of_elements and all(x is self or _is_scalar(x) for x in inputs):
@@ -625,7 +625,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         entries = index if isinstance(index, tuple) else (index,)
         _require_basic(entries)
-        # numpy itself says what is out of bounds, and what shape an empty answer has.
+        # NumPy decides what is out of bounds, and the shape of an empty answer.
         like = np.broadcast_to(np.zeros((), self.dtype), self.shape)[entries]
         if like.size == 0:
             return like
@@ -642,7 +642,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             return view[tuple(steps)]
         return part._mapped(lambda held: held[0]) if heads == [0] else part
 
-    # ---- copies of itself
+    # ---- copies
 
     def _arguments(self) -> dict[str, Any]:
         """Returns the constructor's arguments that make this structure again."""
@@ -662,7 +662,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         def mapped(name: str, value: Any) -> Any:
             if isinstance(value, Structure):
                 return value._mapped(function)
-            # Goes by the name: while JAX traces, the value is not an array of numpy's.
+            # Decided by name: while JAX traces, the value is not a NumPy array.
             return value if value is None or name not in self._leaves else function(value)
 
         return type(self)(
@@ -674,7 +674,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             self._whole = Shipped(self._numbers())
         return self._whole
 
-    # ---- its axes
+    # ---- axes
 
     def _has_heads(self) -> bool:
         return self.ndim - self.vectors > _PAIR_AXES
@@ -875,7 +875,7 @@ class RingShard(LookedUp):
     def _picture_axes(self) -> tuple[tuple[str, str], tuple[int, int]]:
         return _plot.OF_SHARD, (0, 0)
 
-    # Shards of one structure share what was sent to a device: a ring's steps send indices.
+    # Shards share the structure's copies on devices: a ring's step sends only indices.
 
     def _bias_on(self, device: Device) -> Mod:
         bias = self.whole._bias_on(device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of positions: over a grid, of which only the rows of each axis are held, or several."""
+"""Tables of positions: over a grid, held as rows of each axis, and named tuples of tables."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class GridTable(LookedUp):
 
 
 class RotaryTables(NamedTuple):
-    """What rotary positions multiply queries and keys by, ``[positions, columns]`` each.
+    """Factors of queries and keys in rotary positions, ``[positions, columns]`` each.
 
     Over a grid each is a ``GridTable``.
     """
@@ -173,7 +173,7 @@ class RotaryTables(NamedTuple):
 
 
 class XposTables(NamedTuple):
-    """The same with a decay: queries are multiplied by scale, keys divided by it."""
+    """Rotary tables with a decay: queries are multiplied by scale, keys divided by it."""
 
     cos: npt.NDArray[Any]
     sin: npt.NDArray[Any]

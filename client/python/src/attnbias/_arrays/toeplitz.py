@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Toeplitz and KeyRow: what strides over a few numbers make a dense array of.
+"""Toeplitz and KeyRow, whose dense arrays are strided views of few numbers.
 
 i and j count from the beginning of a tensor's own window of queries and keys.
 """
@@ -136,7 +136,7 @@ class Toeplitz(Structure):
 
         lengths = (self.query_length, self.key_length)
         (first_query, last_query), (first_key, last_key) = map(edges, lengths, sizes)
-        # What is seen are relative positions without a gap: those of a block's corners tell of all.
+        # Visible relative positions have no gap, so a block's corners decide for the block.
         first = self.first_relative_position + self.query_length - 1
         least = first_key - last_query.clamp(max=lengths[0] - 1)[:, None] + first
         greatest = last_key.clamp(max=lengths[1] - 1) - first_query[:, None] + first
@@ -173,7 +173,7 @@ class Toeplitz(Structure):
         length = self.shape[-1]
         more = padding(length, align)
         numbers = torch.nn.functional.pad(numbers, (0, more))
-        # An index, where flip() would lay out more keys than queries by columns.
+        # Indexed, since flip() would give column-major memory if there are more keys than queries.
         upwards = torch.arange(self.query_length - 1, -1, -1, device=numbers.device)
         if self.vectors:
             rows = numbers.unfold(-2, self.key_length, 1).movedim(-1, -2)[..., upwards, :, :]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder that keeps payloads, shared by all processes of a machine. docs/cache.md describes it.
+"""A folder that caches payloads for all processes of a machine. docs/cache.md describes it.
 
 A file in it is whole from the moment that it has its name, and is never written again: it is
 replaced or removed, and whoever has it mapped keeps what he has.
@@ -58,7 +58,7 @@ _log = logging.getLogger("attnbias")
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A tensor that a cache has.
+    """A tensor in a cache.
 
     Attributes:
         path: its file, which ``attnbias.load`` reads.
@@ -74,7 +74,7 @@ class CacheEntry:
 
 
 class Cache:
-    """The folder that ``Client(cache=folder)`` keeps tensors in.
+    """The folder in which ``Client(cache=folder)`` caches tensors.
 
     Only files that nobody but the user can have written are used.
 
@@ -100,7 +100,7 @@ class Cache:
         return f"Cache({str(self.folder)!r})"
 
     def entries(self) -> list[CacheEntry]:
-        """The tensors that it has, the last used first; damaged ones are left to ``verify``.
+        """Returns the tensors, most recently used first; skips damaged ones, see ``verify``.
 
         Raises:
             OSError: the folder cannot be read, or other users can write it.
@@ -138,7 +138,7 @@ class Cache:
         return damaged
 
     def clear(self) -> None:
-        """Removes all that it has. Those who use some of it keep what they have.
+        """Removes everything. Processes that use a tensor keep their mapping of it.
 
         Raises:
             OSError: the folder cannot be written, or other users can write it.
@@ -156,7 +156,7 @@ class Cache:
     def find(
         self, key: str, fingerprint: str | None = None, accept: Accept = lambda _: None
     ) -> Payload | None:
-        """Returns the payload of a request, mapped and read-only; None where it has to be fetched.
+        """Returns the payload of a request, mapped and read-only; None if it has to be fetched.
 
         ``fingerprint`` None is that of the payload that the request had before. A DataLossError of
         ``accept``, which gets the header before the payload is read, counts the payload as missing.
@@ -180,7 +180,7 @@ class Cache:
         return payload
 
     def writable(self, info: TensorInfo) -> npt.NDArray[np.uint8] | None:
-        """A payload that it has, for one who may write: each page is shared until then.
+        """Returns a cached payload in writable memory: each page is shared until it is written.
 
         None where it has gone.
         """
@@ -213,7 +213,7 @@ class Cache:
             self._replace(_DESCRIPTIONS, key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
-        """Returns the right to fetch the answer to a request; None while another has it.
+        """Returns the lock on fetching a request's answer; None while another process holds it.
 
         Raises OSError if the folder cannot be written.
         """
@@ -237,7 +237,7 @@ class Cache:
             self._sweep()
             self._make_room(size)
             stamp = draft.write(head, payload.memory)
-            # Before the tensor has its name: whoever waits for the draft finds both.
+            # Before the tensor has its name, so that processes waiting for the draft find both.
             self._note(draft.key, _Known(fingerprint, stamp), None)
             with self._inside(_TENSORS, create=True) as tensors:
                 draft.move(tensors, name)
@@ -358,7 +358,7 @@ class Cache:
 
 
 def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
-    """Where it is; refuses what can be no cache with a ValueError that names ``name``.
+    """Returns a cache's path; raises ValueError naming ``name`` if it cannot be a cache.
 
     That is a file, a home of nobody's, and a folder that other users can write.
     """
@@ -387,7 +387,7 @@ def require_bytes(value: int | None, name: str) -> None:
 
 
 class Draft(forks.Forkable):
-    """A file in the making, and the lock that is the right to make it; closes both.
+    """An unfinished file, and the lock on making it; closes both.
 
     The kernel frees the lock at a death. Its file is never written.
     """
@@ -429,7 +429,7 @@ class Draft(forks.Forkable):
             if _is_at(self._lock, self._drafts, self.key):
                 self._drafts.remove(self._name)
                 self._drafts.remove(self.key)
-            # A child that has just been forked may still have the file open.
+            # A child forked just now may still have the file open.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
         self.leave()
 
@@ -472,7 +472,7 @@ def _is_at(lock: int, drafts: Folder, key: str) -> bool:
 
 
 class _Stamp(NamedTuple):
-    """What changes where a file is changed by ordinary means."""
+    """Values that change whenever a file is changed by ordinary means."""
 
     size: int
     mtime_ns: int
@@ -484,7 +484,7 @@ class _Stamp(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What is filed under a request: its tensor, and that tensor's file when it was checked."""
+    """Content of a request's file: its tensor, and the stamp of that tensor when it was checked."""
 
     fingerprint: str
     stamp: _Stamp
@@ -502,12 +502,12 @@ class _Known(NamedTuple):
 
 
 class _DamagedError(Exception):
-    """A file is not what was written; says which, and how that is seen."""
+    """A file differs from what was written; the message states the file and the difference."""
 
 
 @dataclass(frozen=True)
 class _File:
-    """A tensor's file, as its header has it."""
+    """A tensor's file, as its header describes it."""
 
     name: str
     payload: Payload
@@ -565,7 +565,7 @@ def _parse(mapped: mmap.mmap, fingerprint: str) -> _File:
 
 
 def _head_of(payload: Payload, metadata: dict[str, str]) -> bytes:
-    """What stands before the payload in its file.
+    """Returns the bytes before the payload in its file.
 
     safetensors' own writer would sort the tensors; so the payload is what came, in one piece.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files below a folder that other programs, too, may have put something into.
+"""Files below a folder that other programs can write to.
 
 Names are looked up in folders that are held open, and no link is followed. Folders and files are
 used only if they belong to the user (or to root) and no other user can write them. Nothing waits
@@ -22,18 +22,18 @@ _FOLDER_MODE: Final = 0o755  # less the umask; a umask of 002 must not let a gro
 _FILE_MODE: Final = 0o644
 _KINDS: Final = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO"}
 
-# A system that lacks one of these cannot open files of an open folder, either.
+# A system that lacks one of these cannot open files of an open folder either.
 _SAFE: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _UNBLOCKED: Final = _SAFE | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _FOLDER: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0)
 
 
 class UnsafeError(OSError):
-    """A file or folder is not one that only the user can have written; names it and why."""
+    """A file or folder that another user could have written; the message names it and why."""
 
 
 class Folder:
-    """A folder that is held open; a context manager that closes it. Made by ``opened``.
+    """An open folder; a context manager that closes it. Made by ``opened``.
 
     Its methods raise OSError, UnsafeError among them.
     """

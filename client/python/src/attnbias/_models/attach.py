@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts a server's positions in place of those that a model computes."""
+"""Replaces the positions that a model computes by a server's."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def attach(
     require_instance(client, Client, "client", "an attnbias.Client")
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
         raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
-    # Tables made in inference mode could not be trained with, and those of a comparison are here.
+    # Tensors made in inference mode cannot be trained with. Comparisons run on the CPU.
     with torch.inference_mode(mode=False), torch.device("cpu"):
         return _attached(model, client, max_length, attention)
 

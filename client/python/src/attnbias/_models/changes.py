@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is changed of a model, and how it is put back."""
+"""Changes of a model, and their undoing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Changes:
         self.set_method(module, "forward", _with_names(type(module).forward, functions))
 
     def add_buffer(self, module: nn.Module, name: str, tensor: Tensor, near: Tensor) -> None:
-        """Adds a tensor that goes where the module goes, and into no checkpoint.
+        """Adds a tensor that moves with the module and is not in its checkpoints.
 
         It is put on the device of ``near``, a tensor of the module. If that is on the meta device,
         as with weights that are loaded later, the tensor keeps its numbers and stays where it is:
@@ -58,7 +58,7 @@ class Changes:
         self._undo.append(lambda: delattr(module, name))
 
     def set_numbers(self, parameter: nn.Parameter, numbers: Tensor) -> None:
-        """Has a parameter hold its numbers in other memory.
+        """Makes a parameter hold its numbers in other memory.
 
         What was its memory is free from then on. So it gets new memory at the end, with what it has
         learned meanwhile.

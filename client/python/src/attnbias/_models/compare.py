@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the numbers of a module with those that are going to replace them."""
+"""Compares the numbers of a module with those that will replace them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANGLE_ROUNDINGS: Final = 16  # of a frequency, its scaling, and its product wit
 
 
 class IncomparableError(Exception):
-    """The module's numbers cannot be read here; the message is the reason."""
+    """The module's numbers cannot be read; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def probes(length: int) -> list[int]:
 def angle_bound(
     positions: Sequence[int], frequencies: torch.Tensor, rope_theta: float
 ) -> torch.Tensor:
-    """Returns how far float32 arithmetic may be from angles, ``[positions, pairs]``.
+    """Returns a bound on the error of float32 angles, ``[positions, pairs]``.
 
     A frequency is a power of rope_theta, whose exponent is rounded; then come roundings of what
     scales it, and of its product with the position. ``frequencies`` are those before anything makes

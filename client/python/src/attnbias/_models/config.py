@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's encodings out of its Hugging Face configuration."""
+"""Encodings of a model, from its Hugging Face configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnbias._spec.fields import Encoding
 
 
-# A server's bounds.
+# The same bounds as a server's.
 _MOST_LEVELS: Final = 100
 _MOST_BYTES: Final = 64 << 20
 
@@ -36,7 +36,7 @@ ConfigSource: TypeAlias = "Mapping[str, Any] | Configuration | str | os.PathLike
 
 
 def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[str, Encoding]:
-    """The encodings of a model of transformers, by their places in it.
+    """Returns the encodings of a model of transformers, by their places in it.
 
     for place, encoding in attnbias.from_config("Llama-3.1-8B").items():
         print(place, encoding)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields of a model's configuration, each read as the kind of value that it has to be.
+"""Fields of a model's configuration, read with type checks.
 
 Whatever is wrong with one is a ValueError that names it, what came and what was wanted.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-# Names of fields that bear on positions, but for bounds of lengths.
+# Names of fields that affect positions, except bounds of lengths.
 _OF_POSITIONS: Final = re.compile(
     r"(?!max_|num_|n_)(.*_)?"
     r"((m|long|xd)?rope|rotary|ntk|yarn|logn(_|$)|alibi|sinusoid"
@@ -26,13 +26,13 @@ _MOST_COUNT: Final = 65536  # as many heads as a server takes
 
 @dataclass(frozen=True)
 class As:
-    """The default of a field: the value of the one that is named."""
+    """A default that is the value of another field."""
 
     name: str
 
 
 class ConfigFields:
-    """The fields of a configuration, or of a dict in it whose name is ``path``."""
+    """The fields of a configuration, or of a dict named ``path`` in it."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ConfigFields:
         name = self._name_given(name)
         if name in self._values:
             raise ValueError(f"{self._path}{name}: got {self._values[name]!r}, want {want}")
-        # One of the fields that are set may be this one, misspelt.
+        # One of the set fields may be this one, misspelt.
         beside = f"; got {', '.join(map(str, self._values))}" if self._path and self._values else ""
         raise ValueError(f"{self._path}{name}: not set, want {want}{beside}")
 
@@ -181,7 +181,7 @@ class ConfigFields:
         """Returns the name under which the value stands."""
         self._read.add(name)
         default = self._defaults.get(name)
-        # A null is what is not set, where the default is that, or another field.
+        # Null counts as absent if the default is null or another field.
         absent = name not in self._values or self._values[name] is None
         return self._name_given(default.name) if absent and isinstance(default, As) else name
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a family of models says of itself, for ``attach`` to do.
+"""Description of a family of models, which ``attach`` carries out.
 
 A family is a module of ``families`` with a ``FAMILY``, whose name its model types' rows in the
 register have: attnbias/_models/models.json.
@@ -30,7 +30,7 @@ Attention: TypeAlias = Literal["eager", "sdpa", "flex"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the caller of ``attach`` asked for."""
+    """Arguments of ``attach``."""
 
     model: PreTrainedModel
     max_length: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which encodings the models of transformers have at which places, by family.
+"""Encodings of transformers' models and their places, by family.
 
 Facts are those of transformers 5.23's code. Places have the names under which servers mount the
 tables of a checkpoint.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from attnbias._spec.fields import Encoding
 
 Places: TypeAlias = "dict[str, Encoding]"
-# The name of a place's table; None where no checkpoint is named.
+# Returns the name of a place's table; None if no checkpoint is named.
 TableOf: TypeAlias = "Callable[[str], str | None]"
 
 
@@ -77,7 +77,7 @@ def umt5(config: ConfigFields, table: TableOf) -> Places:
 def longt5(config: ConfigFields, table: TableOf) -> Places:
     places = t5(config, table)
     if config.choice("encoder_attention_type", ["local", "transient-global"]) != "local":
-        # Of positions counted in blocks.
+        # Positions are counted in blocks.
         places["encoder.global"] = _t5_of(config, table("encoder.global"), bidirectional=True)
     return places
 
@@ -91,7 +91,7 @@ def mpnet(config: ConfigFields, table: TableOf) -> Places:
         table=table("encoder"),
         bucket_rule="float32_log",
     )
-    # Its padding is 1 whatever the configuration says.
+    # Its padding is 1 in every configuration.
     return {"encoder": bias, "positions": LearnedAbsolute(table=table("positions"), offset=2)}
 
 
@@ -145,7 +145,7 @@ def deberta_v2(config: ConfigFields, table: TableOf) -> Places:
         distance = config.integer("max_relative_positions", least=-1)
         if distance < 1:
             distance = config.integer("max_position_embeddings")
-        # The rows that pairs take, for both terms; the rows themselves are content.
+        # Gives the rows that pairs use, for both terms; the rows themselves depend on content.
         places["encoder"] = (
             Deberta(
                 bucket_size=buckets, max_position=distance, edge="hf", bucket_rule="float32_log"

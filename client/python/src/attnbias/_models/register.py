@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The register of transformers' model types, which is models.json.
+"""The register of transformers' model types, models.json.
 
 ``from_config``, ``export`` and ``attach`` read it here; servers have it compiled in, for
 ``--checkpoint``; the table in docs/models.md is made of it. Facts are those of transformers 5.23;
@@ -85,7 +85,7 @@ _REGISTER: Final = _read()
 MODELS: Final[Mapping[str, Model]] = {
     name: _model(row) for name, row in _REGISTER["models"].items()
 }
-# The reasons, by model type.
+# Reasons by model type.
 UNSERVED: Final[Mapping[str, str]] = {
     name: why for why, names in _REGISTER["unserved"].items() for name in names
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary encodings by the words of models.
+"""Rotary encodings from the fields of models' configurations.
 
 They are ``rope_parameters`` of a configuration since transformers 5, and ``rope_scaling`` and
 ``rope_theta`` before.
@@ -42,7 +42,7 @@ def Mrope(  # noqa: N802
     rope_theta: float | None = None,
     **words: Any,
 ) -> Rotary:
-    """Rotary positions of one axis or several, by the words of transformers' rope_parameters.
+    """Returns rotary positions of one or several axes, by the names in rope_parameters.
 
     A Rotary with ``axes`` and ``pair_axis``. Ask with a list of ``position_ids`` for each axis.
 
@@ -119,7 +119,7 @@ def _dealt_out(section: Sequence[int], *, in_turn: bool) -> list[int]:
 
 @dataclass(frozen=True)
 class RotaryModel:
-    """What a model's code makes of its words.
+    """How a model's code interprets its rope fields.
 
     Attributes:
         head_dim: the field that says how many columns of a head there are for positions.

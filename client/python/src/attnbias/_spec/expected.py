@@ -151,7 +151,7 @@ def _written(part: ExpectedPart) -> str:
 
 
 class _Request:
-    """What the fields of a request determine of its answer."""
+    """What a request's fields determine of its answer."""
 
     def __init__(self, spec: encodings_pb2.TensorSpec) -> None:
         self._spec = spec

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class _Brief(reprlib.Repr):
-    """Cuts what is long, and shows an array as its dtype and shape, never its numbers."""
+    """Truncates long values, and shows an array as its dtype and shape."""
 
     def repr1(self, x: Any, level: int) -> str:
         if getattr(x, "shape", ()) and hasattr(x, "dtype"):
@@ -51,7 +51,7 @@ _BRIEF.maxother = 400  # of one that is shown inside another
 
 
 class Shown:
-    """A dataclass without a representation of its own; shows neither None nor defaults."""
+    """A dataclass whose repr omits None and defaults."""
 
     def __repr__(self) -> str:
         given = [
@@ -159,7 +159,7 @@ def set_fields(message: Any, arguments: object, path: str = "") -> None:
         if isinstance(value, np.bool_):
             value = bool(value)  # noqa: PLW2901  # protobuf's versions differ in what they take
         oneof = field.containing_oneof
-        # proto3 has a oneof of its own for each optional field.
+        # proto3 makes a oneof for each optional field.
         is_choice = oneof is not None and len(oneof.fields) > 1
         if value is False and (is_choice or not field.has_presence):
             continue
@@ -278,11 +278,11 @@ class Encoding(Fields, Generic[Compact]):
     """Its name in the contract's ``TensorSpec``."""
 
     _extents: ClassVar[tuple[str, ...]]
-    # Fields with which it takes the last of these extents.
+    # Fields that select the last of these extents.
     _restructuring: ClassVar[tuple[str, ...]]
     # Fields that determine the columns of an answer.
     _columns: ClassVar[tuple[str, ...]]
-    # Name of the preset that made this, and its arguments by their fields, as errors write these.
+    # Name of the preset that made this, and its arguments by field path.
     _preset: tuple[str, Mapping[str, str]] = "", {}
 
     def __init_subclass__(cls) -> None:
@@ -367,7 +367,7 @@ def _values(message: Message, kind: type[Fields]) -> dict[str, Any]:
     for field, value in message.ListFields():
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
             values[field.name], layout = from_table_ref(value)
-            # Only some tables may be given transposed.
+            # Only some tables may be transposed.
             if hasattr(kind, f"{field.name}_layout"):
                 values[f"{field.name}_layout"] = layout
         elif field.message_type is tensor_pb2.DoubleList.DESCRIPTOR:

@@ -55,7 +55,7 @@ class TensorPart:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What a request would send.
+    """Description of a request's answer.
 
     Attributes:
         nbytes: bytes of all parts together.
@@ -94,7 +94,7 @@ class ServerLimits:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server is and what it accepts.
+    """Description of a server.
 
     Attributes:
         backends: the one in use first.
@@ -211,7 +211,7 @@ _RAW_FORMATS = frozenset("bBc")
 
 
 class Payload(NamedTuple):
-    """What a request is answered with."""
+    """Answer to a request."""
 
     info: TensorInfo
     memory: npt.NDArray[np.uint8]

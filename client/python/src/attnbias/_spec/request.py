@@ -35,14 +35,14 @@ CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz
 
 
 class AnyCall(RequestOptions, total=False):
-    """All keyword arguments of ``Client.get`` except where its answer lies."""
+    """All keyword arguments of ``Client.get`` except those that place its answer."""
 
     progress: bool | None
     timeout: float | None
 
 
 class NewCall(TypedDict, total=False):
-    """Those that do not describe the tensor, of a call whose answer lies in new memory."""
+    """Arguments that do not describe the tensor, of a call that returns new memory."""
 
     out: None
     progress: bool | None
@@ -50,37 +50,37 @@ class NewCall(TypedDict, total=False):
 
 
 class CompactCall(CompactOptions, NewCall, total=False):
-    """Those that give an encoding's compact form."""
+    """Arguments that give an encoding's compact form."""
 
     form: CompactForm | None
 
 
 class GridCall(GridOptions, NewCall):
-    """Those over a grid."""
+    """Arguments of a request over a grid."""
 
 
 class DenseCall(ListOptions, NewCall, total=False):
-    """Those that give an array."""
+    """Arguments that give an array."""
 
     form: Required[Literal["dense"]]
 
 
 class MeshCall(AnyCall):
-    """Those that give a DTensor."""
+    """Arguments that give a DTensor."""
 
     device_mesh: DeviceMesh
     placements: Sequence[Placement]
 
 
 class JaxCall(AnyCall):
-    """Those that give a jax.Array."""
+    """Arguments that give a jax.Array."""
 
     sharding: jax.sharding.Sharding
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Request(Asked):
-    """One tensor to ask for.
+    """A request for one tensor.
 
     A window is a half-open tuple (begin, end), or n for (0, n).
 

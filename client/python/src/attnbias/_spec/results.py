@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads as what a user holds: an array, a structure, or several by name.
+"""Payloads as results: an array, a structure, or several by name.
 
 Of a sharded tensor, a process asks for the pieces that it holds.
 """
@@ -86,7 +86,7 @@ def _to_part(
             key_length=len(keys),
             first_relative_position=part.first_relative_position,
             vectors=holds_vectors(part, request),
-            # Not the answer's spec, which has no mask that hides none of these pairs.
+            # Not the answer's spec, which omits a mask that hides none of these pairs.
             mask=Mask.of(request.to_mask()),
         )
         if border is None:
@@ -111,7 +111,7 @@ _LISTS: Final = {"positions": "position_ids", "queries": "query_positions", "key
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of what a request asks for, that is asked for by itself.
+    """A part of a request that is fetched by itself.
 
     Attributes:
         spans: by axis, the bounds in the whole of what is left of it; other axes are whole.
@@ -133,7 +133,7 @@ class Piece:
         return self.request.to_mask()
 
     def to_spec(self) -> encodings_pb2.TensorSpec:
-        """The request's spec with windows and lists of this part.
+        """Returns the request's spec with the windows and lists of this part.
 
         The whole keeps its lengths: alignment and masks, and some encodings, go by them.
         """
@@ -151,7 +151,7 @@ class Piece:
 
 
 class ShardedRequest:
-    """What a process asks for of a tensor that is sharded, and what it makes of the answers.
+    """The pieces that a process fetches of a sharded tensor, and their assembly.
 
     Attributes:
         pieces: what it asks for, each once. A server cuts heads, queries, keys and positions; the
@@ -159,7 +159,7 @@ class ShardedRequest:
     """
 
     def __init__(self, request: Request, info: TensorInfo, sharding: Sharding) -> None:
-        """Plans it; ``info`` describes the whole.
+        """Plans the pieces; ``info`` describes the whole.
 
         Raises:
             ValueError: such a tensor cannot be sharded so.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headers and chunks: read by hand, checked, and put where they belong.
+"""Parses headers and chunks by hand, checks them, and copies data to its place.
 
 All messages have these fields under the same numbers, as StreamTensorResponse, so one reader serves
 them. A generated parser would copy ``data`` into a bytes object of its own. Here it stays a view of
@@ -66,7 +66,7 @@ def parse_chunk(message: bytes) -> Chunk:
             if field == _DATA:
                 data = value_bytes
             elif field == _HEADER:
-                # One that comes in two pieces is what both are together, as protobuf has it.
+                # protobuf merges a header that is sent in two pieces.
                 header = value_bytes if header is None else memoryview(bytes(header) + value_bytes)
         elif wire_type == _FIXED32:
             if field == _CRC32C:

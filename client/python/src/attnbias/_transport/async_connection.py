@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-# What gRPC says where a write failed because the server had ended the call, and often says in
-# place of the status that the server sent: https://github.com/grpc/grpc/issues/36066
+# gRPC's status if a write failed because the server had ended the call. It often replaces the
+# status that the server sent: https://github.com/grpc/grpc/issues/36066
 _LOST_STATUS: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 _LOST: Final = "the server ended the call; what it said was lost"
 _EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing in its stubs
@@ -96,7 +96,7 @@ class AsyncConnection(forks.Forkable):
     def leave(self) -> bool:
         inherited, self._channels = self._channels, {}
         if inherited:
-            # Ending it would wait for threads that are not there: it is never to be freed.
+            # Freeing it would wait for threads that do not exist here, so it is never freed.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object((inherited, self._methods)))
         self._loop, self._methods = None, {}
         return bool(inherited)

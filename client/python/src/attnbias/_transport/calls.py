@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods of the service, and what making calls of them is.
+"""The methods of the service, and the interface of calls.
 
 All that a request needs to know about calls is here. It is a coroutine: the asynchronous client
 awaits it, and the calls of the synchronous one block instead of suspending, so that ``run`` has it
@@ -69,8 +69,8 @@ DESCRIBE_TENSOR: Final = _method(_SERVICE, "DescribeTensor", parsed=False)
 LIST_TABLES: Final = _method(_SERVICE, "ListTables")
 GET_SERVER_INFO: Final = _method(_SERVICE, "GetServerInfo")
 CHECK_HEALTH: Final = _method(_HEALTH, "Check")
-# One request, but sent as a stream, which is the same on the wire: of a unary_stream that is
-# cancelled, gRPC would keep its threads for ever, in the way of forks.
+# One request, sent as a stream, which is the same on the wire: after a cancelled unary_stream
+# gRPC would keep its threads forever, which blocks forks.
 WATCH_HEALTH: Final = replace(_method(_HEALTH, "Watch"), kind="stream_stream")
 
 
@@ -126,7 +126,7 @@ Otherwise it raises CallFailed, or CallInterrupted: see there.
 
 @dataclass(frozen=True)
 class CallOptions:
-    """What a caller decides about a call, and what makes the calls."""
+    """A caller's decisions about a call, and the object that makes its calls."""
 
     calls: Calls
     max_tensor_bytes: int

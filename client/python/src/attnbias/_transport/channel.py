@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels of gRPC to the server that a user means, with the options that suit this service."""
+"""Channels of gRPC to a client's server, with options that suit this service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PORT: Final = 50051
 _VARIABLE: Final = "ATTNBIAS_SERVER"
 _WANTED: Final = "host, host:port, [IPv6]:port, unix:/path or another target of gRPC"
 
-# Names of gRPC whose rest is a host, or addresses with commas between them.
+# Schemes of gRPC followed by a host, or by addresses separated by commas.
 _OF_HOSTS: Final = re.compile(r"(dns:(?://[^/]*/)?|ipv[46]:(?:///)?)(.*)", re.DOTALL)
 _OF_OTHERS: Final = re.compile(r"(unix|unix-abstract|vsock):.|(?!https?:)[a-z][a-z0-9.+-]*://.")
 _HOST: Final = re.compile(
@@ -111,13 +111,13 @@ WINDOW_BYTES: Final = 16 << 20
 _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
 
 _OPTIONS: Final[Mapping[str, Any]] = {
-    # Every replica behind the name gets its share, and one that goes is left out.
+    # Every replica behind the name gets its share of calls, and a stopped one gets none.
     "grpc.lb_policy_name": "round_robin",
-    # gRPC itself looks a name up every 30 s at most; replicas are replaced in 5.
+    # gRPC's default is one lookup per 30 s; replicas are replaced within 5 s.
     "grpc.dns_min_time_between_resolutions_ms": 500,
-    # Two clients in one process do not share a connection, which has one core's speed.
+    # Clients in one process do not share a connection, which is limited to one core.
     "grpc.use_local_subchannel_pool": 1,
-    # A peer that is silent while a call waits for it is given up after 10 + 5 s.
+    # A connection whose peer is silent during a call is closed after 10 + 5 s.
     "grpc.keepalive_time_ms": 10_000,
     "grpc.keepalive_timeout_ms": 5_000,
     "grpc.http2.ping_timeout_ms": 5_000,  # what later versions of gRPC look at
@@ -125,33 +125,33 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     # A server that restarts is found again within a tenth of a second.
     "grpc.initial_reconnect_backoff_ms": 100,
     "grpc.max_reconnect_backoff_ms": 2_000,
-    # This package retries, with the timeout as its bound; gRPC knows no more than 5 attempts.
+    # This package retries within the timeout; gRPC's own retries end after 5 attempts.
     "grpc.enable_retries": 0,
-    # Windows and frames of whole chunks from the first byte on, instead of
-    # 64 KiB that grow: fewer, larger reads.
+    # Windows and frames of whole chunks from the first byte on, instead of 64 KiB that grow, need
+    # fewer and larger reads.
     "grpc.http2.lookahead_bytes": WINDOW_BYTES,
     "grpc.http2.max_frame_size": _MAX_FRAME_BYTES,
     "grpc.http2.bdp_probe": 0,
 }
 
-# Connections beside the first serve one large payload, and are given up when it has come.
+# Connections besides the first serve one large payload, and are closed when they are idle.
 _SPARE_OPTIONS: Final[Mapping[str, Any]] = {"grpc.client_idle_timeout_ms": 10_000}
 
-# How long gRPC waits for a connection, once it is begun, and for the answer to a name.
+# How long gRPC waits for a connection attempt, and for a name lookup.
 _PATIENCE_OPTIONS: Final = ("grpc.min_reconnect_backoff_ms", "grpc.dns_ares_query_timeout")
 _MOST_MILLISECONDS: Final = (1 << 31) - 1
 
 _METADATA_KEY: Final = re.compile("[0-9a-z_.-]+")
 
 _SYNC_OPTIONS: Final[Mapping[str, Any]] = {
-    # Chunks arrive in the caller's thread, without a hand-over for each.
+    # Chunks arrive in the caller's thread, without a thread switch for each.
     grpc.experimental.ChannelOptions.SingleThreadedUnaryStream: 1,
 }
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a server is, and how it is talked to."""
+    """A server's target, and how to connect to it."""
 
     target: str
     security: grpc.ChannelCredentials | Certificates | None

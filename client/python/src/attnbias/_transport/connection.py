@@ -245,7 +245,7 @@ class CallGroup:
 
     @contextlib.contextmanager
     def _reconnecting(self) -> Iterator[None]:
-        """Keeps gRPC connecting for the length of a block in which no call is made.
+        """Makes gRPC connect during a block in which no call is made.
 
         It reads its sockets only while somebody waits for a call: here, for one that
         is sent as soon as there is a connection.

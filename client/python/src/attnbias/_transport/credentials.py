@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates and bearer tokens: whom the client trusts, and who it is.
+"""Certificates and bearer tokens of the client.
 
 Files that hold them are read again when they have changed.
 """
@@ -29,7 +29,7 @@ _log: Final = logging.getLogger("attnbias")
 
 
 class Watched(Generic[_Value]):
-    """What files hold, read again when one of them has changed.
+    """The content of files, read again when one of them changes.
 
     A ValueError of ``read`` says what is wrong with them. The first reading raises it; later ones
     log it, and the earlier value stays.
@@ -108,7 +108,7 @@ class Tls:
 
 
 class Certificates:
-    """What the files of a ``Tls`` hold; errors call its fields by ``names``.
+    """The content of the files of a ``Tls``; errors call its fields by ``names``.
 
     Raises TypeError for a field of the wrong type, ValueError for a file that cannot be read or
     does not hold what it should.
@@ -170,7 +170,7 @@ class Certificates:
 
 
 def certificates_from(tls: bool | Tls | None) -> Certificates | None:
-    """Returns what a client's ``tls`` means, None for plaintext.
+    """Returns the certificates of a client's ``tls``; None for plaintext.
 
     None reads the environment.
     """
@@ -184,7 +184,7 @@ def certificates_from(tls: bool | Tls | None) -> Certificates | None:
 
 
 def tls_from_environment(*, on: bool = False, **given: str | None) -> bool | Tls:
-    """Returns what the environment's variables mean.
+    """Returns the ``tls`` that the environment's variables describe.
 
     ``on`` turns TLS on whatever they state; the fields ``given`` replace those of the environment.
     """
@@ -248,7 +248,7 @@ def _checked(token: str, got: str) -> str:
 def token_from(
     token: str | os.PathLike[str] | None, metadata: Sequence[tuple[str, str | bytes]]
 ) -> Token | None:
-    """Returns what a client's ``token`` means, None for no token.
+    """Returns the token of a client's ``token``; None for no token.
 
     None reads the environment, unless the metadata state who calls; "" is no token.
     """

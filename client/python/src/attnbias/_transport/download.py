@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One payload over StreamTensor: over one stream, or in ranges over several.
+"""Downloads one payload by StreamTensor: over one stream, or in ranges over several.
 
 A stream that breaks is resumed where it broke. Also describes a request's payload, as the server
 does.
@@ -96,7 +96,7 @@ def _shape_to_assume() -> tuple[int, int] | tuple[None, None]:
     return (None, None) if min(reported) > 0 else _USUAL_SHAPE
 
 
-# The first range comes over one stream, which does not wait for another window.
+# The first range fits in one window of one stream.
 _FIRST_BYTES: Final = WINDOW_BYTES
 _CHUNK_BYTES: Final = 1 << 20  # Ranges are rounded to it, so that chunks stay whole.
 
@@ -164,7 +164,7 @@ class Download:
             try:
                 await self._attempt(calls, assembler)
             except (CallFailed, CallInterrupted) as ended:
-                # Once every byte has come and was checked, the stream may end as it likes.
+                # Once every byte was received and checked, the stream's status does not matter.
                 if assembler.complete:
                     return
                 if assembler.at > before:

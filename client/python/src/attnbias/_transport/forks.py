@@ -75,7 +75,7 @@ def require_usable() -> None:
 
 @contextlib.contextmanager
 def in_grpc() -> Iterator[None]:
-    """A block of gRPC's code, which may hold its locks, so that a fork waits for its end.
+    """Marks a block of gRPC's code, which may hold its locks, so that a fork waits for its end.
 
     It may begin during that wait: the calls that the fork interrupts end only when they are read.
     """

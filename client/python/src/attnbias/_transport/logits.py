@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows over ComputeLogits: sent in blocks, their answers put where they belong."""
+"""Computes rows by ComputeLogits, in blocks."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from attnbias._transport.calls import CallOptions, Read
 
 _MAX_REQUEST_BYTES: Final = (8 << 20) - 4096
-# Blocks large enough for the cost of a message, small enough that sending,
-# computing and receiving overlap.
+# Large enough to amortise a message's cost, small enough that sending, computing and receiving
+# overlap.
 _BLOCK_BYTES: Final = 2 << 20
 _BLOCK_ANSWER_BYTES: Final = 16 << 20
 

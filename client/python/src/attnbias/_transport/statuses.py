@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gRPC statuses as exceptions. No other module decides which class a status becomes."""
+"""Converts gRPC statuses to exceptions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DETAIL_TYPES = (
 
 
 class CallFailed(Exception):  # noqa: N818
-    """A call ended with another status than OK; the caller decides whether to retry."""
+    """A call ended with a status other than OK; the caller decides whether to retry."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(error)
@@ -42,7 +42,7 @@ class CallFailed(Exception):  # noqa: N818
 
 
 class CallInterrupted(Exception):  # noqa: N818
-    """A call ended because its process forks; it is to be made again at once."""
+    """A call ended because its process forks; the caller retries at once."""
 
 
 _UNREACHED: Final = re.compile(
@@ -157,7 +157,7 @@ def _filled(advice: str, endpoint: Endpoint) -> str:
 
 
 def _pushback(error: Any) -> float | None:
-    """What a proxy or a server says in gRPC's own trailer, in seconds.
+    """Returns the retry delay of gRPC's own trailer, in seconds.
 
     What is no number of them forbids another attempt, as gRPC has it.
     """

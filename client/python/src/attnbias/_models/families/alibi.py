@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What BLOOM, MPT and Falcon share: slopes times positions, one row of keys for all queries."""
+"""Common code of BLOOM, MPT and Falcon: slopes times positions, one row of keys for all queries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from attnbias._spec.enums import DType
 
 _ROW: Final = "attnbias_row"
-# Those of a model's forward, as transformers names them from 5.24 on.
+# Arguments of a model's forward since transformers 5.24.
 _ARGUMENTS: Final = ("input_ids", "cache", "attention_mask", "inputs_embeds")
 _CACHE_BEFORE: Final = "past_key_values"
 _BITS: Final = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
@@ -57,7 +57,7 @@ def row_request(
 def compare_row(
     own: torch.Tensor, answer: KeyRow, *, places: torch.Tensor | None = None
 ) -> Iterator[Pair]:
-    """The row that a model makes, ``[heads, keys]``, beside that which was fetched.
+    """Compares the row that a model makes, ``[heads, keys]``, with the row fetched.
 
     Slopes are powers whose last bit depends on the processor, and so does a float32's product.
     ``places`` are those of the keys in the row; None is all.
@@ -128,7 +128,7 @@ def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 class OpaqueMask:
-    """A mask that a model's forward hands to its attention, whatever it does to tensors."""
+    """A mask that passes unchanged through a model's forward to its attention."""
 
     ndim = 0
 

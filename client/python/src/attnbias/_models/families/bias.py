@@ -59,7 +59,7 @@ def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
 
 
 def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
-    """What FlexAttention reads by batch and key, for its CPU code; other devices take any shape.
+    """Pads a tensor that FlexAttention reads by batch and key on a CPU; others stay as they are.
 
     Where a program is for tensors of any shape, torch 2.15 mixes up the names of their sizes with
     those of its own (cpp_flex_attention_template.py), and the C++ compiler refuses it. So programs
@@ -76,7 +76,7 @@ def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
 def embedded(
     module: Any, queries: int, keys: int, past: int | torch.Tensor = 0, *, whole: bool = False
 ) -> Diagonals:
-    """Returns the diagonals of a window out of a learned table; with ``whole`` all diagonals.
+    """Returns a window's diagonals from a learned table; with ``whole`` all diagonals.
 
     The module has the table, ``[buckets, heads]``, and in ``attnbias_buckets`` its row for each
     relative position from ``1 - max_length`` to ``max_length - 1``. Keys begin at position 0,

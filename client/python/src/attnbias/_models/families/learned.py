@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BERT, GPT-2, BART, CLIP, ViT and their kin: learned positions, a table that a server may have.
+"""BERT, GPT-2, BART, CLIP, ViT and similar models: learned positions, a table.
 
 The server's numbers become those of the model's own parameter. So the rows that are read, and all
 that is done to them, stay the model's.
@@ -128,7 +128,7 @@ def _put(
     cache: Cache | None,
     info: TensorInfo,
 ) -> None:
-    # The model may learn, and what is fetched by way of a cache is read-only.
+    # The model may be trained, and a cached payload is read-only.
     memory = None if cache is None else cache.writable(info)
     numbers = answer if memory is None else part_of(memory, info, 0)
     parameter = getattr(module, name)

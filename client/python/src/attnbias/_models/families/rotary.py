@@ -68,7 +68,7 @@ def _classes_of(model: PreTrainedModel) -> tuple[type, ...]:
 
 
 class _Form(NamedTuple):
-    """How a module arranges the numbers of a position, or of one position on each of some axes.
+    """How a module arranges the numbers of a position, or of one position on each of several axes.
 
     Attributes:
         axes: number of axes of positions.
@@ -84,7 +84,7 @@ class _Form(NamedTuple):
 
 
 def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
-    """The form, and the number in each column: of axis a, pair m of n it is a * n + m.
+    """Returns the form and each column's number: pair m of n on axis a is a * n + m.
 
     Found with the module's own code, whatever frequencies it has and wherever they are: in their
     place are ones that give each pair of each axis an angle of its own.
@@ -116,12 +116,12 @@ def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
 
 
 def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
-    """Type of layers, encoding and scale of each table.
+    """Yields type of layers, encoding and scale of each table.
 
     The encodings are the configuration's. If ``from_config`` refuses it, as for a field whose
     effect is not known there, they have the frequencies and the scale that the module has.
     """
-    # A model whose layers differ has a table for each type of them.
+    # A model whose layers differ has a table for each type of layers.
     layer_types = getattr(module, "layer_types", [""])
     try:
         with warnings.catch_warnings():
@@ -140,7 +140,7 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
                 inverse_frequencies=numbers.float().tolist(),
                 layout="compact",
             )
-            # As torch rounds it when it multiplies float32.
+            # Rounded as in torch's product with float32.
             scale = float(np.float32(getattr(module, _own(layer_type, "attention_scaling"))))
             yield layer_type, given, scale
         return
@@ -199,7 +199,7 @@ class _Tables:
             if longest > length:
                 put = functools.partial(self._with_lengths, length)
                 yield self._site(trained, length, put)
-                # It is only compared: tables of greater lengths are asked for when they are needed.
+                # Only compared: tables of greater lengths are fetched when they are needed.
                 last = with_length(encoding, longest)
                 yield self._site(last, longest, lambda *_: None, first=longest - 1)
             else:
@@ -261,7 +261,7 @@ class _Tables:
                 {"index": [0]},
             )
         positions = [first] if first else probes(length)
-        # Axes have the same positions in other orders.
+        # Each axis has the same positions in another order.
         order = torch.arange(len(positions), device="cpu")
         order = torch.stack([order.roll(axis) for axis in range(self._form.axes)])
         ids = torch.tensor(positions, device="cpu")[order]
@@ -269,7 +269,7 @@ class _Tables:
         with probing(module):
             x = torch.zeros(1, dtype=torch.float32, device="cpu")
             if encoding.dynamic is not None:
-                # A short sequence undoes what longer ones have changed before.
+                # A short sequence resets what longer ones have changed.
                 module.forward(x, torch.zeros_like(ids[:, None, :1]), **options)
             made = module.forward(x, ids.t() if self._form.axis == -1 else ids[:, None], **options)
         own = (made.real, made.imag) if isinstance(made, torch.Tensor) else made
@@ -338,7 +338,7 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
 
 
 def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> torch.Tensor:
-    """Row of each position p, which is that of |p| if there are ``signed`` positions.
+    """Returns the row of each position p; with ``signed`` positions that of |p|.
 
     A fraction and a position beyond the table get the row ``rows``, which it does not have:
     torch's indexing refuses that in all modes, and nothing waits for a device.
@@ -363,7 +363,7 @@ def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torc
 def _rows(
     module: Any, position_ids: torch.Tensor, layer_type: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines of positions ``[batch, length]``, each ``[batch, length, pairs]``.
+    """Returns cosines and sines of positions ``[batch, length]``, each ``[batch, length, pairs]``.
 
     A row has those of p and -p: the sine of -p is that of p with the other sign.
     """
@@ -385,15 +385,15 @@ def _rows_of_magnitudes(module: Any, position_ids: torch.Tensor, layer_type: str
     long_table = numbers_of(long_bits, device)
     count, trained = long_table.shape[1], table.shape[1]
     check_positions(position_ids, count, least=1 - count)
-    # As transformers does: one long sequence makes the whole batch one. No device has to wait.
+    # As in transformers, one long sequence makes the whole batch long. No device has to wait.
     is_long = position_ids.max() >= trained
     rows = rows_of(position_ids, count)
-    # Of a long sequence any row will do; in a short one -p has no row from the trained length on.
+    # For a long sequence any row will do; a short one has no row from the trained length on.
     short_rows = torch.where(is_long, 0, rows)
     return torch.where(is_long, long_table[:, rows], table[:, short_rows])
 
 
-# It looks at the positions, and may ask the server.
+# Reads the positions, and may call the server.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _rows_of_length(
     module: Any,

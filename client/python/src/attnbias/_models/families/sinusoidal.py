@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marian, Pegasus, Whisper, M2M100 and their kin: sinusoids, frozen weights or a buffer.
+"""Marian, Pegasus, Whisper, M2M100 and similar models: sinusoids, frozen weights or a buffer.
 
 M2M100 and its kin count positions from the row after that of padding, which is zeros. The decoder
 of Whisper has a learned table, which is the server's if it has one of these numbers.
@@ -77,7 +77,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
         compare = partial(_pairs, module, lambda own, ids: own.forward(ids), 1.0)
         yield Site(f"{path}.embed_positions", "forward", module, request, replace, 0, compare)
     for path, module in wanted.modules(WhisperPositionalEmbedding):
-        # A decoder alone has nothing else to take.
+        # A decoder alone has nothing else to replace.
         yield learned.site(wanted, path, module, required=not encoders)
 
 
@@ -117,7 +117,7 @@ def _table_of(module: Any, answer: Any) -> torch.Tensor:
 def _pairs(
     module: Any, rows: Callable[[Any, torch.Tensor], torch.Tensor], unit: float, answer: Any
 ) -> Iterator[Pair]:
-    """Rows of the module's table beside those that were fetched, as many as both have.
+    """Compares rows of the module's table with those fetched, as many as both have.
 
     Angles are float32; those of Marian and Pegasus float64, ``unit`` times as coarse.
     """
@@ -130,7 +130,7 @@ def _pairs(
     served = served[:count]
     frequencies = _BASE ** -(torch.arange(dim // 2).double() / (dim // 2))
     angles = unit * angle_bound(range(first, first + count), frequencies, _BASE).repeat(1, 2)
-    # What a cast, or the type of a checkpoint's file, has rounded.
+    # Rounding by a cast, or by the type of the checkpoint.
     held = torch.finfo(held_in(own))
     bound = angles + max(held.eps, 2 * ULP) * served.double().abs() + held.eps * held.tiny
     axes = {"position": range(count), "column": range(dim)}

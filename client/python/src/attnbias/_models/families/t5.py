@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T5 and its kin: a bucketed bias, which the first layer shares or each layer has."""
+"""T5 and similar models: a bucketed bias, shared by all layers or one per layer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def encoding_of(module: Any) -> T5:
 
 
 def numbered(module: Any) -> nn.Embedding:
-    """In place of its table, one whose row b is b in each column: biases are then buckets.
+    """Returns a table whose row b is b in each column, so that biases are buckets.
 
     So what is compared is what is fetched, wherever the weights are.
     """
@@ -131,7 +131,7 @@ def compact_bias(
 ) -> Diagonals:
     """Replaces ``compute_bias`` for attention that reads diagonals."""
     del device  # that of the table, as in transformers
-    # FlexAttention is compiled anew for each number of diagonals, so it gets all that there are.
+    # FlexAttention is compiled for each number of diagonals, so it always gets all of them.
     whole = query_length >= LEAST_QUERIES
     return embedded(module, query_length, key_length, past_seen_tokens, whole=whole)
 

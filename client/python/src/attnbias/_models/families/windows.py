@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin and BEiT: a bias of each layer or of all, which is the same for all images of a size."""
+"""Swin and BEiT: a bias per layer or for all layers, the same for all images of a size."""
 
 from __future__ import annotations
 
