@@ -214,13 +214,9 @@ class BaseClient:
     ) -> Payload:
         with request.encoding._renaming_errors():
             if self._cache is not None:
-                return await self._cached(request, options, deadline, self._cache).get()
+                offline = self._endpoint.offline
+                return await Cached(request, options, deadline, self._cache, offline).get()
             return await Download(request.to_spec(), options, deadline).run()
-
-    def _cached(
-        self, request: Request | Piece, options: CallOptions, deadline: Deadline, cache: Cache
-    ) -> Cached:
-        return Cached(request, options, deadline, cache, self._endpoint.offline)
 
     async def _logits(
         self,
@@ -318,7 +314,8 @@ class BaseClient:
     ) -> TensorInfo:
         with request.encoding._renaming_errors():
             if self._cache is not None:
-                return await self._cached(request, options, deadline, self._cache).describe()
+                offline = self._endpoint.offline
+                return await Cached(request, options, deadline, self._cache, offline).describe()
             info, _ = await ask_for_description(request.to_spec(), options, deadline)
             return info
 

@@ -138,7 +138,7 @@ def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
         values["diagonals.first_relative_position"] = toeplitz.first_relative_position
         values["diagonals.vectors"] = str(toeplitz.vectors).lower()
         if toeplitz.mask is not None:
-            values["diagonals.mask"] = _to_json(toeplitz.mask.to_message())
+            values["diagonals.mask"] = _to_json(tensor_pb2.Mask(**vars(toeplitz.mask)))
     if isinstance(result, BlockToeplitz) and not _is_whole_grid(result):
         values["block.first_query"] = result.queries[0]
         values["block.first_key"] = result.keys[0]

@@ -284,7 +284,13 @@ def _plot_curves(
 ) -> list[Axes]:
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
-    curves, first, label = _curves(tensor)
+    curve: Curve | None = tensor._curve() if hasattr(tensor, "_curve") else None
+    if curve is None:
+        raise ValueError(
+            f"kind: got 'curves' for {type(tensor).__name__}, want 'heads': its numbers do not "
+            "depend on the relative position, or the key, alone"
+        )
+    curves, first, label = curve
     length = curves.shape[-1]
     what = HeatMap(
         lambda head, _, j: of_head(curves, head, 1)[j][None],
@@ -310,16 +316,6 @@ def _plot_curves(
     if what.num_heads is not None or hidden.any():
         axis.legend(fontsize="small")
     return [axis]
-
-
-def _curves(tensor: Any) -> Curve:
-    curve: Curve | None = tensor._curve() if hasattr(tensor, "_curve") else None
-    if curve is not None:
-        return curve
-    raise ValueError(
-        f"kind: got 'curves' for {type(tensor).__name__}, want 'heads': its numbers do not "
-        "depend on the relative position, or the key, alone"
-    )
 
 
 def to_html(tensor: Any) -> str:

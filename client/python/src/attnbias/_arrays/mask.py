@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnbias._checks import require_instance
-from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from attnbias.v1 import tensor_pb2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +53,6 @@ class Mask:
             if message.HasField(name)
         }
         return cls(causal=message.causal, **windows) if message.causal or windows else None
-
-    def to_message(self) -> tensor_pb2.Mask:
-        return tensor_pb2.Mask(
-            causal=self.causal, window_left=self.window_left, window_right=self.window_right
-        )
 
     def rows_without_keys(
         self, queries: Sequence[int], keys: Sequence[int]

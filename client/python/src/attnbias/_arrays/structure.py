@@ -597,7 +597,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
         # Elementwise, with a new array as the result.
         of_elements = method == "__call__" and ufunc.nout == 1 and ufunc.signature is None
         of_elements &= not {"out", "where"} & set(options)
-        if of_elements and all(x is self or _is_scalar(x) for x in inputs):
+        others = [x for x in inputs if x is not self]
+        if of_elements and not any(isinstance(x, Structure) or np.ndim(x) for x in others):
             return self._mapped(
                 lambda part: ufunc(*(part if x is self else x for x in inputs), **options)
             )
@@ -805,10 +806,6 @@ def _has_rules_of_its_own(value: Any) -> bool:
     """Reports whether another class overrides ufuncs."""
     override = getattr(type(value), "__array_ufunc__", np.ndarray.__array_ufunc__)
     return override not in (np.ndarray.__array_ufunc__, Structure.__array_ufunc__)
-
-
-def _is_scalar(value: Any) -> bool:
-    return not isinstance(value, Structure) and np.ndim(value) == 0
 
 
 Indices = npt.NDArray[np.integer[Any]]

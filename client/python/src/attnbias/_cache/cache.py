@@ -162,7 +162,9 @@ class Cache:
         ``accept``, which gets the header before the payload is read, counts the payload as missing.
         """
         try:
-            known = self._read_request(key)
+            known = None
+            with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
+                known = _known_in(requests, key)
             if fingerprint is None:
                 if known is None:
                     return None
@@ -277,11 +279,6 @@ class Cache:
                 raise
         self._checked.add(stamp)
         return file.payload, stamp
-
-    def _read_request(self, key: str) -> _Known | None:
-        with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
-            return _known_in(requests, key)
-        return None
 
     def _note(self, key: str, now: _Known, before: _Known | None) -> None:
         """Records a request's tensor and the stamp of its last check, and marks it as used."""
@@ -489,14 +486,6 @@ class _Known(NamedTuple):
     fingerprint: str
     stamp: _Stamp
 
-    @classmethod
-    def parse(cls, line: bytes) -> _Known | None:
-        """Parses a line; None if it is malformed."""
-        match = re.fullmatch(rb"([0-9a-f]{64}) (\d{1,19}) (\d{1,19}) (\d{1,20})\n", line)
-        if match is None:
-            return None
-        return cls(match[1].decode(), _Stamp(int(match[2]), int(match[3]), int(match[4])))
-
     def line(self) -> bytes:
         return " ".join(map(str, (self.fingerprint, *self.stamp))).encode() + b"\n"
 
@@ -619,9 +608,13 @@ def _named_in(folder: Folder) -> list[str]:
 def _known_in(requests: Folder, name: str) -> _Known | None:
     """Parses a file of ``requests``; None if the file is invalid."""
     try:
-        return _Known.parse(requests.read(name, _MOST_LINE_BYTES))
+        line = requests.read(name, _MOST_LINE_BYTES)
     except UnsafeError:
         return None
+    match = re.fullmatch(rb"([0-9a-f]{64}) (\d{1,19}) (\d{1,19}) (\d{1,20})\n", line)
+    if match is None:
+        return None
+    return _Known(match[1].decode(), _Stamp(int(match[2]), int(match[3]), int(match[4])))
 
 
 def _remove_file(folder: Folder, name: str) -> None:

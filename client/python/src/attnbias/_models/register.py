@@ -75,13 +75,9 @@ def _model(row: dict[str, Any]) -> Model:
     return Model(defaults=defaults, **row)
 
 
-def _read() -> dict[str, Any]:
-    text = resources.files("attnbias._models").joinpath("models.json").read_text(encoding="utf-8")
-    content: dict[str, Any] = json.loads(text)
-    return content
-
-
-_REGISTER: Final = _read()
+_REGISTER: Final[dict[str, Any]] = json.loads(
+    resources.files("attnbias._models").joinpath("models.json").read_text(encoding="utf-8")
+)
 MODELS: Final[Mapping[str, Model]] = {
     name: _model(row) for name, row in _REGISTER["models"].items()
 }

@@ -119,13 +119,6 @@ def digest_of(table: npt.NDArray[Any]) -> str:
     return hashlib.sha256(head + _little_endian(table).tobytes()).hexdigest()
 
 
-def from_table_ref(reference: tensor_pb2.TableRef) -> tuple[str, str]:
-    """Returns the table, by name or digest, and the layout of a server's reference."""
-    named = reference.WhichOneof("source") == "name"
-    table = reference.name if named else f"{_DIGEST_PREFIX}{reference.sha256}"
-    return table, enum_name(tensor_pb2.TableLayout.DESCRIPTOR, reference.layout)
-
-
 def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:
     array = to_numpy(table.cpu()) if is_torch_tensor(table) else np.asarray(table)
     if array.dtype != BFLOAT16 and array.dtype.kind != "f":
@@ -366,9 +359,10 @@ def _values(message: Message, kind: type[Fields]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for field, value in message.ListFields():
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
-            values[field.name], layout = from_table_ref(value)
+            values[field.name] = value.name or f"{_DIGEST_PREFIX}{value.sha256}"
             # Only some tables may be transposed.
             if hasattr(kind, f"{field.name}_layout"):
+                layout = enum_name(tensor_pb2.TableLayout.DESCRIPTOR, value.layout)
                 values[f"{field.name}_layout"] = layout
         elif field.message_type is tensor_pb2.DoubleList.DESCRIPTOR:
             values[field.name] = tuple(value.values)

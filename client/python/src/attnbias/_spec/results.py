@@ -39,13 +39,6 @@ def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request 
     return _to_result(info, arrays, request)
 
 
-def shape_of(info: TensorInfo, request: Request | Piece) -> tuple[int, ...]:
-    """Returns the shape of the dense tensor of a payload over pairs."""
-    arrays = [np.broadcast_to(np.zeros((), part.dtype), part.shape) for part in info.parts]
-    shape: tuple[int, ...] = _to_result(info, arrays, request).shape
-    return shape
-
-
 def _to_result(info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Request | Piece) -> Any:
     names = [part.name for part in info.parts]
     parts = dict(zip(names, arrays, strict=True))
@@ -227,4 +220,5 @@ def _shapes(info: TensorInfo, request: Request) -> dict[str, tuple[int, ...]]:
     """Returns the dense shapes of a payload's tensors, by name."""
     if all(part.form in ("table", "dense") for part in info.parts):
         return {part.name: part.shape for part in info.parts}
-    return {"dense": shape_of(info, request)}
+    arrays = [np.broadcast_to(np.zeros((), part.dtype), part.shape) for part in info.parts]
+    return {"dense": _to_result(info, arrays, request).shape}

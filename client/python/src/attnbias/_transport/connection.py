@@ -110,8 +110,7 @@ class CallGroup:
         self._connection = connection
         self._index = index
         self._lock = threading.RLock()  # a signal's handler may cancel
-        self._calls: set[grpc.Call] = set()
-        self._parts: set[CallGroup] = set()
+        self._members: set[grpc.Call | CallGroup] = set()
         self._cancelled = threading.Event()
         self._reason = ""
 
@@ -131,18 +130,32 @@ class CallGroup:
     ) -> AsyncIterator[Read]:
         with self._beginning(method) as (begin, channel):
             call = begin(messages, timeout=timeout, metadata=self.endpoint.call_metadata())
-        with self._running(call):
 
-            async def read() -> Any:
-                with self._translated(channel):
-                    message = next(call, None)
-                self._connection.has_reached = True
-                return message
+        async def read() -> Any:
+            with self._translated(channel):
+                message = next(call, None)
+            self._connection.has_reached = True
+            return message
 
-            yield read
+        try:
+            with self._including([call]):
+                yield read
+        finally:
+            _cancel(call)  # does nothing to a call that has finished
 
     async def wait(self, seconds: float) -> None:
-        with self._reconnecting():
+        """See Calls. gRPC reads its sockets only during a call: here a health check."""
+        with contextlib.ExitStack() as stack:
+            with (
+                contextlib.suppress(CallInterrupted),  # the next attempt opens a channel
+                self._beginning(CHECK_HEALTH) as (check, _),
+            ):
+                waiting = check.future(
+                    health_pb2.HealthCheckRequest(),
+                    metadata=self.endpoint.call_metadata(),
+                    wait_for_ready=True,  # sent as soon as there is a connection
+                )
+                stack.callback(_cancel, waiting)
             await self.pause(seconds)
 
     async def together(self, parts: Sequence[Part]) -> None:
@@ -186,11 +199,12 @@ class CallGroup:
         self._reason = reason
         self._cancelled.set()
         with self._lock:
-            calls, parts = list(self._calls), list(self._parts)
-        for call in calls:
-            _cancel(call)
-        for part in parts:
-            part.cancel(reason)
+            members = list(self._members)
+        for member in members:
+            if isinstance(member, CallGroup):
+                member.cancel(reason)
+            else:
+                _cancel(member)
 
     @contextlib.contextmanager
     def _beginning(self, method: Method) -> Iterator[tuple[Any, grpc.Channel]]:
@@ -220,47 +234,16 @@ class CallGroup:
             raise
 
     @contextlib.contextmanager
-    def _running(self, call: grpc.Call) -> Iterator[None]:
+    def _including(self, members: Sequence[grpc.Call | CallGroup]) -> Iterator[None]:
+        """Makes cancel() end these calls or groups too, during a block."""
         with self._lock:
-            self._calls.add(call)
+            self._members.update(members)
         try:
             self._require_wanted()
             yield
         finally:
             with self._lock:
-                self._calls.discard(call)
-            _cancel(call)  # does nothing to a call that has finished
-
-    @contextlib.contextmanager
-    def _including(self, groups: list[CallGroup]) -> Iterator[None]:
-        """Makes cancel() end these groups too, during a block."""
-        with self._lock:
-            self._parts.update(groups)
-        try:
-            self._require_wanted()
-            yield
-        finally:
-            with self._lock:
-                self._parts.difference_update(groups)
-
-    @contextlib.contextmanager
-    def _reconnecting(self) -> Iterator[None]:
-        """Makes gRPC connect during a block in which no call is made.
-
-        It reads its sockets only while somebody waits for a call: here, for one that
-        is sent as soon as there is a connection.
-        """
-        request = health_pb2.HealthCheckRequest()
-        with contextlib.ExitStack() as stack:
-            with (
-                contextlib.suppress(CallInterrupted),  # the next attempt opens a channel
-                self._beginning(CHECK_HEALTH) as (check, _),
-            ):
-                waiting = check.future(
-                    request, metadata=self.endpoint.call_metadata(), wait_for_ready=True
-                )
-                stack.callback(_cancel, waiting)
-            yield
+                self._members.difference_update(members)
 
     def _require_wanted(self) -> None:
         if self._cancelled.is_set():

@@ -114,13 +114,10 @@ class LogitsStream:
     ) -> Iterator[logits_pb2.ComputeLogitsRequest]:
         yield logits_pb2.ComputeLogitsRequest(spec=self._spec)
         for begin, end in blocks:
-            yield self._message(begin, end)
-
-    def _message(self, begin: int, end: int) -> logits_pb2.ComputeLogitsRequest:
-        data = self._rows[:, begin:end].tobytes()
-        return logits_pb2.ComputeLogitsRequest(
-            first_row=begin, num_rows=end - begin, crc32c=crc32c.crc32c(data), data=data
-        )
+            data = self._rows[:, begin:end].tobytes()
+            yield logits_pb2.ComputeLogitsRequest(
+                first_row=begin, num_rows=end - begin, crc32c=crc32c.crc32c(data), data=data
+            )
 
     async def _receive(self, read: Read, begin: int, end: int) -> None:
         """Copies the answer to one block once all of it was received and checked."""
