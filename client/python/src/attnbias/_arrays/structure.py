@@ -122,22 +122,21 @@ _WHOLE: Final = slice(None, None, 1)
 class Structure(NDArrayOperatorsMixin, ABC):
     """A tensor that is held compactly, and is an array to NumPy.
 
-    What numpy does with an array it does with this. ``bias[3]``, ``bias[..., :100]`` and other
-    contiguous slices are structures again, and so are ufuncs of one structure and scalars, as
-    ``2 * bias``. All else gives an array: other integers, slices and None a read-only one. What
-    numpy's arrays have as methods is reached by ``np.sum(bias)`` or ``np.asarray(bias)``.
+    Indexing by a head or by contiguous slices, as ``bias[3]`` or ``bias[..., :100]``, returns a
+    structure, and so does a ufunc of one structure and scalars, as ``2 * bias``. Any other
+    operation returns a NumPy array. Indexing with integers, slices or None returns a read-only
+    view. Instead of the methods of arrays, use functions: ``np.sum(bias)``.
 
     A dense array of more than ``attnbias.MAX_IMPLICIT_BYTES`` is never made implicitly.
     ``dense()``, ``view()``, ``to_torch()`` and ``to_jax()`` have no bound.
 
-    ``==`` compares elementwise, as numpy's does; so a structure has no hash.
+    ``==`` compares elementwise, as in NumPy; so a structure has no hash.
 
     Attributes:
-        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
-        resolved_spec: what was asked for, as the server understood it, with positions and mask;
-            None for what was made here.
-        mask: what was hidden, in a Toeplitz, its windows and its shards; None where nothing was
-            asked to be.
+        fingerprint: 64 hex digits that name the server's bytes; "" for a structure made locally.
+        resolved_spec: the request as the server understood it, with positions and mask; None for a
+            structure made locally.
+        mask: the mask of a Toeplitz, its windows and its shards; None if the request had none.
     """
 
     fingerprint: str = ""
@@ -199,8 +198,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
         Args:
             queries: rows, a length n or (begin, end), inside the tensor.
-            keys: columns, likewise.
-            heads: heads, likewise.
+            keys: columns, in the same way.
+            heads: heads, in the same way.
 
         Raises:
             IndexError: a window is empty or not inside the tensor.
@@ -225,19 +224,18 @@ class Structure(NDArrayOperatorsMixin, ABC):
     ) -> Structure:
         """Returns what a rank of a group holds under tensor or context parallelism.
 
-        One call cuts one axis, since one rank cannot count two. Chain calls, each with the rank
-        in its own group::
+        One call cuts one axis, since a rank belongs to one group. Chain calls for more::
 
             bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries="zigzag")
 
-        and for a step of the ring, in which the keys of another rank have come::
+        and for a step of the ring, with the keys of another rank::
 
             mine = bias.shard(rank, world_size, queries="zigzag")
             step = mine.shard(source_rank, world_size, keys="zigzag")
 
         Args:
-            rank: which of the group's ranks, in [0, world_size).
-            world_size: ranks in the group.
+            rank: rank in the group, in [0, world_size).
+            world_size: number of ranks in the group.
             heads: True shards the heads, contiguously.
             queries: a layout of the queries: "contiguous", "zigzag" or "striped"; see
                 ``attnbias.shard_indices``.
@@ -248,7 +246,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             ``RingShard``. Both are over the same memory.
 
         Raises:
-            TypeError: a number is no integer.
+            TypeError: a number is not an integer.
             IndexError: the rank's shard is empty.
             ValueError: rank is not in the group, not one axis is named, or its length does not
                 divide as the layout needs.
@@ -303,11 +301,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
         Args:
             device: where the tensor lies; None is the CPU.
-            align: strides but the last are multiples of so many elements. Rows are padded for it;
-                what is given is the part without the padding.
+            align: all strides except the last are multiples of this many elements. Rows are
+                padded; the result is a view without the padding.
 
         Raises:
-            ValueError: align is no integer of at least 1.
+            ValueError: align is not an integer of at least 1.
         """
         if not _is_integer(align) or align < 1:
             raise ValueError(f"align: got {align!r}, want an integer of at least 1")
@@ -344,15 +342,13 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def as_attn_mask(self, device: Device = None, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Returns the ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
 
-        It is ``[1, heads, queries, keys]`` for every batch, with rows aligned as torch's kernels
-        want them. What the mask hides is -inf, not its fill value. It takes heads x queries x
-        keys numbers, but for a KeyRow, all of whose queries share a row; ``score_mod`` makes none
-        of them.
+        The mask is ``[1, heads, queries, keys]`` for every batch, with rows aligned for torch's
+        kernels. Hidden pairs are -inf, not the fill value. The mask has heads x queries x keys
+        numbers, except for a KeyRow, whose queries share a row; ``score_mod`` makes none of them.
 
         Args:
-            device: where the attention runs; None is the CPU.
-            dtype: that of the queries; None is this tensor's. Another than this tensor's rounds a
-                second time.
+            device: device of the attention; None is the CPU.
+            dtype: dtype of the queries; None is this tensor's. A different dtype rounds again.
 
         Raises:
             TypeError: dtype is not one of torch's.
@@ -376,26 +372,22 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def score_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
         """Returns a ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
 
-        Query and key 0 of the attention are query and key 0 of this tensor: cut its window first if
-        need be, or give ``query_offset``. ``torch.compile`` compiles once for all windows of a
-        tensor: each has the whole's numbers, which are sent to a device once and stay there as long
-        as the tensor, and its own place as a tensor.
-
-        What a mask hides has its fill value, -inf or another, among the numbers.
+        Query and key 0 of the attention are query and key 0 of this tensor: cut a window first, or
+        pass ``query_offset``. ``torch.compile`` compiles once for all windows of a tensor: they
+        share the whole's numbers, which are sent to a device once and stay there as long as the
+        tensor. Hidden pairs have the mask's fill value.
 
         Args:
-            device: where the attention runs; None is the CPU.
-            query_offset: which query of this tensor is query 0 of the attention. A tensor may
-                change between calls, so that one function decodes token after token.
-                Nothing checks it then: attention whose queries go beyond the tensor's has wrong
-                numbers, or fails on the device.
+            device: device of the attention; None is the CPU.
+            query_offset: index in this tensor of the attention's query 0. A tensor may change
+                between calls, so that one function decodes token after token. A tensor is not
+                checked: queries beyond this tensor's read wrong numbers, or fail on the device.
 
         Raises:
-            IndexError: query_offset is an int, and no query of this tensor.
+            IndexError: query_offset is an int outside this tensor.
             TypeError: query_offset is neither an int nor a tensor.
-            ValueError: the tensor has no head axis, or holds vectors, which are not added to scores
-                but multiplied with queries or weights; or query_offset is a tensor of another
-                shape, type or device.
+            ValueError: the tensor has no head axis or holds vectors, or query_offset is a tensor of
+                another shape, type or device.
         """
         self._require_addable()
         require_heads(self.shape, self._has_heads())
@@ -427,11 +419,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def block_mask(self, device: Device = None, *, block_size: BlockSize = 128) -> BlockMask:
         """Returns the ``block_mask`` of flex_attention, which skips blocks that the mask hides.
 
-        It is what torch's ``create_block_mask`` makes of ``mask_mod`` for the queries and keys of
-        this tensor, any batch and all heads. A Toeplitz makes nothing for each pair.
+        Equals torch's ``create_block_mask`` of ``mask_mod`` for this tensor's queries and keys, any
+        batch and all heads. A Toeplitz computes it without looking at each pair.
 
         Args:
-            device: where the attention runs; None is the CPU.
+            device: device of the attention; None is the CPU.
             block_size: of queries and keys, or (of queries, of keys).
 
         Raises:
