@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m attnbias
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
-    except BrokenPipeError:  # whoever read it has read enough
+    except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (Error, OSError, ValueError) as error:

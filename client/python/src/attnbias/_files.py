@@ -45,12 +45,12 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     Args:
         bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one; or a
             GridTable.
-        path: a name that ends in .safetensors; or in .npy, which holds the numbers alone.
+        path: a name that ends in .safetensors; or in .npy, which holds only the numbers.
 
     Raises:
         OSError: the file cannot be written.
-        TypeError: bias is no such structure.
-        ValueError: the name ends otherwise, or a .npy would hold several parts.
+        TypeError: bias is of another type.
+        ValueError: the name has another suffix, or a .npy would hold several parts.
     """
     require_instance(bias, Structure, "bias", "a Toeplitz or another structure")
     if isinstance(bias, RingShard):
@@ -67,13 +67,13 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         path: a name that ends in .npy or .safetensors.
 
     Returns:
-        What ``Client.get`` gave or would have given: a structure, with its positions,
-        fingerprint and ``resolved_spec``, an array, or a named tuple of tables. A
-        .npy holds an array alone, for a structure that of its numbers.
+        The result of ``Client.get``: a structure with its positions, fingerprint and
+        ``resolved_spec``, an array, or a named tuple of tables. From a .npy an array, for a
+        structure that of its numbers.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is damaged, or nothing that was written so.
+        ValueError: the file is damaged, or was not written by attnbias.
     """
     path = to_path(path)
     try:

@@ -62,11 +62,11 @@ def plot(
 ) -> list[Axes]:
     """Draws a tensor with matplotlib; the caller shows or saves it.
 
-    Heat maps share one colour scale. What a mask hides is hatched and has no part in the scale:
-    numbers that are infinite, the lowest of their type, or fill_value. Of a long axis every n-th
+    Heat maps share one colour scale. Masked elements are hatched and do not affect the scale:
+    numbers that are infinite, the lowest of their type, or fill_value. On a long axis every n-th
     position is drawn. Key positions and a table's positions count from the first one; query
-    positions are such that differences are relative positions. Tokens of a grid have their own
-    numbers, in a window too.
+    positions are chosen so that differences are relative positions. Tokens of a grid keep their
+    numbers in a window.
 
     Args:
         tensor: a structure, a dense array ``[heads, queries, keys]``, a table
@@ -75,18 +75,17 @@ def plot(
             relative position, or for a ``KeyRow`` over the key position. A class token is left
             out of curves.
         heads: the first n, or (begin, end); None is at most the first 16.
-        fill_value: what else stands in place of masked elements.
-        ax: where to draw: as many axes as there are heat maps; one for curves. None is a new
-            figure.
+        fill_value: another value of masked elements.
+        ax: axes to draw on: one for each heat map, or one for curves. None is a new figure.
 
     Returns:
         The axes; ``axes[0].figure`` is their figure.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: the tensor cannot be drawn so, its numbers are not real, or ax are not as
-            many as the pictures.
-        IndexError: heads are not inside the tensor.
+        ValueError: the tensor has no such picture, its numbers are not real, or the number of axes
+            is not that of the pictures.
+        IndexError: heads are outside the tensor.
     """
     if kind == "heads":
         return _plot_heat_maps(_heat_maps(tensor), heads, fill_value, ax)

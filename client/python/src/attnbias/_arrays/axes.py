@@ -33,19 +33,19 @@ def shard_indices(
     """Returns the tokens that a rank holds, in its order, as ``position_ids`` or indices.
 
     Args:
-        length: tokens of the whole.
-        rank: which of the group's ranks, in [0, world_size).
-        world_size: ranks in the group.
-        layout: "contiguous" is rank's chunk of ``torch.chunk``, as DTensor has it: the last ones
-            may be shorter, or empty. "zigzag" cuts 2 world_size chunks, of which rank holds those
+        length: number of tokens of the whole.
+        rank: rank in the group, in [0, world_size).
+        world_size: number of ranks in the group.
+        layout: "contiguous" is the rank's chunk of ``torch.chunk``, as in DTensor: the last chunks
+            may be shorter, or empty. "zigzag" cuts 2 world_size chunks, of which a rank holds those
             numbered rank and 2 world_size - 1 - rank: the balanced layout of causal ring attention
-            and of Megatron's context parallelism. "striped" gives it every world_size-th token,
-            from rank on: that of striped attention.
+            and of Megatron's context parallelism. "striped" is every world_size-th token, from
+            rank on: the layout of striped attention.
 
     Raises:
-        TypeError: a number is no integer.
-        ValueError: rank is not in the group, there is no such layout, or the length does not
-            divide: "zigzag" needs a multiple of 2 world_size, "striped" of world_size.
+        TypeError: a number is not an integer.
+        ValueError: rank is not in the group, the layout is unknown, or the length is not a
+            multiple: "zigzag" needs one of 2 world_size, "striped" of world_size.
     """
     length = _integer(length, "length")
     if length < 0:

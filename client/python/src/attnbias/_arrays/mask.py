@@ -24,8 +24,8 @@ class Mask:
 
     Attributes:
         causal: hides keys after the query.
-        window_left: hides keys more than so many positions before the query; None hides none.
-        window_right: hides keys more than so many positions after the query; None hides none.
+        window_left: hides keys more than this many positions before the query; None hides none.
+        window_right: hides keys more than this many positions after the query; None hides none.
     """
 
     causal: bool = False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder that caches payloads for all processes of a machine. docs/cache.md describes it.
 
-A file in it is whole from the moment that it has its name, and is never written again: it is
-replaced or removed, and whoever has it mapped keeps what he has.
+A file is complete before it gets its name, and is never written again: it is replaced or removed,
+and processes that have mapped it keep the old content.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ALIGNMENT: Final = 64  # bytes, of a payload in its file
 _LENGTH_BYTES: Final = 8  # of what a .safetensors begins with
 _MOST_HEAD_BYTES: Final = 64 << 20  # of the JSON; that of a list of positions has a few MiB
 _MOST_LINE_BYTES: Final = 256
-_STALE: Final = 60.0  # seconds after which a draft that nobody holds is nobody's
+_STALE: Final = 60.0  # seconds after which an unlocked draft is abandoned
 
 _log = logging.getLogger("attnbias")
 
@@ -63,8 +63,8 @@ class CacheEntry:
     Attributes:
         path: its file, which ``attnbias.load`` reads.
         nbytes: the size of the file.
-        last_used: when it was last asked for.
-        info: what it is; see ``fingerprint`` and ``resolved_spec`` there.
+        last_used: time of the last request for it.
+        info: its description, with ``fingerprint`` and ``resolved_spec``.
     """
 
     path: Path
@@ -76,11 +76,11 @@ class CacheEntry:
 class Cache:
     """The folder in which ``Client(cache=folder)`` caches tensors.
 
-    Only files that nobody but the user can have written are used.
+    Only files that no other user can have written are used.
 
     Args:
-        folder: where it is, or will be; "~" is the home.
-        max_bytes: what its tensors may take; None is any.
+        folder: path, which need not exist; "~" is the home.
+        max_bytes: maximum bytes of its tensors; None is no limit.
 
     Raises:
         ValueError: folder is a file, or a folder that belongs to another user or that other users
@@ -119,8 +119,8 @@ class Cache:
     def verify(self) -> list[Path]:
         """Reads every file, removes those that are damaged, and returns their names.
 
-        What was removed is fetched again when it is asked for. A folder in the place of a file is
-        named too, and stays.
+        A removed tensor is fetched again at the next request. A folder in the place of a file is
+        returned too, and stays.
 
         Raises:
             OSError: the folder cannot be read, or other users can write it.
@@ -150,7 +150,7 @@ class Cache:
         self._sweep(older_than=-math.inf)
         with contextlib.suppress(FileNotFoundError), Folder.opened(self.folder) as root:
             for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS):
-                with contextlib.suppress(OSError):  # somebody uses it, or it has files of others
+                with contextlib.suppress(OSError):  # in use, or it has files of other programs
                     root.remove_folder(kind)
 
     def find(
@@ -158,8 +158,8 @@ class Cache:
     ) -> Payload | None:
         """Returns the payload of a request, mapped and read-only; None if it has to be fetched.
 
-        ``fingerprint`` None is that of the payload that the request had before. A DataLossError of
-        ``accept``, which gets the header before the payload is read, counts the payload as missing.
+        ``fingerprint`` None is that of the request's last payload. ``accept`` receives the header
+        before the payload is read; if it raises DataLossError, the payload counts as missing.
         """
         try:
             known = None
@@ -184,7 +184,7 @@ class Cache:
     def writable(self, info: TensorInfo) -> npt.NDArray[np.uint8] | None:
         """Returns a cached payload in writable memory: each page is shared until it is written.
 
-        None where it has gone.
+        None if it was removed.
         """
         try:
             with (
@@ -357,7 +357,7 @@ class Cache:
 def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
     """Returns a cache's path; raises ValueError naming ``name`` if it cannot be a cache.
 
-    That is a file, a home of nobody's, and a folder that other users can write.
+    A file, the home of an unknown user, and a folder that other users can write are refused.
     """
     try:
         path = Path(folder).expanduser().absolute()

@@ -85,38 +85,37 @@ class Request(Asked):
     A window is a half-open tuple (begin, end), or n for (0, n).
 
     Attributes:
-        encoding: what to compute, as ``attnbias.ALiBi(num_heads=8)``.
-        positions: a window of consecutive positions, of an encoding of absolute positions.
+        encoding: the encoding to compute, as ``attnbias.ALiBi(num_heads=8)``.
+        positions: a window of consecutive positions, for an encoding of absolute positions.
         position_ids: explicit positions instead; for an encoding of several axes, one sequence for
-            each. Of sinusoidal and rotary tables they may be fractions.
+            each. For sinusoidal and rotary tables they may be fractions.
         grid: lengths of a grid instead, for an encoding of several axes one for each: all its
             tokens, row-major. The result is a ``GridTable``, or with form "dense" an array.
         grid_offset: position of the grid's first token on each axis; None is 0.
-        query_length: how many queries the whole has.
-        key_length: how many keys, the first at position 0.
-        alignment: "start" where the first query meets the first key, "end" where the last meets the
-            last. Not needed where there are as many queries as keys.
+        query_length: number of queries of the whole.
+        key_length: number of keys, the first at position 0.
+        alignment: "start" aligns the first query with the first key, "end" the last with the last.
+            Not needed if there are as many queries as keys.
         query_offset: position of query 0, instead of alignment.
-        queries: a window of the queries, and so for keys and heads; None is all. Of an encoding
-            whose tokens lie in a grid, of these.
+        queries: a window of the queries, or of a grid's tokens; None is all.
         keys: a window of the keys.
         heads: a window of the heads.
         query_positions: explicit positions instead of query_length, alignment and queries.
         key_positions: explicit positions instead of key_length and keys; queries then need a
             query_offset, or explicit positions too.
-        query_stride: for each axis of a window of tokens the stride n of queries: every n-th token
-            is a query; None is 1.
+        query_stride: stride n of queries on each axis of a window of tokens: every n-th token is a
+            query; None is 1.
         data_type: "f64", "f32", "f16", "bf16", or numpy's or torch's dtype. None is f32 (i32 for
             buckets).
         form: None is the encoding's compact form; or "dense".
         values: "bias" (None too), or "buckets", the indices into its learned table.
         scale: factor applied before the one rounding.
         causal: masks keys after the query.
-        window_left: masks keys more than so many positions before the query.
-        window_right: masks keys more than so many positions after the query.
-        fill_value: what masked elements become; None is -inf. Goes with a mask alone: causal,
-            window_left or window_right.
-        fill_lowest: they become the data type's lowest number instead.
+        window_left: masks keys more than this many positions before the query.
+        window_right: masks keys more than this many positions after the query.
+        fill_value: value of masked elements; None is -inf. Only with a mask: causal, window_left or
+            window_right.
+        fill_lowest: masked elements are the data type's lowest number instead.
     """
 
     def __post_init__(self) -> None:
