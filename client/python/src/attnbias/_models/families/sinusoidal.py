@@ -98,7 +98,8 @@ def _first_row(module: Any) -> int:
     """Returns the row of position 0."""
     if isinstance(module, XGLMSinusoidalPositionalEmbedding):
         return int(module.offset)
-    return int(module.padding_idx) + 1 if isinstance(module, tuple(_FORWARDS)) else 0
+    is_padded = isinstance(module, tuple(_FORWARDS))
+    return int(module.padding_idx) + 1 if is_padded else 0
 
 
 def _weight_of(module: Any) -> torch.Tensor:
