@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m attnbias``: fills a cache ahead of time, and shows, verifies and clears it."""
+"""``python -m attnbias``: fills a cache in advance, and lists, verifies and clears it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from attnbias._cache.cache import Cache
 from attnbias._client import CACHE_VARIABLE, Client
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from attnbias._spec.enums import DType
-    from attnbias._spec.request import Request
 
 _EXPORT: Final = """\
 Fetches what a model of transformers needs into a cache, for Client(cache=DIR, offline=True).
@@ -37,13 +36,13 @@ What takes a learned table cannot be asked for without it, and is left out.
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m attnbias") -> int:
-    """Runs a command; the exit status is 1 where it failed, 2 where it was not understood."""
+    """Runs a command and returns its exit status: 1 if it failed, 2 for wrong arguments."""
     parser = _Parser(prog=prog, description=__doc__)
     options = _with_commands(parser).parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
-    except BrokenPipeError:  # whoever read it has read enough
+    except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (Error, OSError, ValueError) as error:
@@ -97,18 +96,17 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
     cache = commands.add_parser("cache", help="shows, verifies or clears a cache")
     actions = cache.add_subparsers(metavar="ACTION", required=True)
-    known: list[tuple[str, str, Callable[[argparse.Namespace], int]]] = [
+    for name, what, run in (
         ("ls", "what it has, the last used first", _ls),
         ("verify", "reads all; removes and names what is damaged, and then exits with 1", _verify),
         ("clear", "removes all", _clear),
-    ]
-    for name, what, run in known:
+    ):
         actions.add_parser(name, parents=[of_folder], help=what).set_defaults(run=run)
     return parser
 
 
 def _add_security(export: argparse.ArgumentParser) -> None:
-    """The flags of ``attnbias``, the command-line tool."""
+    """Adds the security flags of ``attnbias``, the command-line tool."""
     variable = "by default what ATTNBIAS_CLIENT_{} says".format
     export.add_argument(
         "--tls",
@@ -167,23 +165,18 @@ def _fetch_all(wishes: Iterable[export.Wish], client: Client, cache: Cache) -> i
         if request is None:
             print(f"{place}: left out: {why}", flush=True)
             continue
-        fingerprint, nbytes = _fetch(request, client, cache)
-        how: Literal["there", "fetched"] = "there" if fingerprint in there else "fetched"
+        client.get_many([request])
+        kept = cache.find(key_of(request.to_spec()))
+        if kept is None:
+            raise OSError(f"{cache.folder}: what was fetched could not be kept in it")
+        fingerprint, nbytes = kept.info.fingerprint, kept.info.nbytes
+        how = "there" if fingerprint in there else "fetched"
         there.add(fingerprint)
         print(f"{place}: {how} {fingerprint} {nbytes} bytes, {request.brief()}", flush=True)
         count += 1
     if count == 0:
         return _fail("config: nothing that it has can be computed without a checkpoint")
     return 0
-
-
-def _fetch(request: Request, client: Client, cache: Cache) -> tuple[str, int]:
-    """Has the cache have it; gives its fingerprint and its bytes."""
-    client.get_many([request])
-    kept = cache.find(key_of(request.to_spec()))
-    if kept is None:
-        raise OSError(f"{cache.folder}: what was fetched could not be kept in it")
-    return kept.info.fingerprint, kept.info.nbytes
 
 
 def _ls(options: argparse.Namespace) -> int:
@@ -204,9 +197,7 @@ def _ls(options: argparse.Namespace) -> int:
     shown = [tuple(map(escaped, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
-        print(
-            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+        print("  ".join(map(str.ljust, row, widths)).rstrip())
     return 0
 
 
@@ -225,7 +216,7 @@ def _clear(options: argparse.Namespace) -> int:
 
 
 def _existing(folder: str) -> Cache:
-    """A cache that is there: one that is misspelt is not empty."""
+    """Returns a cache whose folder exists: a misspelt one must not look empty."""
     cache = Cache(folder)
     if not cache.folder.is_dir():
         raise FileNotFoundError(f"cache: got {folder!r}, want a folder that exists")

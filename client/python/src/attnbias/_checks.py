@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What arguments give; those of the wrong kind are refused with what came and what was wanted."""
+"""Checks of arguments; errors state what was received and what was wanted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
 
 
 def require_instance(value: Any, kind: type | tuple[type, ...], name: str, want: str) -> None:
-    """Refuses what is not an instance of ``kind`` with a TypeError that names ``name``."""
+    """Raises TypeError naming ``name`` unless value is an instance of ``kind``."""
     if isinstance(value, kind):
         return
     if isinstance(value, type):
@@ -41,7 +41,7 @@ def require_instance(value: Any, kind: type | tuple[type, ...], name: str, want:
 def require_integer(
     value: Any, name: str, kind: str, want: str, *, least: int = 1, most: float = math.inf
 ) -> None:
-    """Refuses what is not an integer in [least, most] with an error that names ``name``."""
+    """Raises an error naming ``name`` unless value is an integer in [least, most]."""
     require_instance(value, Integral, name, kind)
     if isinstance(value, bool):
         raise TypeError(f"{name}: got {value}; want {kind}")
@@ -57,7 +57,7 @@ def refuse_unknown(options: Iterable[str], known: type, method: str) -> None:
 
 
 def set_number(message: Message, field: str, value: Any, name: str) -> None:
-    """Sets a field unless to None; what it cannot hold is an error that names ``name``."""
+    """Sets a field unless value is None; an error for an unsuitable value names ``name``."""
     try:
         if value is not None:
             setattr(message, field, value)
@@ -66,7 +66,7 @@ def set_number(message: Message, field: str, value: Any, name: str) -> None:
 
 
 def bounds(span: Span, name: str) -> tuple[int, int]:
-    """The half-open bounds of a span; raises TypeError naming ``name``."""
+    """Returns the half-open bounds of a span; raises TypeError naming ``name``."""
     try:
         if isinstance(span, tuple):
             begin, end = span

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client: one connection to a server, and what can be asked over it."""
+"""The client: one connection to a server, and its calls."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _MOST_PAGES: Final = 100  # a server that sends more of them never ends
 
 
 class BaseClient:
-    """What both clients do alike; see ``Client``."""
+    """Base of both clients; see ``Client``."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class BaseClient:
         self.__init__(**state)  # type: ignore[misc]  # a copy is opened like the first
 
     def _open(self) -> None:
-        """Makes the connection that ``_new_calls`` goes over; nothing is sent yet."""
+        """Makes the connection that ``_new_calls`` uses; nothing is sent yet."""
         raise NotImplementedError
 
     def _new_calls(self) -> Calls:
@@ -214,13 +214,9 @@ class BaseClient:
     ) -> Payload:
         with request.encoding._renaming_errors():
             if self._cache is not None:
-                return await self._cached(request, options, deadline, self._cache).get()
+                offline = self._endpoint.offline
+                return await Cached(request, options, deadline, self._cache, offline).get()
             return await Download(request.to_spec(), options, deadline).run()
-
-    def _cached(
-        self, request: Request | Piece, options: CallOptions, deadline: Deadline, cache: Cache
-    ) -> Cached:
-        return Cached(request, options, deadline, cache, self._endpoint.offline)
 
     async def _logits(
         self,
@@ -236,24 +232,22 @@ class BaseClient:
     ) -> npt.NDArray[Any]:
         """Computes positional logits: what a query and positions alone contribute.
 
-        Rows are streamed in blocks, and no vector is ever gathered for a pair of
-        query and key. Checksums are verified both ways; a call that breaks is
-        taken up where it broke.
+        Rows are streamed in blocks, and no vector is gathered for a pair of query and key.
+        Checksums are verified in both directions; an interrupted call resumes.
 
         Args:
             term: ``attnbias.ShawKeys(...)`` or another ``LogitsTerm``.
-            rows: queries ``[heads, queries, head_dim]``, for ShawValues attention
-                weights ``[heads, queries, keys]``: an array or torch tensor of f64,
-                f32, f16 or bf16. None leaves the queries out: Transformer-XL's (d).
-            key_length: how many keys; not needed for ShawValues.
-            direction: which keys a query sees.
-            query_length: how many queries, only where rows is None.
-            out: an array to write into, of the right shape and dtype.
+            rows: queries ``[heads, queries, head_dim]``, for ShawValues attention weights
+                ``[heads, queries, keys]``: an array or torch tensor of f64, f32, f16 or bf16.
+                None leaves the queries out: Transformer-XL's (d).
+            key_length: number of keys; not needed for ShawValues.
+            direction: the keys that a query sees.
+            query_length: number of queries, only if rows is None.
+            out: an array to write into, of the answer's shape and dtype.
             timeout: seconds for this call, instead of the client's.
-            **options: alignment ("start", "end") or query_offset, one of which is
-                needed where queries and keys are not as many; output_data_type, f32
-                if not said; fill_value, what logits of keys that are not seen become,
-                -inf if not said, or fill_lowest; scale; query_bias
+            **options: alignment ("start", "end") or query_offset, one of which is needed if the
+                numbers of queries and keys differ; output_data_type, by default f32; fill_value
+                of logits of hidden keys, by default -inf, or fill_lowest; scale; query_bias
                 ``[heads, head_dim]``, added to every query (Transformer-XL's v).
 
         Returns:
@@ -279,16 +273,15 @@ class BaseClient:
     ) -> TensorInfo:
         """Fetches a tensor into a file, which appears whole or not at all.
 
-        A ``.npy`` holds the one part of a payload, a ``.safetensors`` any number
-        under their names ("positions", "diagonals", "row", "block", "border",
-        "dense"), with what ``attnbias.load`` needs to make the same of it again as
-        metadata. numpy loads bf16 from a ``.npy`` as ``V2``, ``attnbias.load`` as bf16. The
-        arguments behind the path are those of ``get``.
+        A ``.npy`` holds the only part of a payload, a ``.safetensors`` all parts under their names
+        ("positions", "diagonals", "row", "block", "border", "dense"), with the metadata from which
+        ``attnbias.load`` restores the result. NumPy loads bf16 from a ``.npy`` as ``V2``,
+        ``attnbias.load`` as bf16. The arguments after the path are those of ``get``.
 
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
             OSError: the file cannot be written.
-            ValueError: the name ends otherwise, or a .npy would hold several parts.
+            ValueError: the name has another suffix, or a .npy would hold several parts.
         """
         path = to_path(path)
         refuse_unknown(options, RequestOptions, "save")
@@ -307,7 +300,7 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
-        """Says what ``get`` with the same arguments would send; nothing is computed."""
+        """Returns what ``get`` with the same arguments would send; nothing is computed."""
         refuse_unknown(options, RequestOptions, "describe")
         request = Request(encoding, **options)
         call = self._options(None, False, timeout)
@@ -318,18 +311,19 @@ class BaseClient:
     ) -> TensorInfo:
         with request.encoding._renaming_errors():
             if self._cache is not None:
-                return await self._cached(request, options, deadline, self._cache).describe()
+                offline = self._endpoint.offline
+                return await Cached(request, options, deadline, self._cache, offline).describe()
             info, _ = await ask_for_description(request.to_spec(), options, deadline)
             return info
 
     async def _info(self, *, timeout: float | None = None) -> ServerInfo:
-        """What the server is: version, encodings, dtypes, limits."""
+        """Returns the server's version, encodings, dtypes and limits."""
         message, options = service_pb2.GetServerInfoRequest(), self._options(None, False, timeout)
         answer = await ask(GET_SERVER_INFO, message, options, Deadline(options.timeout))
         return to_server_info(answer)
 
     async def _list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
-        """The learned tables that the server has mounted, by name.
+        """Returns the learned tables that the server has mounted, by name.
 
         Args:
             timeout: seconds for the whole list, instead of the client's.
@@ -357,7 +351,7 @@ class BaseClient:
         )
 
     async def _health(self, service: str = "", *, timeout: float | None = None) -> bool:
-        """Whether the server, or one service of it, says that it is serving. Asks once.
+        """Returns True if the server, or one service of it, reports SERVING. Asks once.
 
         Args:
             service: "" for the server; also "liveness", "readiness".
@@ -374,10 +368,10 @@ class BaseClient:
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def _until_serving(self, deadline: Deadline) -> None:
-        """Returns when the server says that it is serving.
+        """Returns once the server reports SERVING.
 
         Raises:
-            Error: it did not until the deadline, or the connection ended before.
+            Error: the deadline passed, or the connection ended before.
         """
         while True:
             requests = iter([health_pb2.HealthCheckRequest()])
@@ -411,7 +405,7 @@ class BaseClient:
 def _blocking(
     method: Callable[Concatenate[Any, _Arguments], Coroutine[Any, Any, _Answer]],
 ) -> Callable[Concatenate[Any, _Arguments], _Answer]:
-    """Returns the method of the synchronous client that does what a coroutine of both does."""
+    """Returns the synchronous client's method for a coroutine that both clients share."""
     name = method.__name__.removeprefix("_")
     method.__name__, method.__qualname__ = name, f"Client.{name}"  # as errors and help() have it
 
@@ -425,54 +419,48 @@ def _blocking(
 class Client(BaseClient):
     """A connection to an attnbias server; a context manager that closes it.
 
-    Safe to share between threads, and between processes: pickled, or inherited by a fork, it opens
-    a connection of its own at its first call. Nothing is sent before that.
+    Safe to share between threads, and between processes: a pickled or forked client opens its own
+    connection at its first call. Nothing is sent before that.
 
     Args:
-        target: "host", "host:port" or any gRPC target; the port is 50051 if not said.
-            None is what the environment variable ``ATTNBIAS_SERVER`` says, else
-            this machine.
-        timeout: seconds that a call may take, retries included; None for ever.
-        connect_timeout: seconds that a call of a client without a connection so far tries to get
-            one: with a closed port, an unknown name, another protocol or a wrong certificate it
-            then fails with an UnavailableError that gives the reason. After the first connection
-            the timeout alone bounds a call. None is as long as timeout.
-        tls: True is TLS with a server whose certificate the system trusts,
-            ``attnbias.Tls(ca=..., cert=..., key=...)`` with others, False plaintext.
-            None is what the environment says: ``ATTNBIAS_CLIENT_TLS=1`` or the files
-            that ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT`` and ``..._KEY`` name, else
-            plaintext.
-        token: what says who calls, as ``pathlib.Path("/run/secrets/attnbias")``: a file
-            with a bearer token, read again when it changes. A str is the token itself,
-            "" is none. None is what the environment says: ``ATTNBIAS_CLIENT_TOKEN_FILE``
-            or ``ATTNBIAS_CLIENT_TOKEN``. It leaves this machine only over TLS.
-        credentials: gRPC's own, as of ``grpc.ssl_channel_credentials``, in place of ``tls``.
-        metadata: pairs that each call carries, as ``[("tenant", "a")]``: keys in lower case,
-            values in ASCII, or bytes under a key that ends in ``-bin``.
-        channel_options: gRPC's own, in place of this package's, as
-            ``{"grpc.lb_policy_name": "pick_first"}``. By default calls go to all
-            addresses of the target in turn, names are looked up again when a connection
-            ends, and a peer that is silent for 15 s while a call waits is given up.
-        max_attempts: how often a call is made, at most, before its error is raised;
-            a stream that has made progress begins to count anew. By default the
-            timeout alone is the bound.
-        max_tensor_bytes: payloads larger than this are refused before memory is
-            allocated for them.
-        streams: number of connections over which a payload of more than 16 MiB is fetched,
-            1 to 64, each with a range of its own. One stream receives at most a window of
-            16 MiB per round trip: 0.2 GB/s at 80 ms. So more streams pay off over long
-            round trips, not on one machine.
-        cache: a folder that keeps what was fetched, as "~/.cache/attnbias". Whoever
-            asks for the same has it mapped from there, without a call; arrays are
-            then read-only. None is what the environment variable
-            ``ATTNBIAS_CACHE_DIR`` says, without it none; so is "".
-        cache_bytes: what the cache may hold; beyond it the least recently used is
-            removed. None is any.
-        offline: True never asks a server: what the cache does not have is a
-            NotFoundError, and what only a server can say an UnavailableError.
+        target: "host", "host:port" or any gRPC target; the default port is 50051. None is the
+            environment variable ``ATTNBIAS_SERVER``, else this machine.
+        timeout: seconds that a call may take, retries included; None is no limit.
+        connect_timeout: seconds in which a call has to connect if the client was never connected.
+            After them, a closed port, an unknown name, another protocol or a wrong certificate is
+            an UnavailableError with the reason. After the first connection only the timeout bounds
+            a call. None is as long as timeout.
+        tls: True uses TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
+            key=...)`` TLS with others, False plaintext. None is the environment's choice:
+            ``ATTNBIAS_CLIENT_TLS=1`` or the files that ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT``
+            and ``..._KEY`` name, else plaintext.
+        token: identifies the caller: the path of a file with a bearer token, such as
+            ``pathlib.Path("/run/secrets/attnbias")``, read again when it changes; or the token
+            itself as a str, "" for none. None is ``ATTNBIAS_CLIENT_TOKEN_FILE`` or
+            ``ATTNBIAS_CLIENT_TOKEN`` of the environment. A token leaves this machine only over TLS.
+        credentials: gRPC's, as from ``grpc.ssl_channel_credentials``, instead of ``tls``.
+        metadata: pairs sent with each call, as ``[("tenant", "a")]``: lower-case keys, ASCII
+            values, or bytes under a key that ends in ``-bin``.
+        channel_options: options of gRPC that override this package's, as
+            ``{"grpc.lb_policy_name": "pick_first"}``. By default calls are distributed over all
+            addresses of the target, names are looked up again when a connection ends, and a
+            connection is closed if its peer is silent for 15 s during a call.
+        max_attempts: maximum attempts of a call before its error is raised. A stream that makes
+            progress restarts the count. By default only the timeout bounds a call.
+        max_tensor_bytes: larger payloads are refused before memory is allocated for them.
+        streams: number of connections, 1 to 64, over which a payload of more than 16 MiB is
+            fetched in ranges. One stream receives at most a window of 16 MiB per round trip:
+            0.2 GB/s at 80 ms. So more streams pay off over long round trips, not on one machine.
+        cache: a folder that caches fetched tensors, as "~/.cache/attnbias". Processes that request
+            a cached tensor map it from there, without a call; arrays are then read-only. None is
+            the environment variable ``ATTNBIAS_CACHE_DIR``; "" is no cache.
+        cache_bytes: maximum bytes of the cache, which evicts the least recently used tensors. None
+            is no limit.
+        offline: True never calls a server: a tensor that is not cached is a NotFoundError, and a
+            call that needs a server an UnavailableError.
 
-    Every call raises ``attnbias.Error`` (see its subclasses) with the server's
-    status, and TypeError or ValueError for what cannot even be sent.
+    Every call raises ``attnbias.Error`` (see its subclasses) with the server's status, and
+    TypeError or ValueError for arguments that cannot be sent.
     """
 
     def __enter__(self) -> Self:
@@ -523,23 +511,23 @@ class Client(BaseClient):
     ) -> Any:
         """Fetches a tensor.
 
-        Checksums are verified; a stream that breaks is resumed where it broke.
+        Checksums are verified; an interrupted stream resumes.
 
         Args:
-            encoding: what to compute, as ``attnbias.T5(...)``.
-            out: memory to write into: a numpy array, a torch CPU tensor, or
-                anything with the buffer protocol, C-contiguous. Elements have the
-                answer's shape (for a Toeplitz that of its diagonals, for several
-                tables of one shape theirs after their number), or one axis that
-                holds it all; raw bytes any. The result is this very object.
-            device_mesh: torch's, which makes the answer a ``DTensor``. This process fetches the
-                shard that it holds and no other.
-            placements: for each axis of the mesh ``Shard(dim)`` or ``Replicate()``. Dims are those
+            encoding: the encoding to compute, as ``attnbias.T5(...)``.
+            out: C-contiguous memory to write into: a NumPy array, a torch CPU tensor, or any
+                object with the buffer protocol. An array has the answer's shape (for a Toeplitz
+                that of its diagonals; for several tables of one shape, their number before it) or
+                one axis of all elements; raw bytes have any shape. The result is this object.
+            device_mesh: a mesh of torch, which makes the answer a ``DTensor``. This process
+                fetches only the shard that it holds.
+            placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims are those
                 of the dense array, or of each table.
-            sharding: JAX's, as ``NamedSharding``, which makes the answer a ``jax.Array`` of the
-                dense array, or of each table. What several devices share is fetched once.
-            progress: True shows a progress bar, False does not; None shows one
-                on a terminal, for a large payload that takes long.
+            sharding: a sharding of JAX, as ``NamedSharding``, which makes the answer a
+                ``jax.Array`` of the dense array, or of each table. Boxes that several devices share
+                are fetched once.
+            progress: True shows a progress bar, False does not; None shows one on a terminal, for
+                a large payload that takes long.
             timeout: seconds for this call, instead of the client's.
             **options: the extent and the output, as described in ``Request``:
                 positions, position_ids, grid, grid_offset; query_length, key_length, alignment,
@@ -548,33 +536,32 @@ class Client(BaseClient):
                 fill_value, fill_lowest, scale.
 
         Returns:
-            By form: "table" a numpy array ``[positions, dim]`` (over a grid a ``GridTable``),
-            "dense" one of ``[heads, queries, keys]``, "toeplitz" a ``Toeplitz`` (with a class
-            token a ``BorderedToeplitz``), "key_row" a ``KeyRow``,
-            "block_toeplitz" a ``BlockToeplitz``. Rotary gives ``RotaryTables``,
-            with a decay ``XposTables``. Without form it is the encoding's compact form, or
-            "dense" for what has none: most lists of positions, windows of a grid,
-            masks of a key row. With ``out`` it is ``out``. With ``device_mesh`` or ``sharding``
-            it is dense, a ``DTensor`` or a ``jax.Array``; form is then what is sent.
+            By form: "table" a NumPy array ``[positions, dim]`` (over a grid a ``GridTable``),
+            "dense" one of ``[heads, queries, keys]``, "toeplitz" a ``Toeplitz`` (with a class token
+            a ``BorderedToeplitz``), "key_row" a ``KeyRow``, "block_toeplitz" a ``BlockToeplitz``.
+            Rotary gives ``RotaryTables``, with a decay ``XposTables``. The default is the
+            encoding's compact form, or "dense" without one: most lists of positions, windows of a
+            grid, masks of a key row. ``out`` is returned if it is given. With ``device_mesh`` or
+            ``sharding`` the result is dense, and form is that of the transfer.
 
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
             TypeError: an argument is of the wrong type.
-            ValueError: an argument cannot be sent, ``out`` does not fit, or the tensor cannot be
-                sharded so.
+            ValueError: an argument cannot be sent, ``out`` does not fit, or the tensor cannot have
+                this sharding.
         """
         shards = to_sharding(device_mesh, placements, sharding, out)
         return run(self._get(encoding, out, progress, timeout, options, sharding=shards))
 
     def get_many(self, requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:
-        """Fetches several tensors, a few at a time over the one connection.
+        """Fetches several tensors, a few at a time over one connection.
 
         Args:
             requests: as ``attnbias.Request(attnbias.Sinusoidal(dim=8), positions=4)``.
             timeout: seconds for each, instead of the client's.
 
         Returns:
-            What ``get`` returns for each, in the same order.
+            The results of ``get``, in the order of requests.
 
         Raises:
             Error: the first failure; the other calls are then cancelled.

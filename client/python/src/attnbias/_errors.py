@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls fail with, and the texts of others in it without what a terminal obeys."""
+"""Errors of calls, and escaping of texts from other programs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FieldViolation:
-    """One wrong field of a request."""
+    """One invalid field of a request."""
 
     field: str
     """Its path: ``spec.pair.key_length``, ``spec.sinusoidal.dim``."""
@@ -49,7 +49,7 @@ class FieldViolation:
 
 
 class Error(Exception):
-    """What a call failed with; the base of all errors that this package defines.
+    """Failure of a call; the base of all errors that this package defines.
 
     Attributes:
         code: the gRPC status code.
@@ -62,7 +62,7 @@ class Error(Exception):
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
 
     def __init_subclass__(cls) -> None:
-        """Gives a class the code of its name: INVALID_ARGUMENT to InvalidArgumentError."""
+        """Derives a class's code from its name: INVALID_ARGUMENT for InvalidArgumentError."""
         super().__init_subclass__()
         words = re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Error"))
         cls.code = getattr(grpc.StatusCode, "_".join(words).upper(), cls.code)
@@ -90,7 +90,7 @@ class Error(Exception):
 
     @property
     def field_violations(self) -> tuple[FieldViolation, ...]:
-        """Which fields of the request were wrong, and how."""
+        """Invalid fields of the request, with descriptions."""
         return tuple(
             FieldViolation(violation.field, violation.description)
             for detail in self._details(error_details_pb2.BadRequest)
@@ -99,12 +99,12 @@ class Error(Exception):
 
     @property
     def reason(self) -> str:
-        """The machine-readable reason, as in ``TENSOR_TOO_LARGE_FOR_UNARY``; "" without one."""
+        """Machine-readable reason, such as ``TENSOR_TOO_LARGE_FOR_UNARY``; "" if there is none."""
         return next((d.reason for d in self._details(error_details_pb2.ErrorInfo)), "")
 
     @property
     def request_id(self) -> str:
-        """What the server's log calls the call; "" where no server says."""
+        """ID of the call in the server's log; "" if the server sent none."""
         return next((d.request_id for d in self._details(error_details_pb2.RequestInfo)), "")
 
     @property
@@ -121,7 +121,6 @@ class Error(Exception):
         return None
 
     def _details(self, kind: type[Message]) -> Iterator[Any]:
-        """Those of a kind."""
         return (detail for detail in self.details if isinstance(detail, kind))
 
 
@@ -130,7 +129,7 @@ class CancelledError(Error):
 
 
 class InvalidArgumentError(Error, ValueError):
-    """The request is wrong whatever the server's state; see ``field_violations``."""
+    """The request is invalid in any state of the server; see ``field_violations``."""
 
 
 class DeadlineExceededError(Error, TimeoutError):
@@ -138,27 +137,27 @@ class DeadlineExceededError(Error, TimeoutError):
 
 
 class NotFoundError(Error):
-    """A table or service by that name is not on this server."""
+    """The server has no table or service of that name."""
 
 
 class PermissionDeniedError(Error):
-    """The caller, by its token or certificate, may not do this."""
+    """The caller's token or certificate does not permit this."""
 
 
 class ResourceExhaustedError(Error):
-    """The server is over its memory budget, or a payload over ``max_tensor_bytes``."""
+    """The server is out of memory budget, or a payload exceeds ``max_tensor_bytes``."""
 
 
 class FailedPreconditionError(Error):
-    """The server would no longer send the bytes that were begun."""
+    """The server would no longer send the bytes of the payload that was begun."""
 
 
 class AbortedError(Error):
-    """The server ended the call, as it does to a client that stops reading or sending."""
+    """The server ended the call, for example because the client stopped reading or sending."""
 
 
 class OutOfRangeError(Error):
-    """Positions that the encoding has no numbers for, or an offset beyond the payload."""
+    """The encoding has no numbers for the positions, or an offset exceeds the payload."""
 
 
 class UnimplementedError(Error):
@@ -174,11 +173,11 @@ class UnavailableError(Error):
 
 
 class DataLossError(Error):
-    """What came is not what was promised: a checksum, an offset, a length."""
+    """Received data is inconsistent: a checksum, an offset, a length."""
 
 
 class UnauthenticatedError(Error):
-    """The caller did not say who it is, or not so that the server believes it."""
+    """The caller's identity is missing or was not accepted."""
 
 
 MOST_CHARACTERS: Final = 8 << 10  # of a message, and of a text in its details
@@ -186,7 +185,7 @@ _MOST_SHOWN: Final = 400  # of other texts
 
 
 def escaped(text: str, most: int = _MOST_SHOWN) -> str:
-    """The text with escape sequences for what a terminal or a log would not print as it is.
+    """Returns the text with characters escaped that a terminal or a log would not print.
 
     Those are control characters, ends of lines among them, and marks that change the direction of
     text or have no width. A text of more than ``most`` characters is cut.

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads and structures into .npy and .safetensors files, whole or not at all, and back.
+"""Reads and writes payloads and structures as .npy and .safetensors files.
 
 docs/protocol.md says what the metadata of a .safetensors file are.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -30,8 +29,6 @@ from attnbias._spec.info import TensorInfo
 from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from google.protobuf.message import Message
 
 _SUFFIXES: Final = (".npy", ".safetensors")
@@ -48,12 +45,12 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     Args:
         bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one; or a
             GridTable.
-        path: a name that ends in .safetensors; or in .npy, which holds the numbers alone.
+        path: a name that ends in .safetensors; or in .npy, which holds only the numbers.
 
     Raises:
         OSError: the file cannot be written.
-        TypeError: bias is no such structure.
-        ValueError: the name ends otherwise, or a .npy would hold several parts.
+        TypeError: bias is of another type.
+        ValueError: the name has another suffix, or a .npy would hold several parts.
     """
     require_instance(bias, Structure, "bias", "a Toeplitz or another structure")
     if isinstance(bias, RingShard):
@@ -70,17 +67,22 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         path: a name that ends in .npy or .safetensors.
 
     Returns:
-        What ``Client.get`` gave or would have given: a structure, with its positions,
-        fingerprint and ``resolved_spec``, an array, or a named tuple of tables. A
-        .npy holds an array alone, for a structure that of its numbers.
+        The result of ``Client.get``: a structure with its positions, fingerprint and
+        ``resolved_spec``, an array, or a named tuple of tables. From a .npy an array, for a
+        structure that of its numbers.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is damaged, or nothing that was written so.
+        ValueError: the file is damaged, or was not written by attnbias.
     """
     path = to_path(path)
     try:
-        return _load_npy(path) if path.suffix == ".npy" else _load_safetensors(path)
+        if path.suffix == ".safetensors":
+            return _load_safetensors(path)
+        # Mapped first, so that a header that claims too much is refused before memory is allocated.
+        array: npt.NDArray[Any] = np.array(np.lib.format.open_memmap(path, mode="r"))
+        # .npy has no bfloat16: numpy writes its bytes, of two each.
+        return array.view(BFLOAT16) if array.dtype == np.dtype("V2") else array
     except (OSError, MemoryError):
         raise
     except Exception as error:  # of three parsers, which let errors of their own through
@@ -88,7 +90,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
 
 
 def to_path(path: str | os.PathLike[str]) -> Path:
-    """A file's path; refuses a name that does not state one of the two formats."""
+    """Returns a file's path; refuses a name that states neither of the two formats."""
     want = f"a name that ends in {' or '.join(_SUFFIXES)}"
     require_instance(path, (str, os.PathLike), "path", want)
     path = Path(path)
@@ -98,21 +100,27 @@ def to_path(path: str | os.PathLike[str]) -> Path:
 
 
 def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, str]) -> None:
-    """Writes arrays under their names, or the only one into a .npy; replaces what was there."""
+    """Writes arrays under their names, or the only one into a .npy; replaces an existing file."""
     if path.suffix == ".npy" and len(arrays) != 1:
         message = f"path: a .npy holds one array, got {', '.join(arrays)}; want a .safetensors"
         raise ValueError(message)
-    with _replacing(path) as draft:
+    with tempfile.TemporaryDirectory(prefix=".attnbias-", dir=path.parent) as folder:
+        draft = Path(folder) / f"draft{path.suffix}"
+        draft.touch()
+        mode = draft.stat().st_mode  # after the umask; safetensors sets its own
+        draft.unlink()
         if path.suffix == ".npy":
             (array,) = arrays.values()
             np.save(draft, array, allow_pickle=False)
         else:
             whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
             save_file(whole, draft, metadata)
+        draft.chmod(mode)
+        os.replace(draft, path)
 
 
 def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
-    """The metadata of a structure, an array or tables; ``source`` says what they are."""
+    """Returns the metadata of a structure, an array or tables, which ``source`` describes."""
     values: dict[str, Any] = {}
     if source.fingerprint:
         values["fingerprint"] = source.fingerprint
@@ -130,7 +138,7 @@ def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
         values["diagonals.first_relative_position"] = toeplitz.first_relative_position
         values["diagonals.vectors"] = str(toeplitz.vectors).lower()
         if toeplitz.mask is not None:
-            values["diagonals.mask"] = _to_json(toeplitz.mask.to_message())
+            values["diagonals.mask"] = _to_json(tensor_pb2.Mask(**vars(toeplitz.mask)))
     if isinstance(result, BlockToeplitz) and not _is_whole_grid(result):
         values["block.first_query"] = result.queries[0]
         values["block.first_key"] = result.keys[0]
@@ -147,15 +155,8 @@ def _to_json(message: Message) -> str:
 
 
 def _is_whole_grid(result: Structure) -> bool:
-    """Whether it is all that a server sent, which then says all by itself."""
+    """Reports whether a server sent all of this grid: the file then needs no window."""
     return isinstance(result, BlockToeplitz) and bool(result.fingerprint) and result.is_whole()
-
-
-def _load_npy(path: Path) -> npt.NDArray[Any]:
-    # Mapped first: a header that claims too much is then refused before memory is allocated.
-    array: npt.NDArray[Any] = np.array(np.lib.format.open_memmap(path, mode="r"))
-    # .npy has no bfloat16: numpy writes its bytes, of two each.
-    return array.view(BFLOAT16) if array.dtype == np.dtype("V2") else array
 
 
 def _load_safetensors(path: Path) -> Loaded:
@@ -169,7 +170,7 @@ def _load_safetensors(path: Path) -> Loaded:
         message = "it has no metadata of attnbias"
         raise ValueError(f"{message}; want what Client.save, attnbias.save or the tool wrote")
     if column_axes := metadata.integers("column_axes"):
-        _require_one("dtype", {name: array.dtype for name, array in arrays.items()})
+        _require_one("dtype", arrays)
         found: Loaded | None = to_grid_tables(dict(sorted(arrays.items())), column_axes)
     else:
         found = _to_structure(arrays, metadata)
@@ -179,8 +180,8 @@ def _load_safetensors(path: Path) -> Loaded:
         return found
     tables = to_tables({name: arrays[name] for name in XposTables._fields if name in arrays})
     if tables is not None and len(tables) == len(arrays):
-        _require_one("dtype", {name: array.dtype for name, array in arrays.items()})
-        _require_one("shape", {name: array.shape for name, array in arrays.items()})
+        _require_one("dtype", arrays)
+        _require_one("shape", arrays)
         return tables
     if len(arrays) == 1:
         (array,) = arrays.values()
@@ -188,24 +189,25 @@ def _load_safetensors(path: Path) -> Loaded:
     raise ValueError(f"its tensors {', '.join(arrays)} are no answer of attnbias")
 
 
-def _require_one(what: str, values: dict[str, Any]) -> None:
-    """Refuses what has to be the same for all of these names, and is not."""
+def _require_one(what: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Refuses arrays that differ in their ``what``, "dtype" or "shape"."""
+    values = {name: getattr(array, what) for name, array in arrays.items()}
     if len(set(values.values())) > 1:
         got = ", ".join(f"{value} of {name}" for name, value in values.items())
         raise ValueError(f"{', '.join(values)}: got {what}s {got}; want one {what}")
 
 
 def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> Structure | None:
-    """The structure whose parts these are; None where they are those of none."""
+    """Returns the structure that has these parts; None if no structure has them."""
     names = set(arrays)
     if "border" in names:
-        _require_one("dtype", {name: array.dtype for name, array in arrays.items()})
+        _require_one("dtype", arrays)
     if names == {"row"}:
         bias = KeyRow(arrays["row"], query_length=metadata.length("query_length"))
-        _require_one(
-            "length",
-            {"row": bias.key_length, f"{_PREFIX}key_length": metadata.length("key_length")},
-        )
+        keys, name = metadata.length("key_length"), f"{_PREFIX}key_length"
+        if bias.key_length != keys:
+            got = f"got lengths {bias.key_length} of row, {keys} of {name}"
+            raise ValueError(f"row, {name}: {got}; want one length")
         return bias
     if names in ({"block"}, {"block", "border"}):
         spec = metadata.spec()
@@ -224,7 +226,7 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
         query_length=metadata.length("query_length"),
         key_length=metadata.length("key_length"),
         first_relative_position=metadata.integer("diagonals.first_relative_position"),
-        vectors=metadata.boolean("diagonals.vectors"),
+        vectors=metadata.flag("diagonals.vectors"),
         mask=metadata.mask(),
     )
     if "border" not in arrays:
@@ -238,7 +240,7 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
 
 
 class _Metadata:
-    """The metadata of a file that are attnbias's; errors name what is wrong among them."""
+    """The metadata of attnbias in a file; errors name the invalid value."""
 
     def __init__(self, values: dict[str, str]) -> None:
         self._values = {
@@ -260,7 +262,7 @@ class _Metadata:
         return _to_integer(self.text(name), name)
 
     def integers(self, name: str) -> list[int]:
-        """Numbers with commas between them; none if the file has none."""
+        """Parses numbers separated by commas; returns none if the file has none."""
         return [_to_integer(text, name) for text in filter(None, self.text(name, "").split(","))]
 
     def length(self, name: str) -> int:
@@ -269,7 +271,7 @@ class _Metadata:
             raise ValueError(f"{_PREFIX}{name}: got {value}, want at least 1")
         return value
 
-    def boolean(self, name: str) -> bool:
+    def flag(self, name: str) -> bool:
         text = self.text(name)
         if text not in ("true", "false"):
             raise ValueError(f"{_PREFIX}{name}: got {text!r}, want true or false")
@@ -279,7 +281,7 @@ class _Metadata:
         return None if self.text(name) == _NO_INDEX else self.integer(name)
 
     def span(self, first: str, length: str) -> tuple[int, int] | None:
-        """A window's bounds; None where the file has the whole."""
+        """Returns a window's bounds; None if the file has the whole."""
         if first not in self._values:
             return None
         begin = self.integer(first)
@@ -289,7 +291,7 @@ class _Metadata:
         return self._message("resolved_spec", encodings_pb2.TensorSpec())
 
     def mask(self) -> Mask | None:
-        """That of the diagonals; the tool says it in the spec alone."""
+        """Returns the mask of the diagonals, which the tool's files have in the spec alone."""
         mask = self._message("diagonals.mask", tensor_pb2.Mask())
         if mask is None:
             mask = (self.spec() or encodings_pb2.TensorSpec()).output.mask
@@ -300,19 +302,6 @@ class _Metadata:
         if text is None:
             return None
         return json_format.Parse(text, empty, ignore_unknown_fields=True)
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A draft beside path that takes its place when the block succeeds, or vanishes."""
-    with tempfile.TemporaryDirectory(prefix=".attnbias-", dir=path.parent) as folder:
-        draft = Path(folder) / f"draft{path.suffix}"
-        with open(draft, "xb"):
-            mode = os.stat(draft).st_mode  # what the umask leaves; safetensors makes its own
-        draft.unlink()
-        yield draft
-        draft.chmod(mode)
-        os.replace(draft, path)
 
 
 def _to_integer(text: str, name: str) -> int:

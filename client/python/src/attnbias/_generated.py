@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the messages of a generated module, by the means that protobuf has had since 4.25."""
+"""Makes the messages of a generated module with what protobuf has had since 4.25."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PUBLIC: Final = descriptor_pool.DescriptorPool()
 
 
 def load(module: dict[str, Any], pool: Any, serialized: bytes) -> None:
-    """Adds a FileDescriptorProto to a pool, and what it declares to the globals of a module."""
+    """Adds a FileDescriptorProto to a pool, and its declarations to the globals of a module."""
     file = pool.AddSerializedFile(serialized)
     module["DESCRIPTOR"] = file
     module.update(file.extensions_by_name)
@@ -37,7 +37,7 @@ def load(module: dict[str, Any], pool: Any, serialized: bytes) -> None:
 
 
 def is_repeated(field: FieldDescriptor) -> bool:
-    """Whether a field holds a list; protobuf before 6.31 has no ``field.is_repeated``."""
+    """Reports whether a field holds a list, as ``field.is_repeated`` of protobuf 6.31 does."""
     return isinstance(field.default_value, list)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of this process's own, which ends when the process does."""
+"""A server that this process starts, and that ends with it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _PAGE: Final = 4096
 _TURN: Final = 60.0  # seconds; epoll takes 24 days at most
 _PATIENCE: Final = 5.0  # seconds in which a process that closes its pipes and sockets has ended
 
-# The shell becomes the server. Before, it leaves a process behind that waits for the end of a pipe,
-# of which this process alone has the other end: so the server dies with it, whatever kills it. A
-# signal at the parent's death would not do: it comes when the thread ends that started the server.
-# $$ is the server or nobody: by process_group=0 it is also the group of the process that waits, and
-# the kernel gives the number of a living group to no other process.
+# The shell becomes the server. First it starts a process that waits for the end of a pipe, whose
+# other end only this process holds, so that the server dies with this process, whatever kills it. A
+# signal at the parent's death would not do: it is sent when the thread that started the server
+# ends. $$ is the server or no process: by process_group=0 it is also the group of the waiting
+# process, and the kernel does not reuse the number of a living group.
 _SCRIPT: Final = """
 exec 3<&0 </dev/null
 { read -r _ <&3 || { kill -KILL $$; rm -rf -- "$0"; }; } >/dev/null 2>&1 &
@@ -52,16 +52,16 @@ class _Running(NamedTuple):
 
 
 class LocalServer(forks.Forkable):
-    """An ``attnbias-server`` on a Unix socket, for this process and those it starts.
+    """An ``attnbias-server`` on a Unix socket, for this process and its children.
 
     with attnbias.LocalServer("--threads=2") as client:
         bias = client.get(attnbias.ALiBi(num_heads=32), query_length=4096, key_length=4096)
 
-    It ends with the block, with ``close()``, or with the process, even one that is killed. Other
-    processes may use the client too, inherited or pickled, as long as this one lives. Its log is
-    kept in a file until then; ``--access-log=all`` logs each call.
+    The server ends with the block, with ``close()``, or with the process, even if that is killed.
+    Until then other processes may use the client too, inherited or pickled, and a file keeps the
+    server's log; ``--access-log=all`` logs each call.
 
-    The program is the one that ``ATTNBIAS_SERVER_BINARY`` names, else that of the package
+    The program is ``ATTNBIAS_SERVER_BINARY`` of the environment, else that of the package
     attnbias_server (``attnbias[server]``, from wheels), else ``attnbias-server`` on the PATH.
 
     Args:
@@ -98,9 +98,9 @@ class LocalServer(forks.Forkable):
 
     @property
     def target(self) -> str:
-        """What other clients connect to, as ``attnbias.aio.Client(server.target, tls=False)``.
+        """Target for other clients, as ``attnbias.aio.Client(server.target, tls=False)``.
 
-        ``tls`` need not be said where the environment says nothing of it.
+        ``tls`` is needed only if the environment sets it.
         """
         if self._running is None:
             raise RuntimeError("the server is not running: start() it")
@@ -111,8 +111,8 @@ class LocalServer(forks.Forkable):
 
         Raises:
             FileNotFoundError: the program is not installed.
-            RuntimeError: it ended before it was ready; the end of its log says why.
-            Error: it was not ready within the client's timeout; with the end of its log, too.
+            RuntimeError: the server ended before it was ready; the end of its log is included.
+            Error: the server was not ready within the client's timeout; with the end of its log.
         """
         if self._running is not None:
             raise RuntimeError("the server is running already")
@@ -128,7 +128,7 @@ class LocalServer(forks.Forkable):
         return running.client
 
     def close(self) -> None:
-        """Ends the server and closes its client. Does nothing where it is not running."""
+        """Ends the server and closes its client. Does nothing if the server is not running."""
         atexit.unregister(self.close)
         running, self._running = self._running, None
         if running is None:
@@ -139,7 +139,7 @@ class LocalServer(forks.Forkable):
         with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it
             running.process.wait(_PATIENCE)
         with contextlib.suppress(BrokenPipeError):
-            os.write(running.lifeline, b"\n")  # nobody is to be killed any more
+            os.write(running.lifeline, b"\n")  # the waiting process then kills nothing
         os.close(running.lifeline)
         shutil.rmtree(running.folder, ignore_errors=True)
 
@@ -167,7 +167,7 @@ class LocalServer(forks.Forkable):
         return _Running(process, lifeline, folder, client)
 
     def leave(self) -> bool:
-        """See Forkable. Lets go of the server, which is its parent's to end."""
+        """See Forkable. Forgets the server, which the parent owns."""
         running, self._running = self._running, None
         if running is not None:
             atexit.unregister(self.close)
@@ -192,7 +192,7 @@ def _program() -> str:
 
 
 def _private_folder() -> Path:
-    """A new folder in which the path of a socket is short enough, and has no comma."""
+    """Makes a folder whose socket has a path without comma that is short enough."""
     folder = Path(tempfile.mkdtemp(prefix="attnbias-"))
     path = str(folder / "socket")
     if len(os.fsencode(path)) <= _LONGEST_PATH and "," not in path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of tensors. matplotlib is imported where something is drawn, and nowhere else.
+"""Pictures of tensors. matplotlib is imported only when something is drawn.
 
 A picture has some hundred pixels a side, and only their numbers are read: the dense tensor of a
 structure never exists, however long it is. A structure itself says how it is drawn: see
@@ -60,13 +60,13 @@ def plot(
     fill_value: float | None = None,
     ax: Axes | Iterable[Axes] | None = None,
 ) -> list[Axes]:
-    """Draws a tensor with matplotlib; showing and saving are the caller's.
+    """Draws a tensor with matplotlib; the caller shows or saves it.
 
-    Heat maps share one colour scale. What a mask hides is hatched and has no part in the scale:
-    numbers that are infinite, the lowest of their type, or fill_value. Of a long axis every n-th
+    Heat maps share one colour scale. Masked elements are hatched and do not affect the scale:
+    numbers that are infinite, the lowest of their type, or fill_value. On a long axis every n-th
     position is drawn. Key positions and a table's positions count from the first one; query
-    positions are such that differences are relative positions. Tokens of a grid have their own
-    numbers, in a window too.
+    positions are chosen so that differences are relative positions. Tokens of a grid keep their
+    numbers in a window.
 
     Args:
         tensor: a structure, a dense array ``[heads, queries, keys]``, a table
@@ -75,18 +75,17 @@ def plot(
             relative position, or for a ``KeyRow`` over the key position. A class token is left
             out of curves.
         heads: the first n, or (begin, end); None is at most the first 16.
-        fill_value: what else stands in place of masked elements.
-        ax: where to draw: as many axes as there are heat maps; one for curves. None is a new
-            figure.
+        fill_value: another value of masked elements.
+        ax: axes to draw on: one for each heat map, or one for curves. None is a new figure.
 
     Returns:
         The axes; ``axes[0].figure`` is their figure.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: the tensor cannot be drawn so, its numbers are not real, or ax are not as
-            many as the pictures.
-        IndexError: heads are not inside the tensor.
+        ValueError: the tensor has no such picture, its numbers are not real, or the number of axes
+            is not that of the pictures.
+        IndexError: heads are outside the tensor.
     """
     if kind == "heads":
         return _plot_heat_maps(_heat_maps(tensor), heads, fill_value, ax)
@@ -97,7 +96,7 @@ def plot(
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A matrix for each head, read only where it is drawn."""
+    """A matrix for each head, read only at the places that are drawn."""
 
     read: _Read
     num_heads: int | None  # None: no head axis
@@ -108,19 +107,19 @@ class HeatMap:
 
     @property
     def proportion(self) -> float | None:
-        """Height by width of a picture with square pixels; None where they need not be."""
+        """Height by width of a picture with square pixels; None if pixels need not be square."""
         rows, columns = self.shape
         long = max(rows, columns) > _LONG * min(rows, columns)
-        # Diagonals mean something where rows and columns count the same.
+        # Diagonals are meaningful if rows and columns count the same things.
         return None if long or self.labels not in (POSITIONS, TOKENS) else rows / columns
 
     def picture(self, head: int, most: int, fill_value: float | None = None) -> _Picture:
-        """Numbers at even steps, at most so many along a side."""
+        """Returns numbers at even steps, at most ``most`` along a side."""
         rows, columns = (np.arange(0, length, _step(length, most)) for length in self.shape)
         return _visible(self.read(head, rows, columns), fill_value)
 
     def heads(self, wanted: Span | None, most: int = _MOST_HEADS) -> list[int]:
-        """Those wanted; of a tensor without heads, one that stands for all."""
+        """Returns the heads to draw; [0] for a tensor without heads."""
         if self.num_heads is None:
             if wanted is not None:
                 raise ValueError("heads: got some, want none: the tensor has no head axis")
@@ -144,7 +143,7 @@ def _are_real(dtype: np.dtype[Any]) -> bool:
 
 
 def _visible(numbers: Array, fill_value: float | None) -> _Picture:
-    """Numbers as float64, those that stand for masked elements masked."""
+    """Returns numbers as float64 with masked elements masked."""
     if not _are_real(numbers.dtype):
         raise ValueError(f"tensor: got elements of type {numbers.dtype}, want real numbers")
     hidden = ~np.isfinite(numbers)
@@ -169,7 +168,7 @@ def _heat_maps(tensor: Any, name: str = "") -> list[HeatMap]:
             f"tensor: got {type(tensor).__name__} of shape {array.shape}, want a structure, "
             "an array [heads, queries, keys] or a table [positions, columns]"
         )
-    # Indices are of pairs, and have no heads.
+    # Indices of pairs have no heads.
     is_table = array.ndim == 2 and not np.issubdtype(array.dtype, np.integer)  # noqa: PLR2004
     labels = ("position", "column") if is_table else POSITIONS
     return [heat_map_of(array, labels, (0, 0), name)]
@@ -188,7 +187,7 @@ def heat_map_of(
 
 
 def of_head(array: Array, head: int, axes: int) -> Array:
-    """What a head has in an array that has so many axes beside that of heads, if it has one."""
+    """Returns a head's part of an array that has ``axes`` axes besides that of heads."""
     chosen: Array = array[head] if array.ndim > axes else array
     return chosen
 
@@ -202,14 +201,13 @@ def _pyplot() -> Any:
 
 
 def _columns(count: int) -> int:
-    """Columns of a new figure of so many pictures."""
     return math.ceil(math.sqrt(count))
 
 
 def _axes_for(
     count: int, ax: Axes | Iterable[Axes] | None, proportion: float | None = None
 ) -> list[Axes]:
-    """The caller's axes, or those of a new figure, row by row."""
+    """Returns the caller's axes, or those of a new figure, row by row."""
     plt = _pyplot()
     if ax is not None:
         given = np.array(list(ax) if isinstance(ax, Iterable) else [ax], dtype=object).ravel()
@@ -251,7 +249,7 @@ def _plot_heat_maps(
 
 
 def _range_of(pictures: list[_Picture]) -> tuple[float, float]:
-    """The least and the greatest number that is not masked; of none, 0 and 1."""
+    """Returns the least and the greatest visible number; 0 and 1 if none is visible."""
     numbers = np.concatenate([picture.compressed() for picture in pictures])
     return (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
 
@@ -259,7 +257,7 @@ def _range_of(pictures: list[_Picture]) -> tuple[float, float]:
 def _draw_heat_map(axis: Axes, what: HeatMap, picture: _Picture, norm: Any) -> None:
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
-    # A pixel is as wide as the positions that it stands for; the last may reach beyond the end.
+    # A pixel is as wide as the positions it stands for; the last may extend beyond the end.
     top, left = (first - 0.5 for first in what.first)
     height, width = (
         count * _step(length, _MOST_PIXELS)
@@ -285,7 +283,13 @@ def _plot_curves(
 ) -> list[Axes]:
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
-    curves, first, label = _curves(tensor)
+    curve: Curve | None = tensor._curve() if hasattr(tensor, "_curve") else None
+    if curve is None:
+        raise ValueError(
+            f"kind: got 'curves' for {type(tensor).__name__}, want 'heads': its numbers do not "
+            "depend on the relative position, or the key, alone"
+        )
+    curves, first, label = curve
     length = curves.shape[-1]
     what = HeatMap(
         lambda head, _, j: of_head(curves, head, 1)[j][None],
@@ -313,23 +317,13 @@ def _plot_curves(
     return [axis]
 
 
-def _curves(tensor: Any) -> Curve:
-    curve: Curve | None = tensor._curve() if hasattr(tensor, "_curve") else None
-    if curve is not None:
-        return curve
-    raise ValueError(
-        f"kind: got 'curves' for {type(tensor).__name__}, want 'heads': its numbers do not "
-        "depend on the relative position, or the key, alone"
-    )
-
-
 def to_html(tensor: Any) -> str:
-    """What a notebook shows: the first heads, and what the tensor is."""
+    """Returns what a notebook shows: the first heads, and a description."""
     return f"{_thumbnail(tensor)}<code>{html.escape(repr(tensor))}</code>"
 
 
 def _thumbnail(tensor: Any) -> str:
-    """The first heads as an HTML image without axes; nothing where none can be drawn."""
+    """Returns an HTML image of the first heads without axes; "" if none can be drawn."""
     try:
         from matplotlib import colormaps, image, rcParams  # noqa: PLC0415
     except ImportError:

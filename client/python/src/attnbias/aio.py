@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client for asyncio: that of ``attnbias``, whose methods are awaited.
+"""The client for asyncio: the methods of ``attnbias.Client``, to be awaited.
 
 async with attnbias.aio.Client("localhost:50051") as client:
     table = await client.get(attnbias.Sinusoidal(dim=512), positions=131072)
@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 from attnbias._async_get import AsyncGet
 from attnbias._checks import require_instance
 from attnbias._client import CALLS_IN_FLIGHT, WANTED_REQUESTS, BaseClient
-from attnbias._transport.async_connection import AsyncConnection
+from attnbias._transport.async_connection import AsyncCalls, AsyncConnection
 
 if TYPE_CHECKING:
     from attnbias._spec.request import Request
-    from attnbias._transport.calls import Calls
 
 __all__ = ["Client"]
 
@@ -70,5 +69,5 @@ class Client(AsyncGet):
     def _open(self) -> None:
         self._connection = AsyncConnection(self._endpoint)
 
-    def _new_calls(self) -> Calls:
-        return self._connection.new_calls()
+    def _new_calls(self) -> AsyncCalls:
+        return AsyncCalls(self._connection)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axes of tensors: their windows and heads, what each rank of a group holds, and device copies."""
+"""Axes of tensors: windows, heads, shards of ranks, and copies on devices."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ _CHUNKS: Final = {"zigzag": 2, "striped": 1}
 def shard_indices(
     length: int, rank: int, world_size: int, layout: Layout = "contiguous"
 ) -> npt.NDArray[np.int64]:
-    """The tokens that a rank holds, in its order, as ``position_ids`` and arrays' indices take.
+    """Returns the tokens that a rank holds, in its order, as ``position_ids`` or indices.
 
     Args:
-        length: tokens of the whole.
-        rank: which of the group's ranks, in [0, world_size).
-        world_size: ranks in the group.
-        layout: "contiguous" is rank's chunk of ``torch.chunk``, as DTensor has it: the last ones
-            may be shorter, or empty. "zigzag" cuts 2 world_size chunks, of which rank holds those
+        length: number of tokens of the whole.
+        rank: rank in the group, in [0, world_size).
+        world_size: number of ranks in the group.
+        layout: "contiguous" is the rank's chunk of ``torch.chunk``, as in DTensor: the last chunks
+            may be shorter, or empty. "zigzag" cuts 2 world_size chunks, of which a rank holds those
             numbered rank and 2 world_size - 1 - rank: the balanced layout of causal ring attention
-            and of Megatron's context parallelism. "striped" gives it every world_size-th token,
-            from rank on: that of striped attention.
+            and of Megatron's context parallelism. "striped" is every world_size-th token, from
+            rank on: the layout of striped attention.
 
     Raises:
-        TypeError: a number is no integer.
-        ValueError: rank is not in the group, there is no such layout, or the length does not
-            divide: "zigzag" needs a multiple of 2 world_size, "striped" of world_size.
+        TypeError: a number is not an integer.
+        ValueError: rank is not in the group, the layout is unknown, or the length is not a
+            multiple: "zigzag" needs one of 2 world_size, "striped" of world_size.
     """
     length = _integer(length, "length")
     if length < 0:
@@ -56,7 +56,7 @@ def shard_indices(
 def indices_of(
     length: int, rank: SupportsIndex, world_size: SupportsIndex, layout: Any, names: tuple[str, str]
 ) -> npt.NDArray[np.int64]:
-    """``shard_indices``; errors of length and layout have these names."""
+    """Does the work of ``shard_indices``; errors name length and layout by ``names``."""
     rank, world_size = group_of(rank, world_size)
     if layout == "contiguous":
         return np.arange(*chunk(length, rank, world_size), dtype=np.int64)
@@ -76,13 +76,13 @@ def indices_of(
 
 
 def chunk(length: int, rank: int, world_size: int) -> tuple[int, int]:
-    """The bounds of a rank's chunk, as ``torch.chunk`` cuts them; it may be empty."""
+    """Returns the bounds of a rank's chunk, as ``torch.chunk`` cuts them; it may be empty."""
     size = -(-length // world_size)
     return min(rank * size, length), min((rank + 1) * size, length)
 
 
 def group_of(rank: SupportsIndex, world_size: SupportsIndex) -> tuple[int, int]:
-    """A rank of a group and its size; refuses others."""
+    """Returns rank and size of a group as ints; refuses a rank outside the group."""
     rank, world_size = _integer(rank, "rank"), _integer(world_size, "world_size")
     if world_size < 1:
         raise ValueError(f"world_size: got {world_size}, want at least 1")
@@ -99,19 +99,19 @@ def _integer(value: SupportsIndex, name: str) -> int:
 
 
 class Shipped:
-    """An array, and its tensors on the devices that it was sent to."""
+    """An array, and its tensors on the devices that received it."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array
         self._tensors: dict[str, torch.Tensor] = {}
 
     def heads(self, heads: Span | None, has_heads: bool) -> Shipped:
-        """That of some heads, itself where they are all."""
+        """Returns the numbers of some heads; itself if these are all."""
         part = heads_of(self._array, heads, has_heads)
         return self if part.shape == self._array.shape else Shipped(part)
 
     def on(self, device: str | torch.device | None) -> torch.Tensor:
-        """Its tensor there, sent at the first call."""
+        """Returns the tensor on a device, to which it is sent at the first call."""
         name = str(device)
         if name not in self._tensors:
             self._tensors[name] = to_torch(self._array, device)
@@ -119,7 +119,7 @@ class Shipped:
 
 
 def inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
-    """The bounds of a window that is not empty; raises IndexError naming ``name``."""
+    """Returns the bounds of a nonempty window; raises IndexError naming ``name``."""
     begin, end = (0, length) if span is None else bounds(span, name)
     if not 0 <= begin < end <= length:
         message = f"{name}: got [{begin}, {end}), want a window that is not empty in [0, {length})"
@@ -128,14 +128,14 @@ def inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
 
 
 def joined(first: Any, second: Any) -> Any:
-    """Two arrays of numpy, or of JAX, along the last axis."""
+    """Concatenates two arrays of NumPy or JAX along the last axis."""
     arrays = [first, second]
     are_numpys = all(isinstance(each, np.ndarray) for each in arrays)
     return (np if are_numpys else sys.modules["jax"].numpy).concatenate(arrays, axis=-1)
 
 
 def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> npt.NDArray[Any]:
-    """Some heads of an array, over the same memory."""
+    """Returns some heads of an array, over the same memory."""
     if heads is None:
         return array
     require_heads(array.shape, has_heads)
@@ -144,18 +144,18 @@ def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> np
 
 
 def require_heads(shape: tuple[int, ...], has_heads: bool) -> None:
-    """Refuses a shape without a head axis with a ValueError."""
+    """Raises ValueError for a shape without a head axis."""
     if not has_heads:
         raise ValueError(f"heads: got a tensor of shape {shape}, want one with a head axis")
 
 
 def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
-    """An index as a tensor without axes: torch.compile makes a program for each int it meets."""
+    """Returns an index as a scalar tensor: torch.compile makes a program for each int it meets."""
     return to_torch(np.array(index), device)
 
 
 def block_sizes(block_size: BlockSize) -> tuple[int, int]:
-    """Those of queries and keys; refuses what is not positive, or no integers."""
+    """Returns the block sizes of queries and keys; refuses all but positive integers."""
     pair = block_size if isinstance(block_size, tuple) else (block_size, block_size)
     try:
         queries, keys = map(operator.index, pair)
@@ -168,5 +168,4 @@ def block_sizes(block_size: BlockSize) -> tuple[int, int]:
 
 
 def padding(length: int, align: int) -> int:
-    """What a length lacks to a multiple of ``align``."""
     return -length % align

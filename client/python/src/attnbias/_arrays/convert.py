@@ -23,18 +23,18 @@ class Convertible(Protocol):
     """A structure, as ``attnbias.Toeplitz``."""
 
     def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
-        """The dense tensor, expanded on the device."""
+        """Returns the dense tensor, expanded on the device."""
         ...
 
 
 def is_torch_tensor(value: object) -> bool:
-    """Whether value is a torch tensor; false without an import where torch is not loaded."""
+    """Reports whether value is a torch tensor, without importing torch."""
     module = sys.modules.get("torch")
     return module is not None and isinstance(value, module.Tensor)
 
 
 def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """A CPU tensor's memory as an array of the same shape; copies nothing."""
+    """Returns a CPU tensor's memory as an array of the same shape; copies nothing."""
     import torch  # noqa: PLC0415
 
     tensor = tensor.detach()
@@ -48,7 +48,7 @@ def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
 def to_torch(
     array: npt.NDArray[Any] | Convertible, device: str | torch.device | None = None
 ) -> torch.Tensor:
-    """What ``Client.get`` gave as a tensor, bfloat16 included.
+    """Converts what ``Client.get`` returned to a tensor, bfloat16 included.
 
     Copies an array only to change device, or where it is read-only or has strides that torch
     lacks. A structure becomes its dense tensor, expanded on the device.
@@ -86,7 +86,7 @@ def _from_numpy(module: Any, array: npt.NDArray[Any]) -> torch.Tensor:
 _registered: Final[set[type]] = set()
 OF_DEVICES: Final = {"_whole", "_begin"}
 """Attributes with copies on torch's devices."""
-# Those, and attributes that name the bytes as they came.
+# Attributes that transformations of a pytree drop: copies on devices, names of the bytes.
 _FORGOTTEN: Final = {"fingerprint", "resolved_spec", *OF_DEVICES}
 
 
@@ -108,7 +108,7 @@ def register_with_jax(kind: type[Any]) -> None:
         return list(zip(keys, leaves, strict=True)), rest
 
     def unflatten(rest: tuple[tuple[str, Any], ...], leaves: tuple[Any, ...]) -> Any:
-        # Checks nothing: JAX makes trees of what are no arrays, too.
+        # Checks nothing: leaves of JAX's trees need not be arrays.
         structure = object.__new__(kind)
         vars(structure).update(rest, **dict(zip(kind._leaves, leaves, strict=True)))
         return structure

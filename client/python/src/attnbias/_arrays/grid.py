@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user holds of tokens in a grid, and of a class token before a structure.
+"""Structures over tokens of a grid, and structures with a class token.
 
 No strides make a dense array of these: each pair's number is looked up.
 """
@@ -87,16 +87,16 @@ class BlockToeplitz(LookedUp):
         return (*self._outer(), rows, columns)
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """The block, and the border if there is one, under these names."""
+        """Returns the block, and the border if it exists, under these names."""
         border = {} if self.border is None else {"border": self.border}
         return {"block": self.block, **border}
 
     def is_whole(self) -> bool:
-        """Whether it has all queries and keys of the grid, and is not a window."""
+        """Returns True unless this is a window."""
         return (self.queries, self.keys) == self._all()
 
     def grid_view(self) -> npt.NDArray[Any]:
-        """The grid's tokens as ``[H, height, width, height, width]``, read-only, not a copy.
+        """Returns the grid's tokens as ``[H, height, width, height, width]``, a read-only view.
 
         Queries by row and column, then keys; of the whole grid, without the class token.
         """
@@ -158,18 +158,16 @@ class BlockToeplitz(LookedUp):
         return _with_border(place, step, query == 0, key == 0, where)
 
     def _all(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """All queries and all keys."""
         first = int(self.border is not None)
         queries, keys = math.prod(map(len, self._queried())), math.prod(self.grid)
         return (0, first + queries), (0, first + keys)
 
     def _queried(self) -> list[range]:
-        """The places on each axis where queries stand."""
+        """Returns the queries' places on each axis."""
         strides = zip(self.grid, self.query_stride, strict=True)
         return [range(0, side, stride) for side, stride in strides]
 
     def _outer(self) -> tuple[int, ...]:
-        """The axis of heads, if there is one."""
         return self.block.shape[: -len(self.grid)]
 
 
@@ -222,7 +220,7 @@ class BorderedToeplitz(LookedUp):
         return self.toeplitz.shape
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """The diagonals and the border, under these names."""
+        """Returns the diagonals and the border, under these names."""
         return {**self.toeplitz.parts(), "border": self.border}
 
     def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
@@ -262,7 +260,7 @@ class BorderedToeplitz(LookedUp):
         return _with_border(place, self.toeplitz.diagonals.shape[-1], is_query, is_key, where)
 
     def _class_token(self) -> tuple[int, int]:
-        """Which query and key it is; -1 is no index."""
+        """Returns the class token's query and key; -1 if it is outside."""
         query, key = self.class_query, self.class_key
         return -1 if query is None else query, -1 if key is None else key
 
@@ -273,16 +271,16 @@ def _check_border(border: npt.NDArray[Any] | None, heads: tuple[int, ...]) -> No
 
 
 def _with_border(place: Any, first: int, is_query: Any, is_key: Any, where: Any) -> Any:
-    """The place of a pair's number, where the border's three follow ``first`` others."""
+    """Returns the place of a pair's number if the border's three follow ``first`` others."""
     return where(is_query | is_key, first + _border_place(is_query, is_key), place)
 
 
 def _border_place(is_query: Any, is_key: Any) -> Any:
-    """0 for what the class token gives, 1 for what it gets, 2 for what it gives itself."""
+    """Returns 0 for what the class token gives, 1 for what it gets, 2 for class token to itself."""
     return is_key * (1 + is_query * 1)
 
 
 def _moved(index: int | None, window: tuple[int, int]) -> int | None:
-    """An index as seen from a window; None outside it."""
+    """Returns an index relative to a window; None outside it."""
     begin, end = window
     return None if index is None or not begin <= index < end else index - begin

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mask hides, as a Toeplitz remembers it."""
+"""The mask of a Toeplitz."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnbias._checks import require_instance
-from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from attnbias.v1 import tensor_pb2
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mask:
-    """Which pairs attention must not see; the arguments of ``Client.get`` under their names.
+    """Pairs hidden from attention; attributes are arguments of ``Client.get``.
 
     Attributes:
         causal: hides keys after the query.
-        window_left: hides keys more than so many positions before the query; None hides none.
-        window_right: hides keys more than so many positions after the query; None hides none.
+        window_left: hides keys more than this many positions before the query; None hides none.
+        window_right: hides keys more than this many positions after the query; None hides none.
     """
 
     causal: bool = False
@@ -45,7 +46,7 @@ class Mask:
 
     @classmethod
     def of(cls, message: tensor_pb2.Mask) -> Mask | None:
-        """What the contract's message hides; None where that is nothing."""
+        """Returns the mask of a message of the contract; None if the message hides nothing."""
         windows = {
             name: getattr(message, name)
             for name in ("window_left", "window_right")
@@ -53,16 +54,10 @@ class Mask:
         }
         return cls(causal=message.causal, **windows) if message.causal or windows else None
 
-    def to_message(self) -> tensor_pb2.Mask:
-        """The contract's message."""
-        return tensor_pb2.Mask(
-            causal=self.causal, window_left=self.window_left, window_right=self.window_right
-        )
-
     def rows_without_keys(
         self, queries: Sequence[int], keys: Sequence[int]
     ) -> list[tuple[int, int]]:
-        """Half-open ranges of queries, by their indices, that see none of the keys."""
+        """Returns half-open ranges of indices into queries that see none of the keys."""
         left = math.inf if self.window_left is None else self.window_left
         right = 0 if self.causal else math.inf if self.window_right is None else self.window_right
         if isinstance(queries, range) and isinstance(keys, range):
@@ -83,11 +78,11 @@ class Mask:
         return [(begin, end) for begin, end in edges.reshape(-1, 2).tolist()]
 
     def visible(self, relative_position: Any) -> Any:
-        """Whether a key so many positions after the query is seen; of any library's arrays."""
+        """Reports whether a key at a relative position is seen; takes any library's arrays."""
         return self.meets(relative_position, relative_position)
 
     def meets(self, least: Any, greatest: Any) -> Any:
-        """Whether a key is seen at some of the relative positions from least to greatest."""
+        """Reports whether some relative position from least to greatest is seen."""
         last = 0 if self.causal else self.window_right
         if self.window_left is None:
             return least <= last

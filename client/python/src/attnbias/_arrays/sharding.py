@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torch's and JAX's tensors over many devices: which boxes of one a process holds, and it of them.
+"""Sharded tensors of torch and JAX: the boxes that a process holds, and their assembly.
 
 Imports torch and JAX only where they are used.
 """
@@ -31,10 +31,10 @@ Numbers = npt.NDArray[Any] | Structure
 
 
 class Sharding(Protocol):
-    """How a tensor lies on devices."""
+    """Placement of a tensor on devices."""
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:
-        """What this process holds of a tensor of this shape, each box once.
+        """Returns what this process holds of a tensor of this shape, each box once.
 
         Raises:
             ValueError: such a tensor cannot lie so.
@@ -44,7 +44,7 @@ class Sharding(Protocol):
     def assemble(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]
     ) -> Any:
-        """The tensor of which ``boxes`` are what this process holds."""
+        """Returns the tensor of which this process holds ``boxes``."""
 
 
 def to_sharding(
@@ -53,7 +53,7 @@ def to_sharding(
     sharding: jax.sharding.Sharding | None,
     out: Any,
 ) -> Sharding | None:
-    """What these arguments of ``Client.get`` ask for; None where all are None.
+    """Returns the sharding for arguments of ``Client.get``; None if all are None.
 
     Raises:
         TypeError: one is of the wrong type.
@@ -89,7 +89,7 @@ class _OnMesh:
                 f"{device_mesh.ndim} axes: Shard(dim) or Replicate()"
             )
         for index, placement in enumerate(placements):
-            # Exactly these: of torch's strided shards, subclasses of Shard, bounds say nothing.
+            # Exactly these: torch's strided shards, which are subclasses, have no bounds.
             if type(placement) not in (Shard, Replicate):
                 raise ValueError(
                     f"placements[{index}]: got {placement!r}, want Shard(dim) or Replicate(): "

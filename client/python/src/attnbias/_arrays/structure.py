@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compact forms share: they stand for a dense array, and behave like it.
+"""Base of the compact forms, which stand for a dense array and behave like it.
 
 A structure has the shape and the element type of its dense array ``[H, queries, keys]``, and holds
 far fewer numbers. Bucket indices, and vectors that all heads share, have no head axis; for them
@@ -120,24 +120,23 @@ _WHOLE: Final = slice(None, None, 1)
 
 
 class Structure(NDArrayOperatorsMixin, ABC):
-    """A tensor that is held compactly, and is an array to numpy.
+    """A tensor that is held compactly, and is an array to NumPy.
 
-    What numpy does with an array it does with this. ``bias[3]``, ``bias[..., :100]`` and other
-    contiguous slices are structures again, and so are ufuncs of one structure and scalars, as
-    ``2 * bias``. All else gives an array: other integers, slices and None a read-only one. What
-    numpy's arrays have as methods is reached by ``np.sum(bias)`` or ``np.asarray(bias)``.
+    Indexing by a head or by contiguous slices, as ``bias[3]`` or ``bias[..., :100]``, returns a
+    structure, and so does a ufunc of one structure and scalars, as ``2 * bias``. Any other
+    operation returns a NumPy array. Indexing with integers, slices or None returns a read-only
+    view. Instead of the methods of arrays, use functions: ``np.sum(bias)``.
 
     A dense array of more than ``attnbias.MAX_IMPLICIT_BYTES`` is never made implicitly.
     ``dense()``, ``view()``, ``to_torch()`` and ``to_jax()`` have no bound.
 
-    ``==`` compares elementwise, as numpy's does; so a structure has no hash.
+    ``==`` compares elementwise, as in NumPy; so a structure has no hash.
 
     Attributes:
-        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
-        resolved_spec: what was asked for, as the server understood it, with positions and mask;
-            None for what was made here.
-        mask: what was hidden, in a Toeplitz, its windows and its shards; None where nothing was
-            asked to be.
+        fingerprint: 64 hex digits that name the server's bytes; "" for a structure made locally.
+        resolved_spec: the request as the server understood it, with positions and mask; None for a
+            structure made locally.
+        mask: the mask of a Toeplitz, its windows and its shards; None if the request had none.
     """
 
     fingerprint: str = ""
@@ -157,11 +156,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
     """The place of the first of these among them."""
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        """Makes an empty one, of a class that JAX knows if it is imported."""
+        """Registers the class with JAX if JAX is imported."""
         register_with_jax(cls)
         return super().__new__(cls)
 
-    # ---- what each structure says of itself
+    # ---- implemented by each structure
 
     @property
     @abstractmethod
@@ -170,37 +169,37 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @abstractmethod
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """What is held, under the contract's names for the parts of a payload."""
+        """Returns the arrays held, under the contract's names for the parts of a payload."""
 
     @abstractmethod
     def view(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, queries, keys]``, read-only."""
+        """Returns the dense tensor ``[H, queries, keys]``, read-only."""
 
     @abstractmethod
     def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
-        """See ``window``; bounds of queries and keys are inside it."""
+        """Implements ``window`` for bounds that are inside the tensor."""
 
     @abstractmethod
     def _bias_on(self, device: Device) -> Mod:
-        """``bias(head, query, key)`` of a tensor with heads, of torch's indices."""
+        """Returns ``bias(head, query, key)``, which takes torch's indices; the tensor has heads."""
 
     @abstractmethod
     def _numbers(self) -> npt.NDArray[Any]:
-        """All numbers along one axis, which is the last; of vectors the last but one."""
+        """Returns all numbers along one axis: the last, or with vectors the last but one."""
 
     @abstractmethod
     def _place(self, query: Any, key: Any, where: Any) -> Any:
-        """Where the number of a pair stands among them; of ints, or of any library's arrays."""
+        """Returns the place of a pair's number among ``_numbers``; takes ints or any arrays."""
 
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
     ) -> Self:
-        """A part of this tensor, over the same memory.
+        """Returns a part of this tensor, over the same memory.
 
         Args:
             queries: rows, a length n or (begin, end), inside the tensor.
-            keys: columns, likewise.
-            heads: heads, likewise.
+            keys: columns, in the same way.
+            heads: heads, in the same way.
 
         Raises:
             IndexError: a window is empty or not inside the tensor.
@@ -208,7 +207,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         rows, columns = self._lengths()
         return self._window(inside(queries, rows, "queries"), inside(keys, columns, "keys"), heads)
 
-    # ---- what a rank holds
+    # ---- shards
 
     @overload
     def shard(self, rank: int, world_size: int, **axis: Unpack[_Window]) -> Self: ...
@@ -223,21 +222,20 @@ class Structure(NDArrayOperatorsMixin, ABC):
         queries: Layout | None = None,
         keys: Layout | None = None,
     ) -> Structure:
-        """What a rank of a group holds under tensor or context parallelism.
+        """Returns what a rank of a group holds under tensor or context parallelism.
 
-        One call cuts one axis, since one rank cannot count two. Chain calls, each with the rank
-        in its own group::
+        One call cuts one axis, since a rank belongs to one group. Chain calls for more::
 
             bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries="zigzag")
 
-        and for a step of the ring, in which the keys of another rank have come::
+        and for a step of the ring, with the keys of another rank::
 
             mine = bias.shard(rank, world_size, queries="zigzag")
             step = mine.shard(source_rank, world_size, keys="zigzag")
 
         Args:
-            rank: which of the group's ranks, in [0, world_size).
-            world_size: ranks in the group.
+            rank: rank in the group, in [0, world_size).
+            world_size: number of ranks in the group.
             heads: True shards the heads, contiguously.
             queries: a layout of the queries: "contiguous", "zigzag" or "striped"; see
                 ``attnbias.shard_indices``.
@@ -248,7 +246,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             ``RingShard``. Both are over the same memory.
 
         Raises:
-            TypeError: a number is no integer.
+            TypeError: a number is not an integer.
             IndexError: the rank's shard is empty.
             ValueError: rank is not in the group, not one axis is named, or its length does not
                 divide as the layout needs.
@@ -272,7 +270,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             )
         return self.window(**{axis: (begin, end)})
 
-    # ---- its dense array
+    # ---- dense array
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -291,30 +289,30 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are held, not those of the dense tensor."""
+        """Bytes held, not those of the dense tensor."""
         return sum(part.nbytes for part in self.parts().values())
 
     def dense(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, queries, keys]`` as an ordinary array."""
+        """Returns the dense tensor ``[H, queries, keys]`` as an ordinary array."""
         return self.view().copy(order="C")
 
     def to_torch(self, device: Device = None, *, align: int = 1) -> torch.Tensor:
-        """The dense tensor in torch; what is held is shipped, and expanded on the device.
+        """Returns the dense tensor in torch: ships the numbers held, expands them on the device.
 
         Args:
             device: where the tensor lies; None is the CPU.
-            align: strides but the last are multiples of so many elements. Rows are padded for it;
-                what is given is the part without the padding.
+            align: all strides except the last are multiples of this many elements. Rows are
+                padded; the result is a view without the padding.
 
         Raises:
-            ValueError: align is no integer of at least 1.
+            ValueError: align is not an integer of at least 1.
         """
         if not _is_integer(align) or align < 1:
             raise ValueError(f"align: got {align!r}, want an integer of at least 1")
         return self._expanded(to_torch(self._numbers(), device), align)
 
     def to_jax(self, device: Any = None) -> Any:
-        """The dense tensor in JAX; what is held is shipped, and expanded on the device.
+        """Returns the dense tensor in JAX: ships the numbers held, expands them on the device.
 
         JAX has no f64 unless ``jax_enable_x64`` is set.
 
@@ -336,24 +334,21 @@ class Structure(NDArrayOperatorsMixin, ABC):
             return jax.numpy.take(numbers, places, axis=-2 if self.vectors else -1)
 
     def __jax_array__(self) -> Any:
-        """The dense tensor, as beside an array of JAX."""
         self._check_implicit(self.dtype)
         return self.to_jax()
 
-    # ---- in attention
+    # ---- attention
 
     def as_attn_mask(self, device: Device = None, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """The ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
+        """Returns the ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
 
-        It is ``[1, heads, queries, keys]`` for every batch, with rows aligned as torch's kernels
-        want them. What the mask hides is -inf, not its fill value. It takes heads x queries x
-        keys numbers, but for a KeyRow, all of whose queries share a row; ``score_mod`` makes none
-        of them.
+        The mask is ``[1, heads, queries, keys]`` for every batch, with rows aligned for torch's
+        kernels. Hidden pairs are -inf, not the fill value. The mask has heads x queries x keys
+        numbers, except for a KeyRow, whose queries share a row; ``score_mod`` makes none of them.
 
         Args:
-            device: where the attention runs; None is the CPU.
-            dtype: that of the queries; None is this tensor's. Another than this tensor's rounds a
-                second time.
+            device: device of the attention; None is the CPU.
+            dtype: dtype of the queries; None is this tensor's. A different dtype rounds again.
 
         Raises:
             TypeError: dtype is not one of torch's.
@@ -375,28 +370,24 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return mask[None] if self._has_heads() else mask[None, None]
 
     def score_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
-        """A ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
+        """Returns a ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
 
-        Query and key 0 of the attention are query and key 0 of this tensor: cut its window first if
-        need be, or give ``query_offset``. ``torch.compile`` compiles once for all windows of a
-        tensor: each has the whole's numbers, which are sent to a device once and stay there as long
-        as the tensor, and its own place as a tensor.
-
-        What a mask hides has its fill value, -inf or another, among the numbers.
+        Query and key 0 of the attention are query and key 0 of this tensor: cut a window first, or
+        pass ``query_offset``. ``torch.compile`` compiles once for all windows of a tensor: they
+        share the whole's numbers, which are sent to a device once and stay there as long as the
+        tensor. Hidden pairs have the mask's fill value.
 
         Args:
-            device: where the attention runs; None is the CPU.
-            query_offset: which query of this tensor is query 0 of the attention. A tensor may
-                change between calls, so that one function decodes token after token.
-                Nothing checks it then: attention whose queries go beyond the tensor's has wrong
-                numbers, or fails on the device.
+            device: device of the attention; None is the CPU.
+            query_offset: index in this tensor of the attention's query 0. A tensor may change
+                between calls, so that one function decodes token after token. A tensor is not
+                checked: queries beyond this tensor's read wrong numbers, or fail on the device.
 
         Raises:
-            IndexError: query_offset is an int, and no query of this tensor.
+            IndexError: query_offset is an int outside this tensor.
             TypeError: query_offset is neither an int nor a tensor.
-            ValueError: the tensor has no head axis, or holds vectors, which are not added to scores
-                but multiplied with queries or weights; or query_offset is a tensor of another
-                shape, type or device.
+            ValueError: the tensor has no head axis or holds vectors, or query_offset is a tensor of
+                another shape, type or device.
         """
         self._require_addable()
         require_heads(self.shape, self._has_heads())
@@ -409,7 +400,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return add_bias
 
     def mask_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
-        """A ``mask_mod`` for ``torch.nn.attention.flex_attention`` that hides what the mask hides.
+        """Returns a ``mask_mod`` for flex_attention that hides what the mask hides.
 
         Queries and keys are those of ``score_mod``, with its arguments and errors.
 
@@ -426,13 +417,13 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return is_visible
 
     def block_mask(self, device: Device = None, *, block_size: BlockSize = 128) -> BlockMask:
-        """The ``block_mask`` of flex_attention, which skips blocks that the mask hides.
+        """Returns the ``block_mask`` of flex_attention, which skips blocks that the mask hides.
 
-        It is what torch's ``create_block_mask`` makes of ``mask_mod`` for the queries and keys of
-        this tensor, any batch and all heads. A Toeplitz makes nothing for each pair.
+        Equals torch's ``create_block_mask`` of ``mask_mod`` for this tensor's queries and keys, any
+        batch and all heads. A Toeplitz computes it without looking at each pair.
 
         Args:
-            device: where the attention runs; None is the CPU.
+            device: device of the attention; None is the CPU.
             block_size: of queries and keys, or (of queries, of keys).
 
         Raises:
@@ -455,11 +446,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
             )
 
     def _seen_on(self, device: Device) -> Mod:
-        """``is_seen(query, key)`` of a tensor with a mask, of torch's indices."""
+        """Returns ``is_seen(query, key)``, which takes torch's indices; the tensor has a mask."""
         raise NotImplementedError
 
     def _expanded(self, numbers: torch.Tensor, align: int) -> torch.Tensor:
-        """The dense tensor of its numbers, with strides that are multiples of ``align``."""
+        """Expands numbers to the dense tensor, whose strides are multiples of ``align``."""
         import torch  # noqa: PLC0415
 
         queries, keys = (to_torch(indices, numbers.device) for indices in self._indices())
@@ -474,11 +465,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return dense[..., :length]
 
     def _with_hidden(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Its numbers, with -inf for what a mask hides."""
+        """Returns the numbers with -inf for those that a mask hides."""
         return numbers
 
     def _moved_by(self, query_offset: QueryOffset, device: Device) -> Callable[[Any], Any]:
-        """What makes an index of the attention's queries one of this tensor's."""
+        """Returns a function from an index of the attention's queries to one of this tensor's."""
         if query_offset is None:
             return lambda query: query
         offset = self._offset_on(device, query_offset)
@@ -509,13 +500,13 @@ class Structure(NDArrayOperatorsMixin, ABC):
             message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
             raise ValueError(message)
 
-    # ---- as a picture
+    # ---- pictures
 
     plot = _plot.plot
     _repr_html_ = _plot.to_html
 
     def _heat_maps(self, name: str) -> list[HeatMap]:
-        """What ``plot`` draws of the dense tensor, with names that begin with ``name``."""
+        """Returns the pictures that ``plot`` draws; their names begin with ``name``."""
         numbers = self._numbers()
         rows, columns = self._indices()
 
@@ -529,11 +520,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return [_plot.HeatMap(read, num_heads, (queries, keys), *self._picture_axes(), name)]
 
     def _picture_axes(self) -> tuple[tuple[str, str], tuple[int, int]]:
-        """What rows and columns of a picture are, and the positions of the first of them."""
+        """Returns the labels of a picture's rows and columns, and the first position of each."""
         return _plot.POSITIONS, (0, 0)
 
     def _curve(self) -> _plot.Curve | None:
-        """What ``plot`` draws as curves; None where numbers depend on more than one index."""
+        """Returns the curves that ``plot`` draws; None if numbers depend on more than one index."""
         return None
 
     def __repr__(self) -> str:
@@ -566,7 +557,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             )
         return bool(self.view().item())
 
-    # ---- numpy's protocols
+    # ---- protocols of NumPy
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
@@ -595,10 +586,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
                 return NotImplemented
         if any(isinstance(array, Structure) for array in out):
             raise TypeError(f"out: got a {type(self).__name__}, which is read-only; want an array")
-        # One number of each number, into an array of its own.
+        # Elementwise, with a new array as the result.
         of_elements = method == "__call__" and ufunc.nout == 1 and ufunc.signature is None
         of_elements &= not {"out", "where"} & set(options)
-        if of_elements and all(x is self or _is_scalar(x) for x in inputs):
+        others = [x for x in inputs if x is not self]
+        if of_elements and not any(isinstance(x, Structure) or np.ndim(x) for x in others):
             return self._mapped(
                 lambda part: ufunc(*(part if x is self else x for x in inputs), **options)
             )
@@ -626,7 +618,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         entries = index if isinstance(index, tuple) else (index,)
         _require_basic(entries)
-        # numpy itself says what is out of bounds, and what shape an empty answer has.
+        # NumPy decides what is out of bounds, and the shape of an empty answer.
         like = np.broadcast_to(np.zeros((), self.dtype), self.shape)[entries]
         if like.size == 0:
             return like
@@ -643,27 +635,27 @@ class Structure(NDArrayOperatorsMixin, ABC):
             return view[tuple(steps)]
         return part._mapped(lambda held: held[0]) if heads == [0] else part
 
-    # ---- copies of itself
+    # ---- copies
 
     def _arguments(self) -> dict[str, Any]:
-        """What its constructor takes to make it again."""
+        """Returns the constructor's arguments that make this structure again."""
         return {name: getattr(self, name) for name in (*self._leaves, *self._others)}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in OF_DEVICES}
 
     def _named(self, fingerprint: str, resolved_spec: encodings_pb2.TensorSpec | None) -> Self:
-        """Itself, under the names of what a server sent."""
+        """Sets the names of what a server sent, and returns itself."""
         self.fingerprint, self.resolved_spec = fingerprint, resolved_spec
         return self
 
     def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
-        """The same structure of other numbers."""
+        """Returns the same structure with a function applied to its arrays."""
 
         def mapped(name: str, value: Any) -> Any:
             if isinstance(value, Structure):
                 return value._mapped(function)
-            # Goes by the name: while JAX traces, the value is not an array of numpy's.
+            # Decided by name: while JAX traces, the value is not a NumPy array.
             return value if value is None or name not in self._leaves else function(value)
 
         return type(self)(
@@ -675,29 +667,29 @@ class Structure(NDArrayOperatorsMixin, ABC):
             self._whole = Shipped(self._numbers())
         return self._whole
 
-    # ---- its axes
+    # ---- axes
 
     def _has_heads(self) -> bool:
         return self.ndim - self.vectors > _PAIR_AXES
 
     def _lengths(self) -> tuple[int, int]:
-        """How many queries and keys."""
+        """Returns the numbers of queries and keys."""
         queries, keys = self.shape[self._has_heads() :][:_PAIR_AXES]
         return queries, keys
 
     def _indices(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """What ``_place`` takes for each query and key."""
+        """Returns the arguments of ``_place`` for all queries and all keys."""
         queries, keys = self._lengths()
         return np.arange(queries), np.arange(keys)
 
     def _of_indices(self, axis: str, indices: npt.NDArray[Any]) -> Structure:
-        """The structure of these queries, or keys, in their order."""
+        """Returns the structure of these queries, or keys, in their order."""
         return RingShard(self)._of_indices(axis, indices)
 
     def _touched(
         self, entries: tuple[Index, ...]
     ) -> tuple[dict[str, tuple[int, int]], list[slice | int | None]]:
-        """By axis the span that an index needs, and what is left to do with those spans."""
+        """Returns the span of each axis that an index needs, and the index into these spans."""
         given = sum(not isinstance(entry, EllipsisType | None) for entry in entries)
         missing = [slice(None)] * (self.ndim - given)
         whole: list[SupportsIndex | slice | None] = []
@@ -723,7 +715,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return spans, steps
 
     def _part(self, spans: dict[str, tuple[int, int]]) -> Self:
-        """A window; itself where that is all."""
+        """Returns a window; itself if the window is everything."""
         cut = {axis: span for axis, span in spans.items() if axis != "columns"}
         if list(cut.values()) == [(0, length) for length in self.shape[: len(cut)]]:
             return self
@@ -746,7 +738,7 @@ class LookedUp(Structure):
     _is_strided: ClassVar[bool] = False
 
     def view(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, queries, keys]``, read-only. Made anew: no view shows it."""
+        """Returns the dense tensor ``[H, queries, keys]``, a read-only copy."""
         dense = self.dense()
         dense.flags.writeable = False
         return dense
@@ -760,7 +752,6 @@ class LookedUp(Structure):
 
 
 def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple[str, Layout]:
-    """The axis that ``shard`` is to cut, and how."""
     if not isinstance(heads, (bool, np.bool_)):
         raise TypeError(f"heads: got {heads!r}, want True or False: rank says which heads")
     layouts: dict[str, Layout | None] = {
@@ -804,13 +795,9 @@ def _without_structure(value: Any) -> Any:
 
 
 def _has_rules_of_its_own(value: Any) -> bool:
-    """Whether another class wants to say what a ufunc does with it."""
+    """Reports whether another class overrides ufuncs."""
     override = getattr(type(value), "__array_ufunc__", np.ndarray.__array_ufunc__)
     return override not in (np.ndarray.__array_ufunc__, Structure.__array_ufunc__)
-
-
-def _is_scalar(value: Any) -> bool:
-    return not isinstance(value, Structure) and np.ndim(value) == 0
 
 
 Indices = npt.NDArray[np.integer[Any]]
@@ -861,7 +848,7 @@ class RingShard(LookedUp):
         return (*self.whole.shape[:before], *lengths, *self.whole.shape[after:])
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Those of the whole."""
+        """Returns the parts of the whole."""
         return self.whole.parts()
 
     def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
@@ -877,7 +864,7 @@ class RingShard(LookedUp):
     def _picture_axes(self) -> tuple[tuple[str, str], tuple[int, int]]:
         return _plot.OF_SHARD, (0, 0)
 
-    # Shards of one structure share what was sent to a device: a ring's steps send indices.
+    # Shards share the structure's copies on devices: a ring's step sends only indices.
 
     def _bias_on(self, device: Device) -> Mod:
         bias = self.whole._bias_on(device)

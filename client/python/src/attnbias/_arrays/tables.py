@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of positions: over a grid, of which only the rows of each axis are held, or several."""
+"""Tables of positions: over a grid, held as rows of each axis, and named tuples of tables."""
 
 from __future__ import annotations
 
@@ -77,15 +77,15 @@ class GridTable(LookedUp):
 
     @property
     def axes(self) -> tuple[npt.NDArray[Any], ...]:
-        """For each axis its table ``[length, its columns]``, over the same memory."""
+        """The table ``[length, its columns]`` of each axis, over the same memory."""
         return tuple(self._axes())
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """The tables of the axes, under the contract's names."""
+        """Returns the tables of the axes, under the contract's names."""
         return {f"positions.axis{axis}": table for axis, table in enumerate(self._axes())}
 
     def dense(self) -> npt.NDArray[Any]:
-        """The dense table as an ordinary array."""
+        """Returns the dense table as an ordinary array."""
         if not self.is_whole():
             return super().dense()
         columns = np.asarray(self.column_axes)
@@ -97,7 +97,7 @@ class GridTable(LookedUp):
         return dense.reshape(self.shape)
 
     def is_whole(self) -> bool:
-        """Whether it has all tokens and columns, and is not a window."""
+        """Returns True unless this is a window."""
         return self.shape == (math.prod(self.lengths), len(self.column_axes))
 
     def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
@@ -110,7 +110,7 @@ class GridTable(LookedUp):
         )
 
     def _counts(self) -> list[int]:
-        """The columns of each axis."""
+        """Returns the number of columns of each axis."""
         return [self.column_axes.count(axis) for axis in range(len(self.lengths))]
 
     def _axes(self) -> Iterator[npt.NDArray[Any]]:
@@ -137,7 +137,7 @@ class GridTable(LookedUp):
         return self.numbers
 
     def _indices(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Tokens; and for each column the place of its first number, plus its axis times all."""
+        """Returns tokens; and for each column its first number's place plus axis times size."""
         columns = np.asarray(self.column_axes)
         firsts, begin = np.empty_like(columns), 0
         for axis, (length, count) in enumerate(zip(self.lengths, self._counts(), strict=True)):
@@ -158,7 +158,7 @@ class GridTable(LookedUp):
 
 
 class RotaryTables(NamedTuple):
-    """What rotary positions multiply queries and keys by, ``[positions, columns]`` each.
+    """Factors of queries and keys in rotary positions, ``[positions, columns]`` each.
 
     Over a grid each is a ``GridTable``.
     """
@@ -173,7 +173,7 @@ class RotaryTables(NamedTuple):
 
 
 class XposTables(NamedTuple):
-    """The same with a decay: queries are multiplied by scale, keys divided by it."""
+    """Rotary tables with a decay: queries are multiplied by scale, keys divided by it."""
 
     cos: npt.NDArray[Any]
     sin: npt.NDArray[Any]
@@ -191,7 +191,7 @@ _TABLES: Final[dict[tuple[str, ...], type[RotaryTables | XposTables]]] = {
 
 
 def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
-    """Several tables by their names; None where no encoding has such."""
+    """Returns the named tuple of tables by their names; None if no encoding has them."""
     kind = _TABLES.get(tuple(arrays))
     return None if kind is None else kind(**arrays)
 
@@ -199,7 +199,7 @@ def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
 def to_grid_tables(
     arrays: dict[str, npt.NDArray[Any]], column_axes: Sequence[int]
 ) -> GridTable | RotaryTables | XposTables | None:
-    """The tables over a grid of the parts "NAME.axis0", "NAME.axis1" and so on."""
+    """Assembles tables over a grid from the parts "NAME.axis0", "NAME.axis1" and so on."""
     parts: dict[str, list[npt.NDArray[Any]]] = {}
     for name, array in arrays.items():
         parts.setdefault(name.rpartition(".axis")[0], []).append(array)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Toeplitz and KeyRow: what strides over a few numbers make a dense array of.
+"""Toeplitz and KeyRow, whose dense arrays are strided views of few numbers.
 
 i and j count from the beginning of a tensor's own window of queries and keys.
 """
@@ -91,11 +91,11 @@ class Toeplitz(Structure):
         return (*outer, self.query_length, self.key_length, *columns)
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """The diagonals, under that name."""
+        """Returns the diagonals, under that name."""
         return {"diagonals": self.diagonals}
 
     def view(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, query_length, key_length]`` as a read-only view, not a copy."""
+        """Returns the dense tensor ``[H, query_length, key_length]`` as a read-only view."""
         diagonals = np.asarray(self.diagonals)
         base = self._cut(diagonals, self.query_length - 1, None)
         outer, columns = self._around(diagonals.strides)
@@ -122,7 +122,7 @@ class Toeplitz(Structure):
         return part
 
     def block_mask(self, device: Device = None, *, block_size: BlockSize = 128) -> BlockMask:
-        """The ``block_mask`` of flex_attention; see ``Structure.block_mask``."""
+        """Returns the ``block_mask`` of flex_attention; see ``Structure.block_mask``."""
         if self.mask is None:
             return super().block_mask(device, block_size=block_size)
         import torch  # noqa: PLC0415
@@ -136,7 +136,7 @@ class Toeplitz(Structure):
 
         lengths = (self.query_length, self.key_length)
         (first_query, last_query), (first_key, last_key) = map(edges, lengths, sizes)
-        # What is seen are relative positions without a gap: those of a block's corners tell of all.
+        # Visible relative positions have no gap, so a block's corners decide for the block.
         first = self.first_relative_position + self.query_length - 1
         least = first_key - last_query.clamp(max=lengths[0] - 1)[:, None] + first
         greatest = last_key.clamp(max=lengths[1] - 1) - first_query[:, None] + first
@@ -173,7 +173,7 @@ class Toeplitz(Structure):
         length = self.shape[-1]
         more = padding(length, align)
         numbers = torch.nn.functional.pad(numbers, (0, more))
-        # An index, where flip() would lay out more keys than queries by columns.
+        # Indexed, since flip() would give column-major memory if there are more keys than queries.
         upwards = torch.arange(self.query_length - 1, -1, -1, device=numbers.device)
         if self.vectors:
             rows = numbers.unfold(-2, self.key_length, 1).movedim(-1, -2)[..., upwards, :, :]
@@ -213,7 +213,7 @@ class Toeplitz(Structure):
         return key - query + self.query_length - 1
 
     def _around(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What belongs to the axes before that of the diagonals, and after it."""
+        """Splits values of all axes into those before and those after the axis of diagonals."""
         at = len(axes) - 1 - self.vectors
         return axes[:at], axes[at + 1 :]
 
@@ -260,11 +260,11 @@ class KeyRow(Structure):
         return (*self.row.shape[:-1], self.query_length, self.key_length)
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """The row, under that name."""
+        """Returns the row, under that name."""
         return {"row": self.row}
 
     def view(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, query_length, key_length]`` as a read-only view, not a copy."""
+        """Returns the dense tensor ``[H, query_length, key_length]`` as a read-only view."""
         return np.broadcast_to(self.row[..., None, :], self.shape)
 
     def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
@@ -283,7 +283,7 @@ class KeyRow(Structure):
         return lambda head, _, key: row[head, key + place]
 
     def _expanded(self, numbers: torch.Tensor, align: int) -> torch.Tensor:
-        """The dense tensor, of which every query shares the row's memory."""
+        """Expands the row without copying it for each query."""
         from torch.nn.functional import pad  # noqa: PLC0415
 
         more = padding(self.key_length, align)

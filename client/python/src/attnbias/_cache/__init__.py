@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder that keeps tensors, and the way to a tensor through it."""
+"""The folder that caches tensors, and fetching through it."""

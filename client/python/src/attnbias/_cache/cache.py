@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder that keeps payloads, shared by all processes of a machine. docs/cache.md describes it.
+"""A folder that caches payloads for all processes of a machine. docs/cache.md describes it.
 
-A file in it is whole from the moment that it has its name, and is never written again: it is
-replaced or removed, and whoever has it mapped keeps what he has.
+A file is complete before it gets its name, and is never written again: it is replaced or removed,
+and processes that have mapped it keep the old content.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ _ALIGNMENT: Final = 64  # bytes, of a payload in its file
 _LENGTH_BYTES: Final = 8  # of what a .safetensors begins with
 _MOST_HEAD_BYTES: Final = 64 << 20  # of the JSON; that of a list of positions has a few MiB
 _MOST_LINE_BYTES: Final = 256
-_STALE: Final = 60.0  # seconds after which a draft that nobody holds is nobody's
+_STALE: Final = 60.0  # seconds after which an unlocked draft is abandoned
 
 _log = logging.getLogger("attnbias")
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A tensor that a cache has.
+    """A tensor in a cache.
 
     Attributes:
         path: its file, which ``attnbias.load`` reads.
         nbytes: the size of the file.
-        last_used: when it was last asked for.
-        info: what it is; see ``fingerprint`` and ``resolved_spec`` there.
+        last_used: time of the last request for it.
+        info: its description, with ``fingerprint`` and ``resolved_spec``.
     """
 
     path: Path
@@ -74,13 +74,13 @@ class CacheEntry:
 
 
 class Cache:
-    """The folder that ``Client(cache=folder)`` keeps tensors in.
+    """The folder in which ``Client(cache=folder)`` caches tensors.
 
-    Only files that nobody but the user can have written are used.
+    Only files that no other user can have written are used.
 
     Args:
-        folder: where it is, or will be; "~" is the home.
-        max_bytes: what its tensors may take; None is any.
+        folder: path, which need not exist; "~" is the home.
+        max_bytes: maximum bytes of its tensors; None is no limit.
 
     Raises:
         ValueError: folder is a file, or a folder that belongs to another user or that other users
@@ -100,7 +100,7 @@ class Cache:
         return f"Cache({str(self.folder)!r})"
 
     def entries(self) -> list[CacheEntry]:
-        """The tensors that it has, the last used first; damaged ones are left to ``verify``.
+        """Returns the tensors, most recently used first; skips damaged ones, see ``verify``.
 
         Raises:
             OSError: the folder cannot be read, or other users can write it.
@@ -119,8 +119,8 @@ class Cache:
     def verify(self) -> list[Path]:
         """Reads every file, removes those that are damaged, and returns their names.
 
-        What was removed is fetched again when it is asked for. A folder in the place of a file is
-        named too, and stays.
+        A removed tensor is fetched again at the next request. A folder in the place of a file is
+        returned too, and stays.
 
         Raises:
             OSError: the folder cannot be read, or other users can write it.
@@ -138,7 +138,7 @@ class Cache:
         return damaged
 
     def clear(self) -> None:
-        """Removes all that it has. Those who use some of it keep what they have.
+        """Removes everything. Processes that use a tensor keep their mapping of it.
 
         Raises:
             OSError: the folder cannot be written, or other users can write it.
@@ -150,19 +150,21 @@ class Cache:
         self._sweep(older_than=-math.inf)
         with contextlib.suppress(FileNotFoundError), Folder.opened(self.folder) as root:
             for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS):
-                with contextlib.suppress(OSError):  # somebody uses it, or it has files of others
+                with contextlib.suppress(OSError):  # in use, or it has files of other programs
                     root.remove_folder(kind)
 
     def find(
         self, key: str, fingerprint: str | None = None, accept: Accept = lambda _: None
     ) -> Payload | None:
-        """Returns the payload of a request, mapped and read-only; None where it has to be fetched.
+        """Returns the payload of a request, mapped and read-only; None if it has to be fetched.
 
-        ``fingerprint`` None is that of the payload that the request had before. A DataLossError of
-        ``accept``, which gets the header before the payload is read, counts the payload as missing.
+        ``fingerprint`` None is that of the request's last payload. ``accept`` receives the header
+        before the payload is read; if it raises DataLossError, the payload counts as missing.
         """
         try:
-            known = self._read_request(key)
+            known = None
+            with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
+                known = _known_in(requests, key)
             if fingerprint is None:
                 if known is None:
                     return None
@@ -180,9 +182,9 @@ class Cache:
         return payload
 
     def writable(self, info: TensorInfo) -> npt.NDArray[np.uint8] | None:
-        """A payload that it has, for one who may write: each page is shared until then.
+        """Returns a cached payload in writable memory: each page is shared until it is written.
 
-        None where it has gone.
+        None if it was removed.
         """
         try:
             with (
@@ -197,7 +199,7 @@ class Cache:
             return None
 
     def find_description(self, key: str, spec: encodings_pb2.TensorSpec) -> TensorInfo | None:
-        """What a request's payload is; None where a server has to be asked."""
+        """Returns what a request's payload is; None if a server has to be asked."""
         payload = self.find(key, accept=partial(check_answer, spec=spec))
         if payload is not None:
             return payload.info
@@ -208,12 +210,12 @@ class Cache:
             return None
 
     def store_description(self, key: str, answer: bytes) -> None:
-        """Keeps what a server said that a request's payload is, as it came."""
+        """Stores a server's description of a request's payload, as it was received."""
         with contextlib.suppress(OSError):  # of a folder that is only read
             self._replace(_DESCRIPTIONS, key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
-        """Returns the right to fetch the answer to a request; None while another has it.
+        """Returns the lock on fetching a request's answer; None while another process holds it.
 
         Raises OSError if the folder cannot be written.
         """
@@ -225,7 +227,7 @@ class Cache:
             return _try_lock(root.folder(_DRAFTS, create=True), key)
 
     def store(self, draft: Draft, payload: Payload, metadata: dict[str, str]) -> Payload | None:
-        """Keeps what was fetched, and gives it mapped; None where it cannot be kept."""
+        """Stores a fetched payload and returns it mapped; None if it cannot be stored."""
         head = _head_of(payload, metadata)
         size = len(head) + payload.info.nbytes
         if self.max_bytes is not None and size > self.max_bytes:
@@ -237,7 +239,7 @@ class Cache:
             self._sweep()
             self._make_room(size)
             stamp = draft.write(head, payload.memory)
-            # Before the tensor has its name: whoever waits for the draft finds both.
+            # Before the tensor has its name, so that processes waiting for the draft find both.
             self._note(draft.key, _Known(fingerprint, stamp), None)
             with self._inside(_TENSORS, create=True) as tensors:
                 draft.move(tensors, name)
@@ -247,14 +249,13 @@ class Cache:
             return None
 
     def warn(self, why: str) -> None:
-        """Says once that the cache does not do what it is for."""
+        """Warns once that the cache is unusable."""
         if not self._has_warned:
             self._has_warned = True
             _log.warning("the cache %s %s; calls go on without it", self.folder, escaped(why))
 
     @contextlib.contextmanager
     def _inside(self, kind: str, *, create: bool = False) -> Iterator[Folder]:
-        """One of its folders."""
         with (
             Folder.opened(self.folder, create=create) as root,
             root.folder(kind, create=create) as folder,
@@ -264,7 +265,7 @@ class Cache:
     def _open(
         self, fingerprint: str, trusted: _Stamp | None, accept: Accept
     ) -> tuple[Payload, _Stamp]:
-        """Maps a tensor, whose bytes are read only if its file is not known to have been."""
+        """Maps a tensor; reads its bytes unless its file is known to have been checked."""
         name = _name_of(fingerprint)
         with self._inside(_TENSORS) as tensors:
             try:
@@ -279,13 +280,8 @@ class Cache:
         self._checked.add(stamp)
         return file.payload, stamp
 
-    def _read_request(self, key: str) -> _Known | None:
-        with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
-            return _known_in(requests, key)
-        return None
-
     def _note(self, key: str, now: _Known, before: _Known | None) -> None:
-        """Has a request name its tensor, as it was when it was last checked, and be used now."""
+        """Records a request's tensor and the stamp of its last check, and marks it as used."""
         with contextlib.suppress(OSError):  # of a folder that is only read
             if now == before:
                 with self._inside(_REQUESTS) as requests, requests.open(key) as file:
@@ -294,7 +290,7 @@ class Cache:
             self._replace(_REQUESTS, key, now.line())
 
     def _replace(self, kind: str, key: str, data: bytes) -> None:
-        """Has a file of ``requests`` or ``descriptions`` be this, whole from the first moment."""
+        """Replaces a file of ``requests`` or ``descriptions`` atomically."""
         with (
             self._inside(kind, create=True) as folder,
             self._inside(_DRAFTS, create=True) as drafts,
@@ -305,7 +301,7 @@ class Cache:
             drafts.move(draft, folder, key)
 
     def _last_uses(self) -> dict[str, int]:
-        """When each tensor was last asked for, by its fingerprint."""
+        """Returns when each tensor was last asked for, by fingerprint."""
         uses: dict[str, int] = {}
         for requests, name, fingerprint in self._requests():
             with contextlib.suppress(OSError):
@@ -314,7 +310,7 @@ class Cache:
         return uses
 
     def _requests(self) -> Iterator[tuple[Folder, str, str]]:
-        """Each file of ``requests``, and the fingerprint of its tensor."""
+        """Yields each file of ``requests`` with the fingerprint of its tensor."""
         with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
             for name in _named_in(requests):
                 with contextlib.suppress(OSError):
@@ -322,7 +318,7 @@ class Cache:
                         yield requests, name, known.fingerprint
 
     def _make_room(self, size: int) -> None:
-        """Removes what was not used for longest, until so many bytes more are within the bound."""
+        """Evicts the least recently used tensors until ``size`` more bytes fit."""
         if self.max_bytes is None:
             return
         removed = set()
@@ -347,7 +343,7 @@ class Cache:
                     requests.remove(name)
 
     def _sweep(self, older_than: float = _STALE) -> None:
-        """Removes the drafts of those who died over them."""
+        """Removes the drafts of processes that died."""
         with contextlib.suppress(OSError), self._inside(_DRAFTS) as drafts:
             for name in _named_in(drafts):
                 with contextlib.suppress(OSError):
@@ -359,9 +355,9 @@ class Cache:
 
 
 def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
-    """Where it is; refuses what can be no cache with a ValueError that names ``name``.
+    """Returns a cache's path; raises ValueError naming ``name`` if it cannot be a cache.
 
-    That is a file, a home of nobody's, and a folder that other users can write.
+    A file, the home of an unknown user, and a folder that other users can write are refused.
     """
     try:
         path = Path(folder).expanduser().absolute()
@@ -382,13 +378,13 @@ def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
 
 
 def require_bytes(value: int | None, name: str) -> None:
-    """Refuses what is no bound of a cache with an error that names ``name``."""
+    """Refuses an invalid bound of a cache; errors name ``name``."""
     if value is not None:
         require_integer(value, name, "a number of bytes, or None", "at least 1, or None")
 
 
 class Draft(forks.Forkable):
-    """A file in the making, and the lock that is the right to make it; closes both.
+    """An unfinished file, and the lock on making it; closes both.
 
     The kernel frees the lock at a death. Its file is never written.
     """
@@ -407,7 +403,7 @@ class Draft(forks.Forkable):
         self.close()
 
     def write(self, head: bytes, memory: Any) -> _Stamp:
-        """Writes a whole file, in place of what was begun, down to the disk."""
+        """Writes a whole file, replacing an unfinished one, and syncs it to the disk."""
         self._drafts.remove(self._name)
         with self._drafts.create(self._name) as file:
             file.write(head)
@@ -417,11 +413,11 @@ class Draft(forks.Forkable):
             return _Stamp.of(os.fstat(file.fileno()))
 
     def move(self, folder: Folder, name: str) -> None:
-        """Gives what was written its name."""
+        """Renames the written file."""
         self._drafts.move(self._name, folder, name)
 
     def close(self) -> None:
-        """Ends the right, and removes what did not become a tensor."""
+        """Releases the lock; removes a draft that did not become a tensor."""
         import fcntl  # noqa: PLC0415  # not on every system
 
         if self._lock is None:  # in a child of the one who has the right
@@ -430,7 +426,7 @@ class Draft(forks.Forkable):
             if _is_at(self._lock, self._drafts, self.key):
                 self._drafts.remove(self._name)
                 self._drafts.remove(self.key)
-            # A child that has just been forked may still have the file open.
+            # A child forked just now may still have the file open.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
         self.leave()
 
@@ -444,7 +440,7 @@ class Draft(forks.Forkable):
 
 
 def _try_lock(drafts: Folder, key: str) -> Draft | None:
-    """The lock of a key; the draft closes the folder, which is otherwise closed here."""
+    """Locks a key; the draft closes the folder. Without the lock, closes the folder here."""
     import fcntl  # noqa: PLC0415  # not on every system
 
     with contextlib.ExitStack() as opened:
@@ -465,7 +461,7 @@ def _try_lock(drafts: Folder, key: str) -> Draft | None:
 
 
 def _is_at(lock: int, drafts: Folder, key: str) -> bool:
-    """Whether a file still has the name that it was opened by."""
+    """Reports whether a locked file still has its name."""
     try:
         return os.path.samestat(os.fstat(lock), drafts.status(key))
     except FileNotFoundError:
@@ -473,7 +469,7 @@ def _is_at(lock: int, drafts: Folder, key: str) -> bool:
 
 
 class _Stamp(NamedTuple):
-    """What changes where a file is changed by ordinary means."""
+    """Values that change whenever a file is changed by ordinary means."""
 
     size: int
     mtime_ns: int
@@ -485,37 +481,29 @@ class _Stamp(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What is filed under a request: its tensor, and that tensor's file when it was checked."""
+    """Content of a request's file: its tensor, and the stamp of that tensor when it was checked."""
 
     fingerprint: str
     stamp: _Stamp
-
-    @classmethod
-    def parse(cls, line: bytes) -> _Known | None:
-        """What a line says; None where it is no such line."""
-        match = re.fullmatch(rb"([0-9a-f]{64}) (\d{1,19}) (\d{1,19}) (\d{1,20})\n", line)
-        if match is None:
-            return None
-        return cls(match[1].decode(), _Stamp(int(match[2]), int(match[3]), int(match[4])))
 
     def line(self) -> bytes:
         return " ".join(map(str, (self.fingerprint, *self.stamp))).encode() + b"\n"
 
 
 class _DamagedError(Exception):
-    """A file is not what was written; says which, and how that is seen."""
+    """A file differs from what was written; the message states the file and the difference."""
 
 
 @dataclass(frozen=True)
 class _File:
-    """A tensor's file, as its header has it."""
+    """A tensor's file, as its header describes it."""
 
     name: str
     payload: Payload
     crc32c: str
 
     def check(self) -> None:
-        """Reads the payload."""
+        """Compares the payload with its checksum."""
         _require(self.name, "checksum", _checksum(self.payload.memory), self.crc32c)
 
 
@@ -525,7 +513,7 @@ def _require(name: str, what: str, got: object, want: object) -> None:
 
 
 def _map(tensors: Folder, name: str) -> tuple[_File, _Stamp]:
-    """A tensor, whose payload is not read; _DamagedError if it is no whole file of the user's."""
+    """Maps a tensor without reading its payload; _DamagedError if the file is damaged or unsafe."""
     try:
         with tensors.open(name) as file:
             stamp = _Stamp.of(os.fstat(file.fileno()))
@@ -538,7 +526,7 @@ def _map(tensors: Folder, name: str) -> tuple[_File, _Stamp]:
 
 
 def _parse(mapped: mmap.mmap, fingerprint: str) -> _File:
-    """Finds header and payload; raises _DamagedError where they are not all there."""
+    """Finds header and payload; raises _DamagedError if either is incomplete."""
     size = int.from_bytes(mapped[:_LENGTH_BYTES], "little")
     most = min(_MOST_HEAD_BYTES, len(mapped) - _LENGTH_BYTES)
     if size > most:
@@ -566,7 +554,7 @@ def _parse(mapped: mmap.mmap, fingerprint: str) -> _File:
 
 
 def _head_of(payload: Payload, metadata: dict[str, str]) -> bytes:
-    """What stands before the payload in its file.
+    """Returns the bytes before the payload in its file.
 
     safetensors' own writer would sort the tensors; so the payload is what came, in one piece.
     """
@@ -596,7 +584,6 @@ def _checksum(data: Any) -> str:
 
 
 def _name_of(fingerprint: str) -> str:
-    """The name of a tensor's file."""
     if _NAME.fullmatch(fingerprint) is None:
         raise _DamagedError(f"fingerprint: got {fingerprint!r}, want 64 hex digits")
     return f"{fingerprint}{_SUFFIX}"
@@ -619,14 +606,18 @@ def _named_in(folder: Folder) -> list[str]:
 
 
 def _known_in(requests: Folder, name: str) -> _Known | None:
-    """What a file of ``requests`` says; None where it is no such file."""
+    """Parses a file of ``requests``; None if the file is invalid."""
     try:
-        return _Known.parse(requests.read(name, _MOST_LINE_BYTES))
+        line = requests.read(name, _MOST_LINE_BYTES)
     except UnsafeError:
         return None
+    match = re.fullmatch(rb"([0-9a-f]{64}) (\d{1,19}) (\d{1,19}) (\d{1,20})\n", line)
+    if match is None:
+        return None
+    return _Known(match[1].decode(), _Stamp(int(match[2]), int(match[3]), int(match[4])))
 
 
 def _remove_file(folder: Folder, name: str) -> None:
-    """Removes a file; a folder in its place stays, as somebody's own."""
+    """Removes a file; a folder of that name stays."""
     with contextlib.suppress(IsADirectoryError):
         folder.remove(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One payload by way of the cache: what it has is mapped, what it has not is fetched by one."""
+"""Payloads through the cache: a cached one is mapped, a missing one is fetched by one process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_WAIT: Final = 5.0  # seconds for a lock, whose process may be stuck
 
 @dataclass(eq=False)
 class Cached:
-    """Gets one payload, or says what it would be. An object is good for one of the two."""
+    """Gets or describes one payload. An object is good for one of the two."""
 
     request: Request | Piece
     options: CallOptions
@@ -46,11 +46,11 @@ class Cached:
     def __post_init__(self) -> None:
         self._spec = self.request.to_spec()
         self._key = key_of(self._spec)
-        # What a name means is the server's to say; only an offline client takes what it meant.
+        # A server may change the table of a name; only an offline client uses the earlier one.
         self._may_differ = not self.offline and names_a_table(self._spec)
 
     async def describe(self) -> TensorInfo:
-        """What the cache has, else what the server would send, which is kept."""
+        """Returns the cached description, else the server's, which is then cached."""
         if not self._may_differ:
             find = partial(self.cache.find_description, self._key, self._spec)
             if (found := await self.options.calls.do(find)) is not None:
@@ -74,7 +74,7 @@ class Cached:
         return payload
 
     async def _find(self) -> Payload | None:
-        """What the cache has, without a call."""
+        """Returns the cached payload without a call; None if the cache has none."""
         if self._may_differ:
             return None
         find = partial(self.cache.find, self._key, accept=self._accept)
@@ -84,7 +84,7 @@ class Cached:
         return found
 
     def _accept(self, header: service_pb2.TensorHeader) -> None:
-        """Refuses what is no answer, or more than the caller takes, before it is read."""
+        """Refuses the header of another tensor, or of a payload larger than the caller accepts."""
         check_answer(header, self._spec)
         require_within(header.total_bytes, self.options.max_tensor_bytes)
 
@@ -95,7 +95,7 @@ class Cached:
         )
 
     async def _fetch(self) -> Payload:
-        """Fetches it, or waits for who does; and keeps it."""
+        """Fetches and stores the payload, or waits for the process that does."""
         with contextlib.ExitStack() as held:
             draft = await self._lock(held)
             if (found := await self._find()) is not None:
@@ -114,14 +114,14 @@ class Cached:
             return payload if kept is None or self.options.out is not None else kept
 
     async def _lock(self, held: contextlib.ExitStack) -> Draft | None:
-        """The right to fetch it, until ``held`` ends.
+        """Returns the lock on fetching the payload, held until ``held`` ends.
 
         None where the folder cannot be written, or another process keeps the right for long.
         """
 
         def try_lock() -> Draft | None:
             draft = self.cache.try_lock(self._key)
-            # Here, since a task that is cancelled meanwhile would not come to know of it.
+            # Entered here: a task that is cancelled meanwhile would not receive the draft.
             return draft if draft is None else held.enter_context(draft)
 
         pause, stuck = _FIRST_PAUSE, self.cache.stuck

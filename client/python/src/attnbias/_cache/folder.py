@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files below a folder that other programs, too, may have put something into.
+"""Files below a folder that other programs can write to.
 
 Names are looked up in folders that are held open, and no link is followed. Folders and files are
 used only if they belong to the user (or to root) and no other user can write them. Nothing waits
@@ -22,18 +22,18 @@ _FOLDER_MODE: Final = 0o755  # less the umask; a umask of 002 must not let a gro
 _FILE_MODE: Final = 0o644
 _KINDS: Final = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO"}
 
-# A system that lacks one of these cannot open files of an open folder, either.
+# A system that lacks one of these cannot open files of an open folder either.
 _SAFE: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _UNBLOCKED: Final = _SAFE | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _FOLDER: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0)
 
 
 class UnsafeError(OSError):
-    """A file or folder is not one that only the user can have written; names it and why."""
+    """A file or folder that another user could have written; the message names it and why."""
 
 
 class Folder:
-    """A folder that is held open; a context manager that closes it. Made by ``opened``.
+    """An open folder; a context manager that closes it. Made by ``opened``.
 
     Its methods raise OSError, UnsafeError among them.
     """
@@ -49,7 +49,7 @@ class Folder:
 
     @classmethod
     def opened(cls, path: Path, *, create: bool = False) -> Self:
-        """The folder at a path, whose links are the user's own to make."""
+        """Opens the folder at a path, which may contain links."""
         if os.open not in os.supports_dir_fd:
             raise OSError("this system cannot open files of an open folder")
         if create:
@@ -63,11 +63,10 @@ class Folder:
         self.close()
 
     def close(self) -> None:
-        """Closes it."""
         os.close(self._descriptor)
 
     def folder(self, name: str, *, create: bool = False) -> Self:
-        """A folder in this one."""
+        """Opens a folder in this one."""
         if create:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, _FOLDER_MODE, dir_fd=self._descriptor)
@@ -78,19 +77,18 @@ class Folder:
         return type(self)(descriptor, self.path / name)
 
     def names(self) -> list[str]:
-        """The names in it."""
         return os.listdir(self._descriptor)
 
     def status(self, name: str) -> os.stat_result:
-        """What is known of a name; of a link, not of what it leads to."""
+        """Returns the status of a name; of a link itself, not its target."""
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def open(self, name: str) -> BinaryIO:
-        """A file to read."""
+        """Opens a file for reading."""
         return open(self._opened(name, os.O_RDONLY), "rb", buffering=0)
 
     def read(self, name: str, most: int) -> bytes:
-        """All of a file that is no larger than ``most``."""
+        """Reads a file of at most ``most`` bytes."""
         with self.open(name) as file:
             size = os.fstat(file.fileno()).st_size
             if size > most:
@@ -98,29 +96,28 @@ class Folder:
             return file.read(most)
 
     def lock_file(self, name: str) -> int:
-        """A descriptor of a file to lock, which is created if need be and never written."""
+        """Opens a file to lock; creates it if it is missing, and never writes it."""
         return self._opened(name, os.O_RDWR | os.O_CREAT)  # NFS locks what may be written
 
     def create(self, name: str) -> BinaryIO:
-        """A new file to write; FileExistsError if there is one by that name, a link among them."""
+        """Creates a file for writing; FileExistsError if the name exists, even as a link."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
         return open(os.open(name, flags, _FILE_MODE, dir_fd=self._descriptor), "wb")
 
     def move(self, name: str, to: Folder, new_name: str) -> None:
-        """Renames a file into a folder, in place of what has the name there."""
+        """Renames a file into a folder, replacing the name there."""
         os.replace(name, new_name, src_dir_fd=self._descriptor, dst_dir_fd=to._descriptor)
 
     def remove(self, name: str) -> None:
-        """Removes a file, or a link itself, if there is one."""
+        """Removes a file, or a link itself, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._descriptor)
 
     def remove_folder(self, name: str) -> None:
-        """Removes an empty folder in this one."""
         os.rmdir(name, dir_fd=self._descriptor)
 
     def _opened(self, name: str, flags: int) -> int:
-        """A descriptor of a regular file of the user's."""
+        """Opens a regular file that only the user can write."""
         path = self.path / name
         try:
             descriptor = os.open(name, flags | _UNBLOCKED, _FILE_MODE, dir_fd=self._descriptor)
@@ -141,7 +138,7 @@ class Folder:
 
 
 def require_own(path: Path, status: os.stat_result) -> None:
-    """Refuses what another user owns or can write, with an UnsafeError that tells what to do."""
+    """Raises UnsafeError for a file that another user owns or can write."""
     if status.st_uid not in (user := os.geteuid(), 0):
         raise UnsafeError(
             f"{path}: got one that belongs to user {status.st_uid}, want one of user {user}'s own"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts a server's positions in place of those that a model computes."""
+"""Replaces the positions that a model computes by a server's."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class Attached:
         return f"Attached({len(self._replacements) - left} replaced, {left} left as they are)"
 
     def report(self) -> tuple[Replacement, ...]:
-        """What was replaced, in the order of the model's modules."""
+        """Returns what was replaced, in the order of the model's modules."""
         return self._replacements
 
     def detach(self) -> None:
-        """Makes the model what it was before; a second call does nothing."""
+        """Restores the model; a second call does nothing."""
         self._changes.undo()
 
     def __enter__(self) -> Self:
@@ -131,7 +131,7 @@ def attach(
     require_instance(client, Client, "client", "an attnbias.Client")
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
         raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
-    # Tables made in inference mode could not be trained with, and those of a comparison are here.
+    # Tensors made in inference mode cannot be trained with. Comparisons run on the CPU.
     with torch.inference_mode(mode=False), torch.device("cpu"):
         return _attached(model, client, max_length, attention)
 
@@ -168,11 +168,29 @@ def _attached(
     except BaseException:
         changes.undo()
         raise
-    return Attached(changes, tuple(_report(sites, answers, reasons)))
+    unreported = dict(answers)
+    return Attached(
+        changes,
+        tuple(
+            Replacement(
+                path=_path_of(site),
+                encoding=None if site.request is None else site.request.encoding,
+                fetched_bytes=getattr(unreported.pop(id(site.request), None), "nbytes", 0),
+                spared_bytes=site.spared_bytes,
+                left=site.replace is None,
+                reason=reason,
+            )
+            for site, reason in zip(sites, reasons, strict=True)
+        ),
+    )
+
+
+def _path_of(site: Site) -> str:
+    return ".".join(filter(None, (site.path, site.method)))
 
 
 def _compared(site: Site, answer: Any) -> str:
-    """Why a site is left or could not be compared; empty if it was."""
+    """Returns why a site is left or could not be compared; "" if it was compared."""
     from attnbias._models.compare import (  # noqa: PLC0415  # imports torch
         IncomparableError,
         require_same,
@@ -180,7 +198,7 @@ def _compared(site: Site, answer: Any) -> str:
 
     if site.replace is None or site.compare is None:
         return site.reason
-    path = ".".join(filter(None, (site.path, site.method)))
+    path = _path_of(site)
     try:
         with _errors_of_the_models_code(path, "compared"):
             for pair in site.compare(answer):
@@ -192,7 +210,7 @@ def _compared(site: Site, answer: Any) -> str:
 
 @contextlib.contextmanager
 def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
-    """Makes ValueErrors of what a model raises whose code or attributes were replaced."""
+    """Raises ValueError for errors of a model's own code that was changed."""
     from attnbias._models.compare import IncomparableError  # noqa: PLC0415  # imports torch
 
     try:
@@ -209,7 +227,7 @@ def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
 def _attention_of(
     model: PreTrainedModel, attention: str | None, family: Family
 ) -> Attention | None:
-    """What attention is going to run with; None is another that the model has."""
+    """Returns the attention to run with; None if the model keeps one that is not listed."""
     name = model.config._attn_implementation if attention is None else attention
     known = [each for each in family.attentions if each != "sdpa" or model._supports_sdpa]
     for one in known:
@@ -234,7 +252,7 @@ def _attention_of(
 
 
 def _set_attention(changes: Changes, model: PreTrainedModel, attention: Attention) -> None:
-    """In each configuration: those of an encoder and a decoder are copies."""
+    """Sets it in each configuration: those of an encoder and a decoder are copies."""
     if attention == "flex":
         from attnbias._models.families import flex  # noqa: PLC0415  # imports torch
 
@@ -243,24 +261,3 @@ def _set_attention(changes: Changes, model: PreTrainedModel, attention: Attentio
     configs = (getattr(module, "config", None) for module in model.modules())
     for config in {id(config): config for config in configs if config is not None}.values():
         changes.set(config, "_attn_implementation_internal", name)
-
-
-def _report(sites: list[Site], answers: dict[int, Any], reasons: list[str]) -> list[Replacement]:
-    replacements, seen = [], set()
-    for site, reason in zip(sites, reasons, strict=True):
-        request = site.request
-        fetched = 0
-        if id(request) in answers and id(request) not in seen:
-            seen.add(id(request))
-            fetched = answers[id(request)].nbytes
-        replacements.append(
-            Replacement(
-                path=".".join(filter(None, (site.path, site.method))),
-                encoding=None if request is None else request.encoding,
-                fetched_bytes=fetched,
-                spared_bytes=site.spared_bytes,
-                left=site.replace is None,
-                reason=reason,
-            )
-        )
-    return replacements

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is changed of a model, and how it is put back."""
+"""Changes of a model, and their undoing."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Changes:
         self.set(module, _BELOW_HOOK if is_hooked else name, functools.partial(function, module))
 
     def set_names(self, module: nn.Module, **functions: Callable[..., Any]) -> None:
-        """Remakes a module's forward with other functions for some of its file."""
+        """Replaces functions that a module's forward calls by their names in its file."""
         self.set_method(module, "forward", _with_names(type(module).forward, functions))
 
     def add_buffer(self, module: nn.Module, name: str, tensor: Tensor, near: Tensor) -> None:
-        """Adds a tensor that goes where the module goes, and into no checkpoint.
+        """Adds a tensor that moves with the module and is not in its checkpoints.
 
         It is put on the device of ``near``, a tensor of the module. If that is on the meta device,
         as with weights that are loaded later, the tensor keeps its numbers and stays where it is:
@@ -58,7 +58,7 @@ class Changes:
         self._undo.append(lambda: delattr(module, name))
 
     def set_numbers(self, parameter: nn.Parameter, numbers: Tensor) -> None:
-        """Has a parameter hold its numbers in other memory.
+        """Makes a parameter hold its numbers in other memory.
 
         What was its memory is free from then on. So it gets new memory at the end, with what it has
         learned meanwhile.
@@ -75,13 +75,12 @@ class Changes:
         self._undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
 
     def undo(self) -> None:
-        """Puts everything back."""
         while self._undo:
             self._undo.pop()()
 
 
 def _with_names(function: FunctionType, functions: dict[str, Callable[..., Any]]) -> FunctionType:
-    """A copy of a function, below its decorators, that finds other functions by these names."""
+    """Copies a function, below its decorators, with other globals by these names."""
     inner = getattr(function, "__wrapped__", None)
     names, cells = function.__globals__, function.__closure__
     if inner is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the numbers of a module with those that are going to replace them."""
+"""Compares the numbers of a module with those that will replace them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANGLE_ROUNDINGS: Final = 16  # of a frequency, its scaling, and its product wit
 
 
 class IncomparableError(Exception):
-    """The module's numbers cannot be read here; the message is the reason."""
+    """The module's numbers cannot be read; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Pair:
 
 
 def require_same(path: str, pair: Pair) -> None:
-    """Refuses a module whose numbers are not the server's, with the greatest difference."""
+    """Refuses a module whose numbers differ from the server's; states the largest difference."""
     own, served = (each.detach().cpu().double() for each in (pair.own, pair.served))
     if own.shape != served.shape:
         _refuse(
@@ -86,7 +86,7 @@ def _refuse(what: str, cause: str) -> NoReturn:
 
 
 def unreadable(*tensors: torch.Tensor) -> str:
-    """Why the numbers of one of some tensors cannot be read; empty if they can."""
+    """Returns why the numbers of a tensor cannot be read; "" if all can."""
     for tensor in tensors:
         if tensor.is_meta:
             return "its numbers are on the meta device"
@@ -96,7 +96,7 @@ def unreadable(*tensors: torch.Tensor) -> str:
 
 
 def require_readable(*tensors: torch.Tensor) -> None:
-    """Raises an IncomparableError if the numbers of a tensor cannot be read."""
+    """Raises IncomparableError if the numbers of a tensor cannot be read."""
     reason = unreadable(*tensors)
     if reason:
         raise IncomparableError(reason)
@@ -104,7 +104,7 @@ def require_readable(*tensors: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def probing(module: nn.Module, **attributes: Any) -> Iterator[None]:
-    """Sets attributes of a module and undoes at the end all that its own code changes."""
+    """Sets attributes of a module; at the end undoes these and all other changes of it."""
     before = dict(vars(module))
     inner = {name: dict(value) for name, value in before.items() if type(value) is dict}
     contents = [
@@ -128,7 +128,7 @@ def probing(module: nn.Module, **attributes: Any) -> Iterator[None]:
 
 
 def probes(length: int) -> list[int]:
-    """Some of the positions below a length: the first, the last, and those about powers of two."""
+    """Returns some positions below a length: first, last, and those near powers of two."""
     powers = (1 << exponent for exponent in range(length.bit_length()))
     near = {place for power in powers for place in (power - 1, power, power * 3 // 2)}
     return sorted({0, length - 1} | {place for place in near if place < length})
@@ -137,7 +137,7 @@ def probes(length: int) -> list[int]:
 def angle_bound(
     positions: Sequence[int], frequencies: torch.Tensor, rope_theta: float
 ) -> torch.Tensor:
-    """Returns how far float32 arithmetic may be from angles, ``[positions, pairs]``.
+    """Returns a bound on the error of float32 angles, ``[positions, pairs]``.
 
     A frequency is a power of rope_theta, whose exponent is rounded; then come roundings of what
     scales it, and of its product with the position. ``frequencies`` are those before anything makes
@@ -148,7 +148,7 @@ def angle_bound(
 
 
 def held_in(numbers: torch.Tensor) -> torch.dtype:
-    """The narrowest type that holds all of them: that of a checkpoint, if the model was cast."""
+    """Returns the narrowest type that holds all numbers: a checkpoint's, if the model was cast."""
     for dtype in (torch.bfloat16, torch.float16):
         if torch.equal(numbers.to(dtype).to(numbers.dtype), numbers):
             return dtype
@@ -156,7 +156,7 @@ def held_in(numbers: torch.Tensor) -> torch.dtype:
 
 
 def require_class_method(path: str, module: nn.Module, name: str) -> None:
-    """Refuses a module with a method of its own, which attach would put out of use."""
+    """Refuses a module with its own method, which attach would override."""
     if name in vars(module):
         raise ValueError(
             f"model: got {path} with a {name} of its own, want that of {type(module).__name__}, "

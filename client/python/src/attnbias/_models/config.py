@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's encodings out of its Hugging Face configuration."""
+"""Encodings of a model, from its Hugging Face configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnbias._spec.fields import Encoding
 
 
-# A server's bounds.
+# The same bounds as a server's.
 _MOST_LEVELS: Final = 100
 _MOST_BYTES: Final = 64 << 20
 
@@ -28,7 +28,7 @@ class Configuration(Protocol):
     """An object with the fields of a configuration, such as a PretrainedConfig."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Its fields, by their names in config.json."""
+        """Returns the fields, by their names in config.json."""
         ...
 
 
@@ -36,7 +36,7 @@ ConfigSource: TypeAlias = "Mapping[str, Any] | Configuration | str | os.PathLike
 
 
 def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[str, Encoding]:
-    """The encodings of a model of transformers, by their places in it.
+    """Returns the encodings of a model of transformers, by their places in it.
 
     for place, encoding in attnbias.from_config("Llama-3.1-8B").items():
         print(place, encoding)
@@ -99,7 +99,7 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
 
 
 def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
-    """The fields, and what stands before an error about one."""
+    """Returns the fields, and the prefix of errors about them."""
     if isinstance(config, Mapping):
         return config, ""
     if isinstance(config, (str, os.PathLike)):
@@ -114,7 +114,7 @@ def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """As transformers reads it, and as a server does: NaN and Infinity are numbers."""
+    """Reads JSON as transformers and a server do: NaN and Infinity are numbers."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a FIFO may wait forever
@@ -144,7 +144,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _no_config(path: Path) -> str:
-    """What there is in place of config.json."""
+    """Returns the error for a missing config.json, by what the folder has instead."""
     folder = path.parent
     want = "config.json or its folder"
     if path.name != "config.json" or not folder.is_dir():

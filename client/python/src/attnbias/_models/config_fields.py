@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields of a model's configuration, each read as the kind of value that it has to be.
+"""Fields of a model's configuration, read with type checks.
 
 Whatever is wrong with one is a ValueError that names it, what came and what was wanted.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-# Names of fields that bear on positions, but for bounds of lengths.
+# Names of fields that affect positions, except bounds of lengths.
 _OF_POSITIONS: Final = re.compile(
     r"(?!max_|num_|n_)(.*_)?"
     r"((m|long|xd)?rope|rotary|ntk|yarn|logn(_|$)|alibi|sinusoid"
@@ -26,13 +26,13 @@ _MOST_COUNT: Final = 65536  # as many heads as a server takes
 
 @dataclass(frozen=True)
 class As:
-    """The default of a field: the value of the one that is named."""
+    """A default that is the value of another field."""
 
     name: str
 
 
 class ConfigFields:
-    """The fields of a configuration, or of a dict in it whose name is ``path``."""
+    """The fields of a configuration, or of a dict named ``path`` in it."""
 
     def __init__(
         self,
@@ -53,26 +53,25 @@ class ConfigFields:
         name = self._name_given(name)
         if name in self._values:
             raise ValueError(f"{self._path}{name}: got {self._values[name]!r}, want {want}")
-        # One of the fields that are set may be this one, misspelt.
+        # One of the set fields may be this one, misspelt.
         beside = f"; got {', '.join(map(str, self._values))}" if self._path and self._values else ""
         raise ValueError(f"{self._path}{name}: not set, want {want}{beside}")
 
     def get(self, name: str) -> Any:
-        """The value as it is; the default where there is none."""
+        """Returns the raw value, or the default."""
         name = self._name_given(name)
         value = self._values.get(name)
         return value if name in self._values else self._defaults.get(name)
 
     def has(self, name: str) -> bool:
-        """Whether the configuration itself has something there: neither a default nor empty."""
+        """Reports whether the configuration itself has a nonempty value."""
         return bool(self._values.get(self._name_given(name)))
 
     def is_set(self, name: str) -> bool:
-        """Whether the field is set. A null is not, unless by default something is there."""
+        """Reports whether the field is set; null counts only if a default exists."""
         return self.get(name) is not None or self._defaults.get(name) is not None
 
     def integer(self, name: str, least: int = 1, most: int = _MOST) -> int:
-        """An integer from ``least`` to ``most``."""
         value = self.get(name)
         if not _is_integer(value, least):
             self.refuse(name, f"an integer of at least {least}")
@@ -81,11 +80,11 @@ class ConfigFields:
         return int(value)
 
     def count(self, name: str) -> int:
-        """How many heads or layers there are, of which each is listed."""
+        """Returns a number of heads or layers."""
         return self.integer(name, most=_MOST_COUNT)
 
     def integers(self, name: str, least: int = 1) -> tuple[int, ...]:
-        """A list of integers from ``least`` to the most that ``count`` takes."""
+        """Returns a list of integers from ``least`` to the maximum of ``count``."""
         value = self.get(name)
         is_list = isinstance(value, (list, tuple))
         if not is_list or not all(_is_integer(each, least) for each in value):
@@ -95,7 +94,7 @@ class ConfigFields:
         return tuple(value)
 
     def sides(self, name: str) -> tuple[int, int]:
-        """A height and a width: two positive integers, or one for both."""
+        """Returns height and width: two positive integers, or one for both."""
         value = self.get(name)
         if _is_integer(value, 1):
             return value, value
@@ -105,53 +104,49 @@ class ConfigFields:
         return value[0], value[1]
 
     def number(self, name: str) -> float:
-        """A number."""
         value = self.get(name)
         if not _is_number(value):
             self.refuse(name, "a number that a float can hold")
         return float(value)
 
     def numbers(self, name: str) -> tuple[float, ...]:
-        """A list of numbers."""
         value = self.get(name)
         if not isinstance(value, (list, tuple)) or not all(map(_is_number, value)):
             self.refuse(name, "a list of numbers that a float can hold")
         return tuple(float(each) for each in value)
 
     def flag(self, name: str) -> bool:
-        """True or False."""
         value = self.get(name)
         if not isinstance(value, bool):
             self.refuse(name, "true or false")
         return value
 
     def choice(self, name: str, choices: Collection[str]) -> str:
-        """One of some words."""
         value = self.get(name)
         if not isinstance(value, str) or value not in choices:
             self.refuse(name, f"one of {', '.join(choices)}")
         return value
 
     def part(self, name: str, defaults: Mapping[str, Any] = MappingProxyType({})) -> ConfigFields:
-        """The dict of that name; one without fields where there is none."""
+        """Returns the dict of that name as fields; no fields if it is missing."""
         value = self.get(name)
         if value is not None and not isinstance(value, dict):
             self.refuse(name, "a dict")
         return ConfigFields(value or {}, defaults, f"{self._path}{name}.", self.ignored)
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> ConfigFields:
-        """The same fields, none of them read; ``defaults`` beside those that there were."""
+        """Returns the same fields, none of them read, with more defaults."""
         merged = {**defaults, **self._defaults}
         return ConfigFields(self._values, merged, self._path, self.ignored)
 
     def all_as(self, model_type: str) -> ConfigFields:
-        """The same fields, none of them read, under that ``model_type``; here all are read."""
+        """Returns the same fields under another ``model_type``; marks all as read here."""
         self._read.update(self._values)
         values = {**self._values, "model_type": model_type}
         return ConfigFields(values, {}, self._path, self.ignored)
 
     def require(self, name: str, only: Any) -> None:
-        """Refuses a value other than the one with which the model's code computes."""
+        """Refuses any value but the one that the model's code uses."""
         if self.is_set(name) and self.get(name) != only:
             self.refuse(name, f"{only!r}, with which the model's code computes whatever this says")
 
@@ -166,27 +161,27 @@ class ConfigFields:
             self.ignored.append(f"{self._path}{name} = {value!r}")
 
     def ignore_unread(self, name: str) -> None:
-        """Accepts a field that the model's code does not read, unless it was asked for."""
+        """Accepts a field that was not read."""
         if name not in self._read:
             self.ignore(name)
 
     def refuse_unread_of_positions(self) -> None:
-        """Refuses what bears on positions by its name, is not off, and was not asked for."""
+        """Refuses a field that affects positions by its name, is not off, and was not read."""
         for name in self._values.keys() - self._read:
             if _OF_POSITIONS.match(name) and self._values[name]:
                 self.refuse(name, "no such field: what it does to positions is not known here")
 
     def refuse_unread(self, want: str) -> None:
-        """Refuses whatever has a value and was not asked for."""
+        """Refuses any field that has a value and was not read."""
         for name, value in self._values.items():
             if name not in self._read and value is not None:
                 self.refuse(name, want)
 
     def _name_given(self, name: str) -> str:
-        """The name under which the value stands."""
+        """Returns the name under which the value stands."""
         self._read.add(name)
         default = self._defaults.get(name)
-        # A null is what is not set, where the default is that, or another field.
+        # Null counts as absent if the default is null or another field.
         absent = name not in self._values or self._values[name] is None
         return self._name_given(default.name) if absent and isinstance(default, As) else name
 

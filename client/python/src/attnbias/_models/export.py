@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model is going to ask for, so that a cache can have it before."""
+"""Requests that a model will make, for filling a cache in advance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ATTACH_NEEDS: Final = ("torch", "transformers")
 
 
 class Wish(NamedTuple):
-    """What stands at a place: what to ask for, or why nothing can be asked."""
+    """A request at a place of the model, or the reason why none can be made."""
 
     place: str
     request: Request | None
@@ -41,13 +41,13 @@ class Wish(NamedTuple):
 
 
 def of_encodings(config: Path, max_length: int, data_type: DType | None) -> Iterator[Wish]:
-    """Returns the encodings of ``from_config``, each once at its greatest length."""
+    """Yields the encodings of ``from_config``, each at its maximum length."""
     for place, encoding in from_config(config).items():
         yield _wish(place, encoding, max_length, data_type)
 
 
 def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
-    """Returns what ``attach`` asks for, of a model without weights. The client is not asked."""
+    """Yields what ``attach`` requests, for a model without weights. The client is not called."""
     import torch  # noqa: PLC0415
 
     from attnbias._models.family import Wanted, family_of  # noqa: PLC0415
@@ -57,7 +57,7 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
     try:
         read = transformers.AutoConfig.from_pretrained(config)
         with torch.device("meta"):
-            # Whatever attention runs with, positions are the same.
+            # Positions do not depend on the attention implementation.
             model = transformers.AutoModel.from_config(read, attn_implementation="eager")
     except Exception as error:  # of transformers and what it checks by, which raise many kinds
         raise ValueError(f"{config}: transformers does not take it: {error}") from error
@@ -77,12 +77,12 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
 
 
 def can_attach() -> bool:
-    """Whether what ``attach`` needs is installed."""
+    """Reports whether what ``attach`` needs is installed."""
     return all(importlib.util.find_spec(name) is not None for name in _ATTACH_NEEDS)
 
 
 def merged(wishes: Iterable[Wish]) -> list[Wish]:
-    """Those that ask for the same in the same words are one, under the places of all."""
+    """Merges wishes for the same request, under the places of all."""
     groups: dict[str, list[Wish]] = {}
     for wish in wishes:
         key = wish.why if wish.request is None else key_of(wish.request.to_spec())
@@ -107,7 +107,7 @@ def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | N
         encoding = with_length(encoding, length)
     if encoding.extent == "table":
         return Wish(place, Request(encoding, positions=length, data_type=data_type))
-    # T5's bias is asked for as rows, since its numbers are in the checkpoint.
+    # T5's numbers are in the checkpoint, so buckets are requested.
     values: Any = "buckets" if isinstance(encoding, T5) else None
     number = None if isinstance(encoding, (T5, Deberta)) else data_type
     lengths: Any = {"query_length": length, "key_length": length}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a family of models says of itself, for ``attach`` to do.
+"""Description of a family of models, which ``attach`` carries out.
 
 A family is a module of ``families`` with a ``FAMILY``, whose name its model types' rows in the
 register have: attnbias/_models/models.json.
@@ -30,7 +30,7 @@ Attention: TypeAlias = Literal["eager", "sdpa", "flex"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the caller of ``attach`` asked for."""
+    """Arguments of ``attach``."""
 
     model: PreTrainedModel
     max_length: int
@@ -38,7 +38,7 @@ class Wanted:
     client: Client
 
     def modules(self, known: type | tuple[type, ...]) -> Iterator[tuple[str, Any]]:
-        """Those of a class, with their paths. Refuses subclasses: they may compute otherwise."""
+        """Yields modules of a class with their paths. Refuses subclasses, which may differ."""
         classes = known if isinstance(known, tuple) else (known,)
         for path, module in self.model.named_modules():
             if class_of(module) in classes:
@@ -76,7 +76,7 @@ class Site:
 
 
 def class_of(module: nn.Module) -> type:
-    """The class of a module before FSDP made one of it that also shards."""
+    """Returns a module's class before FSDP derived one from it."""
     kind = type(module)
     is_sharded = any(base.__name__ == "FSDPModule" for base in kind.__bases__)
     return kind.__bases__[-1] if is_sharded else kind
@@ -125,7 +125,7 @@ _BY_HAND: Final = "Leave it as it is, or put what a Client gets in place by hand
 
 
 def _module_of(module: nn.Module) -> str | None:
-    """The module of this package for a model, or a part that is one; None for others."""
+    """Returns the family's module of a model, or of a part that is one; None for others."""
     model_type: str = getattr(getattr(module, "config", None), "model_type", "")
     is_model = hasattr(module, "set_attn_implementation")
     return MODELS[model_type].attach if is_model and model_type in MODELS else None

@@ -13,7 +13,7 @@ that before a model is changed. A row is one of
 A row that ends in ``< CALLER`` requires in addition that the code of CALLER, a neighbour in the
 class or file, uses the name: otherwise a replacement has no effect. ``ROW or ROW`` requires one of
 the two. ``t5.NAME`` is a place in transformers' file of the model t5, and ``*NAME`` each class in
-the files of the model whose name ends so.
+the files of the model whose name ends so. Rows are in names.txt, by family.
 """
 
 from __future__ import annotations
@@ -24,184 +24,35 @@ import inspect
 import pkgutil
 import re
 import sys
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from torch import nn
 
-_ATTACH: Final = (
-    "transformers.PreTrainedModel._supports_flex_attn",
-    "transformers.PreTrainedModel._supports_sdpa",
-    "transformers.PreTrainedConfig: output_attentions",
-    "transformers.PreTrainedConfig: _attn_implementation_internal < _attn_implementation",
-    "torch.compiler.is_compiling()",
-    "torch.compiler.disable(fn ...)",
-)
-_MASKS: Final = "transformers.masking_utils"
-_MASK: Final = "batch_size q_length kv_length q_offset kv_offset mask_function attention_mask"
-_FLEX: Final = (
-    "torch.compile(model ... fullgraph ... recompile_limit ... isolate_recompiles ...)",
-    "torch._dynamo.mark_static(t ...)",
-    "torch.nn.attention.flex_attention.flex_attention"
-    "(query key value score_mod block_mask scale enable_gqa ... kernel_options ...)",
-    "torch.nn.attention.flex_attention.BlockMask.from_kv_blocks"
-    "(kv_num_blocks kv_indices ... BLOCK_SIZE ... seq_lengths ...)",
-    "transformers.AttentionInterface.register(key value)",
-    f"{_MASKS}.AttentionMaskInterface.register(key value)",
-    f"{_MASKS}.and_masks(*mask_functions)",
-    f"{_MASKS}.bidirectional_mask_function(batch_idx head_idx q_idx kv_idx)",
-    f"{_MASKS}.flex_attention_mask({_MASK} ... device ...)",
-    f"{_MASKS}.padding_mask_function(padding_mask ...)",
-    f"{_MASKS}.prepare_padding_mask(attention_mask kv_length kv_offset ...)",
-    f"{_MASKS}.sdpa_mask({_MASK} ... device ...)",
-    "transformers.integrations.sdpa_attention.sdpa_attention_forward"
-    "(module query key value attention_mask ... scaling is_causal position_bias ...)",
-)
-_ALIBI: Final = (
-    *_FLEX,
-    f"{_MASKS}.create_causal_mask",
-    "transformers.PreTrainedConfig: num_attention_heads",
-    "transformers.cache_utils.Cache.update(key_states value_states layer_idx ...)",
-    "transformers.cache_utils.Cache.get_mask_sizes(query_length layer_idx ...)",
-)
-_ALIBI_MODEL: Final = "input_ids cache|past_key_values attention_mask inputs_embeds ..."
-_FROZEN: Final = ("torch.Tensor._version", "torch.Tensor.is_inference")
-_BUCKETS: Final = "relative_attention_num_buckets relative_attention_max_distance is_decoder"
-_LEARNS: Final = f"has_relative_attention_bias relative_attention_bias {_BUCKETS}"
+
+def _read() -> dict[str, tuple[str, ...]]:
+    text = resources.files("attnbias._models").joinpath("names.txt").read_text(encoding="utf-8")
+    sections: dict[str, tuple[str, ...]] = {}
+    for row in re.sub(r"\n +", " ", text).splitlines():
+        if row.startswith("["):
+            name = row.strip("[]")
+            sections[name] = ()
+        elif row.startswith("= "):
+            sections[name] += sections[row.removeprefix("= ")]
+        elif row and not row.startswith("#"):
+            sections[name] += (row,)
+    return sections
 
 
-def _of_t5(place: str) -> tuple[str, ...]:
-    return (
-        f"{place}.compute_bias(query_length key_length device past_seen_tokens) < forward",
-        f"{place}: q n_heads {_LEARNS}",
-    )
-
-
-def _of_rotary(place: str) -> tuple[str, ...]:
-    forward = f"{place}.forward"
-    return (
-        f"{forward}(x position_ids) or {forward}(x position_ids layer_type)",
-        f"{place}: config rope_type",
-    )
-
-
-def _of_sinusoids(place: str) -> str:
-    return f"{place}.forward(input_ids_shape cache_length|past_key_values_length position_ids)"
-
-
-_T5: Final = (
-    *_FLEX,
-    *_of_t5("t5.T5Attention"),
-    *_of_t5("mt5.MT5Attention"),
-    *_of_t5("umt5.UMT5Attention"),
-    *_of_t5("switch_transformers.SwitchTransformersAttention"),
-)
-_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "t5": _T5,
-    "longt5": (
-        *_T5,
-        *_of_t5("longt5.LongT5Attention"),
-        "longt5.LongT5LocalAttention.compute_bias(block_length) < forward",
-        "longt5.LongT5LocalAttention.forward(hidden_states ...)",
-        f"longt5.LongT5LocalAttention: block_len {_LEARNS}",
-        "longt5.LongT5TransientGlobalAttention.compute_bias(block_length) < forward",
-        "longt5.LongT5TransientGlobalAttention.forward(hidden_states ...)",
-        "longt5.LongT5TransientGlobalAttention._relative_position_bucket"
-        "(relative_position bidirectional num_buckets max_distance) < compute_side_bias",
-        f"longt5.LongT5TransientGlobalAttention: block_len global_block_size {_LEARNS}",
-    ),
-    "mpnet": (
-        *_T5,
-        "mpnet.MPNetEncoder.compute_position_bias(x position_ids num_buckets) < forward",
-        "mpnet.MPNetEncoder: relative_attention_bias",
-    ),
-    "bloom": (
-        *_ALIBI,
-        "bloom.BloomModel.build_alibi_tensor(attention_mask num_heads dtype) < forward",
-        f"bloom.BloomModel.forward({_ALIBI_MODEL})",
-        "bloom.BloomModel: num_heads config",
-        "bloom.BloomAttention.forward(hidden_states residual alibi attention_mask layer_past"
-        " use_cache output_attentions **kwargs)",
-        "bloom.BloomAttention._reshape(fused_qkv)",
-        "bloom.BloomAttention: query_key_value num_heads layer_idx attention_dropout"
-        " inv_norm_factor dense hidden_dropout pretraining_tp slow_but_exact",
-    ),
-    "mpt": (
-        *_ALIBI,
-        "mpt.MptModel.build_mpt_alibi_tensor(num_heads sequence_length alibi_bias_max device)"
-        " < forward",
-        "mpt.create_causal_mask < MptModel.forward",
-        f"mpt.MptModel.forward({_ALIBI_MODEL})",
-        "mpt.MptModel: num_heads config",
-        "mpt.MptAttention.forward(hidden_states position_bias cache|past_key_values attention_mask"
-        " **kwargs)",
-        "mpt.MptAttention: Wqkv clip_qkv n_heads head_dim layer_idx attn_dropout_p softmax_scale"
-        " out_proj",
-    ),
-    "falcon": (
-        *_ALIBI,
-        *_of_rotary("falcon.FalconRotaryEmbedding"),
-        "falcon.build_alibi_tensor(attention_mask num_heads dtype) < FalconModel.forward",
-        "falcon.create_causal_mask < FalconModel.forward",
-        "falcon.FalconModel: use_alibi num_heads config",
-        "falcon.FalconAttention.forward(hidden_states alibi attention_mask position_ids layer_past"
-        " use_cache output_attentions position_embeddings **kwargs)",
-        "falcon.FalconAttention._split_heads(fused_qkv)",
-        "falcon.FalconAttention: query_key_value num_heads head_dim layer_idx attention_dropout"
-        " inv_norm_factor dense",
-    ),
-    "rotary": _of_rotary("*RotaryEmbedding"),
-    "gptj": (
-        "gptj.GPTJRotaryEmbedding.forward(x position_ids)"
-        " or gptj.GPTJAttention._get_embed_positions(position_ids) < forward",
-        "gptj.GPTJRotaryEmbedding: embed_positions or gptj.GPTJAttention: embed_positions",
-    ),
-    "sinusoidal": (
-        _of_sinusoids("marian.MarianSinusoidalPositionalEmbedding"),
-        _of_sinusoids("pegasus.PegasusSinusoidalPositionalEmbedding"),
-        *(
-            f"{place}.forward(input_ids inputs_embeds cache_length|past_key_values_length)"
-            for place in (
-                "m2m_100.M2M100SinusoidalPositionalEmbedding",
-                "nllb_moe.NllbMoeSinusoidalPositionalEmbedding",
-            )
-        ),
-        "speech_to_text.Speech2TextSinusoidalPositionalEmbedding.forward"
-        "(input_ids cache_length|past_key_values_length)",
-        "xglm.XGLMSinusoidalPositionalEmbedding.forward"
-        "(position_ids cache_length|past_key_values_length)",
-        "m2m_100.M2M100SinusoidalPositionalEmbedding.create_position_ids_from_inputs_embeds"
-        " < forward",
-        "m2m_100.M2M100SinusoidalPositionalEmbedding.create_position_ids_from_input_ids < forward",
-        "xglm.XGLMSinusoidalPositionalEmbedding: offset",
-        "fsmt.SinusoidalPositionalEmbedding.make_positions(tensor padding_idx) < forward",
-        "whisper.WhisperPositionalEmbedding",
-        "whisper.WhisperEncoder: embed_positions < forward",
-        "torch.nn.Embedding.forward(input)",
-    ),
-    "learned": (),
-    "windows": (
-        *_FROZEN,
-        "swin.SwinRelativePositionBias.forward()",
-        "swin.SwinRelativePositionBias: relative_position_bias_table window_size",
-        "beit.BeitRelativePositionBias.forward(window_size interpolate_pos_encoding dim_size)",
-        "beit.BeitRelativePositionBias: relative_position_bias_table window_size",
-    ),
-    "swin_v2": (
-        *_FROZEN,
-        "swinv2.Swinv2SelfAttention: continuous_position_bias_mlp < forward",
-        "swinv2.Swinv2SelfAttention: num_attention_heads window_size pretrained_window_size"
-        " relative_coords_table",
-        "torch.nn.Sequential.forward(input)",
-    ),
-}
+_SECTIONS: Final = _read()
 
 
 def rows_of(family: str) -> tuple[str, ...]:
-    """Returns the rows of all families, then those of one, by its name in the register."""
-    return (*_ATTACH, *_FAMILIES[family])
+    """Returns the rows that all families need, then those of one, named as in the register."""
+    return (*_SECTIONS["all"], *_SECTIONS[family])
 
 
 def require(family: str, model: nn.Module) -> None:
@@ -238,7 +89,7 @@ def spelled(row: str, modules: Iterable[nn.Module]) -> list[str]:
 
 
 def problem(row: str, objects: Iterable[object]) -> str:
-    """Returns what is not as a row has it, or an empty string."""
+    """Returns how a row is not met; "" if it is."""
     place, parameters, attributes, caller = parsed(row)
     try:
         found: Any = pkgutil.resolve_name(place)
@@ -268,14 +119,14 @@ def problem(row: str, objects: Iterable[object]) -> str:
 
 
 def parsed(row: str) -> tuple[Any, ...]:
-    """Returns place, parameters, attributes and caller of a row, None for what it lacks."""
+    """Returns place, parameters, attributes and caller of a row, None for those it lacks."""
     match = re.fullmatch(r"([\w.*]+)(?:\((.*)\))?(?:: ([\w ]+?))?(?: < ([\w.]+))?", row)
     assert match is not None, row
     return match.groups()
 
 
 def _names(parameters: Iterable[inspect.Parameter]) -> str:
-    """Returns their names in a row's words; an optional parameter's ends in ``=``."""
+    """Returns parameter names in a row's words; an optional parameter's ends in ``=``."""
     words = []
     for each in parameters:
         many = each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
@@ -285,7 +136,6 @@ def _names(parameters: Iterable[inspect.Parameter]) -> str:
 
 
 def _fits(parameters: Iterable[inspect.Parameter], words: Iterable[str]) -> bool:
-    """Returns whether parameters are those of a row."""
     has = f"{_names(parameters)} ".lstrip()
     pattern = "".join(
         r"(?:\S+= )*" if word == "..." else rf"(?:{word})=? ".replace("*", r"\*") for word in words

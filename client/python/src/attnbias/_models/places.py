@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which encodings the models of transformers have at which places, by family.
+"""Encodings of transformers' models and their places, by family.
 
 Facts are those of transformers 5.23's code. Places have the names under which servers mount the
 tables of a checkpoint.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from attnbias._spec.fields import Encoding
 
 Places: TypeAlias = "dict[str, Encoding]"
-# The name of a place's table; None where no checkpoint is named.
+# Returns the name of a place's table; None if no checkpoint is named.
 TableOf: TypeAlias = "Callable[[str], str | None]"
 
 
@@ -64,7 +64,7 @@ def t5(config: ConfigFields, table: TableOf) -> Places:
 
 
 def umt5(config: ConfigFields, table: TableOf) -> Places:
-    """A table for each layer."""
+    """Has a table for each layer."""
     layers = {"encoder": config.count("num_hidden_layers")}
     layers["decoder"] = config.count("num_decoder_layers")
     return {
@@ -77,7 +77,7 @@ def umt5(config: ConfigFields, table: TableOf) -> Places:
 def longt5(config: ConfigFields, table: TableOf) -> Places:
     places = t5(config, table)
     if config.choice("encoder_attention_type", ["local", "transient-global"]) != "local":
-        # Of positions counted in blocks.
+        # Positions are counted in blocks.
         places["encoder.global"] = _t5_of(config, table("encoder.global"), bidirectional=True)
     return places
 
@@ -91,12 +91,12 @@ def mpnet(config: ConfigFields, table: TableOf) -> Places:
         table=table("encoder"),
         bucket_rule="float32_log",
     )
-    # Its padding is 1 whatever the configuration says.
+    # Its padding is 1 in every configuration.
     return {"encoder": bias, "positions": LearnedAbsolute(table=table("positions"), offset=2)}
 
 
 def _power_of_two_slopes(num_heads: int) -> list[float]:
-    """BLOOM's: powers of a base that is rounded to float32, as they are themselves."""
+    """Returns BLOOM's slopes: float32 powers of a base rounded to float32."""
     base = float(np.float32(2.0 ** -(2.0 ** (3 - math.log2(num_heads)))))
     return [float(np.float32(base**k)) for k in range(1, num_heads + 1)]
 
@@ -145,7 +145,7 @@ def deberta_v2(config: ConfigFields, table: TableOf) -> Places:
         distance = config.integer("max_relative_positions", least=-1)
         if distance < 1:
             distance = config.integer("max_position_embeddings")
-        # The rows that pairs take, for both terms; the rows themselves are content.
+        # Gives the rows that pairs use, for both terms; the rows themselves depend on content.
         places["encoder"] = (
             Deberta(
                 bucket_size=buckets, max_position=distance, edge="hf", bucket_rule="float32_log"
@@ -192,7 +192,7 @@ def whisper(config: ConfigFields, table: TableOf) -> Places:
 
 
 def bert(config: ConfigFields, table: TableOf, *, offset: int = 0) -> Places:
-    """Before transformers 5 it could have distances in place of positions."""
+    """Before transformers 5, models could have distances in place of positions."""
     kinds = ["absolute", "relative_key", "relative_key_query"]
     if config.choice("position_embedding_type", kinds) == "absolute":
         return learned(config, table, offset=offset)
@@ -217,13 +217,13 @@ def _layers(count: int) -> list[str]:
 
 
 def _grid(config: ConfigFields) -> tuple[int, int]:
-    """Patches, downwards and across."""
+    """Returns the patches of a column and of a row."""
     image, patch = config.sides("image_size"), config.sides("patch_size")
     return image[0] // patch[0], image[1] // patch[1]
 
 
 def _blocks(config: ConfigFields) -> dict[str, int]:
-    """The stage of each block."""
+    """Returns the stage of each block."""
     return {
         f"encoder.layers.{stage}.blocks.{block}": stage
         for stage, depth in enumerate(config.integers("depths"))
@@ -232,7 +232,7 @@ def _blocks(config: ConfigFields) -> dict[str, int]:
 
 
 def _of_stages(config: ConfigFields, name: str, least: int = 1) -> tuple[int, ...]:
-    """What a list has for each stage."""
+    """Returns a list that has a value for each stage."""
     values, stages = config.integers(name, least), len(config.integers("depths"))
     if len(values) < stages:
         config.refuse(name, f"one for each of {stages} stages, as many as depths has")
@@ -252,7 +252,7 @@ def swin(config: ConfigFields, table: TableOf) -> Places:
 
 
 def swin_v2(config: ConfigFields, table: TableOf) -> Places:
-    """A window is no larger than its stage, a square of what the height leaves."""
+    """Limits each window to its stage: a square that the image's height determines."""
     window, (height, _) = config.integer("window_size"), _grid(config)
     num_heads = _of_stages(config, "num_attention_heads")
     pretrained = _of_stages(config, "pretrained_window_sizes", least=0)
@@ -272,7 +272,7 @@ def swin_v2(config: ConfigFields, table: TableOf) -> Places:
 
 
 def beit_bias(window: tuple[int, int], *, num_heads: int, table: Any) -> GridRelative:
-    """The bias of transformers, which exchanges sides that differ, and resamples the table."""
+    """Returns transformers' bias, which swaps unequal sides and resamples the table."""
     height, width = window
     source = (2 * width - 1, 2 * height - 1)
     resample = Resample(source=source) if height != width else None
@@ -307,7 +307,7 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
 
 
 def detr(config: ConfigFields, table: TableOf) -> Places:
-    """Its positions are fractions of an image, whose size the caller has to add: 0 is refused."""
+    """Positions are fractions of an image, whose size the caller adds: 0 is refused."""
     places: Places = {"queries": LearnedAbsolute(table=table("queries"), offset=0)}
     if config.choice("position_embedding_type", ["sine", "learned"]) == "learned":
         axes = ("rows", "columns")
@@ -324,7 +324,7 @@ def rotary(config: ConfigFields, _: TableOf, **arguments: Any) -> Places:
 
 
 def granitemoehybrid(config: ConfigFields, _: TableOf) -> Places:
-    """It has positions only where the configuration asks for them."""
+    """Has positions only if the configuration asks for them."""
     places = rotary_places(config, RotaryModel())
     kinds = ["rope", "nope"]
     is_set = config.is_set("position_embedding_type")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The register of transformers' model types, which is models.json.
+"""The register of transformers' model types, models.json.
 
 ``from_config``, ``export`` and ``attach`` read it here; servers have it compiled in, for
 ``--checkpoint``; the table in docs/models.md is made of it. Facts are those of transformers 5.23;
@@ -75,24 +75,20 @@ def _model(row: dict[str, Any]) -> Model:
     return Model(defaults=defaults, **row)
 
 
-def _read() -> dict[str, Any]:
-    text = resources.files("attnbias._models").joinpath("models.json").read_text(encoding="utf-8")
-    content: dict[str, Any] = json.loads(text)
-    return content
-
-
-_REGISTER: Final = _read()
+_REGISTER: Final[dict[str, Any]] = json.loads(
+    resources.files("attnbias._models").joinpath("models.json").read_text(encoding="utf-8")
+)
 MODELS: Final[Mapping[str, Model]] = {
     name: _model(row) for name, row in _REGISTER["models"].items()
 }
-# The reasons, by model type.
+# Reasons by model type.
 UNSERVED: Final[Mapping[str, str]] = {
     name: why for why, names in _REGISTER["unserved"].items() for name in names
 }
 
 
 def places_of(config: ConfigFields, table_of: TableOf) -> Places:
-    """The encodings of a configuration, those of its parts among them."""
+    """Returns the encodings of a configuration and of its parts."""
     model = model_of(config)
     fields = config.with_defaults(model.defaults)
     for name, only in model.only.items():
@@ -120,7 +116,7 @@ def _part(fields: ConfigFields, model: Model, name: str) -> ConfigFields:
 
 
 def model_of(config: ConfigFields) -> Model:
-    """The model that its ``model_type`` names."""
+    """Returns the model that ``model_type`` names."""
     name = config.get("model_type")
     if isinstance(name, str) and name in MODELS:
         return MODELS[name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary encodings by the words of models.
+"""Rotary encodings from the fields of models' configurations.
 
 They are ``rope_parameters`` of a configuration since transformers 5, and ``rope_scaling`` and
 ``rope_theta`` before.
@@ -42,7 +42,7 @@ def Mrope(  # noqa: N802
     rope_theta: float | None = None,
     **words: Any,
 ) -> Rotary:
-    """Rotary positions of one axis or several, by the words of transformers' rope_parameters.
+    """Returns rotary positions of one or several axes, by the names in rope_parameters.
 
     A Rotary with ``axes`` and ``pair_axis``. Ask with a list of ``position_ids`` for each axis.
 
@@ -96,7 +96,7 @@ def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_length(encoding: Rotary, length: int) -> Rotary:
-    """The encoding for sequences of a length, which may decide its frequencies."""
+    """Returns the encoding for sequences of a length, which may determine its frequencies."""
     if encoding.dynamic is not None:
         return replace(encoding, dynamic=replace(encoding.dynamic, sequence_length=length))
     if encoding.longrope is not None:
@@ -105,7 +105,7 @@ def with_length(encoding: Rotary, length: int) -> Rotary:
 
 
 def _dealt_out(section: Sequence[int], *, in_turn: bool) -> list[int]:
-    """The axis of each pair."""
+    """Returns the axis of each pair."""
     count, pairs = len(section), sum(section)
     if in_turn:
         axes = [m % count if m // count < section[m % count] else 0 for m in range(pairs)]
@@ -119,7 +119,7 @@ def _dealt_out(section: Sequence[int], *, in_turn: bool) -> list[int]:
 
 @dataclass(frozen=True)
 class RotaryModel:
-    """What a model's code makes of its words.
+    """How a model's code interprets its rope fields.
 
     Attributes:
         head_dim: the field that says how many columns of a head there are for positions.
@@ -182,7 +182,7 @@ _NOT_NUMBERS: Final[Mapping[str, Callable[[ConfigFields, str], Any]]] = {
 
 
 def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encoding]:
-    """The encoding of all layers at ``rotary``, or of each type at ``rotary.TYPE``."""
+    """Returns the encoding at ``rotary``, or that of each layer type at ``rotary.TYPE``."""
     old, new = (config.has(name) for name in ("rope_scaling", "rope_parameters"))
     if old and new:
         config.refuse("rope_scaling", "none beside rope_parameters")
@@ -207,10 +207,11 @@ def _rotary(
     own = fields(EXTENSIONS[rope_type]) if rope_type in EXTENSIONS else ()
     needs = [each.name for each in own if each.name not in _LENGTHS and each.default is MISSING]
     takes = [each.name for each in own if each.name not in _LENGTHS and each.name not in needs]
+    factor = _own_or_models(rope, "partial_rotary_factor", config, model.partial_rotary_factor)
     words: dict[str, Any] = {
         "head_dim": _head_dim(config, model),
         "rope_theta": _own_or_models(rope, "rope_theta", config, theta),
-        "partial_rotary_factor": _partial_rotary_factor(config, model, rope),
+        "partial_rotary_factor": None if factor == 1 else factor,
         "layout": model.layout,
     }
     if model.layer_types and "truncate" in takes:
@@ -222,30 +223,20 @@ def _rotary(
     if rope_type == "dynamic" or (rope_type == "longrope" and words.keys().isdisjoint(takes)):
         words["max_position_embeddings"] = config.integer("max_position_embeddings")
     if model.mrope_interleaved is not None:
-        words |= _mrope(model, rope)
-    _refuse_or_ignore(model, rope, rope_type)
+        rope.ignore("mrope_interleaved", instead=model.mrope_interleaved)
+        is_set = model.mrope_section is None or rope.is_set("mrope_section")
+        section = rope.integers("mrope_section") if is_set else model.mrope_section
+        words |= {"mrope_interleaved": model.mrope_interleaved, "mrope_section": section}
+    for word in filter(rope.is_set, model.reads):
+        rope.refuse(word, f"none: the model's code computes with it. {_AS_ATTACHED}")
+    for word in sorted(_IGNORED_ELSEWHERE):
+        rope.ignore_unread(word)
+    rope.refuse_unread(f"a word of rope_type {rope_type!r}, or one that is ignored. {_AS_ATTACHED}")
     _check_columns(config, model, rope, rope_type, words)
     words = _without_zeros(words)
     if model.mrope_interleaved is not None or rope_type == "axial":
         return Mrope(rope_type=rope_type, **words)
     return Rotary(**extended(rope_type, words))
-
-
-def _mrope(model: RotaryModel, rope: ConfigFields) -> dict[str, Any]:
-    rope.ignore("mrope_interleaved", instead=model.mrope_interleaved)
-    is_set = model.mrope_section is None or rope.is_set("mrope_section")
-    section = rope.integers("mrope_section") if is_set else model.mrope_section
-    return {"mrope_interleaved": model.mrope_interleaved, "mrope_section": section}
-
-
-def _refuse_or_ignore(model: RotaryModel, rope: ConfigFields, rope_type: str) -> None:
-    """Refuses words that would change numbers, or may; ignores what the model's code ignores."""
-    for word in model.reads:
-        if rope.is_set(word):
-            rope.refuse(word, f"none: the model's code computes with it. {_AS_ATTACHED}")
-    for word in sorted(_IGNORED_ELSEWHERE):
-        rope.ignore_unread(word)
-    rope.refuse_unread(f"a word of rope_type {rope_type!r}, or one that is ignored. {_AS_ATTACHED}")
 
 
 def _rope_type(rope: ConfigFields, model: RotaryModel) -> str:
@@ -272,15 +263,8 @@ def _own_or_models(rope: ConfigFields, word: str, config: ConfigFields, name: st
     return rope.number(word) if rope.is_set(word) else models
 
 
-def _partial_rotary_factor(
-    config: ConfigFields, model: RotaryModel, rope: ConfigFields
-) -> float | None:
-    factor = _own_or_models(rope, "partial_rotary_factor", config, model.partial_rotary_factor)
-    return None if factor == 1 else factor
-
-
 def _original_length(config: ConfigFields, model: RotaryModel, rope: ConfigFields) -> int:
-    """As transformers has it: the model's own goes before that of its words."""
+    """Prefers the model's own length to that of its words, as transformers does."""
     name = "original_max_position_embeddings"
     own = rope.integer(name) if rope.is_set(name) else None
     if not model.layer_types and config.is_set(name):
@@ -310,7 +294,7 @@ def _check_columns(
 
 
 def _without_zeros(words: dict[str, Any]) -> dict[str, Any]:
-    """Without what transformers takes for not set: a zero, and one mscale without the other."""
+    """Drops what transformers treats as unset: a zero, one mscale without the other."""
     unset = {name for name in ("beta_fast", "beta_slow") if not words.get(name)}
     if not (words.get("mscale") and words.get("mscale_all_dim")):
         unset |= {"mscale", "mscale_all_dim"}

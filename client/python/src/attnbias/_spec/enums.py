@@ -28,7 +28,7 @@ def _prefix(enum: EnumDescriptor) -> str:
 
 
 def set_enum(message: Message, field: str, name: str, path: str) -> None:
-    """Sets a field to a short name in any case; raises ValueError naming ``path``."""
+    """Sets a field by a short name in any case; raises ValueError naming ``path``."""
     enum: Any = message.DESCRIPTOR.fields_by_name[field].enum_type
     value = enum.values_by_name.get(f"{_prefix(enum)}{name}".upper())
     if value is None or value.number == 0:
@@ -38,7 +38,7 @@ def set_enum(message: Message, field: str, name: str, path: str) -> None:
 
 
 def enum_name(enum: EnumDescriptor, number: int) -> str:
-    """The short name of a number; the number itself, in digits, where it has none."""
+    """Returns the short name of a number; its digits if it has no name."""
     value = enum.values_by_number.get(number)
     return str(number) if value is None else value.name.removeprefix(_prefix(enum)).lower()
 
@@ -58,7 +58,7 @@ _NAMES: Final = {
 
 
 def to_data_type(dtype: DType, name: str = "data_type") -> tensor_pb2.DataType:
-    """Returns the contract's number of ``"bf16"``, torch's dtype, or what numpy takes for one."""
+    """Returns the contract's number of ``"bf16"``, a torch dtype, or NumPy's equivalents."""
     given = dtype
     if str(dtype).startswith("torch."):  # torch.bfloat16; its own type knows no numpy
         dtype = str(dtype).removeprefix("torch.")
@@ -72,5 +72,5 @@ def to_data_type(dtype: DType, name: str = "data_type") -> tensor_pb2.DataType:
 
 
 def from_data_type(data_type: tensor_pb2.DataType) -> np.dtype[Any] | None:
-    """The numpy dtype of a ``DataType``; None for one this package does not know."""
+    """Returns the NumPy dtype of a ``DataType``; None for one this package does not know."""
     return _DTYPES.get(data_type)

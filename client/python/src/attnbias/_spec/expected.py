@@ -54,7 +54,6 @@ class ExpectedPart(NamedTuple):
     first_relative_position: int = 0
 
     def has_shape(self, shape: Sequence[int]) -> bool:
-        """Whether a shape is that of this part."""
         rank = len(self.shape)
         if self.may_have_heads and len(shape) == rank + 1 and shape[0] > 0:
             shape = shape[1:]
@@ -64,7 +63,7 @@ class ExpectedPart(NamedTuple):
 
 
 def check_answer(header: service_pb2.TensorHeader, spec: encodings_pb2.TensorSpec) -> None:
-    """Compares a header with the request; raises DataLossError if it describes another tensor."""
+    """Raises DataLossError if a header describes another tensor than the request."""
     for name in ("fingerprint", "encoding_fingerprint"):
         value = getattr(header, name)
         if not _FINGERPRINT.fullmatch(value):
@@ -87,17 +86,17 @@ def check_answer(header: service_pb2.TensorHeader, spec: encodings_pb2.TensorSpe
 
 
 def axes_of(spec: encodings_pb2.TensorSpec) -> Sequence[Axis]:
-    """The positions of the queries and keys that a request is for."""
+    """Returns the positions of a request's queries and keys."""
     return _Request(spec).axes()
 
 
 def query_stride_of(spec: encodings_pb2.TensorSpec) -> tuple[int, ...]:
-    """How far apart the queries of a request for a grid stand on each axis."""
+    """Returns the stride of a grid request's queries on each axis."""
     return _Request(spec).query_stride()
 
 
 def _describes(header: service_pb2.TensorHeader, request: _Request) -> bool:
-    """Whether the resolved request is for the same encoding, positions, heads and parts."""
+    """Reports whether the resolved spec has the request's encoding, positions, heads and parts."""
     resolved = header.resolved_spec
     if resolved.WhichOneof("encoding") != request.encoding:
         return False
@@ -152,7 +151,7 @@ def _written(part: ExpectedPart) -> str:
 
 
 class _Request:
-    """What the fields of a request determine of its answer."""
+    """What a request's fields determine of its answer."""
 
     def __init__(self, spec: encodings_pb2.TensorSpec) -> None:
         self._spec = spec
@@ -177,12 +176,12 @@ class _Request:
                 self._structure = options[options_pb2.structure_of_value] or self._structure
 
     def data_type(self) -> tensor_pb2.DataType:
-        """The element type of every part."""
+        """Returns the element type of every part."""
         default = tensor_pb2.DATA_TYPE_I32 if self._has_indices else tensor_pb2.DATA_TYPE_F32
         return self._spec.output.data_type or default
 
     def parts(self) -> list[ExpectedPart]:
-        """The parts in the order of the payload."""
+        """Returns the parts in the order of the payload."""
         if self._structure == options_pb2.STRUCTURE_TABLE:
             names = [*(self._options[options_pb2.parts] or ["positions"]), *self._added_parts]
             axes, grid = self.axes(), self._spec.table.grid
@@ -206,16 +205,16 @@ class _Request:
         return parts
 
     def axes_of_table(self) -> int:
-        """How many parts a table has, one per axis of a grid; 0 if a table is one part."""
+        """Returns the number of parts of a table over a grid; 0 if a table is one part."""
         is_dense = self._spec.output.form == tensor_pb2.FORM_DENSE
         return 0 if is_dense else len(self._spec.table.grid)
 
     def columns(self) -> int:
-        """The columns of a table that is not the server's."""
+        """Returns the columns of a table that is not the server's."""
         return next(iter(self._columns()), 0) or 0
 
     def axes(self) -> Sequence[Axis]:
-        """The positions of queries and keys; of a table, those along each axis that differs."""
+        """Returns the positions of queries and keys; of a table, those along each distinct axis."""
         if self._structure == options_pb2.STRUCTURE_TABLE:
             extent = self._spec.table
             if extent.HasField("positions"):
@@ -231,14 +230,14 @@ class _Request:
         return self._pair_axes()
 
     def window(self) -> tuple[Sequence[Axis], int, tuple[int, ...]]:
-        """The axes, the first head, and how far apart the queries of a grid stand."""
+        """Returns the axes, the first head, and the strides of a grid's queries."""
         if self._structure == options_pb2.STRUCTURE_TABLE:
             return self.axes(), 0, ()
         heads = self._head_window()
         return self.axes(), heads.start if heads else 0, self.query_stride()
 
     def masked_rows(self) -> list[tuple[int, int]]:
-        """Half-open ranges of queries, counted inside the window, that see no key."""
+        """Returns half-open ranges of queries, counted inside the window, that see no key."""
         mask = Mask.of(self._spec.output.mask)
         if mask is None or self._structure == options_pb2.STRUCTURE_TABLE:
             return []
@@ -256,7 +255,7 @@ class _Request:
         return tensor_pb2.FORM_DENSE
 
     def _inner_shape(self, form: tensor_pb2.Form, queries: Axis, keys: Axis) -> Iterable[int]:
-        """The axes between heads and columns."""
+        """Returns the axes between heads and columns."""
         if form == tensor_pb2.FORM_TOEPLITZ:
             return (len(queries) + len(keys) - 1,)
         if form == tensor_pb2.FORM_KEY_ROW:
@@ -266,18 +265,16 @@ class _Request:
         return (len(queries), len(keys))
 
     def query_stride(self) -> tuple[int, ...]:
-        """How far apart the queries of a grid stand on each axis."""
         return tuple(self._spec.grid.query_stride) or (1,) * len(self._sides())
 
     def _whole_grid(self) -> tuple[range, range]:
-        """All queries and all keys of a grid, with its class token."""
+        """Returns all queries and all keys of a grid, with its class token."""
         strides = zip(self._sides(), self.query_stride(), strict=True)
         queries = math.prod(-(-side // stride) for side, stride in strides)
         keys = math.prod(self._sides())
         return range(queries + self._has_border), range(keys + self._has_border)
 
     def _sides(self) -> Sequence[int]:
-        """The sides of a grid."""
         return tuple(getattr(self._encoding, "window", ()))
 
     def _grid_axes(self) -> tuple[Axis, Axis]:
@@ -295,7 +292,7 @@ class _Request:
         return (_axis(extent, "query", "queries", offset), _axis(extent, "key", "keys", 0))
 
     def _columns_field(self) -> Any:
-        """The number or the table that determines the columns of an answer; None if it has none."""
+        """Returns the number or table that determines an answer's columns; None if it has none."""
         for name, field in self._fields.items():
             if not _rule_of(field).columns:
                 continue
@@ -304,7 +301,7 @@ class _Request:
         return None
 
     def _columns(self) -> tuple[Length, ...]:
-        """The last axis of an answer whose numbers have columns."""
+        """Returns the last axis of an answer whose numbers have columns."""
         value = self._columns_field()
         if self._has_indices or value is None:
             return ()
@@ -313,7 +310,7 @@ class _Request:
         return (self._rotated(value),)
 
     def _rotated(self, columns: int) -> int:
-        """The columns of a rotary table; of other tables, all of them."""
+        """Returns the columns of a rotary table; of other tables, all of them."""
         if not self._spec.HasField("rotary"):
             return columns
         rotary = self._spec.rotary
@@ -328,7 +325,7 @@ class _Request:
         return _range_of(extent.heads) if extent.HasField("heads") else None
 
     def _heads(self) -> tuple[tuple[Length, ...], bool]:
-        """The first axis of an answer that has heads, and whether there may be one besides."""
+        """Returns the first axis of an answer with heads, and whether heads may precede it."""
         if self._has_indices:
             return (), False
         window = self._head_window()
@@ -343,12 +340,12 @@ class _Request:
         return (self._encoding.num_heads or self._given_heads() or None,), False
 
     def _given_heads(self) -> int:
-        """The heads of the tables or lists that take the place of num_heads; 0 if unknown."""
+        """Returns the heads of tables or lists that replace num_heads; 0 if unknown."""
         given_by = _rule_of(self._fields["num_heads"]).given_by
         return max(map(self._heads_of, given_by.split("|"))) if given_by else 0
 
     def _heads_of(self, name: str) -> int:
-        """The length of a list, the columns of a table, the outputs of a weight or last layer."""
+        """Returns a list's length, a table's columns, or a weight's or last layer's outputs."""
         value = getattr(self._encoding, name)
         if self._fields[name].message_type is None:
             return len(value)
@@ -365,7 +362,7 @@ def _rule_of(field: Any) -> options_pb2.FieldRule:
 
 
 def _shape_of(table: tensor_pb2.TableRef) -> tuple[int, ...]:
-    """The shape of a table in the request; () of one that the server has."""
+    """Returns the shape of a table in the request; () for one that the server has."""
     return tuple(table.inline_table.shape)
 
 
@@ -382,7 +379,6 @@ def _axis_of(ids: tensor_pb2.PositionList) -> Axis:
 
 
 def _axis(extent: tensor_pb2.PairExtent, side: str, window: str, offset: int) -> Axis:
-    """The positions of the queries or keys of a request."""
     if extent.HasField(f"{side}_positions"):
         return _axis_of(getattr(extent, f"{side}_positions"))
     if extent.HasField(window):

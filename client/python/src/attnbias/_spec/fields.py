@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class _Brief(reprlib.Repr):
-    """Cuts what is long, and shows an array as its dtype and shape, never its numbers."""
+    """Truncates long values, and shows an array as its dtype and shape."""
 
     def repr1(self, x: Any, level: int) -> str:
         if getattr(x, "shape", ()) and hasattr(x, "dtype"):
@@ -51,7 +51,7 @@ _BRIEF.maxother = 400  # of one that is shown inside another
 
 
 class Shown:
-    """A dataclass without a representation of its own; shows neither None nor defaults."""
+    """A dataclass whose repr omits None and defaults."""
 
     def __repr__(self) -> str:
         given = [
@@ -110,20 +110,13 @@ def to_table_ref(table: Any, layout: str | None, name: str) -> tensor_pb2.TableR
 
 
 def digest_of(table: npt.NDArray[Any]) -> str:
-    """What a server names a table of two axes by, as ``TableInfo.sha256`` (docs/protocol.md)."""
+    """Returns a server's digest of a table of two axes, as in ``TableInfo.sha256``."""
     rows, columns = table.shape
     domain = b"attnbias.table"
     head = struct.pack("<I", len(domain)) + domain + struct.pack("<I", 1)
     for field, value in enumerate((to_data_type(table.dtype), rows, columns, table.nbytes), 1):
         head += struct.pack("<IQ", field, value)
     return hashlib.sha256(head + _little_endian(table).tobytes()).hexdigest()
-
-
-def from_table_ref(reference: tensor_pb2.TableRef) -> tuple[str, str]:
-    """The table and the layout of a reference that a server made: a name or a digest."""
-    named = reference.WhichOneof("source") == "name"
-    table = reference.name if named else f"{_DIGEST_PREFIX}{reference.sha256}"
-    return table, enum_name(tensor_pb2.TableLayout.DESCRIPTOR, reference.layout)
 
 
 def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:
@@ -159,7 +152,7 @@ def set_fields(message: Any, arguments: object, path: str = "") -> None:
         if isinstance(value, np.bool_):
             value = bool(value)  # noqa: PLW2901  # protobuf's versions differ in what they take
         oneof = field.containing_oneof
-        # proto3 has a oneof of its own for each optional field.
+        # proto3 makes a oneof for each optional field.
         is_choice = oneof is not None and len(oneof.fields) > 1
         if value is False and (is_choice or not field.has_presence):
             continue
@@ -278,11 +271,11 @@ class Encoding(Fields, Generic[Compact]):
     """Its name in the contract's ``TensorSpec``."""
 
     _extents: ClassVar[tuple[str, ...]]
-    # Fields with which it takes the last of these extents.
+    # Fields that select the last of these extents.
     _restructuring: ClassVar[tuple[str, ...]]
     # Fields that determine the columns of an answer.
     _columns: ClassVar[tuple[str, ...]]
-    # Name of the preset that made this, and its arguments by their fields, as errors write these.
+    # Name of the preset that made this, and its arguments by field path.
     _preset: tuple[str, Mapping[str, str]] = "", {}
 
     def __init_subclass__(cls) -> None:
@@ -303,7 +296,7 @@ class Encoding(Fields, Generic[Compact]):
 
     @property
     def has_vectors(self) -> bool:
-        """Pairs have vectors, in a last axis of columns; not with ``values="buckets"``."""
+        """Whether pairs have vectors, in a last axis of columns, unless ``values="buckets"``."""
         given = (getattr(self, name) is not None for name in self._columns)
         return self.extent == "pair" and any(given)
 
@@ -317,13 +310,13 @@ class Encoding(Fields, Generic[Compact]):
         return spec
 
     def _with_names(self, preset: str, renamed: Mapping[str, str]) -> Self:
-        """Returns this encoding, whose errors name a preset and its arguments."""
+        """Makes errors name a preset and its arguments; returns itself."""
         object.__setattr__(self, "_preset", (preset, renamed))
         return self
 
     @contextmanager
     def _renaming_errors(self) -> Iterator[None]:
-        """Makes errors raised inside name the preset and its arguments, if one made this."""
+        """Makes errors raised inside name the preset that made this, and its arguments."""
         preset, renamed = self._preset
 
         def translated(text: str) -> str:
@@ -353,7 +346,7 @@ class Encoding(Fields, Generic[Compact]):
 
 
 def from_spec(spec: encodings_pb2.TensorSpec) -> Encoding | None:
-    """The encoding of a spec that a server made; None if this package does not know it."""
+    """Returns the encoding of a server's spec; None if this package does not know it."""
     name = spec.WhichOneof("encoding")
     known = {encoding.field: encoding for encoding in Encoding.__subclasses__()}
     if name not in known:
@@ -362,13 +355,14 @@ def from_spec(spec: encodings_pb2.TensorSpec) -> Encoding | None:
 
 
 def _values(message: Message, kind: type[Fields]) -> dict[str, Any]:
-    """The fields that a message has, as arguments of its class."""
+    """Returns the fields that a message has, as arguments of its class."""
     values: dict[str, Any] = {}
     for field, value in message.ListFields():
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
-            values[field.name], layout = from_table_ref(value)
-            # Only some tables may be given transposed.
+            values[field.name] = value.name or f"{_DIGEST_PREFIX}{value.sha256}"
+            # Only some tables may be transposed.
             if hasattr(kind, f"{field.name}_layout"):
+                layout = enum_name(tensor_pb2.TableLayout.DESCRIPTOR, value.layout)
                 values[f"{field.name}_layout"] = layout
         elif field.message_type is tensor_pb2.DoubleList.DESCRIPTOR:
             values[field.name] = tuple(value.values)

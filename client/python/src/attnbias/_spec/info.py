@@ -55,7 +55,7 @@ class TensorPart:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What a request would send.
+    """Description of a request's answer.
 
     Attributes:
         nbytes: bytes of all parts together.
@@ -94,7 +94,7 @@ class ServerLimits:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server is and what it accepts.
+    """Description of a server.
 
     Attributes:
         backends: the one in use first.
@@ -110,7 +110,7 @@ class ServerInfo:
 
 
 def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
-    """Turns an entry of ListTables into values; refuses one that no table has."""
+    """Converts an entry of ListTables; refuses an invalid one."""
     name, shape = escaped(table.name), list(table.shape)
     dtype = from_data_type(table.data_type)
     if dtype is None:
@@ -136,7 +136,7 @@ def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
 
 
 def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
-    """Checks a header and turns it into values; refuses one whose sizes contradict each other."""
+    """Checks and converts a header; refuses one whose sizes contradict each other."""
     parts = tuple(_to_part(part) for part in header.parts)
     if not parts:
         raise DataLossError("header: it has no parts")
@@ -162,7 +162,6 @@ def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
 
 
 def to_server_info(response: service_pb2.GetServerInfoResponse) -> ServerInfo:
-    """Turns the answer to GetServerInfo into values."""
     limits = {field: getattr(response.limits, field) for field in ServerLimits.__annotations__}
     enum = tensor_pb2.DataType.DESCRIPTOR
     return ServerInfo(
@@ -212,7 +211,7 @@ _RAW_FORMATS = frozenset("bBc")
 
 
 class Payload(NamedTuple):
-    """What a request is answered with."""
+    """Answer to a request."""
 
     info: TensorInfo
     memory: npt.NDArray[np.uint8]
@@ -221,7 +220,7 @@ class Payload(NamedTuple):
 
 
 def require_within(nbytes: int, limit: int) -> None:
-    """Refuses a payload that is larger than the caller said that one may be."""
+    """Refuses a payload that is larger than the caller's limit."""
     if nbytes > limit:
         raise ResourceExhaustedError(
             f"max_tensor_bytes: the tensor has {nbytes} bytes, this client takes at most {limit}"
@@ -229,7 +228,6 @@ def require_within(nbytes: int, limit: int) -> None:
 
 
 def allocate(info: TensorInfo) -> npt.NDArray[np.uint8]:
-    """New memory for a payload."""
     return np.empty(info.nbytes, np.uint8)
 
 
@@ -262,7 +260,7 @@ def borrow(out: Any, info: TensorInfo) -> npt.NDArray[np.uint8]:
 
 
 def _shape_of(info: TensorInfo) -> tuple[int, ...] | None:
-    """The shape of a payload as one array; None where its parts have several."""
+    """Returns the shape of a payload as one array; None if its parts differ."""
     shape = info.parts[0].shape
     if any(part.shape != shape for part in info.parts):
         return None
@@ -284,7 +282,7 @@ def _as_array(out: Any) -> npt.NDArray[Any]:
 
 
 def part_of(memory: npt.NDArray[np.uint8], info: TensorInfo, index: int) -> npt.NDArray[Any]:
-    """One part of a payload as an array over its memory."""
+    """Returns one part of a payload as an array over its memory."""
     part = info.parts[index]
     raw = memory[part.offset : part.offset + part.nbytes]
     return raw.view(part.dtype).reshape(part.shape)

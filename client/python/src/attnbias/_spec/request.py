@@ -35,14 +35,14 @@ CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz
 
 
 class AnyCall(RequestOptions, total=False):
-    """All keyword arguments of ``Client.get`` except where its answer lies."""
+    """All keyword arguments of ``Client.get`` except those that place its answer."""
 
     progress: bool | None
     timeout: float | None
 
 
 class NewCall(TypedDict, total=False):
-    """Those that do not describe the tensor, of a call whose answer lies in new memory."""
+    """Arguments that do not describe the tensor, of a call that returns new memory."""
 
     out: None
     progress: bool | None
@@ -50,73 +50,72 @@ class NewCall(TypedDict, total=False):
 
 
 class CompactCall(CompactOptions, NewCall, total=False):
-    """Those that give an encoding's compact form."""
+    """Arguments that give an encoding's compact form."""
 
     form: CompactForm | None
 
 
 class GridCall(GridOptions, NewCall):
-    """Those over a grid."""
+    """Arguments of a request over a grid."""
 
 
 class DenseCall(ListOptions, NewCall, total=False):
-    """Those that give an array."""
+    """Arguments that give an array."""
 
     form: Required[Literal["dense"]]
 
 
 class MeshCall(AnyCall):
-    """Those that give a DTensor."""
+    """Arguments that give a DTensor."""
 
     device_mesh: DeviceMesh
     placements: Sequence[Placement]
 
 
 class JaxCall(AnyCall):
-    """Those that give a jax.Array."""
+    """Arguments that give a jax.Array."""
 
     sharding: jax.sharding.Sharding
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Request(Asked):
-    """One tensor to ask for.
+    """A request for one tensor.
 
     A window is a half-open tuple (begin, end), or n for (0, n).
 
     Attributes:
-        encoding: what to compute, as ``attnbias.ALiBi(num_heads=8)``.
-        positions: a window of consecutive positions, of an encoding of absolute positions.
+        encoding: the encoding to compute, as ``attnbias.ALiBi(num_heads=8)``.
+        positions: a window of consecutive positions, for an encoding of absolute positions.
         position_ids: explicit positions instead; for an encoding of several axes, one sequence for
-            each. Of sinusoidal and rotary tables they may be fractions.
+            each. For sinusoidal and rotary tables they may be fractions.
         grid: lengths of a grid instead, for an encoding of several axes one for each: all its
             tokens, row-major. The result is a ``GridTable``, or with form "dense" an array.
         grid_offset: position of the grid's first token on each axis; None is 0.
-        query_length: how many queries the whole has.
-        key_length: how many keys, the first at position 0.
-        alignment: "start" where the first query meets the first key, "end" where the last meets the
-            last. Not needed where there are as many queries as keys.
+        query_length: number of queries of the whole.
+        key_length: number of keys, the first at position 0.
+        alignment: "start" aligns the first query with the first key, "end" the last with the last.
+            Not needed if there are as many queries as keys.
         query_offset: position of query 0, instead of alignment.
-        queries: a window of the queries, and so for keys and heads; None is all. Of an encoding
-            whose tokens lie in a grid, of these.
+        queries: a window of the queries, or of a grid's tokens; None is all.
         keys: a window of the keys.
         heads: a window of the heads.
         query_positions: explicit positions instead of query_length, alignment and queries.
         key_positions: explicit positions instead of key_length and keys; queries then need a
             query_offset, or explicit positions too.
-        query_stride: for each axis of a window of tokens the stride n of queries: every n-th token
-            is a query; None is 1.
+        query_stride: stride n of queries on each axis of a window of tokens: every n-th token is a
+            query; None is 1.
         data_type: "f64", "f32", "f16", "bf16", or numpy's or torch's dtype. None is f32 (i32 for
             buckets).
         form: None is the encoding's compact form; or "dense".
         values: "bias" (None too), or "buckets", the indices into its learned table.
         scale: factor applied before the one rounding.
         causal: masks keys after the query.
-        window_left: masks keys more than so many positions before the query.
-        window_right: masks keys more than so many positions after the query.
-        fill_value: what masked elements become; None is -inf. Goes with a mask alone: causal,
-            window_left or window_right.
-        fill_lowest: they become the data type's lowest number instead.
+        window_left: masks keys more than this many positions before the query.
+        window_right: masks keys more than this many positions after the query.
+        fill_value: value of masked elements; None is -inf. Only with a mask: causal, window_left or
+            window_right.
+        fill_lowest: masked elements are the data type's lowest number instead.
     """
 
     def __post_init__(self) -> None:
@@ -135,7 +134,7 @@ class Request(Asked):
                 raise ValueError(message)
 
     def brief(self) -> str:
-        """What is asked for in one line, as it was said."""
+        """Returns the request in one line, as the caller wrote it."""
         said = [repr(self.encoding)]
         for field in fields(self)[1:]:
             value = getattr(self, field.name)
@@ -153,7 +152,6 @@ class Request(Asked):
         return spec
 
     def to_mask(self) -> tensor_pb2.Mask:
-        """The contract's message of what is to be hidden."""
         mask = tensor_pb2.Mask()
         set_fields(mask, self)
         return mask
@@ -207,7 +205,7 @@ class LogitsRequest:
         require_instance(self.term, LogitsTerm, "term", _WANTED_TERM)
 
     def array(self) -> npt.NDArray[Any]:
-        """Returns the rows ``[heads, queries, width]``, little-endian; for a bias width is 0."""
+        """Returns the rows ``[heads, queries, width]``, little-endian; width 0 for a bias alone."""
         if self.rows is None:
             if self.query_bias is None or self.query_length is None:
                 raise TypeError("rows: got None, which goes with query_bias and query_length")
@@ -224,7 +222,7 @@ class LogitsRequest:
         return rows.astype(rows.dtype.newbyteorder("<"), copy=False)
 
     def to_spec(self, rows: npt.NDArray[Any]) -> logits_pb2.LogitsSpec:
-        """Returns the contract's message for rows as array() made them."""
+        """Returns the contract's message for rows that array() made."""
         spec = logits_pb2.LogitsSpec()
         set_fields(spec, self)
         message = getattr(spec, self.term.field)
@@ -244,7 +242,7 @@ class LogitsRequest:
 
 
 def _length(table: Any, axis: int, name: str) -> int:
-    """One length of a table whose shape is known here. That of a mere name is not."""
+    """Returns one length of a table whose shape is known here; a name's is not."""
     shape = table.shape if isinstance(table, TableInfo) else np.shape(table)
     if not shape:
         raise TypeError(f"{name}: got {table!r}, want an array or a TableInfo, for its shape")
@@ -255,12 +253,12 @@ _KEY_PREFIX: Final = b"attnbias request 1\n"
 
 
 def key_of(spec: encodings_pb2.TensorSpec) -> str:
-    """What a request is filed under."""
+    """Returns the key under which the cache files a request."""
     return hashlib.sha256(_KEY_PREFIX + spec.SerializeToString(deterministic=True)).hexdigest()
 
 
 def names_a_table(message: Message) -> bool:
-    """Whether a request means a table by its name, under which a server may have another one."""
+    """Reports whether a request names a table, whose numbers a server may change."""
     if isinstance(message, tensor_pb2.TableRef):
         source: str | None = message.WhichOneof("source")
         return source == "name"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads as what a user holds: an array, a structure, or several by name.
+"""Payloads as results: an array, a structure, or several by name.
 
 Of a sharded tensor, a process asks for the pieces that it holds.
 """
@@ -34,16 +34,9 @@ if TYPE_CHECKING:
 
 
 def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece) -> Any:
-    """Gives each part its form; several become a named tuple."""
+    """Returns the payload in its form; several parts become a named tuple."""
     arrays = [part_of(memory, info, index) for index in range(len(info.parts))]
     return _to_result(info, arrays, request)
-
-
-def shape_of(info: TensorInfo, request: Request | Piece) -> tuple[int, ...]:
-    """The shape of the dense tensor that a payload over pairs stands for."""
-    arrays = [np.broadcast_to(np.zeros((), part.dtype), part.shape) for part in info.parts]
-    shape: tuple[int, ...] = _to_result(info, arrays, request).shape
-    return shape
 
 
 def _to_result(info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Request | Piece) -> Any:
@@ -66,7 +59,7 @@ def _to_result(info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Reques
 
 
 def holds_vectors(part: TensorPart, request: Request | Piece) -> bool:
-    """Whether the last axis of a part over pairs is the columns of vectors."""
+    """Reports whether the last axis of a part over pairs is the columns of vectors."""
     return request.encoding.has_vectors and part.dtype.kind != "i"
 
 
@@ -86,7 +79,7 @@ def _to_part(
             key_length=len(keys),
             first_relative_position=part.first_relative_position,
             vectors=holds_vectors(part, request),
-            # Not the answer's spec, which has no mask that hides none of these pairs.
+            # Not the answer's spec, which omits a mask that hides none of these pairs.
             mask=Mask.of(request.to_mask()),
         )
         if border is None:
@@ -101,7 +94,7 @@ def _to_part(
 
 
 def _class_token(positions: Sequence[int]) -> int | None:
-    """The index of the class token, whose position is 0."""
+    """Returns the index of the class token, whose position is 0."""
     return positions.index(0) if 0 in positions else None
 
 
@@ -111,7 +104,7 @@ _LISTS: Final = {"positions": "position_ids", "queries": "query_positions", "key
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of what a request asks for, that is asked for by itself.
+    """A part of a request that is fetched by itself.
 
     Attributes:
         spans: by axis, the bounds in the whole of what is left of it; other axes are whole.
@@ -122,20 +115,18 @@ class Piece:
 
     @property
     def encoding(self) -> Encoding[Any]:
-        """That of the request."""
         return self.request.encoding
 
     def brief(self) -> str:
-        """The whole in one line, as it was said, and which part this is."""
+        """Returns the whole request in one line, and which part of it this is."""
         spans = (f"[{begin}, {end}) of its {axis}" for axis, (begin, end) in self.spans.items())
         return ", ".join([self.request.brief(), *spans])
 
     def to_mask(self) -> tensor_pb2.Mask:
-        """The contract's message, which is the whole's."""
         return self.request.to_mask()
 
     def to_spec(self) -> encodings_pb2.TensorSpec:
-        """The request's spec with windows and lists of this part.
+        """Returns the request's spec with the windows and lists of this part.
 
         The whole keeps its lengths: alignment and masks, and some encodings, go by them.
         """
@@ -153,7 +144,7 @@ class Piece:
 
 
 class ShardedRequest:
-    """What a process asks for of a tensor that is sharded, and what it makes of the answers.
+    """The pieces that a process fetches of a sharded tensor, and their assembly.
 
     Attributes:
         pieces: what it asks for, each once. A server cuts heads, queries, keys and positions; the
@@ -161,7 +152,7 @@ class ShardedRequest:
     """
 
     def __init__(self, request: Request, info: TensorInfo, sharding: Sharding) -> None:
-        """Plans it; ``info`` describes the whole.
+        """Plans the pieces; ``info`` describes the whole.
 
         Raises:
             ValueError: such a tensor cannot be sharded so.
@@ -185,7 +176,7 @@ class ShardedRequest:
         self._keys, self.pieces = list(pieces), list(pieces.values())
 
     def assemble(self, answers: list[Any]) -> Any:
-        """The sharded tensor, or several by their names, of an answer to each piece."""
+        """Returns the sharded tensor, or several by name, from the answers to the pieces."""
         answer_of = dict(zip(self._keys, answers, strict=True))
         tensors = {}
         for index, (name, shape) in enumerate(self._tensors.items()):
@@ -203,7 +194,7 @@ class ShardedRequest:
         return to_tables(tensors) or next(iter(tensors.values()))
 
     def _axes(self, num_axes: int) -> list[str]:
-        """The names of the axes that a server cuts; columns follow them."""
+        """Returns the names of the axes that a server cuts; columns follow them."""
         if self._request.encoding.extent == "table":
             return ["positions"]
         return ["heads", "queries", "keys"][3 - (num_axes - self._vectors) :]
@@ -219,14 +210,15 @@ class ShardedRequest:
 
 
 def _lists(extent: Any, axis: str) -> Iterator[Any]:
-    """The lists of positions along an axis; none where a range has them."""
+    """Yields the lists of positions along an axis; none if a range has them."""
     for field, value in extent.ListFields():
         if field.name == _LISTS.get(axis):
             yield from value if is_repeated(field) else [value]
 
 
 def _shapes(info: TensorInfo, request: Request) -> dict[str, tuple[int, ...]]:
-    """By name, the dense shapes of what a payload holds."""
+    """Returns the dense shapes of a payload's tensors, by name."""
     if all(part.form in ("table", "dense") for part in info.parts):
         return {part.name: part.shape for part in info.parts}
-    return {"dense": shape_of(info, request)}
+    arrays = [np.broadcast_to(np.zeros((), part.dtype), part.shape) for part in info.parts]
+    return {"dense": _to_result(info, arrays, request).shape}

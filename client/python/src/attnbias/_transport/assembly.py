@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headers and chunks: read by hand, checked, and put where they belong.
+"""Parses headers and chunks by hand, checks them, and copies data to its place.
 
 All messages have these fields under the same numbers, as StreamTensorResponse, so one reader serves
 them. A generated parser would copy ``data`` into a bytes object of its own. Here it stays a view of
@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
 
 
 def parse_chunk(message: bytes) -> Chunk:
-    """Finds the fields of a chunk; raises DataLossError on bytes that are not protobuf."""
+    """Finds the fields of a chunk; raises DataLossError for bytes that are not protobuf."""
     offset, crc32c, header_crc32c = 0, 0, None
     data, header = memoryview(b""), None
     at, end = 0, len(message)
@@ -66,7 +66,7 @@ def parse_chunk(message: bytes) -> Chunk:
             if field == _DATA:
                 data = value_bytes
             elif field == _HEADER:
-                # One that comes in two pieces is what both are together, as protobuf has it.
+                # protobuf merges a header that is sent in two pieces.
                 header = value_bytes if header is None else memoryview(bytes(header) + value_bytes)
         elif wire_type == _FIXED32:
             if field == _CRC32C:
@@ -87,26 +87,24 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _malformed() -> DataLossError:
-    """What is wrong with bytes that no message has."""
     return DataLossError("message: it is not protobuf")
 
 
 def beyond(size: int, missing: int) -> DataLossError:
-    """What is wrong with data of which less was wanted."""
     return DataLossError(
         f"chunk: got {size} bytes of data, want at most the {missing} that are missing"
     )
 
 
 def parse_first(message: bytes | None) -> Chunk:
-    """parse_chunk of the first message of a stream; None where the stream ended before it."""
+    """Parses the first message of a stream; None is a stream that ended before it."""
     if message is None:
         raise DataLossError("stream: ended without a header")
     return parse_chunk(message)
 
 
 def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
-    """Returns the header that is alone in a message; None is a stream that ended before one."""
+    """Returns the header that is alone in a message; None is a stream that ended before it."""
     chunk = parse_first(message)
     if chunk.data:
         raise beyond(len(chunk.data), 0)
@@ -114,7 +112,7 @@ def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
 
 
 def header_of(chunk: Chunk, kind: type[_Header]) -> _Header:
-    """Returns the header of a message that may hold data too; refuses none or a damaged one."""
+    """Returns the header of a message that may hold data too; refuses a missing or damaged one."""
     if chunk.header is None:
         raise DataLossError("stream: the first message has no header")
     got, want = crc32c.crc32c(chunk.header), chunk.header_crc32c
@@ -136,14 +134,13 @@ class Assembler:
         self._target: memoryview[Any] = memoryview(b"")
 
     def begin(self, memory: npt.NDArray[np.uint8]) -> None:
-        """Takes the memory of the whole payload, once a header states its size."""
+        """Sets the memory of the whole payload, once a header states its size."""
         self._target = memoryview(memory)  # type: ignore[arg-type]  # numpy's own, since 3.12
         total = len(self._target)
         self.end = total if self.limit is None else min(self.limit, total)
 
     @property
     def complete(self) -> bool:
-        """Whether every byte has come."""
         return self.at == self.end
 
     def add(self, message: bytes) -> int:

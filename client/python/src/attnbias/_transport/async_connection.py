@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-# What gRPC says where a write failed because the server had ended the call, and often says in
-# place of the status that the server sent: https://github.com/grpc/grpc/issues/36066
+# gRPC's status if a write failed because the server had ended the call. It often replaces the
+# status that the server sent: https://github.com/grpc/grpc/issues/36066
 _LOST_STATUS: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 _LOST: Final = "the server ended the call; what it said was lost"
 _EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing in its stubs
@@ -49,12 +49,8 @@ class AsyncConnection(forks.Forkable):
         self._methods: dict[tuple[int, Method], Any] = {}
         forks.watch(self)
 
-    def new_calls(self) -> AsyncCalls:
-        """Calls that close() cancels."""
-        return AsyncCalls(self)
-
     async def close(self) -> None:
-        """Cancels what is in flight or waits, and closes the channel."""
+        """Cancels calls in flight and waits, and closes the channels."""
         self.closed = True
         self._closing.set()
         with forks.lock:
@@ -64,7 +60,7 @@ class AsyncConnection(forks.Forkable):
                 await channel.close()
 
     def of(self, method: Method, index: int) -> Any:
-        """What calls a method in the running loop, over the channel of an index."""
+        """Returns the callable of a method in the running loop, over the channel of an index."""
         with forks.lock:
             forks.require_usable()
             self._enter()
@@ -77,12 +73,11 @@ class AsyncConnection(forks.Forkable):
             return self._methods[index, method]
 
     def require_open(self) -> None:
-        """Raises CancelledError once the client is closed."""
         if self.closed:
             raise CancelledError(CLOSED)
 
     async def pause(self, seconds: float) -> None:
-        """Sleeps, but not through a close()."""
+        """Sleeps; close() ends the sleep with CancelledError."""
         with forks.lock:
             self._enter()
         with contextlib.suppress(TimeoutError):
@@ -90,7 +85,7 @@ class AsyncConnection(forks.Forkable):
         self.require_open()
 
     def _enter(self) -> None:
-        """Takes up the running loop. What belongs to another loop is dropped."""
+        """Switches to the running loop, and drops what belongs to another loop."""
         self.require_open()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -101,7 +96,7 @@ class AsyncConnection(forks.Forkable):
     def leave(self) -> bool:
         inherited, self._channels = self._channels, {}
         if inherited:
-            # Ending it would wait for threads that are not there: it is never to be freed.
+            # Freeing it would wait for threads that do not exist here, so it is never freed.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object((inherited, self._methods)))
         self._loop, self._methods = None, {}
         return bool(inherited)
@@ -157,11 +152,11 @@ class AsyncCalls:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait(self, seconds: float) -> None:
-        """See Calls. gRPC looks for the server by itself: a thread of its own reads the sockets."""
-        await self._connection.pause(seconds)
+        """See Calls. A thread of gRPC's own reads its sockets, and so looks for the server."""
+        await self.pause(seconds)
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
-        """See Calls. A thread does it, beside the event loop."""
+        """See Calls. A thread does it while the event loop runs."""
         self._connection.require_open()
         working = asyncio.ensure_future(asyncio.to_thread(work))
         try:

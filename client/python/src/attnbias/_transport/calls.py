@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods of the service, and what making calls of them is.
+"""The methods of the service, and the interface of calls.
 
 All that a request needs to know about calls is here. It is a coroutine: the asynchronous client
 awaits it, and the calls of the synchronous one block instead of suspending, so that ``run`` has it
@@ -43,7 +43,7 @@ class Method:
     are held to their checksum."""
 
     def of(self, channel: Any) -> Any:
-        """What calls the method over a channel of either kind."""
+        """Returns the callable of the method over a channel of either kind."""
         return getattr(channel, self.kind)(
             self.path,
             request_serializer=self.request.SerializeToString,
@@ -52,7 +52,7 @@ class Method:
 
 
 def _method(service: Any, name: str, *, parsed: bool = True) -> Method:
-    """A method of a service's descriptor; ``parsed`` says whether its answers are."""
+    """Returns a method of a service's descriptor; ``parsed`` tells whether its answers are."""
     method = service.methods_by_name[name]
     sides = (method.client_streaming, method.server_streaming)
     return Method(
@@ -69,8 +69,8 @@ DESCRIBE_TENSOR: Final = _method(_SERVICE, "DescribeTensor", parsed=False)
 LIST_TABLES: Final = _method(_SERVICE, "ListTables")
 GET_SERVER_INFO: Final = _method(_SERVICE, "GetServerInfo")
 CHECK_HEALTH: Final = _method(_HEALTH, "Check")
-# One request, but sent as a stream, which is the same on the wire: of a unary_stream that is
-# cancelled, gRPC would keep its threads for ever, in the way of forks.
+# One request, sent as a stream, which is the same on the wire: after a cancelled unary_stream
+# gRPC would keep its threads forever, which blocks forks.
 WATCH_HEALTH: Final = replace(_method(_HEALTH, "Watch"), kind="stream_stream")
 
 
@@ -96,7 +96,7 @@ class Calls(Protocol):
     def stream(
         self, method: Method, messages: Message | Iterator[Message], timeout: float | None
     ) -> AbstractAsyncContextManager[Read]:
-        """Makes a call whose answer is a stream. It is over when the block is left, however."""
+        """Makes a call whose answer is a stream. Leaving the block ends the call."""
         ...
 
     async def together(self, parts: Sequence[Part]) -> None:
@@ -106,14 +106,14 @@ class Calls(Protocol):
         """
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
-        """Does what takes the disk's time, to its end, unless the calls were cancelled before."""
+        """Runs work that takes the disk's time, unless the calls were cancelled before."""
         ...
 
     async def pause(self, seconds: float) -> None:
-        """Waits, but not through a cancel()."""
+        """Sleeps; cancel() ends the sleep with CancelledError."""
 
     async def wait(self, seconds: float) -> None:
-        """Waits, but not through a cancel(), and has gRPC look for the server meanwhile."""
+        """Sleeps as ``pause`` does, while gRPC tries to connect to the server."""
 
 
 Part: TypeAlias = "Callable[[Calls], Coroutine[Any, Any, Any]]"
@@ -126,7 +126,7 @@ Otherwise it raises CallFailed, or CallInterrupted: see there.
 
 @dataclass(frozen=True)
 class CallOptions:
-    """What a caller decides about a call, and what makes the calls."""
+    """A caller's decisions about a call, and the object that makes its calls."""
 
     calls: Calls
     max_tensor_bytes: int
@@ -139,7 +139,7 @@ class CallOptions:
 
 
 def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
-    """The result of a coroutine whose calls block."""
+    """Returns the result of a coroutine whose calls block."""
     try:
         coroutine.send(None)
     except StopIteration as done:

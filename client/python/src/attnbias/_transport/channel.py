@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels of gRPC to the server that a user means, with the options that suit this service."""
+"""Channels of gRPC to a client's server, with options that suit this service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PORT: Final = 50051
 _VARIABLE: Final = "ATTNBIAS_SERVER"
 _WANTED: Final = "host, host:port, [IPv6]:port, unix:/path or another target of gRPC"
 
-# Names of gRPC whose rest is a host, or addresses with commas between them.
+# Schemes of gRPC followed by a host, or by addresses separated by commas.
 _OF_HOSTS: Final = re.compile(r"(dns:(?://[^/]*/)?|ipv[46]:(?:///)?)(.*)", re.DOTALL)
 _OF_OTHERS: Final = re.compile(r"(unix|unix-abstract|vsock):.|(?!https?:)[a-z][a-z0-9.+-]*://.")
 _HOST: Final = re.compile(
@@ -41,28 +41,39 @@ _MOST_PORT: Final = 65535
 
 
 def target_from(target: str | None) -> str:
-    """Returns the target to open; None is what ``ATTNBIAS_SERVER`` names, else this machine."""
+    """Returns the target to open; None is ``ATTNBIAS_SERVER``'s, else this machine."""
+    name = "target"
     if target is None:
-        given = os.environ.get(_VARIABLE) or "localhost"
-        return _with_ports(given, _VARIABLE if given != "localhost" else "target")
-    require_instance(target, str, "target", "a str, as 'localhost:50051'")
-    return _with_ports(target, "target")
+        target, name = os.environ.get(_VARIABLE) or "localhost", _VARIABLE
+    require_instance(target, str, name, "a str, as 'localhost:50051'")
+    if of_hosts := _OF_HOSTS.fullmatch(target):
+        scheme, rest = of_hosts.groups()
+        hosts = [rest] if scheme.startswith("dns") else rest.split(",")
+        return scheme + ",".join(_with_port(host, target, name) for host in hosts)
+    if _OF_OTHERS.match(target):
+        return target
+    return _with_port(target, target, name)
 
 
 def is_on_this_machine(target: str) -> bool:
-    """Whether a target of ``target_from`` is reached without a network."""
+    """Reports whether a target of ``target_from`` is reached without a network."""
     if target.startswith(("unix:", "unix-abstract:")):
         return True
-    hosts = re.sub(r"^(dns|ipv[46]):(///)?", "", target).split(",")
-    return all(_is_loopback(host.rpartition(":")[0]) for host in hosts)
+    try:
+        return all(
+            host == "localhost" or ipaddress.ip_address(host).is_loopback
+            for host in map(_host_of, _bare(target).split(","))
+        )
+    except ValueError:  # another name
+        return False
 
 
 def addresses_of(target: str) -> list[str]:
-    """The addresses of a target of ``target_from``, as gRPC's targets; none of one without."""
+    """Returns the addresses of a target of ``target_from`` as gRPC targets; none if unknown."""
     if target.startswith(("ipv4:", "ipv6:")):
         scheme, rest = target[:5], target[5:].removeprefix("///")
         return [f"{scheme}{address}" for address in rest.split(",")]
-    host, _, port = re.sub("^dns:(///)?", "", target).rpartition(":")
+    host, _, port = _bare(target).rpartition(":")
     if host == "localhost":  # gRPC tries both, whatever the system has
         return [f"ipv6:[::1]:{port}", f"ipv4:127.0.0.1:{port}"]
     try:
@@ -76,28 +87,12 @@ def addresses_of(target: str) -> list[str]:
     return list(dict.fromkeys(addresses))
 
 
-def host_of(target: str) -> str:
-    """The name by which a target of ``target_from`` is asked for; "" of a list of addresses."""
-    if "," in target:
-        return ""
-    return re.sub("^(dns|ipv[46]):(///)?", "", target).rpartition(":")[0].strip("[]")
+def _bare(target: str) -> str:
+    return re.sub("^(dns|ipv[46]):(///)?", "", target)
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:  # a name
-        return False
-
-
-def _with_ports(target: str, name: str) -> str:
-    if of_hosts := _OF_HOSTS.fullmatch(target):
-        scheme, rest = of_hosts.groups()
-        hosts = [rest] if scheme.startswith("dns") else rest.split(",")
-        return scheme + ",".join(_with_port(host, target, name) for host in hosts)
-    if _OF_OTHERS.match(target):
-        return target
-    return _with_port(target, target, name)
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
 
 
 def _with_port(host: str, target: str, name: str) -> str:
@@ -116,13 +111,13 @@ WINDOW_BYTES: Final = 16 << 20
 _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
 
 _OPTIONS: Final[Mapping[str, Any]] = {
-    # Every replica behind the name gets its share, and one that goes is left out.
+    # Every replica behind the name gets its share of calls, and a stopped one gets none.
     "grpc.lb_policy_name": "round_robin",
-    # gRPC itself looks a name up every 30 s at most; replicas are replaced in 5.
+    # gRPC's default is one lookup per 30 s; replicas are replaced within 5 s.
     "grpc.dns_min_time_between_resolutions_ms": 500,
-    # Two clients in one process do not share a connection, which has one core's speed.
+    # Clients in one process do not share a connection, which is limited to one core.
     "grpc.use_local_subchannel_pool": 1,
-    # A peer that is silent while a call waits for it is given up after 10 + 5 s.
+    # A connection whose peer is silent during a call is closed after 10 + 5 s.
     "grpc.keepalive_time_ms": 10_000,
     "grpc.keepalive_timeout_ms": 5_000,
     "grpc.http2.ping_timeout_ms": 5_000,  # what later versions of gRPC look at
@@ -130,33 +125,33 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     # A server that restarts is found again within a tenth of a second.
     "grpc.initial_reconnect_backoff_ms": 100,
     "grpc.max_reconnect_backoff_ms": 2_000,
-    # This package retries, with the timeout as its bound; gRPC knows no more than 5 attempts.
+    # This package retries within the timeout; gRPC's own retries end after 5 attempts.
     "grpc.enable_retries": 0,
-    # Windows and frames of whole chunks from the first byte on, instead of
-    # 64 KiB that grow: fewer, larger reads.
+    # Windows and frames of whole chunks from the first byte on, instead of 64 KiB that grow, need
+    # fewer and larger reads.
     "grpc.http2.lookahead_bytes": WINDOW_BYTES,
     "grpc.http2.max_frame_size": _MAX_FRAME_BYTES,
     "grpc.http2.bdp_probe": 0,
 }
 
-# Connections beside the first serve one large payload, and are given up when it has come.
+# Connections besides the first serve one large payload, and are closed when they are idle.
 _SPARE_OPTIONS: Final[Mapping[str, Any]] = {"grpc.client_idle_timeout_ms": 10_000}
 
-# How long gRPC waits for a connection, once it is begun, and for the answer to a name.
+# How long gRPC waits for a connection attempt, and for a name lookup.
 _PATIENCE_OPTIONS: Final = ("grpc.min_reconnect_backoff_ms", "grpc.dns_ares_query_timeout")
 _MOST_MILLISECONDS: Final = (1 << 31) - 1
 
 _METADATA_KEY: Final = re.compile("[0-9a-z_.-]+")
 
 _SYNC_OPTIONS: Final[Mapping[str, Any]] = {
-    # Chunks arrive in the caller's thread, without a hand-over for each.
+    # Chunks arrive in the caller's thread, without a thread switch for each.
     grpc.experimental.ChannelOptions.SingleThreadedUnaryStream: 1,
 }
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a server is, and how it is talked to."""
+    """A server's target, and how to connect to it."""
 
     target: str
     security: grpc.ChannelCredentials | Certificates | None
@@ -169,36 +164,26 @@ class Endpoint:
     connect_timeout: float | None = None
     """Seconds that a client waits for its first connection; None as long as for an answer."""
 
-    @property
-    def is_plaintext(self) -> bool:
-        """Whether others on the way could read what is sent."""
-        return self.security is None
-
-    @property
-    def has_certificate(self) -> bool:
-        """Whether a certificate of the client's own is known to say who calls."""
-        return isinstance(self.security, Certificates) and self.security.has_own
-
     def open(self, *, spare: bool) -> grpc.Channel:
-        """A channel whose calls block."""
+        """Opens a channel whose calls block."""
         return self._open(grpc, {**_SYNC_OPTIONS, **(_SPARE_OPTIONS if spare else {})})
 
     def open_async(self, *, spare: bool) -> grpc.aio.Channel:
-        """A channel of the running event loop."""
+        """Opens a channel of the running event loop."""
         return self._open(grpc.aio, _SPARE_OPTIONS if spare else {})
 
     def open_to(self, address: str) -> grpc.Channel:
-        """A channel whose calls block, to one of the target's addresses."""
-        host = host_of(self.target)
+        """Opens a channel whose calls block, to one of the target's addresses."""
+        host = "" if "," in self.target else _host_of(_bare(self.target))
         names = {"grpc.default_authority": host, "grpc.ssl_target_name_override": host}
         return self._open(grpc, {**_SYNC_OPTIONS, **(names if host else {})}, address)
 
     def renew(self) -> bool:
-        """Whether channels that were opened before have other certificates than a new one."""
+        """Rereads certificates; returns True if channels opened before are outdated."""
         return isinstance(self.security, Certificates) and self.security.renew()
 
     def call_metadata(self) -> Metadata:
-        """What a call that begins now carries."""
+        """Returns the metadata of a call that begins now."""
         return self.metadata if self.token is None else (*self.metadata, self.token.as_metadata())
 
     def _open(self, kind: Any, more: Mapping[str, Any], address: str | None = None) -> Any:
@@ -233,7 +218,7 @@ def endpoint_to(
     offline: bool,
     connect_timeout: float | None,
 ) -> Endpoint:
-    """Returns what the arguments of a client mean; raises an error that names a wrong one."""
+    """Returns the endpoint of a client's arguments; an error names the wrong argument."""
     target = target_from(target)
     security: grpc.ChannelCredentials | Certificates | None = credentials
     kinds = (grpc.ChannelCredentials, type(None))
@@ -263,7 +248,7 @@ def _pairs(metadata: Metadata) -> Metadata:
 
 
 def _require_legal(metadata: Metadata) -> None:
-    """Names what gRPC would refuse without a name, at each call."""
+    """Refuses metadata that gRPC would refuse at each call without naming it."""
     for key, value in metadata:
         if not isinstance(key, str) or not _METADATA_KEY.fullmatch(key):
             raise ValueError(

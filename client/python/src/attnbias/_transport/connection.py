@@ -50,7 +50,7 @@ class Connection(forks.Forkable):
         forks.watch(self)
 
     def new_group(self) -> CallGroup:
-        """A group of calls, which close() cancels."""
+        """Returns a group of calls, which close() cancels."""
         group = CallGroup(self)
         with forks.lock:
             self._groups.add(group)
@@ -59,7 +59,7 @@ class Connection(forks.Forkable):
         return group
 
     def close(self) -> None:
-        """Cancels what is in flight or waits, and closes the channel."""
+        """Cancels calls in flight and waits, and closes the channels."""
         with forks.lock:
             self._closed = True
             groups = list(self._groups)
@@ -71,7 +71,7 @@ class Connection(forks.Forkable):
                 channel.close()
 
     def of(self, method: Method, index: int) -> tuple[Any, grpc.Channel]:
-        """What calls a method over the channel of an index, and that channel."""
+        """Returns the callable of a method over the channel of an index, and that channel."""
         with forks.lock:
             forks.require_usable()
             if self._closed:
@@ -86,7 +86,7 @@ class Connection(forks.Forkable):
             return self._methods[index, method], channel
 
     def was_interrupted(self, channel: grpc.Channel) -> bool:
-        """Whether a fork, and not the user, closed a channel. Returns after the fork."""
+        """Reports whether a fork, and not the user, closed a channel. Returns after the fork."""
         with forks.lock:
             return channel not in self._channels.values() and not self._closed
 
@@ -110,8 +110,7 @@ class CallGroup:
         self._connection = connection
         self._index = index
         self._lock = threading.RLock()  # a signal's handler may cancel
-        self._calls: set[grpc.Call] = set()
-        self._parts: set[CallGroup] = set()
+        self._members: set[grpc.Call | CallGroup] = set()
         self._cancelled = threading.Event()
         self._reason = ""
 
@@ -131,22 +130,36 @@ class CallGroup:
     ) -> AsyncIterator[Read]:
         with self._beginning(method) as (begin, channel):
             call = begin(messages, timeout=timeout, metadata=self.endpoint.call_metadata())
-        with self._running(call):
 
-            async def read() -> Any:
-                with self._translated(channel):
-                    message = next(call, None)
-                self._connection.has_reached = True
-                return message
+        async def read() -> Any:
+            with self._translated(channel):
+                message = next(call, None)
+            self._connection.has_reached = True
+            return message
 
-            yield read
+        try:
+            with self._including([call]):
+                yield read
+        finally:
+            _cancel(call)  # does nothing to a call that has finished
 
     async def wait(self, seconds: float) -> None:
-        with self._reconnecting():
+        """See Calls. gRPC reads its sockets only during a call: here a health check."""
+        with contextlib.ExitStack() as stack:
+            with (
+                contextlib.suppress(CallInterrupted),  # the next attempt opens a channel
+                self._beginning(CHECK_HEALTH) as (check, _),
+            ):
+                waiting = check.future(
+                    health_pb2.HealthCheckRequest(),
+                    metadata=self.endpoint.call_metadata(),
+                    wait_for_ready=True,  # sent as soon as there is a connection
+                )
+                stack.callback(_cancel, waiting)
             await self.pause(seconds)
 
     async def together(self, parts: Sequence[Part]) -> None:
-        """See Calls. The first part is done in this thread, the others in their own."""
+        """See Calls. This thread does the first part, other threads the rest."""
         groups = [CallGroup(self._connection, index) for index in range(len(parts))]
         failures: list[BaseException] = []
 
@@ -186,11 +199,12 @@ class CallGroup:
         self._reason = reason
         self._cancelled.set()
         with self._lock:
-            calls, parts = list(self._calls), list(self._parts)
-        for call in calls:
-            _cancel(call)
-        for part in parts:
-            part.cancel(reason)
+            members = list(self._members)
+        for member in members:
+            if isinstance(member, CallGroup):
+                member.cancel(reason)
+            else:
+                _cancel(member)
 
     @contextlib.contextmanager
     def _beginning(self, method: Method) -> Iterator[tuple[Any, grpc.Channel]]:
@@ -220,47 +234,16 @@ class CallGroup:
             raise
 
     @contextlib.contextmanager
-    def _running(self, call: grpc.Call) -> Iterator[None]:
+    def _including(self, members: Sequence[grpc.Call | CallGroup]) -> Iterator[None]:
+        """Makes cancel() end these calls or groups too, during a block."""
         with self._lock:
-            self._calls.add(call)
+            self._members.update(members)
         try:
             self._require_wanted()
             yield
         finally:
             with self._lock:
-                self._calls.discard(call)
-            _cancel(call)  # does nothing to a call that has finished
-
-    @contextlib.contextmanager
-    def _including(self, groups: list[CallGroup]) -> Iterator[None]:
-        """Has cancel() end these, too, during a block."""
-        with self._lock:
-            self._parts.update(groups)
-        try:
-            self._require_wanted()
-            yield
-        finally:
-            with self._lock:
-                self._parts.difference_update(groups)
-
-    @contextlib.contextmanager
-    def _reconnecting(self) -> Iterator[None]:
-        """Keeps gRPC connecting for the length of a block in which no call is made.
-
-        It reads its sockets only while somebody waits for a call: here, for one that
-        is sent as soon as there is a connection.
-        """
-        request = health_pb2.HealthCheckRequest()
-        with contextlib.ExitStack() as stack:
-            with (
-                contextlib.suppress(CallInterrupted),  # the next attempt opens a channel
-                self._beginning(CHECK_HEALTH) as (check, _),
-            ):
-                waiting = check.future(
-                    request, metadata=self.endpoint.call_metadata(), wait_for_ready=True
-                )
-                stack.callback(_cancel, waiting)
-            yield
+                self._members.difference_update(members)
 
     def _require_wanted(self) -> None:
         if self._cancelled.is_set():
@@ -268,7 +251,7 @@ class CallGroup:
 
 
 def _join(threads: list[threading.Thread], cancel: Callable[[], None]) -> None:
-    """Returns when they have ended, sooner if the wait is interrupted."""
+    """Joins threads; an interrupt cancels their calls first."""
     begun = [thread for thread in threads if thread.ident is not None]
     if len(begun) < len(threads):
         cancel()

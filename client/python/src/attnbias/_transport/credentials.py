@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates and bearer tokens: whom the client trusts, and who it is.
+"""Certificates and bearer tokens of the client.
 
 Files that hold them are read again when they have changed.
 """
@@ -29,7 +29,7 @@ _log: Final = logging.getLogger("attnbias")
 
 
 class Watched(Generic[_Value]):
-    """What files hold, read again when one of them has changed.
+    """The content of files, read again when one of them changes.
 
     A ValueError of ``read`` says what is wrong with them. The first reading raises it; later ones
     log it, and the earlier value stays.
@@ -42,7 +42,7 @@ class Watched(Generic[_Value]):
         self.value = read()
 
     def renew(self) -> bool:
-        """Looks at the files; whether they now hold something else."""
+        """Rereads changed files; returns True if their content differs."""
         states = self._states()
         if states == self._seen:
             return False
@@ -57,20 +57,20 @@ class Watched(Generic[_Value]):
         return changed
 
     def _states(self) -> list[object]:
-        """What tells one state of the files from another; taken before they are read."""
-        return [_state(file) for file in self._files]
+        """Returns what differs once a file has changed; taken before the files are read."""
 
+        def state(file: Path) -> object:
+            try:
+                status = os.stat(file)
+            except OSError as error:
+                return error.errno
+            return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
-def _state(file: Path) -> object:
-    try:
-        status = os.stat(file)
-    except OSError as error:
-        return error.errno
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        return [state(file) for file in self._files]
 
 
 def read_bytes(file: Path, name: str) -> bytes:
-    """Returns a file's bytes; a ValueError that names ``name`` if it cannot be read."""
+    """Returns a file's bytes; raises ValueError naming ``name`` if it cannot be read."""
     try:
         return file.read_bytes()
     except OSError as error:
@@ -108,7 +108,7 @@ class Tls:
 
 
 class Certificates:
-    """What the files of a ``Tls`` hold; errors call its fields by ``names``.
+    """The content of the files of a ``Tls``; errors call its fields by ``names``.
 
     Raises TypeError for a field of the wrong type, ValueError for a file that cannot be read or
     does not hold what it should.
@@ -124,29 +124,25 @@ class Certificates:
             require_instance(path, (str, os.PathLike, type(None)), names[field], "a PEM file")
             if path is not None:
                 self._files[field] = Path(path).expanduser()
-        self._require_pair()
+        for one, other in (("cert", "key"), ("key", "cert")):
+            if one in self._files and other not in self._files:
+                got = f"{names[one]}: got {str(self._files[one])!r}"
+                raise ValueError(f"{got} without {names[other]}; want both, or neither")
         self._held = Watched(list(self._files.values()), self._read)
 
     @property
     def has_own(self) -> bool:
-        """Whether the client has a certificate of its own."""
+        """Whether the client has its own certificate."""
         return "cert" in self._files
 
     def renew(self) -> bool:
-        """Looks at the files; whether credentials made before are of other ones."""
+        """Rereads changed files; returns True if credentials made before are outdated."""
         return self._held.renew()
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """What gRPC takes."""
         held = self._held.value
         roots = held["ca"] if "ca" in held else _system_roots()
         return grpc.ssl_channel_credentials(roots, held.get("key"), held.get("cert"))
-
-    def _require_pair(self) -> None:
-        for one, other in (("cert", "key"), ("key", "cert")):
-            if one in self._files and other not in self._files:
-                got = f"{self._names[one]}: got {str(self._files[one])!r}"
-                raise ValueError(f"{got} without {self._names[other]}; want both, or neither")
 
     def _read(self) -> dict[str, bytes]:
         held = {field: read_bytes(file, self._names[field]) for field, file in self._files.items()}
@@ -174,7 +170,7 @@ class Certificates:
 
 
 def certificates_from(tls: bool | Tls | None) -> Certificates | None:
-    """Returns what a client's ``tls`` means, None for plaintext.
+    """Returns the certificates of a client's ``tls``; None for plaintext.
 
     None reads the environment.
     """
@@ -188,7 +184,7 @@ def certificates_from(tls: bool | Tls | None) -> Certificates | None:
 
 
 def tls_from_environment(*, on: bool = False, **given: str | None) -> bool | Tls:
-    """Returns what the environment's variables mean.
+    """Returns the ``tls`` that the environment's variables describe.
 
     ``on`` turns TLS on whatever they state; the fields ``given`` replace those of the environment.
     """
@@ -202,7 +198,7 @@ def tls_from_environment(*, on: bool = False, **given: str | None) -> bool | Tls
 
 
 def _system_roots() -> bytes | None:
-    """The authorities that the system trusts. None leaves it to gRPC, which brings Mozilla's."""
+    """Returns the authorities that the system trusts; None leaves it to gRPC (Mozilla's)."""
     if os.environ.get(_ROOTS_OF_GRPC):
         return None
     paths = ssl.get_default_verify_paths()
@@ -231,17 +227,16 @@ class Token:
             self._held = Watched([], lambda: _checked(token, f"{name}: got text that is no token"))
         else:
             file = Path(token).expanduser()
-            self._held = Watched([file], lambda: _in_file(file, name))
+            got = f"{name}: got {str(file)!r}, which does not hold a token"
+            self._held = Watched(
+                [file],
+                lambda: _checked(read_bytes(file, name).decode("ascii", "replace").strip(), got),
+            )
 
     def as_metadata(self) -> tuple[str, str]:
-        """What a call carries; of a file what it holds now."""
+        """Returns the metadata of a call, with the file's current token."""
         self._held.renew()
         return _HEADER, f"Bearer {self._held.value}"
-
-
-def _in_file(file: Path, name: str) -> str:
-    text = read_bytes(file, name).decode("ascii", "replace")
-    return _checked(text.strip(), f"{name}: got {str(file)!r}, which does not hold a token")
 
 
 def _checked(token: str, got: str) -> str:
@@ -253,7 +248,7 @@ def _checked(token: str, got: str) -> str:
 def token_from(
     token: str | os.PathLike[str] | None, metadata: Sequence[tuple[str, str | bytes]]
 ) -> Token | None:
-    """Returns what a client's ``token`` means, None for no token.
+    """Returns the token of a client's ``token``; None for no token.
 
     None reads the environment, unless the metadata state who calls; "" is no token.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One payload over StreamTensor: over one stream, or in ranges over several.
+"""Downloads one payload by StreamTensor: over one stream, or in ranges over several.
 
 A stream that breaks is resumed where it broke. Also describes a request's payload, as the server
 does.
@@ -64,7 +64,7 @@ class Progress:
             self._bar.close()
 
     def begin(self, total: int) -> None:
-        """Begins at nothing of total bytes; again, if the payload has to come anew."""
+        """Starts a bar of ``total`` bytes; resets it if the payload is fetched again."""
         if self._bar is not None:
             self._bar.reset(total)
         elif self._wanted or (self._wanted is None and total >= _WORTHWHILE_BYTES):
@@ -81,14 +81,14 @@ class Progress:
             )
 
     def advance(self, count: int) -> None:
-        """Reports that count more bytes are in their place; ranges do so from threads."""
+        """Reports that ``count`` more bytes were received; ranges call it from threads."""
         with self._lock:
             if self._bar is not None:
                 self._bar.update(count)
 
 
 def _shape_to_assume() -> tuple[int, int] | tuple[None, None]:
-    """Columns and lines for tqdm, which shows nothing on a terminal that reports 0 of them."""
+    """Returns columns and lines for tqdm, which shows nothing if a terminal reports 0."""
     try:
         reported = os.get_terminal_size(sys.stderr.fileno())
     except (OSError, ValueError):  # not a terminal
@@ -96,7 +96,7 @@ def _shape_to_assume() -> tuple[int, int] | tuple[None, None]:
     return (None, None) if min(reported) > 0 else _USUAL_SHAPE
 
 
-# The first range comes over one stream, which does not wait for another window.
+# The first range fits in one window of one stream.
 _FIRST_BYTES: Final = WINDOW_BYTES
 _CHUNK_BYTES: Final = 1 << 20  # Ranges are rounded to it, so that chunks stay whole.
 
@@ -164,7 +164,7 @@ class Download:
             try:
                 await self._attempt(calls, assembler)
             except (CallFailed, CallInterrupted) as ended:
-                # Once every byte has come and was checked, the stream may end as it likes.
+                # Once every byte was received and checked, the stream's status does not matter.
                 if assembler.complete:
                     return
                 if assembler.at > before:
@@ -223,14 +223,14 @@ class Download:
 async def ask_for_description(
     spec: encodings_pb2.TensorSpec, options: CallOptions, deadline: Deadline
 ) -> tuple[TensorInfo, bytes]:
-    """What the server says, and its answer as it came."""
+    """Returns the server's description, parsed and as received."""
     message = service_pb2.DescribeTensorRequest(spec=spec)
     answer: bytes = await ask(DESCRIBE_TENSOR, message, options, deadline)
     return read_description(answer, spec), answer
 
 
 def read_description(answer: bytes, spec: encodings_pb2.TensorSpec) -> TensorInfo:
-    """Returns what an answer describes; refuses a damaged one, or one to another request."""
+    """Parses a description; refuses a damaged one, or one of another request."""
     header = read_header(answer, service_pb2.TensorHeader)
     info = to_tensor_info(header)
     check_answer(header, spec)

@@ -46,12 +46,12 @@ class Forkable(ABC):
     """A connection, a server of the process's own, or a locked file. The lock is held in both."""
 
     def rest(self) -> bool:
-        """Closes the channel, if there is one that any thread may close; whether there was."""
+        """Closes the channels that any thread may close; returns whether there were any."""
         return False
 
     @abstractmethod
     def leave(self) -> bool:
-        """In the child: forgets the parent's calls and channel; whether one was still open."""
+        """Forgets, in the child, the parent's calls and channels; returns whether any was open."""
 
 
 _connections: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
@@ -61,7 +61,7 @@ _has_ignored: list[bool] = []  # whether the fork that begins is of a gRPC that 
 
 
 def watch(connection: Forkable) -> None:
-    """Has a connection take part in forks for as long as it lives."""
+    """Makes a connection take part in forks for as long as it lives."""
     with lock:
         _register()
         _connections.add(connection)
@@ -75,7 +75,7 @@ def require_usable() -> None:
 
 @contextlib.contextmanager
 def in_grpc() -> Iterator[None]:
-    """A block of gRPC's code, which may hold its locks, so that a fork waits for its end.
+    """Marks a block of gRPC's code, which may hold its locks, so that a fork waits for its end.
 
     It may begin during that wait: the calls that the fork interrupts end only when they are read.
     """
@@ -110,7 +110,7 @@ def _after_in_child() -> None:
 
 
 def _wait_for_grpc() -> None:
-    """Returns when no thread is in gRPC's code and its own have ended, if they can be seen."""
+    """Waits until no thread is in gRPC's code and gRPC's own threads have ended."""
     end = time.monotonic() + _PATIENCE
     here = {threading.get_ident()}
     while _inside - here or _has_threads():
@@ -120,7 +120,7 @@ def _wait_for_grpc() -> None:
 
 
 def _has_threads() -> bool:
-    """Whether gRPC has threads; False where they cannot be seen."""
+    """Reports whether gRPC has threads; False if they cannot be seen."""
     with contextlib.suppress(OSError):
         for thread in _THREADS.iterdir():
             with contextlib.suppress(OSError):  # it has ended
@@ -131,7 +131,7 @@ def _has_threads() -> bool:
 
 @functools.cache
 def _register() -> None:
-    """Registers what is done at forks. A process that makes no connection is left as it is."""
+    """Registers the fork handlers; a process that makes no connection has none."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
             before=_before, after_in_parent=lock.release, after_in_child=_after_in_child

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows over ComputeLogits: sent in blocks, their answers put where they belong."""
+"""Computes rows by ComputeLogits, in blocks."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from attnbias._transport.calls import CallOptions, Read
 
 _MAX_REQUEST_BYTES: Final = (8 << 20) - 4096
-# Blocks large enough for the cost of a message, small enough that sending,
-# computing and receiving overlap.
+# Large enough to amortise a message's cost, small enough that sending, computing and receiving
+# overlap.
 _BLOCK_BYTES: Final = 2 << 20
 _BLOCK_ANSWER_BYTES: Final = 16 << 20
 
@@ -44,7 +44,7 @@ class LogitsStream:
         self._answered = 0  # rows
 
     async def run(self) -> npt.NDArray[Any]:
-        """Computes every row, resuming at the first that lacks an answer where a call breaks."""
+        """Computes every row; resumes at the first row without an answer if a call breaks."""
         await self._retry.run(self._attempt)
         return self._answer
 
@@ -58,7 +58,7 @@ class LogitsStream:
                 await self._receive(read, begin, end)
 
     def _memory(self) -> npt.NDArray[Any]:
-        """Where the answer goes: the caller's array, or a new one."""
+        """Returns the memory of the answer: the caller's array, or a new one."""
         spec = self._spec
         values = spec.WhichOneof("term") == "shaw_values"
         width = spec.head_dim if values else spec.key_length
@@ -114,16 +114,13 @@ class LogitsStream:
     ) -> Iterator[logits_pb2.ComputeLogitsRequest]:
         yield logits_pb2.ComputeLogitsRequest(spec=self._spec)
         for begin, end in blocks:
-            yield self._message(begin, end)
-
-    def _message(self, begin: int, end: int) -> logits_pb2.ComputeLogitsRequest:
-        data = self._rows[:, begin:end].tobytes()
-        return logits_pb2.ComputeLogitsRequest(
-            first_row=begin, num_rows=end - begin, crc32c=crc32c.crc32c(data), data=data
-        )
+            data = self._rows[:, begin:end].tobytes()
+            yield logits_pb2.ComputeLogitsRequest(
+                first_row=begin, num_rows=end - begin, crc32c=crc32c.crc32c(data), data=data
+            )
 
     async def _receive(self, read: Read, begin: int, end: int) -> None:
-        """Puts the answer to one block in its place, once all of it has come and was checked."""
+        """Copies the answer to one block once all of it was received and checked."""
         heads, _, width = self._answer.shape
         block = np.empty((heads, end - begin, width), self._answer.dtype)
         assembler = Assembler()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retries of failed calls, and the reason at each address why there is no connection.
+"""Retries of failed calls, and the reasons why addresses are unreachable.
 
 All calls of this service are pure, so all may be made again.
 """
@@ -47,7 +47,7 @@ _log = logging.getLogger("attnbias")
 
 
 class Deadline:
-    """A moment that a call and all its retries share; may be never."""
+    """The end of a call and all its retries, if it has one."""
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -58,7 +58,7 @@ class Deadline:
         """Whether a log line has stated that a call waits."""
 
     def remaining(self, patience: float | None = None) -> float | None:
-        """Returns the seconds left, None without a limit; raises DeadlineExceededError for none.
+        """Returns the seconds left, None without a limit; raises DeadlineExceededError at the end.
 
         ``patience`` ends the time that many seconds after the beginning.
         """
@@ -72,7 +72,7 @@ class Deadline:
 
 
 class Retry:
-    """Counts failures in a row, and waits after each for the next attempt."""
+    """Counts consecutive failures, and waits after each for the next attempt."""
 
     def __init__(self, options: CallOptions, deadline: Deadline) -> None:
         self._options = options
@@ -80,7 +80,7 @@ class Retry:
         self._failures = 0
 
     def progressed(self) -> None:
-        """Forgets earlier failures: there was progress."""
+        """Forgets earlier failures."""
         self._failures = 0
 
     async def run(self, attempt: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
@@ -95,7 +95,7 @@ class Retry:
             await self.wait_after(failure)  # not inside except: gRPC's traceback says nothing more
 
     async def wait_after(self, error: Error) -> None:
-        """Returns when the next attempt may begin; raises ``error`` if another would be useless."""
+        """Waits for the next attempt; raises ``error`` if another would be useless."""
         self._failures += 1
         left = await self._left(error)
         delay = self._delay(left)
@@ -125,14 +125,14 @@ class Retry:
             raise await explained(error, calls, self._deadline) from None
 
     def _delay(self, left: float | None) -> float:
-        """Seconds to wait where the server does not say, so that there is time for a last try."""
+        """Returns a random delay that leaves time for a last attempt."""
         backoff = _FIRST_BACKOFF * 2 ** min(self._failures - 1, _DOUBLINGS)
         most = min(backoff, _LARGEST_BACKOFF)
-        # Full jitter: callers that failed together do not come back together.
+        # Full jitter, so that callers that failed together do not retry together.
         return random.uniform(0, most if left is None else min(most, left / 2))
 
     def _tell(self, error: Error, left: float | None) -> None:
-        """Says once that a call waits, so that a wrong target is not waited for in silence."""
+        """Logs once that a call waits, so that a wrong target is not retried in silence."""
         if self._deadline.told:
             return
         self._deadline.told = True
@@ -141,7 +141,7 @@ class Retry:
 
 
 async def ask(method: Method, message: Any, options: CallOptions, deadline: Deadline) -> Any:
-    """Makes a call with one answer, again where that may help."""
+    """Makes a call with one answer, and retries it."""
     return await Retry(options, deadline).run(
         lambda: options.calls.ask(method, message, deadline.remaining())
     )
@@ -149,10 +149,10 @@ async def ask(method: Method, message: Any, options: CallOptions, deadline: Dead
 
 def _is_transient(error: Error) -> bool:
     if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        # Without RetryInfo it is a limit that another attempt would meet again.
+        # Without RetryInfo, another attempt would exceed the same limit.
         return error.retry_delay is not None
-    # CANCELLED is how a server that shuts down may end a call. One that this side
-    # has cancelled ends in Retry's wait.
+    # A server that shuts down may end a call with CANCELLED. A call that this side has cancelled
+    # ends in Retry's wait.
     again = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED}
     return error.code in again or "RST_STREAM" in error.message
 
@@ -164,7 +164,7 @@ _PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")  # that gRPC looks
 
 
 async def explained(error: Error, calls: Calls, deadline: Deadline) -> Error:
-    """Returns a call's error, with a reason for each address if there was no connection to several.
+    """Returns a call's error, with a reason for each address if several were unreachable.
 
     gRPC itself tells only what was wrong with the address that it tried last.
     """
@@ -179,7 +179,7 @@ async def explained(error: Error, calls: Calls, deadline: Deadline) -> Error:
 
 
 def _reasons(endpoint: Endpoint, seconds: float) -> dict[str, str]:
-    """Why there is no connection, by the address; none if there are not several addresses."""
+    """Returns why each address is unreachable; nothing if there is only one address."""
     if not is_on_this_machine(endpoint.target) and any(map(os.environ.get, _PROXIES)):
         return {}  # a proxy is asked for the name
     addresses = addresses_of(endpoint.target)[:_MOST_ADDRESSES]

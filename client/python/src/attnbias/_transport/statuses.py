@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gRPC statuses as exceptions. No other module decides which class a status becomes."""
+"""Converts gRPC statuses to exceptions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from attnbias._errors import MOST_CHARACTERS, Error, UnavailableError, escaped
 from attnbias._public.google.rpc import error_details_pb2, status_pb2
+from attnbias._transport.credentials import Certificates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +34,7 @@ _DETAIL_TYPES = (
 
 
 class CallFailed(Exception):  # noqa: N818
-    """A call ended with another status than OK; the caller decides whether to retry."""
+    """A call ended with a status other than OK; the caller decides whether to retry."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(error)
@@ -41,7 +42,7 @@ class CallFailed(Exception):  # noqa: N818
 
 
 class CallInterrupted(Exception):  # noqa: N818
-    """A call ended because its process forks; it is to be made again at once."""
+    """A call ended because its process forks; the caller retries at once."""
 
 
 _UNREACHED: Final = re.compile(
@@ -91,7 +92,6 @@ _TOO_LARGE: Final = (
 
 
 def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
-    """Turns what gRPC raises into an Error."""
     code = error.code()
     says = escaped(" ".join((error.details() or "").split()), MOST_CHARACTERS)
     if code is grpc.StatusCode.UNAVAILABLE and (unreached := _UNREACHED.match(says)):
@@ -122,18 +122,18 @@ def unreached_error(reasons: Mapping[str, str], endpoint: Endpoint) -> Unavailab
 
 
 def is_of_the_name(error: Error) -> bool:
-    """Whether there was no connection because the target's name is not known."""
+    """Reports whether the target's name could not be resolved."""
     return re.match(_NOT_FOUND, error.unreached) is not None
 
 
 def tells_of_a_connection(error: Error) -> bool:
-    """Whether only a server, or what stands before it, can have ended a call so."""
+    """Reports whether the error proves a connection to a server or proxy."""
     ended_here = {grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
     return not error.unreached and error.code not in ended_here
 
 
 def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
-    """In one line what to try, where that is known, and what gRPC or the server says."""
+    """Returns the server's or gRPC's message with advice, if there is any, in one line."""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         advice = "no complete answer from {target} within the timeout"
     elif code is grpc.StatusCode.UNAUTHENTICATED:
@@ -148,20 +148,16 @@ def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
 
 
 def _filled(advice: str, endpoint: Endpoint) -> str:
-    return advice.format(target=endpoint.target, how=_how(endpoint))
-
-
-def _how(endpoint: Endpoint) -> str:
-    """How a server was spoken to, and how else it may want it."""
-    if endpoint.is_plaintext:
-        return "in plaintext: does it need TLS? pass tls=True, or tls=attnbias.Tls(ca=FILE)"
-    if endpoint.has_certificate:
-        return f"{_CLOSED}or does it not trust the certificate in tls.cert?"
-    return f"{_CLOSED}or does it want a certificate? pass {_CERTIFICATE}"
+    how = f"{_CLOSED}or does it want a certificate? pass {_CERTIFICATE}"
+    if endpoint.security is None:
+        how = "in plaintext: does it need TLS? pass tls=True, or tls=attnbias.Tls(ca=FILE)"
+    elif isinstance(endpoint.security, Certificates) and endpoint.security.has_own:
+        how = f"{_CLOSED}or does it not trust the certificate in tls.cert?"
+    return advice.format(target=endpoint.target, how=how)
 
 
 def _pushback(error: Any) -> float | None:
-    """What a proxy or a server says in gRPC's own trailer, in seconds.
+    """Returns the retry delay of gRPC's own trailer, in seconds.
 
     What is no number of them forbids another attempt, as gRPC has it.
     """
@@ -172,26 +168,19 @@ def _pushback(error: Any) -> float | None:
 
 
 def _decode_details(error: Any) -> list[Message]:
-    """The details of a status, if they are of the status that gRPC has."""
+    """Returns the details of a status, if they belong to gRPC's status."""
     packed = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
     try:
         status = status_pb2.Status.FromString(packed)
         if (status.code, status.message) != (error.code().value[0], error.details()):
             return []
-        return _unpack(status)
+        pairs = ((packed, kind()) for packed in status.details for kind in _DETAIL_TYPES)
+        details: list[Message] = [detail for each, detail in pairs if each.Unpack(detail)]
     except DecodeError:
         return []
-
-
-def _unpack(status: status_pb2.Status) -> list[Message]:
-    unpacked: list[Message] = []
-    for packed in status.details:
-        for detail_type in _DETAIL_TYPES:
-            detail = detail_type()
-            if packed.Unpack(detail):
-                _escape(detail)
-                unpacked.append(detail)
-    return unpacked
+    for detail in details:
+        _escape(detail)
+    return details
 
 
 def _escape(message: Any) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What BLOOM, MPT and Falcon share: slopes times positions, one row of keys for all queries."""
+"""Common code of BLOOM, MPT and Falcon: slopes times positions, one row of keys for all queries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from attnbias._spec.enums import DType
 
 _ROW: Final = "attnbias_row"
-# Those of a model's forward, as transformers names them from 5.24 on.
+# Arguments of a model's forward since transformers 5.24.
 _ARGUMENTS: Final = ("input_ids", "cache", "attention_mask", "inputs_embeds")
 _CACHE_BEFORE: Final = "past_key_values"
 _BITS: Final = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
@@ -57,7 +57,7 @@ def row_request(
 def compare_row(
     own: torch.Tensor, answer: KeyRow, *, places: torch.Tensor | None = None
 ) -> Iterator[Pair]:
-    """The row that a model makes, ``[heads, keys]``, beside that which was fetched.
+    """Compares the row that a model makes, ``[heads, keys]``, with the row fetched.
 
     Slopes are powers whose last bit depends on the processor, and so does a float32's product.
     ``places`` are those of the keys in the row; None is all.
@@ -71,61 +71,56 @@ def compare_row(
 
 
 def add_row(changes: Changes, model: Any, answer: KeyRow) -> None:
-    """Adds the numbers where the model is, as bits: a cast of the model is none of theirs."""
+    """Adds the numbers on the model's device, as bits, which a cast of the model leaves alone."""
     row = to_torch(answer.row)
     changes.add_buffer(model, _ROW, row.view(_BITS[row.dtype]), next(model.parameters()))
 
 
 def row_of(model: Any, device: torch.device | None = None) -> torch.Tensor:
-    """The numbers, ``[heads, keys]``, on a device; None is that of the model."""
+    """Returns the numbers, ``[heads, keys]``, on a device; None is the model's."""
     bits: torch.Tensor = getattr(model, _ROW)
     return bits.view(_NUMBERS[bits.dtype]).to(device)
 
 
 def row_at(model: Any, positions: torch.Tensor) -> torch.Tensor:
-    """The numbers of positions ``[batch, keys]``, as ``[batch, heads, keys]``."""
+    """Returns the numbers at positions ``[batch, keys]``, as ``[batch, heads, keys]``."""
     return row_of(model, positions.device)[:, positions].transpose(0, 1)
 
 
 def positions_of(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Those of the tokens that a mask ``[batch, keys]`` shows; of others 0."""
+    """Returns the positions of tokens that a mask ``[batch, keys]`` shows; 0 for others."""
     return ((attention_mask.cumsum(dim=-1) - 1) * attention_mask).long()
 
 
 def check_length(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A hook before the forward of a model: refuses more keys than there are numbers of."""
-    _, length = _shape(args, kwargs)
+    """Refuses more keys than there are numbers; runs before a model's forward."""
+    (_, length), _ = _call(_named(args, kwargs))
     require_length(length, row_of(model).shape[-1])
 
 
 def show_all(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A hook before the forward of a model: gives it a mask where it has none."""
-    if _named(args, kwargs).get("attention_mask") is not None:
+    """Gives a call without a mask one that hides nothing; runs before a model's forward."""
+    given = _named(args, kwargs)
+    if given.get("attention_mask") is not None:
         return args, kwargs
-    tokens, shape = _tokens(args, kwargs), _shape(args, kwargs)
-    mask = torch.ones(shape, dtype=torch.int64, device=tokens.device)
+    shape, device = _call(given)
+    mask = torch.ones(shape, dtype=torch.int64, device=device)
     place = _ARGUMENTS.index("attention_mask")
     if len(args) > place:
         return (*args[:place], mask, *args[place + 1 :]), kwargs
     return args, kwargs | {"attention_mask": mask}
 
 
-def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
-    """Sequences and keys of a call, those of its cache included."""
-    given = _named(args, kwargs)
+def _call(given: dict[str, Any]) -> tuple[tuple[int, int], torch.device]:
+    """Returns (sequences, keys) of a call, cached keys included, and the device of its tokens."""
+    tokens = given.get("input_ids")
+    tokens = given["inputs_embeds"] if tokens is None else tokens
     cache = given.get("cache", given.get(_CACHE_BEFORE))
-    batch, length = _tokens(args, kwargs).shape[:2]
-    return batch, length if cache is None else cache.get_mask_sizes(length, 0)[0]
-
-
-def _tokens(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """Those of a call, or what is embedded of them."""
-    given = _named(args, kwargs)
-    tokens: torch.Tensor | None = given.get("input_ids")
-    embedded: torch.Tensor = given["inputs_embeds"] if tokens is None else tokens
-    return embedded
+    batch, length = tokens.shape[:2]
+    keys = length if cache is None else cache.get_mask_sizes(length, 0)[0]
+    return (batch, keys), tokens.device
 
 
 def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -133,7 +128,7 @@ def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 class OpaqueMask:
-    """A mask that a model's forward hands to its attention, whatever it does to tensors."""
+    """A mask that passes unchanged through a model's forward to its attention."""
 
     ndim = 0
 
@@ -141,19 +136,19 @@ class OpaqueMask:
         self.mask = mask
 
     def to(self, _: torch.dtype) -> OpaqueMask:
-        """Itself: a BlockMask has no dtype."""
+        """Returns itself: a BlockMask has no dtype."""
         return self
 
 
 def opaque_causal_mask(**options: Any) -> OpaqueMask:
-    """``create_causal_mask`` in the file of a model."""
+    """Replaces ``create_causal_mask`` in the file of a model."""
     return OpaqueMask(create_causal_mask(**options))
 
 
 def flex_sites(
     wanted: Wanted, kind: type, forward: Callable[..., tuple[torch.Tensor, None]]
 ) -> Iterator[Site]:
-    """The forward of attention of a class, where it shall read compact biases."""
+    """Yields the forward of each attention of a class, if it is to read compact biases."""
     if wanted.attention != "flex":
         return
     pairs = wanted.model.config.num_attention_heads * wanted.max_length**2

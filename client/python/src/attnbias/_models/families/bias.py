@@ -33,7 +33,7 @@ CompactBias: TypeAlias = Diagonals | KeyRows
 
 
 def dense(bias: CompactBias, queries: int, keys: int) -> torch.Tensor:
-    """The bias as a tensor ``[1 or batch, heads, queries, keys]``; of rows one that broadcasts."""
+    """Returns the bias ``[1 or batch, heads, queries, keys]``; for KeyRows it broadcasts."""
     if isinstance(bias, KeyRows):
         return bias.numbers[:, :, None, :keys]
     numbers, first = bias
@@ -46,7 +46,7 @@ def dense(bias: CompactBias, queries: int, keys: int) -> torch.Tensor:
 
 
 def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
-    """What adds the bias in FlexAttention."""
+    """Returns the score_mod of FlexAttention that adds the bias."""
     numbers = bias.numbers
     if isinstance(bias, KeyRows):
         numbers = of_few_shapes(numbers)
@@ -59,7 +59,7 @@ def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
 
 
 def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
-    """What FlexAttention reads by batch and key, for its CPU code; other devices take any shape.
+    """Pads a tensor that FlexAttention reads by batch and key on a CPU; others stay as they are.
 
     Where a program is for tensors of any shape, torch 2.15 mixes up the names of their sizes with
     those of its own (cpp_flex_attention_template.py), and the C++ compiler refuses it. So programs
@@ -76,7 +76,7 @@ def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
 def embedded(
     module: Any, queries: int, keys: int, past: int | torch.Tensor = 0, *, whole: bool = False
 ) -> Diagonals:
-    """Returns the diagonals of a window out of a learned table; with ``whole`` all diagonals.
+    """Returns a window's diagonals from a learned table; with ``whole`` all diagonals.
 
     The module has the table, ``[buckets, heads]``, and in ``attnbias_buckets`` its row for each
     relative position from ``1 - max_length`` to ``max_length - 1``. Keys begin at position 0,
@@ -95,7 +95,7 @@ def embedded(
 
 
 def near(numbers: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """The numbers where a weight is, or where they are if accelerate has put the weight away."""
+    """Moves numbers to a weight's device, unless accelerate has offloaded the weight."""
     return numbers if weight.is_meta else numbers.to(weight.device)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BLOOM: ALiBi that counts from the first token which is no padding."""
+"""BLOOM: ALiBi that counts from the first token that is not padding."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _own_row(model: Any, length: int) -> torch.Tensor:
 def _with_row(changes: Changes, model: Any, answer: KeyRow) -> None:
     alibi.add_row(changes, model, answer)
     changes.set_method(model, "build_alibi_tensor", _alibi_tensor)
-    # Without a mask its forward makes the numbers itself.
+    # Without a mask its forward computes the numbers itself.
     changes.add_pre_hook(model, alibi.show_all)
 
 

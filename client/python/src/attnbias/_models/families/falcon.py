@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Falcon: rotary, or ALiBi whose numbers are bfloat16 whatever the model's type is."""
+"""Falcon: rotary, or ALiBi whose numbers are bfloat16 in every model type."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
             yield from rotary.sites(wanted)
             continue
         require_class_method(path, module, "forward")
-        # That of the last, rounded as all are.
+        # Rounding may move the last position beyond max_length.
         places = _rounded(torch.arange(wanted.max_length, device="cpu"))
         last = int(places[-1])
         own = functools.partial(_own_row, module)
@@ -63,7 +63,7 @@ def _with_row(wanted: Wanted, changes: Changes, model: Any, answer: KeyRow) -> N
         positions = _rounded(alibi.positions_of(attention_mask))
         return alibi.row_at(model, positions).reshape(batch * num_heads, 1, length).to(dtype)
 
-    # It is no method but a function of the file.
+    # A function of the file, not a method.
     functions: dict[str, Any] = {_NAME: build}
     if wanted.attention == "flex":
         functions["create_causal_mask"] = alibi.opaque_causal_mask
@@ -71,7 +71,7 @@ def _with_row(wanted: Wanted, changes: Changes, model: Any, answer: KeyRow) -> N
 
 
 def _rounded(positions: torch.Tensor) -> torch.Tensor:
-    """As Falcon rounds positions before it multiplies them: to bfloat16."""
+    """Rounds positions to bfloat16, as Falcon does before it multiplies them."""
     return positions.bfloat16().long()
 
 

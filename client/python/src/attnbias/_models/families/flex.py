@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention that reads a bias as diagonals, as a function among those of transformers."""
+"""Attention that reads a bias as diagonals, registered with transformers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _compiled: Final = torch.compile(
 
 
 def register(name: str) -> None:
-    """Makes these functions known to transformers."""
+    """Registers these functions with transformers."""
     AttentionInterface.register(name, attend)
     AttentionMaskInterface.register(name, mask)
 
@@ -53,7 +53,7 @@ def mask(
     device: torch.device,
     **options: Any,
 ) -> torch.Tensor | BlockMask | None:
-    """The mask that ``attend`` takes; arguments are those of ``transformers.masking_utils``."""
+    """Makes the mask that ``attend`` takes; see ``transformers.masking_utils`` for arguments."""
     lengths = {"q_length": q_length, "kv_length": kv_length, "device": device}
     if q_length < LEAST_QUERIES:
         options |= {"mask_function": mask_function, "attention_mask": attention_mask}
@@ -67,7 +67,7 @@ def mask(
         padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
         padding = padding_mask_function(of_few_shapes(padding))
         mask_function = and_masks(mask_function, padding)
-    # As a tensor: torch.compile makes a program for each int that it meets.
+    # A tensor, since torch.compile makes a program for each int that it meets.
     offset = torch.as_tensor(q_offset, device=device)
     return flex_attention_mask(
         q_offset=offset, kv_offset=kv_offset, mask_function=mask_function, **lengths, **options
@@ -86,7 +86,7 @@ def attend(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention of ``[batch, heads, length, head_dim]``; None is a bias of zeros."""
+    """Computes attention of ``[batch, heads, length, head_dim]``; bias None is zeros."""
     refuse_weights(options)
     if dropout > 0:
         _refuse(f"a dropout of {dropout}", "FlexAttention has none: model.eval(), or set it to 0")
@@ -108,8 +108,8 @@ def attend(
     has_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learns)
     if has_gradients and query.device.type == "cpu":
         _refuse("gradients", 'FlexAttention has none on a CPU: torch.no_grad(), or "sdpa"')
-    # Of a model that is compiled as a whole, torch 2.15 on a CPU takes no bias that is computed
-    # there: attention is then a program of its own.
+    # In a model compiled as a whole, torch 2.15 on a CPU rejects a bias computed in that program,
+    # so attention becomes its own program.
     on_cpu = query.device.type == "cpu"
     attention = _flex_apart if on_cpu else _flex
     if on_cpu and attention_mask is None:
@@ -157,7 +157,7 @@ def _flex(
 
 
 def _all_blocks(queries: int, keys: int, device: torch.device) -> BlockMask:
-    """A mask that hides nothing: a CPU's threads each hold the scores of one of its blocks.
+    """Returns a mask that hides nothing: a CPU thread holds the scores of one of its blocks.
 
     Without a mask there is one block, of all queries and keys.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers made of weights, which count for as long as the weights stay what they are."""
+"""Numbers computed from weights, valid until the weights change."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MADE_OF: Final = "attnbias_made_of"  # the weights, and how often each had chan
 
 
 class _Origin(list[tuple[torch.Tensor, int]]):
-    """Empty in a copy of the module: it counts the changes of its own weights from 0."""
+    """Empty in a copy of the module, which counts the changes of its own weights from 0."""
 
     def __reduce_ex__(self, protocol: object) -> tuple[type, tuple[()]]:
         return type(self), ()
 
 
 def hold(changes: Changes, module: Any, numbers: torch.Tensor) -> None:
-    """Adds numbers that were made of a module's parameters, to go where the module goes.
+    """Adds numbers computed from a module's parameters, which move with the module.
 
     Refuses parameters whose changes cannot be seen.
     """
@@ -37,14 +37,14 @@ def hold(changes: Changes, module: Any, numbers: torch.Tensor) -> None:
 
 
 def forward(module: Any, *arguments: Any) -> torch.Tensor:
-    """The numbers that hold; what the module's own forward makes where there are none."""
+    """Returns the held numbers if they are valid, else those of the module's own forward."""
     numbers = held(module)
     made: torch.Tensor = type(module).forward(module, *arguments) if numbers is None else numbers
     return made
 
 
 def held(module: Any) -> torch.Tensor | None:
-    """The numbers; None if a parameter is no longer what they were made of, or about to learn.
+    """Returns the numbers; None if a parameter has changed or is being trained.
 
     Also None under torch.compile: a program does not see that a weight has changed.
     """

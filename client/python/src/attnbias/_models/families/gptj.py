@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-J: rows of a table of sines and cosines, which the model has once or in each layer."""
+"""GPT-J: rows of a table of sines and cosines, one per model or one per layer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _TABLE: Final = "attnbias_table"
 _BASE: Final = 10000.0
-# From transformers 5.24 on. Before, each layer copies its whole table for every sequence.
+# Since transformers 5.24. Before, each layer copies its whole table for every sequence.
 _EMBEDDING: Final = getattr(modeling_gptj, "GPTJRotaryEmbedding", None)
 _METHOD: Final = "_get_embed_positions" if _EMBEDDING is None else "forward"
 
@@ -41,7 +41,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
 
 
 def _pairs(module: Any, answer: RotaryTables) -> Iterator[Pair]:
-    """Rows of its table beside those that were fetched, as many as both have."""
+    """Compares rows of its table with those fetched, as many as both have."""
     require_readable(module.embed_positions)
     served = torch.cat([to_torch(part) for part in (answer.sin, answer.cos)], dim=-1)
     count, pairs = min(len(module.embed_positions), len(served)), served.shape[1] // 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BERT, GPT-2, BART, CLIP, ViT and their kin: learned positions, a table that a server may have.
+"""BERT, GPT-2, BART, CLIP, ViT and similar models: learned positions, a table.
 
 The server's numbers become those of the model's own parameter. So the rows that are read, and all
 that is done to them, stay the model's.
@@ -46,7 +46,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
 
 
 def _tables_of(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
-    """Path, name of the parameter, and module of each table of positions."""
+    """Yields path, parameter name and module of each table of positions."""
     for path, module in model.named_modules():
         if path.rpartition(".")[2] in _NAMES and isinstance(module, nn.Embedding):
             yield path, "weight", module
@@ -55,15 +55,7 @@ def _tables_of(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
                 yield path, name, module
 
 
-def _offset(module: nn.Module) -> int:
-    """The row of position 0: BART and OPT have a number, RoBERTa what follows its padding."""
-    padding: Any = getattr(module, "padding_idx", None)
-    offset: Any = getattr(module, "offset", 0 if padding is None else padding + 1)
-    return int(offset)
-
-
 def _table(module: nn.Module, name: str) -> torch.Tensor:
-    """The rows of a parameter."""
     parameter: torch.Tensor = getattr(module, name)
     return parameter.detach().flatten(0, -2)
 
@@ -75,7 +67,11 @@ def site(
 
     Raises ValueError if the table is required and the server does not have it.
     """
-    offset, parameter = _offset(module), getattr(module, name)
+    parameter: Any = getattr(module, name)
+    # BART and OPT state the row of position 0; in RoBERTa it follows the row of padding.
+    padding: Any = getattr(module, "padding_idx", None)
+    stated: Any = getattr(module, "offset", 0 if padding is None else padding + 1)
+    offset = int(stated)
     reason = unreadable(parameter)
     if reason:  # there are no numbers to digest
         rows = torch.empty(parameter.shape[-2:], dtype=parameter.dtype, device="meta")
@@ -132,7 +128,7 @@ def _put(
     cache: Cache | None,
     info: TensorInfo,
 ) -> None:
-    # The model may learn, and what is fetched by way of a cache is read-only.
+    # The model may be trained, and a cached payload is read-only.
     memory = None if cache is None else cache.writable(info)
     numbers = answer if memory is None else part_of(memory, info, 0)
     parameter = getattr(module, name)

@@ -34,7 +34,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
         if not module.has_relative_attention_bias:
             continue
         block = module.block_len
-        # Of a block's queries, and of the keys of that before it, its own, and that after it.
+        # The block's queries, and the keys of the previous, the same and the next block.
         request = Request(
             t5.encoding_of(module),
             query_length=2 * block,
@@ -62,7 +62,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
 
 
 def _local_pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
-    """Buckets of a block's first query and of its last: all relative positions."""
+    """Compares buckets of a block's first and last query, which have all relative positions."""
     block = module.block_len
     with probing(module, relative_attention_bias=t5.numbered(module)):
         bias = module.compute_bias(block)[0, 0]
@@ -85,7 +85,7 @@ def _global_pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
 def _with_local_bias(max_length: int, changes: Changes, module: Any, answer: Toeplitz) -> None:
     t5.add_buckets(changes, module, answer)
     changes.set_method(module, "compute_bias", _local_bias)
-    # Its bias is of a block, whatever the length is.
+    # Its bias covers a block, so it cannot check the length.
     changes.add_pre_hook(module, functools.partial(_check_length, max_length))
 
 

@@ -56,8 +56,8 @@ def _check_weights(_: Any, __: tuple[Any, ...], options: dict[str, Any]) -> None
 def _alibi_tensor(
     model: Any, *_: Any, device: torch.device | None = None, **__: Any
 ) -> torch.Tensor:
-    # Its attention takes the last keys. With as many as the model was attached with, a sequence
-    # may be longer than the configuration's max_seq_len.
+    # Its attention uses the last keys. The row has max_length keys, which may be more than the
+    # configuration's max_seq_len.
     return alibi.row_of(model, device)[:, None]
 
 

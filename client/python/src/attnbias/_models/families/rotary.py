@@ -48,7 +48,7 @@ _LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has a table of its ow
 
 
 def sites(wanted: Wanted) -> Iterator[Site]:
-    """Each module, once for each table that it has."""
+    """Yields each module, once for each of its tables."""
     for path, module in wanted.modules(_classes_of(wanted.model)):
         for layer_type, encoding, scale in _encodings_of(module):
             tables = _Tables(wanted, path, module, layer_type, encoding, scale)
@@ -56,7 +56,7 @@ def sites(wanted: Wanted) -> Iterator[Site]:
 
 
 def _classes_of(model: PreTrainedModel) -> tuple[type, ...]:
-    """The rotary modules of the files of transformers that a model is made of."""
+    """Returns the rotary classes in the files of transformers that a model consists of."""
     names = {kind.__module__ for module in model.modules() for kind in type(module).__mro__}
     files = sorted(name for name in names if name.startswith("transformers.models."))
     return tuple(
@@ -68,7 +68,7 @@ def _classes_of(model: PreTrainedModel) -> tuple[type, ...]:
 
 
 class _Form(NamedTuple):
-    """How a module arranges the numbers of a position, or of one position on each of some axes.
+    """How a module arranges the numbers of a position, or of one position on each of several axes.
 
     Attributes:
         axes: number of axes of positions.
@@ -84,7 +84,7 @@ class _Form(NamedTuple):
 
 
 def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
-    """The form, and the number in each column: of axis a, pair m of n it is a * n + m.
+    """Returns the form and each column's number: pair m of n on axis a is a * n + m.
 
     Found with the module's own code, whatever frequencies it has and wherever they are: in their
     place are ones that give each pair of each axis an angle of its own.
@@ -116,12 +116,12 @@ def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
 
 
 def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
-    """Type of layers, encoding and scale of each table.
+    """Yields type of layers, encoding and scale of each table.
 
     The encodings are the configuration's. If ``from_config`` refuses it, as for a field whose
     effect is not known there, they have the frequencies and the scale that the module has.
     """
-    # A model whose layers differ has a table for each type of them.
+    # A model whose layers differ has a table for each type of layers.
     layer_types = getattr(module, "layer_types", [""])
     try:
         with warnings.catch_warnings():
@@ -129,7 +129,10 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
             places = from_config(module.config)
     except ValueError:
         frequencies = {each: getattr(module, _own(each, "inv_freq")) for each in layer_types}
-        if _has_lengths(module) or unreadable(*frequencies.values()):
+        types = module.rope_type
+        types = types.values() if isinstance(types, dict) else [types]
+        has_lengths = any("dynamic" in each or each == "longrope" for each in types)
+        if has_lengths or unreadable(*frequencies.values()):
             raise
         for layer_type, numbers in frequencies.items():
             given = Rotary(
@@ -137,7 +140,7 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
                 inverse_frequencies=numbers.float().tolist(),
                 layout="compact",
             )
-            # As torch rounds it when it multiplies float32.
+            # Rounded as in torch's product with float32.
             scale = float(np.float32(getattr(module, _own(layer_type, "attention_scaling"))))
             yield layer_type, given, scale
         return
@@ -149,7 +152,7 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
 
 
 def _of_one_axis(encoding: Rotary) -> Rotary:
-    """The numbers of each pair once, at the same position on all axes."""
+    """Returns the encoding with each pair once, at the same position on all axes."""
     axes = encoding.axes or ()
     if axes and axes[0].ladder:  # each axis has an equal part of the pairs, and all frequencies
         columns, theta = encoding.head_dim // len(axes), axes[0].ladder.base
@@ -157,14 +160,8 @@ def _of_one_axis(encoding: Rotary) -> Rotary:
     return replace(encoding, layout="compact", axes=None, pair_axis=None)
 
 
-def _has_lengths(module: Any) -> bool:
-    """Whether frequencies depend on how long a sequence is."""
-    types = module.rope_type.values() if isinstance(module.rope_type, dict) else [module.rope_type]
-    return any("dynamic" in each or each == "longrope" for each in types)
-
-
 def _own(layer_type: str, what: str) -> str:
-    """Name of transformers' attribute for a type of layers."""
+    """Returns transformers' attribute name for a type of layers."""
     return "_".join(filter(None, (layer_type, what)))
 
 
@@ -187,22 +184,22 @@ class _Tables:
         self._form, self._columns = _form_of(self.module, self.layer_type)
 
     def sites(self) -> Iterator[Site]:
-        """One for each table that ``max_length`` needs."""
+        """Yields a site for each table that ``max_length`` needs."""
         encoding, longest = self.encoding, self.wanted.max_length
         if encoding.longrope is not None:
             length = encoding.longrope.original_max_position_embeddings
             short = with_length(encoding, length)
             yield self._site(short, min(length, longest), self._with_table)
             if longest > length:
-                long = with_length(encoding, longest)
-                yield self._site(long, longest, self._with_long_table)
+                add = functools.partial(self._add, "long")
+                yield self._site(with_length(encoding, longest), longest, add)
         elif encoding.dynamic is not None:
             length = encoding.dynamic.max_position_embeddings
             trained = with_length(encoding, length)
             if longest > length:
                 put = functools.partial(self._with_lengths, length)
                 yield self._site(trained, length, put)
-                # It is only compared: tables of greater lengths are asked for when they are needed.
+                # Only compared: tables of greater lengths are fetched when they are needed.
                 last = with_length(encoding, longest)
                 yield self._site(last, longest, lambda *_: None, first=longest - 1)
             else:
@@ -222,17 +219,15 @@ class _Tables:
         return Site(self.path, "forward", self.module, request, put, 0, compare)
 
     def _with_table(self, changes: Changes, module: Any, answer: RotaryTables) -> None:
-        self._add(changes, module, _name(self.layer_type), answer)
+        self._add("table", changes, module, answer)
         changes.set(module, _name(self.layer_type, "form"), self._form)
         columns = _name(self.layer_type, "columns")
         changes.add_buffer(module, columns, self._columns, self._frequencies())
         changes.set_method(module, "forward", _forward)
 
-    def _with_long_table(self, changes: Changes, module: Any, answer: RotaryTables) -> None:
-        self._add(changes, module, _name(self.layer_type, "long"), answer)
-
-    def _add(self, changes: Changes, module: Any, name: str, answer: RotaryTables) -> None:
-        changes.add_buffer(module, name, bits_of(answer.cos, answer.sin), self._frequencies())
+    def _add(self, what: str, changes: Changes, module: Any, answer: RotaryTables) -> None:
+        bits = bits_of(answer.cos, answer.sin)
+        changes.add_buffer(module, _name(self.layer_type, what), bits, self._frequencies())
 
     def _frequencies(self) -> torch.Tensor:
         frequencies: torch.Tensor = getattr(self.module, _own(self.layer_type, "inv_freq"))
@@ -242,21 +237,19 @@ class _Tables:
         self, trained: int, changes: Changes, module: Any, answer: RotaryTables
     ) -> None:
         self._with_table(changes, module, answer)
-        seen = max(trained, int(getattr(module, self._own_length())))
+        # The longest sequence so far, by either name that transformers has for it.
+        own = _own(self.layer_type, "max_seq_len_cached")
+        own = own if hasattr(module, own) else "max_seq_len_cached"
+        seen = max(trained, int(getattr(module, own)))
         changes.set(module, _name(self.layer_type, "length"), seen)
         changes.set(module, _name(self.layer_type, "max_length"), self.wanted.max_length)
         fetcher = _fetcher(self.wanted.client, self.encoding)
         changes.set(module, _name(self.layer_type, "at"), fetcher)
 
-    def _own_length(self) -> str:
-        """Name of transformers' attribute for the longest sequence seen, of "dynamic"."""
-        name = _own(self.layer_type, "max_seq_len_cached")
-        return name if hasattr(self.module, name) else "max_seq_len_cached"
-
     def _pairs(
         self, encoding: Rotary, first: int, length: int, answer: RotaryTables
     ) -> Iterator[Pair]:
-        """What the module makes of some positions beside the rows that were fetched."""
+        """Compares what the module computes at some positions with the rows fetched."""
         module, layer_type = self.module, self.layer_type
         frequencies = self._frequencies()
         require_readable(frequencies)
@@ -268,7 +261,7 @@ class _Tables:
                 {"index": [0]},
             )
         positions = [first] if first else probes(length)
-        # Axes have the same positions in other orders.
+        # Each axis has the same positions in another order.
         order = torch.arange(len(positions), device="cpu")
         order = torch.stack([order.roll(axis) for axis in range(self._form.axes)])
         ids = torch.tensor(positions, device="cpu")[order]
@@ -276,7 +269,7 @@ class _Tables:
         with probing(module):
             x = torch.zeros(1, dtype=torch.float32, device="cpu")
             if encoding.dynamic is not None:
-                # A short sequence undoes what longer ones have changed before.
+                # A short sequence resets what longer ones have changed.
                 module.forward(x, torch.zeros_like(ids[:, None, :1]), **options)
             made = module.forward(x, ids.t() if self._form.axis == -1 else ids[:, None], **options)
         own = (made.real, made.imag) if isinstance(made, torch.Tensor) else made
@@ -315,17 +308,17 @@ def _bound(
 
 
 def bits_of(*parts: Any) -> torch.Tensor:
-    """Tables of float32, stacked; as bits, since a cast of the model is none of theirs."""
+    """Stacks float32 tables as bits, which a cast of the model leaves alone."""
     return torch.stack([to_torch(part) for part in parts]).view(torch.int32)
 
 
 def numbers_of(bits: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The numbers of ``bits_of``, where they are needed."""
+    """Returns the numbers of ``bits_of`` on a device."""
     return bits.view(torch.float32).to(device)
 
 
 def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int = 0) -> None:
-    """Refuses those without a row, where looking at them makes no device wait."""
+    """Refuses positions without a row, unless reading them would synchronise a device."""
     if (
         position_ids.device.type != "cpu"
         or torch.compiler.is_compiling()
@@ -345,7 +338,7 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
 
 
 def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> torch.Tensor:
-    """Row of each position p, which is that of |p| if there are ``signed`` positions.
+    """Returns the row of each position p; with ``signed`` positions that of |p|.
 
     A fraction and a position beyond the table get the row ``rows``, which it does not have:
     torch's indexing refuses that in all modes, and nothing waits for a device.
@@ -357,7 +350,7 @@ def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> to
 
 
 def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torch.Tensor]:
-    """Rows of the table for a length, from a position on to an end."""
+    """Returns a function that fetches rows of the table for a length, from first to end."""
 
     @functools.lru_cache(_LENGTHS_KEPT)
     def rows(length: int, first: int, end: int) -> torch.Tensor:
@@ -370,7 +363,7 @@ def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torc
 def _rows(
     module: Any, position_ids: torch.Tensor, layer_type: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines of positions ``[batch, length]``, each ``[batch, length, pairs]``.
+    """Returns cosines and sines of positions ``[batch, length]``, each ``[batch, length, pairs]``.
 
     A row has those of p and -p: the sine of -p is that of p with the other sign.
     """
@@ -392,15 +385,15 @@ def _rows_of_magnitudes(module: Any, position_ids: torch.Tensor, layer_type: str
     long_table = numbers_of(long_bits, device)
     count, trained = long_table.shape[1], table.shape[1]
     check_positions(position_ids, count, least=1 - count)
-    # As transformers does: one long sequence makes the whole batch one. No device has to wait.
+    # As in transformers, one long sequence makes the whole batch long. No device has to wait.
     is_long = position_ids.max() >= trained
     rows = rows_of(position_ids, count)
-    # Of a long sequence any row will do; in a short one -p has no row from the trained length on.
+    # For a long sequence any row will do; a short one has no row from the trained length on.
     short_rows = torch.where(is_long, 0, rows)
     return torch.where(is_long, long_table[:, rows], table[:, short_rows])
 
 
-# It looks at the positions, and may ask the server.
+# Reads the positions, and may call the server.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _rows_of_length(
     module: Any,
@@ -409,7 +402,7 @@ def _rows_of_length(
     table: torch.Tensor,
     at: Callable[[int, int, int], torch.Tensor],
 ) -> torch.Tensor:
-    """As transformers has it: the length grows, until a sequence is as short as those trained."""
+    """Follows transformers: the length grows until a sequence is as short as in training."""
     on_cpu = position_ids.cpu()
     longest = getattr(module, _name(layer_type, "max_length"))
     check_positions(on_cpu, longest, least=1 - longest)
@@ -428,7 +421,7 @@ def _rows_of_length(
 
 
 def _arranged(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """The columns of a module, out of the rows of its positions ``[..., axes, pairs]``."""
+    """Arranges rows of positions ``[..., axes, pairs]`` into the columns of a module."""
     return rows.flatten(-2)[..., columns]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marian, Pegasus, Whisper, M2M100 and their kin: sinusoids, frozen weights or a buffer.
+"""Marian, Pegasus, Whisper, M2M100 and similar models: sinusoids, frozen weights or a buffer.
 
 M2M100 and its kin count positions from the row after that of padding, which is zeros. The decoder
 of Whisper has a learned table, which is the server's if it has one of these numbers.
@@ -55,10 +55,8 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
         if of_text is None:
             encoding = Sinusoidal(module.embedding_dim, columns="sines_cosines")
             of_text = Request(encoding, positions=wanted.max_length)
-        replace, compare = (
-            partial(_with_table, _forward),
-            partial(_pairs, module, _of_text, _FLOAT64),
-        )
+        replace = partial(_with_table, _forward)
+        compare = partial(_pairs, module, _of_shape, _FLOAT64)
         yield Site(path, "forward", module, of_text, replace, 0, compare)
     of_rows: dict[int, Request] = {}
     for path, module in wanted.modules(tuple(_FORWARDS)):
@@ -75,25 +73,21 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
         # It always encodes half a minute.
         encoding = Tensor2Tensor(module.embedding_dim)
         request = Request(encoding, positions=module.num_embeddings)
-        replace, compare = partial(_with_table, _rows_at), partial(_pairs, module, _of_sound, 1.0)
+        replace = partial(_with_table, _rows_at)
+        compare = partial(_pairs, module, lambda own, ids: own.forward(ids), 1.0)
         yield Site(f"{path}.embed_positions", "forward", module, request, replace, 0, compare)
     for path, module in wanted.modules(WhisperPositionalEmbedding):
-        # A decoder alone has nothing else to take.
+        # A decoder alone has nothing else to replace.
         yield learned.site(wanted, path, module, required=not encoders)
 
 
-def _of_text(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
+def _of_shape(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
     made: torch.Tensor = module.forward(position_ids.shape, position_ids=position_ids)
     return made
 
 
-def _of_sound(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
-    made: torch.Tensor = module.forward(position_ids)
-    return made
-
-
 def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
-    """Rows of positions that begin at 0: of tokens that are not padding, or of the positions."""
+    """Returns the rows of consecutive positions from 0 on."""
     is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
     tokens = position_ids if is_xglm else torch.full_like(position_ids, module.padding_idx + 1)
     made: torch.Tensor = module.forward(tokens[None])[0]
@@ -101,11 +95,10 @@ def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
 
 
 def _first_row(module: Any) -> int:
-    """The row of position 0."""
-    is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
-    is_padded = isinstance(module, tuple(_FORWARDS))
-    if is_xglm:
+    """Returns the row of position 0."""
+    if isinstance(module, XGLMSinusoidalPositionalEmbedding):
         return int(module.offset)
+    is_padded = isinstance(module, tuple(_FORWARDS))
     return int(module.padding_idx) + 1 if is_padded else 0
 
 
@@ -125,7 +118,7 @@ def _table_of(module: Any, answer: Any) -> torch.Tensor:
 def _pairs(
     module: Any, rows: Callable[[Any, torch.Tensor], torch.Tensor], unit: float, answer: Any
 ) -> Iterator[Pair]:
-    """Rows of the module's table beside those that were fetched, as many as both have.
+    """Compares rows of the module's table with those fetched, as many as both have.
 
     Angles are float32; those of Marian and Pegasus float64, ``unit`` times as coarse.
     """
@@ -138,7 +131,7 @@ def _pairs(
     served = served[:count]
     frequencies = _BASE ** -(torch.arange(dim // 2).double() / (dim // 2))
     angles = unit * angle_bound(range(first, first + count), frequencies, _BASE).repeat(1, 2)
-    # What a cast, or the type of a checkpoint's file, has rounded.
+    # Rounding by a cast, or by the type of the checkpoint.
     held = torch.finfo(held_in(own))
     bound = angles + max(held.eps, 2 * ULP) * served.double().abs() + held.eps * held.tiny
     axes = {"position": range(count), "column": range(dim)}
@@ -207,7 +200,7 @@ _FORWARDS: Final[dict[type, Callable[..., torch.Tensor]]] = {
 
 
 def _rows_at(module: Any, places: torch.Tensor) -> torch.Tensor:
-    """Rows of the table; a position is as many rows behind the first one."""
+    """Returns rows of the table by their places, the first of which is ``_first_row``."""
     table, first = getattr(module, _TABLE), _first_row(module)
     count = table.shape[0]
     rotary.check_positions(places - first, count - first, least=-first)
@@ -216,7 +209,7 @@ def _rows_at(module: Any, places: torch.Tensor) -> torch.Tensor:
 
 
 def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
-    """Of the weight's type, as the model has them."""
+    """Returns rows in the weight's type."""
     weight = _weight_of(module)
     if weight.requires_grad and torch.is_grad_enabled():
         raise ValueError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin-V2: a bias of a network, in place of which its layers take what the sigmoid undoes."""
+"""Swin-V2: a bias of a network, replaced by inputs of the layer's sigmoid."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
 
 
 def _pairs(attention: Any, answer: BlockToeplitz) -> Iterator[Pair]:
-    """The network in float64, of the coordinates that the module has, beside the answer.
+    """Compares the network in float64, at the module's coordinates, with the answer.
 
     Those are float32 and then of the model's type; all else is exact to more digits than count.
     """
@@ -81,7 +81,7 @@ def _encoding_of(attention: Any) -> MlpBias:
 
 
 def _with_outputs(changes: Changes, network: Any, answer: BlockToeplitz) -> None:
-    """Its attention goes on with 16 sigmoid of them, which makes them the answer again."""
+    """Holds logits of the answer: the layer's attention applies 16 sigmoid to them."""
     weight = network[-1].weight
     block = to_torch(answer.block, weight.device)
     # The block counts key - query, the network's input query - key.

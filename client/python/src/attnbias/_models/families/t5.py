@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T5 and its kin: a bucketed bias, which the first layer shares or each layer has."""
+"""T5 and similar models: a bucketed bias, shared by all layers or one per layer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ INDEX_BYTES: Final = 8  # of an int64
 
 
 def sites(wanted: Wanted, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator[Site]:
-    """The bias of self-attention, and the zeros that take its place in cross-attention."""
+    """Yields the bias of self-attention, and the zeros that cross-attention has instead."""
     requests: dict[Any, Request] = {}
     pairs = wanted.max_length**2
     for path, module in wanted.modules(attentions):
@@ -60,7 +60,7 @@ def sites(wanted: Wanted, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator
 
 
 def encoding_of(module: Any) -> T5:
-    """Of an attention module, as its attributes say."""
+    """Returns the encoding of an attention module, by its attributes."""
     return T5(
         bidirectional=not module.is_decoder,
         num_buckets=module.relative_attention_num_buckets,
@@ -70,7 +70,7 @@ def encoding_of(module: Any) -> T5:
 
 
 def numbered(module: Any) -> nn.Embedding:
-    """In place of its table, one whose row b is b in each column: biases are then buckets.
+    """Returns a table whose row b is b in each column, so that biases are buckets.
 
     So what is compared is what is fetched, wherever the weights are.
     """
@@ -80,7 +80,7 @@ def numbered(module: Any) -> nn.Embedding:
 
 
 def _pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
-    """Buckets of the first query and of the last, whose keys have all relative positions."""
+    """Compares buckets of the first and the last query, which have all relative positions."""
     served = to_torch(answer.diagonals)
     length = (len(served) + 1) // 2
     with probing(module, relative_attention_bias=numbered(module)):
@@ -93,7 +93,7 @@ def _pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
 
 
 def bucket_pair(own: torch.Tensor, served: torch.Tensor) -> Pair:
-    """Buckets of each head, ``[heads, relative positions]``, beside those that were fetched."""
+    """Pairs buckets of each head, ``[heads, relative positions]``, with those fetched."""
     reach = len(served) // 2
     axes = {"head": range(len(own)), "relative position": range(-reach, len(served) - reach)}
     return Pair("bucket", own, served.expand(len(own), -1), axes)
@@ -107,19 +107,19 @@ def _with_bias(bias: Callable[..., Any], changes: Changes, module: Any, answer: 
 def add_buckets(
     changes: Changes, module: Any, answer: Toeplitz, name: str = "attnbias_buckets"
 ) -> None:
-    """Adds the rows of the module's table, for each relative position, where the table is."""
+    """Adds the table's row of each relative position, on the table's device."""
     near = module.relative_attention_bias.weight
     changes.add_buffer(module, name, to_torch(answer.diagonals), near)
 
 
 def _without_bias(changes: Changes, module: Any, _: None) -> None:
-    """Its forward then asks for a bias, instead of making zeros."""
+    """Makes forward call ``compute_bias`` instead of making zeros."""
     changes.set(module, "has_relative_attention_bias", True)
     changes.set_method(module, "compute_bias", no_bias)
 
 
 def no_bias(module: Any, *_: Any, **__: Any) -> None:
-    """``compute_bias`` of cross-attention, which has none."""
+    """Replaces ``compute_bias`` of cross-attention, which has none."""
 
 
 def compact_bias(
@@ -129,9 +129,9 @@ def compact_bias(
     device: torch.device | None = None,
     past_seen_tokens: int | torch.Tensor = 0,
 ) -> Diagonals:
-    """``compute_bias`` for attention that reads diagonals."""
+    """Replaces ``compute_bias`` for attention that reads diagonals."""
     del device  # that of the table, as in transformers
-    # FlexAttention is compiled anew for each number of diagonals, so it gets all that there are.
+    # FlexAttention is compiled for each number of diagonals, so it always gets all of them.
     whole = query_length >= LEAST_QUERIES
     return embedded(module, query_length, key_length, past_seen_tokens, whole=whole)
 
@@ -143,7 +143,7 @@ def dense_bias(
     device: torch.device | None = None,
     past_seen_tokens: int | torch.Tensor = 0,
 ) -> torch.Tensor:
-    """``compute_bias`` for other attention."""
+    """Replaces ``compute_bias`` for other attention."""
     del device
     bias = embedded(module, query_length, key_length, past_seen_tokens)
     return dense(bias, query_length, key_length)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin and BEiT: a bias of each layer or of all, which is the same for all images of a size."""
+"""Swin and BEiT: a bias per layer or for all layers, the same for all images of a size."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _pairs(module: Any, answer: BlockToeplitz) -> Iterator[Pair]:
 
 
 def _bound(module: Any) -> float:
-    """How far torch's bilinear numbers may be off, whose places err by the rows of an axis."""
+    """Bounds the error of torch's bilinear interpolation, whose places have rounding errors."""
     height, width = module.window_size
     if height == width:
         return 0.0
