@@ -2,7 +2,6 @@
 #include "server/run/server.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -14,8 +13,6 @@
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/engine/plan.h"
-#include "core/kernel/cuda/accelerator.h"
-#include "core/kernel/kernel_set.h"
 #include "core/mount/registry.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/client_context.h"
@@ -31,86 +28,28 @@ namespace attnbias {
 namespace {
 
 constexpr std::chrono::milliseconds kDrainPoll{5};
-// Time to send the status of calls that are closed.
+// For the status of calls that are cut.
 constexpr std::chrono::milliseconds kLastWords{100};
-// Time that computations have after the grace.
+// Of computations, after the grace.
 constexpr std::chrono::seconds kLastPieces{2};
 
-// Period at which cancelled computations are dropped.
+// How soon what nobody waits for any more is noticed.
 constexpr std::chrono::milliseconds kCancelledPeriod(20);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
 constexpr std::chrono::milliseconds kAccessPeriod(1000);
-constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
 // Concurrent calls on a connection for probes, which send one at a time.
 constexpr int kMaxProbeStreams = 8;
+constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
 
 std::chrono::milliseconds InMilliseconds(absl::Duration duration) {
   return absl::ToChronoMilliseconds(duration);
 }
 
-absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
-  if (const KernelSet* kernels = FindKernelSet(name)) return kernels;
-  return Invalid(
-      "--kernels: got '", name, "', want one of those this CPU has: ",
-      absl::StrJoin(SupportedKernelSets(), ", ", [](std::string* out, const KernelSet* kernels) {
-        out->append(kernels->name);
-      }));
-}
-
 }  // namespace
-
-// The CPU's kernels and, if the flags ask for it, a CUDA device.
-class Backend final : public AcceleratorObserver {
- public:
-  // Logs why there is no device, if `config` asks for one.
-  Backend(const ServerConfig& config, const KernelSet& kernels, Metrics* metrics)
-      : kernels_(kernels), metrics_(*metrics) {
-    const bool is_auto = config.backend == "auto";
-    // Results leave over a network. Only a measurement tells if a device is worth its transfers
-    // (docs/cuda.md), so that without --cuda-min-bytes it is not used.
-    if (config.backend == "cpu" || (is_auto && config.cuda_min_bytes == 0)) return;
-    absl::StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice();
-    if (!device.ok()) {
-      LogWarning(absl::StrCat("--backend ", config.backend,
-                              ": the CPU computes alone: ", device.status().message()));
-      return;
-    }
-    LogInfo(absl::StrCat("CUDA device: ", (*device)->description()));
-    accelerator_ = std::make_unique<Accelerator>(
-        *std::move(device),
-        AcceleratorOptions{.min_bytes = config.cuda_min_bytes, .replace_slices = !is_auto}, this);
-    kernels_.accelerator = accelerator_.get();
-    uses_device_ = true;
-  }
-
-  const KernelSet& kernels() const { return kernels_; }
-  bool uses_device() const { return uses_device_; }
-  // Returns the backends, the one in use first.
-  std::vector<std::string> names() const {
-    if (accelerator_ == nullptr) return {"cpu"};
-    if (uses_device_) return {"cuda", "cpu"};
-    return {"cpu", "cuda"};
-  }
-
- private:
-  void OnMade(int64_t bytes) override { metrics_.MadeByCuda(bytes); }
-  void OnFallback(const absl::Status& why, bool for_good) override {
-    metrics_.CudaFellBack();
-    if (for_good) uses_device_ = false;
-    LogWarning(absl::StrCat(why.message(), for_good ? "; from now on the CPU computes alone"
-                                                    : "; the CPU computes what does not fit"));
-  }
-
-  KernelSet kernels_;
-  Metrics& metrics_;
-  std::unique_ptr<Accelerator> accelerator_;
-  std::atomic<bool> uses_device_{false};
-};
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerConfig& config) {
   auto metrics = std::make_unique<Metrics>();
-  ATTNBIAS_ASSIGN_OR_RETURN(const KernelSet* kernels, ChooseKernels(config.kernels));
-  auto backend = std::make_unique<Backend>(config, *kernels, metrics.get());
+  ATTNBIAS_ASSIGN_OR_RETURN(auto backend, Backend::Create(config, metrics.get()));
   ATTNBIAS_ASSIGN_OR_RETURN(auto access, Access::Load(config.access));
   std::unique_ptr<Server> server(
       new Server(config, std::move(metrics), std::move(backend), std::move(access)));
@@ -137,32 +76,33 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                .max_tensor_bytes = config.max_tensor_bytes},
               backend_->kernels(), &pool_, metrics_.get()),
       stall_watch_(InMilliseconds(config.progress_timeout), InMilliseconds(config.idle_timeout),
-                   &engine_.budget()),
-      cancelled_timer_(kCancelledPeriod,
-                       [this] {
-                         engine_.cache().DropCancelled();
-                         pool_.ExpediteCancelled();
-                       }),
+                   &engine_.budget(), &timer_),
+      cancelled_task_(&timer_, kCancelledPeriod,
+                      [this] {
+                        engine_.cache().DropCancelled();
+                        pool_.ExpediteCancelled();
+                      }),
       environment_{engine_, pool_, *metrics_, stall_watch_, *access_},
-      // A reload holds the old and the new tables.
+      // During a reload there are the old and the new ones.
       table_mounts_(config.tables, config.memory_budget_bytes / 2, &environment_.tables,
-                    [this](int64_t bytes) -> absl::StatusOr<std::shared_ptr<const void>> {
-                      ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory,
-                                                engine_.SetAside(bytes));
-                      return std::make_shared<const ByteBudget::Reservation>(std::move(memory));
-                    }),
+                    [this](int64_t bytes) { return HoldTable(bytes); }),
       service_(MakeTensorService(&environment_, [this] { return MakeInfo(); })),
       inference_service_(MakeInferenceService(&environment_, [this] { return health_.ready(); })) {}
 
+absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
+  ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory, engine_.SetAside(bytes));
+  return std::make_shared<const ByteBudget::Reservation>(std::move(memory));
+}
+
 Server::~Server() {
-  tables_timer_.reset();
-  access_timer_.reset();
+  tables_task_.reset();
+  access_task_.reset();
   keep_warm_.reset();
   health_.FinishWatchers();
   const auto now = std::chrono::system_clock::now();
   if (probe_server_) probe_server_->Shutdown(now);
   if (grpc_server_) grpc_server_->Shutdown(now);
-  // The gauges read what ends below.
+  // It reads gauges, and these read what ends below.
   metrics_port_.reset();
   // The engine's tasks run before it goes.
   pool_.Shutdown();
@@ -177,13 +117,14 @@ absl::Status Server::Start() {
   ATTNBIAS_RETURN_IF_ERROR(StartProbes());
   KeepWarm();
   if (!config_.access.empty()) {
-    access_timer_.emplace(kAccessPeriod, [this] { access_->Refresh(); });
+    access_task_.emplace(
+        &timer_, kAccessPeriod, [this] { access_->Refresh(); }, Timer::Body::kLong);
   }
   if (!config_.tables.empty()) {
-    const auto period = config_.tables_poll > absl::ZeroDuration()
-                            ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll))
-                            : kNever;
-    tables_timer_.emplace(period, [this] { table_mounts_.Refresh(); });
+    const bool watched = config_.tables_poll > absl::ZeroDuration();
+    tables_task_.emplace(
+        &timer_, watched ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll)) : kNever,
+        [this] { table_mounts_.Refresh(); }, Timer::Body::kLong);
   }
   return absl::OkStatus();
 }
@@ -288,7 +229,7 @@ void Server::KeepWarm() {
     grpc::health::v1::HealthCheckRequest request;
     grpc::health::v1::HealthCheckResponse response;
   };
-  keep_warm_.emplace(std::chrono::milliseconds(400), [health] {
+  keep_warm_.emplace(&timer_, std::chrono::milliseconds(400), [health] {
     const auto call = std::make_shared<Call>();
     call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
     // Only the traffic matters, not the answer.
@@ -343,10 +284,10 @@ absl::Status Server::BecomeReady(const CallerPtr& caller) {
 }
 
 void Server::Reload() {
-  if (access_timer_.has_value()) access_timer_->RunSoon();
-  if (!tables_timer_.has_value()) return;
+  if (access_task_.has_value()) access_task_->RunSoon();
+  if (!tables_task_.has_value()) return;
   table_mounts_.Invalidate();
-  tables_timer_->RunSoon();
+  tables_task_->RunSoon();
 }
 
 void Server::Drain() {
@@ -367,7 +308,7 @@ void Server::Drain() {
     std::this_thread::sleep_for(kDrainPoll);
   }
   // Calls that were cancelled may finish a piece of work, but not for ever.
-  last_resort_.emplace(InMilliseconds(config_.drain_grace) + kLastPieces, [] {
+  last_resort_.emplace(&timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
     LogError("computations still run after the grace; they end here");
     std::_Exit(0);
   });

@@ -19,6 +19,7 @@
 #include "server/access/access.h"
 #include "server/observe/health_service.h"
 #include "server/observe/metrics.h"
+#include "server/run/backend.h"
 #include "server/run/config.h"
 #include "server/run/metrics_port.h"
 #include "server/run/table_mounts.h"
@@ -31,8 +32,6 @@
 #include "server/service/tensor_service.h"
 
 namespace attnbias {
-
-class Backend;
 
 class Server {
  public:
@@ -57,6 +56,9 @@ class Server {
   // which leave the previous values in use. Is called after Start.
   void Reload();
 
+  // Its tasks end before this does.
+  Timer& timer() { return timer_; }
+
   // Returns the version and the configuration in one line.
   std::string Summary() const;
 
@@ -68,6 +70,7 @@ class Server {
  private:
   Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
          std::unique_ptr<Backend> backend, std::unique_ptr<Access> access);
+  absl::StatusOr<std::shared_ptr<const void>> HoldTable(int64_t bytes);
   void AddGauges();
   absl::Status StartGrpc();
   absl::Status StartProbes();
@@ -77,15 +80,16 @@ class Server {
   v1::GetServerInfoResponse MakeInfo() const;
 
   const ServerConfig config_;
-  // Ends the process if computations outlast Drain, and so outlives them.
-  std::optional<Timer> last_resort_;
+  Timer timer_;
+  // From Drain on; outlives all that could still compute.
+  std::optional<Timer::Task> last_resort_;
   const std::unique_ptr<Metrics> metrics_;
   const std::unique_ptr<Backend> backend_;
   const std::unique_ptr<Access> access_;
   WorkerPool pool_;
   Engine engine_;
   StallWatch stall_watch_;
-  Timer cancelled_timer_;
+  Timer::Task cancelled_task_;
   CallEnvironment environment_;
   // True from the drain notice on.
   std::atomic<bool> drains_{false};
@@ -101,9 +105,9 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_server_;
   std::vector<ListenAddress> probe_addresses_;
   std::unique_ptr<grpc::Server> probe_server_;
-  std::optional<Timer> keep_warm_;
-  std::optional<Timer> tables_timer_;
-  std::optional<Timer> access_timer_;
+  std::optional<Timer::Task> keep_warm_;
+  std::optional<Timer::Task> tables_task_;
+  std::optional<Timer::Task> access_task_;
 };
 
 }  // namespace attnbias

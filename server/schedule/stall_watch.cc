@@ -4,8 +4,16 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace attnbias {
+namespace {
+
+int64_t Now() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
 
 StallWatch::Entry::Entry(StallWatch* watch, grpc_call* call, const Caller* caller)
     : watch_(*watch), call_(call), caller_(*caller) {
@@ -22,19 +30,27 @@ StallWatch::Entry::~Entry() {
   watch_.entries_.pop_back();
 }
 
+void StallWatch::Entry::WriteStarted() { write_started_ = Now(); }
+
+void StallWatch::Entry::WriteDone() { write_started_ = 0; }
+
+void StallWatch::Entry::SetIdle(bool idle) { idle_since_ = idle ? Now() : 0; }
+
 absl::Status StallWatch::Entry::WhyClosed() const {
   MutexLock lock(watch_.mutex_);
   return why_closed_;
 }
 
 StallWatch::StallWatch(std::chrono::milliseconds progress_timeout,
-                       std::chrono::milliseconds idle_timeout, const ByteBudget* budget)
+                       std::chrono::milliseconds idle_timeout, const ByteBudget* budget,
+                       Timer* timer)
     : progress_timeout_(progress_timeout),
       idle_timeout_(idle_timeout),
       budget_(*budget),
-      timer_(std::clamp(std::min(progress_timeout / kCrowdedDivisor, idle_timeout / 4),
-                        std::chrono::milliseconds(10), std::chrono::milliseconds(1000)),
-             [this] { CloseStalled(); }) {}
+      task_(timer,
+            std::clamp(std::min(progress_timeout / kCrowdedDivisor, idle_timeout / 4),
+                       std::chrono::milliseconds(10), std::chrono::milliseconds(1000)),
+            [this] { CloseStalled(); }) {}
 
 size_t StallWatch::open_calls() const {
   MutexLock lock(mutex_);
@@ -71,7 +87,8 @@ void StallWatch::CloseAll(const absl::Status& why) {
 
 template <typename Why>
 void StallWatch::Close(Why why) {
-  // The end of a call takes the lock, so calls are closed without it. A reference keeps each alive.
+  // Calls are closed without the lock, since the end of a call takes it. A reference keeps each of
+  // them alive.
   std::vector<std::pair<grpc_call*, absl::Status>> calls;
   {
     MutexLock lock(mutex_);

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closes calls that would not end by themselves and hold memory meanwhile: a write that makes no
-// progress holds its tensor, a silent ComputeLogits its vectors.
+// Knows all open calls, and closes those that would not end by themselves: with ABORTED those whose
+// client has stopped reading or sending, sooner where others wait for the memory, and when the
+// server drains those that wait for their client to send, and at last all.
+//
+// Such calls hold memory: a write that makes no progress holds its tensor, a silent ComputeLogits
+// its vectors.
 #pragma once
 
 #include <atomic>
@@ -18,11 +22,10 @@
 
 namespace attnbias {
 
-// Closes with ABORTED the calls whose clients have stopped reading or sending. Safe for any number
-// of threads. Outlives its entries.
+// Safe for any number of threads. Outlives its entries.
 class StallWatch {
  public:
-  // An open call. `call` and `caller` outlive it.
+  // One call, as long as it is open. `call` and `caller` outlive it.
   class Entry {
    public:
     Entry(StallWatch* watch, grpc_call* call, const Caller* caller);
@@ -30,11 +33,11 @@ class StallWatch {
     Entry& operator=(const Entry&) = delete;
     ~Entry();
 
-    void WriteStarted() { write_started_ = Now(); }
-    void WriteDone() { write_started_ = 0; }
+    void WriteStarted();
+    void WriteDone();
 
-    // Notes whether the call only waits for its client to send.
-    void SetIdle(bool idle) { idle_since_ = idle ? Now() : 0; }
+    // Says whether the call only waits for its client to send.
+    void SetIdle(bool idle);
 
     // Returns why the call was closed; OK if it was not.
     absl::Status WhyClosed() const;
@@ -45,10 +48,10 @@ class StallWatch {
     StallWatch& watch_;
     grpc_call* const call_;
     const Caller& caller_;
-    // Index in entries_. The watch's mutex guards it and why_closed_.
+    // Under the watch's mutex: where this is in entries_, and why it was closed; OK if it was not.
     size_t place_ = 0;
     absl::Status why_closed_;
-    // By Now(); 0 if no write is under way, or the call is not idle.
+    // Nanoseconds of the steady clock; 0 when nothing is being written, or waited for.
     std::atomic<int64_t> write_started_{0};
     std::atomic<int64_t> idle_since_{0};
   };
@@ -57,9 +60,9 @@ class StallWatch {
   // client waits.
   static constexpr int kCrowdedDivisor = 12;
 
-  // Bounds the time of a write and of a rest. `budget` outlives this object.
+  // How long a write may take, and how long a call may be idle. `budget` and `timer` outlive this.
   StallWatch(std::chrono::milliseconds progress_timeout, std::chrono::milliseconds idle_timeout,
-             const ByteBudget* budget);
+             const ByteBudget* budget, Timer* timer);
 
   size_t open_calls() const;
 
@@ -68,10 +71,6 @@ class StallWatch {
   void CloseAll(const absl::Status& why);
 
  private:
-  // Returns nanoseconds of the steady clock.
-  static int64_t Now() {
-    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-  }
   void CloseStalled();
   // Closes every call for which `why(entry)` is not OK.
   template <typename Why>
@@ -81,9 +80,9 @@ class StallWatch {
   const std::chrono::nanoseconds idle_timeout_;
   const ByteBudget& budget_;
   mutable Mutex mutex_;
-  // Unordered, so that a call comes and goes without an allocation.
+  // In any order: every call comes here and goes, without an allocation.
   std::vector<Entry*> entries_ ABSL_GUARDED_BY(mutex_);
-  Timer timer_;
+  Timer::Task task_;
 };
 
 }  // namespace attnbias

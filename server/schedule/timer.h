@@ -1,67 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls a function at a steady pace.
+// Calls functions at steady paces, all from one thread.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <future>
+#include <set>
 #include <thread>
-#include <utility>
 
 #include "core/base/mutex.h"
 
 namespace attnbias {
 
-// Calls `body` every `period`, for the first time after one, on a thread of its own. A body that
-// takes longer delays its own next call. Safe for any number of threads.
+// Safe for any number of threads. Outlives its tasks.
 class Timer {
  public:
-  Timer(std::chrono::milliseconds period, std::function<void()> body)
-      : period_(period), body_(std::move(body)), thread_([this] { RunUntilStopped(); }) {}
+  enum class Body : uint8_t {
+    // Never waits: the timer's thread runs it.
+    kShort,
+    // May wait for a disk: it has a thread of its own while it runs.
+    kLong
+  };
+
+  // Calls `body` every `period` as long as it lives, for the first time after one. A body that
+  // takes longer delays its own next call.
+  class Task {
+   public:
+    Task(Timer* timer, std::chrono::milliseconds period, std::function<void()> body,
+         Body kind = Body::kShort);
+    Task(const Task&) = delete;
+    Task& operator=(const Task&) = delete;
+    // Returns when `body` does not run and will not.
+    ~Task();
+
+    // Makes the next call come at once.
+    void RunSoon();
+
+   private:
+    friend class Timer;
+
+    Timer& timer_;
+    const std::chrono::milliseconds period_;
+    const std::function<void()> body_;
+    const Body kind_;
+    // Under the timer's mutex.
+    std::chrono::steady_clock::time_point due_;
+    bool running_ = false;
+    std::future<void> long_run_;
+  };
+
+  Timer() : thread_([this] { RunUntilStopped(); }) {}
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
-  // Waits for a call under way.
-  ~Timer() {
-    mutex_.Lock();
-    stopping_ = true;
-    mutex_.Unlock();
-    changed_.NotifyOne();
-    thread_.join();
-  }
-
-  // Makes the next call due now.
-  void RunSoon() {
-    const MutexLock lock(mutex_);
-    due_ = Clock::now();
-    changed_.NotifyOne();
-  }
+  ~Timer();
 
  private:
-  using Clock = std::chrono::steady_clock;
+  void RunUntilStopped();
+  // Null when every task is running, or there is none.
+  Task* NextLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginLocked(Task& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Run(Task& task);
 
-  void RunUntilStopped() {
-    mutex_.Lock();
-    while (!stopping_) {
-      if (Clock::now() < due_) {
-        changed_.WaitUntil(mutex_, due_);
-        continue;
-      }
-      due_ = Clock::time_point::max();
-      mutex_.Unlock();
-      body_();
-      mutex_.Lock();
-      // RunSoon may have set it meanwhile.
-      due_ = std::min(due_, Clock::now() + period_);
-    }
-    mutex_.Unlock();
-  }
-
-  const std::chrono::milliseconds period_;
-  const std::function<void()> body_;
   Mutex mutex_;
+  // Tasks have changed, or the timer ends.
   Condition changed_;
-  Clock::time_point due_ ABSL_GUARDED_BY(mutex_) = Clock::now() + period_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<Task*> tasks_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -19,71 +19,95 @@ void Await(const std::atomic<int>& count, int least) {
   while (count < least) std::this_thread::sleep_for(milliseconds(1));
 }
 
-TEST(Timer, CallsItsBodyAgainAndAgain) {
-  std::atomic<int> count = 0;
-  const Timer timer(milliseconds(1), [&] { ++count; });
-  Await(count, 5);
+TEST(Timer, CallsEachTaskAgainAndAgain) {
+  Timer timer;
+  std::atomic<int> first = 0;
+  std::atomic<int> second = 0;
+  const Timer::Task one(&timer, milliseconds(1), [&] { ++first; });
+  const Timer::Task two(
+      &timer, milliseconds(2), [&] { ++second; }, Timer::Body::kLong);
+  Await(first, 5);
+  Await(second, 5);
 }
 
-TEST(Timer, CallsItsBodySoonerOnlyWhenAsked) {
+TEST(Timer, CallsATaskSoonerOnlyWhenAsked) {
+  Timer timer;
   std::atomic<int> count = 0;
-  Timer timer(hours(1), [&] { ++count; });
+  Timer::Task task(&timer, hours(1), [&] { ++count; });
   std::this_thread::sleep_for(milliseconds(20));
   EXPECT_EQ(count, 0);
-  timer.RunSoon();
+  task.RunSoon();
   Await(count, 1);
-  timer.RunSoon();
+  task.RunSoon();
   Await(count, 2);
 }
 
-TEST(Timer, RunsItsBodyOnceMoreIfAskedMeanwhile) {
+TEST(Timer, ALongBodyHoldsUpNoOtherTask) {
+  Timer timer;
   std::latch end(1);
-  std::atomic<int> count = 0;
-  Timer timer(milliseconds(1), [&] {
-    ++count;
-    end.wait();
-  });
-  Await(count, 1);
-  timer.RunSoon();
+  std::atomic<int> long_runs = 0;
+  std::atomic<int> short_runs = 0;
+  Timer::Task waiting(
+      &timer, milliseconds(1),
+      [&] {
+        ++long_runs;
+        end.wait();
+      },
+      Timer::Body::kLong);
+  Await(long_runs, 1);
+  const Timer::Task task(&timer, milliseconds(1), [&] { ++short_runs; });
+  Await(short_runs, 5);
+  // It is not called a second time meanwhile, but once more afterwards.
+  waiting.RunSoon();
   std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_EQ(count, 1);
+  EXPECT_EQ(long_runs, 1);
   end.count_down();
-  Await(count, 2);
+  Await(long_runs, 2);
 }
 
 TEST(Timer, ABodyThatTakesLongerThanItsPeriodHasPauses) {
   using Clock = std::chrono::steady_clock;
+  Timer timer;
   std::atomic<int> count = 0;
   Clock::time_point ended = Clock::time_point::min();
   Clock::duration shortest = hours(1);
   {
-    const Timer timer(milliseconds(20), [&] {
-      if (count > 0) shortest = std::min(shortest, Clock::now() - ended);
-      std::this_thread::sleep_for(milliseconds(40));
-      ended = Clock::now();
-      ++count;
-    });
+    const Timer::Task task(
+        &timer, milliseconds(20),
+        [&] {
+          if (count > 0) shortest = std::min(shortest, Clock::now() - ended);
+          std::this_thread::sleep_for(milliseconds(40));
+          ended = Clock::now();
+          ++count;
+        },
+        Timer::Body::kLong);
     Await(count, 3);
   }
   EXPECT_GE(shortest, milliseconds(20));
 }
 
-TEST(Timer, NoBodyRunsAfterItsTimer) {
-  for (int i = 0; i < 50; ++i) {
-    std::atomic<int> begun = 0;
-    std::atomic<int> ended = 0;
-    {
-      const Timer timer(milliseconds(0), [&] {
-        ++begun;
-        std::this_thread::yield();
-        ++ended;
-      });
-      Await(begun, 1);
+TEST(Timer, NoBodyRunsAfterItsTask) {
+  Timer timer;
+  for (const Timer::Body kind : {Timer::Body::kShort, Timer::Body::kLong}) {
+    for (int i = 0; i < 50; ++i) {
+      std::atomic<int> begun = 0;
+      std::atomic<int> ended = 0;
+      {
+        const Timer::Task task(
+            &timer, milliseconds(0),
+            [&] {
+              ++begun;
+              std::this_thread::yield();
+              ++ended;
+            },
+            kind);
+        Await(begun, 1);
+      }
+      const int count = begun;
+      EXPECT_EQ(count, ended);
+      std::this_thread::yield();
+      EXPECT_EQ(count, begun);
     }
-    const int count = begun;
-    EXPECT_EQ(count, ended);
-    std::this_thread::yield();
-    EXPECT_EQ(count, begun);
   }
 }
 

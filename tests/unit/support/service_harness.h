@@ -49,7 +49,7 @@ class ServiceHarness : public testing::Test {
   explicit ServiceHarness(const EngineOptions& options = {})
       : engine_(options, *SupportedKernelSets().front(), &executor_, &metrics_),
         stall_watch_(std::chrono::minutes(10), std::chrono::minutes(10),
-                     &engine_.budget()),
+                     &engine_.budget(), &timer_),
         environment_{engine_, executor_, metrics_, stall_watch_, *access_} {}
   ~ServiceHarness() override { Stop(); }
 
@@ -92,6 +92,7 @@ class ServiceHarness : public testing::Test {
   Metrics metrics_;
   CountingExecutor executor_;
   Engine engine_;
+  Timer timer_;
   StallWatch stall_watch_;
   const std::unique_ptr<Access> access_ = *Access::Load({});
   CallEnvironment environment_;
