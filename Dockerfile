@@ -7,9 +7,9 @@ FROM --platform=$BUILDPLATFORM debian:sid-slim AS build
 ARG TARGETARCH
 WORKDIR /src
 COPY cmake/debian-packages*.txt cmake/*-grpc.* cmake/install-*.sh cmake/
-RUN cmake/use-current-grpc.sh \
- && cmake/install-build-packages.sh "$TARGETARCH" cmake/debian-packages-image.txt \
- && cmake/install-tracing.sh "$TARGETARCH" \
+RUN cmake/use_current_grpc.sh \
+ && cmake/install_build_packages.sh "$TARGETARCH" cmake/debian-packages-image.txt \
+ && cmake/install_tracing.sh "$TARGETARCH" \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
 ENV CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
@@ -19,7 +19,7 @@ RUN --mount=type=cache,target=/ccache \
       -DATTNBIAS_TRACING=REQUIRED -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS=-s \
  && cmake --build build/image --target attnbias-server attnbias \
  && cp build/image/bin/attnbias-server build/image/bin/attnbias /usr/local/bin/
-RUN cmake/make-image-root.sh /image /usr/local/bin/attnbias-server /usr/local/bin/attnbias
+RUN cmake/make_image_root.sh /image /usr/local/bin/attnbias-server /usr/local/bin/attnbias
 
 FROM build AS build-cuda
 # There is no cross compiler for its kernels here.
@@ -29,7 +29,7 @@ RUN apt-get -qq update \
  && DEBIAN_FRONTEND=noninteractive \
     apt-get -qq install -y --no-install-recommends g++-15 python3-venv >/dev/null \
  && rm -rf /var/lib/apt/lists/*
-RUN cmake/make-cuda-toolkit.sh /cuda
+RUN cmake/make_cuda_toolkit.sh /cuda
 RUN --mount=type=cache,target=/ccache \
     rm build/image/CMakeCache.txt \
  && CUDACXX=/cuda/toolkit/bin/nvcc CUDAHOSTCXX=g++-15 cmake --preset release -B build/image \
@@ -40,7 +40,7 @@ RUN --mount=type=cache,target=/ccache \
  && cp build/image/bin/libattnbias_cuda.so /cuda/toolkit/lib/libcublas.so.13 \
       /cuda/toolkit/lib/libcublasLt.so.13 /usr/lib/
 RUN rm -r /image \
- && cmake/make-image-root.sh /image /usr/local/bin/attnbias-server /usr/local/bin/attnbias \
+ && cmake/make_image_root.sh /image /usr/local/bin/attnbias-server /usr/local/bin/attnbias \
       /usr/lib/libattnbias_cuda.so /usr/lib/libcublas.so.13
 
 # Named again for buildah 1.28, which goes on with the platform of the stage before.

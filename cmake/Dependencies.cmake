@@ -30,7 +30,7 @@ if(ATTNBIAS_TRACING)
     set(ATTNBIAS_HAVE_TRACING ON)
   elseif(ATTNBIAS_TRACING STREQUAL "REQUIRED")
     message(FATAL_ERROR "ATTNBIAS_TRACING: got REQUIRED without opentelemetry-cpp 1.28 or OTLP's "
-                        "protos, want both; cmake/install-tracing.sh installs them")
+                        "protos, want both; cmake/install_tracing.sh installs them")
   endif()
 endif()
 if(ATTNBIAS_BUILD_TESTS)

@@ -7,7 +7,7 @@ set(debian "${PROJECT_SOURCE_DIR}/deploy/debian")
 # What --help says, as pages of the manual.
 function(attnbias_manual component target)
   set(pages "${PROJECT_BINARY_DIR}/manual/${component}")
-  set(script "${PROJECT_SOURCE_DIR}/cmake/make-manual.sh")
+  set(script "${PROJECT_SOURCE_DIR}/cmake/make_manual.sh")
   add_custom_command(
     OUTPUT "${pages}/${target}.1.gz"
     COMMAND "${script}" "${pages}" "${PROJECT_VERSION}" ${CMAKE_CROSSCOMPILING_EMULATOR}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles for aarch64 on another machine, for the preset release-aarch64: against the folder
-# ATTNBIAS_SYSROOT, which make-aarch64-sysroot.sh makes, or if unset against what
-# install-build-packages.sh has installed.
+# ATTNBIAS_SYSROOT, which make_aarch64_sysroot.sh makes, or if unset against what
+# install_build_packages.sh has installed.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

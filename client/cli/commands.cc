@@ -66,9 +66,9 @@ constexpr Canvas kPngCanvas = {.most = {.rows = 1024, .columns = 1024},
                                .enlarged_to = 512};
 
 // Runs one command. Each returns the exit code.
-class Tool {
+class Commands {
  public:
-  Tool(const CLI::App& app, const Settings& settings, Terminal terminal)
+  Commands(const CLI::App& app, const Settings& settings, Terminal terminal)
       : app_(app), settings_(settings), terminal_(terminal) {}
 
   int Completion() const {
@@ -445,7 +445,7 @@ void AddConnectionOptions(CLI::App* app, Settings* settings) {
 }
 
 // Commands and their functions; the one on the command line is run.
-using Commands = std::vector<std::pair<CLI::App*, int (Tool::*)() const>>;
+using CommandTable = std::vector<std::pair<CLI::App*, int (Commands::*)() const>>;
 
 // Adds a command of the Python package, so that help and completion have it.
 // Its own arguments are not read.
@@ -458,7 +458,7 @@ CLI::App* AddPythonCommand(CLI::App* app, const std::string& name,
       ->fallthrough(false);
 }
 
-Commands AddCommands(CLI::App* app, Settings* settings) {
+CommandTable AddCommands(CLI::App* app, Settings* settings) {
   AddConnectionOptions(app, settings);
   app->set_version_flag("--version", "attnbias " ATTNBIAS_VERSION);
   app->require_subcommand(1);
@@ -509,11 +509,11 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
   CLI::App* cache =
       AddPythonCommand(app, "cache", "shows, verifies or clears a cache");
   return {
-      {health, &Tool::Health},     {info, &Tool::Info},
-      {list, &Tool::List},         {tables, &Tool::Tables},
-      {describe, &Tool::Describe}, {get, &Tool::Get},
-      {show, &Tool::Show},         {completion, &Tool::Completion},
-      {fill, &Tool::OfPython},     {cache, &Tool::OfPython},
+      {health, &Commands::Health},     {info, &Commands::Info},
+      {list, &Commands::List},         {tables, &Commands::Tables},
+      {describe, &Commands::Describe}, {get, &Commands::Get},
+      {show, &Commands::Show},         {completion, &Commands::Completion},
+      {fill, &Commands::OfPython},     {cache, &Commands::OfPython},
   };
 }
 
@@ -564,7 +564,7 @@ int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
   Settings settings;
   CLI::App app("Position tensors of Transformer models, from a server.",
                "attnbias");
-  const Commands commands = AddCommands(&app, &settings);
+  const CommandTable commands = AddCommands(&app, &settings);
   try {
     // CLI11 reads its arguments from the back.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
@@ -578,10 +578,10 @@ int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
     terminal.err << MistakeReport(app, error, unknown);
     return kExitUsage;
   }
-  const Tool tool(app, settings, terminal);
+  const Commands runner(app, settings, terminal);
   const auto chosen = absl::c_find_if(
       commands, [](const auto& command) { return command.first->parsed(); });
-  const int code = (tool.*chosen->second)();
+  const int code = (runner.*chosen->second)();
   if (terminal.out.flush()) return code;
   terminal.err << "attnbias: standard output: cannot write\n";
   return kExitFailed;

@@ -51,7 +51,7 @@ std::string ValuePrefix(const EnumDescriptor& type) {
   return prefix + "_";
 }
 
-absl::Status Unwanted(absl::string_view text, absl::string_view wanted) {
+absl::Status InvalidValue(absl::string_view text, absl::string_view wanted) {
   return absl::InvalidArgumentError(
       absl::StrCat("got \"", text, "\", want ", wanted));
 }
@@ -71,7 +71,7 @@ absl::Status WriteTable(absl::string_view text, v1::TableRef* table) {
     table->set_name(std::string(text));
     return absl::OkStatus();
   }
-  if (!absl::ConsumePrefix(&text, "@")) return Unwanted(text, kTableForms);
+  if (!absl::ConsumePrefix(&text, "@")) return InvalidValue(text, kTableForms);
   auto read = ReadTableFile(std::string(text));
   if (!read.ok()) return read.status();
   *table->mutable_inline_table() = *std::move(read);
@@ -84,7 +84,7 @@ absl::Status WriteRange(absl::string_view text, v1::Range* range) {
   int64_t end = 0;
   if (ends.size() > 2 || !absl::SimpleAtoi(ends.back(), &end) ||
       (ends.size() == 2 && !absl::SimpleAtoi(ends.front(), &begin))) {
-    return Unwanted(text, "a half-open range A:B, or N for 0:N");
+    return InvalidValue(text, "a half-open range A:B, or N for 0:N");
   }
   range->set_begin(begin);
   range->set_end(end);
@@ -97,7 +97,7 @@ absl::Status WriteNumber(bool (*parse)(absl::string_view, T*),
                          absl::string_view wanted, absl::string_view text,
                          const FieldDescriptor& field, Message* message) {
   T value = {};
-  if (!parse(text, &value)) return Unwanted(text, wanted);
+  if (!parse(text, &value)) return InvalidValue(text, wanted);
   const Reflection* reflection = message->GetReflection();
   (reflection->*(field.is_repeated() ? Add : Set))(message, &field, value);
   return absl::OkStatus();
@@ -136,7 +136,7 @@ absl::Status WriteScalar(absl::string_view text, const FieldDescriptor& field,
     case FieldDescriptor::CPPTYPE_ENUM:
       return WriteEnum(text, field, message);
     default:
-      return Unwanted(text, "a field that the command line can set");
+      return InvalidValue(text, "a field that the command line can set");
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Time slice of a thread, after which it takes other work.
-constexpr Clock::duration kTurn = std::chrono::milliseconds(2);
+constexpr Clock::duration kTimeSlice = std::chrono::milliseconds(2);
 // Target time of a range: short compared with a time slice, long compared with reading a clock.
 constexpr Clock::duration kRange = std::chrono::microseconds(400);
 // Maximum ratio of a range's items to those of the previous one.
@@ -42,14 +42,14 @@ class Loop : public std::enable_shared_from_this<Loop> {
         size_(unit) {}
 
   // Works until all ranges are begun, or for a time slice.
-  void TakeTurn() {
-    const Clock::time_point turn_ends = Clock::now() + kTurn;
-    Clock::time_point now = turn_ends - kTurn;
+  void RunTimeSlice() {
+    const Clock::time_point slice_ends = Clock::now() + kTimeSlice;
+    Clock::time_point now = slice_ends - kTimeSlice;
     for (Items items = Take(); items.size() > 0; items = Take()) {
       const absl::Status status = body_(items.begin, items.end);
       const Clock::time_point began = std::exchange(now, Clock::now());
       Finish(items, status, now - began);
-      if (now < turn_ends || !HasMore()) continue;
+      if (now < slice_ends || !HasMore()) continue;
       return ScheduleTurn();
     }
     EndIfFinished();
@@ -87,14 +87,14 @@ class Loop : public std::enable_shared_from_this<Loop> {
                                   std::max(unit_, kGrowth * items.size()));
       // Calls another thread only if there is work for it. Each thread calls the next.
       const int64_t ranges = (count_ - begun_) / size_;
-      call_helper = hands_ < executor_.num_threads() && ranges >= 4 * hands_;
-      if (call_helper) ++hands_;
+      call_helper = num_workers_ < executor_.num_threads() && ranges >= 4 * num_workers_;
+      if (call_helper) ++num_workers_;
     }
     if (call_helper) ScheduleTurn();
   }
 
   void ScheduleTurn() {
-    executor_.Schedule(caller_, [self = shared_from_this()] { self->TakeTurn(); });
+    executor_.Schedule(caller_, [self = shared_from_this()] { self->RunTimeSlice(); });
   }
 
   void EndIfFinished() {
@@ -124,7 +124,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;
   // Threads that take part or have been called.
-  int64_t hands_ ABSL_GUARDED_BY(mutex_) = 1;
+  int64_t num_workers_ ABSL_GUARDED_BY(mutex_) = 1;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
@@ -137,7 +137,7 @@ void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
                absl::AnyInvocable<void(absl::Status)> done) {
   if (unit == kNonPreemptible) {
     // What the body holds is released before `done` is called.
-    return MakeUncut(
+    return RunBlocking(
         executor, caller, /*takes_long=*/true,
         [count, body = std::move(body)]() mutable {
           return std::exchange(body, nullptr)(0, count);
@@ -146,7 +146,7 @@ void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
   }
   std::make_shared<Loop>(executor, std::move(caller), count, unit,
                          std::move(body), std::move(done))
-      ->TakeTurn();
+      ->RunTimeSlice();
 }
 
 }  // namespace attnbias

@@ -26,9 +26,9 @@ class Executor {
 
   // The same for longer, non-preemptible work. It runs on separate threads and so does not delay
   // other tasks.
-  virtual void ScheduleUncut(CallerPtr caller, Task task) = 0;
+  virtual void ScheduleBlocking(CallerPtr caller, Task task) = 0;
 
-  // Called periodically by tasks of ScheduleUncut, without a lock. May wait while other such tasks
+  // Called periodically by tasks of ScheduleBlocking, without a lock. May wait while other such tasks
   // run.
   virtual void Yield() {}
 
@@ -37,15 +37,15 @@ class Executor {
 };
 
 // Marks that this thread works for `caller`, which outlives this object and may cancel.
-class MakingScope {
+class ComputeScope {
  public:
-  MakingScope(const Caller* caller, Executor* executor) {
+  ComputeScope(const Caller* caller, Executor* executor) {
     caller_ = caller;
     executor_ = executor;
   }
-  MakingScope(const MakingScope&) = delete;
-  MakingScope& operator=(const MakingScope&) = delete;
-  ~MakingScope() { caller_ = nullptr; }
+  ComputeScope(const ComputeScope&) = delete;
+  ComputeScope& operator=(const ComputeScope&) = delete;
+  ~ComputeScope() { caller_ = nullptr; }
 
   // Called in long loops, without a lock. Yields to other work. Returns false if the caller has
   // cancelled: then the loop ends early, and its result is discarded.
@@ -69,36 +69,36 @@ inline constexpr int64_t kNonPreemptible = 0;
 //
 // Begins on the calling thread, a thread of the executor, and perhaps ends
 // there. Ranges are cut as they are taken: the first is one `unit`, later ones
-// are as many as fit the time that those before took. After a turn of
-// milliseconds the thread takes other work and this waits for another turn;
+// are as many as fit the time that those before took. After a time slice of
+// milliseconds the thread takes other work and this waits for another time slice;
 // idle threads join in. If `unit` is kNonPreemptible, the body is called once,
-// for all items, as MakeUncut calls `make`.
+// for all items, as RunBlocking calls `make`.
 void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
                int64_t unit,
                absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
                absl::AnyInvocable<void(absl::Status)> done);
 
 // Calls `use` with the result of `make`, a value or a Status, or with CANCELLED
-// if the caller has cancelled. If `takes_long`, `make` runs in a MakingScope on
+// if the caller has cancelled. If `takes_long`, `make` runs in a ComputeScope on
 // threads for non-preemptible work, and `use` in another task; otherwise both run
 // inside this call.
 template <typename Make, typename Use>
-void MakeUncut(Executor& executor, const CallerPtr& caller, bool takes_long,
+void RunBlocking(Executor& executor, const CallerPtr& caller, bool takes_long,
                Make make, Use use) {
   using Result = decltype(make());
   using Made = std::conditional_t<std::is_same_v<Result, absl::Status>, Result,
                                   absl::StatusOr<Result>>;
   if (!takes_long) return use(Made(make()));
-  executor.ScheduleUncut(caller, [&executor, caller,
+  executor.ScheduleBlocking(caller, [&executor, caller,
                                   make = std::move(make),
                                   use = std::move(use)]() mutable {
-    const absl::Status unwanted = absl::CancelledError("nobody waits any more");
-    Made made = unwanted;
+    const absl::Status cancelled = absl::CancelledError("nobody waits any more");
+    Made made = cancelled;
     if (!caller->cancelled()) {
-      const MakingScope scope(caller.get(), &executor);
+      const ComputeScope scope(caller.get(), &executor);
       made = make();
     }
-    if (caller->cancelled()) made = unwanted;
+    if (caller->cancelled()) made = cancelled;
     executor.Schedule(caller,
                       [made = std::move(made), use = std::move(use)]() mutable {
                         use(std::move(made));

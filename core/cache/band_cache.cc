@@ -21,7 +21,7 @@ int64_t RoundUpToPowerOfTwo(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
 }
 
-absl::Status MoreThanItsShare() {
+absl::Status FairShareExceeded() {
   return absl::ResourceExhaustedError(
       "this client holds its share of the memory, and others wait; try again later");
 }
@@ -79,73 +79,73 @@ void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
     return done(std::move(band));
   }
   // Checked before other callers can join: this caller's quota does not concern them.
-  if (budget_.WouldHaveTooMuch(BandBytes(spec) + spec.evaluator_bytes, caller->owner())) {
+  if (budget_.WouldExceedFairShare(BandBytes(spec) + spec.evaluator_bytes, caller->owner())) {
     mutex_.Unlock();
-    return done(MoreThanItsShare());
+    return done(FairShareExceeded());
   }
-  std::vector<FlightPtr>& flights = flights_[spec.key];
-  const auto joined = std::ranges::find_if(flights, [&spec](const FlightPtr& flight) {
-    return flight->spec.span.Contains(spec.wanted);
+  std::vector<InFlightPtr>& computations = in_flight_[spec.key];
+  const auto joined = std::ranges::find_if(computations, [&spec](const InFlightPtr& computation) {
+    return computation->spec.span.Contains(spec.wanted);
   });
-  if (joined != flights.end()) {
+  if (joined != computations.end()) {
     observer_.OnJoin();
     (*joined)->waiters.push_back({std::move(caller), std::move(done)});
     mutex_.Unlock();
     return;
   }
   observer_.OnMiss();
-  const auto flight = std::make_shared<Flight>(
-      Flight{std::move(spec), std::make_shared<Caller>(caller->owner()), {}});
-  flight->waiters.push_back({std::move(caller), std::move(done)});
-  flights.push_back(flight);
+  const auto computation = std::make_shared<InFlight>(
+      InFlight{std::move(spec), std::make_shared<Caller>(caller->owner()), {}});
+  computation->waiters.push_back({std::move(caller), std::move(done)});
+  computations.push_back(computation);
   mutex_.Unlock();
-  Compute(flight);
+  Compute(computation);
 }
 
-void BandCache::Compute(const FlightPtr& flight) {
-  if (flight->caller->cancelled()) {
-    return Land(flight, absl::CancelledError("nobody waits any more"));
+void BandCache::Compute(const InFlightPtr& computation) {
+  if (computation->caller->cancelled()) {
+    return Complete(computation, absl::CancelledError("nobody waits any more"));
   }
-  const BandSpec& spec = flight->spec;
-  absl::StatusOr<std::shared_ptr<Band>> band = AllocateBand(*flight);
-  if (!band.ok()) return Land(flight, band.status());
-  absl::StatusOr<ByteBudget::Reservation> memory = Reserve(spec.evaluator_bytes, *flight->caller);
-  if (!memory.ok()) return Land(flight, memory.status());
-  MakeUncut(
-      executor_, flight->caller, spec.evaluator_bytes > 0,
-      [flight] { return flight->spec.prepare(); },
-      [this, flight, band = *std::move(band),
+  const BandSpec& spec = computation->spec;
+  absl::StatusOr<std::shared_ptr<Band>> band = AllocateBand(*computation);
+  if (!band.ok()) return Complete(computation, band.status());
+  absl::StatusOr<ByteBudget::Reservation> memory = Reserve(spec.evaluator_bytes, *computation->caller);
+  if (!memory.ok()) return Complete(computation, memory.status());
+  RunBlocking(
+      executor_, computation->caller, spec.evaluator_bytes > 0,
+      [computation] { return computation->spec.prepare(); },
+      [this, computation, band = *std::move(band),
        memory = *std::move(memory)](absl::StatusOr<EvaluatorPtr> made) mutable {
-        if (!made.ok()) return Land(flight, made.status());
-        Fill(flight, std::move(band), {std::move(memory), *std::move(made)});
+        if (!made.ok()) return Complete(computation, made.status());
+        Fill(computation, std::move(band), {std::move(memory), *std::move(made)});
       });
 }
 
-void BandCache::Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
+void BandCache::Fill(const InFlightPtr& computation, std::shared_ptr<Band> band,
                      BudgetedEvaluator evaluator) {
   const int64_t batch = evaluator.numbers->batch();
   // Owns the evaluator, which is destroyed before the waiters are notified.
-  auto fill = [flight, band, evaluator = std::move(evaluator)](int64_t begin, int64_t end) {
-    const BandSpec& spec = flight->spec;
+  auto fill = [computation, band, evaluator = std::move(evaluator)](int64_t begin, int64_t end) {
+    const BandSpec& spec = computation->spec;
     evaluator.numbers->Fill({{0, spec.lanes}, {spec.span.begin + begin, spec.span.begin + end}},
                             band->buffer.bytes.data() + begin * spec.coordinate_bytes,
                             band->lane_bytes());
     return absl::OkStatus();
   };
-  ForRanges(executor_, flight->caller, flight->spec.span.size(), batch, std::move(fill),
-            [this, flight, band](const absl::Status& status) {
-              if (!status.ok()) return Land(flight, status);
+  ForRanges(executor_, computation->caller, computation->spec.span.size(), batch, std::move(fill),
+            [this, computation, band](const absl::Status& status) {
+              if (!status.ok()) return Complete(computation, status);
               observer_.OnComputed(band->size_bytes());
-              Land(flight, BandPtr(band));
+              Complete(computation, BandPtr(band));
             });
 }
 
-absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(const Flight& flight) {
-  const BandSpec& spec = flight.spec;
+absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(const InFlight& computation) {
+  const BandSpec& spec = computation.spec;
   auto band = std::make_shared<Band>();
-  ATTNBIAS_ASSIGN_OR_RETURN(band->buffer, Allocate(BandBytes(spec), *flight.caller));
+  ATTNBIAS_ASSIGN_OR_RETURN(band->buffer, Allocate(BandBytes(spec), *computation.caller));
   band->entry_bytes = EntryBytes(spec.key);
-  ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory, Reserve(band->entry_bytes, *flight.caller));
+  ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory, Reserve(band->entry_bytes, *computation.caller));
   band->span = spec.span;
   band->coordinate_bytes = spec.coordinate_bytes;
   return band;
@@ -167,10 +167,10 @@ absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(int64_t bytes, const 
     return TooManyBytes(bytes, owner.max_bytes, ", all that this caller may have");
   }
   if (bytes == 0) return ByteBudget::Reservation();
-  if (budget_.WouldHaveTooMuch(bytes, owner)) return MoreThanItsShare();
+  if (budget_.WouldExceedFairShare(bytes, owner)) return FairShareExceeded();
   for (;;) {
     if (auto reservation = budget_.Reserve(bytes, owner)) return *std::move(reservation);
-    const bool own = budget_.WouldExceedItsOwn(bytes, owner);
+    const bool own = budget_.WouldExceedOwnLimit(bytes, owner);
     if (EvictOne(own ? &owner : nullptr) != nullptr) continue;
     if (own) {
       return CallerLimit(
@@ -200,44 +200,44 @@ std::shared_ptr<const void> BandCache::EvictOne(const QuotaOwner* maker) {
     observer_.OnEvicted();
     return evicted;
   }
-  if (maker != nullptr || parked_.empty()) return nullptr;
-  const Parked evicted = std::move(parked_.front());
-  parked_.pop_front();
+  if (maker != nullptr || evictable_.empty()) return nullptr;
+  const Evictable evicted = std::move(evictable_.front());
+  evictable_.pop_front();
   kept_bytes_ -= evicted.bytes;
   return evicted.idle;
 }
 
-void BandCache::Park(std::shared_ptr<const void> idle, int64_t bytes) {
+void BandCache::AddEvictable(std::shared_ptr<const void> idle, int64_t bytes) {
   MutexLock lock(mutex_);
-  parked_.push_back({std::move(idle), bytes});
+  evictable_.push_back({std::move(idle), bytes});
   kept_bytes_ += bytes;
 }
 
-void BandCache::Unpark(const void* idle) {
+void BandCache::RemoveEvictable(const void* idle) {
   MutexLock lock(mutex_);
   const auto found = std::ranges::find_if(
-      parked_, [idle](const Parked& parked) { return parked.idle.get() == idle; });
-  if (found == parked_.end()) return;
+      evictable_, [idle](const Evictable& evictable) { return evictable.idle.get() == idle; });
+  if (found == evictable_.end()) return;
   kept_bytes_ -= found->bytes;
-  parked_.erase(found);
+  evictable_.erase(found);
 }
 
 void BandCache::DropCancelled() {
   std::vector<Waiter> cancelled;
-  // Moves out waiters; returns whether none is left. Nobody may join such a flight.
-  const auto drop = [&cancelled](const FlightPtr& flight) {
-    std::vector<Waiter>& waiters = flight->waiters;
+  // Moves out waiters; returns whether none is left. Nobody may join such a computation.
+  const auto drop = [&cancelled](const InFlightPtr& computation) {
+    std::vector<Waiter>& waiters = computation->waiters;
     const auto gone = std::partition(
         waiters.begin(), waiters.end(),
         [](const Waiter& waiter) { return !waiter.caller->cancelled(); });
     std::move(gone, waiters.end(), std::back_inserter(cancelled));
     waiters.erase(gone, waiters.end());
-    if (waiters.empty()) flight->caller->Cancel();
+    if (waiters.empty()) computation->caller->Cancel();
     return waiters.empty();
   };
   {
     MutexLock lock(mutex_);
-    absl::erase_if(flights_, [&drop](auto& entry) {
+    absl::erase_if(in_flight_, [&drop](auto& entry) {
       std::erase_if(entry.second, drop);
       return entry.second.empty();
     });
@@ -247,16 +247,16 @@ void BandCache::DropCancelled() {
   }
 }
 
-void BandCache::Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result) {
+void BandCache::Complete(const InFlightPtr& computation, const absl::StatusOr<BandPtr>& result) {
   std::vector<Waiter> waiters;
   {
     MutexLock lock(mutex_);
-    if (result.ok()) InsertLocked(flight->spec.key, *result);
-    if (const auto found = flights_.find(flight->spec.key); found != flights_.end()) {
-      std::erase(found->second, flight);
-      if (found->second.empty()) flights_.erase(found);
+    if (result.ok()) InsertLocked(computation->spec.key, *result);
+    if (const auto found = in_flight_.find(computation->spec.key); found != in_flight_.end()) {
+      std::erase(found->second, computation);
+      if (found->second.empty()) in_flight_.erase(found);
     }
-    waiters = std::exchange(flight->waiters, {});
+    waiters = std::exchange(computation->waiters, {});
   }
   if (waiters.empty()) return;
   // The first waiter continues on this thread, which usually computed for it.

@@ -117,9 +117,9 @@ class BandCache {
 
   // Adds something idle, of `bytes` of the budget and without other holders, to what may be
   // evicted.
-  void Park(std::shared_ptr<const void> idle, int64_t bytes);
+  void AddEvictable(std::shared_ptr<const void> idle, int64_t bytes);
   // Removes it, if it has not been evicted.
-  void Unpark(const void* idle);
+  void RemoveEvictable(const void* idle);
 
   // Bytes kept, in use or not.
   int64_t kept_bytes() const {
@@ -144,7 +144,7 @@ class BandCache {
   };
   using Entries = std::list<Entry>;
 
-  struct Parked {
+  struct Evictable {
     std::shared_ptr<const void> idle;
     int64_t bytes;
   };
@@ -155,24 +155,24 @@ class BandCache {
   };
 
   // A computation in flight.
-  struct Flight {
+  struct InFlight {
     BandSpec spec;
     // Acts for all waiters; charged to the owner of the first.
     CallerPtr caller;
     // Guarded by mutex_.
     std::vector<Waiter> waiters;
   };
-  using FlightPtr = std::shared_ptr<Flight>;
+  using InFlightPtr = std::shared_ptr<InFlight>;
 
   BandPtr FindLocked(const std::string& key, Range span) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Compute(const FlightPtr& flight);
-  void Fill(const FlightPtr& flight, std::shared_ptr<Band> band, BudgetedEvaluator evaluator);
+  void Compute(const InFlightPtr& computation);
+  void Fill(const InFlightPtr& computation, std::shared_ptr<Band> band, BudgetedEvaluator evaluator);
   // Removes one band, of those that were made for `maker` unless it is null, and returns it for
   // release outside of the lock; null if nothing can be evicted.
   std::shared_ptr<const void> EvictOne(const QuotaOwner* maker);
-  // Ends a flight and notifies its waiters.
-  void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);
-  absl::StatusOr<std::shared_ptr<Band>> AllocateBand(const Flight& flight);
+  // Completes a computation and notifies its waiters.
+  void Complete(const InFlightPtr& computation, const absl::StatusOr<BandPtr>& result);
+  absl::StatusOr<std::shared_ptr<Band>> AllocateBand(const InFlight& computation);
   void InsertLocked(const std::string& key, const BandPtr& band)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -185,9 +185,9 @@ class BandCache {
   Entries entries_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, std::vector<Entries::iterator>> by_key_ ABSL_GUARDED_BY(mutex_);
   // Longest idle first.
-  std::list<Parked> parked_ ABSL_GUARDED_BY(mutex_);
-  // Flights with waiters, by key.
-  absl::flat_hash_map<std::string, std::vector<FlightPtr>> flights_ ABSL_GUARDED_BY(mutex_);
+  std::list<Evictable> evictable_ ABSL_GUARDED_BY(mutex_);
+  // Computations with waiters, by key.
+  absl::flat_hash_map<std::string, std::vector<InFlightPtr>> in_flight_ ABSL_GUARDED_BY(mutex_);
   int64_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -14,7 +14,7 @@ std::optional<ByteBudget::Reservation> ByteBudget::Reserve(int64_t bytes, const 
   return Reservation(this, {&entry, bytes});
 }
 
-bool ByteBudget::WouldExceedItsOwn(int64_t bytes, const QuotaOwner& owner) const {
+bool ByteBudget::WouldExceedOwnLimit(int64_t bytes, const QuotaOwner& owner) const {
   MutexLock lock(mutex_);
   return bytes > owner.max_bytes - HeldLocked(owner);
 }
@@ -25,7 +25,7 @@ void ByteBudget::Refused(int64_t bytes, const QuotaOwner& owner) {
   waits_until_.store(Clock::now() + kWait, std::memory_order_relaxed);
 }
 
-bool ByteBudget::WouldHaveTooMuch(int64_t bytes, const QuotaOwner& owner) const {
+bool ByteBudget::WouldExceedFairShare(int64_t bytes, const QuotaOwner& owner) const {
   if (Clock::now() >= waits_until_.load(std::memory_order_relaxed)) return false;
   MutexLock lock(mutex_);
   return !IsWithinShareLocked(bytes, owner);

@@ -76,14 +76,14 @@ class ByteBudget {
   std::optional<Reservation> Reserve(int64_t bytes, const QuotaOwner& owner);
 
   // Returns whether `owner` would exceed its maximum.
-  bool WouldExceedItsOwn(int64_t bytes, const QuotaOwner& owner) const;
+  bool WouldExceedOwnLimit(int64_t bytes, const QuotaOwner& owner) const;
 
   // Notes that `owner` was refused. It then counts as waiting, unless it wants more than its share.
   void Refused(int64_t bytes, const QuotaOwner& owner);
 
   // Returns whether a client waits while `owner`, with this many bytes more, would hold more than
   // its share: the budget divided by the owners of reservations and one more.
-  bool WouldHaveTooMuch(int64_t bytes, const QuotaOwner& owner) const;
+  bool WouldExceedFairShare(int64_t bytes, const QuotaOwner& owner) const;
 
  private:
   int64_t HeldLocked(const QuotaOwner& owner) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -76,7 +76,7 @@ class Evaluator {
   virtual void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const = 0;
 
   // This many coordinates take no longer than one. kNonPreemptible if one may
-  // take longer than a time slice; Fill then polls MakingScope.
+  // take longer than a time slice; Fill then polls ComputeScope.
   virtual int64_t batch() const { return 1; }
 };
 
@@ -190,7 +190,7 @@ struct Encoding {
   // this object; 0 if that is little. Does not count an accelerator's memory.
   int64_t evaluator_bytes = 0;
   // `kernels` outlives the result, which is independent of this object's lifetime. May end early in
-  // a MakingScope whose caller has cancelled, except in parts that other callers share. Null for a
+  // a ComputeScope whose caller has cancelled, except in parts that other callers share. Null for a
   // TABLE whose columns depend on several axes.
   std::function<EvaluatorPtr(const NumberFormat& format, const KernelSet& kernels)> prepare =
       nullptr;

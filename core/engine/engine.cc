@@ -129,7 +129,7 @@ void Engine::Compute(const PlanPtr& plan, CallerPtr caller, Done done) {
   absl::StatusOr<ByteBudget::Reservation> memory =
       cache_.Reserve(plan->encoding().evaluator_bytes, *caller);
   if (!memory.ok()) return done(memory.status());
-  MakeUncut(
+  RunBlocking(
       executor_, caller, plan->encoding().takes_long_to_prepare(),
       [plan, &kernels = kernels_] { return Prepare(*plan, kernels); },
       [this, plan, caller, memory = *std::move(memory),

@@ -13,7 +13,7 @@
 #include "core/base/errors.h"
 #include "core/encoding/common/pair_checks.h"
 #include "core/engine/plan.h"
-#include "core/numerics/turn.h"
+#include "core/numerics/revolutions.h"
 #include "core/request/rules.h"
 #include "core/tensor/positions.h"
 

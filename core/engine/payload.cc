@@ -111,8 +111,8 @@ std::unique_ptr<DenseExpander> Payload::MakeExpander() const {
        .element_bytes = element_bytes_,
        .query_coordinates = plan_->query_coordinates(),
        .key_coordinates = plan_->key_coordinates() - hull.begin,
-       .queries = Line(window.queries),
-       .keys = Line(window.keys),
+       .queries = IndexMap(window.queries),
+       .keys = IndexMap(window.keys),
        .visible = MasksRows(*plan_) ? plan_->mask().visible : ResolvedMask::kAll,
        .fill_bits = plan_->mask().fill_bits,
        .border = border.empty() ? nullptr : border.data()});
@@ -275,7 +275,7 @@ void Payload::MakeByAxis(Range numbers, std::byte* out) const {
 
 void Payload::MakeRows(Range elements, std::byte* out) const {
   const int64_t row_elements = plan_->key_coordinates().size();
-  const Line& queries = plan_->query_coordinates();
+  const IndexMap& queries = plan_->query_coordinates();
   const bool rows_are_even = rows_in_band_ && queries.is_even();
   while (elements.size() > 0) {
     const Row row = RowAt(elements.begin / row_elements);
@@ -300,7 +300,7 @@ void Payload::MakeRows(Range elements, std::byte* out) const {
 }
 
 void Payload::CopyNumbers(const Row& row, Range elements, std::byte* out) const {
-  const Line keys = plan_->key_coordinates();
+  const IndexMap keys = plan_->key_coordinates();
   const int64_t query = plan_->query_coordinates().At(row.query);
   const int64_t query_position = plan_->window().queries.At(row.query);
   while (elements.size() > 0) {

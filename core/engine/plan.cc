@@ -221,21 +221,21 @@ class Planner {
     const Window& window = plan_.window_;
     const Range query_hull = window.queries.hull();
     const Range key_hull = window.keys.hull();
-    Line& queries = plan_.query_coordinates_;
-    Line& keys = plan_.key_coordinates_;
+    IndexMap& queries = plan_.query_coordinates_;
+    IndexMap& keys = plan_.key_coordinates_;
     Range& hull = plan_.hull_;
-    queries = Line::Zeros(window.queries.size());
-    keys = Line(window.keys);
+    queries = IndexMap::Zeros(window.queries.size());
+    keys = IndexMap(window.keys);
     // The lines of the dense matrix.
     switch (plan_.encoding().structure) {
       case Structure::kTable:
-        queries = Line::Zeros(1);
+        queries = IndexMap::Zeros(1);
         keys = TableRows();
         hull = window.axes[0].hull();
         for (const Positions& axis : window.axes) hull = Union(hull, axis.hull());
         break;
       case Structure::kToeplitz:
-        queries = Line(window.queries);
+        queries = IndexMap(window.queries);
         hull = RelativePositions(window);
         break;
       case Structure::kKeyRow:
@@ -253,33 +253,33 @@ class Planner {
         break;
     }
     if (plan_.form_ == v1::FORM_DENSE) return;
-    queries = Line::Zeros(1);
+    queries = IndexMap::Zeros(1);
     if (plan_.form_ == v1::FORM_TOEPLITZ || plan_.form_ == v1::FORM_BLOCK_TOEPLITZ) {
-      keys = Line(hull);
+      keys = IndexMap(hull);
     }
   }
 
   // Returns the coordinates at which token 0 of a grid sees tokens, less that of itself.
-  Line Tokens(Range tokens, const std::vector<int64_t>& strides) const {
+  IndexMap Tokens(Range tokens, const std::vector<int64_t>& strides) const {
     const Encoding& encoding = plan_.encoding();
     const Grid seen = encoding.grid.EveryNth(strides);
     const std::vector<int64_t> block = encoding.grid.block();
-    std::vector<Line::Axis> axes(block.size());
+    std::vector<IndexMap::Axis> axes(block.size());
     int64_t digit = 1;
     for (size_t axis = axes.size(); axis-- > 0;) {
       axes[axis] = {seen.sides[axis], strides.empty() ? digit : strides[axis] * digit};
       digit *= block[axis];
     }
-    return Line::Tokens(tokens.begin - (encoding.has_border() ? 1 : 0), tokens.size(), axes);
+    return IndexMap::Tokens(tokens.begin - (encoding.has_border() ? 1 : 0), tokens.size(), axes);
   }
 
-  Line TableRows() const {
+  IndexMap TableRows() const {
     const Window& window = plan_.window_;
-    if (!window.is_grid) return Line(window.axes[0]);
-    if (!plan_.is_by_axis()) return Line(Range{0, window.rows()});
+    if (!window.is_grid) return IndexMap(window.axes[0]);
+    if (!plan_.is_by_axis()) return IndexMap(Range{0, window.rows()});
     int64_t rows = 0;
     for (const Positions& axis : window.axes) rows += axis.size();
-    return Line(Range{0, rows});
+    return IndexMap(Range{0, rows});
   }
 
   absl::Status ResolveMask() {

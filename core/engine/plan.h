@@ -17,7 +17,7 @@
 #include "core/encoding/encoding.h"
 #include "core/request/tables.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/line.h"
+#include "core/tensor/index_map.h"
 #include "core/tensor/positions.h"
 #include "core/tensor/range.h"
 
@@ -83,7 +83,7 @@ struct ResolvedMask {
 
 class Plan {
  public:
-  // Not copied: its lines point into its window.
+  // Not copied: its index maps point into its window.
   Plan(Plan&&) = default;
 
   const std::vector<Part>& parts() const { return parts_; }
@@ -115,8 +115,8 @@ class Plan {
   // depend on the query's position too. A table with several axes has coordinates on each; these
   // are those on the first, or the indices of a grid's tokens. An answer by axis has no rows of
   // equal size, and a key for each row of each axis.
-  const Line& query_coordinates() const { return query_coordinates_; }
-  const Line& key_coordinates() const { return key_coordinates_; }
+  const IndexMap& query_coordinates() const { return query_coordinates_; }
+  const IndexMap& key_coordinates() const { return key_coordinates_; }
   int64_t rows() const { return window_.heads.size() * query_coordinates_.size(); }
   bool has_many_axes() const { return window_.axes.size() > 1; }
   // Returns whether each table is sent as one table per axis of a grid: that axis's columns at that
@@ -152,8 +152,8 @@ class Plan {
   DataType data_type_ = DataType::kF32;
   v1::Form form_ = v1::FORM_DENSE;
   Window window_;
-  Line query_coordinates_;
-  Line key_coordinates_;
+  IndexMap query_coordinates_;
+  IndexMap key_coordinates_;
   Range hull_;
   ResolvedMask mask_;
   ResolvedMask band_mask_;

@@ -75,14 +75,14 @@ absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limit
   ATTNBIAS_RETURN_IF_ERROR(RoundFill("", spec_, output_type(), fill_.data()));
   ATTNBIAS_RETURN_IF_ERROR(CheckBias());
   int64_t room = limits.max_vector_bytes;
-  for (const Summand& summand : term_.summands) {
-    const int64_t vector_bytes = summand.heads * spec_.head_dim() * SizeOf(work_type_);
-    if (summand.count > room / vector_bytes) {
-      return Invalid(summand.sized_by, ": makes ", summand.count, " vectors of ", vector_bytes,
+  for (const TermComponent& component : term_.components) {
+    const int64_t vector_bytes = component.heads * spec_.head_dim() * SizeOf(work_type_);
+    if (component.count > room / vector_bytes) {
+      return Invalid(component.sized_by, ": makes ", component.count, " vectors of ", vector_bytes,
                      " bytes, want at most ", room / vector_bytes,
                      ", which this server can hold");
     }
-    room -= summand.count * vector_bytes;
+    room -= component.count * vector_bytes;
   }
   const int64_t most = limits.max_row_bytes / SizeOf(output_type());
   if (output_width_ > most) {
@@ -131,16 +131,16 @@ void LogitsPlan::CountRoundings() {
   const bool doubles = work_type_ == DataType::kF64;
   if (term_.weighs_values) {
     // Weights of keys that share a clipped end are added first, in F64.
-    roundings_ = std::min(spec_.key_length(), term_.summands[0].count) +
+    roundings_ = std::min(spec_.key_length(), term_.components[0].count) +
                  (doubles ? spec_.key_length() + 1 : 2);
   } else {
-    const auto additions = static_cast<int64_t>(term_.summands.size()) - 1;
+    const auto additions = static_cast<int64_t>(term_.components.size()) - 1;
     roundings_ = spec_.head_dim() + additions + (query_bias_.has_value() ? 1 : 0);
   }
   // Roundings of vectors in F64 are together less than one in F32, to which they are then rounded.
   int64_t of_vectors = 0;
-  for (const Summand& summand : term_.summands) {
-    of_vectors = std::max(of_vectors, summand.roundings);
+  for (const TermComponent& component : term_.components) {
+    of_vectors = std::max(of_vectors, component.roundings);
   }
   roundings_ += doubles || of_vectors == 0 ? of_vectors : 2;
   if (spec_.scale() != 1) ++roundings_;
@@ -157,17 +157,17 @@ Range LogitsPlan::VisibleKeys(int64_t row) const {
   return keys;
 }
 
-Stretches LogitsPlan::StretchesOf(const Summand& summand, int64_t row) const {
+KeySegments LogitsPlan::KeySegmentsOf(const TermComponent& component, int64_t row) const {
   const Range visible = VisibleKeys(row);
-  Stretches stretches;
-  for (const Stretch& whole : summand.stretches(row)) {
+  KeySegments segments;
+  for (const KeySegment& whole : component.segments(row)) {
     const Range keys = {std::max(whole.keys.begin, visible.begin),
                         std::min(whole.keys.end, visible.end)};
     if (keys.size() <= 0) continue;
-    stretches.push_back(
+    segments.push_back(
         {keys, whole.vector + (keys.begin - whole.keys.begin) * whole.step, whole.step});
   }
-  return stretches;
+  return segments;
 }
 
 }  // namespace attnbias

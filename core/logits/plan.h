@@ -72,8 +72,8 @@ class LogitsPlan {
 
   // Returns the keys that the direction lets query `row`, counted from query 0, see.
   Range VisibleKeys(int64_t row) const;
-  // Returns the same keys in order, each in exactly one stretch of the summand.
-  Stretches StretchesOf(const Summand& summand, int64_t row) const;
+  // Returns the same keys in order, each in exactly one segment of the component.
+  KeySegments KeySegmentsOf(const TermComponent& component, int64_t row) const;
 
  private:
   explicit LogitsPlan(v1::LogitsSpec spec) : spec_(std::move(spec)) {}

@@ -24,25 +24,25 @@ constexpr int64_t kMaxTileRows = 128;
 
 int64_t TileRows(const LogitsPlan& plan) {
   const int64_t keys = plan.spec().key_length();
-  const auto& summands = plan.term().summands;
+  const auto& components = plan.term().components;
   const int64_t products =
-      summands.size() > 1 ? keys : std::min(summands[0].count, keys + kMaxTileRows);
+      components.size() > 1 ? keys : std::min(components[0].count, keys + kMaxTileRows);
   return std::clamp<int64_t>(kTileProducts / std::max<int64_t>(products, 1), 1, kMaxTileRows);
 }
 
-// Adds the products of a stretch's keys to their sums; `products` begins with that of the first
+// Adds the products of a segment's keys to their sums; `products` begins with that of the first
 // key.
 template <typename Work>
-void AddStretch(const Work* products, const Stretch& stretch, Work* sums) {
+void AddKeySegment(const Work* products, const KeySegment& segment, Work* sums) {
   const auto add = [&](auto step) {
-    for (int64_t i = 0; i < stretch.keys.size(); ++i) {
+    for (int64_t i = 0; i < segment.keys.size(); ++i) {
       sums[i] += products[i * step];
     }
   };
   // Steps 0 and -1 as constants, so that the loops become vector code.
-  if (stretch.step == 0) return add(std::integral_constant<int64_t, 0>());
-  if (stretch.step == -1) return add(std::integral_constant<int64_t, -1>());
-  add(stretch.step);
+  if (segment.step == 0) return add(std::integral_constant<int64_t, 0>());
+  if (segment.step == -1) return add(std::integral_constant<int64_t, -1>());
+  add(segment.step);
 }
 
 // Reads the numbers at `in`, of any alignment. Exact: types wider than a float are computed in
@@ -126,8 +126,8 @@ class PositionalLogits::TileComputer {
     for (int64_t i = 0; i < rows_.size(); ++i) {
       const int64_t row = rows_.begin + i;
       const Range visible = plan_.VisibleKeys(row);
-      Spread(adds ? Stretches{{visible, visible.begin, 1}}
-                  : plan_.StretchesOf(factor.summand, row),
+      Spread(adds ? KeySegments{{visible, visible.begin, 1}}
+                  : plan_.KeySegmentsOf(factor.component, row),
              served + i * row_bytes, columns.begin, out_ + i * plan_.output_row_bytes());
     }
     return absl::OkStatus();
@@ -144,10 +144,10 @@ class PositionalLogits::TileComputer {
       auto* const products = reinterpret_cast<Work*>(scratch.bytes.data());
       MultiplyVectors(factor, vectors, queries, products);
       for (int64_t i = 0; i < rows_.size(); ++i) {
-        for (const Stretch& stretch : plan_.StretchesOf(factor.summand, rows_.begin + i)) {
-          const int64_t first = stretch.vector - vectors.begin;
-          AddStretch(products + i * vectors.size() + first, stretch,
-                     sums + i * keys + stretch.keys.begin);
+        for (const KeySegment& segment : plan_.KeySegmentsOf(factor.component, rows_.begin + i)) {
+          const int64_t first = segment.vector - vectors.begin;
+          AddKeySegment(products + i * vectors.size() + first, segment,
+                     sums + i * keys + segment.keys.begin);
         }
       }
     }
@@ -169,16 +169,16 @@ class PositionalLogits::TileComputer {
     for (int64_t i = 0; i < rows_.size(); ++i) {
       const int64_t row = rows_.begin + i;
       Work* const of_row = gathered + i * vectors.size();
-      for (const Stretch& stretch : plan_.StretchesOf(factor.summand, row)) {
-        ATTNBIAS_RETURN_IF_ERROR(Read(row, stretch.keys, weights));
-        Work* const first = of_row + (stretch.vector - vectors.begin);
-        if (stretch.step == 0) {
+      for (const KeySegment& segment : plan_.KeySegmentsOf(factor.component, row)) {
+        ATTNBIAS_RETURN_IF_ERROR(Read(row, segment.keys, weights));
+        Work* const first = of_row + (segment.vector - vectors.begin);
+        if (segment.step == 0) {
           double sum = 0;
-          for (int64_t k = 0; k < stretch.keys.size(); ++k) sum += weights[k];
+          for (int64_t k = 0; k < segment.keys.size(); ++k) sum += weights[k];
           *first += static_cast<Work>(sum);
         } else {
-          for (int64_t k = 0; k < stretch.keys.size(); ++k) {
-            first[k * stretch.step] += weights[k];
+          for (int64_t k = 0; k < segment.keys.size(); ++k) {
+            first[k * segment.step] += weights[k];
           }
         }
       }
@@ -276,20 +276,20 @@ class PositionalLogits::TileComputer {
     return absl::OkStatus();
   }
 
-  // Copies the products of a row to its keys, and the fill to keys outside of the stretches.
-  void Spread(const Stretches& stretches, const std::byte* products, int64_t first_vector,
+  // Copies the products of a row to its keys, and the fill to keys outside of the segments.
+  void Spread(const KeySegments& segments, const std::byte* products, int64_t first_vector,
               std::byte* out) const {
     const DataType type = plan_.output_type();
     const int64_t size = SizeOf(type);
     int64_t key = 0;
-    for (const Stretch& stretch : stretches) {
-      RepeatElement(type, plan_.fill(), stretch.keys.begin - key, out + key * size);
-      const int64_t count = stretch.keys.size();
-      const std::byte* const from = products + (stretch.vector - first_vector) * size;
-      std::byte* const to = out + stretch.keys.begin * size;
-      if (stretch.step == 0) {
+    for (const KeySegment& segment : segments) {
+      RepeatElement(type, plan_.fill(), segment.keys.begin - key, out + key * size);
+      const int64_t count = segment.keys.size();
+      const std::byte* const from = products + (segment.vector - first_vector) * size;
+      std::byte* const to = out + segment.keys.begin * size;
+      if (segment.step == 0) {
         RepeatElement(type, from, count, to);
-      } else if (stretch.step == 1) {
+      } else if (segment.step == 1) {
         std::memcpy(to, from, count * size);
       } else {
         WithBitsOf(type, [=]<typename Bits>(Bits /*zero*/) {
@@ -297,7 +297,7 @@ class PositionalLogits::TileComputer {
           std::reverse_copy(end - count, end, reinterpret_cast<Bits*>(to));
         });
       }
-      key = stretch.keys.end;
+      key = segment.keys.end;
     }
     RepeatElement(type, plan_.fill(), spec_.key_length() - key, out + key * size);
   }
@@ -306,8 +306,8 @@ class PositionalLogits::TileComputer {
   Range VectorsOf(const Factor& factor) const {
     Range vectors = {std::numeric_limits<int64_t>::max(), 0};
     for (int64_t row = rows_.begin; row < rows_.end; ++row) {
-      for (const Stretch& stretch : plan_.StretchesOf(factor.summand, row)) {
-        const auto [least, most] = std::minmax({stretch.vector, stretch.last_vector()});
+      for (const KeySegment& segment : plan_.KeySegmentsOf(factor.component, row)) {
+        const auto [least, most] = std::minmax({segment.vector, segment.last_vector()});
         vectors = Union(vectors, {least, most + 1});
       }
     }

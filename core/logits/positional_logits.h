@@ -83,9 +83,9 @@ class PositionalLogits {
                absl::AnyInvocable<void(absl::Status)> done) const;
 
  private:
-  // The vectors of a summand, with which rows are multiplied.
+  // The vectors of a component, with which rows are multiplied.
   struct Factor {
-    const Summand& summand;
+    const TermComponent& component;
     // Numbers of the plan's work_type(); a head's vector n begins at
     // head * head_stride + n * stride.
     BudgetedBuffer memory;

@@ -20,17 +20,17 @@ absl::Status WrongShape(absl::string_view field, const Table& table, absl::strin
 }
 
 absl::Status Project(absl::string_view field, const std::optional<Table>& projection,
-                     const v1::LogitsSpec& request, Summand* summand) {
+                     const v1::LogitsSpec& request, TermComponent* component) {
   if (!projection.has_value()) return absl::OkStatus();
   const int64_t rows = int64_t{request.num_heads()} * request.head_dim();
-  const int64_t width = summand->encoding->width;
+  const int64_t width = component->encoding->width;
   if (!HasShape(*projection, {rows, width})) {
     return WrongShape(field, *projection,
                       absl::StrCat("[num_heads * head_dim, dim] = [", rows, ", ", width, "]"));
   }
-  summand->projection = projection;
-  summand->heads = request.num_heads();
-  summand->roundings = width + 2;
+  component->projection = projection;
+  component->heads = request.num_heads();
+  component->roundings = width + 2;
   return absl::OkStatus();
 }
 
@@ -45,19 +45,19 @@ absl::StatusOr<EncodingPtr> RowsOf(const Table& table) {
   return MakeEncoding(tables, spec);
 }
 
-std::function<Stretches(int64_t row)> RelativeVectors::For(
+std::function<KeySegments(int64_t row)> RelativeVectors::For(
     const v1::LogitsSpec& request, int64_t query_offset) const {
   return [vectors = *this, offset = query_offset,
           key_length = request.key_length()](int64_t row) {
     const int64_t position = row + offset;
     const Range& distinct = vectors.distinct;
-    Stretches stretches;
+    KeySegments segments;
     const auto append = [&](Range relative, int64_t step) {
       const Range keys = {std::max<int64_t>(0, relative.begin + position),
                           std::min(key_length, relative.end + position)};
       if (keys.size() <= 0) return;
       const int64_t nearest = vectors.Nearest(keys.begin - position);
-      stretches.push_back(
+      segments.push_back(
           {keys, (vectors.symmetric ? std::abs(nearest) : nearest) - vectors.first, step});
     };
     append({kRelativePositions.begin, distinct.begin}, 0);
@@ -68,7 +68,7 @@ std::function<Stretches(int64_t row)> RelativeVectors::For(
       append(distinct, 1);
     }
     append({distinct.end, kRelativePositions.end}, 0);
-    return stretches;
+    return segments;
   };
 }
 

@@ -24,17 +24,17 @@ namespace attnbias {
 
 // Keys of one query that use vectors in step: key keys.begin + n uses vector `vector` + n * step. A
 // step of 0 is a clipped end, -1 a mirrored half.
-struct Stretch {
+struct KeySegment {
   Range keys;
   int64_t vector = 0;
   int64_t step = 0;
 
   int64_t last_vector() const { return vector + (keys.size() - 1) * step; }
 };
-using Stretches = absl::InlinedVector<Stretch, 4>;
+using KeySegments = absl::InlinedVector<KeySegment, 4>;
 
 // Vectors and the keys that use them.
-struct Summand {
+struct TermComponent {
   // Has the vectors, or what they are projected from, at some of its coordinates.
   EncodingPtr encoding;
   // [heads * head_dim, width of the encoding].
@@ -47,17 +47,17 @@ struct Summand {
   int64_t heads = 1;
   // Maximum F64 roundings behind any of the vectors' numbers; 0 if these are a table's own.
   int64_t roundings = 0;
-  // Returns the stretches of a row, counted from query 0: all keys in order, each in exactly one.
+  // Returns the segments of a row, counted from query 0: all keys in order, each in exactly one.
   // Vectors of keys that the direction hides need not exist.
-  std::function<Stretches(int64_t row)> stretches;
+  std::function<KeySegments(int64_t row)> segments;
   // Field that is too large if there are too many vectors.
   absl::string_view sized_by = "query_length";
 };
 
 struct LogitsTerm {
   // A logit is the sum of a query's products with a vector of each.
-  std::vector<Summand> summands;
-  // Whether received rows are attention weights, and answers sums of vectors. There is one summand
+  std::vector<TermComponent> components;
+  // Whether received rows are attention weights, and answers sums of vectors. There is one component
   // then.
   bool weighs_values = false;
 };
@@ -76,9 +76,9 @@ using TermRegistration = Registration<LogitsTerm, v1::LogitsSpec, int64_t>;
 bool HasShape(const Table& table, std::initializer_list<int64_t> shape);
 absl::Status WrongShape(absl::string_view field, const Table& table, absl::string_view wanted);
 
-// Projects the numbers of `summand` if there is a projection, and checks its shape.
+// Projects the numbers of `component` if there is a projection, and checks its shape.
 absl::Status Project(absl::string_view field, const std::optional<Table>& projection,
-                     const v1::LogitsSpec& request, Summand* summand);
+                     const v1::LogitsSpec& request, TermComponent* component);
 
 // Returns an encoding whose number at coordinate n is row n of `table`.
 absl::StatusOr<EncodingPtr> RowsOf(const Table& table);
@@ -94,7 +94,7 @@ struct RelativeVectors {
   int64_t Nearest(int64_t relative) const {
     return std::clamp(relative, distinct.begin, distinct.end - 1);
   }
-  std::function<Stretches(int64_t row)> For(const v1::LogitsSpec& request,
+  std::function<KeySegments(int64_t row)> For(const v1::LogitsSpec& request,
                                             int64_t query_offset) const;
 };
 

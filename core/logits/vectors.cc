@@ -34,15 +34,15 @@ void Convert(const double* in, int64_t count, DataType type, std::byte* out) {
 }
 
 // Writes the encoding's numbers for `vectors` of one lane.
-void FillVectors(const Evaluator& evaluator, const Summand& summand,
+void FillVectors(const Evaluator& evaluator, const TermComponent& component,
                  int64_t lane, Range vectors, double* out) {
-  const int64_t first = summand.first;
-  const Range coordinates = summand.descends
+  const int64_t first = component.first;
+  const Range coordinates = component.descends
                                 ? Range{first - vectors.end + 1, first - vectors.begin + 1}
                                 : Range{first + vectors.begin, first + vectors.end};
   evaluator.Fill({{lane, lane + 1}, coordinates}, reinterpret_cast<std::byte*>(out), 0);
-  if (!summand.descends) return;
-  const int64_t width = summand.encoding->width;
+  if (!component.descends) return;
+  const int64_t width = component.encoding->width;
   double* front = out;
   double* back = out + (vectors.size() - 1) * width;
   for (; front < back; front += width, back -= width) {
@@ -83,7 +83,7 @@ template void Multiply(const MatrixView<float>& a, const MatrixView<float>& b,
 template void Multiply(const MatrixView<double>& a, const MatrixView<double>& b,
                        bool b_transposed, double* out);
 
-// Makes the vectors of one summand after another.
+// Makes the vectors of one component after another.
 class PositionalLogits::Builder
     : public std::enable_shared_from_this<PositionalLogits::Builder> {
  public:
@@ -99,13 +99,13 @@ class PositionalLogits::Builder
   void Proceed() {
     evaluator_ = {};
     projection_ = {};
-    if (factors_.size() == plan_->term().summands.size()) {
+    if (factors_.size() == plan_->term().components.size()) {
       return done_(PositionalLogitsPtr(
           new PositionalLogits(plan_, resources_, std::move(factors_))));
     }
     if (absl::Status status = Allocate(); !status.ok()) return done_(status);
-    const Encoding& encoding = *summand().encoding;
-    MakeUncut(
+    const Encoding& encoding = *component().encoding;
+    RunBlocking(
         resources_.executor, caller_, encoding.takes_long_to_prepare(),
         [this, &encoding] {
           return encoding.prepare({DataType::kF64}, resources_.kernels);
@@ -118,36 +118,36 @@ class PositionalLogits::Builder
   }
 
  private:
-  const Summand& summand() const { return factors_.back().summand; }
-  bool projects() const { return summand().projection.has_value(); }
+  const TermComponent& component() const { return factors_.back().component; }
+  bool projects() const { return component().projection.has_value(); }
   // A projected row has the vectors of all heads.
-  int64_t lanes() const { return projects() ? 1 : summand().heads; }
+  int64_t lanes() const { return projects() ? 1 : component().heads; }
 
   absl::Status Allocate() {
     Factor& factor =
-        factors_.emplace_back(Factor{plan_->term().summands[factors_.size()]});
+        factors_.emplace_back(Factor{plan_->term().components[factors_.size()]});
     const int64_t head_dim = plan_->spec().head_dim();
-    factor.stride = projects() ? summand().heads * head_dim : head_dim;
-    factor.head_stride = lanes() > 1  ? summand().count * head_dim
+    factor.stride = projects() ? component().heads * head_dim : head_dim;
+    factor.head_stride = lanes() > 1  ? component().count * head_dim
                          : projects() ? head_dim
                                       : 0;
     if (projects()) {
       ATTNBIAS_ASSIGN_OR_RETURN(projection_,
-                                ReadNumbers(*summand().projection, resources_));
+                                ReadNumbers(*component().projection, resources_));
     }
     ATTNBIAS_ASSIGN_OR_RETURN(
         factor.memory,
-        resources_.allocate(lanes() * summand().count * factor.stride *
+        resources_.allocate(lanes() * component().count * factor.stride *
                             SizeOf(plan_->work_type())));
     ATTNBIAS_ASSIGN_OR_RETURN(
         evaluator_.memory,
-        resources_.reserve(summand().encoding->evaluator_bytes));
+        resources_.reserve(component().encoding->evaluator_bytes));
     return absl::OkStatus();
   }
 
   void Fill() {
     ForRanges(
-        resources_.executor, caller_, lanes() * summand().count,
+        resources_.executor, caller_, lanes() * component().count,
         evaluator_.numbers->batch(),
         [self = shared_from_this()](int64_t begin, int64_t end) {
           return self->Make(begin, end);
@@ -160,7 +160,7 @@ class PositionalLogits::Builder
 
   // Makes the vectors from `begin` to `end`, counted over all lanes.
   absl::Status Make(int64_t begin, int64_t end) {
-    const int64_t count = summand().count;
+    const int64_t count = component().count;
     while (begin < end) {
       const int64_t first = begin % count;
       const Range vectors = {first, std::min(first + end - begin, count)};
@@ -172,12 +172,12 @@ class PositionalLogits::Builder
 
   absl::Status MakeOfLane(int64_t lane, Range vectors) {
     const int64_t rows = vectors.size();
-    const int64_t width = summand().encoding->width;
+    const int64_t width = component().encoding->width;
     const int64_t stride = factors_.back().stride;
     ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer scratch,
                               resources_.allocate(rows * (width + stride) * 8));
     auto* made = reinterpret_cast<double*>(scratch.bytes.data());
-    FillVectors(*evaluator_.numbers, summand(), lane, vectors, made);
+    FillVectors(*evaluator_.numbers, component(), lane, vectors, made);
     if (projects()) {
       const auto* const numbers =
           reinterpret_cast<const double*>(projection_.bytes.data());
@@ -186,7 +186,7 @@ class PositionalLogits::Builder
                        {numbers, stride, width, width}, true, projected);
       made = projected;
     }
-    const int64_t before = (lane * summand().count + vectors.begin) * stride;
+    const int64_t before = (lane * component().count + vectors.begin) * stride;
     Convert(made, rows * stride, plan_->work_type(),
             factors_.back().memory.bytes.data() +
                 before * SizeOf(plan_->work_type()));

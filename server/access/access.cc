@@ -87,11 +87,11 @@ absl::Status CheckTogether(const AccessFiles& files) {
 
 // Loads the file that --WHAT names; null if it names none.
 template <typename Value>
-absl::StatusOr<std::unique_ptr<Reloaded<Value>>> LoadFile(const std::string& what,
+absl::StatusOr<std::unique_ptr<ReloadableFile<Value>>> LoadFile(const std::string& what,
                                                           const std::string& path) {
-  if (path.empty()) return std::unique_ptr<Reloaded<Value>>();
+  if (path.empty()) return std::unique_ptr<ReloadableFile<Value>>();
   auto loaded =
-      Reloaded<Value>::Load(what, {path}, [path](const std::vector<std::string>& contents) {
+      ReloadableFile<Value>::Load(what, {path}, [path](const std::vector<std::string>& contents) {
         return Value::Parse(path, contents.front());
       });
   if (!loaded.ok()) return Located("--" + what, loaded.status());
@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<Access>> Access::Load(const AccessFiles& files) {
   access->asks_for_names_ = !files.tokens.empty() || !files.tls.client_ca.empty();
   if (!files.tls.empty()) {
     auto loaded =
-        Reloaded<Certificates>::Load("certificates", files.tls.paths(),
+        ReloadableFile<Certificates>::Load("certificates", files.tls.paths(),
                                      [tls = files.tls](const std::vector<std::string>& contents) {
                                        return CheckCertificates(tls, contents);
                                      });

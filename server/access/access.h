@@ -34,17 +34,17 @@ namespace attnbias {
 // Holds a value that is made from files. If the files become invalid, the last good value stays in
 // use. Safe for any number of threads.
 template <typename Value>
-class Reloaded {
+class ReloadableFile {
  public:
   using Contents = std::vector<std::string>;
   // Makes the value from the files' contents, in their order. Its errors name the file.
   using Make = std::function<absl::StatusOr<Value>(const Contents&)>;
 
   // `what` names the files in the log.
-  static absl::StatusOr<std::unique_ptr<Reloaded>> Load(std::string what,
+  static absl::StatusOr<std::unique_ptr<ReloadableFile>> Load(std::string what,
                                                         std::vector<std::string> paths, Make make) {
-    std::unique_ptr<Reloaded> loaded(
-        new Reloaded(std::move(what), std::move(paths), std::move(make)));
+    std::unique_ptr<ReloadableFile> loaded(
+        new ReloadableFile(std::move(what), std::move(paths), std::move(make)));
     ATTNBIAS_RETURN_IF_ERROR(loaded->Read());
     return loaded;
   }
@@ -73,7 +73,7 @@ class Reloaded {
   bool failed() const { return failed_; }
 
  private:
-  Reloaded(std::string what, std::vector<std::string> paths, Make make)
+  ReloadableFile(std::string what, std::vector<std::string> paths, Make make)
       : what_(std::move(what)), paths_(std::move(paths)), make_(std::move(make)) {}
 
   absl::Status Read() {
@@ -203,7 +203,7 @@ class Access {
   // Returns whether callers are authenticated.
   bool asks_for_names() const { return asks_for_names_; }
 
-  // Refreshes each Reloaded.
+  // Refreshes each ReloadableFile.
   void Refresh();
   // Returns whether the certificates, or the tokens or the policy, on disk are invalid.
   bool tls_failed() const;
@@ -216,9 +216,9 @@ class Access {
                                      const Policy& policy) const;
   std::shared_ptr<Account> AccountOf(const std::string& name) const;
 
-  std::unique_ptr<Reloaded<Certificates>> certificates_;
-  std::unique_ptr<Reloaded<Tokens>> tokens_;
-  std::unique_ptr<Reloaded<Policy>> policy_;
+  std::unique_ptr<ReloadableFile<Certificates>> certificates_;
+  std::unique_ptr<ReloadableFile<Tokens>> tokens_;
+  std::unique_ptr<ReloadableFile<Policy>> policy_;
   bool asks_for_names_ = false;
   mutable Mutex mutex_;
   // By name, of callers with calls under way and of some that had calls.

@@ -64,7 +64,7 @@ bool IsTrue(const std::string& variable) {
   return absl::EqualsIgnoreCase(Variable(variable), "true");
 }
 
-bool IsWanted() {
+bool IsEnabled() {
   const std::string exporter = Variable("OTEL_TRACES_EXPORTER");
   if (IsTrue("OTEL_SDK_DISABLED") || exporter == "none") return false;
   return !exporter.empty() || !Variable(Otlp("ENDPOINT")).empty();
@@ -392,7 +392,7 @@ void Flush(std::chrono::milliseconds) {}
 }  // namespace
 
 void StartTracing() {
-  if (!IsWanted()) return;
+  if (!IsEnabled()) return;
   const absl::Status status = Start();
   is_tracing = status.ok();
   if (is_tracing) return;

@@ -14,7 +14,7 @@ namespace {
 absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
   if (const KernelSet* kernels = FindKernelSet(name)) return kernels;
   return Invalid(
-      "--kernels: got '", name, "', want one of those this CPU has: ",
+      "--cpu-isa: got '", name, "', want one of those this CPU has: ",
       absl::StrJoin(SupportedKernelSets(), ", ", [](std::string* out, const KernelSet* kernels) {
         out->append(kernels->name);
       }));
@@ -24,7 +24,7 @@ absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
 
 absl::StatusOr<std::unique_ptr<Backend>> Backend::Create(const ServerConfig& config,
                                                          Metrics* metrics) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const KernelSet* kernels, ChooseKernels(config.kernels));
+  ATTNBIAS_ASSIGN_OR_RETURN(const KernelSet* kernels, ChooseKernels(config.cpu_isa));
   std::unique_ptr<Backend> backend(new Backend(*kernels, metrics));
   backend->OpenDevice(config);
   return backend;

@@ -141,8 +141,8 @@ void AddComputeFlags(CLI::App& app, ServerConfig& config) {
   app.add_option("--threads", config.threads,
                  "Threads that compute; default: one for each processor")
       ->check(CLI::Range(1, 4096));
-  app.add_option("--kernels", config.kernels,
-                 "Kernels to use; default: the best that this CPU has");
+  app.add_option("--cpu-isa", config.cpu_isa,
+                 "Instruction set of the kernels; default: the best that this CPU has");
   app.add_option("--backend", config.backend,
                  "auto: a CUDA device for results of --cuda-min-bytes and more; cuda: for all it "
                  "can make; cpu: never")
@@ -166,11 +166,11 @@ void AddTableFlags(CLI::App& app, ServerConfig& config) {
 }
 
 void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
-  AddDuration(app, "--drain-notice", config.drain_notice, absl::ZeroDuration(),
+  AddDuration(app, "--shutdown-delay", config.shutdown_delay, absl::ZeroDuration(),
               "Time between NOT_SERVING and refusing new calls");
   AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),
               "Time that running calls then have");
-  AddDuration(app, "--progress-timeout", config.progress_timeout, absl::Milliseconds(100),
+  AddDuration(app, "--write-stall-timeout", config.write_stall_timeout, absl::Milliseconds(100),
               "A stream whose client takes nothing for so long is closed");
   AddDuration(app, "--idle-timeout", config.idle_timeout, absl::Milliseconds(100),
               "A stream whose client sends nothing for so long, with all answers read, is closed");
@@ -250,7 +250,7 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* ar
   }
   // --check-config prints these defaults of this machine; the help, which becomes a page of the
   // manual, does not.
-  for (const char* name : {"--memory-budget", "--threads", "--kernels"}) {
+  for (const char* name : {"--memory-budget", "--threads", "--cpu-isa"}) {
     CLI::Option* option = app.get_option(name);
     option->option_text(
         absl::StrCat(option->get_type_name(), " (Env:", option->get_envname(), ")"));

@@ -30,11 +30,11 @@ struct ServerConfig {
   TransportOptions transport;
   bool oip = true;
   // Load balancers notice NOT_SERVING in this time; calls are still accepted.
-  absl::Duration drain_notice = absl::Seconds(5);
+  absl::Duration shutdown_delay = absl::Seconds(5);
   absl::Duration drain_grace = absl::Seconds(30);
-  absl::Duration progress_timeout = absl::Seconds(60);
+  absl::Duration write_stall_timeout = absl::Seconds(60);
   absl::Duration idle_timeout = absl::Minutes(10);
-  std::string kernels = std::string(SupportedKernelSets().front()->name);
+  std::string cpu_isa = std::string(SupportedKernelSets().front()->name);
   std::string backend = "auto";
   int64_t cuda_min_bytes = 0;
   std::string precompute;

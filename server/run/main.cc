@@ -130,7 +130,7 @@ void KeepHeapSmall() {
 }
 
 // Releases small freed blocks, such as gRPC's after a burst of calls.
-void GiveHeapBack() {
+void TrimHeap() {
 #ifdef __GLIBC__
   constexpr size_t kKeptBytes = size_t{16} << 20;
   if (mallinfo2().fordblks > kKeptBytes) malloc_trim(0);
@@ -161,7 +161,7 @@ int Serve(const ServerConfig& config) {
   StartTracing();
   absl::Status status = server->Start();
   if (!status.ok()) return Failed(status);
-  const Timer::Task heap_task(&server->timer(), kHeapPeriod, GiveHeapBack, Timer::Body::kLong);
+  const Timer::Task heap_task(&server->timer(), kHeapPeriod, TrimHeap, Timer::Body::kLong);
   signals.ReloadOnHangup(server);
   std::printf("listening on %s\nmetrics on %s\n", server->address().c_str(),
               server->metrics_address().c_str());

@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerConfig& confi
   ATTNBIAS_RETURN_IF_ERROR(server->table_mounts_.Load());
   if (!config.precompute.empty()) {
     absl::StatusOr<std::vector<PlanPtr>> plans =
-        ReadPrecomputeFile(config.precompute, server->engine_, *server->environment_.tables.Get());
+        ReadPrecomputeFile(config.precompute, server->engine_, *server->server_state_.tables.Get());
     if (!plans.ok()) {
       return Invalid("--precompute: ", plans.status().message());
     }
@@ -75,19 +75,19 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
       engine_({.memory_budget_bytes = config.memory_budget_bytes,
                .max_tensor_bytes = config.max_tensor_bytes},
               backend_->kernels(), &pool_, metrics_.get()),
-      stall_watch_(InMilliseconds(config.progress_timeout), InMilliseconds(config.idle_timeout),
+      watchdog_(InMilliseconds(config.write_stall_timeout), InMilliseconds(config.idle_timeout),
                    &engine_.budget(), &timer_),
       cancelled_task_(&timer_, kCancelledPeriod,
                       [this] {
                         engine_.cache().DropCancelled();
                         pool_.ExpediteCancelled();
                       }),
-      environment_{engine_, pool_, *metrics_, stall_watch_, *access_},
+      server_state_{engine_, pool_, *metrics_, watchdog_, *access_},
       // During a reload there are the old and the new ones.
-      table_mounts_(config.tables, config.memory_budget_bytes / 2, &environment_.tables,
+      table_mounts_(config.tables, config.memory_budget_bytes / 2, &server_state_.tables,
                     [this](int64_t bytes) { return HoldTable(bytes); }),
-      service_(MakeTensorService(&environment_, [this] { return MakeInfo(); })),
-      inference_service_(MakeInferenceService(&environment_, [this] { return health_.ready(); })) {}
+      service_(MakeTensorService(&server_state_, [this] { return MakeInfo(); })),
+      inference_service_(MakeInferenceService(&server_state_, [this] { return health_.ready(); })) {}
 
 absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory, engine_.SetAside(bytes));
@@ -144,7 +144,7 @@ void Server::AddGauges() {
   add("attnbias_oldest_task_seconds", "How long the oldest of them has waited",
       [this] { return std::chrono::duration<double>(pool_.oldest_wait()).count(); });
   add("attnbias_mounted_tables", "Learned tables",
-      [this] { return environment_.tables.Get()->tables().size(); });
+      [this] { return server_state_.tables.Get()->tables().size(); });
   add("attnbias_tables_reload_failed", "1 while the tables on disk cannot be mounted",
       [this] { return table_mounts_.failed(); });
   if (access_->certificates() != nullptr) {
@@ -240,7 +240,7 @@ void Server::KeepWarm() {
 
 std::string Server::Summary() const {
   return absl::StrCat("attnbias-server ", ATTNBIAS_VERSION,
-                      " kernels=", std::string(backend_->kernels().name),
+                      " cpu-isa=", std::string(backend_->kernels().name),
                       " threads=", config_.threads, " memory-budget=", config_.memory_budget_bytes,
                       " backend=", backend_->names().front(), " grpc=", grpc::Version());
 }
@@ -294,9 +294,9 @@ void Server::Drain() {
   LogInfo("draining");
   drains_ = true;
   health_.SetServing(false);
-  std::this_thread::sleep_for(InMilliseconds(config_.drain_notice));
-  environment_.draining = true;
-  stall_watch_.CloseIdle(Draining());
+  std::this_thread::sleep_for(InMilliseconds(config_.shutdown_delay));
+  server_state_.draining = true;
+  watchdog_.CloseIdle(Draining());
   keep_warm_.reset();
   health_.FinishWatchers();
   const auto deadline = std::chrono::system_clock::now() + InMilliseconds(config_.drain_grace);
@@ -304,7 +304,7 @@ void Server::Drain() {
   // process. If a window update of the client then meets the closed socket, the system drops what
   // the client has not read. So a connection is told only after its calls have ended: gRPC then
   // waits for the client to acknowledge, and that comes after all that was sent.
-  while (stall_watch_.open_calls() > 0 && std::chrono::system_clock::now() < deadline) {
+  while (watchdog_.open_calls() > 0 && std::chrono::system_clock::now() < deadline) {
     std::this_thread::sleep_for(kDrainPoll);
   }
   // Calls that were cancelled may finish a piece of work, but not for ever.
@@ -312,7 +312,7 @@ void Server::Drain() {
     LogError("computations still run after the grace; they end here");
     std::_Exit(0);
   });
-  stall_watch_.CloseAll(
+  watchdog_.CloseAll(
       absl::UnavailableError("the server stops and cannot wait any longer; try another"));
   grpc_server_->Shutdown(std::max(deadline, std::chrono::system_clock::now() + kLastWords));
   LogInfo("drained");

@@ -24,7 +24,7 @@
 #include "server/run/metrics_port.h"
 #include "server/run/table_mounts.h"
 #include "server/run/transport.h"
-#include "server/schedule/stall_watch.h"
+#include "server/schedule/stream_watchdog.h"
 #include "server/schedule/timer.h"
 #include "server/schedule/worker_pool.h"
 #include "server/service/call.h"
@@ -88,10 +88,10 @@ class Server {
   const std::unique_ptr<Access> access_;
   WorkerPool pool_;
   Engine engine_;
-  StallWatch stall_watch_;
+  StreamWatchdog watchdog_;
   Timer::Task cancelled_task_;
-  CallEnvironment environment_;
-  // True from the drain notice on.
+  ServerState server_state_;
+  // True from the shutdown delay on.
   std::atomic<bool> drains_{false};
   TableMounts table_mounts_;
   HealthService health_;

@@ -50,16 +50,16 @@ class FairQueue {
 
   // Returns the item that Pop would return. Requires items, as Pop does.
   const Item& Front() const {
-    const Owner& owner = std::get<Entry*>(*places_.begin())->second;
+    const Owner& owner = std::get<Entry*>(*queue_.begin())->second;
     return owner.items[owner.NextKind()].front();
   }
 
-  Item Pop() { return PopOf(*std::get<Entry*>(*places_.begin())); }
+  Item Pop() { return PopOf(*std::get<Entry*>(*queue_.begin())); }
 
   // Pops the item of the first owner whose next item `fits`, if there is one.
   template <typename Predicate>
   std::optional<Item> PopFirst(Predicate fits) {
-    for (const auto& [used, place, entry] : places_) {
+    for (const auto& [used, sequence, entry] : queue_) {
       const Owner& owner = entry->second;
       if (fits(owner.items[owner.NextKind()].front())) return PopOf(*entry);
     }
@@ -70,12 +70,12 @@ class FairQueue {
   void Charge(const std::string& owner, Time time) {
     Entry& entry = *owners_.find(owner);
     const bool waits = entry.second.HasItems();
-    if (waits) LeavePlace(entry);
+    if (waits) Dequeue(entry);
     entry.second.used += time;
     --entry.second.running;
-    if (waits) TakePlace(entry);
+    if (waits) Enqueue(entry);
     // New owners, however many, do not pass those that have waited.
-    level_ += time / static_cast<int64_t>(places_.size() + 1);
+    level_ += time / static_cast<int64_t>(queue_.size() + 1);
     // No owner waited for it.
     if (empty()) level_ = std::max(level_, entry.second.used);
   }
@@ -93,7 +93,7 @@ class FairQueue {
         std::move(rest, items.end(), std::back_inserter(taken));
         items.erase(rest, items.end());
       }
-      if (!owner.HasItems()) LeavePlace(entry);
+      if (!owner.HasItems()) Dequeue(entry);
     }
     size_ -= static_cast<int64_t>(taken.size());
     return taken;
@@ -115,7 +115,7 @@ class FairQueue {
     // Short items popped since the last long one.
     int run = 0;
     Time used{0};
-    uint64_t place = 0;
+    uint64_t sequence = 0;
     int64_t running = 0;
 
     bool HasItems() const { return !items[kShort].empty() || !items[kLong].empty(); }
@@ -132,7 +132,7 @@ class FairQueue {
     Owner& owner = entry->second;
     if (!owner.HasItems()) {
       owner.used = std::max(owner.used, level_);
-      TakePlace(*entry);
+      Enqueue(*entry);
     }
     ++size_;
     return owner;
@@ -149,22 +149,22 @@ class FairQueue {
     owner.items[kind].pop_front();
     --size_;
     // Ties go to the owner that has waited longest.
-    LeavePlace(entry);
-    if (owner.HasItems()) TakePlace(entry);
+    Dequeue(entry);
+    if (owner.HasItems()) Enqueue(entry);
     return item;
   }
 
-  void TakePlace(Entry& entry) {
-    entry.second.place = next_place_++;
-    places_.emplace(entry.second.used, entry.second.place, &entry);
+  void Enqueue(Entry& entry) {
+    entry.second.sequence = next_sequence_++;
+    queue_.emplace(entry.second.used, entry.second.sequence, &entry);
   }
 
-  void LeavePlace(Entry& entry) { places_.erase({entry.second.used, entry.second.place, &entry}); }
+  void Dequeue(Entry& entry) { queue_.erase({entry.second.used, entry.second.sequence, &entry}); }
 
   // Drops owners without items that would start level with the others.
   void ForgetSome() {
     constexpr size_t kFew = 64;
-    if (owners_.size() < 2 * places_.size() + kFew) return;
+    if (owners_.size() < 2 * queue_.size() + kFew) return;
     std::erase_if(owners_, [this](const Entry& entry) {
       const Owner& owner = entry.second;
       return !owner.HasItems() && owner.running == 0 && owner.used <= level_;
@@ -173,8 +173,8 @@ class FairQueue {
 
   std::unordered_map<std::string, Owner> owners_;
   // Owners with items; the first is next.
-  std::set<std::tuple<Time, uint64_t, Entry*>> places_;
-  uint64_t next_place_ = 0;
+  std::set<std::tuple<Time, uint64_t, Entry*>> queue_;
+  uint64_t next_sequence_ = 0;
   // Time that a new owner counts as having used.
   Time level_{0};
   int64_t size_ = 0;

@@ -15,16 +15,16 @@ namespace {
 constexpr std::chrono::milliseconds kShort{10};
 
 // Worker threads for each non-preemptible task that runs. They have a higher priority.
-constexpr int kWorkersForEachUncut = 4;
-constexpr int kUncutNice = 5;
+constexpr int kWorkersForEachBlocking = 4;
+constexpr int kBlockingNice = 5;
 // Maximum number of non-preemptible tasks that have begun, each on its own thread.
 constexpr int kMostBegun = 16;
 // Time slice of a non-preemptible task.
-constexpr std::chrono::milliseconds kUncutTurn{2};
+constexpr std::chrono::milliseconds kBlockingTimeSlice{2};
 
 }  // namespace
 
-struct WorkerPool::UncutThread {
+struct WorkerPool::BlockingThread {
   // The task that runs or begins here.
   Waiting task;
   // True while the thread may begin its task, or resume it.
@@ -35,19 +35,19 @@ struct WorkerPool::UncutThread {
   // Last time that Yield looked for other tasks.
   Clock::time_point looked;
 
-  inline static thread_local UncutThread* current = nullptr;
+  inline static thread_local BlockingThread* current = nullptr;
 };
 
 WorkerPool::WorkerPool(int num_threads)
     : num_threads_(num_threads),
-      num_uncut_((num_threads + kWorkersForEachUncut - 1) / kWorkersForEachUncut) {
-  const int for_uncut = std::max(num_uncut_, kMostBegun);
-  threads_.reserve(num_threads + for_uncut);
+      num_blocking_((num_threads + kWorkersForEachBlocking - 1) / kWorkersForEachBlocking) {
+  const int for_blocking = std::max(num_blocking_, kMostBegun);
+  threads_.reserve(num_threads + for_blocking);
   for (int i = 0; i < num_threads; ++i) {
     threads_.emplace_back([this] { Work(); });
   }
-  for (int i = 0; i < for_uncut; ++i) {
-    threads_.emplace_back([this] { WorkUncut(); });
+  for (int i = 0; i < for_blocking; ++i) {
+    threads_.emplace_back([this] { WorkBlocking(); });
   }
 }
 
@@ -59,53 +59,53 @@ void WorkerPool::Schedule(CallerPtr caller, Task task) {
     const std::string& owner = caller->owner().name;
     const auto kind =
         caller->used() <= kShort ? FairQueue<Waiting>::kShort : FairQueue<Waiting>::kLong;
-    turns_.Push(owner, {std::move(caller), std::move(task), Clock::now()}, kind);
+    preemptible_.Push(owner, {std::move(caller), std::move(task), Clock::now()}, kind);
   }
   changed_.NotifyOne();
 }
 
-void WorkerPool::ScheduleUncut(CallerPtr caller, Task task) {
+void WorkerPool::ScheduleBlocking(CallerPtr caller, Task task) {
   MutexLock lock(mutex_);
   const std::string& owner = caller->owner().name;
-  uncut_.Push(owner, {std::move(caller), std::move(task), Clock::now()});
-  DispatchUncutLocked();
+  blocking_.Push(owner, {std::move(caller), std::move(task), Clock::now()});
+  DispatchBlockingLocked();
 }
 
 void WorkerPool::Yield() {
-  UncutThread* const own = UncutThread::current;
+  BlockingThread* const own = BlockingThread::current;
   const Clock::time_point now = Clock::now();
-  if (own == nullptr || now - own->looked < kUncutTurn) return;
+  if (own == nullptr || now - own->looked < kBlockingTimeSlice) return;
   own->looked = now;
   MutexLock lock(mutex_);
   // If all threads have begun something, each is free sooner if it continues.
-  if (uncut_.empty() || (uncut_.Front().thread == nullptr && uncut_idle_.empty())) {
+  if (blocking_.empty() || (blocking_.Front().thread == nullptr && blocking_idle_.empty())) {
     return;
   }
   const CallerPtr caller = own->task.caller;
   caller->Use(now - own->start);
-  uncut_.Charge(caller->owner().name, now - own->start);
-  uncut_.PushFront(caller->owner().name, {caller, nullptr, now, own});
+  blocking_.Charge(caller->owner().name, now - own->start);
+  blocking_.PushFront(caller->owner().name, {caller, nullptr, now, own});
   --uncut_running_;
-  DispatchUncutLocked();
+  DispatchBlockingLocked();
   while (!own->may_run) own->changed.Wait(mutex_);
   own->may_run = false;
   own->start = own->looked = Clock::now();
 }
 
-void WorkerPool::DispatchUncutLocked() {
-  while (uncut_running_ < num_uncut_) {
+void WorkerPool::DispatchBlockingLocked() {
+  while (blocking_running_ < num_blocking_) {
     // A task that cannot begin for want of a thread does not hold up those that have begun.
-    const bool has_idle = !uncut_idle_.empty();
-    std::optional<Waiting> next = uncut_.PopFirst(
+    const bool has_idle = !blocking_idle_.empty();
+    std::optional<Waiting> next = blocking_.PopFirst(
         [has_idle](const Waiting& waiting) { return waiting.thread != nullptr || has_idle; });
     if (!next.has_value()) return;
-    UncutThread* thread = next->thread;
+    BlockingThread* thread = next->thread;
     if (thread == nullptr) {
-      thread = uncut_idle_.back();
-      uncut_idle_.pop_back();
+      thread = blocking_idle_.back();
+      blocking_idle_.pop_back();
       thread->task = *std::move(next);
     }
-    ++uncut_running_;
+    ++blocking_running_;
     thread->may_run = true;
     thread->changed.NotifyOne();
   }
@@ -113,11 +113,11 @@ void WorkerPool::DispatchUncutLocked() {
 
 void WorkerPool::ExpediteCancelled() {
   MutexLock lock(mutex_);
-  for (Waiting& task : uncut_.Extract([](const Waiting& waiting) {
+  for (Waiting& task : blocking_.Extract([](const Waiting& waiting) {
          return waiting.thread == nullptr && waiting.caller->cancelled();
        })) {
     const std::string& owner = task.caller->owner().name;
-    turns_.Push(owner, std::move(task));
+    preemptible_.Push(owner, std::move(task));
     changed_.NotifyOne();
   }
 }
@@ -134,12 +134,12 @@ void WorkerPool::Shutdown() {
 
 void WorkerPool::WakeAllLocked() {
   changed_.NotifyAll();
-  for (UncutThread* thread : uncut_idle_) thread->changed.NotifyOne();
+  for (BlockingThread* thread : blocking_idle_) thread->changed.NotifyOne();
 }
 
 int64_t WorkerPool::queued() const {
   MutexLock lock(mutex_);
-  return turns_.size() + uncut_.size();
+  return preemptible_.size() + blocking_.size();
 }
 
 WorkerPool::Clock::duration WorkerPool::oldest_wait() const {
@@ -147,23 +147,23 @@ WorkerPool::Clock::duration WorkerPool::oldest_wait() const {
   Clock::time_point oldest = now;
   const auto look = [&oldest](const Waiting& waiting) { oldest = std::min(oldest, waiting.since); };
   MutexLock lock(mutex_);
-  turns_.ForEach(look);
-  uncut_.ForEach(look);
+  preemptible_.ForEach(look);
+  blocking_.ForEach(look);
   return now - oldest;
 }
 
 bool WorkerPool::IsOverLocked() const {
-  // A dispatched task counts in uncut_running_ before it runs.
-  return stopping_ && running_ == 0 && uncut_running_ == 0 && turns_.empty() && uncut_.empty();
+  // A dispatched task counts in blocking_running_ before it runs.
+  return stopping_ && running_ == 0 && blocking_running_ == 0 && preemptible_.empty() && blocking_.empty();
 }
 
 WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
   ++running_;
   mutex_.Unlock();
-  Clock::time_point of_turn;
+  Clock::time_point of_slice;
   // Yield moves the start of a non-preemptible task.
-  UncutThread* const uncut = UncutThread::current;
-  Clock::time_point& start = uncut == nullptr ? of_turn : uncut->start;
+  BlockingThread* const blocking = BlockingThread::current;
+  Clock::time_point& start = blocking == nullptr ? of_slice : blocking->start;
   start = Clock::now();
   next.task();
   // Releases what the task holds without the lock.
@@ -179,34 +179,34 @@ WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
 void WorkerPool::Work() {
   MutexLock lock(mutex_);
   for (;;) {
-    while (turns_.empty() && !IsOverLocked()) changed_.Wait(mutex_);
-    if (turns_.empty()) return;
-    Waiting next = turns_.Pop();
+    while (preemptible_.empty() && !IsOverLocked()) changed_.Wait(mutex_);
+    if (preemptible_.empty()) return;
+    Waiting next = preemptible_.Pop();
     const Clock::duration time = Run(next);
-    turns_.Charge(next.caller->owner().name, time);
+    preemptible_.Charge(next.caller->owner().name, time);
   }
 }
 
-void WorkerPool::WorkUncut() {
+void WorkerPool::WorkBlocking() {
   // On Linux, this applies to the calling thread alone.
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kUncutNice);
-  UncutThread own;
-  UncutThread::current = &own;
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kBlockingNice);
+  BlockingThread own;
+  BlockingThread::current = &own;
   MutexLock lock(mutex_);
   for (;;) {
-    uncut_idle_.push_back(&own);
-    DispatchUncutLocked();
+    blocking_idle_.push_back(&own);
+    DispatchBlockingLocked();
     while (!own.may_run && !IsOverLocked()) own.changed.Wait(mutex_);
     if (!own.may_run) break;
     own.may_run = false;
     own.looked = Clock::now();
     const Clock::duration time = Run(own.task);
-    uncut_.Charge(own.task.caller->owner().name, time);
+    blocking_.Charge(own.task.caller->owner().name, time);
     own.task = Waiting();
     --uncut_running_;
     if (IsOverLocked()) WakeAllLocked();
   }
-  std::erase(uncut_idle_, &own);
+  std::erase(blocking_idle_, &own);
 }
 
 }  // namespace attnbias

@@ -31,7 +31,7 @@ class WorkerPool final : public Executor {
   ~WorkerPool() override;
 
   void Schedule(CallerPtr caller, Task task) override;
-  void ScheduleUncut(CallerPtr caller, Task task) override;
+  void ScheduleBlocking(CallerPtr caller, Task task) override;
   void Yield() override;
   int num_threads() const override { return num_threads_; }
 
@@ -49,14 +49,14 @@ class WorkerPool final : public Executor {
 
  private:
   // A thread for non-preemptible tasks.
-  struct UncutThread;
+  struct BlockingThread;
 
   struct Waiting {
     CallerPtr caller;
     Task task;
     Clock::time_point since;
     // Thread of a non-preemptible task that has begun; else null.
-    UncutThread* thread = nullptr;
+    BlockingThread* thread = nullptr;
   };
 
   // Returns whether there will be no more tasks.
@@ -64,22 +64,22 @@ class WorkerPool final : public Executor {
   // Runs a task without the lock. Returns its time.
   Clock::duration Run(Waiting& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();
-  void WorkUncut();
+  void WorkBlocking();
   // Resumes or begins non-preemptible tasks, as many as may run.
-  void DispatchUncutLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DispatchBlockingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int num_threads_;
   // Maximum number of non-preemptible tasks that run. Others have begun and have yielded.
-  const int num_uncut_;
+  const int num_blocking_;
 
   mutable Mutex mutex_;
   Condition changed_;
-  FairQueue<Waiting> turns_ ABSL_GUARDED_BY(mutex_);
-  FairQueue<Waiting> uncut_ ABSL_GUARDED_BY(mutex_);
-  int uncut_running_ ABSL_GUARDED_BY(mutex_) = 0;
+  FairQueue<Waiting> preemptible_ ABSL_GUARDED_BY(mutex_);
+  FairQueue<Waiting> blocking_ ABSL_GUARDED_BY(mutex_);
+  int blocking_running_ ABSL_GUARDED_BY(mutex_) = 0;
   // Threads without a task.
-  std::vector<UncutThread*> uncut_idle_ ABSL_GUARDED_BY(mutex_);
+  std::vector<BlockingThread*> blocking_idle_ ABSL_GUARDED_BY(mutex_);
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

@@ -105,20 +105,20 @@ std::string RandomPrefix() {
 
 }  // namespace
 
-Call::Call(CallEnvironment* environment, Method method, grpc::CallbackServerContext* context)
-    : environment_(*environment),
+Call::Call(ServerState* server_state, Method method, grpc::CallbackServerContext* context)
+    : server_state_(*server_state),
       method_(method),
       context_(*context),
       peer_(context->peer()),
-      identity_(environment_.access.Identify(*context)),
+      identity_(server_state_.access.Identify(*context)),
       caller_(MakeCaller(*context, peer_, identity_,
-                         environment_.engine.options().memory_budget_bytes)),
-      tables_(TablesOf(identity_, environment_.tables.Get())),
+                         server_state_.engine.options().memory_budget_bytes)),
+      tables_(TablesOf(identity_, server_state_.tables.Get())),
       start_(std::chrono::steady_clock::now()),
       deadline_(SteadyDeadline(context->raw_deadline())),
       phases_(start_),
-      stall_entry_(&environment_.stall_watch, context->c_call(), caller_.get()) {
-  environment_.metrics.CallStarted(method_);
+      watchdog_entry_(&server_state_.watchdog, context->c_call(), caller_.get()) {
+  server_state_.metrics.CallStarted(method_);
 }
 
 Call::~Call() {
@@ -126,7 +126,7 @@ Call::~Call() {
   if (end_.ok() && caller_->cancelled()) EndWith(WhyCancelled());
   const auto now = std::chrono::steady_clock::now();
   const PhaseTimes phases = phases_.End(now);
-  environment_.metrics.CallHandled(method_, end_.code(), now - start_, phases);
+  server_state_.metrics.CallHandled(method_, end_.code(), now - start_, phases);
   if (counted_) --identity_->account->calls;
   const bool logs = LogsAccess(end_.code());
   if (!logs && !IsTracing()) return;
@@ -151,8 +151,8 @@ Call::~Call() {
   if (logs) LogAccess(line);
 }
 
-absl::Status Call::CheckWanted() const {
-  if (environment_.draining) return Draining();
+absl::Status Call::CheckCancelled() const {
+  if (server_state_.draining) return Draining();
   // gRPC cancels a call whose deadline has passed, but a little later.
   if (context_.IsCancelled() || deadline_ <= std::chrono::steady_clock::now()) {
     return WhyCancelled();
@@ -185,12 +185,12 @@ absl::Status Call::CheckAllowed() {
   return absl::OkStatus();
 }
 
-std::chrono::steady_clock::time_point Call::TakeTurnToSend(int64_t bytes) {
+std::chrono::steady_clock::time_point Call::ReserveSendTime(int64_t bytes) {
   if (!*identity_) return {};
   return identity_->account->pacer.Take(bytes, identity_->rights->bytes_per_second);
 }
 
-bool Call::TryTakeTurnToSend(int64_t bytes) {
+bool Call::TryReserveSendTime(int64_t bytes) {
   return !*identity_ ||
          identity_->account->pacer.TryTake(bytes, identity_->rights->bytes_per_second);
 }
@@ -198,20 +198,20 @@ bool Call::TryTakeTurnToSend(int64_t bytes) {
 absl::Status Call::Admit(int64_t received_bytes) {
   ATTNBIAS_RETURN_IF_ERROR(CheckAllowed());
   ATTNBIAS_ASSIGN_OR_RETURN(
-      received_memory_, environment_.engine.cache().Reserve(kCallBytes + received_bytes, *caller_));
+      received_memory_, server_state_.engine.cache().Reserve(kCallBytes + received_bytes, *caller_));
   return absl::OkStatus();
 }
 
 absl::Status Call::HoldDecoded(int64_t bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(decoded_memory_,
-                            environment_.engine.cache().Reserve(kCopies * bytes, *caller_));
+                            server_state_.engine.cache().Reserve(kCopies * bytes, *caller_));
   return absl::OkStatus();
 }
 
 absl::StatusOr<PlanPtr> Call::MakePlan(v1::TensorSpec spec, std::string_view path) {
   const absl::StatusOr<Tables> tables = TakeTables(*tables_, spec);
   if (!tables.ok()) return Under(path, tables.status());
-  absl::StatusOr<PlanPtr> plan = environment_.engine.MakePlan(std::move(spec), *tables);
+  absl::StatusOr<PlanPtr> plan = server_state_.engine.MakePlan(std::move(spec), *tables);
   if (!plan.ok()) return Under(path, plan.status());
   plan_ = *plan;
   return plan;
@@ -227,18 +227,18 @@ const std::string& Call::request_id() {
 void Call::AnswerSent(int64_t bytes) {
   phases_.Enter(Phase::kWrite);
   MessageSent(bytes);
-  stall_entry_.WriteStarted();
+  watchdog_entry_.WriteStarted();
 }
 
 void Call::MessageSent(int64_t bytes) {
   bytes_ += bytes;
-  environment_.metrics.MessageSent(method_, bytes);
+  server_state_.metrics.MessageSent(method_, bytes);
 }
 
 void Call::EndWith(const absl::Status& status) {
   end_ = WithShortMessage(status);
   if (const auto rejection = RejectionOf(status)) {
-    environment_.metrics.Rejected(*rejection);
+    server_state_.metrics.Rejected(*rejection);
   }
 }
 
@@ -271,7 +271,7 @@ std::string RequestId(std::string_view given) {
 absl::Status Draining() { return absl::UnavailableError("the server is draining; try another"); }
 
 absl::Status Call::WhyCancelled() const {
-  absl::Status closed = stall_entry_.WhyClosed();
+  absl::Status closed = watchdog_entry_.WhyClosed();
   if (!closed.ok()) return closed;
   if (deadline_ <= std::chrono::steady_clock::now()) {
     return absl::DeadlineExceededError("the deadline has passed");

@@ -21,18 +21,18 @@
 #include "server/access/access.h"
 #include "server/observe/metrics.h"
 #include "server/observe/phases.h"
-#include "server/schedule/stall_watch.h"
+#include "server/schedule/stream_watchdog.h"
 #include "server/service/messages.h"
 #include "server/service/plan_memo.h"
 
 namespace attnbias {
 
 // The parts of the server that calls use. Outlives every call.
-struct CallEnvironment {
+struct ServerState {
   Engine& engine;
   Executor& executor;
   Metrics& metrics;
-  StallWatch& stall_watch;
+  StreamWatchdog& watchdog;
   const Access& access;
   PlanMemo plan_memo;
   TableRegistry tables;
@@ -42,13 +42,13 @@ struct CallEnvironment {
 // One call, from request to end. `context` outlives it.
 class Call {
  public:
-  Call(CallEnvironment* environment, Method method, grpc::CallbackServerContext* context);
+  Call(ServerState* server_state, Method method, grpc::CallbackServerContext* context);
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   // Counts and logs the call.
   ~Call();
 
-  CallEnvironment& environment() const { return environment_; }
+  ServerState& server_state() const { return server_state_; }
   grpc::CallbackServerContext& context() const { return context_; }
 
   const CallerPtr& caller() const { return caller_; }
@@ -58,7 +58,7 @@ class Call {
 
   // Returns UNAVAILABLE while draining, and DEADLINE_EXCEEDED or CANCELLED if the client does not
   // wait for the answer any more.
-  absl::Status CheckWanted() const;
+  absl::Status CheckCancelled() const;
 
   // Plans `spec`, which stands at `path` in the request; empty if its fields are the request's.
   absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, std::string_view path = "spec");
@@ -80,7 +80,7 @@ class Call {
   void ForgetRequest() { decoded_memory_ = ByteBudget::Reservation(); }
 
   // Closes the call if its client stops reading or sending. Is notified of writes and of rests.
-  StallWatch::Entry& stall_entry() { return stall_entry_; }
+  StreamWatchdog::Entry& watchdog_entry() { return watchdog_entry_; }
 
   PhaseClock& phases() { return phases_; }
 
@@ -89,9 +89,9 @@ class Call {
 
   // Returns when the next message, with this many bytes of tensors, may be sent, and takes that
   // time from the caller's rate.
-  std::chrono::steady_clock::time_point TakeTurnToSend(int64_t bytes);
+  std::chrono::steady_clock::time_point ReserveSendTime(int64_t bytes);
   // Takes the same and returns true, if the message may be sent now.
-  bool TryTakeTurnToSend(int64_t bytes);
+  bool TryReserveSendTime(int64_t bytes);
 
   // Counts the only answer of a call, and closes the call if its client does not read it.
   void AnswerSent(int64_t bytes = 0);
@@ -111,7 +111,7 @@ class Call {
   // Returns the client's id or, if it sent none, one of this server's.
   const std::string& request_id();
 
-  CallEnvironment& environment_;
+  ServerState& server_state_;
   const Method method_;
   grpc::CallbackServerContext& context_;
   // Copied when the call begins: gRPC forgets it once the call is cancelled.
@@ -123,7 +123,7 @@ class Call {
   const std::chrono::steady_clock::time_point start_;
   const std::chrono::steady_clock::time_point deadline_;
   PhaseClock phases_;
-  StallWatch::Entry stall_entry_;
+  StreamWatchdog::Entry watchdog_entry_;
   // True if the call counts among those of its account.
   bool counted_ = false;
   ByteBudget::Reservation received_memory_;

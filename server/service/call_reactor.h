@@ -22,8 +22,8 @@ namespace attnbias {
 template <typename Reactor>
 class CallReactor : public Reactor {
  public:
-  CallReactor(CallEnvironment* environment, Method method, grpc::CallbackServerContext* context)
-      : call_(environment, method, context), caller_(call_.caller()) {}
+  CallReactor(ServerState* server_state, Method method, grpc::CallbackServerContext* context)
+      : call_(server_state, method, context), caller_(call_.caller()) {}
 
   void OnCancel() override { caller_->Cancel(); }
   void OnDone() final { delete this; }
@@ -43,9 +43,9 @@ class CallReactor : public Reactor {
   void Begin(const grpc::ByteBuffer& request, Step step) {
     if (absl::Status status = Admit(request); !status.ok()) return End(status);
     call_.phases().Enter(Phase::kWait);
-    call_.environment().executor.Schedule(caller_, [this, step = std::move(step)]() mutable {
+    call_.server_state().executor.Schedule(caller_, [this, step = std::move(step)]() mutable {
       call_.phases().Enter(Phase::kPlan);
-      if (absl::Status status = call_.CheckWanted(); !status.ok()) return End(status);
+      if (absl::Status status = call_.CheckCancelled(); !status.ok()) return End(status);
       step();
     });
   }
@@ -57,8 +57,8 @@ class CallReactor : public Reactor {
     const bool takes_long = encoding.derive != nullptr && encoding.takes_long_to_prepare();
     PhaseClock& phases = call_.phases();
     if (takes_long) phases.Enter(Phase::kWait);
-    MakeUncut(
-        call_.environment().executor, caller_, takes_long,
+    RunBlocking(
+        call_.server_state().executor, caller_, takes_long,
         [plan, takes_long, &phases] {
           phases.Enter(Phase::kPlan);
           v1::TensorHeader header = HeaderOf(*plan);
@@ -85,7 +85,7 @@ class CallReactor : public Reactor {
   template <typename Done>
   void TryGetPayload(const PlanPtr& plan, Done done) {
     call_.phases().Enter(Phase::kCompute);
-    call_.environment().engine.Get(plan, caller_, [this, done](absl::StatusOr<PayloadPtr> payload) {
+    call_.server_state().engine.Get(plan, caller_, [this, done](absl::StatusOr<PayloadPtr> payload) {
       if (caller_->cancelled()) return done(call_.WhyCancelled());
       done(std::move(payload));
     });
@@ -96,14 +96,14 @@ class CallReactor : public Reactor {
 };
 
 // A call that is answered in one step.
-class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
+class UnaryHandler final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
   // `make(call, request, answer)` fills in the answer or returns an error.
   template <typename Request, typename Answer, typename Make>
-  static OneStep* Start(CallEnvironment* environment, Method method,
+  static UnaryHandler* Start(ServerState* server_state, Method method,
                         grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
                         grpc::ByteBuffer* response, Make make) {
-    OneStep* const own = new OneStep(environment, method, context);
+    UnaryHandler* const own = new UnaryHandler(server_state, method, context);
     own->Begin(*bytes, [own, bytes, response, make] {
       Answer answer;
       const absl::StatusOr<Request> request = own->call_.Parse<Request>(*bytes);

@@ -28,12 +28,12 @@ absl::Status NoSpec() { return Invalid("spec: not set, want it in the first mess
 
 class LogitsReactor final : public RequestPump {
  public:
-  LogitsReactor(CallEnvironment* environment, grpc::CallbackServerContext* context)
-      : RequestPump(environment, Method::kComputeLogits, context) {
+  LogitsReactor(ServerState* server_state, grpc::CallbackServerContext* context)
+      : RequestPump(server_state, Method::kComputeLogits, context) {
     Start();
   }
 
-  ~LogitsReactor() override { call_.environment().engine.cache().Unpark(parked_.lock().get()); }
+  ~LogitsReactor() override { call_.server_state().engine.cache().RemoveEvictable(evictable_.lock().get()); }
 
  private:
   // The rows of a request.
@@ -61,25 +61,25 @@ class LogitsReactor final : public RequestPump {
       plan_ = *std::move(plan);
       call_.phases().Enter(Phase::kCompute);
       return Prepare([this] {
-        Park();
+        MakeEvictable();
         Made(Message{FrameHeader<v1::ComputeLogitsResponse>(HeaderOf(*plan_)), 0});
       });
     }
     if (absl::Status status = Accept(*request); !status.ok()) return Made(status);
-    logits_ = parked_.lock();
+    logits_ = evictable_.lock();
     if (logits_ == nullptr) return Prepare([this] { Compute(); });
-    call_.environment().engine.cache().Unpark(logits_.get());
+    call_.server_state().engine.cache().RemoveEvictable(logits_.get());
     Compute();
   }
 
   absl::StatusOr<v1::ComputeLogitsRequest> ParseNext(const grpc::ByteBuffer& bytes,
                                                      ByteBudget::Reservation& memory) {
-    ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
+    ATTNBIAS_RETURN_IF_ERROR(call_.CheckCancelled());
     // The spec is kept as long as the call, rows until they are copied.
     using Request = v1::ComputeLogitsRequest;
     if (plan_ == nullptr) return call_.Parse<Request>(bytes);
     return ParseRequest<Request>(bytes, [&](int64_t size) -> absl::Status {
-      ATTNBIAS_ASSIGN_OR_RETURN(memory, call_.environment().engine.cache().Reserve(size, *caller_));
+      ATTNBIAS_ASSIGN_OR_RETURN(memory, call_.server_state().engine.cache().Reserve(size, *caller_));
       return absl::OkStatus();
     });
   }
@@ -99,7 +99,7 @@ class LogitsReactor final : public RequestPump {
     absl::StatusOr<LogitsPlanPtr> plan = LogitsPlan::Make(
         std::move(spec), *tables,
         {.max_vector_bytes =
-             call_.environment().engine.options().memory_budget_bytes / kLargestVectorsDivisor,
+             call_.server_state().engine.options().memory_budget_bytes / kLargestVectorsDivisor,
          .max_row_bytes = kMaxUnaryBytes});
     if (!plan.ok()) return Under("spec", plan.status());
     return plan;
@@ -108,14 +108,14 @@ class LogitsReactor final : public RequestPump {
   // Makes the vectors, then calls `done`.
   template <typename Done>
   void Prepare(Done done) {
-    CallEnvironment& environment = call_.environment();
+    ServerState& server_state = call_.server_state();
     PositionalLogits::Create(
         plan_,
-        {.executor = environment.executor,
-         .kernels = environment.engine.kernels(),
-         .allocate = [&engine = environment.engine, caller = caller_](
+        {.executor = server_state.executor,
+         .kernels = server_state.engine.kernels(),
+         .allocate = [&engine = server_state.engine, caller = caller_](
                          int64_t bytes) { return engine.cache().Allocate(bytes, *caller); },
-         .reserve = [&engine = environment.engine, caller = caller_](
+         .reserve = [&engine = server_state.engine, caller = caller_](
                         int64_t bytes) { return engine.cache().Reserve(bytes, *caller); }},
         caller_, [this, done](absl::StatusOr<PositionalLogitsPtr> logits) {
           if (!logits.ok()) return Made(logits.status());
@@ -124,10 +124,10 @@ class LogitsReactor final : public RequestPump {
         });
   }
 
-  void Park() {
-    parked_ = logits_;
+  void MakeEvictable() {
+    evictable_ = logits_;
     const int64_t bytes = logits_->memory_bytes();
-    call_.environment().engine.cache().Park(std::move(logits_), bytes);
+    call_.server_state().engine.cache().AddEvictable(std::move(logits_), bytes);
   }
 
   // Copies the data to memory of the budget, which counts until the answer is made.
@@ -145,7 +145,7 @@ class LogitsReactor final : public RequestPump {
                                                 ", that of the data received"));
       }
     }
-    ATTNBIAS_ASSIGN_OR_RETURN(work_.memory, call_.environment().engine.cache().Allocate(
+    ATTNBIAS_ASSIGN_OR_RETURN(work_.memory, call_.server_state().engine.cache().Allocate(
                                                 std::max<int64_t>(size, 1), *caller_));
     std::memcpy(work_.memory.bytes.data(), data.data(), data.size());
     work_.block = {request.first_row(), request.num_rows(), work_.memory.bytes.data()};
@@ -159,7 +159,7 @@ class LogitsReactor final : public RequestPump {
     const int64_t most = std::max<int64_t>(kDefaultChunkBytes / row_bytes, 1);
     const Range lines = {work_.made, std::min(work_.made + most, work_.lines)};
     absl::StatusOr<BudgetedBuffer> memory =
-        call_.environment().engine.cache().Allocate(lines.size() * row_bytes, *caller_);
+        call_.server_state().engine.cache().Allocate(lines.size() * row_bytes, *caller_);
     if (!memory.ok()) return Made(memory.status());
     const auto owner = std::make_shared<BudgetedBuffer>(*std::move(memory));
     logits_->Compute(work_.block, lines, owner->bytes.data(), caller_,
@@ -181,7 +181,7 @@ class LogitsReactor final : public RequestPump {
     response.set_offset(lines.begin * plan_->output_row_bytes());
     if (!IsUnfinished()) {
       work_.memory = BudgetedBuffer();
-      Park();
+      MakeEvictable();
     }
     const auto size = static_cast<int64_t>(chunk.memory.size());
     Made(Message{FrameChunk(std::move(response), chunk), size});
@@ -191,15 +191,15 @@ class LogitsReactor final : public RequestPump {
   LogitsPlanPtr plan_;
   PositionalLogitsPtr logits_;
   // Between requests the cache may evict the vectors; they are made again then.
-  std::weak_ptr<const PositionalLogits> parked_;
+  std::weak_ptr<const PositionalLogits> evictable_;
   Work work_;
 };
 
 }  // namespace
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
-    CallEnvironment* environment, grpc::CallbackServerContext* context) {
-  return new LogitsReactor(environment, context);
+    ServerState* server_state, grpc::CallbackServerContext* context) {
+  return new LogitsReactor(server_state, context);
 }
 
 }  // namespace attnbias

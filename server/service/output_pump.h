@@ -31,7 +31,7 @@ class OutputPump : public CallReactor<Reactor> {
     if (paused_) pause_.Cancel();
   }
   void OnWriteDone(bool ok) final {
-    call_.stall_entry().WriteDone();
+    call_.watchdog_entry().WriteDone();
     mutex_.Lock();
     writing_ = false;
     written_.bytes.Clear();
@@ -50,8 +50,8 @@ class OutputPump : public CallReactor<Reactor> {
     int64_t size = 0;
   };
 
-  OutputPump(CallEnvironment* environment, Method method, grpc::CallbackServerContext* context)
-      : CallReactor<Reactor>(environment, method, context) {}
+  OutputPump(ServerState* server_state, Method method, grpc::CallbackServerContext* context)
+      : CallReactor<Reactor>(server_state, method, context) {}
   ~OutputPump() override = default;
 
   // Begins to make a message, on a thread of the executor; calls Made once. The call does not end
@@ -97,9 +97,9 @@ class OutputPump : public CallReactor<Reactor> {
     if (make) making_ = true;
     const bool resting = !writing_ && !making_;
     const bool idle = resting && status_.ok() && AwaitsClient();
-    call_.stall_entry().SetIdle(idle);
+    call_.watchdog_entry().SetIdle(idle);
     EnterPhase(idle);
-    if (idle && call_.environment().draining) status_ = Draining();
+    if (idle && call_.server_state().draining) status_ = Draining();
     const bool end = resting && !ended_ && !(idle && status_.ok());
     if (end) ended_ = true;
     const absl::Status status = status_;
@@ -126,7 +126,7 @@ class OutputPump : public CallReactor<Reactor> {
   }
 
   void Write() {
-    const auto at = call_.TakeTurnToSend(written_.size);
+    const auto at = call_.ReserveSendTime(written_.size);
     const auto wait = at - std::chrono::steady_clock::now();
     if (wait.count() <= 0) return WriteNow();
     MutexLock lock(pause_mutex_);
@@ -140,7 +140,7 @@ class OutputPump : public CallReactor<Reactor> {
   }
 
   void WriteNow() {
-    call_.stall_entry().WriteStarted();
+    call_.watchdog_entry().WriteStarted();
     this->StartWrite(&written_.bytes, grpc::WriteOptions().set_no_compression());
   }
 
@@ -151,7 +151,7 @@ class OutputPump : public CallReactor<Reactor> {
       Make();
     };
     if (!begun_) call_.phases().Enter(Phase::kWait);
-    call_.environment().executor.Schedule(caller_, std::move(make));
+    call_.server_state().executor.Schedule(caller_, std::move(make));
   }
 
   // Delays a write that exceeds the caller's rate. Once set, it may be cancelled at any time.
@@ -177,7 +177,7 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
   void OnReadDone(bool ok) final {
     if (ok) {
       // Counts against the budget until the request has been worked on.
-      auto memory = call_.environment().engine.cache().Reserve(
+      auto memory = call_.server_state().engine.cache().Reserve(
           static_cast<int64_t>(incoming_.bytes.Length()), *caller_);
       if (memory.ok()) {
         incoming_.memory = *std::move(memory);
@@ -201,7 +201,7 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
 
   // Is called last by a constructor.
   void Start() {
-    absl::Status status = call_.CheckWanted();
+    absl::Status status = call_.CheckCancelled();
     if (status.ok()) status = call_.Admit(0);
     if (!status.ok()) return End(status);
     StartRead(&incoming_.bytes);

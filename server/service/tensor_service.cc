@@ -127,9 +127,9 @@ namespace {
 
 class DescribeReactor final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
-  DescribeReactor(CallEnvironment* environment, grpc::CallbackServerContext* context,
+  DescribeReactor(ServerState* server_state, grpc::CallbackServerContext* context,
                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
-      : CallReactor(environment, Method::kDescribeTensor, context) {
+      : CallReactor(server_state, Method::kDescribeTensor, context) {
     Begin(*request, [this, request, response] {
       const absl::StatusOr<PlanPtr> plan = MakePlan(*request);
       if (!plan.ok()) return End(plan.status());
@@ -172,14 +172,14 @@ std::string KeyOf(Method method, const grpc::ByteBuffer& request) {
 template <typename Base>
 class TensorReactor : public Base {
  protected:
-  TensorReactor(CallEnvironment* environment, Method method, grpc::CallbackServerContext* context,
+  TensorReactor(ServerState* server_state, Method method, grpc::CallbackServerContext* context,
                 const grpc::ByteBuffer* request)
-      : Base(environment, method, context), method_(method), request_(*request) {}
+      : Base(server_state, method, context), method_(method), request_(*request) {}
   ~TensorReactor() override = default;
 
   // Begins the call. Is called last by a constructor.
   void Start() {
-    if (absl::Status status = call_.CheckWanted(); !status.ok()) return this->End(status);
+    if (absl::Status status = call_.CheckCancelled(); !status.ok()) return this->End(status);
     if (!AnswerAtOnce()) this->Begin(request_, [this] { Prepare(); });
   }
 
@@ -221,12 +221,12 @@ class TensorReactor : public Base {
   // Answers on gRPC's thread, if that takes less than a change of thread.
   bool AnswerAtOnce() {
     if (!IsRemembered()) return false;
-    CallEnvironment& environment = call_.environment();
-    planned_ = environment.plan_memo.Find(KeyOf(method_, request_), call_.tables());
+    ServerState& server_state = call_.server_state();
+    planned_ = server_state.plan_memo.Find(KeyOf(method_, request_), call_.tables());
     if (planned_ == nullptr) return false;
     call_.SetPlan(planned_->plan);
     if (planned_->plan->total_bytes() > kInlineBytes) return false;
-    payload_ = environment.engine.Find(planned_->plan, caller_);
+    payload_ = server_state.engine.Find(planned_->plan, caller_);
     if (payload_ == nullptr || !payload_->IsReadAtOnce()) return false;
     if (absl::Status status = this->Admit(request_); !status.ok()) {
       this->End(status);
@@ -250,7 +250,7 @@ class TensorReactor : public Base {
       planned_ = own;
       // A range is requested once, and would displace frequent requests.
       if (IsRemembered() && planned_->window.bytes.begin == 0) {
-        call_.environment().plan_memo.Insert(KeyOf(method_, request_), call_.tables(), planned_);
+        call_.server_state().plan_memo.Insert(KeyOf(method_, request_), call_.tables(), planned_);
       }
       Compute();
     });
@@ -280,9 +280,9 @@ int64_t RoomBeside(const std::string& header) {
 
 class GetReactor final : public TensorReactor<CallReactor<grpc::ServerUnaryReactor>> {
  public:
-  GetReactor(CallEnvironment* environment, grpc::CallbackServerContext* context,
+  GetReactor(ServerState* server_state, grpc::CallbackServerContext* context,
              const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
-      : TensorReactor(environment, Method::kGetTensor, context, request), response_(*response) {
+      : TensorReactor(server_state, Method::kGetTensor, context, request), response_(*response) {
     Start();
   }
 
@@ -309,7 +309,7 @@ class GetReactor final : public TensorReactor<CallReactor<grpc::ServerUnaryReact
   void Answer() override { AnswerWhole(); }
 
   void Send(grpc::ByteBuffer message) override {
-    call_.TakeTurnToSend(planned_->window.bytes.size());
+    call_.ReserveSendTime(planned_->window.bytes.size());
     response_ = std::move(message);
     End(absl::OkStatus());
   }
@@ -320,9 +320,9 @@ class GetReactor final : public TensorReactor<CallReactor<grpc::ServerUnaryReact
 class StreamReactor final
     : public TensorReactor<OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>>> {
  public:
-  StreamReactor(CallEnvironment* environment, grpc::CallbackServerContext* context,
+  StreamReactor(ServerState* server_state, grpc::CallbackServerContext* context,
                 const grpc::ByteBuffer* request)
-      : TensorReactor(environment, Method::kStreamTensor, context, request) {
+      : TensorReactor(server_state, Method::kStreamTensor, context, request) {
     Start();
   }
 
@@ -342,7 +342,7 @@ class StreamReactor final
     const StreamWindow& window = planned_->window;
     made_ = window.bytes.begin;
     const int64_t size = window.bytes.size();
-    if (size == NextSize() && call_.TryTakeTurnToSend(size)) {
+    if (size == NextSize() && call_.TryReserveSendTime(size)) {
       AnswerWhole();
     } else {
       MakeFirst();
@@ -420,31 +420,31 @@ using RawTensorMethods = TensorMethods::WithRawCallbackMethod_DescribeTensor<
 
 class TensorService final : public RawTensorMethods {
  public:
-  TensorService(CallEnvironment* environment, std::function<v1::GetServerInfoResponse()> info)
-      : environment_(environment), info_(std::move(info)) {}
+  TensorService(ServerState* server_state, std::function<v1::GetServerInfoResponse()> info)
+      : server_state_(server_state), info_(std::move(info)) {}
 
   grpc::ServerUnaryReactor* DescribeTensor(grpc::CallbackServerContext* context,
                                            const grpc::ByteBuffer* request,
                                            grpc::ByteBuffer* response) override {
-    return new DescribeReactor(environment_, context, request, response);
+    return new DescribeReactor(server_state_, context, request, response);
   }
 
   grpc::ServerUnaryReactor* GetTensor(grpc::CallbackServerContext* context,
                                       const grpc::ByteBuffer* request,
                                       grpc::ByteBuffer* response) override {
-    return new GetReactor(environment_, context, request, response);
+    return new GetReactor(server_state_, context, request, response);
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* StreamTensor(
       grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override {
-    return new StreamReactor(environment_, context, request);
+    return new StreamReactor(server_state_, context, request);
   }
 
   grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
-    return OneStep::Start<v1::ListTablesRequest, v1::ListTablesResponse>(
-        environment_, Method::kListTables, context, request, response,
+    return UnaryHandler::Start<v1::ListTablesRequest, v1::ListTablesResponse>(
+        server_state_, Method::kListTables, context, request, response,
         [](Call& call, const auto& asked, v1::ListTablesResponse* answer) {
           return attnbias::ListTables(asked, *call.tables(), answer);
         });
@@ -452,14 +452,14 @@ class TensorService final : public RawTensorMethods {
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
       grpc::CallbackServerContext* context) override {
-    return attnbias::ComputeLogits(environment_, context);
+    return attnbias::ComputeLogits(server_state_, context);
   }
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response) override {
-    return OneStep::Start<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
-        environment_, Method::kGetServerInfo, context, request, response,
+    return UnaryHandler::Start<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
+        server_state_, Method::kGetServerInfo, context, request, response,
         [this](Call&, const auto&, v1::GetServerInfoResponse* answer) {
           *answer = info_();
           return absl::OkStatus();
@@ -467,15 +467,15 @@ class TensorService final : public RawTensorMethods {
   }
 
  private:
-  CallEnvironment* const environment_;
+  ServerState* const server_state_;
   const std::function<v1::GetServerInfoResponse()> info_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeTensorService(CallEnvironment* environment,
+std::unique_ptr<grpc::Service> MakeTensorService(ServerState* server_state,
                                                  std::function<v1::GetServerInfoResponse()> info) {
-  return std::make_unique<TensorService>(environment, std::move(info));
+  return std::make_unique<TensorService>(server_state, std::move(info));
 }
 
 absl::StatusOr<StreamWindow> ResolveStream(const v1::StreamTensorRequest& request,

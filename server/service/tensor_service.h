@@ -19,8 +19,8 @@
 
 namespace attnbias {
 
-// `environment` outlives the service; `info` makes the answer of GetServerInfo.
-std::unique_ptr<grpc::Service> MakeTensorService(CallEnvironment* environment,
+// `server_state` outlives the service; `info` makes the answer of GetServerInfo.
+std::unique_ptr<grpc::Service> MakeTensorService(ServerState* server_state,
                                                  std::function<v1::GetServerInfoResponse()> info);
 
 // Returns the bytes that a request asks for.
@@ -38,6 +38,6 @@ absl::Status ListTables(const v1::ListTablesRequest& request, const TableSet& ta
 
 // Begins a ComputeLogits.
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
-    CallEnvironment* environment, grpc::CallbackServerContext* context);
+    ServerState* server_state, grpc::CallbackServerContext* context);
 
 }  // namespace attnbias

@@ -42,15 +42,15 @@ absl::StatusOr<LogitsPlanPtr> PlanOf(const grpc::ByteBuffer& bytes) {
 
 // Each visible key has one vector of those that are made, and just one.
 void CheckRow(const LogitsPlan& plan, int64_t row) {
-  for (const Summand& summand : plan.term().summands) {
+  for (const TermComponent& component : plan.term().components) {
     int64_t next = plan.VisibleKeys(row).begin;
-    for (const Stretch& stretch : plan.StretchesOf(summand, row)) {
-      const Range made = {0, summand.count};
-      for (const int64_t vector : {stretch.vector, stretch.last_vector()}) {
+    for (const KeySegment& segment : plan.KeySegmentsOf(component, row)) {
+      const Range made = {0, component.count};
+      for (const int64_t vector : {segment.vector, segment.last_vector()}) {
         if (!made.Contains({vector, vector + 1})) std::abort();
       }
-      if (stretch.keys.begin != next) std::abort();
-      next = stretch.keys.end;
+      if (segment.keys.begin != next) std::abort();
+      next = segment.keys.end;
     }
     if (next < plan.VisibleKeys(row).end) std::abort();
   }

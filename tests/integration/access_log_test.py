@@ -90,7 +90,7 @@ def test_a_client_that_reads_late_makes_its_stream_write_long(start_server: Any)
 def test_a_tensor_that_is_made_while_it_is_streamed_is_computed(start_server: Any) -> None:
     """It is too large to keep, and takes longer than its client takes to read it."""
     server = start_server(
-        "--log-format=json", "--memory-budget=32MiB", "--threads=1", "--kernels=scalar"
+        "--log-format=json", "--memory-budget=32MiB", "--threads=1", "--cpu-isa=scalar"
     )
     with server.connect() as stub:
         for reply in stub.stream(sinusoid(1 << 13, 1024, data_type="DATA_TYPE_F64")):

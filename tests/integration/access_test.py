@@ -147,7 +147,7 @@ def test_certificates_change_under_load(start_server: Any, files: Files) -> None
 
 
 def test_probes_are_answered_in_plaintext(start_server: Any, files: Files) -> None:
-    flags = ("--probe-listen=127.0.0.1:0", "--drain-notice=5s")
+    flags = ("--probe-listen=127.0.0.1:0", "--shutdown-delay=5s")
     server = start_server(*files.tls(*flags), files.write_tokens(a="t"))
     with Stub(server.probe_address) as probe:
         eventually(lambda: probe.check("readiness") == "SERVING", "ready")

@@ -57,7 +57,7 @@ def test_open_watches_hear_of_the_drain_and_do_not_delay_it(start_server: Any) -
 
 
 def test_during_the_notice_calls_go_on(start_server: Any) -> None:
-    server = start_server("--drain-notice=1h")
+    server = start_server("--shutdown-delay=1h")
     with server.connect() as stub:
         server.terminate()
         eventually(lambda: stub.check("readiness") == "NOT_SERVING", "NOT_SERVING")
@@ -230,7 +230,7 @@ def test_check_config_prints_what_is_in_effect() -> None:
     assert effective["memory-budget"] == str(2 << 30)
     assert effective["drain-grace"] == "7s"
     assert effective["listen"] == "[::]:50051"
-    assert effective["kernels"] in ("avx512", "avx2", "neon", "scalar")
+    assert effective["cpu-isa"] in ("avx512", "avx2", "neon", "scalar")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_check_config_prints_what_is_in_effect() -> None:
     [
         (["--memory-budget=-1"], "--memory-budget"),
         (["--listen=here"], "--listen"),
-        (["--kernels=abacus"], "--kernels: got 'abacus'"),
+        (["--cpu-isa=abacus"], "--cpu-isa: got 'abacus'"),
         (["--frobnicate"], "--frobnicate"),
     ],
 )
@@ -263,7 +263,7 @@ def test_every_kernel_set_gives_the_same_bytes(start_server: Any) -> None:
         best, *others = stub.info(message("GetServerInfoRequest")()).instruction_sets
         whole = stub.payload(spec)
     for name in others:
-        with start_server(f"--kernels={name}").connect() as stub:
+        with start_server(f"--cpu-isa={name}").connect() as stub:
             info = stub.info(message("GetServerInfoRequest")())
             assert (info.instruction_sets[0], best in info.instruction_sets) == (name, True)
             assert stub.payload(spec) == whole

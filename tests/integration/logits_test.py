@@ -314,7 +314,7 @@ def test_a_deadline_ends_the_call(start_server: Any) -> None:
 
 
 def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> None:
-    server = start_server("--progress-timeout=200ms", "--memory-budget=64MiB")
+    server = start_server("--write-stall-timeout=200ms", "--memory-budget=64MiB")
     with server.connect() as stub:
         call = stub.logits(endless(2000, 20000))
         next(call)

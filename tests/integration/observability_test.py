@@ -136,7 +136,7 @@ def test_process_metrics_are_what_the_system_says(start_server: Any) -> None:
 
 
 def test_a_server_that_drains_is_not_ready(start_server: Any) -> None:
-    server = start_server("--drain-notice=30s")
+    server = start_server("--shutdown-delay=30s")
     eventually(lambda: server.metrics()["attnbias_ready"] == 1, "ready")
     server.terminate()
     eventually(lambda: server.metrics()["attnbias_ready"] == 0, "not ready")
@@ -193,11 +193,11 @@ def test_text_log_is_one_line_per_call_even_for_hostile_input(start_server: Any)
 
 
 def test_the_first_line_says_what_it_works_with(start_server: Any) -> None:
-    server = start_server("--threads=3", "--memory-budget=64MiB", "--kernels=scalar")
+    server = start_server("--threads=3", "--memory-budget=64MiB", "--cpu-isa=scalar")
     with server.connect() as stub:
         version = stub.info(message("GetServerInfoRequest")()).version
     (line,) = [line for line in server.log().splitlines() if " attnbias-server " in line]
-    settings = "kernels=scalar threads=3 memory-budget=67108864 backend=cpu"
+    settings = "cpu-isa=scalar threads=3 memory-budget=67108864 backend=cpu"
     assert f" info attnbias-server {version} {settings} grpc=1." in line
 
 

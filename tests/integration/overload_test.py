@@ -38,7 +38,7 @@ def test_running_out_of_descriptors_is_survived(start_server: Any) -> None:
 
 
 def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> None:
-    server = start_server("--progress-timeout=200ms", "--memory-budget=64MiB")
+    server = start_server("--write-stall-timeout=200ms", "--memory-budget=64MiB")
     with server.connect() as stub:
         # Rows picked by a list are chunks of memory of their own.
         ids = {"position_ids": [{"positions": [i * 7 % 30011 for i in range(200000)]}]}
@@ -62,7 +62,7 @@ def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> Non
 
 def test_a_unary_answer_that_nobody_reads_is_given_up(start_server: Any) -> None:
     """gRPC's own clients always read one, so this one speaks HTTP/2 itself."""
-    server = start_server("--progress-timeout=200ms")
+    server = start_server("--write-stall-timeout=200ms")
     request = message("GetTensorRequest")(spec=sinusoid(8192, 64)).SerializeToString()
     path = f"/{SERVICE}/GetTensor"
     with http2.open_socket(server.address) as client:
@@ -93,7 +93,7 @@ def test_who_holds_the_memory_and_does_not_read_gives_way(
     # As clients they would have smaller shares each, less than what the other one asks for, and
     # would hold the memory for all that time.
     count, timeout = (18, "72s") if many else (1, "12s")
-    flags = (f"--progress-timeout={timeout}", "--memory-budget=16MiB")
+    flags = (f"--write-stall-timeout={timeout}", "--memory-budget=16MiB")
     listen = f"unix:{tmp_path}/attnbias.sock" if client == "a socket" else "127.0.0.1:0"
     server = start_server(f"--listen={listen}", *flags)
     closed = 'attnbias_rejected_total{reason="stalled_client"}'
@@ -149,7 +149,7 @@ def test_an_answer_that_is_not_read_before_its_deadline_is_no_success(
 
 
 def test_a_slow_reader_that_makes_progress_is_left_alone(start_server: Any) -> None:
-    server = start_server("--progress-timeout=1s")
+    server = start_server("--write-stall-timeout=1s")
     with server.connect() as stub:
         got = b""
         for reply in stub.stream(alibi(8, 1024, **DENSE), max_chunk_bytes=2**20):

@@ -43,7 +43,7 @@ class ServerProcess:
                     *prefix,
                     program or os.environ["ATTNBIAS_SERVER_BINARY"],
                     "--metrics-listen=127.0.0.1:0",
-                    "--drain-notice=0s",
+                    "--shutdown-delay=0s",
                     f"--log-level={log_level}",
                     *flags,
                 ],

@@ -8,7 +8,7 @@ source "$root/tests/tools/bare_machine.sh"
 # it, with this tree.
 need_current_machine() {
   local hash files=("$root"/cmake/{current-grpc.pref,debian-packages.txt}
-    "$root"/cmake/{use-current-grpc,install-build-packages,install-tracing}.sh
+    "$root"/cmake/{use_current_grpc,install_build_packages,install_tracing}.sh
     "$root"/tests/tools/{debian-packages.txt,make_current_machine.sh,bare_machine.sh})
   hash=$(cat "${files[@]}" | sha256sum)
   machine=$cache/machines/current-${hash:0:12}

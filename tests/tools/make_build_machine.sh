@@ -9,5 +9,5 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 source "$root/tests/tools/bare_machine.sh"
 mkdir -p "$machine"
 make_machine "$machine" "$suite"
-in_machine "$machine" "$root" "$root" cmake/install-build-packages.sh "$architecture" \
+in_machine "$machine" "$root" "$root" cmake/install_build_packages.sh "$architecture" \
   cmake/debian-packages-deb.txt

@@ -9,8 +9,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 source "$root/tests/tools/bare_machine.sh"
 mkdir -p "$machine"
 make_machine "$machine" sid
-in_machine "$machine" "$root" "$root" cmake/use-current-grpc.sh
+in_machine "$machine" "$root" "$root" cmake/use_current_grpc.sh
 # The libraries alone of what tests take.
-in_machine "$machine" "$root" "$root" cmake/install-build-packages.sh \
+in_machine "$machine" "$root" "$root" cmake/install_build_packages.sh \
   "$(dpkg --print-architecture)" <(grep -- '-dev$' "$root/tests/tools/debian-packages.txt")
-in_machine "$machine" "$root" "$root" cmake/install-tracing.sh
+in_machine "$machine" "$root" "$root" cmake/install_tracing.sh

@@ -15,7 +15,7 @@ architectures=(amd64 arm64)
 # `there` to the words that run a command in it, with this tree:
 # need_build_machine SUITE ARCHITECTURE
 need_build_machine() {
-  local hash files=("$root"/cmake/{debian-packages{,-aarch64,-deb}.txt,install-build-packages.sh}
+  local hash files=("$root"/cmake/{debian-packages{,-aarch64,-deb}.txt,install_build_packages.sh}
     "$root"/tests/tools/{make_build_machine,bare_machine}.sh)
   hash=$(cat "${files[@]}" | sha256sum)
   machine=$cache/machines/$1-$2-${hash:0:12}

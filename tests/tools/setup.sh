@@ -216,9 +216,9 @@ need_cuda() {
   if [[ -z ${CUDACXX:-} ]] && command -v nvcc >/dev/null; then
     CUDACXX=$(command -v nvcc)
   elif [[ -z ${CUDACXX:-} ]]; then
-    hash=$(cat "$root"/cmake/{requirements-cuda.txt,make-cuda-toolkit.sh} | sha256sum)
+    hash=$(cat "$root"/cmake/{requirements-cuda.txt,make_cuda_toolkit.sh} | sha256sum)
     folder=$cache/venv/cuda-${hash:0:12}
-    need_once "$folder" "$root/cmake/make-cuda-toolkit.sh" "$folder"
+    need_once "$folder" "$root/cmake/make_cuda_toolkit.sh" "$folder"
     CUDACXX=$folder/toolkit/bin/nvcc
   fi
   export CUDACXX PATH=$PATH:${CUDACXX%/*}

@@ -6,7 +6,7 @@ wheels=$root/build/wheels
 
 # Where the libraries of an architecture are unpacked that is not this machine's.
 need_sysroot() {
-  local hash files=("$root"/cmake/{debian-packages.txt,make-aarch64-sysroot.sh})
+  local hash files=("$root"/cmake/{debian-packages.txt,make_aarch64_sysroot.sh})
   need_packages "$root/cmake/debian-packages-aarch64.txt"
   hash=$(cat "${files[@]}" | sha256sum)
   ATTNBIAS_SYSROOT=$cache/sysroot-aarch64-${hash:0:12}

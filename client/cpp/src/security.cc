@@ -66,15 +66,15 @@ constexpr Names kVariables = {"ATTNBIAS_CLIENT_TLS_CA",
 constexpr unsigned int kSecondsBetweenLooks = 1;
 
 template <auto Free>
-struct Freed {
+struct Deleter {
   template <typename T>
   void operator()(T* value) const {
     Free(value);
   }
 };
-using Bio = std::unique_ptr<BIO, Freed<BIO_free>>;
-using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
+using Bio = std::unique_ptr<BIO, Deleter<BIO_free>>;
+using Certificate = std::unique_ptr<X509, Deleter<X509_free>>;
+using Key = std::unique_ptr<EVP_PKEY, Deleter<EVP_PKEY_free>>;
 
 std::string Variable(const char* name) {
   const char* const value = std::getenv(name);

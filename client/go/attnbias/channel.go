@@ -55,7 +55,7 @@ func (a addressList) Build(
 	for address := range strings.SplitSeq(target.Endpoint(), ",") {
 		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
 	}
-	return noNews{}, connection.UpdateState(state)
+	return staticResolver{}, connection.UpdateState(state)
 }
 
 // OverrideAuthority returns the first address as the server's name.
@@ -64,9 +64,9 @@ func (a addressList) OverrideAuthority(target resolver.Target) string {
 	return first
 }
 
-// noNews resolves a list that never changes.
-type noNews struct{}
+// staticResolver resolves a list that never changes.
+type staticResolver struct{}
 
-func (noNews) ResolveNow(resolver.ResolveNowOptions) {}
+func (staticResolver) ResolveNow(resolver.ResolveNowOptions) {}
 
-func (noNews) Close() {}
+func (staticResolver) Close() {}

@@ -30,7 +30,7 @@ func runWithServer(m *testing.M) int {
 		return m.Run()
 	}
 	server := exec.Command(binary, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
-		"--drain-notice", "0s", "--log-level", "error", "--access-log", "off")
+		"--shutdown-delay", "0s", "--log-level", "error", "--access-log", "off")
 	server.Stderr = os.Stderr
 	stdout, err := server.StdoutPipe()
 	if err == nil {

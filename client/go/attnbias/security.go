@@ -49,7 +49,7 @@ func securityOf(s *settings, target string) (*security, error) {
 func (s *security) options() []grpc.DialOption {
 	transport := insecure.NewCredentials()
 	if s.tls != nil {
-		transport = renewed{credentials.NewTLS(s.tls.last.Load()), s.tls}
+		transport = reloadingTLS{credentials.NewTLS(s.tls.last.Load()), s.tls}
 	}
 	options := []grpc.DialOption{grpc.WithTransportCredentials(transport)}
 	if s.token != nil {
@@ -119,13 +119,13 @@ func (c *certificates) renew() error {
 	return nil
 }
 
-// renewed is TLS that reads the files at each handshake.
-type renewed struct {
+// reloadingTLS is TLS that reads the files at each handshake.
+type reloadingTLS struct {
 	credentials.TransportCredentials
 	held *certificates
 }
 
-func (r renewed) ClientHandshake(
+func (r reloadingTLS) ClientHandshake(
 	ctx context.Context, authority string, connection net.Conn,
 ) (net.Conn, credentials.AuthInfo, error) {
 	if err := r.held.renew(); err != nil {
@@ -134,7 +134,7 @@ func (r renewed) ClientHandshake(
 	return credentials.NewTLS(r.held.last.Load()).ClientHandshake(ctx, authority, connection)
 }
 
-func (r renewed) Clone() credentials.TransportCredentials { return r }
+func (r reloadingTLS) Clone() credentials.TransportCredentials { return r }
 
 // bearer sends a token with each call, read from the file if there is one.
 type bearer struct {

@@ -176,7 +176,7 @@ absl::Status CheckAxes(const Rotation& rotation) {
     return Invalid("rotary.rope_theta: got ", spec.rope_theta(),
                    ", want none: every axis has a ladder");
   }
-  if (TurningPairs(spec) > 0) return absl::OkStatus();
+  if (RotatingPairs(spec) > 0) return absl::OkStatus();
   return Invalid(
       "rotary.",
       spec.inverse_frequencies().empty() ? "axes" : "inverse_frequencies",
@@ -343,12 +343,12 @@ class Powers {
     powers.reserve(pairs_);
     values_.reserve(pairs_ * CountOf(decay));
     for (int64_t pair = 0; pair < pairs_; ++pair) {
-      if (!MakingScope::Continues()) return;
+      if (!ComputeScope::Continues()) return;
       powers.push_back(DecayOf(decay, pairs, pair, step, kSinusoidPrecision));
     }
     for (int64_t reach = ReachOf(decay); reach > 0; reach /= 2) {
       for (Real& power : powers) {
-        if (!MakingScope::Continues()) return;
+        if (!ComputeScope::Continues()) return;
         values_.push_back(ToDoubleDouble(power));
         mpfr_sqr(power.get(), power.get(), MPFR_RNDN);
       }
@@ -513,7 +513,7 @@ SinusoidRows RowsOfPairs(const std::shared_ptr<const Rotation>& rotation,
                 scale);
 }
 
-// Returns the rows of all pairs. Pairs that do not turn have sine 0 and cosine `scale`.
+// Returns the rows of all pairs. Pairs that do not rotate have sine 0 and cosine `scale`.
 EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs, const Real& scale, DataType type) {
   if (parts.front().width == 2 * pairs) return std::move(parts.front().rows);
   std::array<std::byte, sizeof(double)> cosine;
@@ -579,7 +579,7 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
 int64_t EvaluatorBytes(const Rotation& rotation) {
   const v1::Rotary& spec = rotation.spec;
   const int64_t pairs = RotaryPairs(spec);
-  const int64_t turning = TurningPairs(spec);
+  const int64_t rotating = RotatingPairs(spec);
   // Lists of pairs, columns and runs while they grow.
   constexpr int64_t kPairBytes =
       int64_t{6 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
@@ -594,9 +594,9 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
     ++by_offset[OffsetOf(rotation, pair)];
   }
   for (const auto& [offset, count] : by_offset) {
-    bytes += SinusoidsBytes(ColumnsOfPairs(std::min(count, turning)));
+    bytes += SinusoidsBytes(ColumnsOfPairs(std::min(count, rotating)));
   }
-  return bytes + turning * int64_t{sizeof(int64_t)};
+  return bytes + rotating * int64_t{sizeof(int64_t)};
 }
 
 // Describes tables whose columns depend on all axes.

@@ -15,7 +15,7 @@ namespace {
 // 2^20; steps of a progression cost 2^16.
 constexpr int kFrequencyGuardBits = 160;
 
-// Returns the pair that turns `rotations` times over the original length.
+// Returns the pair that rotates `rotations` times over the original length.
 Real CorrectionDim(const v1::Rotary& spec, double rotations,
                    const Real& theta) {
   const int64_t length = spec.yarn().original_max_position_embeddings();
@@ -76,7 +76,7 @@ int64_t RotatingColumns(const v1::Rotary& spec) {
   return static_cast<int64_t>(columns) / 2 * 2;
 }
 
-int64_t TurningPairs(const v1::Rotary& spec) {
+int64_t RotatingPairs(const v1::Rotary& spec) {
   int64_t resting = std::ranges::count(spec.inverse_frequencies(), 0);
   for (const v1::Axis& axis : spec.axes()) {
     resting += std::ranges::count(axis.ladder().frequencies().values(), 0);
@@ -160,7 +160,7 @@ std::vector<Real> InverseFrequencies::All() const {
   all.reserve(pairs);
   for (int64_t pair = 0; pair < pairs; ++pair) {
     // Only yields: a cancelled caller discards the result.
-    (void)MakingScope::Continues();
+    (void)ComputeScope::Continues();
     const int64_t axis = RotaryAxisOf(spec_, pair);
     all.push_back(Finished(pair, next[axis]));
     for (int64_t i = 0; i < std::ssize(axes_); ++i) {

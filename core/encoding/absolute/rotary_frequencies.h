@@ -24,7 +24,7 @@ struct Rotation {
   std::vector<int32_t> places;
 };
 
-// Returns the even number of columns that turn: floor(head_dim x partial_rotary_factor), the
+// Returns the even number of columns that rotate: floor(head_dim x partial_rotary_factor), the
 // product rounded to a double as peers do.
 int64_t RotatingColumns(const v1::Rotary& spec);
 
@@ -38,11 +38,11 @@ inline bool RaisesRopeTheta(const v1::Rotary& spec) {
   return spec.has_dynamic() || spec.has_ntk();
 }
 
-// Returns the number of pairs of a row, including those that do not turn.
+// Returns the number of pairs of a row, including those that do not rotate.
 int64_t RotaryPairs(const v1::Rotary& spec);
 
-// Returns the number of pairs that turn.
-int64_t TurningPairs(const v1::Rotary& spec);
+// Returns the number of pairs that rotate.
+int64_t RotatingPairs(const v1::Rotary& spec);
 
 // Returns the axis of position of a pair.
 int64_t RotaryAxisOf(const v1::Rotary& spec, int64_t pair);
@@ -57,7 +57,7 @@ Real EffectiveRopeTheta(const v1::Rotary& spec, int precision);
 
 Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision);
 
-// Computes inv_m, in radians per position of the pair's axis; 0 for pairs that do not turn.
+// Computes inv_m, in radians per position of the pair's axis; 0 for pairs that do not rotate.
 class InverseFrequencies {
  public:
   // `rotation` outlives this.

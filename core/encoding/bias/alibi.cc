@@ -97,7 +97,7 @@ class AlibiEvaluator final : public Evaluator {
     const RealCacheScope cache_scope;
     factors_.reserve(spec.num_heads());
     for (int64_t head = 0; head < spec.num_heads(); ++head) {
-      if (!MakingScope::Continues()) return;
+      if (!ComputeScope::Continues()) return;
       factors_.push_back(FactorOf(spec, head, format));
     }
   }

@@ -75,7 +75,7 @@ class KerpleEvaluator final : public Evaluator {
     heads_.reserve(spec.num_heads());
     roundings_.reserve(spec.num_heads());
     for (int head = 0; head < spec.num_heads(); ++head) {
-      if (!MakingScope::Continues()) return;
+      if (!ComputeScope::Continues()) return;
       heads_.emplace_back(spec, head);
       roundings_.emplace_back(Real(heads_.back().weight(), kKernelPrecision) * format.scale,
                               format.type);

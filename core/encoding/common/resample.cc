@@ -128,7 +128,7 @@ Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis, int64_t r
     last = std::min(last, axis.source - 1);
   }
   for (int64_t at = first; at <= last; ++at) {
-    if (!MakingScope::Continues()) break;
+    if (!ComputeScope::Continues()) break;
     const Wide signed_distance = at * unit - place;
     const Wide distance = signed_distance < 0 ? -signed_distance : signed_distance;
     if (distance == end) continue;  // The weight is 0.
@@ -230,7 +230,7 @@ class RowWeights {
       mpfr_set_zero(of_row.get(), 1);
       const int64_t first = first_row + row * resampling_.axes[1].source;
       for (const auto& [place, weight] : across.taps) {
-        if (!MakingScope::Continues()) return;
+        if (!ComputeScope::Continues()) return;
         mpfr_set_d(number.get(), table.At(first + place, column), MPFR_RNDN);
         mpfr_mul_z(number.get(), number.get(), weight.get_mpz_t(), MPFR_RNDN);
         of_row += number;
@@ -400,7 +400,7 @@ void TableRows::WriteResampled(int64_t row, Range columns, int64_t stride,
                     out);
   }
   for (int64_t column = columns.begin; column < columns.end; ++column) {
-    if (!MakingScope::Continues()) return;
+    if (!ComputeScope::Continues()) return;
     DoubleDouble sum;
     double error = 0;
     if (format_.scale == 1 &&

@@ -70,7 +70,7 @@ class TableRows {
   // Returns Evaluator::batch() of these rows.
   int64_t batch() const;
 
-  // Writes some columns of a row, `stride` bytes apart. Polls MakingScope.
+  // Writes some columns of a row, `stride` bytes apart. Polls ComputeScope.
   void Write(int64_t row, Range columns, int64_t stride, std::byte* out) const;
 
  private:

@@ -17,7 +17,7 @@
 #include "core/base/executor.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/table_checks.h"
-#include "core/numerics/turn.h"
+#include "core/numerics/revolutions.h"
 
 namespace attnbias {
 namespace {
@@ -85,7 +85,7 @@ class ListedSinusoids final : public Evaluator {
   void FillRow(absl::Span<const BinaryPosition> at, std::byte* row) const {
     const SinusoidColumns& columns = rows_.columns;
     for (int64_t i = 0; i < columns.sines; ++i) {
-      if (!MakingScope::Continues()) return;
+      if (!ComputeScope::Continues()) return;
       const std::optional<ReducedAngle> angle = rows_.angle(at, i);
       const SinCos both = angle.has_value() ? SinCosOf(*angle) : SinCos();
       const auto write = [&](int64_t column, DoubleDouble value, const std::byte* at_zero) {
@@ -113,31 +113,31 @@ class ListedSinusoids final : public Evaluator {
 };
 
 // Returns [pairs, axes], by position.
-std::vector<FloatingTurn> TurnsOf(const FrequencyMatrix& matrix) {
-  std::vector<FloatingTurn> turns;
-  turns.reserve(matrix.weights.size());
+std::vector<FloatingRevolutions> RevolutionsOf(const FrequencyMatrix& matrix) {
+  std::vector<FloatingRevolutions> revolutions;
+  revolutions.reserve(matrix.weights.size());
   for (int64_t pair = 0; pair < matrix.weights.columns(); ++pair) {
     // Only yields: a cancelled caller discards the result.
-    (void)MakingScope::Continues();
+    (void)ComputeScope::Continues();
     for (int64_t axis = 0; axis < matrix.weights.rows(); ++axis) {
-      FloatingTurn& own = turns.emplace_back();
+      FloatingRevolutions& own = revolutions.emplace_back();
       const double weight = matrix.weights.At(axis, pair);
       if (weight == 0) continue;
       const Real stretch = StretchFactor(matrix.axes[axis].stretch, kSinusoidPrecision);
-      own = FrequencyOf(stretch * weight).turns_per_position;
+      own = FrequencyOf(stretch * weight).revolutions_per_position;
     }
   }
-  return turns;
+  return revolutions;
 }
 
 // Returns the angle of a pair over all axes, or nullopt if it is 0.
-std::optional<ReducedAngle> SumInTurns(const FrequencyMatrix& matrix,
-                                       absl::Span<const FloatingTurn> turns,
+std::optional<ReducedAngle> SumInRevolutions(const FrequencyMatrix& matrix,
+                                       absl::Span<const FloatingRevolutions> revolutions,
                                        absl::Span<const BinaryPosition> at, int64_t pair) {
-  std::array<TurnTerm, kMostTurnTerms> terms;
+  std::array<AngleTerm, kMostAngleTerms> terms;
   size_t count = 0;
   for (size_t axis = 0; axis < at.size(); ++axis) {
-    const FloatingTurn& own = turns[pair * at.size() + axis];
+    const FloatingRevolutions& own = revolutions[pair * at.size() + axis];
     if (at[axis].count == 0 || own.limbs.back() == 0) continue;
     terms[count++] = {own, at[axis]};
   }
@@ -161,8 +161,8 @@ EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type) {
   const auto angle = [shared](absl::Span<const BinaryPosition> at,
                               int64_t pair) -> std::optional<ReducedAngle> {
     if (at.front().count == 0) return std::nullopt;
-    const TurnTerm term[] = {
-        {shared->frequencies[pair].turns_per_position, at.front()}};
+    const AngleTerm term[] = {
+        {shared->frequencies[pair].revolutions_per_position, at.front()}};
     return AngleOf(term);
   };
   const auto reference = [shared](absl::Span<const BinaryPosition> at, int64_t column,
@@ -202,7 +202,7 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
 }
 
 int64_t SummedBytes(const FrequencyMatrix& matrix) {
-  return matrix.weights.size() * int64_t{sizeof(FloatingTurn)};
+  return matrix.weights.size() * int64_t{sizeof(FloatingRevolutions)};
 }
 
 EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
@@ -214,9 +214,9 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
   for (size_t axis = 0; axis < matrix->axes.size(); ++axis) {
     axes.push_back({positions, axis, matrix->axes[axis].stretch.offset});
   }
-  auto angle = [matrix, turns = TurnsOf(*matrix)](
+  auto angle = [matrix, revolutions = RevolutionsOf(*matrix)](
                    absl::Span<const BinaryPosition> at, int64_t pair) {
-    return SumInTurns(*matrix, turns, at, pair);
+    return SumInRevolutions(*matrix, revolutions, at, pair);
   };
   const auto reference = [matrix, columns, scale = format.scale](
                              absl::Span<const BinaryPosition> at,
@@ -243,15 +243,15 @@ EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
   const RealCacheScope cache_scope;
   const SinusoidColumns columns(2 * std::ssize(inverse_frequencies),
                                 v1::COLUMNS_SINES_COSINES);
-  const FloatingTurn radian =
-      FrequencyOf(Real(1, kSinusoidPrecision)).turns_per_position;
+  const FloatingRevolutions radian =
+      FrequencyOf(Real(1, kSinusoidPrecision)).revolutions_per_position;
   const auto angle = [inverse_frequencies, radian](
                          absl::Span<const BinaryPosition> at,
                          int64_t pair) -> std::optional<ReducedAngle> {
     const float radians = Float32Angle(at.front(), inverse_frequencies[pair]);
     if (radians == 0) return std::nullopt;
     // The float is exact.
-    const TurnTerm term[] = {{radian, *BinarySum(radians, 0)}};
+    const AngleTerm term[] = {{radian, *BinarySum(radians, 0)}};
     return AngleOf(term);
   };
   const auto reference = [inverse_frequencies, columns, scale](

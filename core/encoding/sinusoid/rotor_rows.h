@@ -11,7 +11,7 @@
 #include "core/base/executor.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/kernel/kernel_set.h"
-#include "core/numerics/turn.h"
+#include "core/numerics/revolutions.h"
 
 namespace attnbias {
 
@@ -68,13 +68,13 @@ class RotorRows {
 };
 
 // Sets the angles at position + rest, each computed by itself. The pairs after the frequencies are
-// padding and do not turn.
+// padding and do not rotate.
 inline void SetAngles(const std::vector<SinusoidFrequency>& frequencies,
                       int64_t position, int64_t pairs, const Rotors& out,
                       double rest = 0) {
   const auto used = static_cast<int64_t>(frequencies.size());
   for (int64_t i = 0; i < pairs; ++i) {
-    if (!MakingScope::Continues()) return;
+    if (!ComputeScope::Continues()) return;
     SinCos value = {{0, 0}, {1, 0}, 0};
     if (i < used && (position != 0 || rest != 0)) {
       value = SinCosOf(AngleAt(frequencies[i], position, rest));

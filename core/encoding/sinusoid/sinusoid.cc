@@ -194,14 +194,14 @@ SinusoidColumns::Wave SinusoidColumns::WaveAt(int64_t column) const {
   return {0, Kind::kZero};
 }
 
-std::vector<int64_t> SinusoidAxis::Turning() const {
-  std::vector<int64_t> turning;
+std::vector<int64_t> SinusoidAxis::Rotating() const {
+  std::vector<int64_t> rotating;
   for (int64_t i = 0; i < columns.sines; ++i) {
     const bool rests =
         ladder.given != nullptr && (*ladder.given)[first_frequency + i] == 0;
-    if (!rests) turning.push_back(i);
+    if (!rests) rotating.push_back(i);
   }
-  return turning;
+  return rotating;
 }
 
 SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order) {
@@ -288,10 +288,10 @@ SinusoidFrequency FrequencyOf(const Real& radians_per_position) {
 
 ReducedAngle AngleAt(const SinusoidFrequency& frequency, int64_t position,
                      double rest) {
-  std::array<TurnTerm, 2> terms;
+  std::array<AngleTerm, 2> terms;
   size_t count = 0;
   for (const auto& at : {BinaryPosition{position}, *BinarySum(rest, /*b=*/0)}) {
-    if (at.count != 0) terms[count++] = {frequency.turns_per_position, at};
+    if (at.count != 0) terms[count++] = {frequency.revolutions_per_position, at};
   }
   return AngleOf(absl::MakeConstSpan(terms.data(), count));
 }
@@ -310,7 +310,7 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
   rows.frequencies.reserve(columns.sines);
   for (int64_t i = 0; i < columns.sines; ++i) {
     // Only yields: a cancelled caller discards the result.
-    (void)MakingScope::Continues();
+    (void)ComputeScope::Continues();
     rows.frequencies.push_back(FrequencyOf(at(i)));
   }
   rows.reference = [columns, whole, rest, frequencies = std::move(frequencies),
@@ -320,12 +320,12 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
     using Kind = SinusoidColumns::Kind;
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const int64_t count = position.count + whole;
-    const bool turns = count != 0 || rest != 0;
-    if (wave.kind == Kind::kZero || (!turns && wave.kind == Kind::kSine)) {
+    const bool rotates = count != 0 || rest != 0;
+    if (wave.kind == Kind::kZero || (!rotates && wave.kind == Kind::kSine)) {
       return RoundDouble(0, type, out);
     }
     const RealCacheScope cache_scope;
-    if (!turns) return RoundReal(scale(kSinusoidPrecision), type, out);
+    if (!rotates) return RoundReal(scale(kSinusoidPrecision), type, out);
     const auto angle = [&](int precision) {
       Real value = (Real(rest, precision) + count) *
                    frequencies(wave.frequency, precision);
@@ -344,10 +344,10 @@ SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
   int64_t first = axis.first_frequency;
   if (ladder.given != nullptr) {
     const auto begin = ladder.given->begin() + first;
-    auto turning = std::make_shared<std::vector<double>>(
+    auto rotating = std::make_shared<std::vector<double>>(
         begin, begin + axis.columns.sines);
-    std::erase(*turning, 0);
-    ladder.given = std::move(turning);
+    std::erase(*rotating, 0);
+    ladder.given = std::move(rotating);
     first = 0;
   }
   const auto exact = [ladder, first, stretch = axis.stretch](int64_t i,

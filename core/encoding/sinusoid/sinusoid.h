@@ -17,7 +17,7 @@
 #include "core/base/errors.h"
 #include "core/encoding/encoding.h"
 #include "core/numerics/real.h"
-#include "core/numerics/turn.h"
+#include "core/numerics/revolutions.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {
@@ -108,7 +108,7 @@ struct SinusoidAxis {
   AxisStretch stretch = {};
 
   // Returns the indices of the frequencies that are not 0.
-  std::vector<int64_t> Turning() const;
+  std::vector<int64_t> Rotating() const;
 };
 
 // Returns an axis of `dim` columns with frequencies base^(-2k / dim).
@@ -126,9 +126,9 @@ std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes);
 inline constexpr int64_t kNoAxis = -1;
 std::vector<AxisColumns> RunsOf(absl::Span<const int64_t> axis_of_column);
 
-// A frequency, in turns and in radians.
+// A frequency, in revolutions and in radians.
 struct SinusoidFrequency {
-  FloatingTurn turns_per_position;
+  FloatingRevolutions revolutions_per_position;
   double radians_per_position;  // nearest magnitude
 };
 
@@ -171,7 +171,7 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
                     absl::FunctionRef<const Real&(int64_t index)> at,
                     RealsToAnyPrecision frequencies, RealToAnyPrecision scale);
 
-// Returns the rows of the frequencies of an axis that turn, at `columns`. Forms a geometric
+// Returns the rows of the frequencies of an axis that rotate, at `columns`. Forms a geometric
 // progression by one power and one product each, within a relative 2^-360.
 SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
                     double scale);

@@ -119,7 +119,7 @@ class SinusoidalEvaluator final : public Evaluator {
         pairs_(PaddedPairs(columns_.sines)),
         block_rows_(BlockRowsOf(pairs_)) {
     for (int64_t step = 1; step < kComposedPositions; step *= block_rows_) {
-      if (!MakingScope::Continues()) return;
+      if (!ComputeScope::Continues()) return;
       tables_.push_back(RotationsBy(step));
     }
   }
@@ -262,7 +262,7 @@ class SinusoidalEvaluator final : public Evaluator {
   }
 
   // Sets bounds of the sines' magnitudes over the chain: 1, or the largest angle if that is
-  // smaller. Errors are proportional to them, so that frequencies too low to turn once keep their
+  // smaller. Errors are proportional to them, so that frequencies too low to rotate once keep their
   // relative accuracy.
   void SetReach(const Rows& chain, Workspace& work) const {
     const double farthest =
@@ -436,7 +436,7 @@ bool IsAlone(const std::vector<SinusoidAxis>& axes) {
   const SinusoidAxis& axis = axes.front();
   return axes.size() == 1 && axis.columns.sin_offset == 0 &&
          axis.columns.cos_offset > 0 &&
-         std::ssize(axis.Turning()) == axis.columns.sines;
+         std::ssize(axis.Rotating()) == axis.columns.sines;
 }
 
 // Returns true if two axes have the same numbers at the same position.
@@ -450,31 +450,31 @@ bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
 using MakeRows = absl::FunctionRef<EvaluatorPtr(
     const SinusoidAxis& axis, const SinusoidColumns& columns)>;
 
-// Joins the rows of axes, and the numbers of frequencies that do not turn.
+// Joins the rows of axes, and the numbers of frequencies that do not rotate.
 EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
                       bool may_share, MakeRows make_rows) {
   std::vector<std::byte> resting(axes.front().columns.width * SizeOf(format.type));
   std::vector<const SinusoidAxis*> made;
   std::vector<RowPart> parts;
   for (const SinusoidAxis& axis : axes) {
-    // Cosines of frequencies that turn are overwritten.
+    // Cosines of frequencies that rotate are overwritten.
     const SinusoidColumns& own = axis.columns;
     for (int64_t i = 0; i < own.cosines; ++i) {
       const int64_t column = own.cos_offset + i * own.pair_stride;
       RoundDouble(format.scale, format.type,
                   resting.data() + column * SizeOf(format.type));
     }
-    const std::vector<int64_t> turning = axis.Turning();
-    if (turning.empty()) continue;
-    const bool has_last_cosine = turning.back() < own.cosines;
+    const std::vector<int64_t> rotating = axis.Rotating();
+    if (rotating.empty()) continue;
+    const bool has_last_cosine = rotating.back() < own.cosines;
     const SinusoidColumns columns(
-        2 * std::ssize(turning) - (has_last_cosine ? 0 : 1),
+        2 * std::ssize(rotating) - (has_last_cosine ? 0 : 1),
         own.pair_stride == 2 ? v1::COLUMNS_INTERLEAVED
                              : v1::COLUMNS_SINES_COSINES);
     std::vector<int64_t> places(columns.width);
     for (int64_t i = 0; i < columns.sines; ++i) {
       const int64_t from = i * columns.pair_stride;
-      const int64_t to = turning[i] * own.pair_stride;
+      const int64_t to = rotating[i] * own.pair_stride;
       places[columns.sin_offset + from] = own.sin_offset + to;
       if (i < columns.cosines) {
         places[columns.cos_offset + from] = own.cos_offset + to;
@@ -512,7 +512,7 @@ EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
 }
 
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
-  // A frequency's index in the list of those that turn, its columns, and its runs while their list
+  // A frequency's index in the list of those that rotate, its columns, and its runs while their list
   // grows.
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
   const bool is_alone = IsAlone(axes);
@@ -553,7 +553,7 @@ EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
 }
 
 int64_t JoinedBytes(int64_t width) {
-  // A row in which nothing turns, and a piece of at least one row.
+  // A row in which nothing rotates, and a piece of at least one row.
   return kJoinedPieceBytes + 2 * width * int64_t{sizeof(double)};
 }
 

@@ -37,7 +37,7 @@ class RelativeSinusoidEvaluator final : public Evaluator {
         spec_(spec),
         type_(type),
         row_bytes_(spec.dim() * SizeOf(type)),
-        sines_(axis.Turning()) {
+        sines_(axis.Rotating()) {
     for (int64_t& column : sines_) {
       column = axis.columns.sin_offset + column * axis.columns.pair_stride;
     }
@@ -96,7 +96,7 @@ class RelativeSinusoidEvaluator final : public Evaluator {
   const v1::RelativeSinusoidal spec_;
   const DataType type_;
   const int64_t row_bytes_;
-  // The columns of sines that turn. The other sines are exact zeros, without a sign.
+  // The columns of sines that rotate. The other sines are exact zeros, without a sign.
   std::vector<int64_t> sines_;
 };
 

@@ -70,21 +70,21 @@ absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
   launch_.num_queries = static_cast<uint32_t>(expansion.queries.size());
   launch_.num_keys = static_cast<uint32_t>(expansion.keys.size());
   std::deque<std::vector<int64_t>> lists;
-  for (const auto& [line, device_line] :
+  for (const auto& [map, device_map] :
        {std::pair(&expansion.query_coordinates, &launch_.query_coordinates),
         std::pair(&expansion.key_coordinates, &launch_.key_coordinates),
         std::pair(&expansion.queries, &launch_.queries),
         std::pair(&expansion.keys, &launch_.keys)}) {
-    if (line->is_even()) {
-      device_line->begin = line->At(0);
-      device_line->step = line->step();
+    if (map->is_even()) {
+      device_map->begin = map->At(0);
+      device_map->step = map->step();
       continue;
     }
     std::vector<int64_t>& list = lists.emplace_back();
-    for (int64_t i = 0; i < line->size(); ++i) list.push_back(line->At(i));
+    for (int64_t i = 0; i < map->size(); ++i) list.push_back(map->At(i));
     ATTNBIAS_RETURN_IF_ERROR(Upload(device, stream, absl::MakeConstSpan(list),
                                     &memory_.emplace_back(),
-                                    &device_line->list));
+                                    &device_map->list));
   }
   launch_.visible_begin = expansion.visible.begin;
   launch_.visible_end = expansion.visible.end;

@@ -18,7 +18,7 @@
 #include "core/kernel/cuda/device.h"
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/line.h"
+#include "core/tensor/index_map.h"
 
 namespace attnbias {
 
@@ -47,13 +47,13 @@ struct DenseExpansion {
   int64_t lane_numbers = 0;
   int64_t lane_stride_bytes = 0;
   int64_t element_bytes = 0;
-  Line query_coordinates;
-  Line key_coordinates;
+  IndexMap query_coordinates;
+  IndexMap key_coordinates;
 
   // Positions for the mask and the border. Pairs whose key - query is not in `visible` hold
   // `fill_bits`.
-  Line queries;
-  Line keys;
+  IndexMap queries;
+  IndexMap keys;
   Range visible;
   uint64_t fill_bits = 0;
   // Null, or [lanes, 3]: the numbers of the class token, at position 0, for every key, of every

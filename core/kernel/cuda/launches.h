@@ -42,8 +42,8 @@ class DeviceArray {
   int64_t size_ = 0;
 };
 
-// A Line on the device: a list, or `step` apart if the list is empty.
-struct DeviceLine {
+// An IndexMap on the device: a list, or `step` apart if the list is empty.
+struct DeviceIndexMap {
   int64_t begin = 0;
   int64_t step = 1;
   DeviceArray<const int64_t> list;
@@ -67,10 +67,10 @@ struct ExpansionLaunch {
   int element_bytes = 0;
   uint32_t num_queries = 0;
   uint32_t num_keys = 0;
-  DeviceLine query_coordinates;
-  DeviceLine key_coordinates;
-  DeviceLine queries;
-  DeviceLine keys;
+  DeviceIndexMap query_coordinates;
+  DeviceIndexMap key_coordinates;
+  DeviceIndexMap queries;
+  DeviceIndexMap keys;
   int64_t visible_begin = 0;
   int64_t visible_end = 0;
   uint64_t fill_bits = 0;

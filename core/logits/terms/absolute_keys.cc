@@ -30,17 +30,17 @@ absl::StatusOr<LogitsTerm> DescribeAbsoluteKeys(
                                    ") where there is no projection"));
   }
   ATTNBIAS_ASSIGN_OR_RETURN(EncodingPtr rows, RowsOf(table));
-  Summand summand = {.encoding = std::move(rows),
+  TermComponent component = {.encoding = std::move(rows),
                      .count = request.key_length(),
                      .heads = rank == 3 ? request.num_heads() : 1,
-                     .stretches =
+                     .segments =
                          [keys = request.key_length()](int64_t /*row*/) {
-                           return Stretches{{{0, keys}, 0, 1}};
+                           return KeySegments{{{0, keys}, 0, 1}};
                          },
                      .sized_by = "key_length"};
   ATTNBIAS_RETURN_IF_ERROR(
-      Project("absolute_keys.projection", projection, request, &summand));
-  return LogitsTerm{{std::move(summand)}};
+      Project("absolute_keys.projection", projection, request, &component));
+  return LogitsTerm{{std::move(component)}};
 }
 
 const TermRegistration kAbsoluteKeys(v1::LogitsSpec::kAbsoluteKeysFieldNumber,

@@ -39,21 +39,21 @@ struct Axis {
 };
 
 // Each row of the grid of keys uses one vector.
-Stretches RowStretches(const Axis& rows, const Axis& columns, int64_t query) {
-  Stretches stretches;
+KeySegments RowKeySegments(const Axis& rows, const Axis& columns, int64_t query) {
+  KeySegments segments;
   for (int64_t row = 0; row < rows.keys; ++row) {
-    stretches.push_back({{row * columns.keys, (row + 1) * columns.keys},
+    segments.push_back({{row * columns.keys, (row + 1) * columns.keys},
                          rows.VectorOf(query / columns.queries, row)});
   }
-  return stretches;
+  return segments;
 }
 
 // Each row of the grid of keys uses the same vectors, most often in step.
-Stretches ColumnStretches(const Axis& rows, const Axis& columns, int64_t query) {
-  Stretches of_row;
+KeySegments ColumnKeySegments(const Axis& rows, const Axis& columns, int64_t query) {
+  KeySegments of_row;
   for (int64_t column = 0; column < columns.keys; ++column) {
     const int64_t vector = columns.VectorOf(query % columns.queries, column);
-    Stretch* const last = of_row.empty() ? nullptr : &of_row.back();
+    KeySegment* const last = of_row.empty() ? nullptr : &of_row.back();
     if (last != nullptr && last->keys.size() == 1) {
       last->step = vector - last->vector;
     }
@@ -63,15 +63,15 @@ Stretches ColumnStretches(const Axis& rows, const Axis& columns, int64_t query) 
       of_row.push_back({{column, column + 1}, vector});
     }
   }
-  Stretches stretches;
+  KeySegments segments;
   for (int64_t row = 0; row < rows.keys; ++row) {
-    for (Stretch stretch : of_row) {
-      stretch.keys.begin += row * columns.keys;
-      stretch.keys.end += row * columns.keys;
-      stretches.push_back(stretch);
+    for (KeySegment segment : of_row) {
+      segment.keys.begin += row * columns.keys;
+      segment.keys.end += row * columns.keys;
+      segments.push_back(segment);
     }
   }
-  return stretches;
+  return segments;
 }
 
 absl::Status CheckGrids(const Term& term, const v1::LogitsSpec& request, int64_t query_offset) {
@@ -95,7 +95,7 @@ absl::Status CheckGrids(const Term& term, const v1::LogitsSpec& request, int64_t
                  ", want BIDIRECTIONAL: tokens of a grid have no order");
 }
 
-absl::StatusOr<Summand> Describe(absl::string_view name, const Table& table,
+absl::StatusOr<TermComponent> Describe(absl::string_view name, const Table& table,
                                  const Axis& axis,
                                  const v1::LogitsSpec& request) {
   if (table.shape().size() != 2 || table.columns() != request.head_dim()) {
@@ -109,7 +109,7 @@ absl::StatusOr<Summand> Describe(absl::string_view name, const Table& table,
   *rows.mutable_table() = tables.Add(table);
   rows.mutable_resample()->add_target(axis.num_vectors());
   ATTNBIAS_ASSIGN_OR_RETURN(EncodingPtr encoding, MakeEncoding(tables, spec));
-  return Summand{.encoding = std::move(encoding),
+  return TermComponent{.encoding = std::move(encoding),
                  .count = axis.num_vectors(),
                  .roundings = table.rows() == axis.num_vectors() ? 0 : 1,
                  .sized_by = "head_dim"};
@@ -122,16 +122,16 @@ absl::StatusOr<LogitsTerm> DescribeDecomposedRelativePositions(
   const Axis rows = {term.query_height(), term.key_height()};
   const Axis columns = {term.query_width(), term.key_width()};
   ATTNBIAS_ASSIGN_OR_RETURN(
-      Summand of_rows,
+      TermComponent of_rows,
       Describe("rel_pos_h", *tables.Get(term.rel_pos_h()), rows, request));
   ATTNBIAS_ASSIGN_OR_RETURN(
-      Summand of_columns,
+      TermComponent of_columns,
       Describe("rel_pos_w", *tables.Get(term.rel_pos_w()), columns, request));
-  of_rows.stretches = [=](int64_t query) {
-    return RowStretches(rows, columns, query);
+  of_rows.segments = [=](int64_t query) {
+    return RowKeySegments(rows, columns, query);
   };
-  of_columns.stretches = [=](int64_t query) {
-    return ColumnStretches(rows, columns, query);
+  of_columns.segments = [=](int64_t query) {
+    return ColumnKeySegments(rows, columns, query);
   };
   return LogitsTerm{{std::move(of_rows), std::move(of_columns)}};
 }

@@ -34,7 +34,7 @@ absl::StatusOr<LogitsTerm> DescribeShaw(const v1::RelativeTable& term,
                       .first = descends ? count - 1 : 0,
                       .descends = descends,
                       .heads = shared ? 1 : request.num_heads(),
-                      .stretches = vectors.For(request, query_offset),
+                      .segments = vectors.For(request, query_offset),
                       .sized_by = kField}},
                     kOfValues};
 }

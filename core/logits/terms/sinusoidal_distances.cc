@@ -57,12 +57,12 @@ absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(
     return Invalid("sinusoidal_distances.", sinusoid.status().message());
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckSinusoid(term, request));
-  Summand summand = {.encoding = *std::move(sinusoid),
+  TermComponent component = {.encoding = *std::move(sinusoid),
                      .descends = !term.symmetric(),
                      .roundings = term.sinusoidal().dim() + 2};
   ATTNBIAS_RETURN_IF_ERROR(Project("sinusoidal_distances.projection",
                                    tables.Get(term.projection()), request,
-                                   &summand));
+                                   &component));
   RelativeVectors vectors = {.distinct = kRelativePositions,
                              .symmetric = term.symmetric()};
   if (term.has_clamp_len()) {
@@ -78,11 +78,11 @@ absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(
     }
     const Range used = term.symmetric() ? distances : hull;
     vectors.first = used.begin;
-    summand.first = term.symmetric() ? used.begin : -used.begin;
-    summand.count = used.size();
+    component.first = term.symmetric() ? used.begin : -used.begin;
+    component.count = used.size();
   }
-  summand.stretches = vectors.For(request, query_offset);
-  return LogitsTerm{{std::move(summand)}};
+  component.segments = vectors.For(request, query_offset);
+  return LogitsTerm{{std::move(component)}};
 }
 
 const TermRegistration kSinusoidalDistances(

@@ -21,7 +21,7 @@
 
 namespace attnbias {
 
-// Maximum bytes of a message. Its client has --progress-timeout to read it.
+// Maximum bytes of a message. Its client has --write-stall-timeout to read it.
 inline constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
 
 // Returns the parts of `plan` that `request` names, in its order.

@@ -92,10 +92,10 @@ struct InferWork {
 // A ModelInfer: planned -> computed (unless cached) -> read piece by piece -> answered.
 class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
-  InferReactor(CallEnvironment* environment, InferenceStatistics* statistics,
+  InferReactor(ServerState* server_state, InferenceStatistics* statistics,
                grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                grpc::ByteBuffer* response)
-      : CallReactor(environment, Method::kModelInfer, context),
+      : CallReactor(server_state, Method::kModelInfer, context),
         statistics_(*statistics),
         response_(*response) {
     Begin(*request, [this, request] {
@@ -127,7 +127,7 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
       chunks_.push_back(*std::move(chunk));
       if (work_.pieces.AreAllTaken()) return Answer();
       call_.phases().Enter(Phase::kWait);
-      call_.environment().executor.Schedule(caller_, [this] { ReadNext(); });
+      call_.server_state().executor.Schedule(caller_, [this] { ReadNext(); });
     });
   }
 
@@ -136,7 +136,7 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
         FrameInferResponse(*work_.model, work_.request, *work_.plan, work_.outputs, chunks_);
     int64_t bytes = 0;
     for (const Part& part : work_.outputs) bytes += part.size_bytes;
-    call_.TakeTurnToSend(bytes);
+    call_.ReserveSendTime(bytes);
     call_.AnswerSent(bytes);
     answered_ = true;
     End(absl::OkStatus());
@@ -153,9 +153,9 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
 // A ModelStreamInfer: answers each request by pieces of its outputs or by an error.
 class StreamInferReactor final : public RequestPump {
  public:
-  StreamInferReactor(CallEnvironment* environment, InferenceStatistics* statistics,
+  StreamInferReactor(ServerState* server_state, InferenceStatistics* statistics,
                      grpc::CallbackServerContext* context)
-      : RequestPump(environment, Method::kModelStreamInfer, context), statistics_(*statistics) {
+      : RequestPump(server_state, Method::kModelStreamInfer, context), statistics_(*statistics) {
     Start();
   }
 
@@ -166,7 +166,7 @@ class StreamInferReactor final : public RequestPump {
   void Make() override {
     if (IsUnfinished()) return MakePiece();
     const Incoming incoming = TakeRequest();
-    if (absl::Status status = call_.CheckWanted(); !status.ok()) {
+    if (absl::Status status = call_.CheckCancelled(); !status.ok()) {
       return Made(status);
     }
     work_ = InferWork();
@@ -230,8 +230,8 @@ using OipMethods = Oip::WithRawCallbackMethod_ModelInfer<
 
 class InferenceService final : public OipMethods {
  public:
-  InferenceService(CallEnvironment* environment, std::function<bool()> ready)
-      : environment_(environment), ready_(std::move(ready)) {}
+  InferenceService(ServerState* server_state, std::function<bool()> ready)
+      : server_state_(server_state), ready_(std::move(ready)) {}
 
   grpc::ServerUnaryReactor* ServerLive(grpc::CallbackServerContext* context,
                                        const inference::ServerLiveRequest* /*request*/,
@@ -258,8 +258,8 @@ class InferenceService final : public OipMethods {
                                            const grpc::ByteBuffer* request,
                                            grpc::ByteBuffer* response) override {
     using Answer = inference::ServerMetadataResponse;
-    return OneStep::Start<inference::ServerMetadataRequest, Answer>(
-        environment_, Method::kServerMetadata, context, request, response,
+    return UnaryHandler::Start<inference::ServerMetadataRequest, Answer>(
+        server_state_, Method::kServerMetadata, context, request, response,
         [](Call&, const auto&, Answer* answer) {
           answer->set_name(kPlatform);
           answer->set_version(ATTNBIAS_VERSION);
@@ -274,8 +274,8 @@ class InferenceService final : public OipMethods {
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response) override {
     using Answer = inference::ModelMetadataResponse;
-    return OneStep::Start<inference::ModelMetadataRequest, Answer>(
-        environment_, Method::kModelMetadata, context, request, response,
+    return UnaryHandler::Start<inference::ModelMetadataRequest, Answer>(
+        server_state_, Method::kModelMetadata, context, request, response,
         [](Call&, const auto& asked, Answer* answer) {
           ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
                                     Model::Find("", asked.name(), asked.version()));
@@ -288,8 +288,8 @@ class InferenceService final : public OipMethods {
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override {
     using Answer = inference::ModelConfigResponse;
-    return OneStep::Start<inference::ModelConfigRequest, Answer>(
-        environment_, Method::kModelConfig, context, request, response,
+    return UnaryHandler::Start<inference::ModelConfigRequest, Answer>(
+        server_state_, Method::kModelConfig, context, request, response,
         [](Call&, const auto& asked, Answer* answer) {
           ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
                                     Model::Find("", asked.name(), asked.version()));
@@ -302,8 +302,8 @@ class InferenceService final : public OipMethods {
                                             const grpc::ByteBuffer* request,
                                             grpc::ByteBuffer* response) override {
     using Answer = inference::ModelStatisticsResponse;
-    return OneStep::Start<inference::ModelStatisticsRequest, Answer>(
-        environment_, Method::kModelStatistics, context, request, response,
+    return UnaryHandler::Start<inference::ModelStatisticsRequest, Answer>(
+        server_state_, Method::kModelStatistics, context, request, response,
         [this](Call&, const auto& asked, Answer* answer) {
           if (asked.name().empty()) {
             for (const Model& model : Model::All()) {
@@ -322,8 +322,8 @@ class InferenceService final : public OipMethods {
                                             const grpc::ByteBuffer* request,
                                             grpc::ByteBuffer* response) override {
     using Answer = inference::RepositoryIndexResponse;
-    return OneStep::Start<inference::RepositoryIndexRequest, Answer>(
-        environment_, Method::kRepositoryIndex, context, request, response,
+    return UnaryHandler::Start<inference::RepositoryIndexRequest, Answer>(
+        server_state_, Method::kRepositoryIndex, context, request, response,
         [](Call&, const auto&, Answer* answer) {
           for (const Model& model : Model::All()) {
             Answer::ModelIndex& index = *answer->add_models();
@@ -338,12 +338,12 @@ class InferenceService final : public OipMethods {
   grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
-    return new InferReactor(environment_, &statistics_, context, request, response);
+    return new InferReactor(server_state_, &statistics_, context, request, response);
   }
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ModelStreamInfer(
       grpc::CallbackServerContext* context) override {
-    return new StreamInferReactor(environment_, &statistics_, context);
+    return new StreamInferReactor(server_state_, &statistics_, context);
   }
 
  private:
@@ -353,16 +353,16 @@ class InferenceService final : public OipMethods {
     return reactor;
   }
 
-  CallEnvironment* const environment_;
+  ServerState* const server_state_;
   const std::function<bool()> ready_;
   InferenceStatistics statistics_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeInferenceService(CallEnvironment* environment,
+std::unique_ptr<grpc::Service> MakeInferenceService(ServerState* server_state,
                                                     std::function<bool()> ready) {
-  return std::make_unique<InferenceService>(environment, std::move(ready));
+  return std::make_unique<InferenceService>(server_state, std::move(ready));
 }
 
 }  // namespace attnbias

@@ -10,8 +10,8 @@
 
 namespace attnbias {
 
-// `environment` outlives the service; `ready` returns whether readiness is SERVING.
-std::unique_ptr<grpc::Service> MakeInferenceService(CallEnvironment* environment,
+// `server_state` outlives the service; `ready` returns whether readiness is SERVING.
+std::unique_ptr<grpc::Service> MakeInferenceService(ServerState* server_state,
                                                     std::function<bool()> ready);
 
 }  // namespace attnbias

@@ -16,7 +16,7 @@ from tests.support.server import Stub
 FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
-@pytest.fixture(scope="module", params=["", "--kernels=scalar"], ids=["best", "scalar"])
+@pytest.fixture(scope="module", params=["", "--cpu-isa=scalar"], ids=["best", "scalar"])
 def stub(request: pytest.FixtureRequest) -> Iterator[Stub]:
     """With the best instruction set that the processor has, and with none."""
     flags = [request.param] if request.param else []

@@ -766,7 +766,7 @@ def test_the_least_grace_period_is_that_of_the_servers_drain() -> None:
 
 def test_a_shorter_drain_may_have_a_shorter_grace_period() -> None:
     short = {"terminationGracePeriodSeconds": 10}
-    assert rendered(short | {"extraFlags": ["--drain-notice=1s", "--drain-grace=5s"]})
+    assert rendered(short | {"extraFlags": ["--shutdown-delay=1s", "--drain-grace=5s"]})
     assert rendered(short | {"extraEnv": [{"name": "ATTNBIAS_DRAIN_GRACE", "value": "4s"}]})
 
 

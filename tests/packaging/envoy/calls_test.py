@@ -117,7 +117,7 @@ def test_a_killed_replica_fails_no_call_of_a_client(start_edge: StartEdge) -> No
 
 
 def test_a_replica_that_drains_fails_no_call_at_all(start_edge: StartEdge) -> None:
-    edge = start_edge("--drain-notice=5s")
+    edge = start_edge("--shutdown-delay=5s")
     with edge.stub() as stub, Traffic(lambda: small(stub)) as traffic:
         assert edge.replicas.servers[1].stop() == 0
         traffic.wait_for(50)

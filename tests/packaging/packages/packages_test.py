@@ -218,7 +218,7 @@ def test_the_tool_fetches_a_tensor(served: Machine) -> None:
 def test_the_server_runs_without_systemd(installed: Machine) -> None:
     script = """
         setpriv --reuid=attnbias --regid=attnbias --clear-groups attnbias-server \
-          --listen=127.0.0.1:50051 --metrics-listen=127.0.0.1:0 --drain-notice=0s >/dev/null &
+          --listen=127.0.0.1:50051 --metrics-listen=127.0.0.1:0 --shutdown-delay=0s >/dev/null &
         attnbias --server=127.0.0.1:50051 "$@" /srv/alibi.npy
         kill $!
         wait $!

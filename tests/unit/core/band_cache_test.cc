@@ -189,23 +189,23 @@ TEST_F(BandCacheTest, BandsInUseCountUntilTheyAreLetGo) {
   EXPECT_EQ(cache_.Find("a", {0, 1}), nullptr);
 }
 
-TEST_F(BandCacheTest, WhatIsParkedGoesWhenItsMemoryIsNeeded) {
+TEST_F(BandCacheTest, EvictsEvictableMemoryWhenItIsNeeded) {
   const Caller caller;
-  const auto park = [&] {
+  const auto add = [&] {
     auto idle =
         std::make_shared<BudgetedBuffer>(*cache_.Allocate(2500, caller));
     const std::weak_ptr<const BudgetedBuffer> owner = idle;
-    cache_.Park(std::move(idle), 2500);
+    cache_.AddEvictable(std::move(idle), 2500);
     return owner;
   };
-  const auto first = park();
-  const auto second = park();
+  const auto first = add();
+  const auto second = add();
   EXPECT_EQ(cache_.kept_bytes(), 5000);
   WaitForHolders(Get(Spec("a", {0, 400})), 2);
   EXPECT_TRUE(first.expired()) << "longest idle";
   const std::shared_ptr<const BudgetedBuffer> back = second.lock();
   ASSERT_NE(back, nullptr);
-  cache_.Unpark(back.get());
+  cache_.RemoveEvictable(back.get());
   EXPECT_EQ(cache_.kept_bytes(), 1600 + kEntry);
   EXPECT_THAT(cache_.Reserve(4000, caller),
               StatusIs(absl::StatusCode::kResourceExhausted));
@@ -285,12 +285,12 @@ TEST_F(BandCacheTest, AnOwnerMakesRoomForItselfAmongItsOwn) {
   EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
 }
 
-TEST_F(BandCacheTest, WhoHasItsShareMakesNoFlightThatOthersJoin) {
+TEST_F(BandCacheTest, OwnerWithItsShareStartsNothingThatOthersJoin) {
   const auto large = std::make_shared<Caller>("large");
   const auto most = *cache_.Reserve(4000, *large);
   EXPECT_THAT(cache_.Reserve(2500, Caller("small")), Not(IsOk()));
   EXPECT_THAT(TryGet(Spec("a", {0, 4}), large), Not(IsOk()));
-  EXPECT_EQ(observer_.misses, 0) << "there was a flight to join";
+  EXPECT_EQ(observer_.misses, 0) << "there was a computation to join";
   EXPECT_THAT(TryGet(Spec("a", {0, 4}), std::make_shared<Caller>("small")),
               IsOk());
   EXPECT_THAT(TryGet(Spec("a", {0, 4}), large), IsOk()) << "takes no memory";

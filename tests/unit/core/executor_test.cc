@@ -146,37 +146,37 @@ TEST(ForRanges, NonPreemptibleItemsAreOneRangeOnThreadsForThem) {
       },
       [&](const absl::Status& status) { result = status; });
   EXPECT_FALSE(executor.RunOne());
-  EXPECT_TRUE(executor.RunUncut());
+  EXPECT_TRUE(executor.RunOneBlocking());
   EXPECT_EQ(calls, 1);
   EXPECT_THAT(result, IsOk()) << "ended on a thread for non-preemptible work";
   EXPECT_TRUE(executor.RunOne());
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kDataLoss, "no further"));
 }
 
-TEST(MakeUncut, IsDoneAtOnceUnlessItTakesLong) {
+TEST(RunBlocking, IsDoneAtOnceUnlessItTakesLong) {
   ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();
   std::vector<int> used;
   const auto use = [&](const absl::StatusOr<int>& made) {
     used.push_back(made.value_or(-1));
   };
-  MakeUncut(
+  RunBlocking(
       executor, caller, false, [] { return 1; }, use);
   EXPECT_THAT(used, ElementsAre(1));
-  MakeUncut(
+  RunBlocking(
       executor, caller, true, [] { return 2; }, use);
   EXPECT_FALSE(executor.RunOne());
-  EXPECT_TRUE(executor.RunUncut());
+  EXPECT_TRUE(executor.RunOneBlocking());
   EXPECT_THAT(used, ElementsAre(1)) << "used on a thread for what is cut";
   EXPECT_TRUE(executor.RunOne());
   EXPECT_THAT(used, ElementsAre(1, 2));
 }
 
-TEST(MakeUncut, MakesNothingForWhoHasCancelled) {
+TEST(RunBlocking, MakesNothingForWhoHasCancelled) {
   ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();
   absl::Status used;
-  MakeUncut(
+  RunBlocking(
       executor, caller, true,
       [] {
         ADD_FAILURE() << "made";
@@ -184,27 +184,27 @@ TEST(MakeUncut, MakesNothingForWhoHasCancelled) {
       },
       [&](const absl::StatusOr<int>& made) { used = made.status(); });
   caller->Cancel();
-  EXPECT_TRUE(executor.RunUncut());
+  EXPECT_TRUE(executor.RunOneBlocking());
   EXPECT_TRUE(executor.RunOne());
   EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled));
 }
 
-TEST(MakeUncut, WhatIsCancelledMeanwhileIsToldAndThrownAway) {
+TEST(RunBlocking, WhatIsCancelledMeanwhileIsToldAndThrownAway) {
   ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();
   absl::Status used;
-  EXPECT_TRUE(MakingScope::Continues());
-  MakeUncut(
+  EXPECT_TRUE(ComputeScope::Continues());
+  RunBlocking(
       executor, caller, true,
       [&] {
-        EXPECT_TRUE(MakingScope::Continues());
+        EXPECT_TRUE(ComputeScope::Continues());
         caller->Cancel();
-        EXPECT_FALSE(MakingScope::Continues());
+        EXPECT_FALSE(ComputeScope::Continues());
         return 0;
       },
       [&](const absl::StatusOr<int>& made) { used = made.status(); });
-  EXPECT_TRUE(executor.RunUncut());
-  EXPECT_TRUE(MakingScope::Continues());
+  EXPECT_TRUE(executor.RunOneBlocking());
+  EXPECT_TRUE(ComputeScope::Continues());
   EXPECT_TRUE(executor.RunOne());
   EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled));
 }

@@ -439,7 +439,7 @@ TEST(Resample, RowsOfMoreThanTwoToTheFifteenthSummandsAreNonPreemptible) {
 TEST(Resample, StopsWhenTheCallerHasCancelled) {
   Caller caller;
   caller.Cancel();
-  const MakingScope scope(&caller, /*executor=*/nullptr);
+  const ComputeScope scope(&caller, /*executor=*/nullptr);
   std::vector<float> row(64, 7);
   EvaluatorOfRowsOf512(64)->Fill(
       {{0, 1}, {0, 1}}, reinterpret_cast<std::byte*>(row.data()), 0);

@@ -85,7 +85,7 @@ TEST(DecayRows, LeaveCosinesAndSinesAlone) {
   }
 }
 
-// Neither an attention factor nor a pair that does not turn concerns it.
+// Neither an attention factor nor a pair that does not rotate concerns it.
 TEST(DecayRows, DependOnThePairAlone) {
   v1::Rotary spec = Decaying(8, "");
   const std::vector<double> plain = Rows(spec, DataType::kF64, {-9, 9}, kScale);

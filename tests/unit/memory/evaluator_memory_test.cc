@@ -362,7 +362,7 @@ INSTANTIATE_TEST_SUITE_P(EvaluatorMemoryByRules, ExtremeEvaluators,
 TEST(EvaluatorMemory, WhatNobodyWantsIsNotMadeToItsEnd) {
   Caller caller;
   caller.Cancel();
-  const MakingScope scope(&caller, /*executor=*/nullptr);
+  const ComputeScope scope(&caller, /*executor=*/nullptr);
   for (const v1::TensorSpec& spec : Specs(
            {"sinusoidal {dim: 65536}", "rotary {head_dim: 65536}",
             "rotary {head_dim: 65536 decay {}}", "alibi {num_heads: 65535}"})) {

@@ -47,11 +47,11 @@ TEST(Config, HasTheDocumentedDefaults) {
 TEST(Config, ReadsSizesAndDurations) {
   const ServerConfig config =
       Parsed({"--memory-budget", "512MiB", "--max-tensor-bytes=3k",
-              "--drain-grace", "1m30s", "--drain-notice=0"});
+              "--drain-grace", "1m30s", "--shutdown-delay=0"});
   EXPECT_EQ(config.memory_budget_bytes, int64_t{512} << 20);
   EXPECT_EQ(config.max_tensor_bytes, 3072);
   EXPECT_EQ(config.drain_grace, absl::Seconds(90));
-  EXPECT_EQ(config.drain_notice, absl::ZeroDuration());
+  EXPECT_EQ(config.shutdown_delay, absl::ZeroDuration());
 }
 
 TEST(Config, FlagGoesBeforeEnvironmentBeforeDefault) {
@@ -178,8 +178,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Bad{"--memory-budget=0", "--memory-budget"},
                     Bad{"--memory-budget=many", "--memory-budget"},
                     Bad{"--drain-grace=-1s", "--drain-grace"},
-                    Bad{"--drain-notice=soon", "--drain-notice"},
-                    Bad{"--progress-timeout=0", "--progress-timeout"},
+                    Bad{"--shutdown-delay=soon", "--shutdown-delay"},
+                    Bad{"--write-stall-timeout=0", "--write-stall-timeout"},
                     Bad{"--threads=0", "--threads"},
                     Bad{"--log-format=xml", "--log-format"},
                     Bad{"--log-level=loud", "--log-level"},
@@ -208,7 +208,7 @@ TEST(Config, HelpIsTheSameOnEveryMachine) {
   EXPECT_THAT(
       help,
       Not(HasSubstr(shown(std::to_string(here.threads), "ATTNBIAS_THREADS"))));
-  EXPECT_THAT(help, Not(HasSubstr(shown(here.kernels, "ATTNBIAS_KERNELS"))));
+  EXPECT_THAT(help, Not(HasSubstr(shown(here.cpu_isa, "ATTNBIAS_CPU_ISA"))));
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ class InferenceServiceTest : public ServiceHarness {
   InferenceServiceTest()
       : ServiceHarness({.memory_budget_bytes = int64_t{64} << 20}),
         stub_(inference::GRPCInferenceService::NewStub(
-            Serve(MakeInferenceService(&environment_, [] { return true; })))) {}
+            Serve(MakeInferenceService(&server_state_, [] { return true; })))) {}
 
   const std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
 };

@@ -25,7 +25,7 @@ ServerConfig SmallConfig() {
   config.metrics_listen = "127.0.0.1:0";
   config.memory_budget_bytes = 64 << 20;
   config.threads = 2;
-  config.drain_notice = absl::ZeroDuration();
+  config.shutdown_delay = absl::ZeroDuration();
   return config;
 }
 

@@ -73,12 +73,12 @@ class TensorServiceTest : public ServiceHarness {
   }
   // Calls are counted a moment after their clients know.
   void AwaitEnd() {
-    while (stall_watch_.open_calls() > 0) std::this_thread::yield();
+    while (watchdog_.open_calls() > 0) std::this_thread::yield();
   }
 
   const std::unique_ptr<v1::AttentionBiasService::Stub> stub_ =
       v1::AttentionBiasService::NewStub(Serve(MakeTensorService(
-          &environment_, [] { return v1::GetServerInfoResponse(); })));
+          &server_state_, [] { return v1::GetServerInfoResponse(); })));
   std::map<std::string, std::string> trailers_;
 };
 
@@ -157,7 +157,7 @@ TEST_F(TensorServiceTest, ARefusedCallIsInThePhasesThatItCameTo) {
 }
 
 TEST_F(TensorServiceTest, DrainingIsRefusedWithoutADelay) {
-  environment_.draining = true;
+  server_state_.draining = true;
   std::string data;
   const grpc::Status status = Get(Alibi(1, 4, v1::FORM_DENSE), &data);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
@@ -243,8 +243,8 @@ TEST_F(TensorServiceTest, IdleLogitsAreDismissed) {
   v1::ComputeLogitsResponse response;
   ASSERT_TRUE(call->Write(ShawSpec(5, 7)));
   ASSERT_TRUE(call->Read(&response));
-  environment_.draining = true;
-  stall_watch_.CloseIdle(Draining());
+  server_state_.draining = true;
+  watchdog_.CloseIdle(Draining());
   EXPECT_FALSE(call->Read(&response));
   EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }

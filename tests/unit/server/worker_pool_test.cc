@@ -91,19 +91,19 @@ TEST_F(OneThread, TheOldestWaitIsThatOfTheOldestTask) {
   EXPECT_EQ(Order(), "ab");
 }
 
-TEST(WorkerPool, UncutTasksOfCancelledCallersWaitForNoOther) {
+TEST(WorkerPool, CancelledBlockingTasksWaitForNoOther) {
   WorkerPool pool(1);
   std::promise<void> begun;
   std::promise<void> go;
-  pool.ScheduleUncut(Of("a"), [&] {
+  pool.ScheduleBlocking(Of("a"), [&] {
     begun.set_value();
     go.get_future().wait();
   });
   begun.get_future().wait();
   std::promise<void> ended;
   const CallerPtr gone = Of("b");
-  pool.ScheduleUncut(Of("b"), [] {});
-  pool.ScheduleUncut(gone, [&] { ended.set_value(); });
+  pool.ScheduleBlocking(Of("b"), [] {});
+  pool.ScheduleBlocking(gone, [&] { ended.set_value(); });
   gone->Cancel();
   pool.ExpediteCancelled();
   EXPECT_EQ(ended.get_future().wait_for(std::chrono::seconds(10)),
@@ -117,32 +117,32 @@ TEST(WorkerPool, WhatCannotBeCutHoldsUpNobody) {
   WorkerPool pool(1);
   std::promise<void> ran;
   // Waits for a task that is scheduled after it.
-  pool.ScheduleUncut(Of("a"), [&] { ran.get_future().wait(); });
+  pool.ScheduleBlocking(Of("a"), [&] { ran.get_future().wait(); });
   pool.Schedule(Of("a"), [&] { ran.set_value(); });
   pool.Shutdown();
 }
 
 // What takes long and yields lets what came after it run first.
-TEST(WorkerPool, TheUncutTakeTurnsWhereTheyYield) {
+TEST(WorkerPool, BlockingTasksShareTimeWhenTheyYield) {
   WorkerPool pool(1);
   std::atomic<bool> ran = false;
   bool ran_before_the_first_ended = false;
-  pool.ScheduleUncut(Of("a"), [&] {
+  pool.ScheduleBlocking(Of("a"), [&] {
     const auto deadline =
         std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!ran && std::chrono::steady_clock::now() < deadline) pool.Yield();
     ran_before_the_first_ended = ran;
   });
-  pool.ScheduleUncut(Of("b"), [&] { ran = true; });
+  pool.ScheduleBlocking(Of("b"), [&] { ran = true; });
   pool.Shutdown();
   EXPECT_TRUE(ran_before_the_first_ended);
 }
 
-TEST(WorkerPool, MoreOfTheUncutThanMayBeginAllEnd) {
+TEST(WorkerPool, RunsMoreBlockingTasksThanMayBegin) {
   WorkerPool pool(5);
   std::atomic<int> ended = 0;
   for (int i = 0; i < 200; ++i) {
-    pool.ScheduleUncut(Of(std::to_string(i % 50)), [&] {
+    pool.ScheduleBlocking(Of(std::to_string(i % 50)), [&] {
       const auto end =
           std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
       while (std::chrono::steady_clock::now() < end) pool.Yield();
@@ -153,10 +153,10 @@ TEST(WorkerPool, MoreOfTheUncutThanMayBeginAllEnd) {
   EXPECT_EQ(ended, 200);
 }
 
-TEST(WorkerPool, ShutdownRunsWhatBecomesOfTheUncut) {
+TEST(WorkerPool, ShutdownRunsTasksThatBlockingTasksSchedule) {
   WorkerPool pool(1);
   std::atomic<bool> ran = false;
-  pool.ScheduleUncut(Of("a"), [&] {
+  pool.ScheduleBlocking(Of("a"), [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     pool.Schedule(Of("a"), [&] { ran = true; });
   });
@@ -164,12 +164,12 @@ TEST(WorkerPool, ShutdownRunsWhatBecomesOfTheUncut) {
   EXPECT_TRUE(ran);
 }
 
-TEST(WorkerPool, ShutdownRunsTheUncutThatComesOfATurn) {
+TEST(WorkerPool, ShutdownRunsBlockingTasksThatTasksSchedule) {
   WorkerPool pool(1);
   std::atomic<bool> ran = false;
   pool.Schedule(Of("a"), [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    pool.ScheduleUncut(Of("a"), [&] { ran = true; });
+    pool.ScheduleBlocking(Of("a"), [&] { ran = true; });
   });
   pool.Shutdown();
   EXPECT_TRUE(ran);

@@ -15,8 +15,8 @@ class ManualExecutor final : public Executor {
   void Schedule(CallerPtr /*caller*/, Task task) override {
     tasks_.push_back(std::move(task));
   }
-  void ScheduleUncut(CallerPtr /*caller*/, Task task) override {
-    uncut_.push_back(std::move(task));
+  void ScheduleBlocking(CallerPtr /*caller*/, Task task) override {
+    blocking_.push_back(std::move(task));
   }
   void Yield() override {
     if (on_yield) on_yield();
@@ -26,9 +26,9 @@ class ManualExecutor final : public Executor {
   // Runs the task that has waited longest; false if there is none.
   bool RunOne() { return RunOneOf(tasks_); }
   // The same for those that cannot be cut.
-  bool RunUncut() { return RunOneOf(uncut_); }
+  bool RunOneBlocking() { return RunOneOf(blocking_); }
   void RunAll() {
-    while (RunOne() || RunUncut()) {
+    while (RunOne() || RunOneBlocking()) {
     }
   }
 
@@ -44,7 +44,7 @@ class ManualExecutor final : public Executor {
   }
 
   std::deque<Task> tasks_;
-  std::deque<Task> uncut_;
+  std::deque<Task> blocking_;
 };
 
 }  // namespace attnbias

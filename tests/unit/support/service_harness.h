@@ -27,9 +27,9 @@ class CountingExecutor final : public Executor {
     ++tasks;
     pool_.Schedule(std::move(caller), std::move(task));
   }
-  void ScheduleUncut(CallerPtr caller, Task task) override {
+  void ScheduleBlocking(CallerPtr caller, Task task) override {
     ++tasks;
-    pool_.ScheduleUncut(std::move(caller), std::move(task));
+    pool_.ScheduleBlocking(std::move(caller), std::move(task));
   }
   int num_threads() const override { return pool_.num_threads(); }
   void Shutdown() { pool_.Shutdown(); }
@@ -48,9 +48,9 @@ class ServiceHarness : public testing::Test {
 
   explicit ServiceHarness(const EngineOptions& options = {})
       : engine_(options, *SupportedKernelSets().front(), &executor_, &metrics_),
-        stall_watch_(std::chrono::minutes(10), std::chrono::minutes(10),
+        watchdog_(std::chrono::minutes(10), std::chrono::minutes(10),
                      &engine_.budget(), &timer_),
-        environment_{engine_, executor_, metrics_, stall_watch_, *access_} {}
+        server_state_{engine_, executor_, metrics_, watchdog_, *access_} {}
   ~ServiceHarness() override { Stop(); }
 
   // Starts a server of `service`, and returns a channel to it.
@@ -93,9 +93,9 @@ class ServiceHarness : public testing::Test {
   CountingExecutor executor_;
   Engine engine_;
   Timer timer_;
-  StallWatch stall_watch_;
+  StreamWatchdog watchdog_;
   const std::unique_ptr<Access> access_ = *Access::Load({});
-  CallEnvironment environment_;
+  ServerState server_state_;
 
  private:
   std::unique_ptr<grpc::Service> service_;

@@ -42,7 +42,7 @@ class Threads final : public Executor {
     changed_.notify_one();
   }
 
-  void ScheduleUncut(CallerPtr caller, Task task) override {
+  void ScheduleBlocking(CallerPtr caller, Task task) override {
     Schedule(std::move(caller), std::move(task));
   }
 

@@ -142,7 +142,7 @@ def _length(text: str) -> int:
 
 def _export_all(options: argparse.Namespace) -> int:
     data_type: DType | None = options.data_type
-    wishes = list(export.of_encodings(options.config, options.max_length, data_type))
+    items = list(export.of_encodings(options.config, options.max_length, data_type))
     tls = tls_from_environment(
         on=options.tls,
         ca=options.tls_ca,
@@ -152,16 +152,16 @@ def _export_all(options: argparse.Namespace) -> int:
     )
     with Client(options.server, tls=tls, token=options.token_file, cache=options.cache) as client:
         if export.can_attach():
-            wishes += export.of_attach(options.config, options.max_length, client)
+            items += export.of_attach(options.config, options.max_length, client)
         else:
             _say("torch and transformers are not installed: what attach asks for is left out")
-        return _fetch_all(export.merged(wishes), client, Cache(options.cache))
+        return _fetch_all(export.merged(items), client, Cache(options.cache))
 
 
-def _fetch_all(wishes: Iterable[export.Wish], client: Client, cache: Cache) -> int:
+def _fetch_all(items: Iterable[export.ExportItem], client: Client, cache: Cache) -> int:
     there = {entry.info.fingerprint for entry in cache.entries()}
     count = 0
-    for place, request, why in wishes:
+    for place, request, why in items:
         if request is None:
             print(f"{place}: left out: {why}", flush=True)
             continue

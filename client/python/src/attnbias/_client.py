@@ -24,7 +24,7 @@ from typing import (
 
 from attnbias._arrays.sharding import to_sharding
 from attnbias._cache.cache import Cache, require_bytes, require_folder
-from attnbias._cache.fetch import Cached
+from attnbias._cache.fetch import CachedFetch
 from attnbias._checks import refuse_unknown, require_instance, require_integer
 from attnbias._errors import DataLossError, UnavailableError, escaped
 from attnbias._files import metadata_of, to_path, write
@@ -215,7 +215,7 @@ class BaseClient:
         with request.encoding._renaming_errors():
             if self._cache is not None:
                 offline = self._endpoint.offline
-                return await Cached(request, options, deadline, self._cache, offline).get()
+                return await CachedFetch(request, options, deadline, self._cache, offline).get()
             return await Download(request.to_spec(), options, deadline).run()
 
     async def _logits(
@@ -312,7 +312,9 @@ class BaseClient:
         with request.encoding._renaming_errors():
             if self._cache is not None:
                 offline = self._endpoint.offline
-                return await Cached(request, options, deadline, self._cache, offline).describe()
+                return await CachedFetch(
+                    request, options, deadline, self._cache, offline
+                ).describe()
             info, _ = await ask_for_description(request.to_spec(), options, deadline)
             return info
 

@@ -257,7 +257,7 @@ policy: the value auth.policySecret
 {{- end -}}
 {{- $drains := regexMatch "--drain-|ATTNBIAS_DRAIN_" (toJson (list .extraFlags .extraEnv)) -}}
 {{- if and (le (int .terminationGracePeriodSeconds) 35) (not $drains) -}}
-{{- fail (printf "terminationGracePeriodSeconds: got %d, want more than 35: a drain takes --drain-notice, 5 s, and --drain-grace, 30 s" (int .terminationGracePeriodSeconds)) -}}
+{{- fail (printf "terminationGracePeriodSeconds: got %d, want more than 35: a drain takes --shutdown-delay, 5 s, and --drain-grace, 30 s" (int .terminationGracePeriodSeconds)) -}}
 {{- end -}}
 {{- $ours := include "attnbias.flagsOfTheChart" $ | fromYaml -}}
 {{- range .extraFlags -}}

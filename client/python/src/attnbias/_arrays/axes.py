@@ -98,17 +98,17 @@ def _integer(value: SupportsIndex, name: str) -> int:
         raise TypeError(f"{name}: got {value!r}, want an integer") from error
 
 
-class Shipped:
+class DeviceCopies:
     """An array, and its tensors on the devices that received it."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array
         self._tensors: dict[str, torch.Tensor] = {}
 
-    def heads(self, heads: Span | None, has_heads: bool) -> Shipped:
+    def heads(self, heads: Span | None, has_heads: bool) -> DeviceCopies:
         """Returns the numbers of some heads; itself if these are all."""
         part = heads_of(self._array, heads, has_heads)
-        return self if part.shape == self._array.shape else Shipped(part)
+        return self if part.shape == self._array.shape else DeviceCopies(part)
 
     def on(self, device: str | torch.device | None) -> torch.Tensor:
         """Returns the tensor on a device, to which it is sent at the first call."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from attnbias import _plot
 from attnbias._arrays.axes import heads_of, inside, joined, place_on
 from attnbias._arrays.convert import to_torch
-from attnbias._arrays.structure import LookedUp
+from attnbias._arrays.structure import GatheredStructure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attnbias._checks import Span
 
 
-class BlockToeplitz(LookedUp):
+class BlockToeplitz(GatheredStructure):
     """A tensor over tokens of a grid, row-major, that depends on their displacement alone.
 
     With token i in row ``r[i]`` and column ``c[i]``:
@@ -121,13 +121,13 @@ class BlockToeplitz(LookedUp):
             queries=(self.queries[0] + queries[0], self.queries[0] + queries[1]),
             keys=(self.keys[0] + keys[0], self.keys[0] + keys[1]),
         )
-        part._whole = self._shipped().heads(heads, self._has_heads())
+        part._whole = self._device_copies().heads(heads, self._has_heads())
         return part
 
     def _bias_on(self, device: Device) -> Mod:
         import torch  # noqa: PLC0415
 
-        numbers = self._shipped().on(device)
+        numbers = self._device_copies().on(device)
         first_query, first_key = (place_on(device, span[0]) for span in (self.queries, self.keys))
 
         def bias(head: Any, query: Any, key: Any) -> Any:
@@ -171,7 +171,7 @@ class BlockToeplitz(LookedUp):
         return self.block.shape[: -len(self.grid)]
 
 
-class BorderedToeplitz(LookedUp):
+class BorderedToeplitz(GatheredStructure):
     """A Toeplitz over positions of which 0 is a class token with numbers of its own.
 
     See ``Structure`` for what all share.

@@ -31,8 +31,8 @@ import numpy.typing as npt
 
 from attnbias import _plot
 from attnbias._arrays.axes import (
+    DeviceCopies,
     Layout,
-    Shipped,
     block_sizes,
     chunk,
     group_of,
@@ -150,7 +150,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     """What its constructor takes, under these names: arrays, the leaves of a pytree of JAX."""
     _others: ClassVar[tuple[str, ...]] = ()
     """What else its constructor takes."""
-    _whole: Shipped | None = None
+    _whole: DeviceCopies | None = None
     """The numbers of what this is a window of, for ``score_mod``; made when first needed."""
     _begin: int = 0
     """The place of the first of these among them."""
@@ -662,9 +662,9 @@ class Structure(NDArrayOperatorsMixin, ABC):
             **{name: mapped(name, value) for name, value in self._arguments().items()}
         )
 
-    def _shipped(self) -> Shipped:
+    def _device_copies(self) -> DeviceCopies:
         if self._whole is None:
-            self._whole = Shipped(self._numbers())
+            self._whole = DeviceCopies(self._numbers())
         return self._whole
 
     # ---- axes
@@ -732,7 +732,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             )
 
 
-class LookedUp(Structure):
+class GatheredStructure(Structure):
     """A structure whose dense array is gathered from its numbers."""
 
     _is_strided: ClassVar[bool] = False
@@ -803,7 +803,7 @@ def _has_rules_of_its_own(value: Any) -> bool:
 Indices = npt.NDArray[np.integer[Any]]
 
 
-class RingShard(LookedUp):
+class RingShard(GatheredStructure):
     """Some queries and keys of a structure, in the order of a rank of ring attention.
 
     ``dense[h, i, j] = whole[h, query_indices[i], key_indices[j]]``. ``Structure.shard`` makes it

@@ -117,7 +117,7 @@ class Toeplitz(Structure):
             vectors=self.vectors,
             mask=self.mask,
         )
-        part._whole = self._shipped().heads(heads, self._has_heads())
+        part._whole = self._device_copies().heads(heads, self._has_heads())
         part._begin = self._begin + begin
         return part
 
@@ -163,7 +163,7 @@ class Toeplitz(Structure):
         return lambda query, key: mask.visible(key - query + first)
 
     def _bias_on(self, device: Device) -> Mod:
-        diagonals = self._shipped().on(device)
+        diagonals = self._device_copies().on(device)
         place = place_on(device, self._begin + self.query_length - 1)
         return lambda head, query, key: diagonals[head, key - query + place]
 
@@ -273,12 +273,12 @@ class KeyRow(Structure):
             heads_of(self.row, heads, self._has_heads())[..., first_key:last_key],
             query_length=last_query - first_query,
         )
-        part._whole = self._shipped().heads(heads, self._has_heads())
+        part._whole = self._device_copies().heads(heads, self._has_heads())
         part._begin = self._begin + first_key
         return part
 
     def _bias_on(self, device: Device) -> Mod:
-        row = self._shipped().on(device)
+        row = self._device_copies().on(device)
         place = place_on(device, self._begin)
         return lambda head, _, key: row[head, key + place]
 

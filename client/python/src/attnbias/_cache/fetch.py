@@ -34,7 +34,7 @@ _MOST_WAIT: Final = 5.0  # seconds for a lock, whose process may be stuck
 
 
 @dataclass(eq=False)
-class Cached:
+class CachedFetch:
     """Gets or describes one payload. An object is good for one of the two."""
 
     request: Request | Piece

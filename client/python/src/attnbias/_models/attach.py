@@ -11,7 +11,7 @@ from attnbias._checks import require_instance
 from attnbias._client import Client
 from attnbias._errors import Error
 from attnbias._models.changes import Changes
-from attnbias._models.family import Attention, Family, Site, Wanted, family_of
+from attnbias._models.family import AttachContext, Attention, Family, Site, family_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +145,7 @@ def _attached(
             raise ValueError(f"model: got one that is attached already ({path}): detach() it first")
     chosen = _attention_of(model, attention, family)
     with _errors_of_the_models_code(f"a {type(model).__name__}", "read"):
-        sites = list(family.sites(Wanted(model, max_length, chosen, client)))
+        sites = list(family.sites(AttachContext(model, max_length, chosen, client)))
     if not sites:
         raise ValueError(f"model: got a {type(model).__name__} without positions that a server has")
     requests = {

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ATTACH_NEEDS: Final = ("torch", "transformers")
 
 
-class Wish(NamedTuple):
+class ExportItem(NamedTuple):
     """A request at a place of the model, or the reason why none can be made."""
 
     place: str
@@ -40,17 +40,17 @@ class Wish(NamedTuple):
     why: str = ""
 
 
-def of_encodings(config: Path, max_length: int, data_type: DType | None) -> Iterator[Wish]:
+def of_encodings(config: Path, max_length: int, data_type: DType | None) -> Iterator[ExportItem]:
     """Yields the encodings of ``from_config``, each at its maximum length."""
     for place, encoding in from_config(config).items():
-        yield _wish(place, encoding, max_length, data_type)
+        yield _item(place, encoding, max_length, data_type)
 
 
-def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
+def of_attach(config: Path, max_length: int, client: Client) -> Iterator[ExportItem]:
     """Yields what ``attach`` requests, for a model without weights. The client is not called."""
     import torch  # noqa: PLC0415
 
-    from attnbias._models.family import Wanted, family_of  # noqa: PLC0415
+    from attnbias._models.family import AttachContext, family_of  # noqa: PLC0415
 
     transformers: Any = importlib.import_module("transformers")
 
@@ -63,17 +63,17 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
         raise ValueError(f"{config}: transformers does not take it: {error}") from error
     try:
         family = family_of(model)
-        sites = list(family.sites(Wanted(model, max_length, family.attentions[0], client)))
+        sites = list(family.sites(AttachContext(model, max_length, family.attentions[0], client)))
     except (ImportError, ValueError) as refusal:
-        yield Wish("attach", None, str(refusal))
+        yield ExportItem("attach", None, str(refusal))
         return
     for site in sites:
         if site.request is not None:
             place = "attach " + ".".join(filter(None, (site.path, site.method)))
             if _has_weights(site.request.encoding):
-                yield Wish(place, None, "it takes what is among the weights")
+                yield ExportItem(place, None, "it takes what is among the weights")
             else:
-                yield Wish(place, site.request)
+                yield ExportItem(place, site.request)
 
 
 def can_attach() -> bool:
@@ -81,12 +81,12 @@ def can_attach() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in _ATTACH_NEEDS)
 
 
-def merged(wishes: Iterable[Wish]) -> list[Wish]:
-    """Merges wishes for the same request, under the places of all."""
-    groups: dict[str, list[Wish]] = {}
-    for wish in wishes:
-        key = wish.why if wish.request is None else key_of(wish.request.to_spec())
-        groups.setdefault(key, []).append(wish)
+def merged(items: Iterable[ExportItem]) -> list[ExportItem]:
+    """Merges items for the same request, under the places of all."""
+    groups: dict[str, list[ExportItem]] = {}
+    for item in items:
+        key = item.why if item.request is None else key_of(item.request.to_spec())
+        groups.setdefault(key, []).append(item)
     return [
         first._replace(place=f"{first.place} and {len(more)} more") if more else first
         for first, *more in groups.values()
@@ -98,17 +98,17 @@ def _has_weights(encoding: Encoding[Any]) -> bool:
     return any(getattr(value, "is_meta", False) for part in parts for value in vars(part).values())
 
 
-def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | None) -> Wish:
+def _item(place: str, encoding: Encoding[Any], length: int, data_type: DType | None) -> ExportItem:
     if isinstance(encoding, (LearnedAbsolute, LearnedRelative, GridRelative, MlpBias)):
-        return Wish(place, None, "its learned table is in the checkpoint")
+        return ExportItem(place, None, "its learned table is in the checkpoint")
     if isinstance(encoding, Sinusoidal) and encoding.axes:
-        return Wish(place, None, "the size of the feature map is not in the configuration")
+        return ExportItem(place, None, "the size of the feature map is not in the configuration")
     if isinstance(encoding, Rotary):
         encoding = with_length(encoding, length)
     if encoding.extent == "table":
-        return Wish(place, Request(encoding, positions=length, data_type=data_type))
+        return ExportItem(place, Request(encoding, positions=length, data_type=data_type))
     # T5's numbers are in the checkpoint, so buckets are requested.
     values: Any = "buckets" if isinstance(encoding, T5) else None
     number = None if isinstance(encoding, (T5, Deberta)) else data_type
     lengths: Any = {"query_length": length, "key_length": length}
-    return Wish(place, Request(encoding, **lengths, values=values, data_type=number))
+    return ExportItem(place, Request(encoding, **lengths, values=values, data_type=number))

@@ -29,7 +29,7 @@ Attention: TypeAlias = Literal["eager", "sdpa", "flex"]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AttachContext:
     """Arguments of ``attach``."""
 
     model: PreTrainedModel
@@ -94,7 +94,7 @@ class Family:
     """
 
     attentions: tuple[Attention, ...]
-    sites: Callable[[Wanted], Iterator[Site]]
+    sites: Callable[[AttachContext], Iterator[Site]]
     takes_any: bool = False
 
 

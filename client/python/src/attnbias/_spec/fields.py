@@ -50,7 +50,7 @@ _BRIEF.maxstring = 100
 _BRIEF.maxother = 400  # of one that is shown inside another
 
 
-class Shown:
+class ReprMixin:
     """A dataclass whose repr omits None and defaults."""
 
     def __repr__(self) -> str:
@@ -208,7 +208,7 @@ def _extend(numbers: Any, value: Any, name: str) -> None:
 def _set_message(message: Any, value: Any, name: str) -> None:
     kind = message.DESCRIPTOR.name
     want = f"attnbias.{kind}(...)"
-    require_instance(value, Shown, name, want)
+    require_instance(value, ReprMixin, name, want)
     if type(value).__name__ != kind:
         raise TypeError(f"{name}: got an object of {type(value).__name__}; want {want}")
     set_fields(message, value, f"{name}.")
@@ -237,7 +237,7 @@ Compact = TypeVar("Compact", covariant=True, default=Any)  # noqa: PLC0105  # a 
 """Result of ``Client.get`` if no other form is asked for."""
 
 
-class Fields(Shown):
+class Fields(ReprMixin):
     """A message of the contract, whose fields are the attributes."""
 
 

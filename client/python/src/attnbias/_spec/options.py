@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Required, SupportsIndex, TypedDict
 
-from attnbias._spec.fields import Shown
+from attnbias._spec.fields import ReprMixin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +65,7 @@ class RequestOptions(ListOptions, total=False):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Asked(Shown):
+class RequestFields(ReprMixin):
     """The fields of a request."""
 
     encoding: Encoding[Any]

@@ -18,7 +18,13 @@ from attnbias._checks import require_instance
 from attnbias._spec.encodings import ShawValues
 from attnbias._spec.enums import to_data_type
 from attnbias._spec.fields import Encoding, LogitsTerm, TableInfo, set_fields
-from attnbias._spec.options import Asked, CompactOptions, GridOptions, ListOptions, RequestOptions
+from attnbias._spec.options import (
+    CompactOptions,
+    GridOptions,
+    ListOptions,
+    RequestFields,
+    RequestOptions,
+)
 from attnbias.v1 import encodings_pb2, logits_pb2, tensor_pb2
 
 if TYPE_CHECKING:
@@ -79,7 +85,7 @@ class JaxCall(AnyCall):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Request(Asked):
+class Request(RequestFields):
     """A request for one tensor.
 
     A window is a half-open tuple (begin, end), or n for (0, n).

@@ -28,7 +28,7 @@ _Value = TypeVar("_Value")
 _log: Final = logging.getLogger("attnbias")
 
 
-class Watched(Generic[_Value]):
+class FileWatcher(Generic[_Value]):
     """The content of files, read again when one of them changes.
 
     A ValueError of ``read`` says what is wrong with them. The first reading raises it; later ones
@@ -128,7 +128,7 @@ class Certificates:
             if one in self._files and other not in self._files:
                 got = f"{names[one]}: got {str(self._files[one])!r}"
                 raise ValueError(f"{got} without {names[other]}; want both, or neither")
-        self._held = Watched(list(self._files.values()), self._read)
+        self._held = FileWatcher(list(self._files.values()), self._read)
 
     @property
     def has_own(self) -> bool:
@@ -224,11 +224,13 @@ class Token:
     def __init__(self, token: str | os.PathLike[str], name: str) -> None:
         self.name = name
         if isinstance(token, str):
-            self._held = Watched([], lambda: _checked(token, f"{name}: got text that is no token"))
+            self._held = FileWatcher(
+                [], lambda: _checked(token, f"{name}: got text that is no token")
+            )
         else:
             file = Path(token).expanduser()
             got = f"{name}: got {str(file)!r}, which does not hold a token"
-            self._held = Watched(
+            self._held = FileWatcher(
                 [file],
                 lambda: _checked(read_bytes(file, name).decode("ascii", "replace").strip(), got),
             )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from attnbias._arrays.toeplitz import KeyRow
     from attnbias._models.changes import Changes
-    from attnbias._models.family import Wanted
+    from attnbias._models.family import AttachContext
     from attnbias._spec.choices import AlibiVariant
     from attnbias._spec.enums import DType
 
@@ -146,17 +146,17 @@ def opaque_causal_mask(**options: Any) -> OpaqueMask:
 
 
 def flex_sites(
-    wanted: Wanted, kind: type, forward: Callable[..., tuple[torch.Tensor, None]]
+    context: AttachContext, kind: type, forward: Callable[..., tuple[torch.Tensor, None]]
 ) -> Iterator[Site]:
     """Yields the forward of each attention of a class, if it is to read compact biases."""
-    if wanted.attention != "flex":
+    if context.attention != "flex":
         return
-    pairs = wanted.model.config.num_attention_heads * wanted.max_length**2
+    pairs = context.model.config.num_attention_heads * context.max_length**2
 
     def replace(changes: Changes, attention: Any, _: None) -> None:
         changes.set_method(attention, "forward", forward)
 
-    for path, module in wanted.modules(kind):
+    for path, module in context.modules(kind):
         require_class_method(path, module, "forward")
         scores = next(module.parameters()).dtype.itemsize * pairs
         yield Site(path, "forward", module, None, replace, scores)

@@ -13,7 +13,7 @@ from transformers.models.bloom.modeling_bloom import BloomAttention, BloomModel
 from attnbias._models.families import alibi
 from attnbias._models.families.bias import KeyRows, require_length
 from attnbias._models.families.flex import attend
-from attnbias._models.family import Family, Site, Wanted
+from attnbias._models.family import AttachContext, Family, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from attnbias._models.changes import Changes
 
 
-def _sites(wanted: Wanted) -> Iterator[Site]:
-    for path, module in wanted.modules(BloomModel):
+def _sites(context: AttachContext) -> Iterator[Site]:
+    for path, module in context.modules(BloomModel):
         own = functools.partial(_own_row, module)
-        request = alibi.row_request(module, wanted.max_length, "key_from_start", own(2))
-        compare = functools.partial(alibi.compare_row, own(wanted.max_length))
+        request = alibi.row_request(module, context.max_length, "key_from_start", own(2))
+        compare = functools.partial(alibi.compare_row, own(context.max_length))
         yield Site(path, "build_alibi_tensor", module, request, _with_row, 0, compare)
-    for site in alibi.flex_sites(wanted, BloomAttention, _forward):
+    for site in alibi.flex_sites(context, BloomAttention, _forward):
         if site.module.pretraining_tp > 1 and site.module.slow_but_exact:
             raise ValueError('attention: got "flex" for a BLOOM with slow_but_exact, want "eager"')
         yield site

@@ -15,7 +15,7 @@ from attnbias._models.compare import require_class_method
 from attnbias._models.families import alibi, rotary
 from attnbias._models.families.bias import KeyRows, require_length
 from attnbias._models.families.flex import attend
-from attnbias._models.family import Family, Site, Wanted
+from attnbias._models.family import AttachContext, Family, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 _NAME: Final = "build_alibi_tensor"
 
 
-def _sites(wanted: Wanted) -> Iterator[Site]:
-    for path, module in wanted.modules(FalconModel):
+def _sites(context: AttachContext) -> Iterator[Site]:
+    for path, module in context.modules(FalconModel):
         if not module.use_alibi:
-            if wanted.attention == "flex":
+            if context.attention == "flex":
                 raise ValueError(
                     'attention: got "flex" for a Falcon without alibi, want "eager" or "sdpa"'
                 )
-            yield from rotary.sites(wanted)
+            yield from rotary.sites(context)
             continue
         require_class_method(path, module, "forward")
         # Rounding may move the last position beyond max_length.
-        places = _rounded(torch.arange(wanted.max_length, device="cpu"))
+        places = _rounded(torch.arange(context.max_length, device="cpu"))
         last = int(places[-1])
         own = functools.partial(_own_row, module)
         request = alibi.row_request(module, last + 1, "key_from_start", own(2), "bf16")
-        replace = functools.partial(_with_row, wanted)
-        compare = functools.partial(alibi.compare_row, own(wanted.max_length), places=places)
+        replace = functools.partial(_with_row, context)
+        compare = functools.partial(alibi.compare_row, own(context.max_length), places=places)
         yield Site(path, _NAME, module, request, replace, 0, compare)
-        yield from alibi.flex_sites(wanted, FalconAttention, _forward)
+        yield from alibi.flex_sites(context, FalconAttention, _forward)
 
 
 def _own_row(model: Any, length: int) -> torch.Tensor:
@@ -54,18 +54,18 @@ def _own_row(model: Any, length: int) -> torch.Tensor:
     return row[:, 0]
 
 
-def _with_row(wanted: Wanted, changes: Changes, model: Any, answer: KeyRow) -> None:
+def _with_row(context: AttachContext, changes: Changes, model: Any, answer: KeyRow) -> None:
     alibi.add_row(changes, model, answer)
 
     def build(attention_mask: torch.Tensor, num_heads: int, dtype: torch.dtype) -> torch.Tensor:
         batch, length = attention_mask.shape
-        require_length(length, wanted.max_length)
+        require_length(length, context.max_length)
         positions = _rounded(alibi.positions_of(attention_mask))
         return alibi.row_at(model, positions).reshape(batch * num_heads, 1, length).to(dtype)
 
     # A function of the file, not a method.
     functions: dict[str, Any] = {_NAME: build}
-    if wanted.attention == "flex":
+    if context.attention == "flex":
         functions["create_causal_mask"] = alibi.opaque_causal_mask
     changes.set_names(model, **functions)
 

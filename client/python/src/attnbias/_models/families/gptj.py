@@ -12,7 +12,7 @@ from transformers.models.gptj import modeling_gptj
 from attnbias._arrays.convert import to_torch
 from attnbias._models.compare import ULP, Pair, angle_bound, probing, require_readable
 from attnbias._models.families import rotary
-from attnbias._models.family import Family, Site, Wanted
+from attnbias._models.family import AttachContext, Family, Site
 from attnbias._spec.encodings import Rotary
 from attnbias._spec.request import Request
 
@@ -29,12 +29,12 @@ _EMBEDDING: Final = getattr(modeling_gptj, "GPTJRotaryEmbedding", None)
 _METHOD: Final = "_get_embed_positions" if _EMBEDDING is None else "forward"
 
 
-def _sites(wanted: Wanted) -> Iterator[Site]:
+def _sites(context: AttachContext) -> Iterator[Site]:
     request: Request | None = None
-    for path, module in wanted.modules(_EMBEDDING or modeling_gptj.GPTJAttention):
+    for path, module in context.modules(_EMBEDDING or modeling_gptj.GPTJAttention):
         if request is None:
             encoding = Rotary(head_dim=module.embed_positions.shape[-1], layout="compact")
-            request = Request(encoding, positions=wanted.max_length)
+            request = Request(encoding, positions=context.max_length)
         compare = functools.partial(_pairs, module)
         copied = module.embed_positions.nbytes if _EMBEDDING is None else 0
         yield Site(path, _METHOD, module, request, _replace, copied, compare)

@@ -16,7 +16,7 @@ from torch import nn
 from attnbias._arrays.convert import to_numpy, to_torch
 from attnbias._errors import NotFoundError, UnavailableError
 from attnbias._models.compare import Pair, unreadable
-from attnbias._models.family import Family, Site, Wanted
+from attnbias._models.family import AttachContext, Family, Site
 from attnbias._spec.encodings import LearnedAbsolute
 from attnbias._spec.fields import digest_of
 from attnbias._spec.info import part_of
@@ -40,9 +40,9 @@ _NAMES: Final = (
 )
 
 
-def _sites(wanted: Wanted) -> Iterator[Site]:
-    for path, name, module in _tables_of(wanted.model):
-        yield site(wanted, path, module, name, required=True)
+def _sites(context: AttachContext) -> Iterator[Site]:
+    for path, name, module in _tables_of(context.model):
+        yield site(context, path, module, name, required=True)
 
 
 def _tables_of(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
@@ -61,7 +61,7 @@ def _table(module: nn.Module, name: str) -> torch.Tensor:
 
 
 def site(
-    wanted: Wanted, path: str, module: nn.Module, name: str = "weight", *, required: bool
+    context: AttachContext, path: str, module: nn.Module, name: str = "weight", *, required: bool
 ) -> Site:
     """Returns the site of a parameter that is a table of positions, or a batch of one table.
 
@@ -82,15 +82,15 @@ def site(
     encoding = LearnedAbsolute(table=f"sha256:{digest_of(table)}", offset=offset)
     extent: Any = {"positions": (-offset, len(table) - offset), "data_type": table.dtype}
     try:
-        info = wanted.client.describe(encoding, **extent)
+        info = context.client.describe(encoding, **extent)
     except NotFoundError as missing:
         if required:
             where = ".".join(filter(None, (path, name)))
             got = f"{where}, {table.dtype} {list(table.shape)} of {encoding.table}"
-            _refuse(wanted, got, table.shape, missing)
+            _refuse(context, got, table.shape, missing)
         reason = f"neither server nor cache has {encoding}"
         return Site(path, name, module, Request(encoding, **extent), None, 0, reason=reason)
-    put = partial(_put, name=name, cache=wanted.client._cache, info=info)
+    put = partial(_put, name=name, cache=context.client._cache, info=info)
     compare = partial(_pairs, module, name)
     return Site(path, name, module, Request(encoding, **extent), put, 0, compare)
 
@@ -101,9 +101,11 @@ def _pairs(module: nn.Module, name: str, answer: npt.NDArray[Any]) -> Iterator[P
     yield Pair(name, own, served, axes)
 
 
-def _refuse(wanted: Wanted, got: str, shape: tuple[int, ...], missing: NotFoundError) -> NoReturn:
+def _refuse(
+    context: AttachContext, got: str, shape: tuple[int, ...], missing: NotFoundError
+) -> NoReturn:
     try:
-        mounted = wanted.client.list_tables()
+        mounted = context.client.list_tables()
     except UnavailableError:  # the client is offline, or the server went away
         raise missing from None
     alike = [

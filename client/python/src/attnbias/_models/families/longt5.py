@@ -17,7 +17,7 @@ from attnbias._arrays.convert import to_torch
 from attnbias._models.compare import probing
 from attnbias._models.families import t5
 from attnbias._models.families.bias import Diagonals, dense, near, require_length
-from attnbias._models.family import Family, Site, Wanted
+from attnbias._models.family import AttachContext, Family, Site
 from attnbias._spec.request import Request
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from attnbias._models.compare import Pair
 
 
-def _sites(wanted: Wanted) -> Iterator[Site]:
+def _sites(context: AttachContext) -> Iterator[Site]:
     known = (LongT5LocalAttention, LongT5TransientGlobalAttention)
-    for path, module in wanted.modules(known):
+    for path, module in context.modules(known):
         if not module.has_relative_attention_bias:
             continue
         block = module.block_len
@@ -43,13 +43,13 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
             queries=(block, 2 * block),
             values="buckets",
         )
-        replace = functools.partial(_with_local_bias, wanted.max_length)
+        replace = functools.partial(_with_local_bias, context.max_length)
         compare = functools.partial(_local_pairs, module)
         spared = t5.INDEX_BYTES * 3 * block**2
         yield Site(path, "compute_bias", module, request, replace, spared, compare)
         if isinstance(module, LongT5TransientGlobalAttention):
             # Positions are counted in blocks of another size; padding is in block -1.
-            globals_ = wanted.max_length // module.global_block_size
+            globals_ = context.max_length // module.global_block_size
             request = Request(
                 t5.encoding_of(module),
                 query_length=globals_ + 1,
@@ -58,7 +58,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
             )
             method, compare = "_relative_position_bucket", functools.partial(_global_pairs, module)
             yield Site(path, method, module, request, _with_global_buckets, 0, compare)
-    yield from t5.sites(wanted, (LongT5Attention,))
+    yield from t5.sites(context, (LongT5Attention,))
 
 
 def _local_pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:

@@ -13,7 +13,7 @@ from attnbias._arrays.convert import to_torch
 from attnbias._models.compare import probing
 from attnbias._models.families import t5
 from attnbias._models.families.bias import dense, embedded
-from attnbias._models.family import Family, Site, Wanted
+from attnbias._models.family import AttachContext, Family, Site
 from attnbias._spec.encodings import T5
 from attnbias._spec.request import Request
 
@@ -28,9 +28,9 @@ _BUCKETS: Final = 32  # whatever the configuration says
 _MAX_DISTANCE: Final = 128
 
 
-def _sites(wanted: Wanted) -> Iterator[Site]:
-    for path, module in wanted.modules(MPNetEncoder):
-        length = wanted.max_length
+def _sites(context: AttachContext) -> Iterator[Site]:
+    for path, module in context.modules(MPNetEncoder):
+        length = context.max_length
         encoding = T5(
             bidirectional=True,
             num_buckets=_BUCKETS,

@@ -13,7 +13,7 @@ from attnbias._models.compare import require_class_method
 from attnbias._models.families import alibi
 from attnbias._models.families.bias import KeyRows
 from attnbias._models.families.flex import attend, refuse_weights
-from attnbias._models.family import Family, Site, Wanted
+from attnbias._models.family import AttachContext, Family, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from attnbias._models.changes import Changes
 
 
-def _sites(wanted: Wanted) -> Iterator[Site]:
-    for path, module in wanted.modules(MptModel):
-        if wanted.attention == "flex":
+def _sites(context: AttachContext) -> Iterator[Site]:
+    for path, module in context.modules(MptModel):
+        if context.attention == "flex":
             require_class_method(path, module, "forward")
         own = functools.partial(_own_row, module)
-        request = alibi.row_request(module, wanted.max_length, "key_from_end", own(2))
-        replace = functools.partial(_with_row, wanted)
-        compare = functools.partial(alibi.compare_row, own(wanted.max_length))
+        request = alibi.row_request(module, context.max_length, "key_from_end", own(2))
+        replace = functools.partial(_with_row, context)
+        compare = functools.partial(alibi.compare_row, own(context.max_length))
         yield Site(path, "build_mpt_alibi_tensor", module, request, replace, 0, compare)
-    yield from alibi.flex_sites(wanted, MptAttention, _forward)
+    yield from alibi.flex_sites(context, MptAttention, _forward)
 
 
 def _own_row(model: Any, length: int) -> torch.Tensor:
@@ -40,11 +40,11 @@ def _own_row(model: Any, length: int) -> torch.Tensor:
     return row[:, 0]
 
 
-def _with_row(wanted: Wanted, changes: Changes, model: Any, answer: KeyRow) -> None:
+def _with_row(context: AttachContext, changes: Changes, model: Any, answer: KeyRow) -> None:
     alibi.add_row(changes, model, answer)
     changes.set_method(model, "build_mpt_alibi_tensor", _alibi_tensor)
     changes.add_pre_hook(model, alibi.check_length)
-    if wanted.attention == "flex":
+    if context.attention == "flex":
         changes.add_pre_hook(model, _check_weights)
         changes.set_names(model, create_causal_mask=alibi.opaque_causal_mask)
 

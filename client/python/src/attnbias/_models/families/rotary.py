@@ -30,7 +30,7 @@ from attnbias._models.compare import (
 )
 from attnbias._models.config import from_config
 from attnbias._models.families.bias import require_length
-from attnbias._models.family import Family, Site, Wanted
+from attnbias._models.family import AttachContext, Family, Site
 from attnbias._models.rotary_places import with_length
 from attnbias._spec.encodings import Rotary
 from attnbias._spec.request import Request
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 _LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has a table of its own
 
 
-def sites(wanted: Wanted) -> Iterator[Site]:
+def sites(context: AttachContext) -> Iterator[Site]:
     """Yields each module, once for each of its tables."""
-    for path, module in wanted.modules(_classes_of(wanted.model)):
+    for path, module in context.modules(_classes_of(context.model)):
         for layer_type, encoding, scale in _encodings_of(module):
-            tables = _Tables(wanted, path, module, layer_type, encoding, scale)
+            tables = _Tables(context, path, module, layer_type, encoding, scale)
             yield from tables.sites()
 
 
@@ -173,7 +173,7 @@ def _name(layer_type: str, what: str = "table") -> str:
 class _Tables:
     """The tables of a module for one type of layers."""
 
-    wanted: Wanted
+    context: AttachContext
     path: str
     module: Any
     layer_type: str
@@ -185,7 +185,7 @@ class _Tables:
 
     def sites(self) -> Iterator[Site]:
         """Yields a site for each table that ``max_length`` needs."""
-        encoding, longest = self.encoding, self.wanted.max_length
+        encoding, longest = self.encoding, self.context.max_length
         if encoding.longrope is not None:
             length = encoding.longrope.original_max_position_embeddings
             short = with_length(encoding, length)
@@ -242,8 +242,8 @@ class _Tables:
         own = own if hasattr(module, own) else "max_seq_len_cached"
         seen = max(trained, int(getattr(module, own)))
         changes.set(module, _name(self.layer_type, "length"), seen)
-        changes.set(module, _name(self.layer_type, "max_length"), self.wanted.max_length)
-        fetcher = _fetcher(self.wanted.client, self.encoding)
+        changes.set(module, _name(self.layer_type, "max_length"), self.context.max_length)
+        fetcher = _fetcher(self.context.client, self.encoding)
         changes.set(module, _name(self.layer_type, "at"), fetcher)
 
     def _pairs(

@@ -33,7 +33,7 @@ from attnbias._models.compare import (
 )
 from attnbias._models.families import learned, rotary
 from attnbias._models.families.bias import require_length
-from attnbias._models.family import Family, Site, Wanted, class_of
+from attnbias._models.family import AttachContext, Family, Site, class_of
 from attnbias._spec.encodings import Sinusoidal
 from attnbias._spec.presets import Tensor2Tensor
 from attnbias._spec.request import Request
@@ -48,26 +48,26 @@ _BASE: Final = 10000.0
 _FLOAT64: Final = 2.0**-29  # its unit in the last place, in those of float32
 
 
-def _sites(wanted: Wanted) -> Iterator[Site]:
+def _sites(context: AttachContext) -> Iterator[Site]:
     of_text: Request | None = None  # one for both sides of a model
     known = (MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding)
-    for path, module in wanted.modules(known):
+    for path, module in context.modules(known):
         if of_text is None:
             encoding = Sinusoidal(module.embedding_dim, columns="sines_cosines")
-            of_text = Request(encoding, positions=wanted.max_length)
+            of_text = Request(encoding, positions=context.max_length)
         replace = partial(_with_table, _forward)
         compare = partial(_pairs, module, _of_shape, _FLOAT64)
         yield Site(path, "forward", module, of_text, replace, 0, compare)
     of_rows: dict[int, Request] = {}
-    for path, module in wanted.modules(tuple(_FORWARDS)):
+    for path, module in context.modules(tuple(_FORWARDS)):
         first = _first_row(module)
         if first not in of_rows:
             encoding = Tensor2Tensor(module.embedding_dim)
-            of_rows[first] = Request(encoding, positions=first + wanted.max_length)
+            of_rows[first] = Request(encoding, positions=first + context.max_length)
         replace = partial(_with_table, _FORWARDS[class_of(module)])
         compare = partial(_pairs, module, _after_padding, 1.0)
         yield Site(path, "forward", module, of_rows[first], replace, 0, compare)
-    encoders = list(wanted.modules(WhisperEncoder))
+    encoders = list(context.modules(WhisperEncoder))
     for path, encoder in encoders:
         module = encoder.embed_positions
         # It always encodes half a minute.
@@ -76,9 +76,9 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
         replace = partial(_with_table, _rows_at)
         compare = partial(_pairs, module, lambda own, ids: own.forward(ids), 1.0)
         yield Site(f"{path}.embed_positions", "forward", module, request, replace, 0, compare)
-    for path, module in wanted.modules(WhisperPositionalEmbedding):
+    for path, module in context.modules(WhisperPositionalEmbedding):
         # A decoder alone has nothing else to replace.
-        yield learned.site(wanted, path, module, required=not encoders)
+        yield learned.site(context, path, module, required=not encoders)
 
 
 def _of_shape(module: Any, position_ids: torch.Tensor) -> torch.Tensor:

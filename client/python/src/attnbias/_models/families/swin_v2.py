@@ -13,7 +13,7 @@ from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 from attnbias._arrays.convert import to_torch
 from attnbias._models.compare import ULP, Pair, unreadable
 from attnbias._models.families import frozen
-from attnbias._models.family import Family, Site, Wanted
+from attnbias._models.family import AttachContext, Family, Site
 from attnbias._spec.encodings import MlpBias, MlpLayer
 from attnbias._spec.presets import SwinV2
 from attnbias._spec.request import Request
@@ -29,8 +29,8 @@ _COORDINATE_ULPS: Final = 8  # of float32: a sum, a logarithm and two divisions
 _FLOAT64: Final = 2.0**-40  # what sums of float64 may be off by
 
 
-def _sites(wanted: Wanted) -> Iterator[Site]:
-    for path, attention in wanted.modules(Swinv2SelfAttention):
+def _sites(context: AttachContext) -> Iterator[Site]:
+    for path, attention in context.modules(Swinv2SelfAttention):
         encoding = _encoding_of(attention)
         hidden, _, output = network = getattr(attention, _NETWORK)
         displacements = attention.relative_coords_table[..., 0].numel()

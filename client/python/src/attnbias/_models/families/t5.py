@@ -19,7 +19,7 @@ from attnbias._arrays.convert import to_torch
 from attnbias._models.compare import Pair, probing
 from attnbias._models.families.bias import Diagonals, dense, embedded
 from attnbias._models.families.flex import LEAST_QUERIES
-from attnbias._models.family import Family, Site, Wanted
+from attnbias._models.family import AttachContext, Family, Site
 from attnbias._spec.encodings import T5
 from attnbias._spec.request import Request
 
@@ -33,11 +33,11 @@ ATTENTIONS: Final = (T5Attention, MT5Attention, UMT5Attention, SwitchTransformer
 INDEX_BYTES: Final = 8  # of an int64
 
 
-def sites(wanted: Wanted, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator[Site]:
+def sites(context: AttachContext, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator[Site]:
     """Yields the bias of self-attention, and the zeros that cross-attention has instead."""
     requests: dict[Any, Request] = {}
-    pairs = wanted.max_length**2
-    for path, module in wanted.modules(attentions):
+    pairs = context.max_length**2
+    for path, module in context.modules(attentions):
         bias_bytes = module.q.weight.dtype.itemsize * module.n_heads * pairs
         if not module.has_relative_attention_bias:
             if path.endswith("EncDecAttention"):
@@ -45,9 +45,9 @@ def sites(wanted: Wanted, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator
             continue
         t5 = encoding_of(module)
         key = (t5.bidirectional, t5.num_buckets, t5.max_distance)
-        length = wanted.max_length
+        length = context.max_length
         request = Request(t5, query_length=length, key_length=length, values="buckets")
-        flex = wanted.attention == "flex"
+        flex = context.attention == "flex"
         yield Site(
             path,
             "compute_bias",

@@ -14,7 +14,7 @@ from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from attnbias._arrays.convert import to_torch
 from attnbias._models.compare import Pair, probing, unreadable
 from attnbias._models.families import frozen
-from attnbias._models.family import Family, Site, Wanted
+from attnbias._models.family import AttachContext, Family, Site
 from attnbias._models.places import beit_bias
 from attnbias._spec.presets import Swin
 from attnbias._spec.request import Request
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from attnbias._models.changes import Changes
 
 
-def _sites(wanted: Wanted) -> Iterator[Site]:
+def _sites(context: AttachContext) -> Iterator[Site]:
     known = (SwinRelativePositionBias, BeitRelativePositionBias)
-    for path, module in wanted.modules(known):
+    for path, module in context.modules(known):
         table = module.relative_position_bias_table
         window, heads = module.window_size, table.shape[1]
         kind = beit_bias if _is_beit(module) else Swin

@@ -23,12 +23,12 @@
 namespace attnbias {
 
 // Safe for any number of threads. Outlives its entries.
-class StallWatch {
+class StreamWatchdog {
  public:
   // One call, as long as it is open. `call` and `caller` outlive it.
   class Entry {
    public:
-    Entry(StallWatch* watch, grpc_call* call, const Caller* caller);
+    Entry(StreamWatchdog* watchdog, grpc_call* call, const Caller* caller);
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
     ~Entry();
@@ -43,12 +43,12 @@ class StallWatch {
     absl::Status WhyClosed() const;
 
    private:
-    friend class StallWatch;
+    friend class StreamWatchdog;
 
-    StallWatch& watch_;
+    StreamWatchdog& watchdog_;
     grpc_call* const call_;
     const Caller& caller_;
-    // Under the watch's mutex: where this is in entries_, and why it was closed; OK if it was not.
+    // Under the watchdog's mutex: where this is in entries_, and why it was closed; OK if it was not.
     size_t place_ = 0;
     absl::Status why_closed_;
     // Nanoseconds of the steady clock; 0 when nothing is being written, or waited for.
@@ -61,7 +61,7 @@ class StallWatch {
   static constexpr int kCrowdedDivisor = 12;
 
   // How long a write may take, and how long a call may be idle. `budget` and `timer` outlive this.
-  StallWatch(std::chrono::milliseconds progress_timeout, std::chrono::milliseconds idle_timeout,
+  StreamWatchdog(std::chrono::milliseconds write_stall_timeout, std::chrono::milliseconds idle_timeout,
              const ByteBudget* budget, Timer* timer);
 
   size_t open_calls() const;
@@ -76,7 +76,7 @@ class StallWatch {
   template <typename Why>
   void Close(Why why);
 
-  const std::chrono::nanoseconds progress_timeout_;
+  const std::chrono::nanoseconds write_stall_timeout_;
   const std::chrono::nanoseconds idle_timeout_;
   const ByteBudget& budget_;
   mutable Mutex mutex_;

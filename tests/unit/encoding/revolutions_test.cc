@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/numerics/turn.h"
+#include "core/numerics/revolutions.h"
 
 #include <optional>
 #include <random>
@@ -8,11 +8,11 @@
 #include "gtest/gtest.h"
 #include "tests/unit/encoding/mpfr_oracle.h"
 
-namespace attnbias::turn_test {
+namespace attnbias::revolutions_test {
 namespace {
 
-ReducedAngle AngleAt(const Real& turns, int64_t position) {
-  const TurnTerm term[] = {{FloatingOf(turns), {position}}};
+ReducedAngle AngleAt(const Real& revolutions, int64_t position) {
+  const AngleTerm term[] = {{FloatingOf(revolutions), {position}}};
   return AngleOf(term);
 }
 
@@ -55,13 +55,13 @@ TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
                std::exp2(-static_cast<double>(random() % 6400) / 100),
                MPFR_RNDN);
     mpfr_sqrt(radians_per_position, radians_per_position, MPFR_RNDN);
-    Real turns(400);
-    mpfr_div(turns.get(), radians_per_position, two_pi, MPFR_RNDN);
+    Real revolutions(400);
+    mpfr_div(revolutions.get(), radians_per_position, two_pi, MPFR_RNDN);
     const auto position =
         static_cast<int64_t>(random() >> (23 + random() % 40)) *
         (i % 2 == 0 ? 1 : -1);
     if (position == 0) continue;
-    const SinCos value = SinCosOf(AngleAt(turns, position));
+    const SinCos value = SinCosOf(AngleAt(revolutions, position));
     mpfr_mul_si(angle, radians_per_position, position, MPFR_RNDN);
     const double error = WorstError(value, angle);
     ASSERT_LE(error, std::log2(value.error)) << "position " << position;
@@ -71,20 +71,20 @@ TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
   EXPECT_GT(worst, std::log2(kSinCosBound) - 8);
 }
 
-// A turn of nearly a third of a position's: all octants, both signs.
+// A revolution of nearly a third of a position's: all octants, both signs.
 TEST(SinCosOf, CoversEveryOctant) {
   Number angle;
   TwoPi two_pi;
   for (int step = 0; step < 1024; ++step) {
-    Real turns(400);
-    mpfr_set_ui(turns.get(), step, MPFR_RNDN);
-    mpfr_div_ui(turns.get(), turns.get(), 1024, MPFR_RNDN);
-    mpfr_add_d(turns.get(), turns.get(), 0x1p-40, MPFR_RNDN);
-    mpfr_mul(angle, turns.get(), two_pi, MPFR_RNDN);
-    const SinCos value = SinCosOf(AngleAt(turns, 1));
+    Real revolutions(400);
+    mpfr_set_ui(revolutions.get(), step, MPFR_RNDN);
+    mpfr_div_ui(revolutions.get(), revolutions.get(), 1024, MPFR_RNDN);
+    mpfr_add_d(revolutions.get(), revolutions.get(), 0x1p-40, MPFR_RNDN);
+    mpfr_mul(angle, revolutions.get(), two_pi, MPFR_RNDN);
+    const SinCos value = SinCosOf(AngleAt(revolutions, 1));
     ASSERT_LE(WorstError(value, angle), std::log2(value.error)) << step;
     mpfr_neg(angle, angle, MPFR_RNDN);
-    const SinCos mirrored = SinCosOf(AngleAt(turns, -1));
+    const SinCos mirrored = SinCosOf(AngleAt(revolutions, -1));
     ASSERT_LE(WorstError(mirrored, angle), std::log2(mirrored.error)) << step;
   }
 }
@@ -106,15 +106,15 @@ TEST(SinCosOf, KeepsItsBoundAtAPositionThatIsNoInteger) {
                MPFR_RNDN);
     mpfr_sqrt(angle, angle, MPFR_RNDN);
     if (i % 3 == 0) mpfr_neg(angle, angle, MPFR_RNDN);
-    Real turns(400);
-    mpfr_div(turns.get(), angle, two_pi, MPFR_RNDN);
+    Real revolutions(400);
+    mpfr_div(revolutions.get(), angle, two_pi, MPFR_RNDN);
     mpfr_mul_si(angle, angle, position.count, MPFR_RNDN);
     mpfr_mul_2si(angle, angle, position.exponent, MPFR_RNDN);
-    const TurnTerm term[] = {{FloatingOf(turns), position}};
+    const AngleTerm term[] = {{FloatingOf(revolutions), position}};
     const SinCos value = SinCosOf(AngleOf(term));
     ASSERT_LE(WorstError(value, angle), std::log2(value.error))
         << position.count << " 2^" << position.exponent;
-    // Only an angle near a multiple of a quarter turn needs more digits.
+    // Only an angle near a multiple of a quarter revolution needs more digits.
     if (mpfr_cmpabs_ui(angle, 1 << 20) < 0) {
       ASSERT_LT(value.error, 0x1p-80) << position.count;
     }
@@ -129,20 +129,20 @@ TEST(SinCosOf, KeepsItsBoundAtASum) {
   Number radians;
   int told = 0;
   for (int i = 0; i < 20000; ++i) {
-    std::vector<TurnTerm> terms;
+    std::vector<AngleTerm> terms;
     mpfr_set_ui(sum, 0, MPFR_RNDN);
     const auto add = [&](double weight, const BinaryPosition& position) {
-      Real turns(400);
-      mpfr_set_d(turns.get(), weight, MPFR_RNDN);
-      mpfr_div(turns.get(), turns.get(), two_pi, MPFR_RNDN);
-      terms.push_back({FloatingOf(turns), position});
+      Real revolutions(400);
+      mpfr_set_d(revolutions.get(), weight, MPFR_RNDN);
+      mpfr_div(revolutions.get(), revolutions.get(), two_pi, MPFR_RNDN);
+      terms.push_back({FloatingOf(revolutions), position});
       mpfr_set_d(radians, weight, MPFR_RNDN);
       mpfr_mul_si(radians, radians, position.count, MPFR_RNDN);
       mpfr_mul_2si(radians, radians, position.exponent, MPFR_RNDN);
       mpfr_add(sum, sum, radians, MPFR_RNDN);
     };
     const int smallness = static_cast<int>(random() % 300);
-    for (uint64_t n = 1 + random() % kMostTurnTerms; n > 0; --n) {
+    for (uint64_t n = 1 + random() % kMostAngleTerms; n > 0; --n) {
       const double weight =
           std::ldexp(static_cast<double>(random() >> 11),
                      -static_cast<int>(random() % 60) - smallness) *
@@ -152,7 +152,7 @@ TEST(SinCosOf, KeepsItsBoundAtASum) {
           .count = static_cast<int64_t>(random() >> (2 + random() % 50)) + 1,
           .exponent = -static_cast<int>(random() % 60)};
       add(weight, position);
-      if (i % 4 == 0 && terms.size() + 1 < kMostTurnTerms) {
+      if (i % 4 == 0 && terms.size() + 1 < kMostAngleTerms) {
         // All but 2^-40 of it, the other way.
         add(weight * (0x1p-40 - 1), position);
         --n;
@@ -189,10 +189,10 @@ TEST(BinarySum, IsExactOrNone) {
 }
 
 TEST(AngleOf, SaysThatItCannotTellAnExactQuarter) {
-  Real turns(300);
-  mpfr_set_d(turns.get(), 0.25, MPFR_RNDN);
-  EXPECT_GT(AngleAt(turns, 1).error, 1);
+  Real revolutions(300);
+  mpfr_set_d(revolutions.get(), 0.25, MPFR_RNDN);
+  EXPECT_GT(AngleAt(revolutions, 1).error, 1);
 }
 
 }  // namespace
-}  // namespace attnbias::turn_test
+}  // namespace attnbias::revolutions_test

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Unpacks the libraries that the build takes, Debian 12's for arm64, into a folder:
-# make-aarch64-sysroot.sh FOLDER. Nothing of this machine's own packages changes.
+# make_aarch64_sysroot.sh FOLDER. Nothing of this machine's own packages changes.
 # DPKG_ADMINDIR=FOLDER/var/lib/dpkg lets dpkg say which package a file there is of.
 set -euo pipefail
 folder=$(mkdir -p "$1" && cd "$1" && pwd)

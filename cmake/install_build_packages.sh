@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what building takes, for this machine's architecture or for arm64, and the packages of
-# further lists: install-build-packages.sh [ARCHITECTURE [LIST…]]. Names are Debian's. Libraries of
+# further lists: install_build_packages.sh [ARCHITECTURE [LIST…]]. Names are Debian's. Libraries of
 # another architecture take the place of this machine's: only for machines that build for one.
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/numerics/turn.h"
+#include "core/numerics/revolutions.h"
 
 #include <gmpxx.h>
 
@@ -16,11 +16,11 @@ namespace {
 
 using Limbs = std::array<uint64_t, 4>;
 
-// Table angles are multiples of 1/256 turn; up to an eighth of a turn.
-constexpr int kStepsPerTurn = 256;
-constexpr int kTableSize = kStepsPerTurn / 8 + 1;
+// Table angles are multiples of 1/256 revolution; up to an eighth of a revolution.
+constexpr int kStepsPerRevolution = 256;
+constexpr int kTableSize = kStepsPerRevolution / 8 + 1;
 
-struct TurnConstants {
+struct SinCosConstants {
   DoubleDouble two_pi;
   std::array<DoubleDouble, kTableSize> sin;
   std::array<DoubleDouble, kTableSize> cos;
@@ -28,16 +28,16 @@ struct TurnConstants {
   std::array<DoubleDouble, 8> inverse_factorial;
 };
 
-TurnConstants MakeTurnConstants() {
+SinCosConstants MakeSinCosConstants() {
   const RealCacheScope cache_scope;
   constexpr int kPrecision = 320;
-  TurnConstants constants;
+  SinCosConstants constants;
   const Real two_pi = TwoPi(kPrecision);
   constants.two_pi = ToDoubleDouble(two_pi);
   for (int i = 0; i < kTableSize; ++i) {
     Real sine(kPrecision);
     Real cosine(kPrecision);
-    mpfr_sin_cos(sine.get(), cosine.get(), (two_pi * i / kStepsPerTurn).get(),
+    mpfr_sin_cos(sine.get(), cosine.get(), (two_pi * i / kStepsPerRevolution).get(),
                  MPFR_RNDN);
     constants.sin[i] = ToDoubleDouble(sine);
     constants.cos[i] = ToDoubleDouble(cosine);
@@ -50,8 +50,8 @@ TurnConstants MakeTurnConstants() {
   return constants;
 }
 
-const TurnConstants& GetTurnConstants() {
-  static const TurnConstants constants = MakeTurnConstants();
+const SinCosConstants& GetSinCosConstants() {
+  static const SinCosConstants constants = MakeSinCosConstants();
   return constants;
 }
 
@@ -81,7 +81,7 @@ int HighestBit(const std::array<uint64_t, kSize>& limbs) {
 }
 
 // Returns limbs * 2^-256, within a relative 2^-105. `highest_bit` is set.
-DoubleDouble ToTurns(const Limbs& limbs, int highest_bit) {
+DoubleDouble ToRevolutions(const Limbs& limbs, int highest_bit) {
   // 53 bits, then 64 of which conversion keeps 53.
   const int first = highest_bit - 52;
   const double hi =
@@ -101,12 +101,12 @@ Limbs MagnitudeOf(const Real& value) {
   return limbs;
 }
 
-// Returns the angle of 2^-(256 + shift) turns times `fraction`, which is modulo 2^256 and has an
-// error of `units`. With a shift the angle is below a quarter turn.
+// Returns the angle of 2^-(256 + shift) revolutions times `fraction`, which is modulo 2^256 and has an
+// error of `units`. With a shift the angle is below a quarter revolution.
 ReducedAngle ReducedOf(Limbs fraction, int shift, double units) {
   ReducedAngle angle;
   if (shift == 0) {
-    // Rounds to the nearest quarter turn: adds an eighth, truncates, and subtracts the eighth.
+    // Rounds to the nearest quarter revolution: adds an eighth, truncates, and subtracts the eighth.
     const uint64_t shifted = fraction[3] + (uint64_t{1} << 61);
     angle.quarter = static_cast<int>(shifted >> 62);
     fraction[3] -= static_cast<uint64_t>(angle.quarter) << 62;
@@ -117,17 +117,17 @@ ReducedAngle ReducedOf(Limbs fraction, int shift, double units) {
   angle.error = highest_bit < 0 ? std::numeric_limits<double>::infinity()
                                 : std::ldexp(units, -highest_bit) + 0x1p-104;
   if (highest_bit < 0) return angle;
-  angle.turns = ToTurns(fraction, highest_bit);
-  angle.turns.hi = std::ldexp(angle.turns.hi, -shift);
-  angle.turns.lo = std::ldexp(angle.turns.lo, -shift);
-  if (negative) angle.turns = -angle.turns;
+  angle.revolutions = ToRevolutions(fraction, highest_bit);
+  angle.revolutions.hi = std::ldexp(angle.revolutions.hi, -shift);
+  angle.revolutions.lo = std::ldexp(angle.revolutions.lo, -shift);
+  if (negative) angle.revolutions = -angle.revolutions;
   return angle;
 }
 
 // Evaluates Taylor series around 0 for |y| <= pi / 256, truncated below 2^-110. Plain doubles
 // suffice from the sixth power on.
 SinCos SeriesOf(DoubleDouble y) {
-  const auto& inverse = GetTurnConstants().inverse_factorial;
+  const auto& inverse = GetSinCosConstants().inverse_factorial;
   const DoubleDouble square = y * y;
   const double s = square.hi;
   const DoubleDouble sin_tail = {
@@ -144,10 +144,10 @@ SinCos SeriesOf(DoubleDouble y) {
 
 }  // namespace
 
-FloatingTurn FloatingOf(const Real& turns) {
-  const int exponent = static_cast<int>(mpfr_get_exp(turns.get())) - 256;
-  Real scaled(turns.precision());
-  mpfr_mul_2si(scaled.get(), turns.get(), -exponent, MPFR_RNDZ);
+FloatingRevolutions FloatingOf(const Real& revolutions) {
+  const int exponent = static_cast<int>(mpfr_get_exp(revolutions.get())) - 256;
+  Real scaled(revolutions.precision());
+  mpfr_mul_2si(scaled.get(), revolutions.get(), -exponent, MPFR_RNDZ);
   return {.limbs = MagnitudeOf(scaled),
           .exponent = exponent,
           .is_negative = mpfr_sgn(scaled.get()) < 0};
@@ -171,24 +171,24 @@ std::optional<BinaryPosition> BinarySum(double a, double b) {
   return BinaryPosition{.count = exact, .exponent = exponent};
 }
 
-ReducedAngle AngleOf(absl::Span<const TurnTerm> terms) {
+ReducedAngle AngleOf(absl::Span<const AngleTerm> terms) {
   struct Product {
     std::array<uint64_t, 5> limbs;
-    // The bit that stands for one turn.
+    // The bit that stands for one revolution.
     int point;
     int highest_bit;
   };
-  std::array<Product, kMostTurnTerms> products = {};
-  // Multiplies angles below 1/64 of a turn by a power of two such that their sum is below an
+  std::array<Product, kMostAngleTerms> products = {};
+  // Multiplies angles below 1/64 of a revolution by a power of two such that their sum is below an
   // eighth.
   int shift = std::numeric_limits<int>::max();
   for (size_t i = 0; i < terms.size(); ++i) {
-    const auto& [turns, position] = terms[i];
+    const auto& [revolutions, position] = terms[i];
     Product& product = products[i];
     product.limbs.back() =
-        mpn_mul_1(product.limbs.data(), turns.limbs.data(), turns.limbs.size(),
+        mpn_mul_1(product.limbs.data(), revolutions.limbs.data(), revolutions.limbs.size(),
                   static_cast<uint64_t>(std::abs(position.count)));
-    product.point = -(turns.exponent + position.exponent);
+    product.point = -(revolutions.exponent + position.exponent);
     product.highest_bit = HighestBit(product.limbs);
     shift =
         std::min(shift, std::max(product.point - product.highest_bit - 6, 0));
@@ -201,22 +201,22 @@ ReducedAngle AngleOf(absl::Span<const TurnTerm> terms) {
     for (int limb = 0; limb < 4; ++limb) {
       fraction[limb] = BitsFrom(limbs, point - shift - 256 + 64 * limb);
     }
-    const auto& [turns, position] = terms[i];
-    if ((position.count < 0) != turns.is_negative) Negate(fraction);
+    const auto& [revolutions, position] = terms[i];
+    if ((position.count < 0) != revolutions.is_negative) Negate(fraction);
     mpn_add_n(sum.data(), sum.data(), fraction.data(), sum.size());
-    // The truncated bits, and the turns' own error.
+    // The truncated bits, and the revolutions' own error.
     units += 1 + std::ldexp(1.0, highest_bit + 3 - point + shift);
   }
   return ReducedOf(sum, shift, units);
 }
 
 SinCos SinCosOf(const ReducedAngle& angle) {
-  const TurnConstants& constants = GetTurnConstants();
-  const bool negative = angle.turns.hi < 0;
-  const DoubleDouble turns = negative ? -angle.turns : angle.turns;
-  const int step = (static_cast<int>(turns.hi * (2 * kStepsPerTurn)) + 1) / 2;
-  const double nearest = static_cast<double>(step) / kStepsPerTurn;
-  const DoubleDouble rest = turns + DoubleDouble{-nearest, 0};
+  const SinCosConstants& constants = GetSinCosConstants();
+  const bool negative = angle.revolutions.hi < 0;
+  const DoubleDouble revolutions = negative ? -angle.revolutions : angle.revolutions;
+  const int step = (static_cast<int>(revolutions.hi * (2 * kStepsPerRevolution)) + 1) / 2;
+  const double nearest = static_cast<double>(step) / kStepsPerRevolution;
+  const DoubleDouble rest = revolutions + DoubleDouble{-nearest, 0};
   const SinCos small = SeriesOf(rest * constants.two_pi);
   DoubleDouble sine = small.sin;
   DoubleDouble cosine = small.cos;

@@ -13,22 +13,22 @@
 
 namespace attnbias {
 
-// Integers by index. A line owns no memory: a range and the tokens of a grid are formulas, and a
-// list belongs to its Positions, which outlive the line.
-class Line {
+// Integers by index. A map owns no memory: a range and the tokens of a grid are formulas, and a
+// list belongs to its Positions, which outlive the map.
+class IndexMap {
  public:
-  Line() = default;
-  explicit Line(Range range) : size_(range.size()), origin_(range.begin) {}
-  explicit Line(const Positions& positions)
+  IndexMap() = default;
+  explicit IndexMap(Range range) : size_(range.size()), origin_(range.begin) {}
+  explicit IndexMap(const Positions& positions)
       : size_(positions.size()),
         origin_(positions.is_range() ? positions.hull().begin : 0),
         list_(positions.is_range() ? nullptr : positions.list().data()) {}
 
   // Returns `size` zeros.
-  static Line Zeros(int64_t size) {
-    Line line(Range{0, size});
-    line.levels_[0].stride = 0;
-    return line;
+  static IndexMap Zeros(int64_t size) {
+    IndexMap map(Range{0, size});
+    map.levels_[0].stride = 0;
+    return map;
   }
 
   // An axis of a grid: `length` places, whose integers are `stride` apart.
@@ -39,20 +39,20 @@ class Line {
 
   // Returns tokens [first, first + size) of a grid of at most three axes, of which the last moves
   // fastest. Token -1, before the grid, has token 0's integer, 0.
-  static Line Tokens(int64_t first, int64_t size, std::span<const Axis> axes) {
-    Line line(Range{0, size});
-    line.first_ = first;
-    auto level = line.levels_.begin();
+  static IndexMap Tokens(int64_t first, int64_t size, std::span<const Axis> axes) {
+    IndexMap map(Range{0, size});
+    map.first_ = first;
+    auto level = map.levels_.begin();
     for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
       if (axis->length > 1) *level++ = *axis;
     }
-    return line;
+    return map;
   }
 
-  Line operator-(int64_t origin) const {
-    Line line = *this;
-    line.origin_ -= origin;
-    return line;
+  IndexMap operator-(int64_t origin) const {
+    IndexMap map = *this;
+    map.origin_ -= origin;
+    return map;
   }
 
   int64_t size() const { return size_; }
@@ -93,7 +93,7 @@ class Line {
  private:
   int64_t size_ = 0;
   int64_t origin_ = 0;
-  // Tokens before the line.
+  // Tokens before the map.
   int64_t first_ = 0;
   // Axes of more than one place, the fastest first.
   static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Angles in turns, reduced by exact integer multiplication.
+// Angles in revolutions, reduced by exact integer multiplication.
 //
-// An angular frequency is stored as its turns per position, to 256 bits. Its product with a
-// position is exact, and the bits below one turn are the angle: no argument reduction, no loss at
+// An angular frequency is stored as its revolutions per position, to 256 bits. Its product with a
+// position is exact, and the bits below one revolution are the angle: no argument reduction, no loss at
 // large positions.
 #pragma once
 
@@ -19,14 +19,14 @@
 namespace attnbias {
 
 // limbs x 2^exponent, within a relative 2^-254. The highest bit is set.
-struct FloatingTurn {
+struct FloatingRevolutions {
   std::array<uint64_t, 4> limbs{};
   int exponent = 0;
   bool is_negative = false;
 };
 
-// Rounds `turns`, which is not 0 and has a relative error of at most 2^-256.
-FloatingTurn FloatingOf(const Real& turns);
+// Rounds `revolutions`, which is not 0 and has a relative error of at most 2^-256.
+FloatingRevolutions FloatingOf(const Real& revolutions);
 
 // The number count x 2^exponent, |count| <= 2^62.
 struct BinaryPosition {
@@ -37,28 +37,28 @@ struct BinaryPosition {
 // Returns a + b, or nullopt if no BinaryPosition equals it. Neither is above 2^1000.
 std::optional<BinaryPosition> BinarySum(double a, double b);
 
-// An angle as quarter turns plus a rest of at most an eighth of a turn.
+// An angle as quarter revolutions plus a rest of at most an eighth of a revolution.
 struct ReducedAngle {
   int quarter = 0;     // in [0, 4)
-  DoubleDouble turns;  // in [-1/8, 1/8]
-  // Relative error of `turns`.
+  DoubleDouble revolutions;  // in [-1/8, 1/8]
+  // Relative error of `revolutions`.
   double error = 0;
 };
 
-// A position, and the turns of each of its units. Neither is 0.
-struct TurnTerm {
-  FloatingTurn turns_per_position;
+// A position, and the revolutions of each of its units. Neither is 0.
+struct AngleTerm {
+  FloatingRevolutions revolutions_per_position;
   BinaryPosition position;
 };
 
-// Returns the sum of the angles of 1 to kMostTurnTerms positions.
-inline constexpr size_t kMostTurnTerms = 4;
-ReducedAngle AngleOf(absl::Span<const TurnTerm> terms);
+// Returns the sum of the angles of 1 to kMostAngleTerms positions.
+inline constexpr size_t kMostAngleTerms = 4;
+ReducedAngle AngleOf(absl::Span<const AngleTerm> terms);
 
 struct SinCos {
   DoubleDouble sin;
   DoubleDouble cos;
-  // Relative error of either. Infinite if the angle is too near a multiple of a quarter turn for
+  // Relative error of either. Infinite if the angle is too near a multiple of a quarter revolution for
   // this arithmetic.
   double error = 0;
 };

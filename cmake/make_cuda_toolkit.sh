@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes a CUDA toolkit out of PyPI's packages: make-cuda-toolkit.sh FOLDER. Its
+# Makes a CUDA toolkit out of PyPI's packages: make_cuda_toolkit.sh FOLDER. Its
 # compiler is FOLDER/toolkit/bin/nvcc. Needs python3-venv.
 set -euo pipefail
 folder=$1

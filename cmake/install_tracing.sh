@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what exporting spans takes, for this machine's architecture or another, on a machine that
-# use-current-grpc.sh has prepared: install-tracing.sh [ARCHITECTURE].
+# use_current_grpc.sh has prepared: install_tracing.sh [ARCHITECTURE].
 set -euo pipefail
 architecture=${1:-$(dpkg --print-architecture)}
 folder=$(mktemp -d)

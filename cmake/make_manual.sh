@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes pages of the manual out of what a program and its subcommands say of themselves:
-# make-manual.sh FOLDER VERSION [EMULATOR…] PROGRAM. Needs help2man.
+# make_manual.sh FOLDER VERSION [EMULATOR…] PROGRAM. Needs help2man.
 set -euo pipefail
 folder=$1 version=$2 program=("${@:3}") name=${!#}
 name=${name##*/}

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Copies programs and libraries, with the libraries and data that they need, into an image's root:
-# make-image-root.sh ROOT FILE… Copies no other program. Lists the packages of the copied files in
+# make_image_root.sh ROOT FILE… Copies no other program. Lists the packages of the copied files in
 # var/lib/dpkg/status.d, where scanners look, and puts their licences into usr/share/doc.
 # Needs pax-utils.
 set -euo pipefail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/schedule/stall_watch.h"
+#include "server/schedule/stream_watchdog.h"
 
 #include <algorithm>
 #include <string>
@@ -15,59 +15,59 @@ int64_t Now() {
 
 }  // namespace
 
-StallWatch::Entry::Entry(StallWatch* watch, grpc_call* call, const Caller* caller)
-    : watch_(*watch), call_(call), caller_(*caller) {
-  MutexLock lock(watch_.mutex_);
-  place_ = watch_.entries_.size();
-  watch_.entries_.push_back(this);
+StreamWatchdog::Entry::Entry(StreamWatchdog* watchdog, grpc_call* call, const Caller* caller)
+    : watchdog_(*watchdog), call_(call), caller_(*caller) {
+  MutexLock lock(watchdog_.mutex_);
+  place_ = watchdog_.entries_.size();
+  watchdog_.entries_.push_back(this);
 }
 
-StallWatch::Entry::~Entry() {
-  MutexLock lock(watch_.mutex_);
-  Entry* const last = watch_.entries_.back();
-  watch_.entries_[place_] = last;
+StreamWatchdog::Entry::~Entry() {
+  MutexLock lock(watchdog_.mutex_);
+  Entry* const last = watchdog_.entries_.back();
+  watchdog_.entries_[place_] = last;
   last->place_ = place_;
-  watch_.entries_.pop_back();
+  watchdog_.entries_.pop_back();
 }
 
-void StallWatch::Entry::WriteStarted() { write_started_ = Now(); }
+void StreamWatchdog::Entry::WriteStarted() { write_started_ = Now(); }
 
-void StallWatch::Entry::WriteDone() { write_started_ = 0; }
+void StreamWatchdog::Entry::WriteDone() { write_started_ = 0; }
 
-void StallWatch::Entry::SetIdle(bool idle) { idle_since_ = idle ? Now() : 0; }
+void StreamWatchdog::Entry::SetIdle(bool idle) { idle_since_ = idle ? Now() : 0; }
 
-absl::Status StallWatch::Entry::WhyClosed() const {
-  MutexLock lock(watch_.mutex_);
+absl::Status StreamWatchdog::Entry::WhyClosed() const {
+  MutexLock lock(watchdog_.mutex_);
   return why_closed_;
 }
 
-StallWatch::StallWatch(std::chrono::milliseconds progress_timeout,
+StreamWatchdog::StreamWatchdog(std::chrono::milliseconds write_stall_timeout,
                        std::chrono::milliseconds idle_timeout, const ByteBudget* budget,
                        Timer* timer)
-    : progress_timeout_(progress_timeout),
+    : write_stall_timeout_(write_stall_timeout),
       idle_timeout_(idle_timeout),
       budget_(*budget),
       task_(timer,
-            std::clamp(std::min(progress_timeout / kCrowdedDivisor, idle_timeout / 4),
+            std::clamp(std::min(write_stall_timeout / kCrowdedDivisor, idle_timeout / 4),
                        std::chrono::milliseconds(10), std::chrono::milliseconds(1000)),
             [this] { CloseStalled(); }) {}
 
-size_t StallWatch::open_calls() const {
+size_t StreamWatchdog::open_calls() const {
   MutexLock lock(mutex_);
   return entries_.size();
 }
 
-void StallWatch::CloseStalled() {
+void StreamWatchdog::CloseStalled() {
   const int64_t now = Now();
   const auto passed = [now](int64_t since, std::chrono::nanoseconds timeout) {
     return since != 0 && since <= now - timeout.count();
   };
   Close([&](const Entry& entry) {
-    if (passed(entry.write_started_, progress_timeout_)) {
+    if (passed(entry.write_started_, write_stall_timeout_)) {
       return absl::AbortedError("the client has stopped reading");
     }
-    if (passed(entry.write_started_, progress_timeout_ / kCrowdedDivisor) &&
-        budget_.WouldHaveTooMuch(0, entry.caller_.owner())) {
+    if (passed(entry.write_started_, write_stall_timeout_ / kCrowdedDivisor) &&
+        budget_.WouldExceedFairShare(0, entry.caller_.owner())) {
       return absl::AbortedError("the client has stopped reading, and others wait for the memory");
     }
     if (passed(entry.idle_since_, idle_timeout_)) {
@@ -77,16 +77,16 @@ void StallWatch::CloseStalled() {
   });
 }
 
-void StallWatch::CloseIdle(const absl::Status& why) {
+void StreamWatchdog::CloseIdle(const absl::Status& why) {
   Close([&why](const Entry& entry) { return entry.idle_since_ != 0 ? why : absl::OkStatus(); });
 }
 
-void StallWatch::CloseAll(const absl::Status& why) {
+void StreamWatchdog::CloseAll(const absl::Status& why) {
   Close([&why](const Entry&) { return why; });
 }
 
 template <typename Why>
-void StallWatch::Close(Why why) {
+void StreamWatchdog::Close(Why why) {
   // Calls are closed without the lock, since the end of a call takes it. A reference keeps each of
   // them alive.
   std::vector<std::pair<grpc_call*, absl::Status>> calls;
