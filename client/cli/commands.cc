@@ -61,9 +61,8 @@ std::optional<int64_t> FirstHead(const v1::TensorSpec& spec) {
 // lists of positions would send a long tensor whole.
 constexpr int64_t kMaxDrawnBytes = 64 << 20;
 // Sizes a picture for a page.
-constexpr Canvas kPngCanvas = {.most = {.rows = 1024, .columns = 1024},
-                               .pixel_height = 1,
-                               .enlarged_to = 512};
+constexpr Canvas kPngCanvas = {
+    .most = {.rows = 1024, .columns = 1024}, .pixel_height = 1, .enlarged_to = 512};
 
 // Runs one command. Each returns the exit code.
 class Commands {
@@ -78,8 +77,8 @@ class Commands {
 
   int OfPython() const {
     const std::string name = app_.get_subcommands()[0]->get_name();
-    return Usage(absl::InvalidArgumentError(absl::StrCat(
-        name, ": want python -m attnbias ", name, ", of the Python package")));
+    return Usage(absl::InvalidArgumentError(
+        absl::StrCat(name, ": want python -m attnbias ", name, ", of the Python package")));
   }
 
   int Health() const {
@@ -88,12 +87,10 @@ class Commands {
     const auto health = client->CheckHealth(settings_.health_service);
     if (!health.ok()) return Failed(health.status());
     const bool is_serving = *health == attnbias::Health::kServing;
-    const char* const status = is_serving ? "SERVING"
-                               : *health == attnbias::Health::kNotServing
-                                   ? "NOT_SERVING"
-                                   : "UNKNOWN";
-    terminal_.out << (settings_.json ? HealthAsJson(status)
-                                     : absl::StrCat(status, "\n"));
+    const char* const status = is_serving                                 ? "SERVING"
+                               : *health == attnbias::Health::kNotServing ? "NOT_SERVING"
+                                                                          : "UNKNOWN";
+    terminal_.out << (settings_.json ? HealthAsJson(status) : absl::StrCat(status, "\n"));
     return is_serving ? kExitOk : kExitFailed;
   }
 
@@ -109,8 +106,7 @@ class Commands {
   int List() const {
     const auto encodings = EncodingsNamed(settings_.names);
     if (!encodings.ok()) return Usage(encodings.status());
-    terminal_.out << (settings_.json ? EncodingListAsJson(*encodings)
-                                     : EncodingList(*encodings));
+    terminal_.out << (settings_.json ? EncodingListAsJson(*encodings) : EncodingList(*encodings));
     return kExitOk;
   }
 
@@ -142,8 +138,7 @@ class Commands {
     if (!client.ok()) return Usage(client.status());
     const auto header = client->Describe(*spec);
     if (!header.ok()) return Failed(header.status());
-    terminal_.out << (settings_.json ? AsJson(*header)
-                                     : DescribeReport(*header));
+    terminal_.out << (settings_.json ? AsJson(*header) : DescribeReport(*header));
     return kExitOk;
   }
 
@@ -164,34 +159,29 @@ class Commands {
     if (!whole.ok()) return Failed(whole.status());
     const auto matrix = MatrixOf(*whole, settings_.head, settings_.part);
     if (!matrix.ok()) return Usage(matrix.status());
-    const Canvas canvas = settings_.png.empty()
-                              ? CanvasOf(terminal_.screen, matrix->label_width)
-                              : kPngCanvas;
+    const Canvas canvas =
+        settings_.png.empty() ? CanvasOf(terminal_.screen, matrix->label_width) : kPngCanvas;
     const Size pixels = Fit(matrix->size, canvas, matrix->square);
-    const Size shown = {
-        .rows = std::min(pixels.rows, matrix->size.rows),
-        .columns = std::min(pixels.columns, matrix->size.columns)};
+    const Size shown = {.rows = std::min(pixels.rows, matrix->size.rows),
+                        .columns = std::min(pixels.columns, matrix->size.columns)};
     absl::StatusOr<Tensor> tensor = absl::InvalidArgumentError("");
-    for (const v1::TensorSpec& request :
-         RequestsFor(*spec, *whole, *matrix, shown)) {
+    for (const v1::TensorSpec& request : RequestsFor(*spec, *whole, *matrix, shown)) {
       tensor = Fetch(*client, request);
       if (!absl::IsInvalidArgument(tensor.status())) break;
     }
     if (absl::IsResourceExhausted(tensor.status())) {
-      return Failed(absl::ResourceExhaustedError(absl::StrCat(
-          tensor.status().message(),
-          "; draw a window: --queries A:B, --keys A:B or --positions A:B")));
+      return Failed(absl::ResourceExhaustedError(
+          absl::StrCat(tensor.status().message(),
+                       "; draw a window: --queries A:B, --keys A:B or --positions A:B")));
     }
     if (!tensor.ok()) return Failed(tensor.status());
-    const auto map =
-        HeatMapOf(settings_.tensor.encoding, *tensor, *whole, *matrix, pixels);
+    const auto map = HeatMapOf(settings_.tensor.encoding, *tensor, *whole, *matrix, pixels);
     if (!map.ok()) return Failed(map.status());
     if (settings_.png.empty()) {
       terminal_.out << DrawText(*map, terminal_.screen);
       return kExitOk;
     }
-    if (const absl::Status written = WritePng(*map, settings_.png);
-        !written.ok()) {
+    if (const absl::Status written = WritePng(*map, settings_.png); !written.ok()) {
       return FileFailed(written);
     }
     terminal_.out << map->title << "\n" << LegendText(*map) << "\n";
@@ -202,8 +192,7 @@ class Commands {
     const auto spec = BuildSpec(settings_.tensor);
     if (!spec.ok()) return Usage(spec.status());
     if (!settings_.out.empty()) {
-      const absl::Status fits =
-          CheckOutput(settings_.out, spec->output().data_type());
+      const absl::Status fits = CheckOutput(settings_.out, spec->output().data_type());
       if (!fits.ok()) return Usage(fits);
     }
     if (settings_.json && settings_.out == kStandardOutput) {
@@ -221,37 +210,32 @@ class Commands {
  private:
   absl::StatusOr<Client> Connect(
       int64_t max_tensor_bytes = ClientOptions().max_tensor_bytes) const {
-    return Client::Create(
-        {.target = settings_.server,
-         .timeout = absl::Seconds(settings_.timeout_seconds),
-         .connect_timeout = absl::Seconds(settings_.connect_timeout_seconds),
-         .max_tensor_bytes = max_tensor_bytes,
-         .tls = Tls(),
-         .token_file = settings_.token_file.empty()
-                           ? std::nullopt
-                           : std::optional(settings_.token_file),
-         .on_retry = [this, told = false](const absl::Status& error) mutable {
-           if (std::exchange(told, true)) return;
-           terminal_.err << "attnbias: " << error.message() << "; trying "
-                         << settings_.server << " again\n";
-         }});
+    return Client::Create({.target = settings_.server,
+                           .timeout = absl::Seconds(settings_.timeout_seconds),
+                           .connect_timeout = absl::Seconds(settings_.connect_timeout_seconds),
+                           .max_tensor_bytes = max_tensor_bytes,
+                           .tls = Tls(),
+                           .token_file = settings_.token_file.empty()
+                                             ? std::nullopt
+                                             : std::optional(settings_.token_file),
+                           .on_retry = [this, told = false](const absl::Status& error) mutable {
+                             if (std::exchange(told, true)) return;
+                             terminal_.err << "attnbias: " << error.message() << "; trying "
+                                           << settings_.server << " again\n";
+                           }});
   }
 
   TlsOptions Tls() const {
     TlsOptions tls = settings_.tls_options;
     tls.enabled = settings_.tls.value_or(
-        !absl::StrCat(tls.ca_file, tls.cert_file, tls.key_file, tls.server_name)
-             .empty());
+        !absl::StrCat(tls.ca_file, tls.cert_file, tls.key_file, tls.server_name).empty());
     return tls;
   }
 
-  absl::StatusOr<Tensor> Fetch(const Client& client,
-                               const v1::TensorSpec& spec) const {
+  absl::StatusOr<Tensor> Fetch(const Client& client, const v1::TensorSpec& spec) const {
     if (!terminal_.interactive) return client.Get(spec);
     ProgressLine line(&terminal_.err);
-    return client.Get(spec, [&line](int64_t done, int64_t total) {
-      line.Update(done, total);
-    });
+    return client.Get(spec, [&line](int64_t done, int64_t total) { line.Update(done, total); });
   }
 
   int Deliver(const Tensor& tensor) const {
@@ -265,20 +249,16 @@ class Commands {
     if (settings_.out.empty() && !settings_.json) {
       for (int i = 0; i < tensor.header().parts_size(); ++i) {
         if (tensor.header().parts_size() > 1) {
-          terminal_.out << internal::Printable(tensor.header().parts(i).name())
-                        << ":\n";
+          terminal_.out << internal::Printable(tensor.header().parts(i).name()) << ":\n";
         }
-        terminal_.out << PreviewNumbers(
-            tensor.header().parts(i), tensor.part(i),
-            FirstHead(tensor.header().resolved_spec()));
+        terminal_.out << PreviewNumbers(tensor.header().parts(i), tensor.part(i),
+                                        FirstHead(tensor.header().resolved_spec()));
       }
     } else if (!settings_.out.empty()) {
-      const absl::Status written =
-          WriteTensorFile(tensor, settings_.out, settings_.part);
+      const absl::Status written = WriteTensorFile(tensor, settings_.out, settings_.part);
       if (!written.ok()) return FileFailed(written);
     }
-    terminal_.out << (settings_.json ? AsJson(tensor.header())
-                                     : HeaderReport(tensor.header()));
+    terminal_.out << (settings_.json ? AsJson(tensor.header()) : HeaderReport(tensor.header()));
     return kExitOk;
   }
 
@@ -315,8 +295,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"queries", "Window inside the length, or of a grid's tokens; N is 0:N"},
     {"keys", "As --queries"},
     {"heads", "As --queries, of all heads"},
-    {"query_stride",
-     "Every n-th token of each axis is a query; 1 if not given"},
+    {"query_stride", "Every n-th token of each axis is a query; 1 if not given"},
     {"query_positions", "Positions instead of --query-length"},
     {"key_positions", "Positions instead of --key-length"},
     {"scale", "Factor before the one rounding"},
@@ -328,8 +307,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
 };
 
 std::string HelpOf(absl::string_view field) {
-  const auto help = absl::c_find_if(
-      kHelp, [&](const auto& entry) { return entry.first == field; });
+  const auto help = absl::c_find_if(kHelp, [&](const auto& entry) { return entry.first == field; });
   return help == std::end(kHelp) ? "" : std::string(help->second);
 }
 
@@ -349,8 +327,7 @@ void AddFlags(CLI::App* command, TensorOptions* tensor, bool is_whole) {
        {std::pair("Extent of a table", v1::TableExtent::descriptor()),
         std::pair("Extent of queries and keys", v1::PairExtent::descriptor()),
         std::pair("Extent of tokens in a grid", v1::GridExtent::descriptor()),
-        std::pair("Output", v1::Output::descriptor()),
-        std::pair("Mask", v1::Mask::descriptor())}) {
+        std::pair("Output", v1::Output::descriptor()), std::pair("Mask", v1::Mask::descriptor())}) {
     for (int i = 0; i < type->field_count(); ++i) {
       const FieldDescriptor& field = *type->field(i);
       const std::string name(field.name());
@@ -375,9 +352,8 @@ void AddFlags(CLI::App* command, TensorOptions* tensor, bool is_whole) {
   }
 }
 
-CLI::App* AddTensorCommand(CLI::App* app, const std::string& name,
-                           const std::string& description, Settings* settings,
-                           bool is_whole) {
+CLI::App* AddTensorCommand(CLI::App* app, const std::string& name, const std::string& description,
+                           Settings* settings, bool is_whole) {
   CLI::App* command = app->add_subcommand(name, description);
   command
       ->add_option("encoding", settings->tensor.encoding,
@@ -400,8 +376,7 @@ void AddSecurityOptions(CLI::App* app, Settings* settings) {
          "TLS, trusting the authorities that the system trusts")
       ->envname("ATTNBIAS_CLIENT_TLS")
       ->group(security);
-  const auto add = [&](const std::string& name, std::string* value,
-                       const std::string& variable,
+  const auto add = [&](const std::string& name, std::string* value, const std::string& variable,
                        const std::string& description) {
     return app->add_option(name, *value, description)
         ->envname(variable)
@@ -433,8 +408,7 @@ void AddConnectionOptions(CLI::App* app, Settings* settings) {
     if (absl::SimpleAtod(text, &seconds) && seconds > 0) return "";
     return absl::StrCat("got ", text, ", want seconds, more than 0");
   };
-  app->add_option("--timeout", settings->timeout_seconds,
-                  "Bound on the whole call, in seconds")
+  app->add_option("--timeout", settings->timeout_seconds, "Bound on the whole call, in seconds")
       ->check(is_positive)
       ->capture_default_str();
   app->add_option("--connect-timeout", settings->connect_timeout_seconds,
@@ -449,11 +423,8 @@ using CommandTable = std::vector<std::pair<CLI::App*, int (Commands::*)() const>
 
 // Adds a command of the Python package, so that help and completion have it.
 // Its own arguments are not read.
-CLI::App* AddPythonCommand(CLI::App* app, const std::string& name,
-                           absl::string_view description) {
-  return app
-      ->add_subcommand(
-          name, absl::StrCat("python -m attnbias ", name, ": ", description))
+CLI::App* AddPythonCommand(CLI::App* app, const std::string& name, absl::string_view description) {
+  return app->add_subcommand(name, absl::StrCat("python -m attnbias ", name, ": ", description))
       ->prefix_command()
       ->fallthrough(false);
 }
@@ -464,50 +435,43 @@ CommandTable AddCommands(CLI::App* app, Settings* settings) {
   app->require_subcommand(1);
   app->fallthrough();
 
-  CLI::App* health = app->add_subcommand(
-      "health", "Exits with 0 if and only if the server is serving");
+  CLI::App* health =
+      app->add_subcommand("health", "Exits with 0 if and only if the server is serving");
   health->add_option("service", settings->health_service,
                      "One of the server's services instead of the whole");
-  CLI::App* get = AddTensorCommand(
-      app, "get", "Fetches a tensor into a file or prints its corners",
-      settings, /*is_whole=*/true);
+  CLI::App* get = AddTensorCommand(app, "get", "Fetches a tensor into a file or prints its corners",
+                                   settings, /*is_whole=*/true);
   get->add_option("--out", settings->out,
                   "FILE.npy, FILE.safetensors, or - for the bare bytes on the "
                   "standard output");
-  get->add_option("--part", settings->part,
-                  "The one of several parts that goes to FILE.npy or -");
-  CLI::App* describe =
-      AddTensorCommand(app, "describe", "Describes what get would fetch",
-                       settings, /*is_whole=*/true);
-  CLI::App* show = AddTensorCommand(
-      app, "show", "Draws a tensor as a heat map, here or into a file",
-      settings, /*is_whole=*/false);
+  get->add_option("--part", settings->part, "The one of several parts that goes to FILE.npy or -");
+  CLI::App* describe = AddTensorCommand(app, "describe", "Describes what get would fetch", settings,
+                                        /*is_whole=*/true);
+  CLI::App* show =
+      AddTensorCommand(app, "show", "Draws a tensor as a heat map, here or into a file", settings,
+                       /*is_whole=*/false);
   show->add_option("--head", settings->head, "The head to draw; 0 if not given")
       ->check(CLI::NonNegativeNumber);
   show->add_option("--part", settings->part,
                    "The one of several parts to draw; the first if not given");
   show->add_option("--png", settings->png, "FILE.png instead of the terminal");
-  CLI::App* info = app->add_subcommand(
-      "info", "Prints version, encodings and limits of the server");
-  CLI::App* list = app->add_subcommand(
-      "list", "Lists encodings and their fields; asks no server");
+  CLI::App* info =
+      app->add_subcommand("info", "Prints version, encodings and limits of the server");
+  CLI::App* list = app->add_subcommand("list", "Lists encodings and their fields; asks no server");
   list->add_option("encoding", settings->names, "Only these");
-  CLI::App* tables =
-      app->add_subcommand("tables", "Lists the server's learned tables");
+  CLI::App* tables = app->add_subcommand("tables", "Lists the server's learned tables");
   for (CLI::App* command : {health, info, list, tables, describe, get}) {
     command->add_flag("--json", settings->json,
                       "JSON, with the contract's names; of get, without the "
                       "numbers");
   }
-  CLI::App* completion = app->add_subcommand(
-      "completion", "Prints a script that completes commands and flags");
+  CLI::App* completion =
+      app->add_subcommand("completion", "Prints a script that completes commands and flags");
   completion->add_option("shell", settings->shell, "The shell that reads it")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  CLI::App* fill = AddPythonCommand(app, "export",
-                                    "fetches what a model needs into a cache");
-  CLI::App* cache =
-      AddPythonCommand(app, "cache", "shows, verifies or clears a cache");
+  CLI::App* fill = AddPythonCommand(app, "export", "fetches what a model needs into a cache");
+  CLI::App* cache = AddPythonCommand(app, "cache", "shows, verifies or clears a cache");
   return {
       {health, &Commands::Health},     {info, &Commands::Info},
       {list, &Commands::List},         {tables, &Commands::Tables},
@@ -540,8 +504,7 @@ std::string MistakeReport(const CLI::App& app, const CLI::ParseError& error,
     return absl::StrCat("attnbias: ", error.what(), "; see --help\n");
   }
   std::string help = "`attnbias --help` lists them";
-  if (const std::vector<CLI::App*> given = app.get_subcommands();
-      !given.empty()) {
+  if (const std::vector<CLI::App*> given = app.get_subcommands(); !given.empty()) {
     help = absl::StrCat("`attnbias ", given[0]->get_name(),
                         " --help` and `attnbias --help` list them");
   }
@@ -550,20 +513,18 @@ std::string MistakeReport(const CLI::App& app, const CLI::ParseError& error,
   for (const std::string& word : unknown) {
     if (!meant.empty()) break;
     const std::string name = word.substr(0, word.find('='));
-    meant = absl::c_linear_search(known, name)
-                ? " before the command (write it after the command)"
-                : DidYouMean(name, known);
+    meant = absl::c_linear_search(known, name) ? " before the command (write it after the command)"
+                                               : DidYouMean(name, known);
   }
-  return absl::StrCat("attnbias: ", absl::StrJoin(unknown, " "),
-                      ": no such argument", meant, "; ", help, "\n");
+  return absl::StrCat("attnbias: ", absl::StrJoin(unknown, " "), ": no such argument", meant, "; ",
+                      help, "\n");
 }
 
 }  // namespace
 
 int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
   Settings settings;
-  CLI::App app("Position tensors of Transformer models, from a server.",
-               "attnbias");
+  CLI::App app("Position tensors of Transformer models, from a server.", "attnbias");
   const CommandTable commands = AddCommands(&app, &settings);
   try {
     // CLI11 reads its arguments from the back.
@@ -579,8 +540,8 @@ int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
     return kExitUsage;
   }
   const Commands runner(app, settings, terminal);
-  const auto chosen = absl::c_find_if(
-      commands, [](const auto& command) { return command.first->parsed(); });
+  const auto chosen =
+      absl::c_find_if(commands, [](const auto& command) { return command.first->parsed(); });
   const int code = (runner.*chosen->second)();
   if (terminal.out.flush()) return code;
   terminal.err << "attnbias: standard output: cannot write\n";

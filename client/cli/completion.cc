@@ -47,32 +47,28 @@ std::string BashScript(const CLI::App& app) {
     words.push_back(command->get_name());
     std::vector<std::string> own = EncodingsFor(*command);
     for (std::string& flag : LongFlags(*command)) own.push_back(flag);
-    absl::StrAppend(&cases, "      ", command->get_name(), ") words='",
-                    absl::StrJoin(own, " "), " ", flags, "' ;;\n");
+    absl::StrAppend(&cases, "      ", command->get_name(), ") words='", absl::StrJoin(own, " "),
+                    " ", flags, "' ;;\n");
   }
   for (const NamedEncoding& encoding : Encodings()) {
-    const std::vector<std::string> fields =
-        SettableNames(ArgumentsOf(encoding));
-    absl::StrAppend(&cases, "      ", encoding.name, ") words+=' ",
-                    absl::StrJoin(fields, "= "), "=' ;;\n");
+    const std::vector<std::string> fields = SettableNames(ArgumentsOf(encoding));
+    absl::StrAppend(&cases, "      ", encoding.name, ") words+=' ", absl::StrJoin(fields, "= "),
+                    "=' ;;\n");
   }
   return absl::Substitute(kBash, absl::StrJoin(words, " "), cases);
 }
 
 std::string InQuotes(absl::string_view text) {
-  return absl::StrCat(
-      "'", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}), "'");
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}), "'");
 }
 
 // Appends a line for each flag of `app`, offered under `condition`.
-void AppendFishFlags(const CLI::App& app, absl::string_view condition,
-                     std::string* script) {
+void AppendFishFlags(const CLI::App& app, absl::string_view condition, std::string* script) {
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) {
       const bool takes_value = option->get_expected_max() > 0;
       absl::StrAppend(script, "complete -c attnbias", condition, " -l ", name,
-                      takes_value ? " -r" : "", " -d ",
-                      InQuotes(option->get_description()), "\n");
+                      takes_value ? " -r" : "", " -d ", InQuotes(option->get_description()), "\n");
     }
   }
 }
@@ -81,12 +77,10 @@ std::string FishScript(const CLI::App& app) {
   std::string script;
   AppendFishFlags(app, "", &script);
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
-    absl::StrAppend(&script,
-                    "complete -c attnbias -n __fish_use_subcommand -a ",
-                    command->get_name(), " -d ",
-                    InQuotes(command->get_description()), "\n");
-    const std::string condition = absl::StrCat(
-        " -n '__fish_seen_subcommand_from ", command->get_name(), "'");
+    absl::StrAppend(&script, "complete -c attnbias -n __fish_use_subcommand -a ",
+                    command->get_name(), " -d ", InQuotes(command->get_description()), "\n");
+    const std::string condition =
+        absl::StrCat(" -n '__fish_seen_subcommand_from ", command->get_name(), "'");
     AppendFishFlags(*command, condition, &script);
     const std::vector<std::string> encodings = EncodingsFor(*command);
     if (encodings.empty()) continue;

@@ -17,8 +17,8 @@ namespace attnbias {
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces) {
   const auto failed = [&](absl::string_view what) {
-    return absl::UnknownError(absl::StrCat(
-        path, ": cannot ", what, ": ", std::generic_category().message(errno)));
+    return absl::UnknownError(
+        absl::StrCat(path, ": cannot ", what, ": ", std::generic_category().message(errno)));
   };
   std::string temporary = absl::StrCat(path, ".XXXXXX");
   const int descriptor = ::mkstemp(temporary.data());
@@ -30,12 +30,10 @@ absl::Status WriteFileAtomically(const std::string& path,
   const bool is_written =
       absl::c_all_of(pieces,
                      [&](absl::string_view piece) {
-                       return std::fwrite(piece.data(), 1, piece.size(),
-                                          file) == piece.size();
+                       return std::fwrite(piece.data(), 1, piece.size(), file) == piece.size();
                      }) &&
       std::fflush(file) == 0 && ::fchmod(descriptor, 0666 & ~mask) == 0 &&
-      ::fsync(descriptor) == 0 &&
-      std::rename(temporary.c_str(), path.c_str()) == 0;
+      ::fsync(descriptor) == 0 && std::rename(temporary.c_str(), path.c_str()) == 0;
   absl::Status status = is_written ? absl::OkStatus() : failed("write");
   std::fclose(file);
   if (!is_written) ::unlink(temporary.c_str());

@@ -32,8 +32,7 @@ constexpr std::array<Color, 9> kColors = {{{68, 1, 84},
                                            {253, 231, 37}}};
 // The same path through the 256 colours of xterm, from dark to light. Nearest
 // colours would not rise evenly.
-constexpr std::array<int, 11> kCodes = {53, 54,  24,  30,  36, 42,
-                                        78, 113, 149, 184, 220};
+constexpr std::array<int, 11> kCodes = {53, 54, 24, 30, 36, 42, 78, 113, 149, 184, 220};
 
 struct Ink {
   Color color;
@@ -94,8 +93,7 @@ double ShareOf(double number, const Bounds& bounds) {
 
 Ink InkOf(double share) {
   const auto last = static_cast<double>(kCodes.size() - 1);
-  return {ColorOf(share),
-          kCodes[static_cast<size_t>(std::lround(share * last))]};
+  return {ColorOf(share), kCodes[static_cast<size_t>(std::lround(share * last))]};
 }
 
 // Shares and inks of pixels.
@@ -127,8 +125,8 @@ std::string Select(int ground, const Ink& ink, Colors colors) {
   if (colors == Colors::k256) {
     return absl::StrCat("\033[", ground, ";5;", ink.code, "m");
   }
-  return absl::StrCat("\033[", ground, ";2;", ink.color.red, ";",
-                      ink.color.green, ";", ink.color.blue, "m");
+  return absl::StrCat("\033[", ground, ";2;", ink.color.red, ";", ink.color.green, ";",
+                      ink.color.blue, "m");
 }
 
 char ShadeOf(double share) {
@@ -138,8 +136,7 @@ char ShadeOf(double share) {
 }
 
 // Draws a line of characters; in colours, each line is two rows of pixels.
-std::string DrawLine(const HeatMap& map, const Shares& shares, int64_t line,
-                     Colors colors) {
+std::string DrawLine(const HeatMap& map, const Shares& shares, int64_t line, Colors colors) {
   std::string text;
   if (colors == Colors::kNone) {
     for (int64_t column = 0; column < map.pixels.columns; ++column) {
@@ -181,11 +178,9 @@ std::string ColumnLabels(const HeatMap& map) {
     const bool begins = std::exchange(last, column) != column;
     const auto written = static_cast<int64_t>(text.size());
     if (!begins || pixel % step != 0) continue;
-    const std::string label =
-        absl::StrCat(map.columns[static_cast<size_t>(column)]);
+    const std::string label = absl::StrCat(map.columns[static_cast<size_t>(column)]);
     const auto end = pixel + static_cast<int64_t>(label.size());
-    if (written > 0 &&
-        (pixel < written + kLabelGap || end > map.pixels.columns)) {
+    if (written > 0 && (pixel < written + kLabelGap || end > map.pixels.columns)) {
       continue;
     }
     text.resize(static_cast<size_t>(pixel), ' ');
@@ -210,10 +205,9 @@ std::string Bar(Colors colors) {
 // Returns stripes as in the picture, for the legend.
 std::string Stripes(Colors colors) {
   if (colors == Colors::kNone) return std::string(2, kNoShade);
-  return absl::StrCat(Select(38, kDarkStripe, colors),
-                      Select(48, kLightStripe, colors), kUpperHalf,
-                      Select(38, kLightStripe, colors),
-                      Select(48, kDarkStripe, colors), kUpperHalf, kReset);
+  return absl::StrCat(Select(38, kDarkStripe, colors), Select(48, kLightStripe, colors), kUpperHalf,
+                      Select(38, kLightStripe, colors), Select(48, kDarkStripe, colors), kUpperHalf,
+                      kReset);
 }
 
 }  // namespace
@@ -243,18 +237,16 @@ Size Fit(Size matrix, const Canvas& canvas, bool square) {
   int64_t columns;
   if (!square) {
     rows = std::min(room.rows, matrix.rows * enlarged(matrix.rows, room.rows));
-    columns = std::min(room.columns,
-                       matrix.columns * enlarged(matrix.columns, room.columns));
+    columns = std::min(room.columns, matrix.columns * enlarged(matrix.columns, room.columns));
   } else if (matrix.rows <= room.rows && matrix.columns <= room.columns) {
-    const int64_t times = std::min(enlarged(matrix.rows, room.rows),
-                                   enlarged(matrix.columns, room.columns));
+    const int64_t times =
+        std::min(enlarged(matrix.rows, room.rows), enlarged(matrix.columns, room.columns));
     rows = matrix.rows * times;
     columns = matrix.columns * times;
   } else {
-    const double scale = std::min(
-        static_cast<double>(room.rows) / static_cast<double>(matrix.rows),
-        static_cast<double>(room.columns) /
-            static_cast<double>(matrix.columns));
+    const double scale =
+        std::min(static_cast<double>(room.rows) / static_cast<double>(matrix.rows),
+                 static_cast<double>(room.columns) / static_cast<double>(matrix.columns));
     const auto scaled = [&](int64_t length, int64_t most) {
       const double pixels = scale * static_cast<double>(length);
       return std::clamp<int64_t>(std::llround(pixels), 1, most);
@@ -262,8 +254,7 @@ Size Fit(Size matrix, const Canvas& canvas, bool square) {
     rows = scaled(matrix.rows, room.rows);
     columns = scaled(matrix.columns, room.columns);
   }
-  return {.rows = (rows + canvas.pixel_height - 1) / canvas.pixel_height,
-          .columns = columns};
+  return {.rows = (rows + canvas.pixel_height - 1) / canvas.pixel_height, .columns = columns};
 }
 
 Color ColorOf(double share) {
@@ -275,8 +266,7 @@ Color ColorOf(double share) {
   };
   const Color& from = kColors[below];
   const Color& to = kColors[below + 1];
-  return {mixed(from.red, to.red), mixed(from.green, to.green),
-          mixed(from.blue, to.blue)};
+  return {mixed(from.red, to.red), mixed(from.green, to.green), mixed(from.blue, to.blue)};
 }
 
 std::string DrawText(const HeatMap& map, const Screen& screen) {
@@ -287,12 +277,9 @@ std::string DrawText(const HeatMap& map, const Screen& screen) {
   std::string text = absl::StrCat(map.title, "\n");
   for (int64_t line = 0; line < lines; ++line) {
     const int64_t pixel = halves ? 2 * line : line;
-    const int64_t row =
-        Spread(pixel, map.pixels.rows, static_cast<int64_t>(map.rows.size()));
+    const int64_t row = Spread(pixel, map.pixels.rows, static_cast<int64_t>(map.rows.size()));
     const std::string label =
-        line % kLinesPerLabel == 0
-            ? absl::StrCat(map.rows[static_cast<size_t>(row)])
-            : "";
+        line % kLinesPerLabel == 0 ? absl::StrCat(map.rows[static_cast<size_t>(row)]) : "";
     absl::StrAppendFormat(&text, "%*s %s\n", width, label,
                           DrawLine(map, shares, line, screen.colors));
   }
@@ -300,12 +287,11 @@ std::string DrawText(const HeatMap& map, const Screen& screen) {
   const Bounds bounds = BoundsOf(map);
   std::string legend;
   if (!bounds.empty()) {
-    legend = absl::StrFormat("%.4g %s %.4g", bounds.least, Bar(screen.colors),
-                             bounds.greatest);
+    legend = absl::StrFormat("%.4g %s %.4g", bounds.least, Bar(screen.colors), bounds.greatest);
   }
   if (!bounds.all_finite) {
-    absl::StrAppend(&legend, legend.empty() ? "" : "   ",
-                    Stripes(screen.colors), " ", map.left_out);
+    absl::StrAppend(&legend, legend.empty() ? "" : "   ", Stripes(screen.colors), " ",
+                    map.left_out);
   }
   absl::StrAppendFormat(&text, "%*s %s\n", width, "", legend);
   return text;
@@ -313,11 +299,10 @@ std::string DrawText(const HeatMap& map, const Screen& screen) {
 
 std::string LegendText(const HeatMap& map) {
   const Bounds bounds = BoundsOf(map);
-  const std::string stripes =
-      bounds.all_finite ? "" : absl::StrCat("striped: ", map.left_out);
+  const std::string stripes = bounds.all_finite ? "" : absl::StrCat("striped: ", map.left_out);
   if (bounds.empty()) return stripes;
-  return absl::StrFormat("dark %.4g, light %.4g%s%s", bounds.least,
-                         bounds.greatest, stripes.empty() ? "" : ", ", stripes);
+  return absl::StrFormat("dark %.4g, light %.4g%s%s", bounds.least, bounds.greatest,
+                         stripes.empty() ? "" : ", ", stripes);
 }
 
 absl::Status CheckPngName(const std::string& path) {
@@ -343,10 +328,8 @@ absl::Status WritePng(const HeatMap& map, const std::string& path) {
   image.height = static_cast<png_uint_32>(map.pixels.rows);
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
   std::string bytes(size, '\0');
-  if (png_image_write_to_memory(&image, bytes.data(), &size, 0, pixels.data(),
-                                0, nullptr) == 0) {
-    return absl::InternalError(
-        absl::StrCat(path, ": cannot be made: ", image.message));
+  if (png_image_write_to_memory(&image, bytes.data(), &size, 0, pixels.data(), 0, nullptr) == 0) {
+    return absl::InternalError(absl::StrCat(path, ": cannot be made: ", image.message));
   }
   bytes.resize(size);
   return WriteFileAtomically(path, {bytes});

@@ -70,8 +70,7 @@ double ReadElement(v1::DataType type, const std::byte* bytes) {
   }
 }
 
-std::string PreviewNumbers(const v1::TensorPart& part,
-                           absl::Span<const std::byte> bytes,
+std::string PreviewNumbers(const v1::TensorPart& part, absl::Span<const std::byte> bytes,
                            std::optional<int64_t> first_head) {
   const int rank = part.shape_size();
   const int64_t columns = rank > 0 ? part.shape(rank - 1) : 1;
@@ -97,8 +96,7 @@ std::string PreviewNumbers(const v1::TensorPart& part,
       const int64_t at = row * columns + column;
       absl::StrAppendFormat(
           &text, " %12.7g",
-          ReadElement(part.data_type(),
-                      bytes.data() + at * ElementSize(part.data_type())));
+          ReadElement(part.data_type(), bytes.data() + at * ElementSize(part.data_type())));
     }
     text += "\n";
   }

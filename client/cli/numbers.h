@@ -19,8 +19,7 @@ double ReadElement(v1::DataType type, const std::byte* bytes);
 // Returns up to six rows and columns of the last two axes, at index 0 of the
 // others, with "..." for the rest. If the first axis is heads, labels each with
 // its number, from `first_head` on.
-std::string PreviewNumbers(const v1::TensorPart& part,
-                           absl::Span<const std::byte> bytes,
+std::string PreviewNumbers(const v1::TensorPart& part, absl::Span<const std::byte> bytes,
                            std::optional<int64_t> first_head = std::nullopt);
 
 }  // namespace attnbias

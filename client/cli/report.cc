@@ -41,13 +41,12 @@ void MakePrintable(Message* message) {
     const int count = is_list ? reflection->FieldSize(*message, field) : 1;
     for (int i = 0; i < count; ++i) {
       if (field->message_type() != nullptr) {
-        MakePrintable(
-            is_list ? reflection->MutableRepeatedMessage(message, field, i)
-                    : reflection->MutableMessage(message, field));
+        MakePrintable(is_list ? reflection->MutableRepeatedMessage(message, field, i)
+                              : reflection->MutableMessage(message, field));
       } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-        const std::string text = internal::Printable(
-            is_list ? reflection->GetRepeatedString(*message, field, i)
-                    : reflection->GetString(*message, field));
+        const std::string text =
+            internal::Printable(is_list ? reflection->GetRepeatedString(*message, field, i)
+                                        : reflection->GetString(*message, field));
         is_list ? reflection->SetRepeatedString(message, field, i, text)
                 : reflection->SetString(message, field, text);
       }
@@ -67,37 +66,30 @@ struct FieldRow {
 std::string NeedOf(const FieldDescriptor& field) {
   const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
   if (!rule.given_by().empty()) {
-    return absl::StrCat("required without ",
-                        absl::StrReplaceAll(rule.given_by(), {{"|", " | "}}));
+    return absl::StrCat("required without ", absl::StrReplaceAll(rule.given_by(), {{"|", " | "}}));
   }
   if (!rule.default_().empty()) {
-    return absl::StrCat("default ",
-                        field.enum_type() == nullptr
-                            ? rule.default_()
-                            : ShortName(*field.enum_type(), rule.default_()));
+    return absl::StrCat("default ", field.enum_type() == nullptr
+                                        ? rule.default_()
+                                        : ShortName(*field.enum_type(), rule.default_()));
   }
   const bool is_value = field.message_type() == nullptr && !field.is_repeated();
-  if (is_value && field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL &&
-      !field.has_presence()) {
+  if (is_value && field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field.has_presence()) {
     return "default false";
   }
-  return rule.required() || (is_value && !rule.has_default_()) ? "required"
-                                                               : "optional";
+  return rule.required() || (is_value && !rule.has_default_()) ? "required" : "optional";
 }
 
 bool IsNumbers(const FieldDescriptor& field) {
   return field.message_type() == v1::DoubleList::descriptor();
 }
 
-bool IsList(const FieldDescriptor& field) {
-  return field.is_repeated() || IsNumbers(field);
-}
+bool IsList(const FieldDescriptor& field) { return field.is_repeated() || IsNumbers(field); }
 
 // Returns the type of a field, or of each element of a list.
 std::string KindOf(const FieldDescriptor& field) {
   if (IsNumbers(field)) return "double";
-  return field.message_type() != nullptr ? "table"
-                                         : std::string(field.cpp_type_name());
+  return field.message_type() != nullptr ? "table" : std::string(field.cpp_type_name());
 }
 
 // Returns the type with its bounds, axes and the fields that it goes with.
@@ -155,8 +147,8 @@ std::string FieldList(const NamedEncoding& encoding) {
     need_width = std::max(need_width, static_cast<int>(row.need.size()));
   }
   for (const FieldRow& row : rows) {
-    absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name,
-                          need_width, row.need, TypeOf(*row.field));
+    absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name, need_width, row.need,
+                          TypeOf(*row.field));
   }
   if (encoding.preset != nullptr) {
     absl::StrAppend(&text, "  = ", EncodingText(encoding.preset->spec()), "\n");
@@ -165,20 +157,17 @@ std::string FieldList(const NamedEncoding& encoding) {
 }
 
 // Returns a message as JSON with the contract's names.
-std::string JsonOf(const Message& message,
-                   google::protobuf::util::JsonPrintOptions options = {}) {
+std::string JsonOf(const Message& message, google::protobuf::util::JsonPrintOptions options = {}) {
   options.preserve_proto_field_names = true;
   std::string text;
-  const auto status =
-      google::protobuf::util::MessageToJsonString(message, &text, options);
+  const auto status = google::protobuf::util::MessageToJsonString(message, &text, options);
   return status.ok() ? text : status.ToString();
 }
 
 OrderedJson EncodingAsJson(const NamedEncoding& encoding) {
   OrderedJson fields = OrderedJson::array();
   for (const FieldRow& row : RowsOf(ArgumentsOf(encoding))) {
-    OrderedJson field = {{"name", row.name},
-                         {"required", row.need == "required"}};
+    OrderedJson field = {{"name", row.name}, {"required", row.need == "required"}};
     const auto* type = row.field->enum_type();
     if (type == nullptr) {
       field["type"] = KindOf(*row.field);
@@ -186,17 +175,14 @@ OrderedJson EncodingAsJson(const NamedEncoding& encoding) {
       field["values"] = ShortNames(*type);
     }
     field["list"] = IsList(*row.field);
-    field["rule"] =
-        OrderedJson::parse(JsonOf(row.field->options().GetExtension(v1::rule)));
+    field["rule"] = OrderedJson::parse(JsonOf(row.field->options().GetExtension(v1::rule)));
     fields.push_back(std::move(field));
   }
   OrderedJson json = {
       {"name", encoding.name},
       {"extent",
-       absl::StrJoin(
-           encoding.field->message_type()->options().GetRepeatedExtension(
-               v1::extent),
-           " or ")},
+       absl::StrJoin(encoding.field->message_type()->options().GetRepeatedExtension(v1::extent),
+                     " or ")},
       {"fields", std::move(fields)}};
   if (encoding.preset != nullptr) {
     json["preset_of"] = EncodingText(encoding.preset->spec());
@@ -211,8 +197,7 @@ std::string NameOf(v1::DataType type) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<NamedEncoding>> EncodingsNamed(
-    const std::vector<std::string>& names) {
+absl::StatusOr<std::vector<NamedEncoding>> EncodingsNamed(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     if (const auto known = EncodingNamed(name); !known.ok()) {
       return known.status();
@@ -246,10 +231,9 @@ std::string HealthAsJson(absl::string_view status) {
 
 std::string TableReport(v1::TableInfo table) {
   MakePrintable(&table);
-  std::string text =
-      absl::StrCat(table.name(), "\n  ", NameOf(table.data_type()), " [",
-                   absl::StrJoin(table.shape(), ", "), "] of ", table.source(),
-                   "\n  sha256:", table.sha256(), "\n");
+  std::string text = absl::StrCat(table.name(), "\n  ", NameOf(table.data_type()), " [",
+                                  absl::StrJoin(table.shape(), ", "), "] of ", table.source(),
+                                  "\n  sha256:", table.sha256(), "\n");
   if (table.has_spec()) {
     absl::StrAppend(&text, "  ", EncodingText(table.spec()), "\n");
   }
@@ -260,14 +244,12 @@ std::string HeaderReport(v1::TensorHeader header) {
   MakePrintable(&header);
   std::string text;
   for (const v1::TensorPart& part : header.parts()) {
-    absl::StrAppend(
-        &text, part.name(), "  [", absl::StrJoin(part.shape(), ", "), "]  ",
-        NameOf(part.data_type()), "  ",
-        ShortName(*v1::Form_descriptor(), v1::Form_Name(part.form())), "  ",
-        part.size_bytes(), " bytes\n");
+    absl::StrAppend(&text, part.name(), "  [", absl::StrJoin(part.shape(), ", "), "]  ",
+                    NameOf(part.data_type()), "  ",
+                    ShortName(*v1::Form_descriptor(), v1::Form_Name(part.form())), "  ",
+                    part.size_bytes(), " bytes\n");
     if (part.form() == v1::FORM_TOEPLITZ) {
-      absl::StrAppend(&text, "first relative position  ",
-                      part.first_relative_position(), "\n");
+      absl::StrAppend(&text, "first relative position  ", part.first_relative_position(), "\n");
     }
   }
   absl::StrAppend(&text, "fingerprint  ", header.fingerprint(), "\n");
@@ -277,16 +259,13 @@ std::string HeaderReport(v1::TensorHeader header) {
 std::string DescribeReport(v1::TensorHeader header) {
   MakePrintable(&header);
   std::string text = HeaderReport(header);
-  absl::StrAppend(&text, "encoding fingerprint  ",
-                  header.encoding_fingerprint(), "\ntotal  ",
+  absl::StrAppend(&text, "encoding fingerprint  ", header.encoding_fingerprint(), "\ntotal  ",
                   header.total_bytes(), " bytes\n");
   for (const v1::Range& rows : header.fully_masked_rows()) {
-    absl::StrAppend(&text, "fully masked queries  ", rows.begin(), ":",
-                    rows.end(), "\n");
+    absl::StrAppend(&text, "fully masked queries  ", rows.begin(), ":", rows.end(), "\n");
   }
   for (const v1::DerivedValue& value : header.derived()) {
-    absl::StrAppend(&text, value.name(), "  ",
-                    absl::StrJoin(value.values(), ", "), "\n");
+    absl::StrAppend(&text, value.name(), "  ", absl::StrJoin(value.values(), ", "), "\n");
   }
   return text;
 }
@@ -297,18 +276,15 @@ std::string InfoReport(v1::GetServerInfoResponse info) {
   for (const int type : info.data_types()) {
     types.push_back(NameOf(static_cast<v1::DataType>(type)));
   }
-  std::string text =
-      absl::StrCat("version    ", info.version(), "\nbackends   ",
-                   absl::StrJoin(info.backends(), ", "), "\nkernels    ",
-                   absl::StrJoin(info.instruction_sets(), ", "),
-                   "\ntypes      ", absl::StrJoin(types, ", "), "\nencodings  ",
-                   absl::StrJoin(info.encodings(), ", "), "\n");
+  std::string text = absl::StrCat(
+      "version    ", info.version(), "\nbackends   ", absl::StrJoin(info.backends(), ", "),
+      "\nkernels    ", absl::StrJoin(info.instruction_sets(), ", "), "\ntypes      ",
+      absl::StrJoin(types, ", "), "\nencodings  ", absl::StrJoin(info.encodings(), ", "), "\n");
   const auto* limits = v1::ServerLimits::descriptor();
   for (int i = 0; i < limits->field_count(); ++i) {
     const FieldDescriptor* limit = limits->field(i);
-    absl::StrAppend(
-        &text, limit->name(), "  ",
-        info.limits().GetReflection()->GetInt64(info.limits(), limit), "\n");
+    absl::StrAppend(&text, limit->name(), "  ",
+                    info.limits().GetReflection()->GetInt64(info.limits(), limit), "\n");
   }
   return text;
 }
@@ -321,12 +297,11 @@ std::string AsJson(const Message& message) {
 }
 
 std::string ErrorReport(const absl::Status& status) {
-  std::string text = absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
-                                  status.message(), "\n");
+  std::string text =
+      absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message(), "\n");
   for (const FieldViolation& violation : FieldViolations(status)) {
     if (absl::StrContains(status.message(), violation.field)) continue;
-    absl::StrAppend(&text, "  ", violation.field, ": ", violation.description,
-                    "\n");
+    absl::StrAppend(&text, "  ", violation.field, ": ", violation.description, "\n");
   }
   return text;
 }

@@ -17,8 +17,7 @@ namespace attnbias {
 
 // Returns the encodings of these names, or all if `names` is empty.
 // INVALID_ARGUMENT if no encoding has one of the names.
-absl::StatusOr<std::vector<NamedEncoding>> EncodingsNamed(
-    const std::vector<std::string>& names);
+absl::StatusOr<std::vector<NamedEncoding>> EncodingsNamed(const std::vector<std::string>& names);
 
 // Lists encodings with their fields, rules and enum values, from the contract's
 // descriptors.

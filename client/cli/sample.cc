@@ -21,13 +21,11 @@ class Axis {
   Axis(int64_t begin, int64_t size) : begin_(begin), size_(size) {}
   Axis(const v1::Range& range, int64_t offset)
       : begin_(range.begin() + offset), size_(range.end() - range.begin()) {}
-  explicit Axis(const v1::PositionList& list)
-      : size_(list.positions_size()), list_(&list) {}
+  explicit Axis(const v1::PositionList& list) : size_(list.positions_size()), list_(&list) {}
 
   int64_t size() const { return size_; }
   int64_t at(int64_t index) const {
-    return list_ == nullptr ? begin_ + index
-                            : list_->positions(static_cast<int>(index));
+    return list_ == nullptr ? begin_ + index : list_->positions(static_cast<int>(index));
   }
 
   // Returns the characters of the longest position.
@@ -48,9 +46,7 @@ class Axis {
   }
 
  private:
-  int WidthOf(int64_t index) const {
-    return static_cast<int>(absl::StrCat(at(index)).size());
-  }
+  int WidthOf(int64_t index) const { return static_cast<int>(absl::StrCat(at(index)).size()); }
 
   int64_t begin_ = 0;
   int64_t size_;
@@ -66,9 +62,8 @@ struct Axes {
 
 // Returns true if a position is a fraction. Such rows are labelled by index.
 bool HasReals(const v1::TableExtent& table) {
-  return absl::c_any_of(table.position_ids(), [](const auto& list) {
-    return !list.doubles().empty();
-  });
+  return absl::c_any_of(table.position_ids(),
+                        [](const auto& list) { return !list.doubles().empty(); });
 }
 
 bool HasHeads(const v1::TensorSpec& spec) {
@@ -89,15 +84,13 @@ Axis QueriesOf(const v1::PairExtent& pair) {
 }
 
 Axis KeysOf(const v1::PairExtent& pair) {
-  return pair.has_key_positions() ? Axis(pair.key_positions())
-                                  : Axis(pair.keys(), 0);
+  return pair.has_key_positions() ? Axis(pair.key_positions()) : Axis(pair.keys(), 0);
 }
 
 Axes AxesOf(const v1::TensorHeader& header, const v1::TensorPart& part) {
   const v1::TensorSpec& spec = header.resolved_spec();
   if (spec.has_grid()) {
-    return {.rows = Axis(spec.grid().queries(), 0),
-            .columns = Axis(spec.grid().keys(), 0)};
+    return {.rows = Axis(spec.grid().queries(), 0), .columns = Axis(spec.grid().keys(), 0)};
   }
   const int rank = part.shape_size();
   const int64_t columns = rank > 0 ? part.shape(rank - 1) : 0;
@@ -117,16 +110,14 @@ Axes AxesOf(const v1::TensorHeader& header, const v1::TensorPart& part) {
             .columns = Axis(0, columns)};
   }
   if (HasReals(table)) {
-    return {.rows = Axis(0, rank > 0 ? part.shape(0) : 0),
-            .columns = Axis(0, columns)};
+    return {.rows = Axis(0, rank > 0 ? part.shape(0) : 0), .columns = Axis(0, columns)};
   }
   return {.rows = table.position_ids_size() > 0 ? Axis(table.position_ids(0))
                                                 : Axis(table.positions(), 0),
           .columns = Axis(0, columns)};
 }
 
-absl::StatusOr<int> FindDrawnPart(const v1::TensorHeader& header,
-                                  const std::string& name) {
+absl::StatusOr<int> FindDrawnPart(const v1::TensorHeader& header, const std::string& name) {
   std::vector<std::string> names;
   for (int i = 0; i < header.parts_size(); ++i) {
     const std::string& each = header.parts(i).name();
@@ -135,23 +126,22 @@ absl::StatusOr<int> FindDrawnPart(const v1::TensorHeader& header,
     if (name.empty() || name == each) return i;
     names.push_back(internal::Excerpt(each));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--part: got ", name, ", want one of ", absl::StrJoin(names, ", ")));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--part: got ", name, ", want one of ", absl::StrJoin(names, ", ")));
 }
 
-absl::StatusOr<std::optional<int64_t>> FindDrawnHead(
-    const v1::TensorSpec& resolved, std::optional<int64_t> head) {
+absl::StatusOr<std::optional<int64_t>> FindDrawnHead(const v1::TensorSpec& resolved,
+                                                     std::optional<int64_t> head) {
   if (!HasHeads(resolved)) {
     if (!head.has_value()) return std::nullopt;
     return absl::InvalidArgumentError(
         "--head: got a value, want none: the numbers are the same for all "
         "heads");
   }
-  const v1::Range& heads =
-      resolved.has_grid() ? resolved.grid().heads() : resolved.pair().heads();
+  const v1::Range& heads = resolved.has_grid() ? resolved.grid().heads() : resolved.pair().heads();
   if (head.value_or(0) < heads.end()) return head.value_or(0);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--head: got ", *head, ", want an integer in [0, ", heads.end(), ")"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--head: got ", *head, ", want an integer in [0, ", heads.end(), ")"));
 }
 
 // Returns true if a mask hides a key from a query.
@@ -162,40 +152,31 @@ bool Hides(const v1::Mask& mask, int64_t query, int64_t key) {
 }
 
 std::string TitleOf(const std::string& encoding, const v1::TensorHeader& whole,
-                    const Matrix& matrix, const v1::TensorPart& part,
-                    Size drawn) {
+                    const Matrix& matrix, const v1::TensorPart& part, Size drawn) {
   const v1::TensorSpec& spec = whole.resolved_spec();
   std::string title = encoding;
   if (whole.parts_size() > 1 && spec.has_table()) {
-    absl::StrAppend(&title, ", ",
-                    internal::Printable(whole.parts(matrix.part).name()));
+    absl::StrAppend(&title, ", ", internal::Printable(whole.parts(matrix.part).name()));
   }
   if (matrix.head.has_value()) {
-    const int64_t heads =
-        spec.has_grid() ? spec.grid().heads().end() : spec.pair().heads().end();
+    const int64_t heads = spec.has_grid() ? spec.grid().heads().end() : spec.pair().heads().end();
     absl::StrAppend(&title, ", head ", *matrix.head, " of ", heads);
   }
   const char* rows = spec.has_grid()   ? "query tokens"
                      : matrix.square   ? "queries"
                      : spec.has_pair() ? "relative positions"
                                        : "positions";
-  const char* columns = spec.has_grid() ? "key tokens"
-                        : matrix.square ? "keys"
-                                        : "columns";
+  const char* columns = spec.has_grid() ? "key tokens" : matrix.square ? "keys" : "columns";
   absl::StrAppend(&title, ", ",
-                  ShortName(*v1::DataType_descriptor(),
-                            v1::DataType_Name(part.data_type())),
-                  ": ", rows, " down, ", columns, " across, ", drawn.rows,
-                  " x ", drawn.columns);
+                  ShortName(*v1::DataType_descriptor(), v1::DataType_Name(part.data_type())), ": ",
+                  rows, " down, ", columns, " across, ", drawn.rows, " x ", drawn.columns);
   if (drawn == matrix.size) return title;
-  return absl::StrCat(title, " of ", matrix.size.rows, " x ",
-                      matrix.size.columns);
+  return absl::StrCat(title, " of ", matrix.size.rows, " x ", matrix.size.columns);
 }
 
 }  // namespace
 
-absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole,
-                                std::optional<int64_t> head,
+absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole, std::optional<int64_t> head,
                                 const std::string& part) {
   const auto index = FindDrawnPart(whole, part);
   if (!index.ok()) return index.status();
@@ -219,8 +200,7 @@ absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole,
                 .label_width = axes.rows.width()};
 }
 
-std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec,
-                                        const v1::TensorHeader& whole,
+std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec, const v1::TensorHeader& whole,
                                         const Matrix& matrix, Size shown) {
   const v1::TensorSpec& resolved = whole.resolved_spec();
   const Axes axes = AxesOf(whole, whole.parts(matrix.part));
@@ -229,8 +209,7 @@ std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec,
     heads->set_begin(*matrix.head);
     heads->set_end(*matrix.head + 1);
   };
-  const auto list = [](const Axis& axis, int64_t count,
-                       v1::PositionList* positions) {
+  const auto list = [](const Axis& axis, int64_t count, v1::PositionList* positions) {
     const std::vector<int64_t> sample = axis.Sample(count);
     positions->mutable_positions()->Assign(sample.begin(), sample.end());
   };
@@ -242,8 +221,7 @@ std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec,
   }
   if (resolved.has_table()) {
     const v1::TableExtent& table = resolved.table();
-    if (!table.grid().empty() || HasReals(table) ||
-        shown.rows == matrix.size.rows) {
+    if (!table.grid().empty() || HasReals(table) || shown.rows == matrix.size.rows) {
       return {request};
     }
     v1::TensorSpec listed = request;
@@ -265,28 +243,24 @@ std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec,
   }
   if (shown.columns == matrix.size.columns) return {request};
   v1::TensorSpec listed = request;
-  list(axes.columns, shown.columns,
-       listed.mutable_pair()->mutable_key_positions());
+  list(axes.columns, shown.columns, listed.mutable_pair()->mutable_key_positions());
   listed.mutable_pair()->clear_key_length();
   listed.mutable_pair()->clear_keys();
   return {listed, request};
 }
 
-absl::StatusOr<HeatMap> HeatMapOf(const std::string& encoding,
-                                  const Tensor& tensor,
-                                  const v1::TensorHeader& whole,
-                                  const Matrix& matrix, Size pixels) {
+absl::StatusOr<HeatMap> HeatMapOf(const std::string& encoding, const Tensor& tensor,
+                                  const v1::TensorHeader& whole, const Matrix& matrix,
+                                  Size pixels) {
   const v1::TensorHeader& header = tensor.header();
-  const absl::Status contradicts =
-      absl::DataLossError("header: got the shape of something else");
+  const absl::Status contradicts = absl::DataLossError("header: got the shape of something else");
   if (matrix.part >= header.parts_size()) return contradicts;
   const v1::TensorPart& part = header.parts(matrix.part);
   const Axes axes = AxesOf(header, part);
   const int64_t bytes = ElementSize(part.data_type());
   int64_t elements;
   if (axes.rows.size() < 1 || axes.columns.size() < 1 ||
-      __builtin_mul_overflow(axes.rows.size(), axes.columns.size(),
-                             &elements) ||
+      __builtin_mul_overflow(axes.rows.size(), axes.columns.size(), &elements) ||
       part.size_bytes() / bytes != elements) {
     return contradicts;
   }
@@ -302,8 +276,7 @@ absl::StatusOr<HeatMap> HeatMapOf(const std::string& encoding,
   for (int64_t i = 0; i < drawn.rows; ++i) {
     const int64_t row = Spread(i, drawn.rows, axes.rows.size());
     for (int64_t j = 0; j < drawn.columns; ++j) {
-      if (Hides(mask, map.rows[static_cast<size_t>(i)],
-                map.columns[static_cast<size_t>(j)])) {
+      if (Hides(mask, map.rows[static_cast<size_t>(i)], map.columns[static_cast<size_t>(j)])) {
         map.left_out = "masked";
         map.numbers.push_back(NAN);
         continue;

@@ -30,22 +30,18 @@ struct Matrix {
 
 // Returns the matrix to draw of a tensor that DescribeTensor described without
 // a mask. INVALID_ARGUMENT names --head or --part.
-absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole,
-                                std::optional<int64_t> head,
+absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole, std::optional<int64_t> head,
                                 const std::string& part);
 
 // Returns requests for the matrix, or for `shown` rows and columns spread
 // evenly. The caller uses the first that the server accepts: some encodings
 // accept no lists of positions.
-std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec,
-                                        const v1::TensorHeader& whole,
+std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec, const v1::TensorHeader& whole,
                                         const Matrix& matrix, Size shown);
 
 // Returns the picture of an answer, titled with the encoding's name. DATA_LOSS
 // if the header contradicts itself.
-absl::StatusOr<HeatMap> HeatMapOf(const std::string& encoding,
-                                  const Tensor& tensor,
-                                  const v1::TensorHeader& whole,
-                                  const Matrix& matrix, Size pixels);
+absl::StatusOr<HeatMap> HeatMapOf(const std::string& encoding, const Tensor& tensor,
+                                  const v1::TensorHeader& whole, const Matrix& matrix, Size pixels);
 
 }  // namespace attnbias

@@ -38,8 +38,7 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  void Update(int64_t bytes_done, int64_t bytes_total,
-              Clock::time_point now = Clock::now());
+  void Update(int64_t bytes_done, int64_t bytes_total, Clock::time_point now = Clock::now());
 
  private:
   std::ostream& out_;

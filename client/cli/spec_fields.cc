@@ -52,8 +52,7 @@ std::string ValuePrefix(const EnumDescriptor& type) {
 }
 
 absl::Status InvalidValue(absl::string_view text, absl::string_view wanted) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("got \"", text, "\", want ", wanted));
+  return absl::InvalidArgumentError(absl::StrCat("got \"", text, "\", want ", wanted));
 }
 
 // Prepends the name of the refused argument to the message.
@@ -93,9 +92,8 @@ absl::Status WriteRange(absl::string_view text, v1::Range* range) {
 
 // Sets a field to a value that `parse` reads, or adds the value to a list.
 template <auto Set, auto Add, typename T>
-absl::Status WriteNumber(bool (*parse)(absl::string_view, T*),
-                         absl::string_view wanted, absl::string_view text,
-                         const FieldDescriptor& field, Message* message) {
+absl::Status WriteNumber(bool (*parse)(absl::string_view, T*), absl::string_view wanted,
+                         absl::string_view text, const FieldDescriptor& field, Message* message) {
   T value = {};
   if (!parse(text, &value)) return InvalidValue(text, wanted);
   const Reflection* reflection = message->GetReflection();
@@ -103,8 +101,7 @@ absl::Status WriteNumber(bool (*parse)(absl::string_view, T*),
   return absl::OkStatus();
 }
 
-absl::Status WriteEnum(absl::string_view text, const FieldDescriptor& field,
-                       Message* message) {
+absl::Status WriteEnum(absl::string_view text, const FieldDescriptor& field, Message* message) {
   const absl::StatusOr<int> value = ParseEnum(*field.enum_type(), text);
   if (!value.ok()) return value.status();
   const Reflection* reflection = message->GetReflection();
@@ -116,17 +113,14 @@ absl::Status WriteEnum(absl::string_view text, const FieldDescriptor& field,
   return absl::OkStatus();
 }
 
-absl::Status WriteScalar(absl::string_view text, const FieldDescriptor& field,
-                         Message* message) {
+absl::Status WriteScalar(absl::string_view text, const FieldDescriptor& field, Message* message) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
       return WriteNumber<&Reflection::SetInt32, &Reflection::AddInt32>(
-          &absl::SimpleAtoi<int32_t>, "an integer of 32 bits", text, field,
-          message);
+          &absl::SimpleAtoi<int32_t>, "an integer of 32 bits", text, field, message);
     case FieldDescriptor::CPPTYPE_INT64:
       return WriteNumber<&Reflection::SetInt64, &Reflection::AddInt64>(
-          &absl::SimpleAtoi<int64_t>, "an integer of 64 bits", text, field,
-          message);
+          &absl::SimpleAtoi<int64_t>, "an integer of 64 bits", text, field, message);
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return WriteNumber<&Reflection::SetDouble, &Reflection::AddDouble>(
           &absl::SimpleAtod, "a number", text, field, message);
@@ -141,8 +135,7 @@ absl::Status WriteScalar(absl::string_view text, const FieldDescriptor& field,
 }
 
 // Writes the value of one field. Errors do not name the field.
-absl::Status WriteField(absl::string_view text, const FieldDescriptor& field,
-                        Message* message) {
+absl::Status WriteField(absl::string_view text, const FieldDescriptor& field, Message* message) {
   const Descriptor* type = field.message_type();
   if (type == nullptr && !field.is_repeated()) {
     return WriteScalar(text, field, message);
@@ -155,9 +148,8 @@ absl::Status WriteField(absl::string_view text, const FieldDescriptor& field,
     return absl::OkStatus();
   }
   const Reflection* reflection = message->GetReflection();
-  Message* value = field.is_repeated()
-                       ? reflection->AddMessage(message, &field)
-                       : reflection->MutableMessage(message, &field);
+  Message* value = field.is_repeated() ? reflection->AddMessage(message, &field)
+                                       : reflection->MutableMessage(message, &field);
   if (type == v1::TableRef::descriptor()) {
     return WriteTable(text, static_cast<v1::TableRef*>(value));
   }
@@ -165,38 +157,32 @@ absl::Status WriteField(absl::string_view text, const FieldDescriptor& field,
     return WriteRange(text, static_cast<v1::Range*>(value));
   }
   // The first field of PositionList has integers, the second doubles.
-  const bool has_reals =
-      type->field_count() > 1 && text.find_first_of(".eEnN") != text.npos;
+  const bool has_reals = type->field_count() > 1 && text.find_first_of(".eEnN") != text.npos;
   return WriteField(text, *type->field(has_reals ? 1 : 0), value);
 }
 
-std::string ValueOf(const Message& message, const FieldDescriptor& field,
-                    int index) {
+std::string ValueOf(const Message& message, const FieldDescriptor& field, int index) {
   const Reflection* reflection = message.GetReflection();
   if (field.enum_type() != nullptr) {
-    return ShortName(*field.enum_type(),
-                     reflection->GetEnum(message, &field)->name());
+    return ShortName(*field.enum_type(), reflection->GetEnum(message, &field)->name());
   }
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
-    const double value =
-        index < 0 ? reflection->GetDouble(message, &field)
-                  : reflection->GetRepeatedDouble(message, &field, index);
+    const double value = index < 0 ? reflection->GetDouble(message, &field)
+                                   : reflection->GetRepeatedDouble(message, &field, index);
     std::array<char, 32> digits;
     char* const end = digits.data() + digits.size();
     return {digits.data(), std::to_chars(digits.data(), end, value).ptr};
   }
   std::string text;
-  google::protobuf::TextFormat::PrintFieldValueToString(message, &field, index,
-                                                        &text);
+  google::protobuf::TextFormat::PrintFieldValueToString(message, &field, index, &text);
   return text;
 }
 
 // Returns "name:m/encoder", with " table_layout=heads_buckets" if that is the
 // layout.
 std::string ValueOf(const v1::TableRef& table, const std::string& field) {
-  std::string text = table.has_name()
-                         ? absl::StrCat(kNamePrefix, table.name())
-                         : absl::StrCat(kDigestPrefix, table.sha256());
+  std::string text = table.has_name() ? absl::StrCat(kNamePrefix, table.name())
+                                      : absl::StrCat(kDigestPrefix, table.sha256());
   if (table.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS) {
     absl::StrAppend(&text, " ", field, kLayoutSuffix, "=heads_buckets");
   }
@@ -204,13 +190,10 @@ std::string ValueOf(const v1::TableRef& table, const std::string& field) {
 }
 
 // Returns the value of a field whose path is `name`.
-std::string ValueOf(const Message& message, const FieldDescriptor& field,
-                    const std::string& name) {
+std::string ValueOf(const Message& message, const FieldDescriptor& field, const std::string& name) {
   const Reflection* reflection = message.GetReflection();
   if (field.message_type() == v1::TableRef::descriptor()) {
-    return ValueOf(static_cast<const v1::TableRef&>(
-                       reflection->GetMessage(message, &field)),
-                   name);
+    return ValueOf(static_cast<const v1::TableRef&>(reflection->GetMessage(message, &field)), name);
   }
   if (field.message_type() == v1::DoubleList::descriptor()) {
     const Message& list = reflection->GetMessage(message, &field);
@@ -225,13 +208,11 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field,
   return absl::StrJoin(values, ",");
 }
 
-void AppendNested(const Message& message, const std::string& name,
-                  std::string* text);
+void AppendNested(const Message& message, const std::string& name, std::string* text);
 
 // Appends " name=value" for each field of `message` that is set. `parent`
 // precedes each name: "ladder.".
-void AppendFields(const Message& message, const std::string& parent,
-                  std::string* text) {
+void AppendFields(const Message& message, const std::string& parent, std::string* text) {
   const Reflection* reflection = message.GetReflection();
   std::vector<const FieldDescriptor*> fields;
   reflection->ListFields(message, &fields);
@@ -243,15 +224,14 @@ void AppendFields(const Message& message, const std::string& parent,
       AppendNested(reflection->GetMessage(message, field), name, text);
     } else {
       for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
-        AppendNested(reflection->GetRepeatedMessage(message, field, i),
-                     absl::StrCat(name, ".", i), text);
+        AppendNested(reflection->GetRepeatedMessage(message, field, i), absl::StrCat(name, ".", i),
+                     text);
       }
     }
   }
 }
 
-void AppendNested(const Message& message, const std::string& name,
-                  std::string* text) {
+void AppendNested(const Message& message, const std::string& name, std::string* text) {
   const size_t before = text->size();
   AppendFields(message, name + ".", text);
   if (text->size() == before) absl::StrAppend(text, " ", name, "=", kEmpty);
@@ -259,19 +239,18 @@ void AppendNested(const Message& message, const std::string& name,
 
 // Returns message number `index` of a repeated field. Adds the message that
 // follows the last one, so that messages are given in order.
-absl::StatusOr<Message*> PartOf(const FieldDescriptor& field,
-                                absl::string_view index, Message* message) {
+absl::StatusOr<Message*> PartOf(const FieldDescriptor& field, absl::string_view index,
+                                Message* message) {
   const Reflection* reflection = message->GetReflection();
   const int size = reflection->FieldSize(*message, &field);
   int number = 0;
   if (!absl::SimpleAtoi(index, &number) || number < 0 || number > size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field.name(), ".", index, ": want ", field.name(),
-                     " in order from 0 on, ", size, " being next"));
+    return absl::InvalidArgumentError(absl::StrCat(field.name(), ".", index, ": want ",
+                                                   field.name(), " in order from 0 on, ", size,
+                                                   " being next"));
   }
-  return number == size
-             ? reflection->AddMessage(message, &field)
-             : reflection->MutableRepeatedMessage(message, &field, number);
+  return number == size ? reflection->AddMessage(message, &field)
+                        : reflection->MutableRepeatedMessage(message, &field, number);
 }
 
 // Returns an error if `message` has another field of the same oneof.
@@ -279,8 +258,8 @@ absl::Status CheckRival(absl::string_view name, const FieldDescriptor& field,
                         const Message& message) {
   const FieldDescriptor* rival = RivalOf(field, message);
   if (rival == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, ": got it beside ", rival->name(), ", want one of the two"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": got it beside ", rival->name(), ", want one of the two"));
 }
 
 // The path of a field inside a message: "layers.0.weight", "ladder.base".
@@ -291,21 +270,17 @@ struct NestedName {
 };
 
 // Returns nothing if `name` is not a path into a nested message.
-std::optional<NestedName> ParseNested(const Descriptor& type,
-                                      absl::string_view name) {
-  const std::vector<absl::string_view> words =
-      absl::StrSplit(name, absl::MaxSplits('.', 1));
+std::optional<NestedName> ParseNested(const Descriptor& type, absl::string_view name) {
+  const std::vector<absl::string_view> words = absl::StrSplit(name, absl::MaxSplits('.', 1));
   const FieldDescriptor* field = type.FindFieldByName(std::string(words[0]));
   if (words.size() < 2 || field == nullptr || !IsNested(*field)) return {};
   if (!field->is_repeated()) return NestedName{field, "", words[1]};
-  const std::vector<absl::string_view> parts =
-      absl::StrSplit(words[1], absl::MaxSplits('.', 1));
+  const std::vector<absl::string_view> parts = absl::StrSplit(words[1], absl::MaxSplits('.', 1));
   if (parts.size() < 2) return {};
   return NestedName{field, parts[0], parts[1]};
 }
 
-absl::Status SetNested(const NestedName& name, absl::string_view value,
-                       Message* message) {
+absl::Status SetNested(const NestedName& name, absl::string_view value, Message* message) {
   const FieldDescriptor& field = *name.field;
   std::string prefix = absl::StrCat(field.name(), ".");
   Message* inner = nullptr;
@@ -323,11 +298,9 @@ absl::Status SetNested(const NestedName& name, absl::string_view value,
   return Named(prefix, SetField(name.rest, value, inner));
 }
 
-absl::Status NoSuchField(absl::string_view name,
-                         const std::vector<std::string>& names) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": no such field, want one of ",
-                   absl::StrJoin(names, ", "), DidYouMean(name, names)));
+absl::Status NoSuchField(absl::string_view name, const std::vector<std::string>& names) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, ": no such field, want one of ", absl::StrJoin(names, ", "), DidYouMean(name, names)));
 }
 
 // Returns all presets, in the order of their file.
@@ -355,9 +328,8 @@ std::vector<presets::Field> FieldsOf(const presets::Argument& argument) {
 // Returns the field of a path such as "axes.0.scale".
 const FieldDescriptor* FieldAt(const Descriptor& type, absl::string_view path) {
   const auto nested = ParseNested(type, path);
-  return nested.has_value()
-             ? FieldAt(*nested->field->message_type(), nested->rest)
-             : type.FindFieldByName(std::string(path));
+  return nested.has_value() ? FieldAt(*nested->field->message_type(), nested->rest)
+                            : type.FindFieldByName(std::string(path));
 }
 
 // Sets the fields of an argument of a preset.
@@ -377,8 +349,7 @@ absl::Status SetArgument(const NamedEncoding& encoding, const std::string& name,
       const absl::Status status = SetField(field, value, message);
       if (status.ok()) continue;
       if (field == name) return status;
-      return Named(name, absl::InvalidArgumentError(
-                             status.message().substr(field.size())));
+      return Named(name, absl::InvalidArgumentError(status.message().substr(field.size())));
     }
     return absl::OkStatus();
   }
@@ -401,8 +372,7 @@ void ClearExcluded(const presets::Preset& preset, Message* message) {
 }
 
 // Returns the message of `spec` that has the field, null if there is none.
-Message* OwnerOf(const std::string& field, const FieldDescriptor& extent,
-                 v1::TensorSpec* spec) {
+Message* OwnerOf(const std::string& field, const FieldDescriptor& extent, v1::TensorSpec* spec) {
   if (v1::Mask::descriptor()->FindFieldByName(field) != nullptr) {
     return spec->mutable_output()->mutable_mask();
   }
@@ -414,21 +384,18 @@ Message* OwnerOf(const std::string& field, const FieldDescriptor& extent,
              : spec->GetReflection()->MutableMessage(spec, &extent);
 }
 
-absl::Status SetFlag(const std::string& name, const std::string& value,
-                     const std::string& encoding, v1::TensorSpec* spec) {
-  const FieldDescriptor& extent =
-      *spec->GetDescriptor()->FindFieldByName(ExtentOf(*spec));
+absl::Status SetFlag(const std::string& name, const std::string& value, const std::string& encoding,
+                     v1::TensorSpec* spec) {
+  const FieldDescriptor& extent = *spec->GetDescriptor()->FindFieldByName(ExtentOf(*spec));
   Message* owner = OwnerOf(name, extent, spec);
   if (owner == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(FlagOf(name), ": got a value, want none: the extent of ",
-                     encoding, " is ", extent.name()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        FlagOf(name), ": got a value, want none: the extent of ", encoding, " is ", extent.name()));
   }
   const FieldDescriptor& field = *owner->GetDescriptor()->FindFieldByName(name);
   if (const FieldDescriptor* other = RivalOf(field, *owner)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(FlagOf(name), ": got it beside ", FlagOf(other->name()),
-                     ", want one of the two"));
+    return absl::InvalidArgumentError(absl::StrCat(FlagOf(name), ": got it beside ",
+                                                   FlagOf(other->name()), ", want one of the two"));
   }
   const absl::Status status = SetField(name, value, owner);
   if (status.ok()) return status;
@@ -440,10 +407,8 @@ absl::Status SetFlag(const std::string& name, const std::string& value,
 
 bool IsNested(const FieldDescriptor& field) {
   const Descriptor* type = field.message_type();
-  return type != nullptr && type != v1::TableRef::descriptor() &&
-         type != v1::Range::descriptor() &&
-         type != v1::PositionList::descriptor() &&
-         type != v1::DoubleList::descriptor();
+  return type != nullptr && type != v1::TableRef::descriptor() && type != v1::Range::descriptor() &&
+         type != v1::PositionList::descriptor() && type != v1::DoubleList::descriptor();
 }
 
 std::vector<Argument> ArgumentsOf(const Descriptor& type) {
@@ -461,15 +426,13 @@ std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding) {
   std::vector<Argument> arguments;
   for (const presets::Argument& argument : encoding.preset->arguments()) {
     const std::string path = FieldsOf(argument).front().name();
-    arguments.push_back(
-        {argument.name(), FieldAt(type, path), argument.required()});
+    arguments.push_back({argument.name(), FieldAt(type, path), argument.required()});
   }
   return arguments;
 }
 
 std::string NestedPrefix(const Argument& argument) {
-  return absl::StrCat(argument.name,
-                      argument.field->is_repeated() ? ".N." : ".");
+  return absl::StrCat(argument.name, argument.field->is_repeated() ? ".N." : ".");
 }
 
 std::vector<std::string> SettableNames(const std::vector<Argument>& arguments) {
@@ -477,8 +440,7 @@ std::vector<std::string> SettableNames(const std::vector<Argument>& arguments) {
   for (const auto& [name, field, required] : arguments) {
     if (IsNested(*field)) {
       const std::string prefix = NestedPrefix({name, field});
-      for (const std::string& part :
-           SettableNames(ArgumentsOf(*field->message_type()))) {
+      for (const std::string& part : SettableNames(ArgumentsOf(*field->message_type()))) {
         names.push_back(absl::StrCat(prefix, part));
       }
       continue;
@@ -496,12 +458,10 @@ std::vector<NamedEncoding> Encodings() {
   std::vector<NamedEncoding> encodings;
   encodings.reserve(oneof->field_count());
   for (int i = 0; i < oneof->field_count(); ++i) {
-    encodings.push_back(
-        {std::string(oneof->field(i)->name()), oneof->field(i)});
+    encodings.push_back({std::string(oneof->field(i)->name()), oneof->field(i)});
   }
   for (const presets::Preset& preset : Presets().presets()) {
-    encodings.push_back(
-        {preset.tool_name(), EncodingIn(preset.spec()), &preset});
+    encodings.push_back({preset.tool_name(), EncodingIn(preset.spec()), &preset});
   }
   return encodings;
 }
@@ -512,23 +472,19 @@ absl::StatusOr<NamedEncoding> EncodingNamed(absl::string_view name) {
     if (encoding.name == name) return encoding;
     names.push_back(encoding.name);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("encoding: got \"", name, "\", want one of ",
-                   absl::StrJoin(names, ", "), DidYouMean(name, names)));
+  return absl::InvalidArgumentError(absl::StrCat("encoding: got \"", name, "\", want one of ",
+                                                 absl::StrJoin(names, ", "),
+                                                 DidYouMean(name, names)));
 }
 
 std::string ExtentOf(const v1::TensorSpec& spec) {
-  const Message& encoding =
-      spec.GetReflection()->GetMessage(spec, EncodingIn(spec));
+  const Message& encoding = spec.GetReflection()->GetMessage(spec, EncodingIn(spec));
   std::vector<const FieldDescriptor*> fields;
   encoding.GetReflection()->ListFields(encoding, &fields);
-  const bool is_second =
-      absl::c_any_of(fields, [](const FieldDescriptor* field) {
-        return field->options().GetExtension(v1::rule).structure_if_set() !=
-               v1::STRUCTURE_UNSPECIFIED;
-      });
-  const auto& extents =
-      encoding.GetDescriptor()->options().GetRepeatedExtension(v1::extent);
+  const bool is_second = absl::c_any_of(fields, [](const FieldDescriptor* field) {
+    return field->options().GetExtension(v1::rule).structure_if_set() != v1::STRUCTURE_UNSPECIFIED;
+  });
+  const auto& extents = encoding.GetDescriptor()->options().GetRepeatedExtension(v1::extent);
   return is_second ? *extents.rbegin() : *extents.begin();
 }
 
@@ -545,16 +501,13 @@ std::vector<std::string> ShortNames(const EnumDescriptor& type) {
   return names;
 }
 
-absl::StatusOr<int> ParseEnum(const EnumDescriptor& type,
-                              absl::string_view text) {
+absl::StatusOr<int> ParseEnum(const EnumDescriptor& type, absl::string_view text) {
   const std::string prefix = ValuePrefix(type);
   const std::string name = absl::AsciiStrToUpper(text);
-  const auto* value = type.FindValueByName(
-      absl::StrCat(prefix, absl::StripPrefix(name, prefix)));
+  const auto* value = type.FindValueByName(absl::StrCat(prefix, absl::StripPrefix(name, prefix)));
   if (value == nullptr || value->number() == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("got \"", text, "\", want one of ",
-                     absl::StrJoin(ShortNames(type), ", ")));
+        absl::StrCat("got \"", text, "\", want one of ", absl::StrJoin(ShortNames(type), ", ")));
   }
   return value->number();
 }
@@ -572,28 +525,23 @@ std::string EncodingText(const v1::TensorSpec& spec) {
   return text;
 }
 
-const FieldDescriptor* RivalOf(const FieldDescriptor& field,
-                               const Message& message) {
+const FieldDescriptor* RivalOf(const FieldDescriptor& field, const Message& message) {
   const auto* choice = field.real_containing_oneof();
   if (choice == nullptr) return nullptr;
-  const auto* set =
-      message.GetReflection()->GetOneofFieldDescriptor(message, choice);
+  const auto* set = message.GetReflection()->GetOneofFieldDescriptor(message, choice);
   return set == &field ? nullptr : set;
 }
 
-absl::Status SetField(absl::string_view name, absl::string_view value,
-                      Message* message) {
+absl::Status SetField(absl::string_view name, absl::string_view value, Message* message) {
   const Descriptor* type = message->GetDescriptor();
   const bool is_path = absl::EndsWith(name, ".");
-  const std::string path =
-      absl::StrCat(name, value == kEmpty && !is_path ? "." : "");
+  const std::string path = absl::StrCat(name, value == kEmpty && !is_path ? "." : "");
   if (const auto nested = ParseNested(*type, path)) {
     return SetNested(*nested, value, message);
   }
   const auto* field = type->FindFieldByName(std::string(name));
   absl::string_view table = name;
-  const bool is_layout =
-      field == nullptr && absl::ConsumeSuffix(&table, kLayoutSuffix);
+  const bool is_layout = field == nullptr && absl::ConsumeSuffix(&table, kLayoutSuffix);
   if (is_layout) field = type->FindFieldByName(std::string(table));
   if (field == nullptr || IsNested(*field) ||
       (is_layout && field->message_type() != v1::TableRef::descriptor())) {
@@ -608,15 +556,13 @@ absl::Status SetField(absl::string_view name, absl::string_view value,
   return Named(absl::StrCat(name, ": "), WriteField(value, *field, message));
 }
 
-absl::Status SetEncoding(const std::string& name,
-                         const std::vector<std::string>& assignments,
+absl::Status SetEncoding(const std::string& name, const std::vector<std::string>& assignments,
                          v1::TensorSpec* spec) {
   const auto encoding = EncodingNamed(name);
   if (!encoding.ok()) return encoding.status();
   const presets::Preset* preset = encoding->preset;
   if (preset != nullptr) spec->MergeFrom(preset->spec());
-  Message* message =
-      spec->GetReflection()->MutableMessage(spec, encoding->field);
+  Message* message = spec->GetReflection()->MutableMessage(spec, encoding->field);
   std::set<std::string> seen;
   for (const std::string& assignment : assignments) {
     const std::pair<std::string, std::string> parts =
@@ -631,9 +577,8 @@ absl::Status SetEncoding(const std::string& name,
     }
     absl::Status status =
         Named(absl::StrCat(name, "."),
-              preset == nullptr
-                  ? SetField(parts.first, parts.second, message)
-                  : SetArgument(*encoding, parts.first, parts.second, message));
+              preset == nullptr ? SetField(parts.first, parts.second, message)
+                                : SetArgument(*encoding, parts.first, parts.second, message));
     if (!status.ok()) return status;
   }
   if (preset == nullptr) return absl::OkStatus();
@@ -662,8 +607,8 @@ absl::StatusOr<v1::TensorSpec> BuildSpec(const TensorOptions& options) {
   }
   if (!status.ok()) return status;
   const v1::Mask& mask = spec.output().mask();
-  if (mask.fill_case() != v1::Mask::FILL_NOT_SET && !mask.causal() &&
-      !mask.has_window_left() && !mask.has_window_right()) {
+  if (mask.fill_case() != v1::Mask::FILL_NOT_SET && !mask.causal() && !mask.has_window_left() &&
+      !mask.has_window_right()) {
     return absl::InvalidArgumentError(
         "--fill-value and --fill-lowest need a mask: --causal, --window-left "
         "or --window-right");

@@ -68,9 +68,8 @@ std::string NestedPrefix(const Argument& argument);
 std::vector<std::string> SettableNames(const std::vector<Argument>& arguments);
 
 // Returns another field of the same oneof that `message` has; null if none.
-const google::protobuf::FieldDescriptor* RivalOf(
-    const google::protobuf::FieldDescriptor& field,
-    const google::protobuf::Message& message);
+const google::protobuf::FieldDescriptor* RivalOf(const google::protobuf::FieldDescriptor& field,
+                                                 const google::protobuf::Message& message);
 
 // Sets a field of `message` by its name. INVALID_ARGUMENT begins with the name.
 // A range is A:B, or N for 0:N, a list 3,-1,3.
@@ -79,8 +78,7 @@ absl::Status SetField(absl::string_view name, absl::string_view value,
 
 // Chooses the encoding called `name` and sets its fields. INVALID_ARGUMENT
 // names the encoding or field, what came and what was wanted.
-absl::Status SetEncoding(const std::string& name,
-                         const std::vector<std::string>& assignments,
+absl::Status SetEncoding(const std::string& name, const std::vector<std::string>& assignments,
                          v1::TensorSpec* spec);
 
 // Returns the field of TensorSpec's oneof `encoding`; null if `spec` has none.
@@ -92,20 +90,17 @@ std::string EncodingText(const v1::TensorSpec& spec);
 
 // Returns the value of `type` with this name, in any case, with or without the
 // type's prefix: "bf16", "DATA_TYPE_BF16".
-absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type,
-                              absl::string_view text);
+absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type, absl::string_view text);
 
 // Returns the extent that the encoding of `spec` requires: "table", "pair" or
 // "grid".
 std::string ExtentOf(const v1::TensorSpec& spec);
 
 // Returns "half" for the value ROTARY_LAYOUT_HALF.
-std::string ShortName(const google::protobuf::EnumDescriptor& type,
-                      absl::string_view value);
+std::string ShortName(const google::protobuf::EnumDescriptor& type, absl::string_view value);
 
 // Returns the short names of an enum's values, without the unspecified one.
-std::vector<std::string> ShortNames(
-    const google::protobuf::EnumDescriptor& type);
+std::vector<std::string> ShortNames(const google::protobuf::EnumDescriptor& type);
 
 // A tensor in the words of the command line.
 struct TensorOptions {

@@ -11,7 +11,6 @@ namespace attnbias {
 
 // Returns " (did you mean health?)" with the nearest of `names`, or "" if none
 // is near: a third of the letters inserted, deleted, replaced or swapped.
-std::string DidYouMean(absl::string_view word,
-                       const std::vector<std::string>& names);
+std::string DidYouMean(absl::string_view word, const std::vector<std::string>& names);
 
 }  // namespace attnbias

@@ -44,22 +44,21 @@ constexpr size_t kSizeBytes = 8;
 // INVALID_ARGUMENT if a table is too large for a request.
 absl::Status CheckSize(int64_t bytes) {
   if (bytes <= kMaxTableBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "got a tensor of ", bytes, " bytes, want at most ", kMaxTableBytes,
-      " in a request; a larger one is mounted by the server (--tables)"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("got a tensor of ", bytes, " bytes, want at most ", kMaxTableBytes,
+                   " in a request; a larger one is mounted by the server (--tables)"));
 }
 
 absl::Status NotNpy(absl::string_view why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("not a .npy file of version 1 or 2: ", why));
+  return absl::InvalidArgumentError(absl::StrCat("not a .npy file of version 1 or 2: ", why));
 }
 
 absl::StatusOr<v1::DataType> TypeOfDescr(absl::string_view descr) {
   if (descr == "<f8") return v1::DATA_TYPE_F64;
   if (descr == "<f4") return v1::DATA_TYPE_F32;
   if (descr == "<f2") return v1::DATA_TYPE_F16;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "dtype: got \"", descr, "\", want \"<f8\", \"<f4\" or \"<f2\""));
+  return absl::InvalidArgumentError(
+      absl::StrCat("dtype: got \"", descr, "\", want \"<f8\", \"<f4\" or \"<f2\""));
 }
 
 absl::StatusOr<std::string> DescrOf(v1::DataType type) {
@@ -74,8 +73,7 @@ absl::StatusOr<std::string> DescrOf(v1::DataType type) {
       return "<i4";
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat(".npy has no ", v1::DataType_Name(type),
-                       "; write a .safetensors file"));
+          absl::StrCat(".npy has no ", v1::DataType_Name(type), "; write a .safetensors file"));
   }
 }
 
@@ -134,8 +132,7 @@ absl::string_view ValueOf(absl::string_view header, absl::string_view key) {
 }
 
 // Returns the text between `open` and `close` at the front of a value.
-std::optional<absl::string_view> Between(absl::string_view value, char open,
-                                         char close) {
+std::optional<absl::string_view> Between(absl::string_view value, char open, char close) {
   if (value.empty() || value[0] != open) return std::nullopt;
   const size_t end = value.find(close, 1);
   if (end == absl::string_view::npos) return std::nullopt;
@@ -151,14 +148,12 @@ absl::StatusOr<v1::InlineTable> ParseHeader(const std::string& header) {
   table.set_data_type(*type);
   const absl::string_view order = ValueOf(header, "fortran_order");
   if (absl::StartsWith(order, "True")) {
-    return absl::InvalidArgumentError(
-        "order: got Fortran's, want C's (numpy.ascontiguousarray)");
+    return absl::InvalidArgumentError("order: got Fortran's, want C's (numpy.ascontiguousarray)");
   }
   if (!absl::StartsWith(order, "False")) return NotNpy("no fortran_order");
   const auto shape = Between(ValueOf(header, "shape"), '(', ')');
   if (!shape.has_value()) return NotNpy("no shape");
-  for (const absl::string_view length :
-       absl::StrSplit(*shape, ',', absl::SkipWhitespace())) {
+  for (const absl::string_view length : absl::StrSplit(*shape, ',', absl::SkipWhitespace())) {
     int64_t value = 0;
     if (!absl::SimpleAtoi(length, &value)) {
       return NotNpy(absl::StrCat("its shape is (", *shape, ")"));
@@ -181,9 +176,9 @@ absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file) {
   const auto size = SizeOf(*table);
   if (!size.ok()) return size.status();
   if (*size != have) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("got ", have, " bytes of data, want ", *size,
-                     " for shape [", absl::StrJoin(table->shape(), ", "), "]"));
+    return absl::InvalidArgumentError(absl::StrCat("got ", have, " bytes of data, want ", *size,
+                                                   " for shape [",
+                                                   absl::StrJoin(table->shape(), ", "), "]"));
   }
   if (absl::Status status = CheckSize(*size); !status.ok()) {
     return status;
@@ -199,35 +194,30 @@ absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file) {
 absl::StatusOr<std::string> NpyHeader(const v1::TensorPart& part) {
   const auto descr = DescrOf(part.data_type());
   if (!descr.ok()) return descr.status();
-  std::string header = absl::StrCat("{'descr': '", *descr,
-                                    "', 'fortran_order': False, 'shape': (",
-                                    absl::StrJoin(part.shape(), ", "),
-                                    part.shape_size() == 1 ? "," : "", "), }");
+  std::string header =
+      absl::StrCat("{'descr': '", *descr, "', 'fortran_order': False, 'shape': (",
+                   absl::StrJoin(part.shape(), ", "), part.shape_size() == 1 ? "," : "", "), }");
   // Magic number, version and length are ten bytes, the newline is one.
   const size_t unpadded = kNpyMagic.size() + 4 + header.size() + 1;
   header.append((kAlignment - unpadded % kAlignment) % kAlignment, ' ');
   header += '\n';
   const size_t size = header.size();
-  const char prefix[] = {1, 0, static_cast<char>(size & 0xff),
-                         static_cast<char>(size >> 8)};
-  return absl::StrCat(kNpyMagic, absl::string_view(prefix, sizeof(prefix)),
-                      header);
+  const char prefix[] = {1, 0, static_cast<char>(size & 0xff), static_cast<char>(size >> 8)};
+  return absl::StrCat(kNpyMagic, absl::string_view(prefix, sizeof(prefix)), header);
 }
 
 absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   std::string text;
-  const auto status =
-      google::protobuf::util::MessageToJsonString(message, &text, options);
+  const auto status = google::protobuf::util::MessageToJsonString(message, &text, options);
   if (!status.ok()) return absl::InternalError(status.ToString());
   return text;
 }
 
 // Returns the number of rows, or of columns, of a window of pairs.
 int64_t LengthOf(const v1::PositionList& list, const v1::Range& range) {
-  return list.positions_size() > 0 ? list.positions_size()
-                                   : range.end() - range.begin();
+  return list.positions_size() > 0 ? list.positions_size() : range.end() - range.begin();
 }
 
 // Returns the index of position 0 among `length` positions from `first` on.
@@ -240,10 +230,9 @@ absl::StatusOr<json> Metadata(const v1::TensorHeader& header) {
   const v1::TensorSpec& spec = header.resolved_spec();
   const auto text = ToJson(spec);
   if (!text.ok()) return text.status();
-  json metadata = {
-      {"attnbias.fingerprint", header.fingerprint()},
-      {"attnbias.encoding_fingerprint", header.encoding_fingerprint()},
-      {"attnbias.resolved_spec", *text}};
+  json metadata = {{"attnbias.fingerprint", header.fingerprint()},
+                   {"attnbias.encoding_fingerprint", header.encoding_fingerprint()},
+                   {"attnbias.resolved_spec", *text}};
   if (!header.column_axes().empty()) {
     metadata["attnbias.column_axes"] = absl::StrJoin(header.column_axes(), ",");
   }
@@ -266,9 +255,7 @@ absl::StatusOr<json> Metadata(const v1::TensorHeader& header) {
       metadata["attnbias.border.class_query"] =
           IndexOfZero(pair.query_offset() + pair.queries().begin(), queries);
       metadata["attnbias.border.class_key"] = IndexOfZero(
-          pair.has_key_positions() ? pair.key_positions().positions(0)
-                                   : pair.keys().begin(),
-          keys);
+          pair.has_key_positions() ? pair.key_positions().positions(0) : pair.keys().begin(), keys);
     }
   }
   return metadata;
@@ -283,17 +270,15 @@ absl::StatusOr<v1::DataType> TypeOfDtype(const std::string& dtype) {
       absl::StrCat("dtype: got \"", dtype, "\", want F64, F32, F16 or BF16"));
 }
 
-absl::StatusOr<SafetensorsEntry> FindTensor(const SafetensorsFile& file,
-                                            const std::string& name) {
+absl::StatusOr<SafetensorsEntry> FindTensor(const SafetensorsFile& file, const std::string& name) {
   if (const SafetensorsEntry* entry = file.FindOrOnly(name)) return *entry;
   const auto add_name = [&](std::string* out, const SafetensorsEntry& entry) {
     absl::StrAppend(out, name.empty() ? ":" : "", entry.name);
   };
   const std::string names = absl::StrJoin(file.entries(), ", ", add_name);
   return absl::InvalidArgumentError(
-      name.empty()
-          ? absl::StrCat("got no tensor, want one after the name: ", names)
-          : absl::StrCat("tensor: got \"", name, "\", want one of ", names));
+      name.empty() ? absl::StrCat("got no tensor, want one after the name: ", names)
+                   : absl::StrCat("tensor: got \"", name, "\", want one of ", names));
 }
 
 // Reads the tensor `name`, or the only one if that is empty.
@@ -327,8 +312,7 @@ absl::StatusOr<std::string> SafetensorsHead(const v1::TensorHeader& header) {
     const std::string& type = v1::DataType_Name(part.data_type());
     description[part.name()] = {
         {"dtype", std::string(absl::StripPrefix(type, "DATA_TYPE_"))},
-        {"shape",
-         std::vector<int64_t>(part.shape().begin(), part.shape().end())},
+        {"shape", std::vector<int64_t>(part.shape().begin(), part.shape().end())},
         {"data_offsets", {part.offset(), part.offset() + part.size_bytes()}}};
   }
   std::string text = description.dump();
@@ -344,8 +328,7 @@ absl::string_view AsText(absl::Span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-absl::StatusOr<int> FindPart(const v1::TensorHeader& header,
-                             const std::string& name) {
+absl::StatusOr<int> FindPart(const v1::TensorHeader& header, const std::string& name) {
   if (name.empty() && header.parts_size() == 1) return 0;
   std::vector<std::string> names;
   for (int i = 0; i < header.parts_size(); ++i) {
@@ -354,8 +337,7 @@ absl::StatusOr<int> FindPart(const v1::TensorHeader& header,
   }
   const std::string known = absl::StrJoin(names, ", ");
   if (!name.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--part: got ", name, ", want one of ", known));
+    return absl::InvalidArgumentError(absl::StrCat("--part: got ", name, ", want one of ", known));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("--out: .npy holds one part and the tensor has ", known,
@@ -368,8 +350,8 @@ absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name) {
   const SafetensorsPlace parts = SplitSafetensorsPlace(name);
   const bool npy = absl::EndsWith(parts.path, kNpy);
   if (!npy && !absl::EndsWith(parts.path, kSafetensors)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "got @", name, ", want @FILE.safetensors:TENSOR or @FILE.npy"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("got @", name, ", want @FILE.safetensors:TENSOR or @FILE.npy"));
   }
   absl::StatusOr<v1::InlineTable> table;
   if (npy) {
@@ -382,8 +364,7 @@ absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name) {
     table = ReadSafetensors(*file, parts.tensor);
   }
   if (table.ok()) return table;
-  return absl::Status(table.status().code(),
-                      absl::StrCat(name, ": ", table.status().message()));
+  return absl::Status(table.status().code(), absl::StrCat(name, ": ", table.status().message()));
 }
 
 absl::Status CheckOutput(const std::string& path, v1::DataType type) {
@@ -392,12 +373,10 @@ absl::Status CheckOutput(const std::string& path, v1::DataType type) {
   }
   if (!absl::EndsWith(path, kNpy)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--out: got ", path,
-                     ", want a name ending in .npy or .safetensors, or -"));
+        absl::StrCat("--out: got ", path, ", want a name ending in .npy or .safetensors, or -"));
   }
   if (type == v1::DATA_TYPE_BF16) {
-    return absl::InvalidArgumentError(
-        "--out: .npy has no bf16; write a .safetensors file");
+    return absl::InvalidArgumentError("--out: .npy has no bf16; write a .safetensors file");
   }
   return absl::OkStatus();
 }
@@ -421,8 +400,7 @@ absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,
   if (!index.ok()) return index.status();
   const auto header = NpyHeader(tensor.header().parts(*index));
   if (!header.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--out: ", header.status().message()));
+    return absl::InvalidArgumentError(absl::StrCat("--out: ", header.status().message()));
   }
   return WriteFileAtomically(path, {*header, AsText(tensor.part(*index))});
 }

@@ -34,9 +34,7 @@ class Caller {
 
   // Adds to the time that threads have spent on this call.
   void Use(std::chrono::nanoseconds time) { used_ += time.count(); }
-  std::chrono::nanoseconds used() const {
-    return std::chrono::nanoseconds(used_);
-  }
+  std::chrono::nanoseconds used() const { return std::chrono::nanoseconds(used_); }
 
  private:
   const QuotaOwner owner_;

@@ -24,9 +24,9 @@
 // value to `declaration`, a variable or its declaration:
 //
 //   ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, engine.MakePlan(spec));
-#define ATTNBIAS_ASSIGN_OR_RETURN(declaration, ...)                            \
-  ATTNBIAS_ASSIGN_OR_RETURN_AS_(ATTNBIAS_STATUS_CONCAT_(status_or_, __LINE__), \
-                                declaration, (__VA_ARGS__))
+#define ATTNBIAS_ASSIGN_OR_RETURN(declaration, ...)                                         \
+  ATTNBIAS_ASSIGN_OR_RETURN_AS_(ATTNBIAS_STATUS_CONCAT_(status_or_, __LINE__), declaration, \
+                                (__VA_ARGS__))
 // A declaration cannot stand in parentheses.
 // NOLINTBEGIN(bugprone-macro-parentheses)
 #define ATTNBIAS_ASSIGN_OR_RETURN_AS_(result, declaration, expression) \

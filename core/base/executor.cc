@@ -79,12 +79,11 @@ class Loop : public std::enable_shared_from_this<Loop> {
       MutexLock lock(mutex_);
       --under_way_;
       status_.Update(status);
-      const auto fits = static_cast<int64_t>(
-          static_cast<double>(items.size() / unit_) *
-          (static_cast<double>(kRange.count()) /
-           static_cast<double>(std::max<Clock::rep>(took.count(), 1))));
-      size_ = std::clamp<int64_t>(fits * unit_, unit_,
-                                  std::max(unit_, kGrowth * items.size()));
+      const auto fits =
+          static_cast<int64_t>(static_cast<double>(items.size() / unit_) *
+                               (static_cast<double>(kRange.count()) /
+                                static_cast<double>(std::max<Clock::rep>(took.count(), 1))));
+      size_ = std::clamp<int64_t>(fits * unit_, unit_, std::max(unit_, kGrowth * items.size()));
       // Calls another thread only if there is work for it. Each thread calls the next.
       const int64_t ranges = (count_ - begun_) / size_;
       call_helper = num_workers_ < executor_.num_threads() && ranges >= 4 * num_workers_;
@@ -101,8 +100,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
     absl::Status status;
     {
       MutexLock lock(mutex_);
-      const bool finished =
-          under_way_ == 0 && (begun_ == count_ || !status_.ok());
+      const bool finished = under_way_ == 0 && (begun_ == count_ || !status_.ok());
       if (!finished || std::exchange(ended_, true)) return;
       status = status_;
     }
@@ -131,8 +129,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
 
 }  // namespace
 
-void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
-               int64_t unit,
+void ForRanges(Executor& executor, CallerPtr caller, int64_t count, int64_t unit,
                absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
                absl::AnyInvocable<void(absl::Status)> done) {
   if (unit == kNonPreemptible) {
@@ -144,8 +141,7 @@ void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
         },
         std::move(done));
   }
-  std::make_shared<Loop>(executor, std::move(caller), count, unit,
-                         std::move(body), std::move(done))
+  std::make_shared<Loop>(executor, std::move(caller), count, unit, std::move(body), std::move(done))
       ->RunTimeSlice();
 }
 

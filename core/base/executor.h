@@ -28,8 +28,8 @@ class Executor {
   // other tasks.
   virtual void ScheduleBlocking(CallerPtr caller, Task task) = 0;
 
-  // Called periodically by tasks of ScheduleBlocking, without a lock. May wait while other such tasks
-  // run.
+  // Called periodically by tasks of ScheduleBlocking, without a lock. May wait while other such
+  // tasks run.
   virtual void Yield() {}
 
   // Returns the number of threads that run tasks; at least 1.
@@ -73,8 +73,7 @@ inline constexpr int64_t kNonPreemptible = 0;
 // milliseconds the thread takes other work and this waits for another time slice;
 // idle threads join in. If `unit` is kNonPreemptible, the body is called once,
 // for all items, as RunBlocking calls `make`.
-void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
-               int64_t unit,
+void ForRanges(Executor& executor, CallerPtr caller, int64_t count, int64_t unit,
                absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
                absl::AnyInvocable<void(absl::Status)> done);
 
@@ -83,27 +82,24 @@ void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
 // threads for non-preemptible work, and `use` in another task; otherwise both run
 // inside this call.
 template <typename Make, typename Use>
-void RunBlocking(Executor& executor, const CallerPtr& caller, bool takes_long,
-               Make make, Use use) {
+void RunBlocking(Executor& executor, const CallerPtr& caller, bool takes_long, Make make, Use use) {
   using Result = decltype(make());
-  using Made = std::conditional_t<std::is_same_v<Result, absl::Status>, Result,
-                                  absl::StatusOr<Result>>;
+  using Made =
+      std::conditional_t<std::is_same_v<Result, absl::Status>, Result, absl::StatusOr<Result>>;
   if (!takes_long) return use(Made(make()));
-  executor.ScheduleBlocking(caller, [&executor, caller,
-                                  make = std::move(make),
-                                  use = std::move(use)]() mutable {
-    const absl::Status cancelled = absl::CancelledError("nobody waits any more");
-    Made made = cancelled;
-    if (!caller->cancelled()) {
-      const ComputeScope scope(caller.get(), &executor);
-      made = make();
-    }
-    if (caller->cancelled()) made = cancelled;
-    executor.Schedule(caller,
-                      [made = std::move(made), use = std::move(use)]() mutable {
-                        use(std::move(made));
-                      });
-  });
+  executor.ScheduleBlocking(
+      caller, [&executor, caller, make = std::move(make), use = std::move(use)]() mutable {
+        const absl::Status cancelled = absl::CancelledError("nobody waits any more");
+        Made made = cancelled;
+        if (!caller->cancelled()) {
+          const ComputeScope scope(caller.get(), &executor);
+          made = make();
+        }
+        if (caller->cancelled()) made = cancelled;
+        executor.Schedule(caller, [made = std::move(made), use = std::move(use)]() mutable {
+          use(std::move(made));
+        });
+      });
 }
 
 }  // namespace attnbias

@@ -25,8 +25,7 @@ class ABSL_LOCKABLE Mutex {
 // Holds `mutex` while it lives.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
-  explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex)
-      : mutex_(mutex) {
+  explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) {
     mutex_.Lock();
   }
   MutexLock(const MutexLock&) = delete;

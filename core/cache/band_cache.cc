@@ -27,8 +27,8 @@ absl::Status FairShareExceeded() {
 }
 
 absl::Status NoRoomFor(int64_t bytes) {
-  return absl::ResourceExhaustedError(absl::StrCat("the memory budget has no room for ", bytes,
-                                                   " more bytes; try again later"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the memory budget has no room for ", bytes, " more bytes; try again later"));
 }
 
 absl::Status TooManyBytes(int64_t bytes, int64_t most, absl::string_view why) {
@@ -109,7 +109,8 @@ void BandCache::Compute(const InFlightPtr& computation) {
   const BandSpec& spec = computation->spec;
   absl::StatusOr<std::shared_ptr<Band>> band = AllocateBand(*computation);
   if (!band.ok()) return Complete(computation, band.status());
-  absl::StatusOr<ByteBudget::Reservation> memory = Reserve(spec.evaluator_bytes, *computation->caller);
+  absl::StatusOr<ByteBudget::Reservation> memory =
+      Reserve(spec.evaluator_bytes, *computation->caller);
   if (!memory.ok()) return Complete(computation, memory.status());
   RunBlocking(
       executor_, computation->caller, spec.evaluator_bytes > 0,
@@ -227,9 +228,9 @@ void BandCache::DropCancelled() {
   // Moves out waiters; returns whether none is left. Nobody may join such a computation.
   const auto drop = [&cancelled](const InFlightPtr& computation) {
     std::vector<Waiter>& waiters = computation->waiters;
-    const auto gone = std::partition(
-        waiters.begin(), waiters.end(),
-        [](const Waiter& waiter) { return !waiter.caller->cancelled(); });
+    const auto gone = std::partition(waiters.begin(), waiters.end(), [](const Waiter& waiter) {
+      return !waiter.caller->cancelled();
+    });
     std::move(gone, waiters.end(), std::back_inserter(cancelled));
     waiters.erase(gone, waiters.end());
     if (waiters.empty()) computation->caller->Cancel();
@@ -261,20 +262,18 @@ void BandCache::Complete(const InFlightPtr& computation, const absl::StatusOr<Ba
   if (waiters.empty()) return;
   // The first waiter continues on this thread, which usually computed for it.
   for (auto joined = waiters.begin() + 1; joined != waiters.end(); ++joined) {
-    executor_.Schedule(joined->caller,
-                       [done = std::move(joined->done), result = result]() mutable {
-                         done(std::move(result));
-                       });
+    executor_.Schedule(joined->caller, [done = std::move(joined->done), result = result]() mutable {
+      done(std::move(result));
+    });
   }
   waiters.front().done(result);
 }
 
 void BandCache::InsertLocked(const std::string& key, const BandPtr& band) {
   std::vector<Entries::iterator>& siblings = by_key_[key];
-  const auto covered =
-      std::partition(siblings.begin(), siblings.end(), [&](Entries::iterator entry) {
-        return !band->span.Contains(entry->band->span);
-      });
+  const auto covered = std::partition(
+      siblings.begin(), siblings.end(),
+      [&](Entries::iterator entry) { return !band->span.Contains(entry->band->span); });
   for (auto entry = covered; entry != siblings.end(); ++entry) {
     kept_bytes_ -= (*entry)->band->budget_bytes();
     entries_.erase(*entry);

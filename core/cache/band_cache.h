@@ -41,8 +41,7 @@ struct Band {
   int64_t budget_bytes() const { return size_bytes() + entry_bytes; }
   int64_t lane_bytes() const { return span.size() * coordinate_bytes; }
   const std::byte* At(int64_t lane, int64_t coordinate) const {
-    return buffer.bytes.data() + lane * lane_bytes() +
-           (coordinate - span.begin) * coordinate_bytes;
+    return buffer.bytes.data() + lane * lane_bytes() + (coordinate - span.begin) * coordinate_bytes;
   }
 };
 
@@ -166,7 +165,8 @@ class BandCache {
 
   BandPtr FindLocked(const std::string& key, Range span) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Compute(const InFlightPtr& computation);
-  void Fill(const InFlightPtr& computation, std::shared_ptr<Band> band, BudgetedEvaluator evaluator);
+  void Fill(const InFlightPtr& computation, std::shared_ptr<Band> band,
+            BudgetedEvaluator evaluator);
   // Removes one band, of those that were made for `maker` unless it is null, and returns it for
   // release outside of the lock; null if nothing can be evicted.
   std::shared_ptr<const void> EvictOne(const QuotaOwner* maker);

@@ -109,8 +109,8 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   // data() is null if the system has no memory.
   explicit AlignedBuffer(int64_t size)
-      : data_(static_cast<std::byte*>(std::aligned_alloc(
-            kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment))),
+      : data_(static_cast<std::byte*>(
+            std::aligned_alloc(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment))),
         size_(size) {}
 
   std::byte* data() { return data_.get(); }

@@ -40,14 +40,12 @@ absl::Status CheckValues(const Encoding& encoding, v1::Values values,
 absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables, v1::TensorSpec& spec) {
   const bool buckets = spec.output().values() == v1::VALUES_BUCKETS;
   ATTNBIAS_ASSIGN_OR_RETURN(const FieldDescriptor* field, FieldIn("encoding", spec));
-  google::protobuf::Message& message =
-      *spec.GetReflection()->MutableMessage(&spec, field);
+  google::protobuf::Message& message = *spec.GetReflection()->MutableMessage(&spec, field);
   ATTNBIAS_RETURN_IF_ERROR(Complete(field->name(), buckets, tables, message));
   // Adds the scale of an output that is not set.
   ATTNBIAS_RETURN_IF_ERROR(Complete("output", buckets, tables, *spec.mutable_output()));
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      Encoding encoding,
-      EncodingRegistration::Describe(field->number(), message, tables));
+  ATTNBIAS_ASSIGN_OR_RETURN(Encoding encoding,
+                            EncodingRegistration::Describe(field->number(), message, tables));
   encoding.name = field->name();
   ATTNBIAS_RETURN_IF_ERROR(CheckValues(encoding, spec.output().values(), *field));
   if (buckets || !encoding.has_biases) {

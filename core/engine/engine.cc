@@ -21,8 +21,7 @@ class MaskedEvaluator final : public Evaluator {
   MaskedEvaluator(EvaluatorPtr inner, const ResolvedMask& mask, DataType type)
       : inner_(std::move(inner)), mask_(mask), type_(type) {}
 
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
+  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
     const Range span = block.span;
     const Range visible = {std::clamp(mask_.visible.begin, span.begin, span.end),
                            std::clamp(mask_.visible.end, span.begin, span.end)};
@@ -50,8 +49,7 @@ class MaskedEvaluator final : public Evaluator {
 
 // Returns whether the numbers depend on one coordinate, and that is an integer.
 bool HasBand(const Plan& plan) {
-  return plan.encoding().structure != Structure::kDense &&
-         plan.window().reals == nullptr;
+  return plan.encoding().structure != Structure::kDense && plan.window().reals == nullptr;
 }
 
 EvaluatorPtr Prepare(const Plan& plan, const KernelSet& kernels) {

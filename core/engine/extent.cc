@@ -109,18 +109,16 @@ std::string WhyNoReals(absl::Span<const double> positions, double offset) {
         (position + offset == 0 || std::fabs(position + offset) >= kLeastMagnitude)) {
       continue;
     }
-    return absl::StrCat(
-        "[", i, "]: got ", position, ", want a number p in [-2^40, 2^40], ",
-        offset == 0 ? "p" : absl::StrCat("p + ", offset, " (the offset)"),
-        " being 0 or k 2^e of magnitude at least 2^-149, with |k| at most 2^62",
-        is_near && offset != 0 ? "; add the offset to positions yourself" : "");
+    return absl::StrCat("[", i, "]: got ", position, ", want a number p in [-2^40, 2^40], ",
+                        offset == 0 ? "p" : absl::StrCat("p + ", offset, " (the offset)"),
+                        " being 0 or k 2^e of magnitude at least 2^-149, with |k| at most 2^62",
+                        is_near && offset != 0 ? "; add the offset to positions yourself" : "");
   }
   return "";
 }
 
 // Sets rows of a table at positions of which some are not integers.
-absl::Status ResolveReals(const Encoding& encoding, const v1::TableExtent& extent,
-                          Window& window) {
+absl::Status ResolveReals(const Encoding& encoding, const v1::TableExtent& extent, Window& window) {
   RealPositions axes;
   for (int axis = 0; axis < extent.position_ids_size(); ++axis) {
     const v1::PositionList& list = extent.position_ids(axis);
@@ -161,8 +159,7 @@ absl::Status ResolveListed(const Encoding& encoding, Range positions, Window& wi
   return absl::OkStatus();
 }
 
-absl::Status ResolvePositionIds(const Encoding& encoding, v1::TableExtent& extent,
-                                Window& window) {
+absl::Status ResolvePositionIds(const Encoding& encoding, v1::TableExtent& extent, Window& window) {
   const int64_t num_axes = encoding.NumAxes();
   if (extent.position_ids_size() != num_axes) {
     return Invalid("table.position_ids: got ", extent.position_ids_size(), " lists, want ",
@@ -197,8 +194,7 @@ absl::Status ResolvePositionIds(const Encoding& encoding, v1::TableExtent& exten
 }
 
 // Sets the axes of a table to those of a grid. Each axis has columns.
-absl::Status ResolveGridOfAxes(const Encoding& encoding, v1::TableExtent& extent,
-                               Window& window) {
+absl::Status ResolveGridOfAxes(const Encoding& encoding, v1::TableExtent& extent, Window& window) {
   const int64_t num_axes = encoding.NumAxes();
   const int given = extent.grid_size();
   const auto refuse = [given](const auto&... want) {
@@ -315,8 +311,8 @@ absl::Status ResolveQueries(const Encoding& encoding, v1::PairExtent& extent, Wi
 
 absl::Status ResolveKeys(const Encoding& encoding, v1::PairExtent& extent, Window& window) {
   if (extent.has_key_positions()) {
-    ATTNBIAS_RETURN_IF_ERROR(ReadList("pair.key_positions", encoding,
-                                      *extent.mutable_key_positions(), window.keys));
+    ATTNBIAS_RETURN_IF_ERROR(
+        ReadList("pair.key_positions", encoding, *extent.mutable_key_positions(), window.keys));
     if (encoding.anchored_at_last_key) {
       return Invalid("pair.key_positions: got a list, want key_length: ",
                      std::string(encoding.name), " counts from the last key");
@@ -377,13 +373,12 @@ absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec, Windo
   if (spec.has_table()) got = "got table";
   if (spec.has_pair()) got = "got pair";
   if (spec.has_grid()) got = "got grid";
-  return Invalid("extent: ", got, ", want ", wanted, ", which is what ",
-                 std::string(encoding.name), " takes");
+  return Invalid("extent: ", got, ", want ", wanted, ", which is what ", std::string(encoding.name),
+                 " takes");
 }
 
 Range AllTokens(const Encoding& encoding, const std::vector<int64_t>& query_stride) {
-  return {0,
-          encoding.grid.EveryNth(query_stride).tokens() + (encoding.has_border() ? 1 : 0)};
+  return {0, encoding.grid.EveryNth(query_stride).tokens() + (encoding.has_border() ? 1 : 0)};
 }
 
 absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec) {
@@ -391,10 +386,10 @@ absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec) {
   const Range hull = plan.hull();
   if (domain.Contains(hull)) return absl::OkStatus();
   const bool pairs = plan.encoding().structure == Structure::kToeplitz;
-  return absl::OutOfRangeError(absl::StrCat(
-      FieldBeyond(domain, plan, spec), ": got ", pairs ? "relative " : "", "positions in ",
-      ToString(hull), ", want them in ", ToString(domain), ", which is all that ",
-      std::string(plan.encoding().name), " has"));
+  return absl::OutOfRangeError(
+      absl::StrCat(FieldBeyond(domain, plan, spec), ": got ", pairs ? "relative " : "",
+                   "positions in ", ToString(hull), ", want them in ", ToString(domain),
+                   ", which is all that ", std::string(plan.encoding().name), " has"));
 }
 
 }  // namespace attnbias

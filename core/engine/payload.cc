@@ -75,8 +75,7 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels, Ba
 
 bool Payload::IsReadAtOnce() const {
   if (expander_ != nullptr) return false;
-  return size_bytes() <= kBytesAtOnce ||
-         (sliceable_ && plan_->query_coordinates().size() == 1);
+  return size_bytes() <= kBytesAtOnce || (sliceable_ && plan_->query_coordinates().size() == 1);
 }
 
 void Payload::Read(int64_t offset, int64_t size, Done done) {
@@ -120,15 +119,13 @@ std::unique_ptr<DenseExpander> Payload::MakeExpander() const {
 
 std::shared_ptr<Payload::Piece> Payload::BeginPiece(Range elements) {
   const int64_t bytes = elements.size() * element_bytes_;
-  absl::StatusOr<ByteBudget::Reservation> reservation =
-      cache_.Reserve(bytes, *source_.caller);
+  absl::StatusOr<ByteBudget::Reservation> reservation = cache_.Reserve(bytes, *source_.caller);
   if (!reservation.ok()) return nullptr;
   auto piece = std::make_shared<Piece>();
   piece->reservation = *std::move(reservation);
   piece->memory = kernels_.accelerator->AllocateHost(bytes);
   piece->elements = elements;
-  const bool begun =
-      piece->memory != nullptr && expander_->Begin(elements, piece->memory.get());
+  const bool begun = piece->memory != nullptr && expander_->Begin(elements, piece->memory.get());
   return begun ? piece : nullptr;
 }
 
@@ -140,8 +137,8 @@ std::shared_ptr<Payload::Piece> Payload::FinishPiece(Range elements) {
   }
   if (piece == nullptr) piece = BeginPiece(elements);
   if (piece == nullptr) return nullptr;
-  const Range following = {
-      elements.end, std::min(elements.end + elements.size(), size_bytes() / element_bytes_)};
+  const Range following = {elements.end,
+                           std::min(elements.end + elements.size(), size_bytes() / element_bytes_)};
   if (following.size() > 0) next_ = BeginPiece(following);
   // Without the next piece, this one is still good.
   return expander_->Finish() ? piece : nullptr;
@@ -167,8 +164,8 @@ Payload::Row Payload::RowAt(int64_t index) const {
 }
 
 const std::byte* Payload::InBand(const Row& row) const {
-  return source_.band->At(row.lane, plan_->key_coordinates().At(0) -
-                                        plan_->query_coordinates().At(row.query));
+  return source_.band->At(
+      row.lane, plan_->key_coordinates().At(0) - plan_->query_coordinates().At(row.query));
 }
 
 Chunk Payload::Slice(int64_t offset, int64_t size) {
@@ -203,24 +200,20 @@ void Payload::Make(int64_t offset, int64_t size, Done done) const {
   auto owner = std::make_shared<BudgetedBuffer>(*std::move(buffer));
   std::byte* const data = owner->bytes.data();
   const auto make = [this, elements, data](int64_t begin, int64_t end) {
-    MakeElements({elements.begin + begin, elements.begin + end},
-                 data + begin * element_bytes_);
+    MakeElements({elements.begin + begin, elements.begin + end}, data + begin * element_bytes_);
     return absl::OkStatus();
   };
-  auto end = [owner = std::move(owner),
-              skip = offset - elements.begin * element_bytes_, size,
+  auto end = [owner = std::move(owner), skip = offset - elements.begin * element_bytes_, size,
               done = std::move(done)](const absl::Status& status) mutable {
     if (!status.ok()) return done(status);
     const absl::Span<const std::byte> memory(owner->bytes.data(), owner->bytes.size());
     done(ChunkOf(std::move(owner), memory, skip, size));
   };
-  ForRanges(executor_, source_.caller, elements.size(), ElementsAtOnce(), make,
-            std::move(end));
+  ForRanges(executor_, source_.caller, elements.size(), ElementsAtOnce(), make, std::move(end));
 }
 
 int64_t Payload::ElementsAtOnce() const {
-  if (plan_->window().reals != nullptr &&
-      plan_->encoding().width > kMostColumns) {
+  if (plan_->window().reals != nullptr && plan_->encoding().width > kMostColumns) {
     return kNonPreemptible;
   }
   if (source_.band == nullptr) {
@@ -283,8 +276,7 @@ void Payload::MakeRows(Range elements, std::byte* out) const {
     int64_t count = std::min(row_elements - first, elements.size());
     const Range in_row = {first, first + count};
     if (rows_are_even && count == row_elements) {
-      const int64_t rows =
-          std::min(elements.size() / row_elements, queries.size() - row.query);
+      const int64_t rows = std::min(elements.size() / row_elements, queries.size() - row.query);
       kernels_.expand_rows(InBand(row), -queries.step() * element_bytes_, out, rows, row_bytes_);
       count = rows * row_elements;
     } else if (plan_->has_many_axes()) {

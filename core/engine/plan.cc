@@ -172,9 +172,8 @@ class Planner {
       plan_.data_type_ = static_cast<DataType>(spec_.output().data_type());
     }
     if (indices == (plan_.data_type_ == DataType::kI32)) return absl::OkStatus();
-    return Invalid(
-        "output.data_type: got ", std::string(NameOf(plan_.data_type_)), ", want ",
-        indices ? "I32 with values BUCKETS" : "F64, F32, F16 or BF16 with values BIAS");
+    return Invalid("output.data_type: got ", std::string(NameOf(plan_.data_type_)), ", want ",
+                   indices ? "I32 with values BUCKETS" : "F64, F32, F16 or BF16 with values BIAS");
   }
 
   // Returns the form that sends no number twice.
@@ -304,8 +303,7 @@ class Planner {
     own.visible = VisibleThrough(mask);
     if (own.masks_nothing()) return absl::OkStatus();
     if (plan_.form_ == v1::FORM_KEY_ROW) {
-      return refuse(
-          " with form KEY_ROW, want form DENSE: one row cannot hold every query's mask");
+      return refuse(" with form KEY_ROW, want form DENSE: one row cannot hold every query's mask");
     }
     if (plan_.has_border_part()) {
       return refuse(" with form ", ShortName(plan_.form_),

@@ -88,9 +88,7 @@ class Plan {
 
   const std::vector<Part>& parts() const { return parts_; }
   DataType data_type() const { return data_type_; }
-  NumberFormat number_format() const {
-    return {data_type_, resolved_spec_.output().scale()};
-  }
+  NumberFormat number_format() const { return {data_type_, resolved_spec_.output().scale()}; }
   v1::Form form() const { return form_; }
   int64_t total_bytes() const { return total_bytes_; }
   // 64 lowercase hex characters each; see the contract's TensorHeader.

@@ -42,8 +42,8 @@ absl::StatusOr<LogitsPlanPtr> LogitsPlan::Make(v1::LogitsSpec spec, const Tables
 absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limits) {
   ATTNBIAS_RETURN_IF_ERROR(CheckColumnsAreSet(spec_));
   ATTNBIAS_RETURN_IF_ERROR(Complete("", false, tables, spec_));
-  for (const auto& [field, type] : {std::pair("data_type", input_type()),
-                                    std::pair("output_data_type", output_type())}) {
+  for (const auto& [field, type] :
+       {std::pair("data_type", input_type()), std::pair("output_data_type", output_type())}) {
     if (type == DataType::kI32) return Invalid(field, ": got I32, want F64, F32, F16 or BF16");
   }
   if (int64_t{spec_.num_heads()} * spec_.head_dim() > kMaxWidth) {
@@ -61,9 +61,9 @@ absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limit
   work_type_ = doubles ? DataType::kF64 : DataType::kF32;
   ATTNBIAS_ASSIGN_OR_RETURN(const auto* field, FieldIn("term", spec_));
   ATTNBIAS_ASSIGN_OR_RETURN(
-      term_, TermRegistration::Describe(field->number(),
-                                        spec_.GetReflection()->GetMessage(spec_, field), tables,
-                                        spec_, query_offset_));
+      term_,
+      TermRegistration::Describe(field->number(), spec_.GetReflection()->GetMessage(spec_, field),
+                                 tables, spec_, query_offset_));
   input_width_ = term_.weighs_values  ? spec_.key_length()
                  : spec_.bias_alone() ? 0
                                       : spec_.head_dim();
@@ -79,8 +79,7 @@ absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limit
     const int64_t vector_bytes = component.heads * spec_.head_dim() * SizeOf(work_type_);
     if (component.count > room / vector_bytes) {
       return Invalid(component.sized_by, ": makes ", component.count, " vectors of ", vector_bytes,
-                     " bytes, want at most ", room / vector_bytes,
-                     ", which this server can hold");
+                     " bytes, want at most ", room / vector_bytes, ", which this server can hold");
     }
     room -= component.count * vector_bytes;
   }
@@ -102,20 +101,20 @@ absl::Status LogitsPlan::CheckBias() const {
     return Invalid("query_bias: got one, want none: shaw_values has no query");
   }
   if (HasShape(*query_bias_, {spec_.num_heads(), spec_.head_dim()})) return absl::OkStatus();
-  return WrongShape("query_bias", *query_bias_,
-                    absl::StrCat("[num_heads, head_dim] = [", spec_.num_heads(), ", ",
-                                 spec_.head_dim(), "]"));
+  return WrongShape(
+      "query_bias", *query_bias_,
+      absl::StrCat("[num_heads, head_dim] = [", spec_.num_heads(), ", ", spec_.head_dim(), "]"));
 }
 
 absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows, int64_t bytes) const {
   if (first_row < 0 || first_row >= spec_.query_length()) {
-    return Invalid("first_row: got ", first_row, ", want an integer in [0, ",
-                   spec_.query_length(), "), query_length being its end");
+    return Invalid("first_row: got ", first_row, ", want an integer in [0, ", spec_.query_length(),
+                   "), query_length being its end");
   }
   if (num_rows < 1 || num_rows > spec_.query_length() - first_row) {
     return Invalid("num_rows: got ", num_rows, ", want an integer in [1, ",
-                   spec_.query_length() - first_row, "], since ", first_row,
-                   " of ", spec_.query_length(), " rows come before them");
+                   spec_.query_length() - first_row, "], since ", first_row, " of ",
+                   spec_.query_length(), " rows come before them");
   }
   int64_t wanted = SizeOf(input_type());
   const bool fits = !__builtin_mul_overflow(wanted, spec_.num_heads(), &wanted) &&

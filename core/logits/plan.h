@@ -36,8 +36,7 @@ class LogitsPlan {
   //
   // INVALID_ARGUMENT  a field's value, the message beginning with the field's
   //                   path inside LogitsSpec and ": "
-  static absl::StatusOr<LogitsPlanPtr> Make(v1::LogitsSpec spec,
-                                            const Tables& tables,
+  static absl::StatusOr<LogitsPlanPtr> Make(v1::LogitsSpec spec, const Tables& tables,
                                             const LogitsLimits& limits);
 
   // Checks that a message may hold these rows in this many bytes of data.

@@ -98,9 +98,7 @@ class PositionalLogits::TileComputer {
         rows_(tile.rows),
         out_(tile.out) {}
 
-  absl::Status Compute() const {
-    return plan_.term().weighs_values ? Weigh() : Multiply();
-  }
+  absl::Status Compute() const { return plan_.term().weighs_values ? Weigh() : Multiply(); }
 
  private:
   // Row n has its products in row n of one matrix, each at its vector: a window that moves by one
@@ -139,15 +137,14 @@ class PositionalLogits::TileComputer {
     std::fill_n(sums, rows_.size() * keys, Work{0});
     for (const Factor& factor : logits_.factors_) {
       const Range vectors = VectorsOf(factor);
-      ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer scratch,
-                                Allocate(rows_.size() * vectors.size()));
+      ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer scratch, Allocate(rows_.size() * vectors.size()));
       auto* const products = reinterpret_cast<Work*>(scratch.bytes.data());
       MultiplyVectors(factor, vectors, queries, products);
       for (int64_t i = 0; i < rows_.size(); ++i) {
         for (const KeySegment& segment : plan_.KeySegmentsOf(factor.component, rows_.begin + i)) {
           const int64_t first = segment.vector - vectors.begin;
           AddKeySegment(products + i * vectors.size() + first, segment,
-                     sums + i * keys + segment.keys.begin);
+                        sums + i * keys + segment.keys.begin);
         }
       }
     }
@@ -197,8 +194,8 @@ class PositionalLogits::TileComputer {
         .stride = factor.stride,
         .first = head_ * factor.head_stride + range.begin * factor.stride,
         .transposed = !plan_.term().weighs_values};
-    const int64_t out_bytes = product.rows * product.output_columns() *
-                              static_cast<int64_t>(sizeof(Work));
+    const int64_t out_bytes =
+        product.rows * product.output_columns() * static_cast<int64_t>(sizeof(Work));
     if (factor.on_device != nullptr &&
         logits_.resources_.kernels.accelerator->Wants(out_bytes, false) &&
         factor.on_device->Multiply(product, input, out)) {
@@ -231,13 +228,12 @@ class PositionalLogits::TileComputer {
   absl::Status Read(int64_t row, Range elements, Work* out) const {
     const int64_t block_row = row - block_.first_row;
     const int64_t index =
-        (head_ * block_.num_rows + block_row) * plan_.input_width() +
-        elements.begin;
-    Widen(plan_.input_type(), block_.data + index * SizeOf(plan_.input_type()),
-          elements.size(), out);
+        (head_ * block_.num_rows + block_row) * plan_.input_width() + elements.begin;
+    Widen(plan_.input_type(), block_.data + index * SizeOf(plan_.input_type()), elements.size(),
+          out);
     if (AllFinite(out, elements.size())) return absl::OkStatus();
-    const Work* const strange = std::find_if_not(
-        out, out + elements.size(), [](Work number) { return std::isfinite(number); });
+    const Work* const strange = std::find_if_not(out, out + elements.size(),
+                                                 [](Work number) { return std::isfinite(number); });
     return Invalid("data: got ", *strange, " at [", head_, ", ", block_row, ", ",
                    elements.begin + (strange - out), "], want finite numbers");
   }
@@ -245,8 +241,7 @@ class PositionalLogits::TileComputer {
   // Scales products and rounds them to the output type, perhaps in place.
   absl::Status Round(Work* products, int64_t count, std::byte* out) const {
     if (!AllFinite(products, count)) {
-      return Invalid("data: sums of products overflow ",
-                     std::string(NameOf(plan_.work_type())),
+      return Invalid("data: sums of products overflow ", std::string(NameOf(plan_.work_type())),
                      ", want smaller numbers or a wider type");
     }
     const double scale = spec_.scale();
@@ -258,13 +253,11 @@ class PositionalLogits::TileComputer {
     // In place, each element is read before it is overwritten: no type is wider than Work.
     switch (type) {
       case DataType::kF64:
-        RoundEach<double>(products, count, out,
-                          [scale](double value) { return value * scale; });
+        RoundEach<double>(products, count, out, [scale](double value) { return value * scale; });
         break;
       case DataType::kF32:
-        RoundEach<float>(products, count, out, [scale](double value) {
-          return static_cast<float>(value * scale);
-        });
+        RoundEach<float>(products, count, out,
+                         [scale](double value) { return static_cast<float>(value * scale); });
         break;
       default: {
         const NarrowFormat format = type == DataType::kF16 ? kBinary16 : kBfloat16;

@@ -99,8 +99,7 @@ class PositionalLogits {
   class TileComputer;
   class Builder;
 
-  PositionalLogits(LogitsPlanPtr plan, LogitsResources resources,
-                   std::vector<Factor> factors);
+  PositionalLogits(LogitsPlanPtr plan, LogitsResources resources, std::vector<Factor> factors);
 
   const LogitsPlanPtr plan_;
   const LogitsResources resources_;

@@ -15,8 +15,7 @@ bool HasShape(const Table& table, std::initializer_list<int64_t> shape) {
 }
 
 absl::Status WrongShape(absl::string_view field, const Table& table, absl::string_view wanted) {
-  return Invalid(field, ": got shape [", absl::StrJoin(table.shape(), ", "),
-                 "], want ", wanted);
+  return Invalid(field, ": got shape [", absl::StrJoin(table.shape(), ", "), "], want ", wanted);
 }
 
 absl::Status Project(absl::string_view field, const std::optional<Table>& projection,
@@ -45,10 +44,9 @@ absl::StatusOr<EncodingPtr> RowsOf(const Table& table) {
   return MakeEncoding(tables, spec);
 }
 
-std::function<KeySegments(int64_t row)> RelativeVectors::For(
-    const v1::LogitsSpec& request, int64_t query_offset) const {
-  return [vectors = *this, offset = query_offset,
-          key_length = request.key_length()](int64_t row) {
+std::function<KeySegments(int64_t row)> RelativeVectors::For(const v1::LogitsSpec& request,
+                                                             int64_t query_offset) const {
+  return [vectors = *this, offset = query_offset, key_length = request.key_length()](int64_t row) {
     const int64_t position = row + offset;
     const Range& distinct = vectors.distinct;
     KeySegments segments;

@@ -57,8 +57,8 @@ struct TermComponent {
 struct LogitsTerm {
   // A logit is the sum of a query's products with a vector of each.
   std::vector<TermComponent> components;
-  // Whether received rows are attention weights, and answers sums of vectors. There is one component
-  // then.
+  // Whether received rows are attention weights, and answers sums of vectors. There is one
+  // component then.
   bool weighs_values = false;
 };
 
@@ -95,7 +95,7 @@ struct RelativeVectors {
     return std::clamp(relative, distinct.begin, distinct.end - 1);
   }
   std::function<KeySegments(int64_t row)> For(const v1::LogitsSpec& request,
-                                            int64_t query_offset) const;
+                                              int64_t query_offset) const;
 };
 
 }  // namespace attnbias

@@ -34,8 +34,8 @@ void Convert(const double* in, int64_t count, DataType type, std::byte* out) {
 }
 
 // Writes the encoding's numbers for `vectors` of one lane.
-void FillVectors(const Evaluator& evaluator, const TermComponent& component,
-                 int64_t lane, Range vectors, double* out) {
+void FillVectors(const Evaluator& evaluator, const TermComponent& component, int64_t lane,
+                 Range vectors, double* out) {
   const int64_t first = component.first;
   const Range coordinates = component.descends
                                 ? Range{first - vectors.end + 1, first - vectors.begin + 1}
@@ -50,10 +50,8 @@ void FillVectors(const Evaluator& evaluator, const TermComponent& component,
   }
 }
 
-absl::StatusOr<BudgetedBuffer> ReadNumbers(const Table& table,
-                                           const LogitsResources& resources) {
-  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer buffer,
-                            resources.allocate(table.size() * 8));
+absl::StatusOr<BudgetedBuffer> ReadNumbers(const Table& table, const LogitsResources& resources) {
+  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer buffer, resources.allocate(table.size() * 8));
   auto* const numbers = reinterpret_cast<double*>(buffer.bytes.data());
   for (int64_t i = 0; i < table.size(); ++i) numbers[i] = table.At(i);
   return buffer;
@@ -69,8 +67,8 @@ void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed,
   std::call_once(once, openblas_set_num_threads, 1);
   // One row is a product with a vector, for which b is not repacked.
   if (a.rows == 1 && b_transposed) {
-    return kGemv<T>(CblasRowMajor, CblasNoTrans, Int(b.rows), Int(b.columns), 1,
-                    b.data, Int(b.stride), a.data, 1, 0, out, 1);
+    return kGemv<T>(CblasRowMajor, CblasNoTrans, Int(b.rows), Int(b.columns), 1, b.data,
+                    Int(b.stride), a.data, 1, 0, out, 1);
   }
   const int64_t columns = b_transposed ? b.rows : b.columns;
   kGemm<T>(CblasRowMajor, CblasNoTrans, b_transposed ? CblasTrans : CblasNoTrans, Int(a.rows),
@@ -78,19 +76,17 @@ void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed,
            Int(columns));
 }
 
-template void Multiply(const MatrixView<float>& a, const MatrixView<float>& b,
-                       bool b_transposed, float* out);
-template void Multiply(const MatrixView<double>& a, const MatrixView<double>& b,
-                       bool b_transposed, double* out);
+template void Multiply(const MatrixView<float>& a, const MatrixView<float>& b, bool b_transposed,
+                       float* out);
+template void Multiply(const MatrixView<double>& a, const MatrixView<double>& b, bool b_transposed,
+                       double* out);
 
 // Makes the vectors of one component after another.
-class PositionalLogits::Builder
-    : public std::enable_shared_from_this<PositionalLogits::Builder> {
+class PositionalLogits::Builder : public std::enable_shared_from_this<PositionalLogits::Builder> {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)>;
 
-  Builder(LogitsPlanPtr plan, LogitsResources resources, CallerPtr caller,
-          Done done)
+  Builder(LogitsPlanPtr plan, LogitsResources resources, CallerPtr caller, Done done)
       : plan_(std::move(plan)),
         resources_(std::move(resources)),
         caller_(std::move(caller)),
@@ -100,16 +96,14 @@ class PositionalLogits::Builder
     evaluator_ = {};
     projection_ = {};
     if (factors_.size() == plan_->term().components.size()) {
-      return done_(PositionalLogitsPtr(
-          new PositionalLogits(plan_, resources_, std::move(factors_))));
+      return done_(
+          PositionalLogitsPtr(new PositionalLogits(plan_, resources_, std::move(factors_))));
     }
     if (absl::Status status = Allocate(); !status.ok()) return done_(status);
     const Encoding& encoding = *component().encoding;
     RunBlocking(
         resources_.executor, caller_, encoding.takes_long_to_prepare(),
-        [this, &encoding] {
-          return encoding.prepare({DataType::kF64}, resources_.kernels);
-        },
+        [this, &encoding] { return encoding.prepare({DataType::kF64}, resources_.kernels); },
         [self = shared_from_this()](absl::StatusOr<EvaluatorPtr> made) {
           if (!made.ok()) return self->done_(made.status());
           self->evaluator_.numbers = *std::move(made);
@@ -124,34 +118,25 @@ class PositionalLogits::Builder
   int64_t lanes() const { return projects() ? 1 : component().heads; }
 
   absl::Status Allocate() {
-    Factor& factor =
-        factors_.emplace_back(Factor{plan_->term().components[factors_.size()]});
+    Factor& factor = factors_.emplace_back(Factor{plan_->term().components[factors_.size()]});
     const int64_t head_dim = plan_->spec().head_dim();
     factor.stride = projects() ? component().heads * head_dim : head_dim;
-    factor.head_stride = lanes() > 1  ? component().count * head_dim
-                         : projects() ? head_dim
-                                      : 0;
+    factor.head_stride = lanes() > 1 ? component().count * head_dim : projects() ? head_dim : 0;
     if (projects()) {
-      ATTNBIAS_ASSIGN_OR_RETURN(projection_,
-                                ReadNumbers(*component().projection, resources_));
+      ATTNBIAS_ASSIGN_OR_RETURN(projection_, ReadNumbers(*component().projection, resources_));
     }
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        factor.memory,
-        resources_.allocate(lanes() * component().count * factor.stride *
-                            SizeOf(plan_->work_type())));
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        evaluator_.memory,
-        resources_.reserve(component().encoding->evaluator_bytes));
+    ATTNBIAS_ASSIGN_OR_RETURN(factor.memory,
+                              resources_.allocate(lanes() * component().count * factor.stride *
+                                                  SizeOf(plan_->work_type())));
+    ATTNBIAS_ASSIGN_OR_RETURN(evaluator_.memory,
+                              resources_.reserve(component().encoding->evaluator_bytes));
     return absl::OkStatus();
   }
 
   void Fill() {
     ForRanges(
-        resources_.executor, caller_, lanes() * component().count,
-        evaluator_.numbers->batch(),
-        [self = shared_from_this()](int64_t begin, int64_t end) {
-          return self->Make(begin, end);
-        },
+        resources_.executor, caller_, lanes() * component().count, evaluator_.numbers->batch(),
+        [self = shared_from_this()](int64_t begin, int64_t end) { return self->Make(begin, end); },
         [self = shared_from_this()](const absl::Status& status) {
           if (!status.ok()) return self->done_(status);
           self->Proceed();
@@ -179,17 +164,15 @@ class PositionalLogits::Builder
     auto* made = reinterpret_cast<double*>(scratch.bytes.data());
     FillVectors(*evaluator_.numbers, component(), lane, vectors, made);
     if (projects()) {
-      const auto* const numbers =
-          reinterpret_cast<const double*>(projection_.bytes.data());
+      const auto* const numbers = reinterpret_cast<const double*>(projection_.bytes.data());
       double* const projected = made + rows * width;
-      Multiply<double>({made, rows, width, width},
-                       {numbers, stride, width, width}, true, projected);
+      Multiply<double>({made, rows, width, width}, {numbers, stride, width, width}, true,
+                       projected);
       made = projected;
     }
     const int64_t before = (lane * component().count + vectors.begin) * stride;
     Convert(made, rows * stride, plan_->work_type(),
-            factors_.back().memory.bytes.data() +
-                before * SizeOf(plan_->work_type()));
+            factors_.back().memory.bytes.data() + before * SizeOf(plan_->work_type()));
     return absl::OkStatus();
   }
 
@@ -203,11 +186,10 @@ class PositionalLogits::Builder
   BudgetedEvaluator evaluator_;
 };
 
-void PositionalLogits::Create(
-    LogitsPlanPtr plan, LogitsResources resources, const CallerPtr& caller,
-    absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)> done) {
-  std::make_shared<Builder>(std::move(plan), std::move(resources), caller,
-                            std::move(done))
+void PositionalLogits::Create(LogitsPlanPtr plan, LogitsResources resources,
+                              const CallerPtr& caller,
+                              absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)> done) {
+  std::make_shared<Builder>(std::move(plan), std::move(resources), caller, std::move(done))
       ->Proceed();
 }
 

@@ -154,8 +154,7 @@ class Reader {
     }
     if (users_.empty()) {
       return Invalid(folder_.string(), ": none of the tensors that a ", rules_.front().model_type,
-                     " has: ",
-                     absl::StrJoin(rules_, ", ", [](std::string* out, const Rule& rule) {
+                     " has: ", absl::StrJoin(rules_, ", ", [](std::string* out, const Rule& rule) {
                        out->append(rule.tensor);
                      }));
     }

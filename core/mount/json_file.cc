@@ -63,9 +63,7 @@ bool IsNonFinite(absl::string_view word) {
   return IsPythonNumber(word) && absl::SimpleAtod(word, &value) && std::isinf(value);
 }
 
-bool IsOfWord(char c) {
-  return absl::ascii_isalnum(c) || c == '-' || c == '+' || c == '.';
-}
+bool IsOfWord(char c) { return absl::ascii_isalnum(c) || c == '-' || c == '+' || c == '.'; }
 
 // Returns `text` with numbers that are not finite in quotes, unless they are keys.
 std::string WithNonFiniteQuoted(absl::string_view text) {
@@ -113,8 +111,7 @@ absl::StatusOr<json> ReadPythonJsonFile(const std::string& path, const std::stri
 }
 
 std::string Excerpt(const json& value) {
-  std::string text =
-      value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
   if (text.size() <= kExcerptBytes) return text;
   text.resize(kExcerptBytes);
   return text + "...";

@@ -50,9 +50,8 @@ TableSetPtr TableSet::Under(const std::vector<std::string>& prefixes) const {
 }
 
 bool TableSet::MayHave(std::string_view name) const {
-  return std::ranges::any_of(prefixes_, [name](const std::string& prefix) {
-    return name.starts_with(prefix);
-  });
+  return std::ranges::any_of(
+      prefixes_, [name](const std::string& prefix) { return name.starts_with(prefix); });
 }
 
 void TableSet::Append(const MountedTable& mounted) {
@@ -65,8 +64,7 @@ void TableSet::Append(const MountedTable& mounted) {
 }
 
 const MountedTable* TableSet::Find(std::string_view name) const {
-  const auto found =
-      std::ranges::lower_bound(tables_, name, {}, &MountedTable::name);
+  const auto found = std::ranges::lower_bound(tables_, name, {}, &MountedTable::name);
   return found != tables_.end() && found->name == name ? &*found : nullptr;
 }
 
@@ -125,8 +123,8 @@ absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table, TableLayout lay
   if (table.data_type() == v1::DATA_TYPE_UNSPECIFIED) {
     return Invalid(path, ".data_type: not set, want F64, F32, F16 or BF16");
   }
-  absl::StatusOr<Table> result = Table::Create(static_cast<DataType>(table.data_type()),
-                                               table.shape(), table.data(), layout);
+  absl::StatusOr<Table> result =
+      Table::Create(static_cast<DataType>(table.data_type()), table.shape(), table.data(), layout);
   if (!result.ok()) return Located(path, result.status());
   return result;
 }

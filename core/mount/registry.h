@@ -66,9 +66,8 @@ class TableSet {
   absl::flat_hash_map<std::string, Table> by_digest_;
 
   mutable Mutex mutex_;
-  mutable absl::flat_hash_map<std::vector<std::string>,
-                              std::shared_ptr<const TableSet>>
-      parts_ ABSL_GUARDED_BY(mutex_);
+  mutable absl::flat_hash_map<std::vector<std::string>, std::shared_ptr<const TableSet>> parts_
+      ABSL_GUARDED_BY(mutex_);
 };
 using TableSetPtr = std::shared_ptr<const TableSet>;
 
@@ -116,8 +115,7 @@ class TableRegistry {
 
  private:
   mutable Mutex mutex_;
-  TableSetPtr tables_ ABSL_GUARDED_BY(mutex_) =
-      std::make_shared<const TableSet>();
+  TableSetPtr tables_ ABSL_GUARDED_BY(mutex_) = std::make_shared<const TableSet>();
 };
 
 // Maximum bytes of numbers of a table inside a request.
@@ -131,8 +129,7 @@ inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 //                    table, a layout that the table cannot have
 // NOT_FOUND          a name or digest that is not mounted
 // PERMISSION_DENIED  a name that `mounted` may not have
-absl::StatusOr<Tables> TakeTables(const TableSet& mounted,
-                                  google::protobuf::Message& request);
+absl::StatusOr<Tables> TakeTables(const TableSet& mounted, google::protobuf::Message& request);
 
 // Adds the tables of the checkpoint in `folder`, which holds config.json and either
 // model.safetensors or model.safetensors.index.json with its shards. Their names begin with

@@ -39,8 +39,7 @@ ElementaryConstants MakeElementaryConstants() {
     constants.log[i] = ToDoubleDouble(Log(Real(i, kPrecision) / kSteps));
   }
   for (int i = 0; i < kSteps; ++i) {
-    constants.exp2[i] =
-        ToDoubleDouble(Pow(Real(2, kPrecision), Real(i, kPrecision) / kSteps));
+    constants.exp2[i] = ToDoubleDouble(Pow(Real(2, kPrecision), Real(i, kPrecision) / kSteps));
   }
   return constants;
 }
@@ -63,8 +62,7 @@ DoubleDouble SmallLog1p(DoubleDouble r) {
   const DoubleDouble square = SquareOf(r);
   double tail = 1.0 / 10;
   for (int n = 9; n >= 3; --n) tail = 1.0 / n - s * tail;
-  return r + (DoubleDouble{-square.hi / 2, -square.lo / 2} +
-              DoubleDouble{square.hi * s * tail, 0});
+  return r + (DoubleDouble{-square.hi / 2, -square.lo / 2} + DoubleDouble{square.hi * s * tail, 0});
 }
 
 // Returns e^r - 1 for |r| < 2^-8.5, within 2^-77.
@@ -72,10 +70,8 @@ DoubleDouble SmallExpm1(DoubleDouble r) {
   const double s = r.hi;
   const DoubleDouble square = SquareOf(r);
   const double tail =
-      1.0 / 6 +
-      s * (1.0 / 24 + s * (1.0 / 120 + s * (1.0 / 720 + s * (1.0 / 5040))));
-  return r + (DoubleDouble{square.hi / 2, square.lo / 2} +
-              DoubleDouble{square.hi * s * tail, 0});
+      1.0 / 6 + s * (1.0 / 24 + s * (1.0 / 120 + s * (1.0 / 720 + s * (1.0 / 5040))));
+  return r + (DoubleDouble{square.hi / 2, square.lo / 2} + DoubleDouble{square.hi * s * tail, 0});
 }
 
 // Returns the nearest double, by MPFR.
@@ -100,18 +96,17 @@ Estimate LogOf(DoubleDouble x) {
     --exponent;
   }
   // Any nearby step will do, so that a tie may go either way.
-  const int nearest = static_cast<int>(
-      mantissa * kSteps + 0.5);  // NOLINT(bugprone-incorrect-roundings)
+  const int nearest =
+      static_cast<int>(mantissa * kSteps + 0.5);  // NOLINT(bugprone-incorrect-roundings)
   const double divisor = static_cast<double>(nearest) / kSteps;
   // Exact: both are multiples of the mantissa's last place, and are close.
   const double difference = mantissa - divisor;
   const double quotient = difference / divisor;
   const DoubleDouble product = TwoProduct(quotient, divisor);
-  const double rest =
-      (difference - product.hi) - product.lo + std::ldexp(x.lo, -exponent);
+  const double rest = (difference - product.hi) - product.lo + std::ldexp(x.lo, -exponent);
   const DoubleDouble log1p = SmallLog1p(TwoSum(quotient, rest / divisor));
-  const DoubleDouble value = constants.ln2 * static_cast<double>(exponent) +
-                             constants.log[nearest] + log1p;
+  const DoubleDouble value =
+      constants.ln2 * static_cast<double>(exponent) + constants.log[nearest] + log1p;
   return {value, kLogBound * std::fabs(value.hi) + 0x1p-103};
 }
 

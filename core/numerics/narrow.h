@@ -29,8 +29,7 @@ constexpr uint32_t Narrow(double value, NarrowFormat format) {
   const auto bits = std::bit_cast<uint64_t>(value);
   const int width = format.mantissa_bits + format.exponent_bits;
   const uint64_t sign = (bits >> 63) << width;
-  const uint64_t infinity = ((uint64_t{1} << format.exponent_bits) - 1)
-                            << format.mantissa_bits;
+  const uint64_t infinity = ((uint64_t{1} << format.exponent_bits) - 1) << format.mantissa_bits;
   const uint64_t mantissa = bits & ((uint64_t{1} << 52) - 1);
   const int exponent = static_cast<int>((bits >> 52) & 0x7FF);
   if (exponent == 0x7FF) {
@@ -44,18 +43,15 @@ constexpr uint32_t Narrow(double value, NarrowFormat format) {
     return static_cast<uint32_t>(sign | infinity);
   }
   if (target >= 1) {
-    const uint64_t rounded =
-        ShiftRounding(static_cast<uint64_t>(target) << 52 | mantissa, shift);
-    return static_cast<uint32_t>(sign |
-                                 (rounded < infinity ? rounded : infinity));
+    const uint64_t rounded = ShiftRounding(static_cast<uint64_t>(target) << 52 | mantissa, shift);
+    return static_cast<uint32_t>(sign | (rounded < infinity ? rounded : infinity));
   }
   // Subnormal; a magnitude below half of the least is zero.
   const int subnormal_shift = shift + 1 - target;
   if (exponent == 0 || subnormal_shift > 54) {
     return static_cast<uint32_t>(sign);
   }
-  return static_cast<uint32_t>(
-      sign | ShiftRounding(uint64_t{1} << 52 | mantissa, subnormal_shift));
+  return static_cast<uint32_t>(sign | ShiftRounding(uint64_t{1} << 52 | mantissa, subnormal_shift));
 }
 
 }  // namespace attnbias

@@ -37,8 +37,8 @@ bool TryRound(const Real& value, const Real& bound, DataType type, std::byte* ou
   return true;
 }
 
-void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate,
-                     DataType type, std::byte* out) {
+void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate, DataType type,
+                     std::byte* out) {
   constexpr int kFirstPrecision = 192;
   constexpr int kLastPrecision = 4096;
   for (int precision = kFirstPrecision;; precision *= 2) {

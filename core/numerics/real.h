@@ -32,12 +32,8 @@ class Real {
       mpfr_set_d(value_, value, MPFR_RNDN);
     }
   }
-  Real(const Real& other) : Real(other.precision()) {
-    mpfr_set(value_, other.value_, MPFR_RNDN);
-  }
-  Real(Real&& other) noexcept : Real(MPFR_PREC_MIN) {
-    mpfr_swap(value_, other.value_);
-  }
+  Real(const Real& other) : Real(other.precision()) { mpfr_set(value_, other.value_, MPFR_RNDN); }
+  Real(Real&& other) noexcept : Real(MPFR_PREC_MIN) { mpfr_swap(value_, other.value_); }
   Real& operator=(Real other) noexcept {
     mpfr_swap(value_, other.value_);
     return *this;

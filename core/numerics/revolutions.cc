@@ -37,8 +37,7 @@ SinCosConstants MakeSinCosConstants() {
   for (int i = 0; i < kTableSize; ++i) {
     Real sine(kPrecision);
     Real cosine(kPrecision);
-    mpfr_sin_cos(sine.get(), cosine.get(), (two_pi * i / kStepsPerRevolution).get(),
-                 MPFR_RNDN);
+    mpfr_sin_cos(sine.get(), cosine.get(), (two_pi * i / kStepsPerRevolution).get(), MPFR_RNDN);
     constants.sin[i] = ToDoubleDouble(sine);
     constants.cos[i] = ToDoubleDouble(cosine);
   }
@@ -63,8 +62,7 @@ void Negate(Limbs& limbs) { mpn_neg(limbs.data(), limbs.data(), limbs.size()); }
 template <size_t kSize>
 uint64_t BitsFrom(const std::array<uint64_t, kSize>& limbs, int bit) {
   const auto limb_at = [&limbs](int limb) {
-    return limb >= 0 && limb < static_cast<int>(kSize) ? limbs[limb]
-                                                       : uint64_t{0};
+    return limb >= 0 && limb < static_cast<int>(kSize) ? limbs[limb] : uint64_t{0};
   };
   const int limb = bit >> 6;  // rounds towards minus infinity
   const int shift = bit & 63;
@@ -84,8 +82,7 @@ int HighestBit(const std::array<uint64_t, kSize>& limbs) {
 DoubleDouble ToRevolutions(const Limbs& limbs, int highest_bit) {
   // 53 bits, then 64 of which conversion keeps 53.
   const int first = highest_bit - 52;
-  const double hi =
-      static_cast<double>(BitsFrom(limbs, first) & ((uint64_t{1} << 53) - 1));
+  const double hi = static_cast<double>(BitsFrom(limbs, first) & ((uint64_t{1} << 53) - 1));
   const double lo = static_cast<double>(BitsFrom(limbs, first - 64));
   const double scale = std::ldexp(1.0, first - 256);
   return FastTwoSum(hi * scale, lo * (scale * 0x1p-64));
@@ -101,12 +98,13 @@ Limbs MagnitudeOf(const Real& value) {
   return limbs;
 }
 
-// Returns the angle of 2^-(256 + shift) revolutions times `fraction`, which is modulo 2^256 and has an
-// error of `units`. With a shift the angle is below a quarter revolution.
+// Returns the angle of 2^-(256 + shift) revolutions times `fraction`, which is modulo 2^256 and has
+// an error of `units`. With a shift the angle is below a quarter revolution.
 ReducedAngle ReducedOf(Limbs fraction, int shift, double units) {
   ReducedAngle angle;
   if (shift == 0) {
-    // Rounds to the nearest quarter revolution: adds an eighth, truncates, and subtracts the eighth.
+    // Rounds to the nearest quarter revolution: adds an eighth, truncates, and subtracts the
+    // eighth.
     const uint64_t shifted = fraction[3] + (uint64_t{1} << 61);
     angle.quarter = static_cast<int>(shifted >> 62);
     fraction[3] -= static_cast<uint64_t>(angle.quarter) << 62;
@@ -130,16 +128,13 @@ SinCos SeriesOf(DoubleDouble y) {
   const auto& inverse = GetSinCosConstants().inverse_factorial;
   const DoubleDouble square = y * y;
   const double s = square.hi;
-  const DoubleDouble sin_tail = {
-      -s * (1.0 / 5040 - s * (1.0 / 362880 - s * (1.0 / 39916800))), 0};
-  const DoubleDouble cos_tail = {
-      s * (1.0 / 40320 - s * (1.0 / 3628800 - s * (1.0 / 479001600))), 0};
-  const DoubleDouble sin_factor =
-      -inverse[3] + square * (inverse[5] + sin_tail);
+  const DoubleDouble sin_tail = {-s * (1.0 / 5040 - s * (1.0 / 362880 - s * (1.0 / 39916800))), 0};
+  const DoubleDouble cos_tail = {s * (1.0 / 40320 - s * (1.0 / 3628800 - s * (1.0 / 479001600))),
+                                 0};
+  const DoubleDouble sin_factor = -inverse[3] + square * (inverse[5] + sin_tail);
   const DoubleDouble cos_factor =
       -inverse[2] + square * (inverse[4] + square * (-inverse[6] + cos_tail));
-  return {y + y * (square * sin_factor),
-          DoubleDouble{1, 0} + square * cos_factor, 0};
+  return {y + y * (square * sin_factor), DoubleDouble{1, 0} + square * cos_factor, 0};
 }
 
 }  // namespace
@@ -160,13 +155,12 @@ std::optional<BinaryPosition> BinarySum(double a, double b) {
   if (least == 0) return BinaryPosition();
   // Both parts are multiples of the least one's last bit.
   int exponent = std::ilogb(least) - 52;
-  const auto mantissa =
-      static_cast<uint64_t>(std::fabs(std::ldexp(least, -exponent)));
+  const auto mantissa = static_cast<uint64_t>(std::fabs(std::ldexp(least, -exponent)));
   exponent += std::countr_zero(mantissa);
   const double count = std::ldexp(sum.hi, -exponent);
   if (!(std::fabs(count) <= kMostCount)) return std::nullopt;
-  const int64_t exact = static_cast<int64_t>(count) +
-                        static_cast<int64_t>(std::ldexp(sum.lo, -exponent));
+  const int64_t exact =
+      static_cast<int64_t>(count) + static_cast<int64_t>(std::ldexp(sum.lo, -exponent));
   if (std::abs(exact) > static_cast<int64_t>(kMostCount)) return std::nullopt;
   return BinaryPosition{.count = exact, .exponent = exponent};
 }
@@ -190,8 +184,7 @@ ReducedAngle AngleOf(absl::Span<const AngleTerm> terms) {
                   static_cast<uint64_t>(std::abs(position.count)));
     product.point = -(revolutions.exponent + position.exponent);
     product.highest_bit = HighestBit(product.limbs);
-    shift =
-        std::min(shift, std::max(product.point - product.highest_bit - 6, 0));
+    shift = std::min(shift, std::max(product.point - product.highest_bit - 6, 0));
   }
   Limbs sum{};
   double units = 0;

@@ -2,8 +2,8 @@
 // Angles in revolutions, reduced by exact integer multiplication.
 //
 // An angular frequency is stored as its revolutions per position, to 256 bits. Its product with a
-// position is exact, and the bits below one revolution are the angle: no argument reduction, no loss at
-// large positions.
+// position is exact, and the bits below one revolution are the angle: no argument reduction, no
+// loss at large positions.
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ std::optional<BinaryPosition> BinarySum(double a, double b);
 
 // An angle as quarter revolutions plus a rest of at most an eighth of a revolution.
 struct ReducedAngle {
-  int quarter = 0;     // in [0, 4)
+  int quarter = 0;           // in [0, 4)
   DoubleDouble revolutions;  // in [-1/8, 1/8]
   // Relative error of `revolutions`.
   double error = 0;
@@ -58,8 +58,8 @@ ReducedAngle AngleOf(absl::Span<const AngleTerm> terms);
 struct SinCos {
   DoubleDouble sin;
   DoubleDouble cos;
-  // Relative error of either. Infinite if the angle is too near a multiple of a quarter revolution for
-  // this arithmetic.
+  // Relative error of either. Infinite if the angle is too near a multiple of a quarter revolution
+  // for this arithmetic.
   double error = 0;
 };
 

@@ -36,25 +36,20 @@ bool IsInteger(const FieldDescriptor& field) {
          field.cpp_type() == FieldDescriptor::CPPTYPE_INT64;
 }
 bool IsNumber(const FieldDescriptor& field) {
-  return IsInteger(field) ||
-         field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
+  return IsInteger(field) || field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
 }
-bool IsMessage(const FieldDescriptor& field) {
-  return field.message_type() != nullptr;
-}
+bool IsMessage(const FieldDescriptor& field) { return field.message_type() != nullptr; }
 // Returns whether the field, unset, means an empty message.
 bool IsEmptyByDefault(const FieldDescriptor& field) {
-  return IsMessage(field) &&
-         !field.options().GetExtension(v1::rule).default_().empty();
+  return IsMessage(field) && !field.options().GetExtension(v1::rule).default_().empty();
 }
 bool IsTable(const FieldDescriptor& field) {
   return field.message_type() == v1::TableRef::descriptor();
 }
 
 bool IsSet(const Message& message, const FieldDescriptor& field) {
-  return field.is_repeated()
-             ? message.GetReflection()->FieldSize(message, &field) > 0
-             : message.GetReflection()->HasField(message, &field);
+  return field.is_repeated() ? message.GetReflection()->FieldSize(message, &field) > 0
+                             : message.GetReflection()->HasField(message, &field);
 }
 
 int64_t IntegerIn(const Message& message, const FieldDescriptor& field) {
@@ -96,13 +91,11 @@ void SetScalar(Message& message, const FieldDescriptor& field, double value) {
 
 template <typename Number, typename Wide = Number>
 std::vector<Wide> ListIn(const Message& message, const FieldDescriptor& field) {
-  const auto list =
-      message.GetReflection()->GetRepeatedFieldRef<Number>(message, &field);
+  const auto list = message.GetReflection()->GetRepeatedFieldRef<Number>(message, &field);
   return {list.begin(), list.end()};
 }
 
-std::vector<int64_t> IntegersIn(const Message& message,
-                                const FieldDescriptor& field) {
+std::vector<int64_t> IntegersIn(const Message& message, const FieldDescriptor& field) {
   return field.cpp_type() == FieldDescriptor::CPPTYPE_INT32
              ? ListIn<int32_t, int64_t>(message, field)
              : ListIn<int64_t>(message, field);
@@ -231,8 +224,8 @@ std::string WhyIdle(const Message& message, const FieldRules& field) {
 // Returns the value of `given_by`.
 int64_t Derived(const Message& message, const FieldRules& field, const Tables& tables) {
   const auto length_in = [&](const Message& owner, const FieldDescriptor& of) {
-    const auto table = tables.Get(
-        static_cast<const v1::TableRef&>(owner.GetReflection()->GetMessage(owner, &of)));
+    const auto table =
+        tables.Get(static_cast<const v1::TableRef&>(owner.GetReflection()->GetMessage(owner, &of)));
     if (!table.has_value() || table->shape().size() != 2) return int64_t{0};
     return table->shape()[absl::EndsWith(of.name(), "weight") ? 0 : 1];
   };
@@ -287,18 +280,15 @@ std::string Wanted(const FieldRules& rules) {
   } else if (IsInteger(field) && rule.has_min()) {
     const auto least = static_cast<int64_t>(rule.min());
     const std::string kind = rule.even() ? "an even integer" : "an integer";
-    wanted = rule.max() >= 0x1p63
-                 ? absl::StrCat(kind, " of at least ", least)
-                 : absl::StrCat(kind, " in [", ToText(least), ", ",
-                                ToText(static_cast<int64_t>(rule.max())), "]");
+    wanted = rule.max() >= 0x1p63 ? absl::StrCat(kind, " of at least ", least)
+                                  : absl::StrCat(kind, " in [", ToText(least), ", ",
+                                                 ToText(static_cast<int64_t>(rule.max())), "]");
   } else if (IsNumber(field)) {
     wanted = absl::StrCat("a number in ", rule.has_above() ? "(" : "[",
-                          rule.has_above() ? rule.above() : rule.min(), ", ",
-                          rule.max(), "]");
+                          rule.has_above() ? rule.above() : rule.min(), ", ", rule.max(), "]");
   }
-  return absl::StrCat(
-      field.is_repeated() && !IsMessage(field) ? "a list, each " : "", wanted,
-      rule.hint().empty() ? "" : ", ", rule.hint());
+  return absl::StrCat(field.is_repeated() && !IsMessage(field) ? "a list, each " : "", wanted,
+                      rule.hint().empty() ? "" : ", ", rule.hint());
 }
 
 // Returns whether the rule allows the number. A rule with bounds rejects NaN.
@@ -316,8 +306,8 @@ absl::Status CheckNumbers(absl::string_view parent, const FieldRules& rules,
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (Allows(*rules.rule, static_cast<double>(numbers[i]))) continue;
     std::string wanted = Wanted(rules);
-    return Invalid(PathOf(parent, *rules.field), "[", i, "]: got ", numbers[i],
-                   ", want ", wanted.substr(wanted.find(", each ") + 7));
+    return Invalid(PathOf(parent, *rules.field), "[", i, "]: got ", numbers[i], ", want ",
+                   wanted.substr(wanted.find(", each ") + 7));
   }
   return absl::OkStatus();
 }
@@ -337,9 +327,8 @@ absl::Status Check(absl::string_view parent, const FieldRules& rules, const Mess
     if (choice != nullptr && rules.rule->of_bias() &&
         !message.GetReflection()->HasOneof(message, choice)) {
       const Fields fields = FieldsOf(*choice);
-      return Invalid(PathOf(parent, *fields.back()),
-                     ": not set, want exactly one of ", NamesOf(fields),
-                     ", or values BUCKETS");
+      return Invalid(PathOf(parent, *fields.back()), ": not set, want exactly one of ",
+                     NamesOf(fields), ", or values BUCKETS");
     }
     if (!rules.is_required) return absl::OkStatus();
     return refuse("not set, want ", Wanted(rules));
@@ -351,9 +340,8 @@ absl::Status Check(absl::string_view parent, const FieldRules& rules, const Mess
   }
   if (!rules.has_bounds) return absl::OkStatus();
   if (field.is_repeated()) {
-    return IsInteger(field)
-               ? CheckNumbers(parent, rules, IntegersIn(message, field))
-               : CheckNumbers(parent, rules, ListIn<double>(message, field));
+    return IsInteger(field) ? CheckNumbers(parent, rules, IntegersIn(message, field))
+                            : CheckNumbers(parent, rules, ListIn<double>(message, field));
   }
   if (Allows(*rules.rule, ScalarIn(message, field))) return absl::OkStatus();
   return refuse("got ", Given(message, field), ", want ", Wanted(rules));
@@ -365,9 +353,8 @@ std::string PathOf(absl::string_view parent, const FieldDescriptor& field) {
   return absl::StrCat(parent, parent.empty() ? "" : ".", field.name());
 }
 
-absl::Status ForEachMessage(
-    Message& message, const FieldDescriptor& field, const std::string& path,
-    absl::FunctionRef<absl::Status(const std::string&, Message&)> visit) {
+absl::Status ForEachMessage(Message& message, const FieldDescriptor& field, const std::string& path,
+                            absl::FunctionRef<absl::Status(const std::string&, Message&)> visit) {
   const auto& reflection = *message.GetReflection();
   if (!field.is_repeated()) {
     if (!IsSet(message, field)) return absl::OkStatus();
@@ -393,10 +380,10 @@ absl::Status Complete(absl::string_view path, bool buckets, const Tables& tables
     if (buckets && rules.rule->of_bias()) continue;
     ATTNBIAS_RETURN_IF_ERROR(Check(path, rules, message));
     if (!IsMessage(field) || IsTable(field)) continue;
-    ATTNBIAS_RETURN_IF_ERROR(ForEachMessage(
-        message, field, PathOf(path, field), [&](const std::string& inner, Message& element) {
-          return Complete(inner, buckets, tables, element);
-        }));
+    ATTNBIAS_RETURN_IF_ERROR(ForEachMessage(message, field, PathOf(path, field),
+                                            [&](const std::string& inner, Message& element) {
+                                              return Complete(inner, buckets, tables, element);
+                                            }));
   }
   // Defaults do not change which fields have a meaning.
   for (const FieldRules& rules : all) {
@@ -459,10 +446,8 @@ std::string IdentityOf(const Message& message, bool buckets, const Tables& table
   return writer.bytes();
 }
 
-absl::StatusOr<const FieldDescriptor*> FieldIn(absl::string_view oneof,
-                                               const Message& message) {
-  const auto& choice =
-      *message.GetDescriptor()->FindOneofByName(std::string(oneof));
+absl::StatusOr<const FieldDescriptor*> FieldIn(absl::string_view oneof, const Message& message) {
+  const auto& choice = *message.GetDescriptor()->FindOneofByName(std::string(oneof));
   const FieldDescriptor* const field =
       message.GetReflection()->GetOneofFieldDescriptor(message, &choice);
   if (field != nullptr) return field;
@@ -470,8 +455,7 @@ absl::StatusOr<const FieldDescriptor*> FieldIn(absl::string_view oneof,
 }
 
 std::string ShortName(const EnumDescriptor& type, int value) {
-  const size_t prefix =
-      type.value(0)->name().size() - std::string_view("UNSPECIFIED").size();
+  const size_t prefix = type.value(0)->name().size() - std::string_view("UNSPECIFIED").size();
   return std::string(type.FindValueByNumber(value)->name().substr(prefix));
 }
 

@@ -23,11 +23,10 @@ constexpr int64_t kMaxHeaderBytes = 100'000'000;
 
 // Bits of an element of every dtype of the format, since a file has more tensors than tables.
 constexpr std::pair<std::string_view, int> kDtypes[] = {
-    {"F64", 64},    {"F32", 32},        {"F16", 16},    {"BF16", 16},
-    {"BOOL", 8},    {"F4", 4},          {"F6_E2M3", 6}, {"F6_E3M2", 6},
-    {"F8_E4M3", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2", 8}, {"F8_E5M2FNUZ", 8},
-    {"F8_E8M0", 8}, {"C64", 64},        {"I8", 8},      {"I16", 16},
-    {"I32", 32},    {"I64", 64},        {"U8", 8},      {"U16", 16},
+    {"F64", 64},    {"F32", 32},        {"F16", 16},    {"BF16", 16},   {"BOOL", 8},
+    {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"F8_E4M3", 8}, {"F8_E4M3FNUZ", 8},
+    {"F8_E5M2", 8}, {"F8_E5M2FNUZ", 8}, {"F8_E8M0", 8}, {"C64", 64},    {"I8", 8},
+    {"I16", 16},    {"I32", 32},        {"I64", 64},    {"U8", 8},      {"U16", 16},
     {"U32", 32},    {"U64", 64},
 };
 
@@ -162,9 +161,8 @@ absl::StatusOr<int64_t> SizeOfEntry(const SafetensorsEntry& entry) {
 }
 
 absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries, int64_t data_size) {
-  std::ranges::sort(entries, {}, [](const SafetensorsEntry& entry) {
-    return std::pair(entry.begin, entry.end);
-  });
+  std::ranges::sort(
+      entries, {}, [](const SafetensorsEntry& entry) { return std::pair(entry.begin, entry.end); });
   int64_t end = 0;
   for (const SafetensorsEntry& entry : entries) {
     ATTNBIAS_ASSIGN_OR_RETURN(const int64_t size, SizeOfEntry(entry));
@@ -189,8 +187,8 @@ SafetensorsPlace SplitSafetensorsPlace(const std::string& text) {
   return {text.substr(0, end - 1), text.substr(end)};
 }
 
-absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
-    std::string_view header, int64_t data_size) {
+absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string_view header,
+                                                                     int64_t data_size) {
   if (header.empty() || header.front() != '{') {
     return NotSafetensors("its header is not a JSON object");
   }
@@ -238,8 +236,7 @@ absl::StatusOr<std::string> SafetensorsFile::Read(const SafetensorsEntry& entry)
 }
 
 const SafetensorsEntry* SafetensorsFile::Find(std::string_view name) const {
-  const auto found =
-      std::ranges::lower_bound(entries_, name, {}, &SafetensorsEntry::name);
+  const auto found = std::ranges::lower_bound(entries_, name, {}, &SafetensorsEntry::name);
   return found != entries_.end() && found->name == name ? &*found : nullptr;
 }
 

@@ -76,8 +76,8 @@ absl::StatusOr<Table> Table::View(DataType data_type, absl::Span<const int64_t> 
   const int64_t width = SizeOf(data_type);
   auto content = std::make_shared<Content>();
   content->data_type = data_type;
-  content->data = std::shared_ptr<const std::byte>(
-      std::move(owner), reinterpret_cast<const std::byte*>(data.data()));
+  content->data = std::shared_ptr<const std::byte>(std::move(owner),
+                                                   reinterpret_cast<const std::byte*>(data.data()));
   Face& straight = content->straight;
   straight.shape.assign(shape.begin(), shape.end());
   straight.rows = shape[0];

@@ -66,8 +66,7 @@ double LowestOf(DataType type) {
   return 0;
 }
 
-void RepeatElement(DataType type, const std::byte* value, int64_t count,
-                   std::byte* out) {
+void RepeatElement(DataType type, const std::byte* value, int64_t count, std::byte* out) {
   WithBitsOf(type, [=]<typename Bits>(Bits /*zero*/) {
     std::fill_n(reinterpret_cast<Bits*>(out), count, Load<Bits>(value));
   });

@@ -26,8 +26,8 @@ constexpr int64_t SizeOf(DataType type) {
   return 0;
 }
 
-inline constexpr std::array<std::string_view, 5> kDataTypeNames = {
-    "F64", "F32", "F16", "BF16", "I32"};
+inline constexpr std::array<std::string_view, 5> kDataTypeNames = {"F64", "F32", "F16", "BF16",
+                                                                   "I32"};
 
 constexpr std::string_view NameOf(DataType type) {
   return kDataTypeNames[static_cast<size_t>(type) - 1];

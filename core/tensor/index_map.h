@@ -64,8 +64,8 @@ class IndexMap {
     // Avoids divisions for ranges.
     if (n < run.length) return origin_ + n * run.stride;
     const int64_t row = n / run.length;
-    return origin_ + n % run.length * run.stride +
-           row % rows.length * rows.stride + row / rows.length * planes.stride;
+    return origin_ + n % run.length * run.stride + row % rows.length * rows.stride +
+           row / rows.length * planes.stride;
   }
 
   // Returns true if each integer is the previous one plus step().

@@ -25,20 +25,16 @@ class Positions {
   explicit Positions(std::vector<int64_t> list) : list_(std::move(list)) {
     const auto [min, max] = std::ranges::minmax(list_);
     hull_ = {min, max + 1};
-    const auto gap = std::ranges::adjacent_find(
-        list_, [](int64_t a, int64_t b) { return b != a + 1; });
+    const auto gap =
+        std::ranges::adjacent_find(list_, [](int64_t a, int64_t b) { return b != a + 1; });
     if (gap == list_.end()) list_.clear();
   }
 
-  int64_t size() const {
-    return is_range() ? hull_.size() : static_cast<int64_t>(list_.size());
-  }
+  int64_t size() const { return is_range() ? hull_.size() : static_cast<int64_t>(list_.size()); }
   bool is_range() const { return list_.empty(); }
   // Returns the range from the smallest to one past the largest position.
   Range hull() const { return hull_; }
-  int64_t At(int64_t index) const {
-    return is_range() ? hull_.begin + index : list_[index];
-  }
+  int64_t At(int64_t index) const { return is_range() ? hull_.begin + index : list_[index]; }
   // Empty for a range.
   const std::vector<int64_t>& list() const { return list_; }
 

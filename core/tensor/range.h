@@ -11,9 +11,7 @@ struct Range {
   int64_t end = 0;
 
   constexpr int64_t size() const { return end - begin; }
-  constexpr bool Contains(Range other) const {
-    return begin <= other.begin && other.end <= end;
-  }
+  constexpr bool Contains(Range other) const { return begin <= other.begin && other.end <= end; }
   friend bool operator==(const Range&, const Range&) = default;
 };
 

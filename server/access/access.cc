@@ -88,7 +88,7 @@ absl::Status CheckTogether(const AccessFiles& files) {
 // Loads the file that --WHAT names; null if it names none.
 template <typename Value>
 absl::StatusOr<std::unique_ptr<ReloadableFile<Value>>> LoadFile(const std::string& what,
-                                                          const std::string& path) {
+                                                                const std::string& path) {
   if (path.empty()) return std::unique_ptr<ReloadableFile<Value>>();
   auto loaded =
       ReloadableFile<Value>::Load(what, {path}, [path](const std::vector<std::string>& contents) {
@@ -105,11 +105,11 @@ absl::StatusOr<std::unique_ptr<Access>> Access::Load(const AccessFiles& files) {
   std::unique_ptr<Access> access(new Access());
   access->asks_for_names_ = !files.tokens.empty() || !files.tls.client_ca.empty();
   if (!files.tls.empty()) {
-    auto loaded =
-        ReloadableFile<Certificates>::Load("certificates", files.tls.paths(),
-                                     [tls = files.tls](const std::vector<std::string>& contents) {
-                                       return CheckCertificates(tls, contents);
-                                     });
+    auto loaded = ReloadableFile<Certificates>::Load(
+        "certificates", files.tls.paths(),
+        [tls = files.tls](const std::vector<std::string>& contents) {
+          return CheckCertificates(tls, contents);
+        });
     if (!loaded.ok()) return Located("--tls-cert", loaded.status());
     access->certificates_ = *std::move(loaded);
   }

@@ -42,7 +42,8 @@ class ReloadableFile {
 
   // `what` names the files in the log.
   static absl::StatusOr<std::unique_ptr<ReloadableFile>> Load(std::string what,
-                                                        std::vector<std::string> paths, Make make) {
+                                                              std::vector<std::string> paths,
+                                                              Make make) {
     std::unique_ptr<ReloadableFile> loaded(
         new ReloadableFile(std::move(what), std::move(paths), std::move(make)));
     ATTNBIAS_RETURN_IF_ERROR(loaded->Read());

@@ -76,7 +76,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                .max_tensor_bytes = config.max_tensor_bytes},
               backend_->kernels(), &pool_, metrics_.get()),
       watchdog_(InMilliseconds(config.write_stall_timeout), InMilliseconds(config.idle_timeout),
-                   &engine_.budget(), &timer_),
+                &engine_.budget(), &timer_),
       cancelled_task_(&timer_, kCancelledPeriod,
                       [this] {
                         engine_.cache().DropCancelled();
@@ -87,7 +87,8 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
       table_mounts_(config.tables, config.memory_budget_bytes / 2, &server_state_.tables,
                     [this](int64_t bytes) { return HoldTable(bytes); }),
       service_(MakeTensorService(&server_state_, [this] { return MakeInfo(); })),
-      inference_service_(MakeInferenceService(&server_state_, [this] { return health_.ready(); })) {}
+      inference_service_(MakeInferenceService(&server_state_, [this] { return health_.ready(); })) {
+}
 
 absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory, engine_.SetAside(bytes));

@@ -42,8 +42,8 @@ absl::Status StreamWatchdog::Entry::WhyClosed() const {
 }
 
 StreamWatchdog::StreamWatchdog(std::chrono::milliseconds write_stall_timeout,
-                       std::chrono::milliseconds idle_timeout, const ByteBudget* budget,
-                       Timer* timer)
+                               std::chrono::milliseconds idle_timeout, const ByteBudget* budget,
+                               Timer* timer)
     : write_stall_timeout_(write_stall_timeout),
       idle_timeout_(idle_timeout),
       budget_(*budget),

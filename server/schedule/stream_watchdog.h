@@ -48,7 +48,8 @@ class StreamWatchdog {
     StreamWatchdog& watchdog_;
     grpc_call* const call_;
     const Caller& caller_;
-    // Under the watchdog's mutex: where this is in entries_, and why it was closed; OK if it was not.
+    // Under the watchdog's mutex: where this is in entries_, and why it was closed; OK if it was
+    // not.
     size_t place_ = 0;
     absl::Status why_closed_;
     // Nanoseconds of the steady clock; 0 when nothing is being written, or waited for.
@@ -61,8 +62,8 @@ class StreamWatchdog {
   static constexpr int kCrowdedDivisor = 12;
 
   // How long a write may take, and how long a call may be idle. `budget` and `timer` outlive this.
-  StreamWatchdog(std::chrono::milliseconds write_stall_timeout, std::chrono::milliseconds idle_timeout,
-             const ByteBudget* budget, Timer* timer);
+  StreamWatchdog(std::chrono::milliseconds write_stall_timeout,
+                 std::chrono::milliseconds idle_timeout, const ByteBudget* budget, Timer* timer);
 
   size_t open_calls() const;
 

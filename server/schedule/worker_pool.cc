@@ -154,7 +154,8 @@ WorkerPool::Clock::duration WorkerPool::oldest_wait() const {
 
 bool WorkerPool::IsOverLocked() const {
   // A dispatched task counts in blocking_running_ before it runs.
-  return stopping_ && running_ == 0 && blocking_running_ == 0 && preemptible_.empty() && blocking_.empty();
+  return stopping_ && running_ == 0 && blocking_running_ == 0 && preemptible_.empty() &&
+         blocking_.empty();
 }
 
 WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {

@@ -197,8 +197,8 @@ bool Call::TryReserveSendTime(int64_t bytes) {
 
 absl::Status Call::Admit(int64_t received_bytes) {
   ATTNBIAS_RETURN_IF_ERROR(CheckAllowed());
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      received_memory_, server_state_.engine.cache().Reserve(kCallBytes + received_bytes, *caller_));
+  ATTNBIAS_ASSIGN_OR_RETURN(received_memory_, server_state_.engine.cache().Reserve(
+                                                  kCallBytes + received_bytes, *caller_));
   return absl::OkStatus();
 }
 

@@ -85,10 +85,11 @@ class CallReactor : public Reactor {
   template <typename Done>
   void TryGetPayload(const PlanPtr& plan, Done done) {
     call_.phases().Enter(Phase::kCompute);
-    call_.server_state().engine.Get(plan, caller_, [this, done](absl::StatusOr<PayloadPtr> payload) {
-      if (caller_->cancelled()) return done(call_.WhyCancelled());
-      done(std::move(payload));
-    });
+    call_.server_state().engine.Get(plan, caller_,
+                                    [this, done](absl::StatusOr<PayloadPtr> payload) {
+                                      if (caller_->cancelled()) return done(call_.WhyCancelled());
+                                      done(std::move(payload));
+                                    });
   }
 
   Call call_;
@@ -101,8 +102,8 @@ class UnaryHandler final : public CallReactor<grpc::ServerUnaryReactor> {
   // `make(call, request, answer)` fills in the answer or returns an error.
   template <typename Request, typename Answer, typename Make>
   static UnaryHandler* Start(ServerState* server_state, Method method,
-                        grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
-                        grpc::ByteBuffer* response, Make make) {
+                             grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
+                             grpc::ByteBuffer* response, Make make) {
     UnaryHandler* const own = new UnaryHandler(server_state, method, context);
     own->Begin(*bytes, [own, bytes, response, make] {
       Answer answer;

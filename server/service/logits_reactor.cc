@@ -33,7 +33,9 @@ class LogitsReactor final : public RequestPump {
     Start();
   }
 
-  ~LogitsReactor() override { call_.server_state().engine.cache().RemoveEvictable(evictable_.lock().get()); }
+  ~LogitsReactor() override {
+    call_.server_state().engine.cache().RemoveEvictable(evictable_.lock().get());
+  }
 
  private:
   // The rows of a request.
@@ -79,7 +81,8 @@ class LogitsReactor final : public RequestPump {
     using Request = v1::ComputeLogitsRequest;
     if (plan_ == nullptr) return call_.Parse<Request>(bytes);
     return ParseRequest<Request>(bytes, [&](int64_t size) -> absl::Status {
-      ATTNBIAS_ASSIGN_OR_RETURN(memory, call_.server_state().engine.cache().Reserve(size, *caller_));
+      ATTNBIAS_ASSIGN_OR_RETURN(memory,
+                                call_.server_state().engine.cache().Reserve(size, *caller_));
       return absl::OkStatus();
     });
   }

@@ -33,8 +33,7 @@ attnbias::ClientOptions OptionsOf(const json& settings) {
     options.max_tensor_bytes = settings["max_tensor_bytes"].get<int64_t>();
   }
   if (settings.contains("connect_timeout")) {
-    options.connect_timeout =
-        absl::Seconds(settings["connect_timeout"].get<double>());
+    options.connect_timeout = absl::Seconds(settings["connect_timeout"].get<double>());
   }
   if (settings.contains("ca")) {
     options.tls = attnbias::TlsOptions{.ca_file = settings["ca"]};
@@ -71,8 +70,7 @@ json Tables(const attnbias::Client& client) {
 }
 
 // The tensor of `spec`, which is got several times; of the last.
-json Get(const attnbias::Client& client, const v1::TensorSpec& spec,
-         int times) {
+json Get(const attnbias::Client& client, const v1::TensorSpec& spec, int times) {
   absl::StatusOr<attnbias::Tensor> tensor = absl::UnknownError("not asked for");
   for (int i = times; i > 0; --i) tensor = client.Get(spec);
   if (!tensor.ok()) return Failure(tensor.status());
@@ -80,10 +78,8 @@ json Get(const attnbias::Client& client, const v1::TensorSpec& spec,
   for (int i = 0; i < tensor->header().parts_size(); ++i) {
     const v1::TensorPart& part = tensor->header().parts(i);
     parts[part.name()] = {
-        {"dtype",
-         absl::StripPrefix(v1::DataType_Name(part.data_type()), "DATA_TYPE_")},
-        {"shape",
-         std::vector<int64_t>(part.shape().begin(), part.shape().end())},
+        {"dtype", absl::StripPrefix(v1::DataType_Name(part.data_type()), "DATA_TYPE_")},
+        {"shape", std::vector<int64_t>(part.shape().begin(), part.shape().end())},
         {"sha256", Sha256(tensor->part(i))}};
   }
   return {{"fingerprint", tensor->header().fingerprint()}, {"parts", parts}};
@@ -95,15 +91,14 @@ int main(int, char** argv) {
   const json settings = json::parse(argv[1]);
   const json& request = settings.at("request");
   v1::TensorSpec spec;
-  const auto parsed = google::protobuf::util::JsonStringToMessage(
-      request.is_null() ? "{}" : request.dump(), &spec);
+  const auto parsed =
+      google::protobuf::util::JsonStringToMessage(request.is_null() ? "{}" : request.dump(), &spec);
   const auto client = attnbias::Client::Create(OptionsOf(settings));
   if (!parsed.ok() || !client.ok()) {
     std::cerr << parsed.ToString() << "\n" << client.status() << "\n";
     return 1;
   }
-  const json got = request.is_null()
-                       ? Tables(*client)
-                       : Get(*client, spec, settings.value("times", 1));
+  const json got =
+      request.is_null() ? Tables(*client) : Get(*client, spec, settings.value("times", 1));
   std::cout << got.dump(-1, ' ', /*ensure_ascii=*/true) << "\n";
 }

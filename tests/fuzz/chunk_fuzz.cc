@@ -21,9 +21,7 @@ namespace {
 constexpr size_t kRoom = 1000;
 constexpr int64_t kMaxTensorBytes = int64_t{1} << 40;
 
-uint32_t ChecksumOf(std::string_view data) {
-  return Crc32c(data.data(), data.size());
-}
+uint32_t ChecksumOf(std::string_view data) { return Crc32c(data.data(), data.size()); }
 
 // In three slices, so that fields go from one to the next.
 grpc::ByteBuffer Sliced(std::string_view bytes) {
@@ -38,8 +36,7 @@ grpc::ByteBuffer Sliced(std::string_view bytes) {
 
 // Whether the header's checksum is not that of its bytes; also where these are
 // not as protobuf writes them, and so are not known here.
-bool HasOtherHeader(const v1::StreamTensorResponse& message,
-                    std::string_view bytes) {
+bool HasOtherHeader(const v1::StreamTensorResponse& message, std::string_view bytes) {
   if (!message.has_header_crc32c()) return false;
   const std::string header = message.header().SerializeAsString();
   return message.header_crc32c() != ChecksumOf(header) ||
@@ -61,26 +58,22 @@ void CheckParts(const v1::TensorHeader& header) {
 
 void Compare(std::string_view bytes, Placement placement) {
   v1::StreamTensorResponse wanted;
-  const bool parses =
-      wanted.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  const bool parses = wanted.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
   std::vector<std::byte> room(kRoom);
   grpc::ByteBuffer message = Sliced(bytes);
-  const absl::StatusOr<Chunk> chunk =
-      ReadChunk(&message, absl::MakeSpan(room), placement);
+  const absl::StatusOr<Chunk> chunk = ReadChunk(&message, absl::MakeSpan(room), placement);
   if (!chunk.ok()) {
     // Of a data field that comes twice, the first may be too large.
     const bool once = wanted.ByteSizeLong() == bytes.size();
     Require(!parses || !once || wanted.data().size() > kRoom ||
-            wanted.crc32c() != ChecksumOf(wanted.data()) ||
-            HasOtherHeader(wanted, bytes));
+            wanted.crc32c() != ChecksumOf(wanted.data()) || HasOtherHeader(wanted, bytes));
     return;
   }
   // Tags that are longer than they may be are read all the same.
   if (!parses) return;
   Require(chunk->offset == wanted.offset());
-  Require(wanted.data() ==
-          std::string_view(reinterpret_cast<const char*>(room.data()),
-                           static_cast<size_t>(chunk->size)));
+  Require(wanted.data() == std::string_view(reinterpret_cast<const char*>(room.data()),
+                                            static_cast<size_t>(chunk->size)));
   Require(chunk->header.has_value() == wanted.has_header());
   if (chunk->header.has_value()) CheckParts(*chunk->header);
 }
@@ -88,8 +81,8 @@ void Compare(std::string_view bytes, Placement placement) {
 }  // namespace
 }  // namespace attnbias
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
-                                          size_t max_size, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
   attnbias::v1::StreamTensorResponse message;
   size = attnbias::MutateMessage(&message, data, size, max_size, seed);
   // Nearly no change would get past the checksum.
@@ -98,8 +91,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
   }
   message.set_crc32c(attnbias::ChecksumOf(message.data()));
   if (message.has_header_crc32c()) {
-    message.set_header_crc32c(
-        attnbias::ChecksumOf(message.header().SerializeAsString()));
+    message.set_header_crc32c(attnbias::ChecksumOf(message.header().SerializeAsString()));
   }
   if (message.ByteSizeLong() > max_size) return size;
   size = message.ByteSizeLong();

@@ -38,24 +38,21 @@ void OnFree(const volatile void* memory) {
 }  // namespace
 
 HeapGrowth::HeapGrowth() {
-  static const int installed =
-      __sanitizer_install_malloc_and_free_hooks(&OnMalloc, &OnFree);
+  static const int installed = __sanitizer_install_malloc_and_free_hooks(&OnMalloc, &OnFree);
   if (installed == 0) std::abort();
   count = {.runs = true};
 }
 
 HeapGrowth::~HeapGrowth() { count.runs = false; }
 
-void HeapGrowth::ExpectAtMost(int64_t fixed, int64_t per_byte,
-                              int64_t input_bytes) const {
+void HeapGrowth::ExpectAtMost(int64_t fixed, int64_t per_byte, int64_t input_bytes) const {
   const int64_t most = count.most;
   if (most <= fixed + per_byte * input_bytes) return;
   count.runs = false;
   std::fprintf(stderr,
                "heap: %lld bytes at once for %lld bytes of input, want at most "
                "%lld and %lld for each\n",
-               static_cast<long long>(most),
-               static_cast<long long>(input_bytes),
+               static_cast<long long>(most), static_cast<long long>(input_bytes),
                static_cast<long long>(fixed), static_cast<long long>(per_byte));
   std::abort();
 }

@@ -36,23 +36,18 @@ struct Answer {
 };
 
 absl::StatusOr<PlanPtr> PlanOf(v1::TensorSpec spec) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const Tables tables,
-                            TakeTables(MountedTables(), spec));
+  ATTNBIAS_ASSIGN_OR_RETURN(const Tables tables, TakeTables(MountedTables(), spec));
   return MakePlan(std::move(spec), tables, kMaxTensorBytes);
 }
 
 absl::StatusOr<Answer> AnswerTo(const grpc::ByteBuffer& bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      auto message, ParseRequest<inference::ModelInferRequest>(
-                        bytes, [](int64_t) { return absl::OkStatus(); }));
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      const Model* const model,
-      Model::Find("model_", message.model_name(), message.model_version()));
-  ATTNBIAS_ASSIGN_OR_RETURN(InferRequest request,
-                            DecodeInferRequest(*model, std::move(message)));
+  ATTNBIAS_ASSIGN_OR_RETURN(auto message, ParseRequest<inference::ModelInferRequest>(
+                                              bytes, [](int64_t) { return absl::OkStatus(); }));
+  ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
+                            Model::Find("model_", message.model_name(), message.model_version()));
+  ATTNBIAS_ASSIGN_OR_RETURN(InferRequest request, DecodeInferRequest(*model, std::move(message)));
   ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, PlanOf(request.spec));
-  ATTNBIAS_ASSIGN_OR_RETURN(std::vector<Part> outputs,
-                            ChooseOutputs(request, *plan));
+  ATTNBIAS_ASSIGN_OR_RETURN(std::vector<Part> outputs, ChooseOutputs(request, *plan));
   return Answer{std::move(request.spec), std::move(plan), std::move(outputs)};
 }
 
@@ -74,8 +69,7 @@ void CheckPieces(const Answer& answer) {
   for (int i = 0; i < kFewPieces && !pieces.AreAllTaken(); ++i) {
     if (next == 0) next = output->offset;
     const Range bytes = pieces.Take().bytes;
-    if (bytes.begin != next || bytes.size() <= 0 ||
-        bytes.size() > kMaxChunkBytes) {
+    if (bytes.begin != next || bytes.size() <= 0 || bytes.size() > kMaxChunkBytes) {
       std::abort();
     }
     next = bytes.end;
@@ -96,8 +90,8 @@ extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
   return 0;
 }
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
-                                          size_t max_size, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
   inference::ModelInferRequest message;
   return attnbias::MutateMessage(&message, data, size, max_size, seed);
 }
@@ -108,8 +102,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const attnbias::HeapGrowth growth;
     const grpc::Slice slice(data, size);
     answer = attnbias::AnswerTo(grpc::ByteBuffer(&slice, 1));
-    growth.ExpectAtMost(attnbias::kFixedBytes, attnbias::kBytesPerByte,
-                        static_cast<int64_t>(size));
+    growth.ExpectAtMost(attnbias::kFixedBytes, attnbias::kBytesPerByte, static_cast<int64_t>(size));
   }
   if (!answer.ok()) return 0;
   attnbias::CheckSpec(*answer);

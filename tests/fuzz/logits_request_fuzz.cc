@@ -25,15 +25,12 @@ constexpr int64_t kBytesPerByte = 64;
 constexpr int64_t kFewKeys = 1000;
 
 absl::StatusOr<LogitsPlanPtr> PlanOf(const grpc::ByteBuffer& bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      auto request, ParseRequest<v1::ComputeLogitsRequest>(
-                        bytes, [](int64_t) { return absl::OkStatus(); }));
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      const Tables tables,
-      TakeTables(MountedTables(), *request.mutable_spec()));
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      LogitsPlanPtr plan,
-      LogitsPlan::Make(std::move(*request.mutable_spec()), tables, kLimits));
+  ATTNBIAS_ASSIGN_OR_RETURN(auto request, ParseRequest<v1::ComputeLogitsRequest>(
+                                              bytes, [](int64_t) { return absl::OkStatus(); }));
+  ATTNBIAS_ASSIGN_OR_RETURN(const Tables tables,
+                            TakeTables(MountedTables(), *request.mutable_spec()));
+  ATTNBIAS_ASSIGN_OR_RETURN(LogitsPlanPtr plan,
+                            LogitsPlan::Make(std::move(*request.mutable_spec()), tables, kLimits));
   HeaderOf(*plan);
   (void)plan->CheckRows(request.first_row(), request.num_rows(),
                         static_cast<int64_t>(request.data().size()));
@@ -64,8 +61,8 @@ extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
   return 0;
 }
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
-                                          size_t max_size, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
   attnbias::v1::ComputeLogitsRequest message;
   return attnbias::MutateMessage(&message, data, size, max_size, seed);
 }
@@ -76,8 +73,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const attnbias::HeapGrowth growth;
     const grpc::Slice slice(data, size);
     plan = attnbias::PlanOf(grpc::ByteBuffer(&slice, 1));
-    growth.ExpectAtMost(attnbias::kFixedBytes, attnbias::kBytesPerByte,
-                        static_cast<int64_t>(size));
+    growth.ExpectAtMost(attnbias::kFixedBytes, attnbias::kBytesPerByte, static_cast<int64_t>(size));
   }
   if (!plan.ok() || (*plan)->spec().key_length() > attnbias::kFewKeys) return 0;
   attnbias::CheckRow(**plan, 0);

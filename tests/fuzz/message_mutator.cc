@@ -51,9 +51,7 @@ class Mutator {
   }
 
  private:
-  int Below(int end) {
-    return std::uniform_int_distribution<>(0, end - 1)(random_);
-  }
+  int Below(int end) { return std::uniform_int_distribution<>(0, end - 1)(random_); }
 
   // Mostly one that is set, where any is.
   const FieldDescriptor* Choose(const Message& message) {
@@ -73,8 +71,7 @@ class Mutator {
     if (size == 0 || OneIn(4)) {
       Message* added = reflection.AddMessage(owner, &field);
       if (size > 0 && OneIn(2)) {
-        added->CopyFrom(
-            reflection.GetRepeatedMessage(*owner, &field, Below(size)));
+        added->CopyFrom(reflection.GetRepeatedMessage(*owner, &field, Below(size)));
       }
     } else if (OneIn(4)) {
       reflection.RemoveLast(owner, &field);
@@ -86,33 +83,25 @@ class Mutator {
   void MutateScalarIn(Message* owner, const FieldDescriptor& field) {
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:
-        return Change<int32_t>(owner, field, &Reflection::GetInt32,
-                               &Reflection::SetInt32);
+        return Change<int32_t>(owner, field, &Reflection::GetInt32, &Reflection::SetInt32);
       case FieldDescriptor::CPPTYPE_INT64:
-        return Change<int64_t>(owner, field, &Reflection::GetInt64,
-                               &Reflection::SetInt64);
+        return Change<int64_t>(owner, field, &Reflection::GetInt64, &Reflection::SetInt64);
       case FieldDescriptor::CPPTYPE_UINT32:
-        return Change<uint32_t>(owner, field, &Reflection::GetUInt32,
-                                &Reflection::SetUInt32);
+        return Change<uint32_t>(owner, field, &Reflection::GetUInt32, &Reflection::SetUInt32);
       case FieldDescriptor::CPPTYPE_UINT64:
-        return Change<uint64_t>(owner, field, &Reflection::GetUInt64,
-                                &Reflection::SetUInt64);
+        return Change<uint64_t>(owner, field, &Reflection::GetUInt64, &Reflection::SetUInt64);
       case FieldDescriptor::CPPTYPE_FLOAT:
-        return Change<float>(owner, field, &Reflection::GetFloat,
-                             &Reflection::SetFloat);
+        return Change<float>(owner, field, &Reflection::GetFloat, &Reflection::SetFloat);
       case FieldDescriptor::CPPTYPE_DOUBLE:
-        return Change<double>(owner, field, &Reflection::GetDouble,
-                              &Reflection::SetDouble);
+        return Change<double>(owner, field, &Reflection::GetDouble, &Reflection::SetDouble);
       case FieldDescriptor::CPPTYPE_BOOL:
-        return Change<bool>(owner, field, &Reflection::GetBool,
-                            &Reflection::SetBool);
+        return Change<bool>(owner, field, &Reflection::GetBool, &Reflection::SetBool);
       case FieldDescriptor::CPPTYPE_STRING:
-        return Change<std::string>(owner, field, &Reflection::GetString,
-                                   &Reflection::SetString);
+        return Change<std::string>(owner, field, &Reflection::GetString, &Reflection::SetString);
       case FieldDescriptor::CPPTYPE_ENUM:
         // None of the contract's is repeated.
-        return owner->GetReflection()->SetEnumValue(
-            owner, &field, Below(field.enum_type()->value_count() + 1));
+        return owner->GetReflection()->SetEnumValue(owner, &field,
+                                                    Below(field.enum_type()->value_count() + 1));
       default:  // no field of the contract
         return;
     }
@@ -120,14 +109,11 @@ class Mutator {
 
   template <typename T>
   void Change(Message* owner, const FieldDescriptor& field,
-              T (Reflection::*get)(const Message&, const FieldDescriptor*)
-                  const,
-              void (Reflection::*set)(Message*, const FieldDescriptor*, T)
-                  const) {
+              T (Reflection::*get)(const Message&, const FieldDescriptor*) const,
+              void (Reflection::*set)(Message*, const FieldDescriptor*, T) const) {
     const Reflection& reflection = *owner->GetReflection();
     if (!field.is_repeated()) {
-      (reflection.*set)(owner, &field,
-                        Other<T>((reflection.*get)(*owner, &field)));
+      (reflection.*set)(owner, &field, Other<T>((reflection.*get)(*owner, &field)));
       return;
     }
     const auto list = reflection.GetMutableRepeatedFieldRef<T>(owner, &field);
@@ -188,8 +174,7 @@ class Mutator {
   std::string OtherText(std::string value) {
     const size_t size = value.size();
     value.resize(size + kMoreBytes);
-    value.resize(LLVMFuzzerMutate(reinterpret_cast<uint8_t*>(value.data()),
-                                  size, value.size()));
+    value.resize(LLVMFuzzerMutate(reinterpret_cast<uint8_t*>(value.data()), size, value.size()));
     return value;
   }
 
@@ -198,14 +183,12 @@ class Mutator {
 
 }  // namespace
 
-size_t MutateMessage(Message* message, uint8_t* data, size_t size,
-                     size_t max_size, unsigned seed) {
+size_t MutateMessage(Message* message, uint8_t* data, size_t size, size_t max_size, unsigned seed) {
   // It writes a line for each text that is none.
   LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   Mutator mutator(seed);
   // What is not quite a message must be tried, too.
-  if (mutator.OneIn(16) ||
-      !message->ParseFromArray(data, static_cast<int>(size))) {
+  if (mutator.OneIn(16) || !message->ParseFromArray(data, static_cast<int>(size))) {
     return LLVMFuzzerMutate(data, size, max_size);
   }
   do {

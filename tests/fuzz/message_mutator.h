@@ -12,7 +12,7 @@ namespace attnbias {
 
 // What LLVMFuzzerCustomMutator is asked for. `message` is any of the type that
 // the bytes are of.
-size_t MutateMessage(google::protobuf::Message* message, uint8_t* data,
-                     size_t size, size_t max_size, unsigned seed);
+size_t MutateMessage(google::protobuf::Message* message, uint8_t* data, size_t size,
+                     size_t max_size, unsigned seed);
 
 }  // namespace attnbias

@@ -13,9 +13,8 @@ namespace {
 TableSetPtr Mount() {
   const ScratchFolder folder;
   const std::string path = folder.Write(
-      "tables.safetensors",
-      SafetensorsBytes({{"bias", {32, 2}, std::vector<float>(64, 0.5F)},
-                        {"vectors", {9, 8}, std::vector<float>(72, 2)}}));
+      "tables.safetensors", SafetensorsBytes({{"bias", {32, 2}, std::vector<float>(64, 0.5F)},
+                                              {"vectors", {9, 8}, std::vector<float>(72, 2)}}));
   SafetensorsFile file = *SafetensorsFile::Open(path);
   TableSetBuilder builder(1 << 20);
   for (const SafetensorsEntry& entry : file.entries()) {

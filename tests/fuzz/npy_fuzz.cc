@@ -9,8 +9,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const attnbias::ScratchFolder folder;
-  const auto table = attnbias::ReadTableFile(
-      folder.Write("a.npy", {reinterpret_cast<const char*>(data), size}));
+  const auto table =
+      attnbias::ReadTableFile(folder.Write("a.npy", {reinterpret_cast<const char*>(data), size}));
   if (!table.ok()) return 0;
   auto wanted = static_cast<size_t>(attnbias::ElementSize(table->data_type()));
   for (const int64_t length : table->shape()) wanted *= length;

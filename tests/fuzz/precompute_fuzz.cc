@@ -15,8 +15,8 @@ namespace {
 const Engine& Planner() {
   static auto* const threads = new Threads(0);
   static auto* const observer = new CountingObserver();
-  static const auto* const engine = new Engine(
-      EngineOptions(), *SupportedKernelSets().front(), threads, observer);
+  static const auto* const engine =
+      new Engine(EngineOptions(), *SupportedKernelSets().front(), threads, observer);
   return *engine;
 }
 
@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const attnbias::ScratchFolder folder;
   (void)attnbias::ReadPrecomputeFile(
-      folder.Write("specs.json", {reinterpret_cast<const char*>(data), size}),
-      attnbias::Planner(), attnbias::MountedTables());
+      folder.Write("specs.json", {reinterpret_cast<const char*>(data), size}), attnbias::Planner(),
+      attnbias::MountedTables());
   return 0;
 }

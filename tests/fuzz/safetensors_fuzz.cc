@@ -31,11 +31,9 @@ void ReadAll(const std::string& path, int64_t size) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const attnbias::ScratchFolder folder;
-  const std::string path =
-      folder.Write("a", {reinterpret_cast<const char*>(data), size});
+  const std::string path = folder.Write("a", {reinterpret_cast<const char*>(data), size});
   const attnbias::HeapGrowth growth;
   attnbias::ReadAll(path, static_cast<int64_t>(size));
-  growth.ExpectAtMost(attnbias::kFixedBytes, attnbias::kBytesPerByte,
-                      static_cast<int64_t>(size));
+  growth.ExpectAtMost(attnbias::kFixedBytes, attnbias::kBytesPerByte, static_cast<int64_t>(size));
   return 0;
 }

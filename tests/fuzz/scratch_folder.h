@@ -18,9 +18,8 @@ class ScratchFolder {
   ScratchFolder() {
     const std::filesystem::path shm = "/dev/shm";
     std::error_code none;
-    const auto parent = std::filesystem::is_directory(shm, none)
-                            ? shm
-                            : std::filesystem::temp_directory_path();
+    const auto parent =
+        std::filesystem::is_directory(shm, none) ? shm : std::filesystem::temp_directory_path();
     std::string name = parent / "attnbias-fuzz-XXXXXX";
     if (mkdtemp(name.data()) == nullptr) std::abort();
     path_ = name;

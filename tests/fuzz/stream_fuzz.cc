@@ -62,9 +62,8 @@ class Service final : public v1::AttentionBiasService::Service {
     steps_ = std::move(steps);
   }
 
-  grpc::Status StreamTensor(
-      grpc::ServerContext* context, const v1::StreamTensorRequest* request,
-      grpc::ServerWriter<v1::StreamTensorResponse>* writer) override {
+  grpc::Status StreamTensor(grpc::ServerContext* context, const v1::StreamTensorRequest* request,
+                            grpc::ServerWriter<v1::StreamTensorResponse>* writer) override {
     // A client that gives up does not wait for this; its next steps are
     // others.
     const std::shared_ptr<Steps> steps = Now();
@@ -132,14 +131,13 @@ struct Connected {
   Connected() {
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
-                             &port);
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service);
     server = builder.BuildAndStart();
-    client = std::make_unique<Client>(
-        *Client::Create({.target = "127.0.0.1:" + std::to_string(port),
-                         .timeout = absl::Seconds(5),
-                         .max_attempts = 3}));
+    client =
+        std::make_unique<Client>(*Client::Create({.target = "127.0.0.1:" + std::to_string(port),
+                                                  .timeout = absl::Seconds(5),
+                                                  .max_attempts = 3}));
   }
 };
 
@@ -154,11 +152,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto tensor = connected->client->Get({});
   if (!tensor.ok()) return 0;
   const auto bytes = tensor->bytes();
-  const std::string wanted =
-      attnbias::PayloadOf(tensor->header().fingerprint(), steps->size);
+  const std::string wanted = attnbias::PayloadOf(tensor->header().fingerprint(), steps->size);
   if (bytes.size() != wanted.size() ||
-      !std::equal(wanted.begin(), wanted.end(),
-                  reinterpret_cast<const char*>(bytes.data()))) {
+      !std::equal(wanted.begin(), wanted.end(), reinterpret_cast<const char*>(bytes.data()))) {
     std::abort();
   }
   return 0;

@@ -27,15 +27,14 @@ constexpr int64_t kFixedBytes = int64_t{8} << 20;
 constexpr int64_t kBytesPerByte = 64;
 
 absl::StatusOr<PlanPtr> PlanOf(v1::TensorSpec spec) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const Tables tables,
-                            TakeTables(MountedTables(), spec));
+  ATTNBIAS_ASSIGN_OR_RETURN(const Tables tables, TakeTables(MountedTables(), spec));
   return MakePlan(std::move(spec), tables, kMaxTensorBytes);
 }
 
 absl::StatusOr<v1::TensorHeader> Answer(const grpc::ByteBuffer& bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(
-      const auto request, ParseRequest<v1::StreamTensorRequest>(
-                              bytes, [](int64_t) { return absl::OkStatus(); }));
+      const auto request,
+      ParseRequest<v1::StreamTensorRequest>(bytes, [](int64_t) { return absl::OkStatus(); }));
   ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, PlanOf(request.spec()));
   v1::TensorHeader header = HeaderOf(*plan);
   const absl::StatusOr<StreamWindow> window = ResolveStream(request, *plan);
@@ -66,8 +65,8 @@ extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
   return 0;
 }
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
-                                          size_t max_size, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
   attnbias::v1::StreamTensorRequest message;
   return attnbias::MutateMessage(&message, data, size, max_size, seed);
 }
@@ -78,8 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const attnbias::HeapGrowth growth;
     const grpc::Slice slice(data, size);
     header = attnbias::Answer(grpc::ByteBuffer(&slice, 1));
-    growth.ExpectAtMost(attnbias::kFixedBytes, attnbias::kBytesPerByte,
-                        static_cast<int64_t>(size));
+    growth.ExpectAtMost(attnbias::kFixedBytes, attnbias::kBytesPerByte, static_cast<int64_t>(size));
   }
   if (header.ok()) attnbias::CheckResolved(*header);
   return 0;

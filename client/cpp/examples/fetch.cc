@@ -24,8 +24,7 @@ int Fail(const absl::Status& status) {
 }
 
 int main(int argc, char** argv) {
-  const auto client = attnbias::Client::Create(
-      {.target = argc > 1 ? argv[1] : "localhost:50051"});
+  const auto client = attnbias::Client::Create({.target = argc > 1 ? argv[1] : "localhost:50051"});
   if (!client.ok()) return Fail(client.status());
 
   v1::TensorSpec spec;
@@ -40,8 +39,7 @@ int main(int argc, char** argv) {
   const auto view = attnbias::Toeplitz<float>::Of(*bias);
   if (!view.ok()) return Fail(view.status());
   // By head, query and key, which are not checked.
-  std::cout << "query 1023, key 1020 of head 0: " << (*view)(0, 1023, 1020)
-            << "\n";
+  std::cout << "query 1023, key 1020 of head 0: " << (*view)(0, 1023, 1020) << "\n";
 
   // The last query alone, every element: [kHeads, 1, kLength].
   spec.mutable_pair()->mutable_queries()->set_begin(kLength - 1);
@@ -49,8 +47,7 @@ int main(int argc, char** argv) {
   spec.mutable_output()->set_form(v1::FORM_DENSE);
   std::vector<float> row(size_t{kHeads} * kLength);
   const absl::StatusOr<v1::TensorHeader> header = client->GetInto(
-      spec, absl::MakeSpan(reinterpret_cast<std::byte*>(row.data()),
-                           row.size() * sizeof(float)));
+      spec, absl::MakeSpan(reinterpret_cast<std::byte*>(row.data()), row.size() * sizeof(float)));
   if (!header.ok()) return Fail(header.status());
   std::cout << "the same in the window:         " << row[1020] << "\n"
             << "fingerprint " << header->fingerprint() << "\n";

@@ -32,8 +32,7 @@ CallEnd CallEnd::Of(grpc::Status status, const grpc::ClientContext& context) {
   return end;
 }
 
-RetryState::RetryState(std::optional<int> max_attempts,
-                       std::function<double()> jitter)
+RetryState::RetryState(std::optional<int> max_attempts, std::function<double()> jitter)
     : max_attempts_(max_attempts), jitter_(std::move(jitter)) {}
 
 absl::Duration RetryState::Backoff(absl::Duration left) {
@@ -46,26 +45,22 @@ absl::Duration RetryState::Backoff(absl::Duration left) {
   return std::min({backoff, kLargestBackoff, left / 2}) * jitter_();
 }
 
-std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end,
-                                                    absl::Duration left) {
+std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end, absl::Duration left) {
   const std::optional<absl::Duration> info = RetryDelay(end.status);
   const grpc::StatusCode code = end.status.error_code();
-  const bool worth_it =
-      code == grpc::StatusCode::UNAVAILABLE ||
-      code == grpc::StatusCode::ABORTED ||
-      code == grpc::StatusCode::CANCELLED ||
-      // A stream that a proxy or a dying server reset.
-      absl::StrContains(end.status.error_message(), "RST_STREAM") ||
-      (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&
-       (info.has_value() || end.pushback.has_value()));
+  const bool worth_it = code == grpc::StatusCode::UNAVAILABLE ||
+                        code == grpc::StatusCode::ABORTED || code == grpc::StatusCode::CANCELLED ||
+                        // A stream that a proxy or a dying server reset.
+                        absl::StrContains(end.status.error_message(), "RST_STREAM") ||
+                        (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+                         (info.has_value() || end.pushback.has_value()));
   if (!worth_it || ++failures_ == max_attempts_ || left < kFirstBackoff) {
     return std::nullopt;
   }
   absl::Duration least = info.value_or(absl::ZeroDuration());
   if (end.pushback.has_value()) {
     int64_t milliseconds = 0;
-    if (!absl::SimpleAtoi(absl::string_view(*end.pushback), &milliseconds) ||
-        milliseconds < 0) {
+    if (!absl::SimpleAtoi(absl::string_view(*end.pushback), &milliseconds) || milliseconds < 0) {
       return std::nullopt;
     }
     least = absl::Milliseconds(milliseconds);
@@ -73,37 +68,31 @@ std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end,
   return std::max(Backoff(left), least);
 }
 
-Attempts::Attempts(const ClientOptions& options, grpc::Channel* channel,
-                   BearerToken* token, std::atomic<bool>* reached)
+Attempts::Attempts(const ClientOptions& options, grpc::Channel* channel, BearerToken* token,
+                   std::atomic<bool>* reached)
     : options_(options),
       channel_(channel),
       token_(token),
       reached_(*reached),
       deadline_(absl::Now() + options.timeout),
-      connect_deadline_(absl::Now() +
-                        std::min(options.connect_timeout, options.timeout)),
-      state_(options.max_attempts,
-             [random = std::minstd_rand(std::random_device{}())]() mutable {
-               return std::uniform_real_distribution<>(0, 1)(random);
-             }) {}
+      connect_deadline_(absl::Now() + std::min(options.connect_timeout, options.timeout)),
+      state_(options.max_attempts, [random = std::minstd_rand(std::random_device{}())]() mutable {
+        return std::uniform_real_distribution<>(0, 1)(random);
+      }) {}
 
 bool Attempts::IsReached() const {
-  if (!reached_ &&
-      channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
+  if (!reached_ && channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
     reached_ = true;
   }
   return reached_;
 }
 
-absl::Time Attempts::End() const {
-  return IsReached() ? deadline_ : connect_deadline_;
-}
+absl::Time Attempts::End() const { return IsReached() ? deadline_ : connect_deadline_; }
 
 void Attempts::Prepare(grpc::ClientContext* context) const {
   bool has_failed = false;
   while (!IsReached() && !has_failed && absl::Now() < connect_deadline_) {
-    const grpc_connectivity_state state =
-        channel_->GetState(/*try_to_connect=*/true);
+    const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
     has_failed = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
     if (has_failed || state == GRPC_CHANNEL_READY) continue;
     channel_->WaitForStateChange(state, absl::ToChronoTime(connect_deadline_));
@@ -121,14 +110,12 @@ void Attempts::Prepare(grpc::ClientContext* context) const {
 absl::Status Attempts::ErrorOf(const grpc::Status& status) const {
   if (!IsReached()) {
     if (IsUnreached(status)) {
-      return absl::UnavailableError(
-          WhyAllUnreached(status.error_message(), options_));
+      return absl::UnavailableError(WhyAllUnreached(status.error_message(), options_));
     }
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
       return absl::UnavailableError(WhyAllUnreached(
           absl::StrCat("no connection within ",
-                       absl::FormatDuration(std::min(options_.connect_timeout,
-                                                     options_.timeout))),
+                       absl::FormatDuration(std::min(options_.connect_timeout, options_.timeout))),
           options_));
     }
   }
@@ -137,8 +124,7 @@ absl::Status Attempts::ErrorOf(const grpc::Status& status) const {
 
 bool Attempts::WaitAfter(const CallEnd& end) {
   const absl::Time now = absl::Now();
-  const std::optional<absl::Duration> delay =
-      state_.NextDelay(end, End() - now);
+  const std::optional<absl::Duration> delay = state_.NextDelay(end, End() - now);
   if (!delay.has_value() || now + *delay >= End()) return false;
   if (options_.on_retry) options_.on_retry(ErrorOf(end.status));
   WaitUntil(now + *delay);

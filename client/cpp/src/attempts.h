@@ -37,8 +37,7 @@ class RetryState {
   // Returns the wait before the next attempt, or nothing if this end is final.
   // `left` is the remaining time of the call. The least wait is the pushback,
   // or else RetryInfo's. A negative pushback forbids another attempt.
-  std::optional<absl::Duration> NextDelay(const CallEnd& end,
-                                          absl::Duration left);
+  std::optional<absl::Duration> NextDelay(const CallEnd& end, absl::Duration left);
 
   // Resets the count of failures after an attempt that brought bytes.
   void Progressed() { failures_ = 0; }
@@ -56,8 +55,8 @@ class Attempts {
  public:
   // All arguments outlive this; `token` may be null. The timeouts count from
   // now on. `reached` is true once the client has had a connection.
-  Attempts(const ClientOptions& options, grpc::Channel* channel,
-           BearerToken* token, std::atomic<bool>* reached);
+  Attempts(const ClientOptions& options, grpc::Channel* channel, BearerToken* token,
+           std::atomic<bool>* reached);
 
   // Sets metadata, token and deadline of the next attempt. No time is left if
   // there was never a connection and connect_timeout is over. Waits until the

@@ -55,8 +55,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
     merged.insert({GRPC_ARG_ENABLE_HTTP_PROXY, 0});
   }
   if (!options.tls->server_name.empty()) {
-    merged.insert(
-        {GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, options.tls->server_name});
+    merged.insert({GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, options.tls->server_name});
   }
   merged.insert(Defaults().begin(), Defaults().end());
   grpc::ChannelArguments arguments;
@@ -67,8 +66,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
       arguments.SetString(name, std::get<std::string>(value));
     }
   }
-  return grpc::CreateCustomChannel(options.target, CredentialsOf(*options.tls),
-                                   arguments);
+  return grpc::CreateCustomChannel(options.target, CredentialsOf(*options.tls), arguments);
 }
 
 }  // namespace attnbias

@@ -23,9 +23,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options);
 // program may already have, or for an answer as gRPC received it
 // (grpc::ByteBuffer).
 template <typename Request, typename Response>
-grpc::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel,
-                       const std::string& method, const Request& request,
-                       grpc::ClientContext* context, Response* response) {
+grpc::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                       const Request& request, grpc::ClientContext* context, Response* response) {
   grpc::CompletionQueue queue;
   grpc::TemplatedGenericStub<Request, Response> stub(channel);
   const auto call = stub.PrepareUnaryCall(context, method, request, &queue);

@@ -29,26 +29,19 @@ constexpr uint32_t Tag(int field, WireFormatLite::WireType type) {
 }
 
 constexpr uint32_t kHeaderTag =
-    Tag(v1::StreamTensorResponse::kHeaderFieldNumber,
-        WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+    Tag(v1::StreamTensorResponse::kHeaderFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 constexpr uint32_t kOffsetTag =
-    Tag(v1::StreamTensorResponse::kOffsetFieldNumber,
-        WireFormatLite::WIRETYPE_VARINT);
-constexpr uint32_t kCrcTag = Tag(v1::StreamTensorResponse::kCrc32CFieldNumber,
-                                 WireFormatLite::WIRETYPE_FIXED32);
+    Tag(v1::StreamTensorResponse::kOffsetFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+constexpr uint32_t kCrcTag =
+    Tag(v1::StreamTensorResponse::kCrc32CFieldNumber, WireFormatLite::WIRETYPE_FIXED32);
 constexpr uint32_t kHeaderCrcTag =
-    Tag(v1::StreamTensorResponse::kHeaderCrc32CFieldNumber,
-        WireFormatLite::WIRETYPE_FIXED32);
-constexpr uint32_t kDataTag = Tag(v1::StreamTensorResponse::kDataFieldNumber,
-                                  WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+    Tag(v1::StreamTensorResponse::kHeaderCrc32CFieldNumber, WireFormatLite::WIRETYPE_FIXED32);
+constexpr uint32_t kDataTag =
+    Tag(v1::StreamTensorResponse::kDataFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
-absl::Status Malformed() {
-  return absl::DataLossError("message: it is not protobuf");
-}
+absl::Status Malformed() { return absl::DataLossError("message: it is not protobuf"); }
 
-void PlainCopy(std::byte* to, const std::byte* from, size_t size) {
-  std::memcpy(to, from, size);
-}
+void PlainCopy(std::byte* to, const std::byte* from, size_t size) { std::memcpy(to, from, size); }
 
 // Copies past the caches: writes `to` without reading it first, which saves a
 // third of the memory traffic, and evicts nothing. For payloads larger than the
@@ -61,9 +54,8 @@ void StreamingCopy(std::byte* to, const std::byte* from, size_t size) {
   PlainCopy(to, from, at);
   for (; size - at >= kLine; at += kLine) {
     for (size_t word = at; word < at + kLine; word += sizeof(__m128i)) {
-      _mm_stream_si128(
-          reinterpret_cast<__m128i*>(to + word),
-          _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + word)));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + word),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + word)));
     }
   }
   PlainCopy(to + at, from + at, size - at);
@@ -76,12 +68,10 @@ void StreamingCopy(std::byte* to, const std::byte* from, size_t size) {
 class ChunkReader {
  public:
   // Skips payload if there is no room.
-  ChunkReader(CodedInputStream* in, std::optional<absl::Span<std::byte>> room,
-              Placement placement)
+  ChunkReader(CodedInputStream* in, std::optional<absl::Span<std::byte>> room, Placement placement)
       : in_(*in),
         room_(room),
-        copy_(placement == Placement::kStreamed ? &StreamingCopy : &PlainCopy) {
-  }
+        copy_(placement == Placement::kStreamed ? &StreamingCopy : &PlainCopy) {}
 
   absl::StatusOr<Chunk> Read() {
     while (const uint32_t tag = in_.ReadTag()) {
@@ -91,10 +81,10 @@ class ChunkReader {
     }
     if (!in_.ConsumedEntireMessage()) return Malformed();
     if (room_.has_value() && computed_crc_ != sent_crc_) {
-      return absl::DataLossError(absl::StrCat(
-          "chunk: ", chunk_.size, " bytes at offset ", chunk_.offset,
-          " have CRC-32C ", absl::Hex(computed_crc_, absl::kZeroPad8),
-          ", want ", absl::Hex(sent_crc_, absl::kZeroPad8)));
+      return absl::DataLossError(absl::StrCat("chunk: ", chunk_.size, " bytes at offset ",
+                                              chunk_.offset, " have CRC-32C ",
+                                              absl::Hex(computed_crc_, absl::kZeroPad8), ", want ",
+                                              absl::Hex(sent_crc_, absl::kZeroPad8)));
     }
     if (header_.has_value()) {
       const absl::Status status = ParseHeader();
@@ -115,17 +105,13 @@ class ChunkReader {
         return absl::OkStatus();
       }
       case kCrcTag:
-        return in_.ReadLittleEndian32(&sent_crc_) ? absl::OkStatus()
-                                                  : Malformed();
+        return in_.ReadLittleEndian32(&sent_crc_) ? absl::OkStatus() : Malformed();
       case kHeaderCrcTag:
-        return in_.ReadLittleEndian32(&sent_header_crc_.emplace())
-                   ? absl::OkStatus()
-                   : Malformed();
+        return in_.ReadLittleEndian32(&sent_header_crc_.emplace()) ? absl::OkStatus() : Malformed();
       case kDataTag:
         return ReadData();
       default:
-        return WireFormatLite::SkipField(&in_, tag) ? absl::OkStatus()
-                                                    : Malformed();
+        return WireFormatLite::SkipField(&in_, tag) ? absl::OkStatus() : Malformed();
     }
   }
 
@@ -134,8 +120,7 @@ class ChunkReader {
   bool ReadHeader() {
     uint32_t size = 0;
     std::string piece;
-    if (!in_.ReadVarint32(&size) ||
-        !in_.ReadString(&piece, static_cast<int>(size))) {
+    if (!in_.ReadVarint32(&size) || !in_.ReadString(&piece, static_cast<int>(size))) {
       return false;
     }
     header_ = header_.value_or("") + piece;
@@ -145,12 +130,11 @@ class ChunkReader {
   absl::Status ParseHeader() {
     const uint32_t crc = Crc32c(header_->data(), header_->size());
     if (sent_header_crc_.value_or(crc) != crc) {
-      return absl::DataLossError(absl::StrCat(
-          "header: got CRC-32C ", absl::Hex(crc, absl::kZeroPad8), ", want ",
-          absl::Hex(*sent_header_crc_, absl::kZeroPad8)));
+      return absl::DataLossError(absl::StrCat("header: got CRC-32C ",
+                                              absl::Hex(crc, absl::kZeroPad8), ", want ",
+                                              absl::Hex(*sent_header_crc_, absl::kZeroPad8)));
     }
-    return chunk_.header.emplace().ParseFromString(*header_) ? absl::OkStatus()
-                                                             : Malformed();
+    return chunk_.header.emplace().ParseFromString(*header_) ? absl::OkStatus() : Malformed();
   }
 
   // Of a repeated occurrence the last one counts, as in protobuf.
@@ -161,9 +145,9 @@ class ChunkReader {
       return in_.Skip(static_cast<int>(size)) ? absl::OkStatus() : Malformed();
     }
     if (size > room_->size()) {
-      return absl::DataLossError(
-          absl::StrCat("chunk: got ", size, " bytes of data, want at most the ",
-                       room_->size(), " that are missing"));
+      return absl::DataLossError(absl::StrCat("chunk: got ", size,
+                                              " bytes of data, want at most the ", room_->size(),
+                                              " that are missing"));
     }
     chunk_.size = size;
     computed_crc_ = 0;
@@ -193,8 +177,7 @@ class ChunkReader {
 
 }  // namespace
 
-absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message,
-                                absl::Span<std::byte> room,
+absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message, absl::Span<std::byte> room,
                                 Placement placement) {
   grpc::ProtoBufferReader slices(message);
   if (!slices.status().ok()) return Malformed();
@@ -202,13 +185,11 @@ absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message,
   return ChunkReader(&in, room, placement).Read();
 }
 
-absl::StatusOr<std::optional<v1::TensorHeader>> ReadHeader(
-    grpc::ByteBuffer* message) {
+absl::StatusOr<std::optional<v1::TensorHeader>> ReadHeader(grpc::ByteBuffer* message) {
   grpc::ProtoBufferReader slices(message);
   if (!slices.status().ok()) return Malformed();
   CodedInputStream in(&slices);
-  absl::StatusOr<Chunk> chunk =
-      ChunkReader(&in, std::nullopt, Placement::kCached).Read();
+  absl::StatusOr<Chunk> chunk = ChunkReader(&in, std::nullopt, Placement::kCached).Read();
   if (!chunk.ok()) return chunk.status();
   return std::move(chunk->header);
 }

@@ -30,13 +30,11 @@ enum class Placement { kCached, kStreamed };
 // more data than `room` or does not match its checksums; the room's contents
 // are then unspecified. Accepts a header without checksum, from an older
 // server.
-absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message,
-                                absl::Span<std::byte> room,
+absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message, absl::Span<std::byte> room,
                                 Placement placement);
 
 // Reads the header of a message that may also have payload, before room for the
 // payload is found. Errors are those of ReadChunk. Does not consume `message`.
-absl::StatusOr<std::optional<v1::TensorHeader>> ReadHeader(
-    grpc::ByteBuffer* message);
+absl::StatusOr<std::optional<v1::TensorHeader>> ReadHeader(grpc::ByteBuffer* message);
 
 }  // namespace attnbias

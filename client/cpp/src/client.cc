@@ -33,8 +33,7 @@ namespace attnbias {
 namespace {
 
 constexpr char kDescribe[] = "/attnbias.v1.AttentionBiasService/DescribeTensor";
-constexpr char kStreamTensor[] =
-    "/attnbias.v1.AttentionBiasService/StreamTensor";
+constexpr char kStreamTensor[] = "/attnbias.v1.AttentionBiasService/StreamTensor";
 constexpr char kCheckHealth[] = "/grpc.health.v1.Health/Check";
 
 constexpr size_t kAlignment = 64;
@@ -58,22 +57,20 @@ absl::Status CheckMetadata(const std::string& key, const std::string& value) {
   }
   if (grpc_is_binary_header(slice(key)) == 0 &&
       grpc_header_nonbin_value_is_legal(slice(value)) == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "metadata: got a value of \"", key,
-        "\" that is not printable ASCII, want one that is, or a key that ends "
-        "in \"-bin\""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata: got a value of \"", key,
+                     "\" that is not printable ASCII, want one that is, or a key that ends "
+                     "in \"-bin\""));
   }
   return absl::OkStatus();
 }
 
 absl::Status Validate(const ClientOptions& options) {
   const auto refused = [](const char* name, const auto& got, const char* want) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": got ", got, ", want ", want));
+    return absl::InvalidArgumentError(absl::StrCat(name, ": got ", got, ", want ", want));
   };
-  for (const auto& [name, timeout] :
-       {std::pair("timeout", options.timeout),
-        std::pair("connect_timeout", options.connect_timeout)}) {
+  for (const auto& [name, timeout] : {std::pair("timeout", options.timeout),
+                                      std::pair("connect_timeout", options.connect_timeout)}) {
     if (timeout > absl::ZeroDuration()) continue;
     return refused(name, absl::FormatDuration(timeout), "more than 0");
   }
@@ -93,13 +90,10 @@ absl::Status Validate(const ClientOptions& options) {
 
 absl::StatusOr<AlignedBytes> Allocate(int64_t size) {
   // aligned_alloc wants a positive multiple of the alignment.
-  const size_t padded =
-      (static_cast<size_t>(size) / kAlignment + 1) * kAlignment;
-  AlignedBytes bytes(
-      static_cast<std::byte*>(std::aligned_alloc(kAlignment, padded)));
+  const size_t padded = (static_cast<size_t>(size) / kAlignment + 1) * kAlignment;
+  AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(kAlignment, padded)));
   if (bytes == nullptr) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("tensor: no memory for its ", size, " bytes"));
+    return absl::ResourceExhaustedError(absl::StrCat("tensor: no memory for its ", size, " bytes"));
   }
   return bytes;
 }
@@ -109,8 +103,8 @@ absl::StatusOr<AlignedBytes> Allocate(int64_t size) {
 // destructor cancels the call unless it has ended.
 class RawStream {
  public:
-  RawStream(const std::shared_ptr<grpc::Channel>& channel,
-            const v1::StreamTensorRequest& request, const Attempts& attempts)
+  RawStream(const std::shared_ptr<grpc::Channel>& channel, const v1::StreamTensorRequest& request,
+            const Attempts& attempts)
       : stub_(channel) {
     attempts.Prepare(&context_);
     const grpc::Slice serialized(request.SerializeAsString());
@@ -118,8 +112,7 @@ class RawStream {
     call_->StartCall(nullptr);
     Wait();
     // A failed write needs no check: Finish reports why the call has ended.
-    call_->WriteLast(grpc::ByteBuffer(&serialized, 1), grpc::WriteOptions(),
-                     nullptr);
+    call_->WriteLast(grpc::ByteBuffer(&serialized, 1), grpc::WriteOptions(), nullptr);
     Wait();
     // Finish precedes the first Read: gRPC 1.83 reports a message that is too
     // large only to an operation that already waits for the status. Both would
@@ -177,25 +170,23 @@ class RawStream {
 
 // Finds memory for a payload of header.total_bytes(). Called again if a
 // download starts afresh; the memory that it returned before is then unused.
-using ReserveFn = std::function<absl::StatusOr<absl::Span<std::byte>>(
-    const v1::TensorHeader& header)>;
+using ReserveFn =
+    std::function<absl::StatusOr<absl::Span<std::byte>>(const v1::TensorHeader& header)>;
 
 // Brings one payload into memory over StreamTensor: begun, resumed where it
 // broke, complete or an error.
 class Download {
  public:
-  Download(const v1::TensorSpec& spec, int64_t max_tensor_bytes,
-           const ReserveFn& reserve, const ProgressFn& progress)
-      : max_tensor_bytes_(max_tensor_bytes),
-        reserve_(reserve),
-        progress_(progress) {
+  Download(const v1::TensorSpec& spec, int64_t max_tensor_bytes, const ReserveFn& reserve,
+           const ProgressFn& progress)
+      : max_tensor_bytes_(max_tensor_bytes), reserve_(reserve), progress_(progress) {
     *request_.mutable_spec() = spec;
   }
 
   // Returns the header once the payload is whole, or the error of the last
   // attempt.
-  absl::StatusOr<v1::TensorHeader> Run(
-      const std::shared_ptr<grpc::Channel>& channel, Attempts attempts) {
+  absl::StatusOr<v1::TensorHeader> Run(const std::shared_ptr<grpc::Channel>& channel,
+                                       Attempts attempts) {
     bool has_restarted = false;
     for (;;) {
       const int64_t before = at_;
@@ -206,8 +197,7 @@ class Download {
       const grpc::StatusCode code = end->status.error_code();
       if (code == grpc::StatusCode::OK) return EndedEarly();
       if (before > 0 && !has_restarted &&
-          (code == grpc::StatusCode::FAILED_PRECONDITION ||
-           code == grpc::StatusCode::NOT_FOUND)) {
+          (code == grpc::StatusCode::FAILED_PRECONDITION || code == grpc::StatusCode::NOT_FOUND)) {
         // A table has changed or is gone, perhaps only on some replicas. So all
         // of the payload is fetched again, once.
         has_restarted = true;
@@ -241,8 +231,8 @@ class Download {
     if (!has_header_) {
       return absl::DataLossError("stream: ended without a header");
     }
-    return absl::DataLossError(absl::StrCat("stream: ended after ", at_,
-                                            " bytes, want ", total_bytes()));
+    return absl::DataLossError(
+        absl::StrCat("stream: ended after ", at_, " bytes, want ", total_bytes()));
   }
 
   absl::Status ReadMessage(grpc::ByteBuffer* message) {
@@ -253,8 +243,7 @@ class Download {
     }
     const auto chunk =
         ReadChunk(message, memory_.subspan(at_),
-                  total_bytes() < kStreamedBytes ? Placement::kCached
-                                                 : Placement::kStreamed);
+                  total_bytes() < kStreamedBytes ? Placement::kCached : Placement::kStreamed);
     if (!chunk.ok()) return chunk.status();
     // A header alone has no offset.
     if (is_first && chunk->size == 0) return absl::OkStatus();
@@ -262,8 +251,7 @@ class Download {
       return absl::DataLossError("stream: a second header");
     }
     if (chunk->offset != at_) {
-      return absl::DataLossError(
-          absl::StrCat("chunk: got offset ", chunk->offset, ", want ", at_));
+      return absl::DataLossError(absl::StrCat("chunk: got offset ", chunk->offset, ", want ", at_));
     }
     at_ += chunk->size;
     if (progress_) progress_(at_, total_bytes());
@@ -280,8 +268,7 @@ class Download {
     }
     has_header_ = true;
     if (at_ > 0) return CheckSame(**header, header_);
-    absl::Status status =
-        CheckHeader(**header, request_.spec(), max_tensor_bytes_);
+    absl::Status status = CheckHeader(**header, request_.spec(), max_tensor_bytes_);
     if (!status.ok()) return status;
     header_ = **std::move(header);
     auto memory = reserve_(header_);
@@ -308,16 +295,13 @@ class Download {
 
 struct Client::Connection {
   // The options' target and TLS are resolved.
-  Connection(const ClientOptions& client_options,
-             std::unique_ptr<BearerToken> bearer_token)
+  Connection(const ClientOptions& client_options, std::unique_ptr<BearerToken> bearer_token)
       : options(client_options),
         token(std::move(bearer_token)),
         channel(MakeChannel(options)),
         stub(v1::AttentionBiasService::NewStub(channel)) {}
 
-  Attempts NewAttempts() const {
-    return Attempts(options, channel.get(), token.get(), &reached);
-  }
+  Attempts NewAttempts() const { return Attempts(options, channel.get(), token.get(), &reached); }
 
   // Repeats `call(context)` until it succeeds or fails for good.
   template <typename Call>
@@ -333,11 +317,9 @@ struct Client::Connection {
     }
   }
 
-  absl::StatusOr<v1::TensorHeader> Fetch(const v1::TensorSpec& spec,
-                                         const ReserveFn& reserve,
+  absl::StatusOr<v1::TensorHeader> Fetch(const v1::TensorSpec& spec, const ReserveFn& reserve,
                                          const ProgressFn& progress) const {
-    return Download(spec, options.max_tensor_bytes, reserve, progress)
-        .Run(channel, NewAttempts());
+    return Download(spec, options.max_tensor_bytes, reserve, progress).Run(channel, NewAttempts());
   }
 
   const ClientOptions options;
@@ -347,8 +329,7 @@ struct Client::Connection {
   mutable std::atomic<bool> reached = false;
 };
 
-Client::Client(std::shared_ptr<const Connection> connection)
-    : connection_(std::move(connection)) {}
+Client::Client(std::shared_ptr<const Connection> connection) : connection_(std::move(connection)) {}
 
 absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
   if (absl::Status status = Validate(options); !status.ok()) return status;
@@ -356,31 +337,26 @@ absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
   if (!target.ok()) return target.status();
   absl::StatusOr<TlsOptions> tls = TlsFrom(options.tls);
   if (!tls.ok()) return tls.status();
-  absl::StatusOr<std::unique_ptr<BearerToken>> token =
-      BearerToken::From(options);
+  absl::StatusOr<std::unique_ptr<BearerToken>> token = BearerToken::From(options);
   if (!token.ok()) return token.status();
   if (*token != nullptr && !tls->enabled && !IsOnThisMachine(*target)) {
     return absl::InvalidArgumentError(absl::StrCat(
         (*token)->name(), ": got one for ", *target,
-        ", which is not on this machine, in plaintext that others could read: ",
-        "set tls"));
+        ", which is not on this machine, in plaintext that others could read: ", "set tls"));
   }
   ClientOptions resolved = options;
   resolved.target = *std::move(target);
   resolved.tls = *std::move(tls);
-  return Client(
-      std::make_shared<const Connection>(resolved, *std::move(token)));
+  return Client(std::make_shared<const Connection>(resolved, *std::move(token)));
 }
 
-absl::StatusOr<v1::TensorHeader> Client::Describe(
-    const v1::TensorSpec& spec) const {
+absl::StatusOr<v1::TensorHeader> Client::Describe(const v1::TensorSpec& spec) const {
   v1::DescribeTensorRequest request;
   *request.mutable_spec() = spec;
   grpc::ByteBuffer response;
   const absl::Status status = connection_->Try(
       [&](grpc::ClientContext* context) {
-        return CallUnary(connection_->channel, kDescribe, request, context,
-                         &response);
+        return CallUnary(connection_->channel, kDescribe, request, context, &response);
       },
       connection_->NewAttempts());
   if (!status.ok()) return status;
@@ -389,42 +365,36 @@ absl::StatusOr<v1::TensorHeader> Client::Describe(
   if (!header->has_value()) {
     return absl::DataLossError("DescribeTensor: the answer has no header");
   }
-  const absl::Status is_answer =
-      CheckHeader(**header, spec, std::numeric_limits<int64_t>::max());
+  const absl::Status is_answer = CheckHeader(**header, spec, std::numeric_limits<int64_t>::max());
   if (!is_answer.ok()) return is_answer;
   return **std::move(header);
 }
 
-absl::StatusOr<Tensor> Client::Get(const v1::TensorSpec& spec,
-                                   const ProgressFn& progress) const {
+absl::StatusOr<Tensor> Client::Get(const v1::TensorSpec& spec, const ProgressFn& progress) const {
   AlignedBytes bytes;
   auto header = connection_->Fetch(
       spec,
-      [&bytes](
-          const v1::TensorHeader& h) -> absl::StatusOr<absl::Span<std::byte>> {
+      [&bytes](const v1::TensorHeader& h) -> absl::StatusOr<absl::Span<std::byte>> {
         bytes.reset();
         auto allocated = Allocate(h.total_bytes());
         if (!allocated.ok()) return allocated.status();
         bytes = *std::move(allocated);
-        return absl::MakeSpan(bytes.get(),
-                              static_cast<size_t>(h.total_bytes()));
+        return absl::MakeSpan(bytes.get(), static_cast<size_t>(h.total_bytes()));
       },
       progress);
   if (!header.ok()) return header.status();
   return Tensor(*std::move(header), std::move(bytes));
 }
 
-absl::StatusOr<v1::TensorHeader> Client::GetInto(
-    const v1::TensorSpec& spec, absl::Span<std::byte> out,
-    const ProgressFn& progress) const {
+absl::StatusOr<v1::TensorHeader> Client::GetInto(const v1::TensorSpec& spec,
+                                                 absl::Span<std::byte> out,
+                                                 const ProgressFn& progress) const {
   return connection_->Fetch(
       spec,
-      [out](const v1::TensorHeader& header)
-          -> absl::StatusOr<absl::Span<std::byte>> {
+      [out](const v1::TensorHeader& header) -> absl::StatusOr<absl::Span<std::byte>> {
         if (static_cast<int64_t>(out.size()) < header.total_bytes()) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("out: got ", out.size(), " bytes, want at least ",
-                           header.total_bytes()));
+          return absl::InvalidArgumentError(absl::StrCat(
+              "out: got ", out.size(), " bytes, want at least ", header.total_bytes()));
         }
         return out;
       },
@@ -435,8 +405,7 @@ absl::StatusOr<v1::GetServerInfoResponse> Client::ServerInfo() const {
   v1::GetServerInfoResponse response;
   const absl::Status status = connection_->Try(
       [&](grpc::ClientContext* context) {
-        return connection_->stub->GetServerInfo(
-            context, v1::GetServerInfoRequest(), &response);
+        return connection_->stub->GetServerInfo(context, v1::GetServerInfoRequest(), &response);
       },
       connection_->NewAttempts());
   if (!status.ok()) return status;
@@ -458,10 +427,9 @@ absl::StatusOr<std::vector<v1::TableInfo>> Client::ListTables() const {
     if (!status.ok()) return status;
     for (v1::TableInfo& table : *response.mutable_tables()) {
       if (!tables.empty() && table.name() <= tables.back().name()) {
-        return absl::DataLossError(
-            absl::StrCat("tables: got \"", internal::Excerpt(table.name()),
-                         "\" after \"", internal::Excerpt(tables.back().name()),
-                         "\", want names in ascending order"));
+        return absl::DataLossError(absl::StrCat(
+            "tables: got \"", internal::Excerpt(table.name()), "\" after \"",
+            internal::Excerpt(tables.back().name()), "\", want names in ascending order"));
       }
       tables.push_back(std::move(table));
     }
@@ -471,8 +439,8 @@ absl::StatusOr<std::vector<v1::TableInfo>> Client::ListTables() const {
     }
     request.set_page_token(response.next_page_token());
   }
-  return absl::DataLossError(absl::StrCat("tables: got more than ", kMostPages,
-                                          " pages, want at most ", kMostPages));
+  return absl::DataLossError(
+      absl::StrCat("tables: got more than ", kMostPages, " pages, want at most ", kMostPages));
 }
 
 absl::StatusOr<Health> Client::CheckHealth(const std::string& service) const {

@@ -78,23 +78,17 @@ struct ExpectedPart {
 
 // Wrap around: requests that servers refuse may hold any number.
 int64_t Sum(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) +
-                              static_cast<uint64_t>(b));
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
 int64_t Difference(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) -
-                              static_cast<uint64_t>(b));
+  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
 }
 
 Axis RangeOf(int64_t begin, int64_t end) {
-  return {.first = begin,
-          .last = Difference(end, 1),
-          .size = Difference(end, begin)};
+  return {.first = begin, .last = Difference(end, 1), .size = Difference(end, begin)};
 }
 
-Axis RangeOf(const v1::Range& range) {
-  return RangeOf(range.begin(), range.end());
-}
+Axis RangeOf(const v1::Range& range) { return RangeOf(range.begin(), range.end()); }
 
 Axis ListOf(v1::PositionList list) {
   // Doubles that are all integers are the same request as integers.
@@ -102,8 +96,7 @@ Axis ListOf(v1::PositionList list) {
     return std::fabs(position) <= 0x1p40 && position == std::trunc(position);
   };
   if (!absl::c_all_of(list.doubles(), is_integer)) {
-    return {.size = list.doubles_size(),
-            .doubles = {list.doubles().begin(), list.doubles().end()}};
+    return {.size = list.doubles_size(), .doubles = {list.doubles().begin(), list.doubles().end()}};
   }
   for (const double position : list.doubles()) {
     list.add_positions(static_cast<int64_t>(position));
@@ -122,22 +115,18 @@ Axis ListOf(v1::PositionList list) {
 
 // Returns an axis of consecutive positions moved by `offset`.
 Axis Moved(const Axis& axis, int64_t offset) {
-  return {.first = Sum(axis.first, offset),
-          .last = Sum(axis.last, offset),
-          .size = axis.size};
+  return {.first = Sum(axis.first, offset), .last = Sum(axis.last, offset), .size = axis.size};
 }
 
 // Returns disjoint, ascending spans of positions that see a key.
 std::vector<Span> SeeingPositions(const v1::Mask& mask, const Axis& keys) {
   // More than any distance between positions.
   constexpr int64_t kUnlimited = int64_t{1} << 62;
-  const int64_t left = mask.has_window_left()
-                           ? std::min(mask.window_left(), kUnlimited)
-                           : kUnlimited;
-  const int64_t right = mask.causal() ? 0
-                        : mask.has_window_right()
-                            ? std::min(mask.window_right(), kUnlimited)
-                            : kUnlimited;
+  const int64_t left =
+      mask.has_window_left() ? std::min(mask.window_left(), kUnlimited) : kUnlimited;
+  const int64_t right = mask.causal()             ? 0
+                        : mask.has_window_right() ? std::min(mask.window_right(), kUnlimited)
+                                                  : kUnlimited;
   const auto seeing = [&](int64_t first, int64_t last) {
     return Span{Difference(first, right), Sum(Sum(last, left), 1)};
   };
@@ -157,8 +146,7 @@ std::vector<Span> SeeingPositions(const v1::Mask& mask, const Axis& keys) {
 }
 
 // Returns the queries that see none of the keys.
-std::vector<Span> RowsWithoutKeys(const v1::Mask& mask, const Axis& queries,
-                                  const Axis& keys) {
+std::vector<Span> RowsWithoutKeys(const v1::Mask& mask, const Axis& queries, const Axis& keys) {
   const std::vector<Span> seeing = SeeingPositions(mask, keys);
   std::vector<Span> rows;
   if (queries.is_range()) {
@@ -167,8 +155,7 @@ std::vector<Span> RowsWithoutKeys(const v1::Mask& mask, const Axis& queries,
     int64_t blind = queries.first;
     const auto add = [&](int64_t next) {
       if (blind >= next) return;
-      rows.push_back(
-          {Difference(blind, queries.first), Difference(next, queries.first)});
+      rows.push_back({Difference(blind, queries.first), Difference(next, queries.first)});
     };
     for (const Span& each : seeing) {
       add(std::min(each.begin, end));
@@ -222,10 +209,8 @@ class Request {
       if (!rule.adds_part().empty()) added_parts_.push_back(rule.adds_part());
       Restructure(rule.structure_if_set());
       if (field->is_repeated() || field->enum_type() == nullptr) continue;
-      Restructure(reflection()
-                      .GetEnum(encoding_, field)
-                      ->options()
-                      .GetExtension(v1::structure_of_value));
+      Restructure(
+          reflection().GetEnum(encoding_, field)->options().GetExtension(v1::structure_of_value));
     }
     SetAxes();
   }
@@ -239,9 +224,8 @@ class Request {
 
   // Returns true if both request the same window of queries, keys or positions.
   bool HasWindowOf(const Request& other) const {
-    return queries_ == other.queries_ && keys_ == other.keys_ &&
-           axes_ == other.axes_ && FirstHead() == other.FirstHead() &&
-           Strides() == other.Strides();
+    return queries_ == other.queries_ && keys_ == other.keys_ && axes_ == other.axes_ &&
+           FirstHead() == other.FirstHead() && Strides() == other.Strides();
   }
 
   // Returns the queries that see no key, counted inside the window.
@@ -267,16 +251,15 @@ class Request {
   // Returns how many parts each table has, one per axis of a grid; 0 if a table
   // is one part.
   int AxesOfTable() const {
-    return spec_.output().form() == v1::FORM_DENSE ? 0
-                                                   : spec_.table().grid_size();
+    return spec_.output().form() == v1::FORM_DENSE ? 0 : spec_.table().grid_size();
   }
 
  private:
   static const Message& EncodingOf(const v1::TensorSpec& spec) {
     const Reflection& reflection = *spec.GetReflection();
-    return reflection.GetMessage(
-        spec, reflection.GetOneofFieldDescriptor(
-                  spec, spec.GetDescriptor()->FindOneofByName("encoding")));
+    return reflection.GetMessage(spec,
+                                 reflection.GetOneofFieldDescriptor(
+                                     spec, spec.GetDescriptor()->FindOneofByName("encoding")));
   }
 
   void Restructure(v1::Structure structure) {
@@ -287,33 +270,29 @@ class Request {
     if (structure_ == v1::STRUCTURE_TABLE) {
       const v1::TableExtent& table = spec_.table();
       if (!table.grid().empty()) return SetGridOfAxes(table);
-      queries_ = table.position_ids().empty() ? RangeOf(table.positions())
-                                              : ListOf(table.position_ids(0));
+      queries_ =
+          table.position_ids().empty() ? RangeOf(table.positions()) : ListOf(table.position_ids(0));
       for (const v1::PositionList& list : table.position_ids()) {
         axes_.push_back(ListOf(list));
       }
-      if (absl::c_all_of(axes_,
-                         [&](const Axis& axis) { return axis == queries_; })) {
+      if (absl::c_all_of(axes_, [&](const Axis& axis) { return axis == queries_; })) {
         axes_.clear();
       }
       return;
     }
     if (structure_ == v1::STRUCTURE_BLOCK_TOEPLITZ) {
       const v1::GridExtent& grid = spec_.grid();
-      queries_ = grid.has_queries() ? RangeOf(grid.queries())
-                                    : RangeOf(0, Tokens(Strides()));
+      queries_ = grid.has_queries() ? RangeOf(grid.queries()) : RangeOf(0, Tokens(Strides()));
       keys_ = grid.has_keys() ? RangeOf(grid.keys()) : RangeOf(0, Tokens({}));
       return;
     }
     const v1::PairExtent& pair = spec_.pair();
-    const int64_t offset =
-        pair.alignment() == v1::ALIGNMENT_END
-            ? Difference(pair.key_length(), pair.query_length())
-            : pair.query_offset();
+    const int64_t offset = pair.alignment() == v1::ALIGNMENT_END
+                               ? Difference(pair.key_length(), pair.query_length())
+                               : pair.query_offset();
     queries_ = pair.has_query_positions() ? ListOf(pair.query_positions())
-               : pair.has_queries()
-                   ? Moved(RangeOf(pair.queries()), offset)
-                   : Moved(RangeOf(0, pair.query_length()), offset);
+               : pair.has_queries()       ? Moved(RangeOf(pair.queries()), offset)
+                                          : Moved(RangeOf(0, pair.query_length()), offset);
     keys_ = pair.has_key_positions() ? ListOf(pair.key_positions())
             : pair.has_keys()        ? RangeOf(pair.keys())
                                      : RangeOf(0, pair.key_length());
@@ -323,8 +302,7 @@ class Request {
   void SetGridOfAxes(const v1::TableExtent& table) {
     uint64_t tokens = 1;
     for (int axis = 0; axis < table.grid_size(); ++axis) {
-      const int64_t offset =
-          axis < table.grid_offset_size() ? table.grid_offset(axis) : 0;
+      const int64_t offset = axis < table.grid_offset_size() ? table.grid_offset(axis) : 0;
       axes_.push_back(Moved(RangeOf(0, table.grid(axis)), offset));
       tokens *= static_cast<uint64_t>(table.grid(axis));
     }
@@ -344,9 +322,8 @@ class Request {
                          .shape = {length, kAny}});
       }
       if (AxesOfTable() > 0) return;
-      parts.push_back({.name = name,
-                       .form = is_dense ? v1::FORM_DENSE : v1::FORM_TABLE,
-                       .shape = shape});
+      parts.push_back(
+          {.name = name, .form = is_dense ? v1::FORM_DENSE : v1::FORM_TABLE, .shape = shape});
     };
     const auto& options = type_.options();
     for (int i = 0; i < options.ExtensionSize(v1::parts); ++i) {
@@ -371,8 +348,7 @@ class Request {
     std::vector<ExpectedPart> parts = {part};
     if (has_border_ && form != v1::FORM_DENSE) {
       heads.push_back(kBorderLength);
-      parts.push_back(
-          {.name = "border", .form = v1::FORM_TABLE, .shape = heads});
+      parts.push_back({.name = "border", .form = v1::FORM_TABLE, .shape = heads});
     }
     return parts;
   }
@@ -385,8 +361,7 @@ class Request {
       case v1::STRUCTURE_KEY_ROW:
         return v1::FORM_KEY_ROW;
       case v1::STRUCTURE_BLOCK_TOEPLITZ:
-        if (queries_ == RangeOf(0, Tokens(Strides())) &&
-            keys_ == RangeOf(0, Tokens({}))) {
+        if (queries_ == RangeOf(0, Tokens(Strides())) && keys_ == RangeOf(0, Tokens({}))) {
           return v1::FORM_BLOCK_TOEPLITZ;
         }
         return v1::FORM_DENSE;
@@ -419,8 +394,7 @@ class Request {
     for (int i = 0; i < type_.field_count(); ++i) {
       const FieldDescriptor& field = *type_.field(i);
       if (field.options().GetExtension(v1::rule).columns() &&
-          (field.message_type() == nullptr ||
-           reflection().HasField(encoding_, &field))) {
+          (field.message_type() == nullptr || reflection().HasField(encoding_, &field))) {
         return &field;
       }
     }
@@ -444,8 +418,7 @@ class Request {
     if (!spec_.has_rotary()) return columns;
     const v1::Rotary& rotary = spec_.rotary();
     if (rotary.has_partial_rotary_factor() && !rotary.has_proportional()) {
-      const double part =
-          static_cast<double>(columns) * rotary.partial_rotary_factor();
+      const double part = static_cast<double>(columns) * rotary.partial_rotary_factor();
       if (part >= 0 && part < static_cast<double>(columns)) {
         columns = static_cast<int64_t>(part);
       }
@@ -479,16 +452,14 @@ class Request {
   }
 
   int64_t FirstHead() const {
-    return spec_.has_grid() ? spec_.grid().heads().begin()
-                            : spec_.pair().heads().begin();
+    return spec_.has_grid() ? spec_.grid().heads().begin() : spec_.pair().heads().begin();
   }
 
   // Returns the sides of a grid.
   std::vector<int64_t> Sides() const {
     const FieldDescriptor* window = type_.FindFieldByName("window");
     if (window == nullptr) return {};
-    const auto sides =
-        reflection().GetRepeatedFieldRef<int32_t>(encoding_, window);
+    const auto sides = reflection().GetRepeatedFieldRef<int32_t>(encoding_, window);
     return {sides.begin(), sides.end()};
   }
 
@@ -515,9 +486,8 @@ class Request {
   // table on the server.
   int64_t GivenHeads(const FieldDescriptor& num_heads) const {
     int64_t heads = 0;
-    const std::vector<std::string> names =
-        absl::StrSplit(num_heads.options().GetExtension(v1::rule).given_by(),
-                       '|', absl::SkipEmpty());
+    const std::vector<std::string> names = absl::StrSplit(
+        num_heads.options().GetExtension(v1::rule).given_by(), '|', absl::SkipEmpty());
     for (const std::string& name : names) {
       heads = std::max(heads, HeadsOf(*type_.FindFieldByName(name)));
     }
@@ -527,27 +497,23 @@ class Request {
   // Returns the length of a list, the columns of a table, or the outputs of a
   // weight or of the last layer.
   int64_t HeadsOf(const FieldDescriptor& field) const {
-    const int count =
-        field.is_repeated() ? reflection().FieldSize(encoding_, &field) : 0;
+    const int count = field.is_repeated() ? reflection().FieldSize(encoding_, &field) : 0;
     if (field.message_type() == nullptr) return count;
     if (field.is_repeated() && count == 0) return 0;
     const v1::TableRef& table =
-        field.is_repeated()
-            ? static_cast<const v1::MlpLayer&>(
-                  reflection().GetRepeatedMessage(encoding_, &field, count - 1))
-                  .weight()
-            : TableOf(field);
+        field.is_repeated() ? static_cast<const v1::MlpLayer&>(
+                                  reflection().GetRepeatedMessage(encoding_, &field, count - 1))
+                                  .weight()
+                            : TableOf(field);
     const std::vector<int64_t> shape = ShapeOf(table);
     if (shape.size() != 2) return 0;
     const bool is_turned = table.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS;
-    const bool is_weight =
-        field.is_repeated() || absl::EndsWith(field.name(), "weight");
+    const bool is_weight = field.is_repeated() || absl::EndsWith(field.name(), "weight");
     return is_weight != is_turned ? shape[0] : shape[1];
   }
 
   const v1::TableRef& TableOf(const FieldDescriptor& field) const {
-    return static_cast<const v1::TableRef&>(
-        reflection().GetMessage(encoding_, &field));
+    return static_cast<const v1::TableRef&>(reflection().GetMessage(encoding_, &field));
   }
 
   // Returns the shape of a table in the request; empty for one on the server.
@@ -582,8 +548,7 @@ bool HasShape(const v1::TensorPart& part, const ExpectedPart& want) {
   if (want.may_have_heads && part.shape_size() == rank + 1 && *length > 0) {
     ++length;
   }
-  return part.shape().end() - length == rank &&
-         absl::c_all_of(want.shape, [&](int64_t wanted) {
+  return part.shape().end() - length == rank && absl::c_all_of(want.shape, [&](int64_t wanted) {
            const int64_t got = *length++;
            return got > 0 && (wanted == kAny || got == wanted);
          });
@@ -609,14 +574,12 @@ std::string ShapeAsText(const Lengths& shape) {
 // Returns "F32", or the number of a value that this client does not know.
 std::string TypeAsText(v1::DataType type) {
   const std::string& name = v1::DataType_Name(type);
-  return name.empty() ? absl::StrCat(type)
-                      : std::string(absl::StripPrefix(name, "DATA_TYPE_"));
+  return name.empty() ? absl::StrCat(type) : std::string(absl::StripPrefix(name, "DATA_TYPE_"));
 }
 
 std::string FormAsText(v1::Form form) {
   const std::string& name = v1::Form_Name(form);
-  return name.empty() ? absl::StrCat(form)
-                      : std::string(absl::StripPrefix(name, "FORM_"));
+  return name.empty() ? absl::StrCat(form) : std::string(absl::StripPrefix(name, "FORM_"));
 }
 
 std::string NamesAsText(const v1::TensorHeader& header) {
@@ -627,13 +590,10 @@ std::string NamesAsText(const v1::TensorHeader& header) {
   return Bracketed(std::move(names));
 }
 
-absl::Status CheckPart(const v1::TensorPart& part, const ExpectedPart& want,
-                       v1::DataType type) {
-  const auto other = [&](absl::string_view field, const auto& got,
-                         const auto& wanted) {
-    return absl::DataLossError(absl::StrCat("header: part ", want.name, " has ",
-                                            field, " ", got, ", want ",
-                                            wanted));
+absl::Status CheckPart(const v1::TensorPart& part, const ExpectedPart& want, v1::DataType type) {
+  const auto other = [&](absl::string_view field, const auto& got, const auto& wanted) {
+    return absl::DataLossError(
+        absl::StrCat("header: part ", want.name, " has ", field, " ", got, ", want ", wanted));
   };
   if (part.data_type() != type) {
     return other("data_type", TypeAsText(part.data_type()), TypeAsText(type));
@@ -642,11 +602,9 @@ absl::Status CheckPart(const v1::TensorPart& part, const ExpectedPart& want,
     return other("form", FormAsText(part.form()), FormAsText(want.form));
   }
   if (!HasShape(part, want)) {
-    return other(
-        "shape", ShapeAsText(part.shape()),
-        absl::StrCat(
-            ShapeAsText(want.shape),
-            want.may_have_heads ? ", perhaps after an axis of heads" : ""));
+    return other("shape", ShapeAsText(part.shape()),
+                 absl::StrCat(ShapeAsText(want.shape),
+                              want.may_have_heads ? ", perhaps after an axis of heads" : ""));
   }
   if (part.first_relative_position() != want.first_relative_position) {
     return other("first_relative_position", part.first_relative_position(),
@@ -655,34 +613,27 @@ absl::Status CheckPart(const v1::TensorPart& part, const ExpectedPart& want,
   return absl::OkStatus();
 }
 
-absl::Status CheckParts(const v1::TensorHeader& header,
-                        const Request& request) {
+absl::Status CheckParts(const v1::TensorHeader& header, const Request& request) {
   const std::vector<ExpectedPart> wanted = request.Parts();
   std::vector<std::string> names;
   for (const ExpectedPart& want : wanted) names.push_back(want.name);
   if (!absl::c_equal(header.parts(), names,
-                     [](const auto& part, const auto& name) {
-                       return part.name() == name;
-                     })) {
-    return absl::DataLossError(absl::StrCat("header.parts: got ",
-                                            NamesAsText(header), ", want ",
-                                            Bracketed(names)));
+                     [](const auto& part, const auto& name) { return part.name() == name; })) {
+    return absl::DataLossError(
+        absl::StrCat("header.parts: got ", NamesAsText(header), ", want ", Bracketed(names)));
   }
   for (int i = 0; i < header.parts_size(); ++i) {
     ExpectedPart want = wanted[static_cast<size_t>(i)];
     // A border has as many heads as the part before it.
-    if (i > 0 && want.shape[0] == kAny)
-      want.shape[0] = header.parts(0).shape(0);
-    const absl::Status status =
-        CheckPart(header.parts(i), want, request.data_type());
+    if (i > 0 && want.shape[0] == kAny) want.shape[0] = header.parts(0).shape(0);
+    const absl::Status status = CheckPart(header.parts(i), want, request.data_type());
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
 // Compares the axes of columns with the parts of a grid's axes.
-absl::Status CheckColumnAxes(const v1::TensorHeader& header,
-                             const Request& request) {
+absl::Status CheckColumnAxes(const v1::TensorHeader& header, const Request& request) {
   const auto axes = static_cast<size_t>(request.AxesOfTable());
   std::vector<int64_t> columns(axes);
   bool fits = true;
@@ -695,12 +646,10 @@ absl::Status CheckColumnAxes(const v1::TensorHeader& header,
   }
   if (axes > 0) fits = fits && header.column_axes_size() == request.Columns();
   if (fits) return absl::OkStatus();
-  return absl::DataLossError(
-      "header.column_axes: got other columns, want those of the parts");
+  return absl::DataLossError("header.column_axes: got other columns, want those of the parts");
 }
 
-absl::Status CheckMaskedRows(const v1::TensorHeader& header,
-                             const std::vector<Span>& wanted) {
+absl::Status CheckMaskedRows(const v1::TensorHeader& header, const std::vector<Span>& wanted) {
   std::vector<Span> rows;
   for (const v1::Range& each : header.fully_masked_rows()) {
     rows.push_back({each.begin(), each.end()});
@@ -713,21 +662,16 @@ absl::Status CheckMaskedRows(const v1::TensorHeader& header,
     }
     return Bracketed(std::move(items));
   };
-  return absl::DataLossError(absl::StrCat("header.fully_masked_rows: got ",
-                                          as_text(rows), ", want ",
-                                          as_text(wanted)));
+  return absl::DataLossError(
+      absl::StrCat("header.fully_masked_rows: got ", as_text(rows), ", want ", as_text(wanted)));
 }
 
-absl::Status CheckFingerprint(absl::string_view field,
-                              const std::string& value) {
-  const auto is_digit = [](char c) {
-    return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-  };
+absl::Status CheckFingerprint(absl::string_view field, const std::string& value) {
+  const auto is_digit = [](char c) { return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f'); };
   if (value.size() == kFingerprintDigits && absl::c_all_of(value, is_digit)) {
     return absl::OkStatus();
   }
-  return absl::DataLossError(absl::StrCat("header.", field, ": got \"",
-                                          internal::Excerpt(value),
+  return absl::DataLossError(absl::StrCat("header.", field, ": got \"", internal::Excerpt(value),
                                           "\", want 64 lowercase hex digits"));
 }
 
@@ -735,10 +679,9 @@ absl::Status CheckFingerprint(absl::string_view field,
 std::string PartsAsText(const v1::TensorHeader& header) {
   std::vector<std::string> parts;
   for (const v1::TensorPart& part : header.parts()) {
-    parts.push_back(absl::StrCat(
-        internal::Excerpt(part.name()), " ", TypeAsText(part.data_type()), " ",
-        FormAsText(part.form()), " ", ShapeAsText(part.shape()), " from ",
-        part.first_relative_position()));
+    parts.push_back(absl::StrCat(internal::Excerpt(part.name()), " ", TypeAsText(part.data_type()),
+                                 " ", FormAsText(part.form()), " ", ShapeAsText(part.shape()),
+                                 " from ", part.first_relative_position()));
   }
   return Bracketed(std::move(parts));
 }
@@ -755,11 +698,9 @@ bool ShapeFits(const v1::TensorPart& part) {
 
 }  // namespace
 
-absl::Status CheckAnswer(const v1::TensorHeader& header,
-                         const v1::TensorSpec& spec) {
+absl::Status CheckAnswer(const v1::TensorHeader& header, const v1::TensorSpec& spec) {
   absl::Status status = CheckFingerprint("fingerprint", header.fingerprint());
-  status.Update(
-      CheckFingerprint("encoding_fingerprint", header.encoding_fingerprint()));
+  status.Update(CheckFingerprint("encoding_fingerprint", header.encoding_fingerprint()));
   if (!status.ok()) return status;
   if (spec.encoding_case() == v1::TensorSpec::ENCODING_NOT_SET) return status;
   const Request request(spec);
@@ -769,8 +710,7 @@ absl::Status CheckAnswer(const v1::TensorHeader& header,
   const v1::TensorSpec& resolved = header.resolved_spec();
   if (resolved.encoding_case() == spec.encoding_case()) {
     const Request understood(resolved);
-    if (understood.HasWindowOf(request) &&
-        CheckParts(header, understood).ok()) {
+    if (understood.HasWindowOf(request) && CheckParts(header, understood).ok()) {
       return CheckMaskedRows(header, request.MaskedRows());
     }
   }
@@ -778,60 +718,57 @@ absl::Status CheckAnswer(const v1::TensorHeader& header,
       "header.resolved_spec: got another request, want the one that was made");
 }
 
-absl::Status CheckHeader(const v1::TensorHeader& header,
-                         const v1::TensorSpec& spec, int64_t max_tensor_bytes) {
+absl::Status CheckHeader(const v1::TensorHeader& header, const v1::TensorSpec& spec,
+                         int64_t max_tensor_bytes) {
   if (header.parts().empty()) {
     return absl::DataLossError("header: it has no parts");
   }
   int64_t end = 0;
   for (const v1::TensorPart& part : header.parts()) {
     if (ElementSize(part.data_type()) == 0) {
-      return absl::UnimplementedError(absl::StrCat(
-          "header: part ", internal::Excerpt(part.name()), " has data_type ",
-          part.data_type(), ", which this client does not know"));
+      return absl::UnimplementedError(absl::StrCat("header: part ", internal::Excerpt(part.name()),
+                                                   " has data_type ", part.data_type(),
+                                                   ", which this client does not know"));
     }
     if (part.shape_size() > kMostAxes) {
-      return absl::DataLossError(
-          absl::StrCat("header: part ", internal::Excerpt(part.name()), " has ",
-                       part.shape_size(), " axes, want at most ", kMostAxes));
+      return absl::DataLossError(absl::StrCat("header: part ", internal::Excerpt(part.name()),
+                                              " has ", part.shape_size(), " axes, want at most ",
+                                              kMostAxes));
     }
     if (part.offset() != end || !ShapeFits(part) ||
         __builtin_add_overflow(end, part.size_bytes(), &end)) {
-      return absl::DataLossError(absl::StrCat(
-          "header: part ", internal::Excerpt(part.name()), " at byte ",
-          part.offset(), " has shape [", absl::StrJoin(part.shape(), ", "),
-          "] of ", v1::DataType_Name(part.data_type()), " in ",
-          part.size_bytes(), " bytes, which does not add up"));
+      return absl::DataLossError(absl::StrCat("header: part ", internal::Excerpt(part.name()),
+                                              " at byte ", part.offset(), " has shape [",
+                                              absl::StrJoin(part.shape(), ", "), "] of ",
+                                              v1::DataType_Name(part.data_type()), " in ",
+                                              part.size_bytes(), " bytes, which does not add up"));
     }
   }
   if (end != header.total_bytes()) {
-    return absl::DataLossError(absl::StrCat("header.total_bytes: got ",
-                                            header.total_bytes(), ", want ",
-                                            end, ", the sum of its parts"));
+    return absl::DataLossError(absl::StrCat("header.total_bytes: got ", header.total_bytes(),
+                                            ", want ", end, ", the sum of its parts"));
   }
   if (absl::Status status = CheckAnswer(header, spec); !status.ok()) {
     return status;
   }
   if (end > max_tensor_bytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("max_tensor_bytes: the tensor has ", end,
-                     " bytes, this client takes at most ", max_tensor_bytes));
+    return absl::ResourceExhaustedError(absl::StrCat("max_tensor_bytes: the tensor has ", end,
+                                                     " bytes, this client takes at most ",
+                                                     max_tensor_bytes));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckSame(const v1::TensorHeader& got,
-                       const v1::TensorHeader& want) {
+absl::Status CheckSame(const v1::TensorHeader& got, const v1::TensorHeader& want) {
   if (got.fingerprint() != want.fingerprint()) {
-    return absl::DataLossError(absl::StrCat(
-        "stream: resumed with fingerprint ",
-        internal::Excerpt(got.fingerprint()), ", want ", want.fingerprint()));
+    return absl::DataLossError(absl::StrCat("stream: resumed with fingerprint ",
+                                            internal::Excerpt(got.fingerprint()), ", want ",
+                                            want.fingerprint()));
   }
   if (!absl::c_equal(got.parts(), want.parts(),
                      &google::protobuf::util::MessageDifferencer::Equals)) {
-    return absl::DataLossError(absl::StrCat("stream: resumed with parts ",
-                                            PartsAsText(got), ", want ",
-                                            PartsAsText(want)));
+    return absl::DataLossError(absl::StrCat("stream: resumed with parts ", PartsAsText(got),
+                                            ", want ", PartsAsText(want)));
   }
   return absl::OkStatus();
 }

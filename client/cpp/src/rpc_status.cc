@@ -39,8 +39,7 @@ constexpr auto kPatience = absl::Milliseconds(1500);
 constexpr size_t kMostAddresses = 8;
 
 // Signs in gRPC's reports of missing connections, and what they mean.
-constexpr char kOtherPort[] =
-    "answers, but not with gRPC: is it the right port?";
+constexpr char kOtherPort[] = "answers, but not with gRPC: is it the right port?";
 constexpr char kNotFound[] = "is not found: is the name right?";
 constexpr std::pair<const char*, const char*> kReasons[] = {
     {"DNS resolution failed", kNotFound},
@@ -72,8 +71,7 @@ std::string HowSpokenTo(const TlsOptions& tls) {
 }
 
 // Explains a report. Returns nothing if no server answers at all.
-std::optional<std::string> Meaning(absl::string_view report,
-                                   const ClientOptions& options) {
+std::optional<std::string> Meaning(absl::string_view report, const ClientOptions& options) {
   for (const auto& [sign, why] : kReasons) {
     if (absl::StrContains(report, sign)) {
       return absl::StrCat(options.target, " ", why);
@@ -111,20 +109,18 @@ std::vector<std::string> Resolve(const std::vector<std::string>& hosts) {
       addresses.push_back(absl::StrCat("ipv4:127.0.0.1:", port));
       continue;
     }
-    const addrinfo hints = {.ai_flags = AI_NUMERICSERV,
-                            .ai_family = AF_UNSPEC,
-                            .ai_socktype = SOCK_STREAM};
+    const addrinfo hints = {
+        .ai_flags = AI_NUMERICSERV, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     addrinfo* found = nullptr;
     if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) continue;
     for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
       char text[NI_MAXHOST];
-      if (getnameinfo(at->ai_addr, at->ai_addrlen, text, sizeof(text), nullptr,
-                      0, NI_NUMERICHOST) != 0) {
+      if (getnameinfo(at->ai_addr, at->ai_addrlen, text, sizeof(text), nullptr, 0,
+                      NI_NUMERICHOST) != 0) {
         continue;
       }
-      std::string address = at->ai_family == AF_INET6
-                                ? absl::StrCat("ipv6:[", text, "]:", port)
-                                : absl::StrCat("ipv4:", text, ":", port);
+      std::string address = at->ai_family == AF_INET6 ? absl::StrCat("ipv6:[", text, "]:", port)
+                                                      : absl::StrCat("ipv4:", text, ":", port);
       if (absl::c_linear_search(addresses, address)) continue;
       addresses.push_back(std::move(address));
     }
@@ -137,13 +133,11 @@ std::vector<std::string> Resolve(const std::vector<std::string>& hosts) {
 // Resolves the target's hosts within kPatience; returns none if that takes
 // longer.
 std::vector<std::string> AddressesOf(const std::string& target) {
-  auto resolve =
-      std::make_shared<std::packaged_task<std::vector<std::string>()>>(
-          [hosts = HostsOf(target)] { return Resolve(hosts); });
+  auto resolve = std::make_shared<std::packaged_task<std::vector<std::string>()>>(
+      [hosts = HostsOf(target)] { return Resolve(hosts); });
   std::future<std::vector<std::string>> addresses = resolve->get_future();
   std::thread([resolve] { (*resolve)(); }).detach();
-  if (addresses.wait_for(absl::ToChronoNanoseconds(kPatience)) !=
-      std::future_status::ready) {
+  if (addresses.wait_for(absl::ToChronoNanoseconds(kPatience)) != std::future_status::ready) {
     return {};
   }
   return addresses.get();
@@ -153,8 +147,7 @@ std::vector<std::string> AddressesOf(const std::string& target) {
 std::string ReportOn(const std::string& address, ClientOptions options) {
   const std::vector<std::string> hosts = HostsOf(options.target);
   // The certificate is for the name, not for the address.
-  if (options.tls->enabled && options.tls->server_name.empty() &&
-      hosts.size() == 1) {
+  if (options.tls->enabled && options.tls->server_name.empty() && hosts.size() == 1) {
     options.tls->server_name = Split(hosts[0]).first;
   }
   options.target = address;
@@ -162,8 +155,7 @@ std::string ReportOn(const std::string& address, ClientOptions options) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
   grpc::ByteBuffer answer;
-  const grpc::Status status =
-      CallUnary(channel, kMethod, grpc::ByteBuffer(), &context, &answer);
+  const grpc::Status status = CallUnary(channel, kMethod, grpc::ByteBuffer(), &context, &answer);
   if (IsUnreached(status)) return status.error_message();
   if (channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
     return "";
@@ -175,15 +167,13 @@ std::string ReportOn(const std::string& address, ClientOptions options) {
 // ADDRESS: REASON".
 std::string ReasonIn(const std::string& report) {
   if (report.empty()) return "answers";
-  const std::vector<std::string> parts =
-      absl::StrSplit(report, absl::MaxSplits(": ", 3));
-  return absl::StrReplaceAll(
-      internal::Printable(parts.size() == 4 ? parts[3] : report), {{";", ","}});
+  const std::vector<std::string> parts = absl::StrSplit(report, absl::MaxSplits(": ", 3));
+  return absl::StrReplaceAll(internal::Printable(parts.size() == 4 ? parts[3] : report),
+                             {{";", ","}});
 }
 
 // Explains gRPC's report on the last address.
-std::string WhyUnreached(absl::string_view report,
-                         const ClientOptions& options) {
+std::string WhyUnreached(absl::string_view report, const ClientOptions& options) {
   return Meaning(report, options).value_or(NothingAnswers(options));
 }
 
@@ -194,12 +184,10 @@ template <typename Detail>
 std::optional<Detail> FindDetail(const std::string& serialized) {
   internal::Status status;
   if (!status.ParseFromString(serialized)) return std::nullopt;
-  const std::string type =
-      absl::StrCat("/google.rpc.", Detail::descriptor()->name());
+  const std::string type = absl::StrCat("/google.rpc.", Detail::descriptor()->name());
   for (const auto& any : status.details()) {
     Detail detail;
-    if (absl::EndsWith(any.type_url(), type) &&
-        detail.ParseFromString(any.value())) {
+    if (absl::EndsWith(any.type_url(), type) && detail.ParseFromString(any.value())) {
       return detail;
     }
   }
@@ -212,16 +200,14 @@ std::string DetailsOf(const absl::Status& status) {
 }
 
 // Returns advice for the status; empty if there is none.
-std::string Advice(const grpc::Status& status, const ClientOptions& options,
-                   bool has_token) {
+std::string Advice(const grpc::Status& status, const ClientOptions& options, bool has_token) {
   const std::string& says = status.error_message();
   const std::string& target = options.target;
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
       return IsUnreached(status) ? WhyUnreached(says, options) : "";
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return absl::StrCat("no complete answer from ", target,
-                          " within the timeout of ",
+      return absl::StrCat("no complete answer from ", target, " within the timeout of ",
                           absl::FormatDuration(options.timeout));
     case grpc::StatusCode::UNAUTHENTICATED:
       if (has_token) {
@@ -246,25 +232,21 @@ std::string Advice(const grpc::Status& status, const ClientOptions& options,
 bool IsUnreached(const grpc::Status& status) {
   if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return false;
   for (const absl::string_view start :
-       {"connections to all backends failing",
-        "failed to connect to all addresses", "DNS resolution failed",
-        "errors resolving"}) {
+       {"connections to all backends failing", "failed to connect to all addresses",
+        "DNS resolution failed", "errors resolving"}) {
     if (absl::StartsWith(status.error_message(), start)) return true;
   }
   return false;
 }
 
-std::string WhyAllUnreached(absl::string_view report,
-                            const ClientOptions& options) {
+std::string WhyAllUnreached(absl::string_view report, const ClientOptions& options) {
   const std::vector<std::string> addresses = AddressesOf(options.target);
   if (addresses.size() < 2) {
-    return absl::StrCat(WhyUnreached(report, options), " (",
-                        internal::Printable(report), ")");
+    return absl::StrCat(WhyUnreached(report, options), " (", internal::Printable(report), ")");
   }
   std::vector<std::future<std::string>> reports;
   for (const std::string& address : addresses) {
-    reports.push_back(
-        std::async(std::launch::async, ReportOn, address, options));
+    reports.push_back(std::async(std::launch::async, ReportOn, address, options));
   }
   std::optional<std::string> meaning;
   std::vector<std::string> reasons;
@@ -272,20 +254,17 @@ std::string WhyAllUnreached(absl::string_view report,
     const std::string each = reports[i].get();
     if (!meaning.has_value()) meaning = Meaning(each, options);
     // Without "ipv4:" or "ipv6:".
-    reasons.push_back(
-        absl::StrCat(addresses[i].substr(5), ": ", ReasonIn(each)));
+    reasons.push_back(absl::StrCat(addresses[i].substr(5), ": ", ReasonIn(each)));
   }
   if (!meaning.has_value()) meaning = WhyUnreached(report, options);
   return absl::StrCat(*meaning, " (", absl::StrJoin(reasons, "; "), ")");
 }
 
-absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options,
-                     bool has_token) {
+absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options, bool has_token) {
   std::string message = internal::Printable(status.error_message());
   const std::string advice = Advice(status, options, has_token);
   if (!advice.empty()) message = absl::StrCat(advice, " (", message, ")");
-  absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
-                      message);
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()), message);
   if (!result.ok() && !status.error_details().empty()) {
     result.SetPayload(kDetailsUrl, absl::Cord(status.error_details()));
   }
@@ -314,8 +293,8 @@ std::vector<FieldViolation> FieldViolations(const absl::Status& status) {
   const auto bad = FindDetail<internal::BadRequest>(DetailsOf(status));
   if (!bad.has_value()) return violations;
   for (const auto& violation : bad->field_violations()) {
-    violations.push_back({internal::Printable(violation.field()),
-                          internal::Printable(violation.description())});
+    violations.push_back(
+        {internal::Printable(violation.field()), internal::Printable(violation.description())});
   }
   return violations;
 }

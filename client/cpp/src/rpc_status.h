@@ -18,8 +18,7 @@ namespace attnbias {
 // Returns the same code and message, made printable; the details become a
 // payload. If there is no connection, or the server refuses the caller, the
 // message has advice. The options' target and TLS are resolved.
-absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options,
-                     bool has_token);
+absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options, bool has_token);
 
 // Returns the delay of google.rpc.RetryInfo, if the server sent one.
 std::optional<absl::Duration> RetryDelay(const grpc::Status& status);
@@ -30,7 +29,6 @@ bool IsUnreached(const grpc::Status& status);
 // Names the target, the reason and what to try, from gRPC's report on the last
 // address. If the target has several addresses, asks each one: returns the most
 // telling reason, followed by that of each address. Returns within 3 s.
-std::string WhyAllUnreached(absl::string_view report,
-                            const ClientOptions& options);
+std::string WhyAllUnreached(absl::string_view report, const ClientOptions& options);
 
 }  // namespace attnbias

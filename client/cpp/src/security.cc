@@ -26,26 +26,23 @@ namespace {
 constexpr size_t kMostBytes = 1 << 20;
 
 // Reads a file. INVALID_ARGUMENT names the option `name`.
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path,
-                                          absl::string_view name) {
-  const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(
-      std::fopen(path.c_str(), "rbe"), &std::fclose);
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path, absl::string_view name) {
+  const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(std::fopen(path.c_str(), "rbe"),
+                                                                &std::fclose);
   std::string bytes;
   if (file != nullptr) {
     char block[4096];
-    while (const size_t size =
-               std::fread(block, 1, sizeof(block), file.get())) {
+    while (const size_t size = std::fread(block, 1, sizeof(block), file.get())) {
       bytes.append(block, size);
       if (bytes.size() > kMostBytes) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            name, ": \"", path, "\" has more than ", kMostBytes, " bytes"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(name, ": \"", path, "\" has more than ", kMostBytes, " bytes"));
       }
     }
     if (std::ferror(file.get()) == 0) return bytes;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(name, ": cannot read \"", path,
-                   "\": ", std::generic_category().message(errno)));
+      absl::StrCat(name, ": cannot read \"", path, "\": ", std::generic_category().message(errno)));
 }
 
 constexpr char kOn[] = "ATTNBIAS_CLIENT_TLS";
@@ -58,8 +55,7 @@ struct Names {
   const char* key;
 };
 constexpr Names kOptions = {"tls.ca_file", "tls.cert_file", "tls.key_file"};
-constexpr Names kVariables = {"ATTNBIAS_CLIENT_TLS_CA",
-                              "ATTNBIAS_CLIENT_TLS_CERT",
+constexpr Names kVariables = {"ATTNBIAS_CLIENT_TLS_CA", "ATTNBIAS_CLIENT_TLS_CERT",
                               "ATTNBIAS_CLIENT_TLS_KEY"};
 
 // Interval at which gRPC checks files for changes.
@@ -84,15 +80,13 @@ std::string Variable(const char* name) {
 absl::StatusOr<TlsOptions> TlsFromEnvironment() {
   const std::string on = Variable(kOn);
   if (!on.empty() && on != "0" && on != "1") {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kOn, ": got \"", on, "\", want 1 or 0"));
+    return absl::InvalidArgumentError(absl::StrCat(kOn, ": got \"", on, "\", want 1 or 0"));
   }
   TlsOptions tls = {.ca_file = Variable(kVariables.ca),
                     .cert_file = Variable(kVariables.cert),
                     .key_file = Variable(kVariables.key),
                     .server_name = Variable(kServerName)};
-  const std::string said =
-      absl::StrCat(tls.ca_file, tls.cert_file, tls.key_file, tls.server_name);
+  const std::string said = absl::StrCat(tls.ca_file, tls.cert_file, tls.key_file, tls.server_name);
   tls.enabled = on == "1" || (on.empty() && !said.empty());
   return tls;
 }
@@ -100,50 +94,40 @@ absl::StatusOr<TlsOptions> TlsFromEnvironment() {
 // Keeps OpenSSL from asking for a password on the terminal.
 int NoPassword(char*, int, int, void*) { return -1; }
 
-absl::Status Refused(absl::string_view name, absl::string_view path,
-                     absl::string_view want) {
+absl::Status Refused(absl::string_view name, absl::string_view path, absl::string_view want) {
   ERR_clear_error();  // gRPC reads this thread's errors
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": got \"", path, "\", want ", want));
+  return absl::InvalidArgumentError(absl::StrCat(name, ": got \"", path, "\", want ", want));
 }
 
 // Reads the first certificate of a file.
-absl::StatusOr<Certificate> ReadCertificate(const std::string& path,
-                                            absl::string_view name) {
+absl::StatusOr<Certificate> ReadCertificate(const std::string& path, absl::string_view name) {
   const absl::StatusOr<std::string> pem = ReadSmallFile(path, name);
   if (!pem.ok()) return pem.status();
   const Bio bio(BIO_new_mem_buf(pem->data(), static_cast<int>(pem->size())));
-  Certificate certificate(
-      PEM_read_bio_X509(bio.get(), nullptr, NoPassword, nullptr));
+  Certificate certificate(PEM_read_bio_X509(bio.get(), nullptr, NoPassword, nullptr));
   if (certificate != nullptr) return certificate;
   return Refused(name, path, "a PEM file with certificates");
 }
 
 absl::Status CheckPair(const TlsOptions& tls, const Names& names) {
   if (tls.key_file.empty()) {
-    return Refused(names.cert, tls.cert_file,
-                   absl::StrCat(names.key, " beside it"));
+    return Refused(names.cert, tls.cert_file, absl::StrCat(names.key, " beside it"));
   }
   if (tls.cert_file.empty()) {
-    return Refused(names.key, tls.key_file,
-                   absl::StrCat(names.cert, " beside it"));
+    return Refused(names.key, tls.key_file, absl::StrCat(names.cert, " beside it"));
   }
-  const absl::StatusOr<Certificate> certificate =
-      ReadCertificate(tls.cert_file, names.cert);
+  const absl::StatusOr<Certificate> certificate = ReadCertificate(tls.cert_file, names.cert);
   if (!certificate.ok()) return certificate.status();
-  const absl::StatusOr<std::string> pem =
-      ReadSmallFile(tls.key_file, names.key);
+  const absl::StatusOr<std::string> pem = ReadSmallFile(tls.key_file, names.key);
   if (!pem.ok()) return pem.status();
   const Bio bio(BIO_new_mem_buf(pem->data(), static_cast<int>(pem->size())));
-  const Key key(
-      PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassword, nullptr));
-  if (key != nullptr &&
-      X509_check_private_key(certificate->get(), key.get()) == 1) {
+  const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassword, nullptr));
+  if (key != nullptr && X509_check_private_key(certificate->get(), key.get()) == 1) {
     return absl::OkStatus();
   }
-  return Refused(names.key, tls.key_file,
-                 absl::StrCat("the PEM file, not encrypted, of the key of \"",
-                              tls.cert_file, "\""));
+  return Refused(
+      names.key, tls.key_file,
+      absl::StrCat("the PEM file, not encrypted, of the key of \"", tls.cert_file, "\""));
 }
 
 absl::Status CheckFiles(const TlsOptions& tls, const Names& names) {
@@ -183,14 +167,13 @@ absl::StatusOr<Source> SourceOf(const ClientOptions& options) {
   const std::string path = options.token_file.value_or("");
   const std::string token = options.token.value_or("");
   if (!path.empty() && !token.empty()) {
-    return absl::InvalidArgumentError(
-        "token: got one beside token_file, want one of the two");
+    return absl::InvalidArgumentError("token: got one beside token_file, want one of the two");
   }
   if (SaysWhoCalls(options)) {
     if (path.empty() && token.empty()) return Source();
-    return absl::InvalidArgumentError(absl::StrCat(
-        token.empty() ? "token_file" : "token",
-        ": got one beside \"authorization\" in metadata, want one of the two"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(token.empty() ? "token_file" : "token",
+                     ": got one beside \"authorization\" in metadata, want one of the two"));
   }
   if (!path.empty()) return Source{.name = "token_file", .path = path};
   if (!token.empty()) return Source{.name = "token", .token = token};
@@ -207,8 +190,7 @@ bool IsToken(absl::string_view text) {
 }  // namespace
 
 absl::StatusOr<TlsOptions> TlsFrom(const std::optional<TlsOptions>& options) {
-  absl::StatusOr<TlsOptions> tls =
-      options.has_value() ? *options : TlsFromEnvironment();
+  absl::StatusOr<TlsOptions> tls = options.has_value() ? *options : TlsFromEnvironment();
   if (!tls.ok() || !tls->enabled) return tls;
   const Names& names = options.has_value() ? kOptions : kVariables;
   if (absl::Status status = CheckFiles(*tls, names); !status.ok()) {
@@ -230,17 +212,16 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsOptions& tls) {
   return grpc::experimental::TlsCredentials(options);
 }
 
-absl::StatusOr<std::unique_ptr<BearerToken>> BearerToken::From(
-    const ClientOptions& options) {
+absl::StatusOr<std::unique_ptr<BearerToken>> BearerToken::From(const ClientOptions& options) {
   absl::StatusOr<Source> source = SourceOf(options);
   if (!source.ok()) return source.status();
   if (source->name.empty()) return nullptr;
   std::unique_ptr<BearerToken> made(new BearerToken(source->name));
   if (source->path.empty()) {
     if (!IsToken(source->token)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          source->name, ": got text that is no token; want visible characters ",
-          "of ASCII, without spaces"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(source->name, ": got text that is no token; want visible characters ",
+                       "of ASCII, without spaces"));
     }
     made->token_ = std::move(source->token);
     return made;
@@ -267,9 +248,9 @@ absl::StatusOr<std::string> BearerToken::ReadFile() const {
   if (!text.ok()) return text.status();
   const absl::string_view token = absl::StripAsciiWhitespace(*text);
   if (IsToken(token)) return std::string(token);
-  return absl::InvalidArgumentError(absl::StrCat(
-      name_, ": got \"", path_, "\", which does not hold a token; want ",
-      "visible characters of ASCII, without spaces"));
+  return absl::InvalidArgumentError(absl::StrCat(name_, ": got \"", path_,
+                                                 "\", which does not hold a token; want ",
+                                                 "visible characters of ASCII, without spaces"));
 }
 
 }  // namespace attnbias

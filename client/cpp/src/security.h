@@ -28,8 +28,7 @@ class BearerToken {
  public:
   // Reads the options, or without them the environment; null means no token.
   // INVALID_ARGUMENT names the option or the variable.
-  static absl::StatusOr<std::unique_ptr<BearerToken>> From(
-      const ClientOptions& options);
+  static absl::StatusOr<std::unique_ptr<BearerToken>> From(const ClientOptions& options);
 
   // Returns the name of the option or the variable.
   const std::string& name() const { return name_; }

@@ -25,13 +25,10 @@ constexpr absl::string_view kPort = "50051";
 
 // Returns true for "::1" and "fe80::1%eth0".
 bool IsIpv6(absl::string_view host) {
-  const std::pair<std::string, std::string> parts =
-      absl::StrSplit(host, absl::MaxSplits('%', 1));
+  const std::pair<std::string, std::string> parts = absl::StrSplit(host, absl::MaxSplits('%', 1));
   in6_addr address = {};
   return inet_pton(AF_INET6, parts.first.c_str(), &address) == 1 &&
-         absl::c_all_of(parts.second, [](char c) {
-           return absl::ascii_isalnum(c) || c == '_';
-         });
+         absl::c_all_of(parts.second, [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
 }
 
 bool IsName(absl::string_view host) {
@@ -42,8 +39,8 @@ bool IsName(absl::string_view host) {
 
 bool IsPort(absl::string_view text) {
   int port = 0;
-  return std::ranges::all_of(text, absl::ascii_isdigit) &&
-         absl::SimpleAtoi(text, &port) && port > 0 && port <= 65535;
+  return std::ranges::all_of(text, absl::ascii_isdigit) && absl::SimpleAtoi(text, &port) &&
+         port > 0 && port <= 65535;
 }
 
 // Returns "host:50051" for "host"; nothing if `text` is not a host.
@@ -75,8 +72,7 @@ absl::string_view TakeSchemeOfHosts(absl::string_view* target) {
     if (absl::StartsWith(*target, "//") && slash != target->npos) {
       target->remove_prefix(slash + 1);
     }
-  } else if (absl::ConsumePrefix(target, "ipv4:") ||
-             absl::ConsumePrefix(target, "ipv6:")) {
+  } else if (absl::ConsumePrefix(target, "ipv4:") || absl::ConsumePrefix(target, "ipv6:")) {
     absl::ConsumePrefix(target, "///");
   }
   return whole.substr(0, whole.size() - target->size());
@@ -87,10 +83,9 @@ bool HasNoPort(absl::string_view target) {
   for (const absl::string_view scheme : {"unix:", "unix-abstract:", "vsock:"}) {
     if (absl::ConsumePrefix(&target, scheme)) return !target.empty();
   }
-  const std::vector<absl::string_view> parts =
-      absl::StrSplit(target, absl::MaxSplits("://", 1));
-  return parts.size() == 2 && !parts[1].empty() && IsName(parts[0]) &&
-         parts[0] != "http" && parts[0] != "https";
+  const std::vector<absl::string_view> parts = absl::StrSplit(target, absl::MaxSplits("://", 1));
+  return parts.size() == 2 && !parts[1].empty() && IsName(parts[0]) && parts[0] != "http" &&
+         parts[0] != "https";
 }
 
 // Returns true if "host:port" or "[IPv6]:port" is a loopback address.
@@ -104,8 +99,7 @@ bool IsLoopback(absl::string_view host_and_port) {
   if (!absl::StartsWith(host, "[")) return false;
   host = host.substr(1, host.size() - 2);
   in6_addr v6 = {};
-  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 &&
-         IN6_IS_ADDR_LOOPBACK(&v6);
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 }  // namespace
@@ -120,10 +114,10 @@ absl::StatusOr<std::string> TargetFrom(absl::string_view target) {
   for (const absl::string_view host : given) {
     const std::optional<std::string> with_port = WithPort(host);
     if (!with_port.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "target: got \"", target,
-          "\", want host, host:port, [IPv6]:port, unix:/path or another "
-          "target of gRPC"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("target: got \"", target,
+                       "\", want host, host:port, [IPv6]:port, unix:/path or another "
+                       "target of gRPC"));
     }
     hosts.push_back(*with_port);
   }
@@ -133,8 +127,7 @@ absl::StatusOr<std::string> TargetFrom(absl::string_view target) {
 std::vector<std::string> HostsOf(absl::string_view target) {
   absl::string_view rest = target;
   const absl::string_view scheme = TakeSchemeOfHosts(&rest);
-  const bool has_own_resolver =
-      absl::StartsWith(scheme, "dns://") && scheme != "dns:///";
+  const bool has_own_resolver = absl::StartsWith(scheme, "dns://") && scheme != "dns:///";
   if (has_own_resolver || (scheme.empty() && HasNoPort(target))) return {};
   return absl::StrSplit(rest, ',');
 }

@@ -10,30 +10,26 @@
 namespace attnbias::internal {
 namespace {
 
-int64_t LengthOf(bool listed, const v1::PositionList& positions,
-                 const v1::Range& window) {
+int64_t LengthOf(bool listed, const v1::PositionList& positions, const v1::Range& window) {
   return listed ? positions.positions_size() : window.end() - window.begin();
 }
 
 }  // namespace
 
-absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(
-    const v1::TensorHeader& header) {
+absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(const v1::TensorHeader& header) {
   if (header.parts_size() != 1 || header.parts(0).form() != v1::FORM_TOEPLITZ) {
     const auto name = [](std::string* text, const v1::TensorPart& part) {
       absl::StrAppend(text, part.name());
     };
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor: got ", absl::StrJoin(header.parts(), " and ", name),
-        ", want diagonals alone: form TOEPLITZ"));
+    return absl::InvalidArgumentError(absl::StrCat("tensor: got ",
+                                                   absl::StrJoin(header.parts(), " and ", name),
+                                                   ", want diagonals alone: form TOEPLITZ"));
   }
   const v1::PairExtent& pair = header.resolved_spec().pair();
-  const int64_t queries = LengthOf(pair.has_query_positions(),
-                                   pair.query_positions(), pair.queries());
-  const int64_t keys =
-      LengthOf(pair.has_key_positions(), pair.key_positions(), pair.keys());
-  std::vector<int64_t> axes(header.parts(0).shape().begin(),
-                            header.parts(0).shape().end());
+  const int64_t queries =
+      LengthOf(pair.has_query_positions(), pair.query_positions(), pair.queries());
+  const int64_t keys = LengthOf(pair.has_key_positions(), pair.key_positions(), pair.keys());
+  std::vector<int64_t> axes(header.parts(0).shape().begin(), header.parts(0).shape().end());
   // The resolved request tells [heads, diagonals] from [diagonals, columns].
   int64_t heads = 1;
   if (pair.has_heads() && !axes.empty()) {
@@ -43,10 +39,9 @@ absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(
   const int64_t columns = axes.size() == 2 ? axes.back() : 1;
   if (axes.empty() || axes.size() > 2 || queries < 1 || keys < 1 ||
       axes.front() != queries + keys - 1) {
-    return absl::DataLossError(
-        absl::StrCat("header: got diagonals of shape [",
-                     absl::StrJoin(header.parts(0).shape(), ", "), "] for ",
-                     queries, " queries and ", keys, " keys"));
+    return absl::DataLossError(absl::StrCat("header: got diagonals of shape [",
+                                            absl::StrJoin(header.parts(0).shape(), ", "), "] for ",
+                                            queries, " queries and ", keys, " keys"));
   }
   return std::array<int64_t, 4>{heads, queries, keys, columns};
 }
@@ -56,18 +51,18 @@ absl::Status CheckElements(v1::DataType type, size_t size, bool real) {
   if (ElementSize(type) == static_cast<int64_t>(size) && is_real == real) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "tensor: got elements of ", v1::DataType_Name(type), ", want ",
-      real ? "reals" : "integers", " of ", size, " bytes"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor: got elements of ", v1::DataType_Name(type), ", want ",
+                   real ? "reals" : "integers", " of ", size, " bytes"));
 }
 
 absl::Status CheckWindow(Indices part, int64_t extent, const char* axis) {
   if (part.begin >= 0 && part.begin < part.end && part.end <= extent) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(axis, ": got [", part.begin, ", ", part.end,
-                   "), want a part of [0, ", extent, ") that is not empty"));
+  return absl::InvalidArgumentError(absl::StrCat(axis, ": got [", part.begin, ", ", part.end,
+                                                 "), want a part of [0, ", extent,
+                                                 ") that is not empty"));
 }
 
 }  // namespace attnbias::internal

@@ -35,16 +35,14 @@ constexpr double kRopeTheta = 10000;
 
 // Returns true if an axis uses the message's own frequencies.
 bool HasCommonFrequencies(const v1::Rotary& spec) {
-  return spec.axes().empty() ||
-         !std::ranges::all_of(spec.axes(), &v1::Axis::has_ladder);
+  return spec.axes().empty() || !std::ranges::all_of(spec.axes(), &v1::Axis::has_ladder);
 }
 
 absl::Status CheckColumns(const v1::Rotary& spec) {
   if (RotatingColumns(spec) < 2) {
-    return Invalid("rotary.partial_rotary_factor: got ",
-                   spec.partial_rotary_factor(),
-                   ", want a number in (0, 1] that leaves at least 2 of ",
-                   spec.head_dim(), " columns");
+    return Invalid("rotary.partial_rotary_factor: got ", spec.partial_rotary_factor(),
+                   ", want a number in (0, 1] that leaves at least 2 of ", spec.head_dim(),
+                   " columns");
   }
   if (!RaisesRopeTheta(spec) || RotatingColumns(spec) >= 4) {
     return absl::OkStatus();
@@ -59,8 +57,8 @@ absl::Status CheckYarn(const v1::Rotary& spec) {
   }
   const v1::Yarn& own = spec.yarn();
   if (own.beta_fast() < own.beta_slow()) {
-    return Invalid("rotary.yarn.beta_fast: got ", own.beta_fast(),
-                   ", want at least ", own.beta_slow(), " (beta_slow)");
+    return Invalid("rotary.yarn.beta_fast: got ", own.beta_fast(), ", want at least ",
+                   own.beta_slow(), " (beta_slow)");
   }
   if (own.has_mscale() == own.has_mscale_all_dim()) return absl::OkStatus();
   return Invalid("rotary.yarn.", own.has_mscale() ? "mscale_all_dim" : "mscale",
@@ -69,18 +67,18 @@ absl::Status CheckYarn(const v1::Rotary& spec) {
 }
 
 template <typename Numbers>
-absl::Status CheckNumbers(absl::string_view field, const Numbers& numbers,
-                          int64_t count) {
+absl::Status CheckNumbers(absl::string_view field, const Numbers& numbers, int64_t count) {
   if (numbers.size() == count) return absl::OkStatus();
-  return Invalid("rotary.", field, ": got ", numbers.size(), " numbers, want ",
-                 count, ", one for each pair of columns that turns");
+  return Invalid("rotary.", field, ": got ", numbers.size(), " numbers, want ", count,
+                 ", one for each pair of columns that turns");
 }
 
 absl::Status CheckLongrope(const v1::Rotary& spec) {
   const v1::Longrope& own = spec.longrope();
   if (own.attention_case() == v1::Longrope::ATTENTION_NOT_SET) {
-    return Invalid("rotary.longrope.factor: not set, want exactly one of factor, "
-                   "max_position_embeddings, attention_factor");
+    return Invalid(
+        "rotary.longrope.factor: not set, want exactly one of factor, "
+        "max_position_embeddings, attention_factor");
   }
   const int64_t pairs = RotaryPairs(spec);
   ATTNBIAS_RETURN_IF_ERROR(CheckNumbers("longrope.short_factor", own.short_factor(), pairs));
@@ -90,8 +88,7 @@ absl::Status CheckLongrope(const v1::Rotary& spec) {
 absl::Status CheckLlama3(const v1::Llama3& own) {
   if (own.high_freq_factor() > own.low_freq_factor()) return absl::OkStatus();
   return Invalid("rotary.llama3.high_freq_factor: got ", own.high_freq_factor(),
-                 ", want more than ", own.low_freq_factor(),
-                 " (low_freq_factor)");
+                 ", want more than ", own.low_freq_factor(), " (low_freq_factor)");
 }
 
 // Checks that every pair has an axis, and every axis a pair.
@@ -100,20 +97,19 @@ absl::Status CheckPairAxis(const v1::Rotary& spec) {
   const int axes = spec.axes_size();
   if (spec.pair_axis().empty()) {
     if (axes == 0 || pairs % axes == 0) return absl::OkStatus();
-    return Invalid("rotary.axes: got ", axes, " axes, want a divisor of ",
-                   pairs, ", the pairs that turn, or pair_axis");
+    return Invalid("rotary.axes: got ", axes, " axes, want a divisor of ", pairs,
+                   ", the pairs that turn, or pair_axis");
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckNumbers("pair_axis", spec.pair_axis(), pairs));
   for (int64_t pair = 0; pair < pairs; ++pair) {
     if (RotaryAxisOf(spec, pair) < axes) continue;
-    return Invalid("rotary.pair_axis[", pair, "]: got ",
-                   RotaryAxisOf(spec, pair), ", want an integer in [0, ",
-                   axes - 1, "], one of the axes");
+    return Invalid("rotary.pair_axis[", pair, "]: got ", RotaryAxisOf(spec, pair),
+                   ", want an integer in [0, ", axes - 1, "], one of the axes");
   }
   for (int axis = 0; axis < axes; ++axis) {
     if (std::ranges::count(spec.pair_axis(), axis) > 0) continue;
-    return Invalid("rotary.pair_axis: got no pair of axis ", axis,
-                   ", want one of each of the ", axes, " axes");
+    return Invalid("rotary.pair_axis: got no pair of axis ", axis, ", want one of each of the ",
+                   axes, " axes");
   }
   return absl::OkStatus();
 }
@@ -125,15 +121,12 @@ absl::Status CheckGivenFrequencies(const v1::Rotary& spec) {
     return Invalid("rotary.inverse_frequencies: got ", frequencies.size(),
                    " numbers, want none with ", (*extension)->name());
   }
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckNumbers("inverse_frequencies", frequencies, RotaryPairs(spec)));
+  ATTNBIAS_RETURN_IF_ERROR(CheckNumbers("inverse_frequencies", frequencies, RotaryPairs(spec)));
   for (int i = 0; i < frequencies.size(); ++i) {
     if (frequencies[i] == 0) continue;
-    if (!(frequencies[i] >= kLeastFrequency &&
-          frequencies[i] <= kMostFrequency)) {
-      return Invalid("rotary.inverse_frequencies[", i, "]: got ",
-                     frequencies[i], ", want 0 or a number in [",
-                     kLeastFrequency, ", ", kMostFrequency,
+    if (!(frequencies[i] >= kLeastFrequency && frequencies[i] <= kMostFrequency)) {
+      return Invalid("rotary.inverse_frequencies[", i, "]: got ", frequencies[i],
+                     ", want 0 or a number in [", kLeastFrequency, ", ", kMostFrequency,
                      "], or axes with ladder.frequencies of either sign");
     }
   }
@@ -166,10 +159,9 @@ absl::Status CheckAxes(const Rotation& rotation) {
     }
     if (!HasLadder(spec, axis)) continue;
     if (extension.ok() || !spec.inverse_frequencies().empty()) {
-      return Invalid(
-          "rotary.axes[", axis, "].ladder: got one, want none with ",
-          extension.ok() ? (*extension)->name() : "inverse_frequencies",
-          ", or ladder.frequencies alone");
+      return Invalid("rotary.axes[", axis, "].ladder: got one, want none with ",
+                     extension.ok() ? (*extension)->name() : "inverse_frequencies",
+                     ", or ladder.frequencies alone");
     }
   }
   if (!HasCommonFrequencies(spec) && spec.rope_theta() != kRopeTheta) {
@@ -177,10 +169,8 @@ absl::Status CheckAxes(const Rotation& rotation) {
                    ", want none: every axis has a ladder");
   }
   if (RotatingPairs(spec) > 0) return absl::OkStatus();
-  return Invalid(
-      "rotary.",
-      spec.inverse_frequencies().empty() ? "axes" : "inverse_frequencies",
-      ": got zeros alone, want at least one other frequency");
+  return Invalid("rotary.", spec.inverse_frequencies().empty() ? "axes" : "inverse_frequencies",
+                 ": got zeros alone, want at least one other frequency");
 }
 
 absl::Status CheckExtension(const v1::Rotary& spec) {
@@ -189,8 +179,7 @@ absl::Status CheckExtension(const v1::Rotary& spec) {
   return spec.has_llama3() ? CheckLlama3(spec.llama3()) : absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const Rotation>> RotationOf(
-    const v1::Rotary& spec) {
+absl::StatusOr<std::shared_ptr<const Rotation>> RotationOf(const v1::Rotary& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckColumns(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckGivenFrequencies(spec));
   auto rotation = std::make_shared<Rotation>();
@@ -225,8 +214,7 @@ std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
     own.clear_sequence_length();
   } else if (spec->has_dynamic()) {
     v1::Dynamic& own = *spec->mutable_dynamic();
-    own.set_sequence_length(
-        std::max(own.sequence_length(), own.max_position_embeddings()));
+    own.set_sequence_length(std::max(own.sequence_length(), own.max_position_embeddings()));
   }
   return spec;
 }
@@ -240,13 +228,11 @@ constexpr int64_t kPairPieceBytes = int64_t{128} << 10;
 constexpr int64_t kMostPieceRows = 1024;
 
 // Returns the number of elements of a pair in a row.
-int64_t CopiesIn(v1::RotaryLayout layout) {
-  return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2;
-}
+int64_t CopiesIn(v1::RotaryLayout layout) { return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2; }
 
 // Lays the numbers of `count` pairs out as a row.
-void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
-                    const std::byte* pairs, int64_t count, std::byte* out) {
+void WriteRotaryRow(v1::RotaryLayout layout, DataType type, const std::byte* pairs, int64_t count,
+                    std::byte* out) {
   const int64_t size = count * SizeOf(type);
   if (layout == v1::ROTARY_LAYOUT_INTERLEAVED) {
     return WithBitsOf(type, [=]<typename Bits>(Bits /*zero*/) {
@@ -264,9 +250,7 @@ void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
 
 // Returns the maximum bytes that PrepareRotary's result takes in addition to its rows. A piece
 // holds at least one row.
-int64_t RotaryBytes(int64_t pairs) {
-  return kPairPieceBytes + 2 * pairs * int64_t{sizeof(double)};
-}
+int64_t RotaryBytes(int64_t pairs) { return kPairPieceBytes + 2 * pairs * int64_t{sizeof(double)}; }
 
 // Lays rows [sines | cosines] of pairs out as rotary tables: a part of cosines and a part of sines,
 // each frequency once or twice in a row.
@@ -276,8 +260,7 @@ EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout la
                            const Block& block, std::byte* out, int64_t lane_stride_bytes) {
     const int64_t half_bytes = pairs * SizeOf(type);
     const int64_t row_bytes = CopiesIn(layout) * half_bytes;
-    const int64_t most =
-        std::clamp<int64_t>(kPairPieceBytes / (2 * half_bytes), 1, kMostPieceRows);
+    const int64_t most = std::clamp<int64_t>(kPairPieceBytes / (2 * half_bytes), 1, kMostPieceRows);
     std::vector<std::byte> piece(std::min(most, block.span.size()) * 2 * half_bytes);
     for (int64_t first = block.span.begin; first < block.span.end;) {
       const int64_t end = std::min(first + most, block.span.end);
@@ -312,8 +295,8 @@ constexpr int kDecayGuardBits = 16;
 // Returns ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base), within 4 x 2^-p.
 Real DecayOf(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps, int precision) {
   precision += kDecayGuardBits;
-  const Real base = (Real(pair, precision) / pairs + decay.gamma()) /
-                    (Real(decay.gamma(), precision) + 1);
+  const Real base =
+      (Real(pair, precision) / pairs + decay.gamma()) / (Real(decay.gamma(), precision) + 1);
   return Pow(base, Real(steps, precision) / decay.scale_base());
 }
 
@@ -387,8 +370,7 @@ class DecayEvaluator final : public Evaluator {
     return 2 * Powers::BytesOf(spec.decay(), pairs) + pairs * pair;
   }
 
-  DecayEvaluator(const v1::Rotary& spec, const NumberFormat& format,
-                 EvaluatorPtr rotary)
+  DecayEvaluator(const v1::Rotary& spec, const NumberFormat& format, EvaluatorPtr rotary)
       : decay_(spec.decay()),
         layout_(spec.layout()),
         format_(format),
@@ -455,9 +437,7 @@ float NearestFloat(const Real& value) {
   return nearest;
 }
 
-int64_t WidthOf(const v1::Rotary& spec) {
-  return RotaryPairs(spec) * CopiesIn(spec.layout());
-}
+int64_t WidthOf(const v1::Rotary& spec) { return RotaryPairs(spec) * CopiesIn(spec.layout()); }
 
 std::vector<AxisColumns> ColumnsOf(const v1::Rotary& spec) {
   std::vector<int64_t> axes;
@@ -475,25 +455,20 @@ std::vector<DerivedValue> Derive(const Rotation& rotation) {
   constexpr int kPrecision = 128;
   std::vector<double> frequencies;
   for (const Real& each : InverseFrequencies(rotation, kPrecision).All()) {
-    frequencies.push_back(spec.angle() == v1::ANGLE_PRECISION_FLOAT32
-                              ? NearestFloat(each)
-                              : each.ToDouble());
+    frequencies.push_back(spec.angle() == v1::ANGLE_PRECISION_FLOAT32 ? NearestFloat(each)
+                                                                      : each.ToDouble());
   }
   std::vector<DerivedValue> derived = {
       {"inverse_frequencies", std::move(frequencies)},
-      {"attention_factor",
-       {EffectiveAttentionFactor(spec, kPrecision).ToDouble()}}};
+      {"attention_factor", {EffectiveAttentionFactor(spec, kPrecision).ToDouble()}}};
   if (spec.inverse_frequencies().empty() && HasCommonFrequencies(spec)) {
-    derived.push_back(
-        {"rope_theta", {EffectiveRopeTheta(spec, kPrecision).ToDouble()}});
+    derived.push_back({"rope_theta", {EffectiveRopeTheta(spec, kPrecision).ToDouble()}});
   }
   return derived;
 }
 
 // Returns the columns of a row of pairs.
-SinusoidColumns ColumnsOfPairs(int64_t pairs) {
-  return {2 * pairs, v1::COLUMNS_SINES_COSINES};
-}
+SinusoidColumns ColumnsOfPairs(int64_t pairs) { return {2 * pairs, v1::COLUMNS_SINES_COSINES}; }
 
 // Returns the offset of a pair's axis.
 double OffsetOf(const Rotation& rotation, int64_t pair) {
@@ -502,15 +477,13 @@ double OffsetOf(const Rotation& rotation, int64_t pair) {
 
 // Describes rows of pairs, of which `all` has the frequencies.
 SinusoidRows RowsOfPairs(const std::shared_ptr<const Rotation>& rotation,
-                         const std::vector<Real>& all,
-                         const std::vector<int64_t>& pairs, double offset,
-                         const RealToAnyPrecision& scale) {
+                         const std::vector<Real>& all, const std::vector<int64_t>& pairs,
+                         double offset, const RealToAnyPrecision& scale) {
   const auto at = [&](int64_t i) -> const Real& { return all[pairs[i]]; };
   auto exact = [rotation, pairs](int64_t i, int precision) {
     return InverseFrequencies(*rotation, precision).Of(pairs[i]);
   };
-  return RowsOf(ColumnsOfPairs(std::ssize(pairs)), offset, at, std::move(exact),
-                scale);
+  return RowsOf(ColumnsOfPairs(std::ssize(pairs)), offset, at, std::move(exact), scale);
 }
 
 // Returns the rows of all pairs. Pairs that do not rotate have sine 0 and cosine `scale`.
@@ -530,8 +503,7 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
                            const RealPositionsPtr& positions) {
   const v1::Rotary& spec = rotation->spec;
   const RealCacheScope cache_scope;
-  const std::vector<Real> all =
-      InverseFrequencies(*rotation, kSinusoidPrecision).All();
+  const std::vector<Real> all = InverseFrequencies(*rotation, kSinusoidPrecision).All();
   // Returns the attention factor times the request's scale.
   const RealToAnyPrecision scale = [rotation, asked = format.scale](int bits) {
     return EffectiveAttentionFactor(rotation->spec, bits) * asked;
@@ -557,11 +529,10 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
       rows = PrepareFloat32Angles(std::move(frequencies), scale, format.type);
     } else if (positions != nullptr) {
       rows = PrepareListed(RowsOfPairs(rotation, all, own, 0, scale),
-                           {positions, static_cast<size_t>(axis), offset},
-                           format.type);
+                           {positions, static_cast<size_t>(axis), offset}, format.type);
     } else {
-      rows = PrepareSinusoids(RowsOfPairs(rotation, all, own, offset, scale),
-                              format.type, *kernels);
+      rows =
+          PrepareSinusoids(RowsOfPairs(rotation, all, own, offset, scale), format.type, *kernels);
     }
     // The rows are [sines | cosines], as the joined ones are.
     std::vector<int64_t> columns = own;
@@ -569,9 +540,9 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
     parts.push_back({std::move(rows), std::ssize(columns)});
     parts.back().PutAt(columns);
   }
-  EvaluatorPtr rotary = PrepareRotary(
-      Joined(std::move(parts), pairs, scale(kSinusoidPrecision), format.type), pairs,
-      spec.layout(), format.type);
+  EvaluatorPtr rotary =
+      PrepareRotary(Joined(std::move(parts), pairs, scale(kSinusoidPrecision), format.type), pairs,
+                    spec.layout(), format.type);
   if (!spec.has_decay()) return rotary;
   return std::make_unique<DecayEvaluator>(spec, format, std::move(rotary));
 }
@@ -581,10 +552,9 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   const int64_t pairs = RotaryPairs(spec);
   const int64_t rotating = RotatingPairs(spec);
   // Lists of pairs, columns and runs while they grow.
-  constexpr int64_t kPairBytes =
-      int64_t{6 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
-  int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) +
-                  RotaryBytes(pairs) + JoinedBytes(2 * pairs) + pairs * kPairBytes;
+  constexpr int64_t kPairBytes = int64_t{6 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
+  int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) + RotaryBytes(pairs) +
+                  JoinedBytes(2 * pairs) + pairs * kPairBytes;
   if (spec.has_decay()) bytes += DecayEvaluator::BytesOf(spec);
   if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
     return bytes + pairs * int64_t{sizeof(float)};
@@ -600,11 +570,9 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
 }
 
 // Describes tables whose columns depend on all axes.
-absl::StatusOr<Encoding> DescribeSumsOfAxes(const v1::Rotary& spec,
-                                            const Tables& tables) {
+absl::StatusOr<Encoding> DescribeSumsOfAxes(const v1::Rotary& spec, const Tables& tables) {
   const auto refuse = [](absl::string_view field, const auto& got) {
-    return Invalid("rotary.", field, ": got ", got,
-                   ", want none with frequency_matrix");
+    return Invalid("rotary.", field, ": got ", got, ", want none with frequency_matrix");
   };
   ATTNBIAS_RETURN_IF_ERROR(CheckColumns(spec));
   if (const auto extension = FieldIn("extension", spec); extension.ok()) {
@@ -621,44 +589,41 @@ absl::StatusOr<Encoding> DescribeSumsOfAxes(const v1::Rotary& spec,
   const int64_t pairs = RotaryPairs(spec);
   ATTNBIAS_ASSIGN_OR_RETURN(
       const FrequencyMatrixPtr matrix,
-      FrequencyMatrixOf("rotary", spec.axes(), spec.frequency_matrix(), pairs,
-                        tables));
-  return Encoding{
-      .lanes = 2,
-      .part_names = {"cos", "sin"},
-      .width = WidthOf(spec),
-      .has_columns = true,
-      .domain = kAllPositions,
-      .evaluator_bytes = SummedBytes(*matrix) + RotaryBytes(pairs),
-      .prepare_reals =
-          [matrix, pairs, layout = spec.layout()](const NumberFormat& format,
-                                                  const RealPositionsPtr& positions) {
-            return PrepareRotary(PrepareSummed(matrix, ColumnsOfPairs(pairs), positions, format),
-                                 pairs, layout, format.type);
-          },
-      .axis_offsets = OffsetsOf(matrix->axes)};
+      FrequencyMatrixOf("rotary", spec.axes(), spec.frequency_matrix(), pairs, tables));
+  return Encoding{.lanes = 2,
+                  .part_names = {"cos", "sin"},
+                  .width = WidthOf(spec),
+                  .has_columns = true,
+                  .domain = kAllPositions,
+                  .evaluator_bytes = SummedBytes(*matrix) + RotaryBytes(pairs),
+                  .prepare_reals =
+                      [matrix, pairs, layout = spec.layout()](const NumberFormat& format,
+                                                              const RealPositionsPtr& positions) {
+                        return PrepareRotary(
+                            PrepareSummed(matrix, ColumnsOfPairs(pairs), positions, format), pairs,
+                            layout, format.type);
+                      },
+                  .axis_offsets = OffsetsOf(matrix->axes)};
 }
 
 absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& spec, const Tables& tables) {
   if (spec.has_frequency_matrix()) return DescribeSumsOfAxes(spec, tables);
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::shared_ptr<const Rotation> rotation,
-                            RotationOf(spec));
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::shared_ptr<const Rotation> rotation, RotationOf(spec));
   std::vector<std::string_view> parts = {"cos", "sin"};
   if (spec.has_decay()) parts.push_back("scale");
-  Encoding encoding = {
-      .lanes = static_cast<int64_t>(parts.size()),
-      .part_names = std::move(parts),
-      .width = WidthOf(spec),
-      .has_columns = true,
-      .domain = spec.has_decay() ? DomainOf(spec.decay()) : kAllPositions,
-      .axis_columns = ColumnsOf(spec),
-      .canonical = Canonical(spec),
-      .derive = [rotation] { return Derive(*rotation); },
-      .evaluator_bytes = EvaluatorBytes(*rotation),
-      .prepare =
-          [rotation](const NumberFormat& format, const KernelSet& kernels) {
-            return PrepareTables(rotation, format, &kernels, nullptr);
-          }};
+  Encoding encoding = {.lanes = static_cast<int64_t>(parts.size()),
+                       .part_names = std::move(parts),
+                       .width = WidthOf(spec),
+                       .has_columns = true,
+                       .domain = spec.has_decay() ? DomainOf(spec.decay()) : kAllPositions,
+                       .axis_columns = ColumnsOf(spec),
+                       .canonical = Canonical(spec),
+                       .derive = [rotation] { return Derive(*rotation); },
+                       .evaluator_bytes = EvaluatorBytes(*rotation),
+                       .prepare =
+                           [rotation](const NumberFormat& format, const KernelSet& kernels) {
+                             return PrepareTables(rotation, format, &kernels, nullptr);
+                           }};
   if (spec.has_decay() || spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
     return encoding;
   }

@@ -16,11 +16,10 @@ namespace {
 constexpr int kFrequencyGuardBits = 160;
 
 // Returns the pair that rotates `rotations` times over the original length.
-Real CorrectionDim(const v1::Rotary& spec, double rotations,
-                   const Real& theta) {
+Real CorrectionDim(const v1::Rotary& spec, double rotations, const Real& theta) {
   const int64_t length = spec.yarn().original_max_position_embeddings();
-  return Log(length / (TwoPi(theta.precision()) * rotations)) *
-         RotatingColumns(spec) / (Log(theta) * 2);
+  return Log(length / (TwoPi(theta.precision()) * rotations)) * RotatingColumns(spec) /
+         (Log(theta) * 2);
 }
 
 // Returns YaRN's temperature.
@@ -43,10 +42,9 @@ Real AttentionFactorOf(const v1::Longrope& spec, int precision) {
     return Real(spec.attention_factor(), precision);
   }
   const Real original(spec.original_max_position_embeddings(), precision);
-  const Real factor =
-      spec.has_factor()
-          ? Real(spec.factor(), precision)
-          : Real(spec.max_position_embeddings(), precision) / original;
+  const Real factor = spec.has_factor()
+                          ? Real(spec.factor(), precision)
+                          : Real(spec.max_position_embeddings(), precision) / original;
   if (mpfr_cmp_ui(factor.get(), 1) <= 0) return Real(1, precision);
   return Sqrt(Log(factor) / Log(original) + 1);
 }
@@ -85,8 +83,7 @@ int64_t RotatingPairs(const v1::Rotary& spec) {
 }
 
 int64_t RotaryPairs(const v1::Rotary& spec) {
-  return spec.has_proportional() ? spec.head_dim() / 2
-                                 : RotatingColumns(spec) / 2;
+  return spec.has_proportional() ? spec.head_dim() / 2 : RotatingColumns(spec) / 2;
 }
 
 int64_t RotaryAxisOf(const v1::Rotary& spec, int64_t pair) {
@@ -137,8 +134,7 @@ InverseFrequencies::InverseFrequencies(const Rotation& rotation, int precision)
         axis.given = spec_.inverse_frequencies().data();
       }
       // Proportional spaces its frequencies as if all pairs turned.
-      mpfr_rootn_ui(axis.step.get(), theta.get(), RotaryPairs(spec_),
-                    MPFR_RNDN);
+      mpfr_rootn_ui(axis.step.get(), theta.get(), RotaryPairs(spec_), MPFR_RNDN);
       axis.step = 1 / axis.step;
     }
     axes_.push_back(std::move(axis));
@@ -147,8 +143,8 @@ InverseFrequencies::InverseFrequencies(const Rotation& rotation, int precision)
 
 Real InverseFrequencies::Of(int64_t pair) const {
   Real power(working_precision_);
-  mpfr_pow_si(power.get(), axes_[RotaryAxisOf(spec_, pair)].step.get(),
-              rotation_.places[pair], MPFR_RNDN);
+  mpfr_pow_si(power.get(), axes_[RotaryAxisOf(spec_, pair)].step.get(), rotation_.places[pair],
+              MPFR_RNDN);
   return Finished(pair, std::move(power));
 }
 
@@ -202,22 +198,18 @@ void InverseFrequencies::Rescale(int64_t pair, Real& frequency) const {
     case v1::Rotary::kLongrope: {
       const v1::Longrope& own = spec_.longrope();
       frequency /=
-          (UsesLongFactor(own) ? own.long_factor()
-                               : own.short_factor())[static_cast<int>(pair)];
+          (UsesLongFactor(own) ? own.long_factor() : own.short_factor())[static_cast<int>(pair)];
       return;
     }
     case v1::Rotary::kYarn:
-      return Divide(Clamp01((pair - low_) / (high_ - low_)),
-                    spec_.yarn().factor(), frequency);
+      return Divide(Clamp01((pair - low_) / (high_ - low_)), spec_.yarn().factor(), frequency);
     case v1::Rotary::kLlama3: {
       // 1 minus Llama's smooth factor.
       const v1::Llama3& own = spec_.llama3();
-      const Real rotations = frequency / TwoPi(working_precision_) *
-                             own.original_max_position_embeddings();
-      const Real width = Real(own.high_freq_factor(), working_precision_) -
-                         own.low_freq_factor();
-      return Divide(Clamp01((own.high_freq_factor() - rotations) / width),
-                    own.factor(), frequency);
+      const Real rotations =
+          frequency / TwoPi(working_precision_) * own.original_max_position_embeddings();
+      const Real width = Real(own.high_freq_factor(), working_precision_) - own.low_freq_factor();
+      return Divide(Clamp01((own.high_freq_factor() - rotations) / width), own.factor(), frequency);
     }
     default:  // none, or one that raises the base
       return;

@@ -34,9 +34,7 @@ inline bool UsesLongFactor(const v1::Longrope& spec) {
 }
 
 // Returns true if the extension raises the base.
-inline bool RaisesRopeTheta(const v1::Rotary& spec) {
-  return spec.has_dynamic() || spec.has_ntk();
-}
+inline bool RaisesRopeTheta(const v1::Rotary& spec) { return spec.has_dynamic() || spec.has_ntk(); }
 
 // Returns the number of pairs of a row, including those that do not rotate.
 int64_t RotaryPairs(const v1::Rotary& spec);

@@ -30,8 +30,7 @@ absl::StatusOr<Encoding> DescribeSums(const v1::Sinusoidal& spec, const Tables& 
   const auto refuse = [](absl::string_view field) {
     return Invalid("sinusoidal.", field, ": got one, want none with frequency_matrix");
   };
-  if (IdentityOf(spec.ladder(), false, Tables()) !=
-      IdentityOf(v1::Ladder(), false, Tables())) {
+  if (IdentityOf(spec.ladder(), false, Tables()) != IdentityOf(v1::Ladder(), false, Tables())) {
     return refuse("ladder");
   }
   if (!spec.axis_dims().empty()) return refuse("axis_dims");
@@ -41,42 +40,39 @@ absl::StatusOr<Encoding> DescribeSums(const v1::Sinusoidal& spec, const Tables& 
     return Invalid("sinusoidal.dim: got ", spec.dim(),
                    ", want an even number with frequency_matrix");
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      const FrequencyMatrixPtr matrix,
-      FrequencyMatrixOf("sinusoidal", spec.axes(), spec.frequency_matrix(),
-                        spec.dim() / 2, tables));
+  ATTNBIAS_ASSIGN_OR_RETURN(const FrequencyMatrixPtr matrix,
+                            FrequencyMatrixOf("sinusoidal", spec.axes(), spec.frequency_matrix(),
+                                              spec.dim() / 2, tables));
   const SinusoidColumns columns(spec.dim(), spec.columns());
-  return Encoding{.width = spec.dim(),
-                  .has_columns = true,
-                  .domain = kAllPositions,
-                  .evaluator_bytes = SummedBytes(*matrix),
-                  .prepare_reals =
-                      [matrix, columns](const NumberFormat& format,
-                                        const RealPositionsPtr& positions) {
-                        return PrepareSummed(matrix, columns, positions, format);
-                      },
-                  .axis_offsets = OffsetsOf(matrix->axes)};
-}
-
-absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec, const Tables& tables) {
-  if (spec.has_frequency_matrix()) return DescribeSums(spec, tables);
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<SinusoidAxis> axes,
-                            AxesOf("sinusoidal", spec));
   return Encoding{
       .width = spec.dim(),
       .has_columns = true,
       .domain = kAllPositions,
-      .axis_columns = ColumnsOf(axes),
-      .evaluator_bytes = SinusoidsBytes(axes),
-      .prepare =
-          [axes](const NumberFormat& format, const KernelSet& kernels) {
-            return PrepareSinusoids(axes, format, kernels);
-          },
+      .evaluator_bytes = SummedBytes(*matrix),
       .prepare_reals =
-          [axes](const NumberFormat& format, const RealPositionsPtr& positions) {
-            return PrepareSinusoidsAt(positions, axes, format);
+          [matrix, columns](const NumberFormat& format, const RealPositionsPtr& positions) {
+            return PrepareSummed(matrix, columns, positions, format);
           },
-      .axis_offsets = OffsetsOf(axes)};
+      .axis_offsets = OffsetsOf(matrix->axes)};
+}
+
+absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec, const Tables& tables) {
+  if (spec.has_frequency_matrix()) return DescribeSums(spec, tables);
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<SinusoidAxis> axes, AxesOf("sinusoidal", spec));
+  return Encoding{.width = spec.dim(),
+                  .has_columns = true,
+                  .domain = kAllPositions,
+                  .axis_columns = ColumnsOf(axes),
+                  .evaluator_bytes = SinusoidsBytes(axes),
+                  .prepare =
+                      [axes](const NumberFormat& format, const KernelSet& kernels) {
+                        return PrepareSinusoids(axes, format, kernels);
+                      },
+                  .prepare_reals =
+                      [axes](const NumberFormat& format, const RealPositionsPtr& positions) {
+                        return PrepareSinusoidsAt(positions, axes, format);
+                      },
+                  .axis_offsets = OffsetsOf(axes)};
 }
 
 const EncodingRegistration kSinusoidal(v1::TensorSpec::kSinusoidalFieldNumber, &DescribeSinusoidal);

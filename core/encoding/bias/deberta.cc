@@ -52,17 +52,15 @@ class DebertaBuckets {
       : middle_(spec.bucket_size() / 2),
         farthest_(spec.max_position() - 1),
         rule_(spec.bucket_rule()),
-        buckets_per_log_(static_cast<double>(middle_ - 1) /
-                         LogRatio(farthest_, middle_)),
+        buckets_per_log_(static_cast<double>(middle_ - 1) / LogRatio(farthest_, middle_)),
         // Python forms this quotient, and not torch: float64 first.
-        float32_log_(RoundedLog(static_cast<float>(
-            static_cast<double>(farthest_) / static_cast<double>(middle_)))) {}
+        float32_log_(RoundedLog(
+            static_cast<float>(static_cast<double>(farthest_) / static_cast<double>(middle_)))) {}
 
   // Returns the rule's bucket of a distance in [0, 2^42].
   int64_t BucketOf(int64_t distance) const {
     if (distance <= middle_) return distance;
-    return rule_ == v1::BUCKET_RULE_EXACT ? ExactBucketOf(distance)
-                                          : Float32BucketOf(distance);
+    return rule_ == v1::BUCKET_RULE_EXACT ? ExactBucketOf(distance) : Float32BucketOf(distance);
   }
 
  private:
@@ -107,8 +105,7 @@ class DebertaBuckets {
   int64_t Float32BucketOf(int64_t a) const {
     const auto middle = static_cast<float>(middle_);
     const float log = RoundedLog(static_cast<float>(a) / middle);
-    const float steps =
-        std::ceil(log / float32_log_ * static_cast<float>(middle_ - 1));
+    const float steps = std::ceil(log / float32_log_ * static_cast<float>(middle_ - 1));
     return static_cast<int64_t>(steps + middle);
   }
 
@@ -152,8 +149,7 @@ class DebertaEvaluator final : public Evaluator {
   int32_t IndexOf(int64_t bucket) const {
     if (spec_.term() == v1::DEBERTA_TERM_POSITION_TO_CONTENT) bucket = -bucket;
     if (spec_.term() != v1::DEBERTA_TERM_BUCKET) {
-      const int64_t span =
-          buckets_.has_value() ? spec_.bucket_size() : spec_.max_position();
+      const int64_t span = buckets_.has_value() ? spec_.bucket_size() : spec_.max_position();
       bucket = std::clamp<int64_t>(bucket + span, 0, 2 * span - 1);
     }
     return static_cast<int32_t>(bucket);
@@ -166,8 +162,8 @@ class DebertaEvaluator final : public Evaluator {
 absl::StatusOr<Encoding> DescribeDeberta(const v1::Deberta& spec, const Tables& /*tables*/) {
   const int32_t least = spec.bucket_size() / 2 + 2;
   if (spec.bucket_size() != 0 && spec.max_position() < least) {
-    return Invalid("deberta.max_position: got ", spec.max_position(),
-                   ", want at least ", least, " (bucket_size / 2 + 2)");
+    return Invalid("deberta.max_position: got ", spec.max_position(), ", want at least ", least,
+                   " (bucket_size / 2 + 2)");
   }
   const bool are_distances = spec.bucket_size() == 0 && spec.term() == v1::DEBERTA_TERM_BUCKET;
   return Encoding{.structure = Structure::kToeplitz,

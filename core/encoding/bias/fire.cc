@@ -33,8 +33,7 @@ class DistanceLogs {
   using Logs = std::shared_ptr<const std::vector<double>>;
 
   // All logarithms, and half as many while they grow.
-  static constexpr int64_t kMostBytes =
-      kMostKeptDistances * int64_t{sizeof(double)} * 3 / 2;
+  static constexpr int64_t kMostBytes = kMostKeptDistances * int64_t{sizeof(double)} * 3 / 2;
 
   explicit DistanceLogs(double c) : c_(c) {}
 
@@ -63,8 +62,7 @@ class DistanceLogs {
 
   const double c_;
   mutable Mutex mutex_;
-  mutable Logs logs_ ABSL_GUARDED_BY(mutex_) =
-      std::make_shared<std::vector<double>>();
+  mutable Logs logs_ ABSL_GUARDED_BY(mutex_) = std::make_shared<std::vector<double>>();
 };
 
 class FireEvaluator final : public NetworkEvaluator {
@@ -78,8 +76,8 @@ class FireEvaluator final : public NetworkEvaluator {
     const double normaliser =
         LogOfTimes(spec_.c(), std::max(static_cast<double>(query), spec_.threshold())) +
         spec_.eps();
-    const DistanceLogs::Logs logs = logs_.UpTo(
-        std::max(std::abs(keys.begin - query), std::abs(keys.end - 1 - query)));
+    const DistanceLogs::Logs logs =
+        logs_.UpTo(std::max(std::abs(keys.begin - query), std::abs(keys.end - 1 - query)));
     for (int64_t key = keys.begin; key < keys.end; ++key) {
       const int64_t distance = std::abs(query - key);
       const double log = logs != nullptr ? (*logs)[distance]
@@ -115,8 +113,7 @@ absl::StatusOr<Encoding> DescribeFire(const v1::Fire& spec, const Tables& tables
       {.weight = *tables.Get(spec.hidden_weight()),
        .bias = tables.Get(spec.hidden_bias()),
        .activation = v1::ACTIVATION_RELU},
-      {.weight = *tables.Get(spec.output_weight()),
-       .bias = tables.Get(spec.output_bias())}};
+      {.weight = *tables.Get(spec.output_weight()), .bias = tables.Get(spec.output_bias())}};
   ATTNBIAS_RETURN_IF_ERROR(CheckTables(layers[0], layers[1], spec.num_heads()));
   const auto farthest = static_cast<double>(2 * kMaxPosition);
   double reach = LogOfTimes(spec.c(), farthest) / LogOfTimes(spec.c(), spec.threshold());

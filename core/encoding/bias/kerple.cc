@@ -116,23 +116,21 @@ absl::StatusOr<Encoding> DescribeKerple(const v1::Kerple& spec, const Tables& /*
   if (spec.kernel() == v1::KERPLE_KERNEL_POWER) {
     for (int i = 0; i < spec.p_size(); ++i) {
       if (spec.p(i) <= 2) continue;
-      return Invalid("kerple.p[", i, "]: got ", spec.p(i),
-                     ", want at most 2 with kernel POWER");
+      return Invalid("kerple.p[", i, "]: got ", spec.p(i), ", want at most 2 with kernel POWER");
     }
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckCount("kerple.p", spec.p_size(), spec.num_heads()));
   ATTNBIAS_RETURN_IF_ERROR(CheckCount("kerple.a", spec.a_size(), spec.num_heads()));
-  constexpr int64_t kHeadBytes = int64_t{sizeof(KerpleHead) + sizeof(ScaledRounding)} +
-                                 Real::BytesOf(kKernelPrecision);
-  return Encoding{
-      .structure = Structure::kToeplitz,
-      .lanes = spec.num_heads(),
-      .has_heads = true,
-      .domain = kRelativePositions,
-      .evaluator_bytes = spec.num_heads() * kHeadBytes,
-      .prepare = [spec](const NumberFormat& format, const KernelSet& /*kernels*/) {
-        return std::make_unique<KerpleEvaluator>(spec, format);
-      }};
+  constexpr int64_t kHeadBytes =
+      int64_t{sizeof(KerpleHead) + sizeof(ScaledRounding)} + Real::BytesOf(kKernelPrecision);
+  return Encoding{.structure = Structure::kToeplitz,
+                  .lanes = spec.num_heads(),
+                  .has_heads = true,
+                  .domain = kRelativePositions,
+                  .evaluator_bytes = spec.num_heads() * kHeadBytes,
+                  .prepare = [spec](const NumberFormat& format, const KernelSet& /*kernels*/) {
+                    return std::make_unique<KerpleEvaluator>(spec, format);
+                  }};
 }
 
 const EncodingRegistration kKerple(v1::TensorSpec::kKerpleFieldNumber, &DescribeKerple);

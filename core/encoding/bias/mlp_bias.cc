@@ -54,8 +54,7 @@ double CoordinateOf(int64_t difference, v1::Coordinates kind, int64_t side) {
   const int64_t distance = std::abs(difference);
   switch (kind) {
     case v1::COORDINATES_SIGNED_LOG:
-      return std::copysign(RoundedLog1p({static_cast<double>(distance), 0}),
-                           signed_difference);
+      return std::copysign(RoundedLog1p({static_cast<double>(distance), 0}), signed_difference);
     case v1::COORDINATES_LOG2_NORMALIZED:
       return std::copysign(NormalisedLog(distance, side), signed_difference);
     default:
@@ -64,8 +63,7 @@ double CoordinateOf(int64_t difference, v1::Coordinates kind, int64_t side) {
 }
 
 // Writes 16 scale sigmoid(x), for a finite x and any type.
-void WriteReferenceSigmoid(double x, double scale, DataType type,
-                           std::byte* out) {
+void WriteReferenceSigmoid(double x, double scale, DataType type, std::byte* out) {
   if (x == 0) return RoundProduct(8, scale, type, out);
   // The difference from 16 scale or from 0 is below the resolution of every format.
   if (x < -2000) return RoundDouble(std::copysign(0, scale), type, out);
@@ -158,25 +156,25 @@ absl::Status CheckWindows(const v1::MlpBias& spec) {
                    " numbers, want none with coordinates ", ShortName(spec.coordinates()));
   }
   if (spec.window().empty()) {
-    return Invalid("mlp_bias.window: not set, want one to three sides, which coordinates "
-                   "LOG2_NORMALIZED needs");
+    return Invalid(
+        "mlp_bias.window: not set, want one to three sides, which coordinates "
+        "LOG2_NORMALIZED needs");
   }
-  if (!spec.pretrained_window().empty() &&
-      spec.pretrained_window_size() != spec.window_size()) {
+  if (!spec.pretrained_window().empty() && spec.pretrained_window_size() != spec.window_size()) {
     return Invalid("mlp_bias.pretrained_window: got ", spec.pretrained_window_size(),
                    " sides, want ", spec.window_size(), ", as many as window has");
   }
   for (int axis = 0; axis < spec.window_size(); ++axis) {
     if (PretrainedSide(spec, axis) > 1 || spec.window(axis) == 1) continue;
-    return Invalid("mlp_bias.pretrained_window[", axis,
-                   "]: got 1, want at least 2 for a side of ", spec.window(axis));
+    return Invalid("mlp_bias.pretrained_window[", axis, "]: got 1, want at least 2 for a side of ",
+                   spec.window(axis));
   }
   return absl::OkStatus();
 }
 
 // Checks one layer. `outputs` is 0, for any number, in all layers except the last.
-absl::Status CheckShapes(const std::string& path, const NetworkLayer& layer,
-                         int64_t inputs, int64_t outputs) {
+absl::Status CheckShapes(const std::string& path, const NetworkLayer& layer, int64_t inputs,
+                         int64_t outputs) {
   const bool is_last = outputs != 0;
   if (outputs == 0) outputs = layer.weight.rows();
   if (outputs > kMaxHidden) {

@@ -17,8 +17,7 @@ namespace {
 
 // Sets `sum` to the sum of the cosines. Every angle has a relative error of 60 x 2^-p, p being the
 // precision, and every cosine and partial sum is rounded once: `bound` covers them all.
-void SumCosines(const v1::Sandwich& spec, int64_t distance, Real& sum,
-                Real& bound) {
+void SumCosines(const v1::Sandwich& spec, int64_t distance, Real& sum, Real& bound) {
   const int precision = sum.precision();
   const Real base(spec.base(), precision);
   sum = Real(0, precision);
@@ -29,15 +28,13 @@ void SumCosines(const v1::Sandwich& spec, int64_t distance, Real& sum,
     mpfr_cos(angle.get(), angle.get(), MPFR_RNDN);
     sum += angle;
   }
-  mpfr_add_si(bound.get(), bound.get(), int64_t{spec.dim()} * spec.dim(),
-              MPFR_RNDU);
+  mpfr_add_si(bound.get(), bound.get(), int64_t{spec.dim()} * spec.dim(), MPFR_RNDU);
   mpfr_mul_2si(bound.get(), bound.get(), 6 - precision, MPFR_RNDU);
 }
 
 // Multiplies `value` by scale H / (8 (h + 1)), rounding three times. Returns true if the last
 // rounding was exact, as the others are for a value of 64 bits held in 192.
-bool MultiplyBySandwichFactor(const v1::Sandwich& spec, int64_t head,
-                              double scale, Real& value) {
+bool MultiplyBySandwichFactor(const v1::Sandwich& spec, int64_t head, double scale, Real& value) {
   value *= spec.num_heads();
   value *= scale;
   return mpfr_div_si(value.get(), value.get(), 8 * (head + 1), MPFR_RNDN) == 0;
@@ -56,8 +53,7 @@ void ReferenceSandwich(const v1::Sandwich& spec, int64_t head, int64_t distance,
         } else {
           SumCosines(spec, distance, value, bound);
         }
-        const bool exact =
-            MultiplyBySandwichFactor(spec, head, format.scale, value);
+        const bool exact = MultiplyBySandwichFactor(spec, head, format.scale, value);
         // A quotient of integers and a double is not a tie unless it ends.
         if (distance == 0 && exact) return;
         // The cosines of algebraic angles, none of them 0, add up to a transcendental number
@@ -92,10 +88,7 @@ class CosineSums {
   // `step` holds the angles of distance 1. All arguments outlive this.
   CosineSums(const std::vector<SinusoidFrequency>& frequencies, const RotorRows& step,
              const KernelSet& kernels)
-      : frequencies_(frequencies),
-        step_(step),
-        kernels_(kernels),
-        angles_(1, step.pairs()) {}
+      : frequencies_(frequencies), step_(step), kernels_(kernels), angles_(1, step.pairs()) {}
 
   DoubleDouble At(int64_t distance) {
     const Rotors at = angles_.Row(0);
@@ -127,8 +120,7 @@ std::vector<SinusoidFrequency> FrequenciesOf(const v1::Sandwich& spec) {
 
 class SandwichEvaluator final : public Evaluator {
  public:
-  SandwichEvaluator(const v1::Sandwich& spec, const NumberFormat& format,
-                    const KernelSet& kernels)
+  SandwichEvaluator(const v1::Sandwich& spec, const NumberFormat& format, const KernelSet& kernels)
       : spec_(spec),
         format_(format),
         kernels_(kernels),

@@ -17,21 +17,20 @@ absl::StatusOr<Encoding> DescribeT5(const v1::T5& t5, const Tables& tables) {
                              t5.bucket_rule()};
   ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("t5", rule));
   const std::optional<Table> table = tables.Get(t5.table());
-  return Encoding{
-      .structure = Structure::kToeplitz,
-      .lanes = t5.num_heads(),
-      .has_heads = true,
-      .domain = kRelativePositions,
-      .has_buckets = true,
-      .bias_status = CheckTable(
-          "t5.table", table,
-          {{t5.num_buckets(), "buckets"}, {t5.num_heads(), "heads (num_heads)"}}),
-      .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
-        const auto span_from = [buckets = T5Buckets(rule)](int64_t relative_position) {
-          return buckets.SpanFrom(relative_position);
-        };
-        return PrepareBiasTable(table, span_from, format);
-      }};
+  return Encoding{.structure = Structure::kToeplitz,
+                  .lanes = t5.num_heads(),
+                  .has_heads = true,
+                  .domain = kRelativePositions,
+                  .has_buckets = true,
+                  .bias_status = CheckTable(
+                      "t5.table", table,
+                      {{t5.num_buckets(), "buckets"}, {t5.num_heads(), "heads (num_heads)"}}),
+                  .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
+                    const auto span_from = [buckets = T5Buckets(rule)](int64_t relative_position) {
+                      return buckets.SpanFrom(relative_position);
+                    };
+                    return PrepareBiasTable(table, span_from, format);
+                  }};
 }
 
 const EncodingRegistration kT5(v1::TensorSpec::kT5FieldNumber, &DescribeT5);

@@ -44,19 +44,15 @@ void Activate(v1::Activation activation, std::vector<double>& features) {
 
 }  // namespace
 
-std::vector<double> NumbersOf(const Table& table) {
-  return NumbersIn(table, {0, table.size()});
-}
+std::vector<double> NumbersOf(const Table& table) { return NumbersIn(table, {0, table.size()}); }
 
-Linear::Linear(const Table& weight, const std::optional<Table>& bias,
-               Range outputs)
+Linear::Linear(const Table& weight, const std::optional<Table>& bias, Range outputs)
     : inputs_(weight.columns()),
       outputs_(outputs.size()),
       weight_(NumbersIn(weight, {outputs.begin * inputs_, outputs.end * inputs_})),
       bias_(bias.has_value() ? NumbersIn(*bias, outputs) : std::vector<double>(outputs_)) {}
 
-void Linear::Apply(const double* in, Range outputs, const KernelSet& kernels,
-                   double* out) const {
+void Linear::Apply(const double* in, Range outputs, const KernelSet& kernels, double* out) const {
   for (int64_t o = outputs.begin; o < outputs.end; ++o) {
     std::fill_n(out, kBatch, bias_[o]);
     kernels.add_products(&weight_[o * inputs_], {in, kBatch, inputs_}, out, kBatch);
@@ -83,8 +79,8 @@ absl::Status CheckReach(absl::string_view weight_field, const NetworkLayer& laye
   }
   reach = most;
   if (reach < kMostReach) return absl::OkStatus();
-  return Invalid(weight_field, ": got numbers that may reach ", reach,
-                 ", want less than ", kMostReach);
+  return Invalid(weight_field, ": got numbers that may reach ", reach, ", want less than ",
+                 kMostReach);
 }
 
 void NetworkEvaluator::Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const {

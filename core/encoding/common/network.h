@@ -91,8 +91,7 @@ class NetworkEvaluator : public Evaluator {
   // A layer's numbers as doubles.
   struct Layer {
     explicit Layer(const NetworkLayer& layer)
-        : linear(layer.weight, layer.bias, {0, layer.weight.rows()}),
-          activation(layer.activation) {
+        : linear(layer.weight, layer.bias, {0, layer.weight.rows()}), activation(layer.activation) {
       if (!layer.norm_weight.has_value()) return;
       norm_weight = NumbersOf(*layer.norm_weight);
       norm_bias = NumbersOf(*layer.norm_bias);

@@ -92,8 +92,7 @@ Number Filtered(bool is_cubic, bool is_near, const Number& n, const Number& end,
 
 // Returns whether sums and products of a few such numbers are doubles.
 bool IsShort(const DoubleDouble& value, int bits) {
-  return value.lo == 0 &&
-         std::ldexp(value.hi, bits) == std::trunc(std::ldexp(value.hi, bits));
+  return value.lo == 0 && std::ldexp(value.hi, bits) == std::trunc(std::ldexp(value.hi, bits));
 }
 
 // Returns the rows of the source that row `row` of the target depends on, and their weights: as
@@ -151,8 +150,8 @@ Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis, int64_t r
     found.is_exact = found.is_exact && IsShort(a, 4);
     if (resampling.is_cut) {
       int exponent = 0;
-      found.is_exact = found.is_exact && found.total.lo == 0 &&
-                       std::frexp(found.total.hi, &exponent) == 0.5;
+      found.is_exact =
+          found.is_exact && found.total.lo == 0 && std::frexp(found.total.hi, &exponent) == 0.5;
       for (auto& tap : found.taps) tap.weight = tap.weight / found.total;
     }
     if (found.taps.size() == 1) {
@@ -166,16 +165,15 @@ Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis, int64_t r
 // Holds the weights of one row of the target.
 class RowWeights {
  public:
-  RowWeights(const Resampling& resampling, int64_t row)
-      : resampling_(resampling), row_(row) {
+  RowWeights(const Resampling& resampling, int64_t row) : resampling_(resampling), row_(row) {
     const auto rows = InAxis<DoubleDouble>(0);
     const auto columns = InAxis<DoubleDouble>(1);
     is_exact_ = rows.is_exact && columns.is_exact;
     taps_.reserve(rows.taps.size() * columns.taps.size());
     for (const auto& down : rows.taps) {
       for (const auto& across : columns.taps) {
-        taps_.push_back({down.row * resampling.axes[1].source + across.row,
-                         down.weight * across.weight});
+        taps_.push_back(
+            {down.row * resampling.axes[1].source + across.row, down.weight * across.weight});
         is_exact_ = is_exact_ && taps_.back().weight.lo == 0;
       }
     }
@@ -184,8 +182,7 @@ class RowWeights {
   const std::vector<Tap<DoubleDouble>>& taps() const { return taps_; }
 
   // Sets the exact sum, and returns true, if double-doubles hold it.
-  bool TrySum(const Table& table, int64_t first_row, int64_t column,
-              DoubleDouble& sum) const {
+  bool TrySum(const Table& table, int64_t first_row, int64_t column, DoubleDouble& sum) const {
     if (!is_exact_) return false;
     sum = {};
     for (const auto& [row, weight] : taps_) {
@@ -213,8 +210,7 @@ class RowWeights {
       sum = sum + weight * value;
       magnitude += std::fabs(value);
     }
-    error = magnitude *
-            (kWeightError + static_cast<double>(taps_.size()) * kSummandError);
+    error = magnitude * (kWeightError + static_cast<double>(taps_.size()) * kSummandError);
     return magnitude == 0 || std::fabs(sum.hi) > 0x1p-500;
   }
 
@@ -251,8 +247,7 @@ class RowWeights {
         : down(std::move(in_rows)),
           across(std::move(in_columns)),
           total(down.total * across.total),
-          sum(static_cast<int>(kSumPrecision +
-                               mpz_sizeinbase(total.get_mpz_t(), 2) +
+          sum(static_cast<int>(kSumPrecision + mpz_sizeinbase(total.get_mpz_t(), 2) +
                                std::bit_width(count))),
           of_row(sum.precision()),
           number(sum.precision()) {}
@@ -352,8 +347,7 @@ absl::StatusOr<Resampling> Resampling::Create(absl::string_view path, const v1::
     }
     summands *= std::min(made.Window(axis), kMaxSummands);
     if (spec.antialias() && summands > kMaxSummands) {
-      return Invalid(path,
-                     ".antialias: got true, want false: a row of the target would depend on ",
+      return Invalid(path, ".antialias: got true, want false: a row of the target would depend on ",
                      summands, " numbers of the source, more than 2^20");
     }
   }
@@ -374,8 +368,8 @@ int64_t Resampling::bytes() const {
 
 int64_t TableRows::batch() const {
   if (!resampling_.has_value()) return 1;
-  const int64_t taps = resampling_->Window(resampling_->axes[0]) *
-                       resampling_->Window(resampling_->axes[1]);
+  const int64_t taps =
+      resampling_->Window(resampling_->axes[0]) * resampling_->Window(resampling_->axes[1]);
   return taps > kMaxSummandsAtOnce / table_.columns() ? kNonPreemptible : 1;
 }
 
@@ -384,36 +378,31 @@ void TableRows::Write(int64_t row, Range columns, int64_t stride, std::byte* out
   WriteResampled(row - prefix_rows_, columns, stride, out);
 }
 
-void TableRows::WriteOwn(int64_t row, Range columns, int64_t stride,
-                         std::byte* out) const {
+void TableRows::WriteOwn(int64_t row, Range columns, int64_t stride, std::byte* out) const {
   for (int64_t column = columns.begin; column < columns.end; ++column) {
     RoundProduct(table_.At(row, column), format_.scale, format_.type, out);
     out += stride;
   }
 }
 
-void TableRows::WriteResampled(int64_t row, Range columns, int64_t stride,
-                               std::byte* out) const {
+void TableRows::WriteResampled(int64_t row, Range columns, int64_t stride, std::byte* out) const {
   RowWeights weights(*resampling_, row);
   if (weights.taps().size() == 1) {
-    return WriteOwn(prefix_rows_ + weights.taps().front().row, columns, stride,
-                    out);
+    return WriteOwn(prefix_rows_ + weights.taps().front().row, columns, stride, out);
   }
   for (int64_t column = columns.begin; column < columns.end; ++column) {
     if (!ComputeScope::Continues()) return;
     DoubleDouble sum;
     double error = 0;
-    if (format_.scale == 1 &&
-        weights.TrySum(table_, prefix_rows_, column, sum)) {
+    if (format_.scale == 1 && weights.TrySum(table_, prefix_rows_, column, sum)) {
       if (sum.hi == 0) sum = {};  // not -0
       RoundSum(sum, format_.type, out);
     } else if (!weights.TryEstimate(table_, prefix_rows_, column, sum, error)) {
       weights.WriteExactly(table_, prefix_rows_, column, format_, out);
     } else if (error == 0) {
       RoundDouble(0, format_.type, out);
-    } else if (!rounding_.TryRound(
-                   sum, error + ScaledRounding::kLeastError * std::fabs(sum.hi),
-                   out)) {
+    } else if (!rounding_.TryRound(sum, error + ScaledRounding::kLeastError * std::fabs(sum.hi),
+                                   out)) {
       weights.WriteExactly(table_, prefix_rows_, column, format_, out);
     }
     out += stride;

@@ -59,8 +59,8 @@ struct Resampling {
 // scaled and rounded once.
 class TableRows {
  public:
-  TableRows(Table table, std::optional<Resampling> resampling,
-            int64_t prefix_rows, const NumberFormat& format)
+  TableRows(Table table, std::optional<Resampling> resampling, int64_t prefix_rows,
+            const NumberFormat& format)
       : table_(std::move(table)),
         resampling_(std::move(resampling)),
         prefix_rows_(prefix_rows),

@@ -20,8 +20,7 @@ constexpr int kScaledPrecision = 192;
 ScaledRounding::ScaledRounding(const Real& scale, DataType type)
     : scale_(scale),
       factor_{scale.ToDouble(), 0},
-      in_double_doubles_(std::fabs(factor_.hi) > kMinFactor &&
-                         std::fabs(factor_.hi) < kMaxFactor),
+      in_double_doubles_(std::fabs(factor_.hi) > kMinFactor && std::fabs(factor_.hi) < kMaxFactor),
       is_one_(mpfr_cmp_ui(scale.get(), 1) == 0),
       type_(type) {
   if (in_double_doubles_) factor_ = ToDoubleDouble(scale);

@@ -111,8 +111,7 @@ RowSpan T5Buckets::SpanFrom(int64_t relative_position) const {
   }
   if (!bidirectional_) return {.row = 0, .end = kNever};
   const int64_t bucket = BucketOfDistance(relative_position);
-  return {.row = per_side + bucket,
-          .end = bucket + 1 < per_side ? starts_[bucket + 1] : kNever};
+  return {.row = per_side + bucket, .end = bucket + 1 < per_side ? starts_[bucket + 1] : kNever};
 }
 
 }  // namespace attnbias

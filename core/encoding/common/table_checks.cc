@@ -44,8 +44,7 @@ absl::Status CheckTable(absl::string_view field, const std::optional<Table>& tab
 
 absl::Status CheckNetworkSize(absl::string_view field, const Table& table) {
   if (table.size() <= kMaxNetworkNumbers) return absl::OkStatus();
-  return Invalid(field, ": got ", table.size(), " numbers, want at most ",
-                 kMaxNetworkNumbers);
+  return Invalid(field, ": got ", table.size(), " numbers, want at most ", kMaxNetworkNumbers);
 }
 
 }  // namespace attnbias

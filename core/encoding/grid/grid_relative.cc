@@ -78,9 +78,8 @@ absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec, cons
     return from_query ? rows - 1 - at : at;
   };
   const std::vector<int64_t> sides = symmetric ? grid.sides : grid.block();
-  const std::string rows_name =
-      absl::StrCat("rows ", absl::StrJoin(sides, " x "),
-                   spec.class_token() ? " + 3" : "", " without resample");
+  const std::string rows_name = absl::StrCat("rows ", absl::StrJoin(sides, " x "),
+                                             spec.class_token() ? " + 3" : "", " without resample");
   std::optional<Resampling> resampling;
   absl::Status status;
   if (spec.has_resample() && table.has_value()) {

@@ -29,8 +29,8 @@ struct AngleFraction {
 };
 
 // Returns the sum of the angles of a pair over all axes.
-AngleFraction SumOf(const FrequencyMatrix& matrix,
-                    absl::Span<const BinaryPosition> at, int64_t pair) {
+AngleFraction SumOf(const FrequencyMatrix& matrix, absl::Span<const BinaryPosition> at,
+                    int64_t pair) {
   AngleFraction sum;
   // Each is exact: a product of 62, 53 and 53 bits, and a sum of 193.
   Real term(256);
@@ -132,8 +132,8 @@ std::vector<FloatingRevolutions> RevolutionsOf(const FrequencyMatrix& matrix) {
 
 // Returns the angle of a pair over all axes, or nullopt if it is 0.
 std::optional<ReducedAngle> SumInRevolutions(const FrequencyMatrix& matrix,
-                                       absl::Span<const FloatingRevolutions> revolutions,
-                                       absl::Span<const BinaryPosition> at, int64_t pair) {
+                                             absl::Span<const FloatingRevolutions> revolutions,
+                                             absl::Span<const BinaryPosition> at, int64_t pair) {
   std::array<AngleTerm, kMostAngleTerms> terms;
   size_t count = 0;
   for (size_t axis = 0; axis < at.size(); ++axis) {
@@ -161,12 +161,11 @@ EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type) {
   const auto angle = [shared](absl::Span<const BinaryPosition> at,
                               int64_t pair) -> std::optional<ReducedAngle> {
     if (at.front().count == 0) return std::nullopt;
-    const AngleTerm term[] = {
-        {shared->frequencies[pair].revolutions_per_position, at.front()}};
+    const AngleTerm term[] = {{shared->frequencies[pair].revolutions_per_position, at.front()}};
     return AngleOf(term);
   };
-  const auto reference = [shared](absl::Span<const BinaryPosition> at, int64_t column,
-                                  DataType to, std::byte* out) {
+  const auto reference = [shared](absl::Span<const BinaryPosition> at, int64_t column, DataType to,
+                                  std::byte* out) {
     shared->reference(at.front(), column, to, out);
   };
   return std::make_unique<ListedSinusoids>(
@@ -174,8 +173,7 @@ EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type) {
 }
 
 absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
-    absl::string_view encoding,
-    const google::protobuf::RepeatedPtrField<v1::Axis>& axes,
+    absl::string_view encoding, const google::protobuf::RepeatedPtrField<v1::Axis>& axes,
     const v1::TableRef& matrix, int64_t pairs, const Tables& tables) {
   v1::Sinusoidal plain;
   const int count = std::max(axes.size(), 1);
@@ -183,11 +181,9 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
   *plain.mutable_axes() = axes;
   for (int axis = 0; axis < axes.size(); ++axis) {
     if (!axes[axis].has_ladder()) continue;
-    return Invalid(encoding, ".axes[", axis,
-                   "].ladder: got one, want none with frequency_matrix");
+    return Invalid(encoding, ".axes[", axis, "].ladder: got one, want none with frequency_matrix");
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(std::vector<SinusoidAxis> described,
-                            AxesOf(encoding, plain));
+  ATTNBIAS_ASSIGN_OR_RETURN(std::vector<SinusoidAxis> described, AxesOf(encoding, plain));
   const std::string field = absl::StrCat(encoding, ".frequency_matrix");
   const Table table = *tables.Get(matrix);
   ATTNBIAS_RETURN_IF_ERROR(CheckShape(field, table, {{count, "axes"}, {pairs, "pairs"}}));
@@ -205,22 +201,20 @@ int64_t SummedBytes(const FrequencyMatrix& matrix) {
   return matrix.weights.size() * int64_t{sizeof(FloatingRevolutions)};
 }
 
-EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
-                           const SinusoidColumns& columns,
-                           const RealPositionsPtr& positions,
-                           const NumberFormat& format) {
+EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColumns& columns,
+                           const RealPositionsPtr& positions, const NumberFormat& format) {
   const RealCacheScope cache_scope;
   std::vector<ListedAxis> axes;
   for (size_t axis = 0; axis < matrix->axes.size(); ++axis) {
     axes.push_back({positions, axis, matrix->axes[axis].stretch.offset});
   }
-  auto angle = [matrix, revolutions = RevolutionsOf(*matrix)](
-                   absl::Span<const BinaryPosition> at, int64_t pair) {
+  auto angle = [matrix, revolutions = RevolutionsOf(*matrix)](absl::Span<const BinaryPosition> at,
+                                                              int64_t pair) {
     return SumInRevolutions(*matrix, revolutions, at, pair);
   };
   const auto reference = [matrix, columns, scale = format.scale](
-                             absl::Span<const BinaryPosition> at,
-                             int64_t column, DataType type, std::byte* out) {
+                             absl::Span<const BinaryPosition> at, int64_t column, DataType type,
+                             std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const AngleFraction sum = SumOf(*matrix, at, wave.frequency);
     // The fraction is exact, so that the quotient is accurate at any precision.
@@ -233,30 +227,28 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
     RoundSinusoid(wave.kind, quotient, scale_to, type, out);
   };
   return std::make_unique<ListedSinusoids>(
-      ListedRows{columns, std::move(axes), Real(format.scale, kSinusoidPrecision),
-                 std::move(angle), reference},
+      ListedRows{columns, std::move(axes), Real(format.scale, kSinusoidPrecision), std::move(angle),
+                 reference},
       format.type);
 }
 
-EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
-                                  RealToAnyPrecision scale, DataType type) {
+EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies, RealToAnyPrecision scale,
+                                  DataType type) {
   const RealCacheScope cache_scope;
-  const SinusoidColumns columns(2 * std::ssize(inverse_frequencies),
-                                v1::COLUMNS_SINES_COSINES);
+  const SinusoidColumns columns(2 * std::ssize(inverse_frequencies), v1::COLUMNS_SINES_COSINES);
   const FloatingRevolutions radian =
       FrequencyOf(Real(1, kSinusoidPrecision)).revolutions_per_position;
-  const auto angle = [inverse_frequencies, radian](
-                         absl::Span<const BinaryPosition> at,
-                         int64_t pair) -> std::optional<ReducedAngle> {
+  const auto angle = [inverse_frequencies, radian](absl::Span<const BinaryPosition> at,
+                                                   int64_t pair) -> std::optional<ReducedAngle> {
     const float radians = Float32Angle(at.front(), inverse_frequencies[pair]);
     if (radians == 0) return std::nullopt;
     // The float is exact.
     const AngleTerm term[] = {{radian, *BinarySum(radians, 0)}};
     return AngleOf(term);
   };
-  const auto reference = [inverse_frequencies, columns, scale](
-                             absl::Span<const BinaryPosition> at,
-                             int64_t column, DataType to, std::byte* out) {
+  const auto reference = [inverse_frequencies, columns, scale](absl::Span<const BinaryPosition> at,
+                                                               int64_t column, DataType to,
+                                                               std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const float radians = Float32Angle(at.front(), inverse_frequencies[wave.frequency]);
     const auto exact = [radians](int precision) { return Real(radians, precision); };

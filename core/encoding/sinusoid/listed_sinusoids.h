@@ -42,8 +42,7 @@ using FrequencyMatrixPtr = std::shared_ptr<const FrequencyMatrix>;
 // Returns the matrix of a complete message and its axes, by default one. INVALID_ARGUMENT names a
 // field of `encoding`.
 absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
-    absl::string_view encoding,
-    const google::protobuf::RepeatedPtrField<v1::Axis>& axes,
+    absl::string_view encoding, const google::protobuf::RepeatedPtrField<v1::Axis>& axes,
     const v1::TableRef& matrix, int64_t pairs, const Tables& tables);
 
 // Returns the maximum bytes of PrepareSummed's result.
@@ -51,14 +50,12 @@ int64_t SummedBytes(const FrequencyMatrix& matrix);
 
 // Coordinate n stands for the n-th position of every axis, or for position n if the lists are
 // empty. `columns` has as many cosines as sines.
-EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix,
-                           const SinusoidColumns& columns,
-                           const RealPositionsPtr& positions,
-                           const NumberFormat& format);
+EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColumns& columns,
+                           const RealPositionsPtr& positions, const NumberFormat& format);
 
 // Prepares rows [sines | cosines], each element scale x sine or cosine of its angle, fl32(position
 // x inverse frequency), rounded once. Frequencies have magnitudes in [2^-126, 2^64].
-EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies,
-                                  RealToAnyPrecision scale, DataType type);
+EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies, RealToAnyPrecision scale,
+                                  DataType type);
 
 }  // namespace attnbias

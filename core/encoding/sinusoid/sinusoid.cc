@@ -29,8 +29,7 @@ Real FrequencyAt(const SinusoidLadder& ladder, int64_t k, int precision) {
                                  : PowerOf(ladder, k, precision) * ladder.first;
 }
 
-absl::Status CheckGiven(absl::string_view path, const v1::DoubleList& list,
-                        int64_t pairs) {
+absl::Status CheckGiven(absl::string_view path, const v1::DoubleList& list, int64_t pairs) {
   if (list.values_size() != pairs) {
     return Invalid(path, ": got ", list.values_size(), " numbers, want ", pairs,
                    ", one for each pair of columns");
@@ -43,9 +42,7 @@ absl::Status CheckGiven(absl::string_view path, const v1::DoubleList& list,
 
 // Returns the frequencies base^(-2k / columns).
 SinusoidLadder LadderOfBase(double base, int64_t columns) {
-  return {.ratio_over = base,
-          .numerator = 2,
-          .denominator = std::max<int64_t>(columns, 1)};
+  return {.ratio_over = base, .numerator = 2, .denominator = std::max<int64_t>(columns, 1)};
 }
 
 // Columns and pairs that share one ladder.
@@ -59,16 +56,14 @@ struct LadderSpan {
   }
 };
 
-absl::StatusOr<SinusoidLadder> LadderOf(const std::string& path,
-                                        const v1::Ladder& spec,
+absl::StatusOr<SinusoidLadder> LadderOf(const std::string& path, const v1::Ladder& spec,
                                         const LadderSpan& span) {
   const auto& [columns, pairs] = span;
   if (spec.has_frequencies()) {
-    ATTNBIAS_RETURN_IF_ERROR(
-        CheckGiven(path + ".frequencies", spec.frequencies(), pairs));
+    ATTNBIAS_RETURN_IF_ERROR(CheckGiven(path + ".frequencies", spec.frequencies(), pairs));
     const auto& values = spec.frequencies().values();
-    return SinusoidLadder{
-        .given = std::make_shared<std::vector<double>>(values.begin(), values.end())};
+    return SinusoidLadder{.given =
+                              std::make_shared<std::vector<double>>(values.begin(), values.end())};
   }
   if (!spec.has_timescales()) return LadderOfBase(spec.base(), columns);
   return SinusoidLadder{.first = spec.timescales().min(),
@@ -78,25 +73,21 @@ absl::StatusOr<SinusoidLadder> LadderOf(const std::string& path,
                         .denominator = std::max<int64_t>(pairs - 1, 1)};
 }
 
-absl::StatusOr<AxisStretch> StretchOf(const std::string& path,
-                                      const v1::Axis& axis) {
+absl::StatusOr<AxisStretch> StretchOf(const std::string& path, const v1::Axis& axis) {
   if (std::fabs(axis.scale()) < kLeastScale) {
-    return Invalid(path, ".scale: got ", axis.scale(),
-                   ", want a number of magnitude in [", kLeastScale, ", 1e6]");
+    return Invalid(path, ".scale: got ", axis.scale(), ", want a number of magnitude in [",
+                   kLeastScale, ", 1e6]");
   }
   if (axis.offset() != 0 && std::fabs(axis.offset()) < kLeastOffset) {
-    return Invalid(path, ".offset: got ", axis.offset(),
-                   ", want 0 or a number of magnitude in [", kLeastOffset,
-                   ", 2^40]");
+    return Invalid(path, ".offset: got ", axis.offset(), ", want 0 or a number of magnitude in [",
+                   kLeastOffset, ", 2^40]");
   }
   if (axis.eps() != 0 && axis.eps() < kLeastOffset) {
-    return Invalid(path, ".eps: got ", axis.eps(), ", want 0 or a number in [",
-                   kLeastOffset, ", 1]");
+    return Invalid(path, ".eps: got ", axis.eps(), ", want 0 or a number in [", kLeastOffset,
+                   ", 1]");
   }
-  return AxisStretch{.scale = axis.scale(),
-                     .offset = axis.offset(),
-                     .length = axis.length(),
-                     .eps = axis.eps()};
+  return AxisStretch{
+      .scale = axis.scale(), .offset = axis.offset(), .length = axis.length(), .eps = axis.eps()};
 }
 
 // Returns the number of columns of each axis, without those that `odd` leaves at 0.
@@ -107,23 +98,21 @@ absl::StatusOr<std::vector<int64_t>> DimsOf(absl::string_view encoding,
   const bool has_zeros = spec.odd() == v1::ODD_COLUMN_ZERO;
   if (dims.empty()) {
     if (count > 1 && spec.dim() < 2 * count) {
-      return Invalid(encoding, ".dim: got ", spec.dim(), ", want at least ",
-                     2 * count, ", two columns for each of the axes");
+      return Invalid(encoding, ".dim: got ", spec.dim(), ", want at least ", 2 * count,
+                     ", two columns for each of the axes");
     }
     if (!has_zeros && spec.dim() % count != 0) {
-      return Invalid(encoding, ".dim: got ", spec.dim(),
-                     ", want a multiple of ", count,
+      return Invalid(encoding, ".dim: got ", spec.dim(), ", want a multiple of ", count,
                      ", the number of axes, or axis_dims");
     }
     dims.assign(count, spec.dim() / count);
   } else if (std::ssize(dims) != count) {
-    return Invalid(encoding, ".axis_dims: got ", dims.size(), " numbers, want ",
-                   count, ", one for each of the axes");
-  } else if (const int64_t sum =
-                 std::accumulate(dims.begin(), dims.end(), int64_t{0});
+    return Invalid(encoding, ".axis_dims: got ", dims.size(), " numbers, want ", count,
+                   ", one for each of the axes");
+  } else if (const int64_t sum = std::accumulate(dims.begin(), dims.end(), int64_t{0});
              sum != spec.dim()) {
-    return Invalid(encoding, ".axis_dims: got ", sum, " columns in all, want ",
-                   spec.dim(), " (dim)");
+    return Invalid(encoding, ".axis_dims: got ", sum, " columns in all, want ", spec.dim(),
+                   " (dim)");
   }
   if (has_zeros) {
     for (int64_t& dim : dims) dim -= dim % 2;
@@ -141,10 +130,8 @@ void PlaceColumns(const v1::Sinusoidal& spec, std::vector<SinusoidAxis>& axes) {
     SinusoidColumns& columns = axis.columns;
     columns.width = spec.dim();
     if (spec.across_axes()) {
-      columns.sin_offset =
-          before.pairs + (sines_first ? 0 : all.columns - all.pairs);
-      columns.cos_offset =
-          before.columns - before.pairs + (sines_first ? all.pairs : 0);
+      columns.sin_offset = before.pairs + (sines_first ? 0 : all.columns - all.pairs);
+      columns.cos_offset = before.columns - before.pairs + (sines_first ? all.pairs : 0);
     } else {
       columns.sin_offset += before.columns;
       columns.cos_offset += before.columns;
@@ -164,8 +151,7 @@ Real PowerOf(const SinusoidLadder& ladder, int64_t steps, int precision) {
              Real(-steps * ladder.numerator, precision) / ladder.denominator);
 }
 
-SinusoidColumns::SinusoidColumns(int64_t dim, v1::Columns order,
-                                 v1::OddColumn odd)
+SinusoidColumns::SinusoidColumns(int64_t dim, v1::Columns order, v1::OddColumn odd)
     : width(dim),
       sines(odd == v1::ODD_COLUMN_ZERO ? dim / 2 : dim - dim / 2),
       cosines(dim / 2),
@@ -182,12 +168,10 @@ SinusoidColumns::SinusoidColumns(int64_t dim, v1::Columns order,
 }
 
 SinusoidColumns::Wave SinusoidColumns::WaveAt(int64_t column) const {
-  for (const auto& [kind, first, count] :
-       {std::tuple{Kind::kSine, sin_offset, sines},
-        std::tuple{Kind::kCosine, cos_offset, cosines}}) {
+  for (const auto& [kind, first, count] : {std::tuple{Kind::kSine, sin_offset, sines},
+                                           std::tuple{Kind::kCosine, cos_offset, cosines}}) {
     const int64_t distance = column - first;
-    if (distance >= 0 && distance % pair_stride == 0 &&
-        distance / pair_stride < count) {
+    if (distance >= 0 && distance % pair_stride == 0 && distance / pair_stride < count) {
       return {distance / pair_stride, kind};
     }
   }
@@ -197,8 +181,7 @@ SinusoidColumns::Wave SinusoidColumns::WaveAt(int64_t column) const {
 std::vector<int64_t> SinusoidAxis::Rotating() const {
   std::vector<int64_t> rotating;
   for (int64_t i = 0; i < columns.sines; ++i) {
-    const bool rests =
-        ladder.given != nullptr && (*ladder.given)[first_frequency + i] == 0;
+    const bool rests = ladder.given != nullptr && (*ladder.given)[first_frequency + i] == 0;
     if (!rests) rotating.push_back(i);
   }
   return rotating;
@@ -215,11 +198,9 @@ absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
                    ".across_axes: got true, want false, or columns "
                    "SINES_COSINES or COSINES_SINES");
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<int64_t> dims,
-                            DimsOf(encoding, spec));
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, DimsOf(encoding, spec));
   const auto has_own = [&](int64_t axis) {
-    return axis < spec.axes_size() &&
-           spec.axes(static_cast<int>(axis)).has_ladder();
+    return axis < spec.axes_size() && spec.axes(static_cast<int>(axis)).has_ladder();
   };
   LadderSpan span;
   bool all_have_own = true;
@@ -239,9 +220,8 @@ absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
   std::vector<SinusoidAxis> axes;
   LadderSpan before;
   for (int64_t i = 0; i < std::ssize(dims); ++i) {
-    SinusoidAxis axis = {.columns = {dims[i], spec.columns()},
-                         .ladder = shared,
-                         .first_frequency = before.pairs};
+    SinusoidAxis axis = {
+        .columns = {dims[i], spec.columns()}, .ladder = shared, .first_frequency = before.pairs};
     if (i < spec.axes_size()) {
       const v1::Axis& given = spec.axes(static_cast<int>(i));
       const std::string at = absl::StrCat(encoding, ".axes[", i, "]");
@@ -250,8 +230,7 @@ absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
         LadderSpan own;
         own.Add(axis.columns);
         axis.first_frequency = 0;
-        ATTNBIAS_ASSIGN_OR_RETURN(
-            axis.ladder, LadderOf(at + ".ladder", given.ladder(), own));
+        ATTNBIAS_ASSIGN_OR_RETURN(axis.ladder, LadderOf(at + ".ladder", given.ladder(), own));
       }
     }
     if (!has_own(i)) before.Add(axis.columns);
@@ -286,8 +265,7 @@ SinusoidFrequency FrequencyOf(const Real& radians_per_position) {
   };
 }
 
-ReducedAngle AngleAt(const SinusoidFrequency& frequency, int64_t position,
-                     double rest) {
+ReducedAngle AngleAt(const SinusoidFrequency& frequency, int64_t position, double rest) {
   std::array<AngleTerm, 2> terms;
   size_t count = 0;
   for (const auto& at : {BinaryPosition{position}, *BinarySum(rest, /*b=*/0)}) {
@@ -314,9 +292,8 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
     rows.frequencies.push_back(FrequencyOf(at(i)));
   }
   rows.reference = [columns, whole, rest, frequencies = std::move(frequencies),
-                    scale = std::move(scale)](BinaryPosition position,
-                                              int64_t column, DataType type,
-                                              std::byte* out) {
+                    scale = std::move(scale)](BinaryPosition position, int64_t column,
+                                              DataType type, std::byte* out) {
     using Kind = SinusoidColumns::Kind;
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const int64_t count = position.count + whole;
@@ -327,8 +304,7 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
     const RealCacheScope cache_scope;
     if (!rotates) return RoundReal(scale(kSinusoidPrecision), type, out);
     const auto angle = [&](int precision) {
-      Real value = (Real(rest, precision) + count) *
-                   frequencies(wave.frequency, precision);
+      Real value = (Real(rest, precision) + count) * frequencies(wave.frequency, precision);
       mpfr_mul_2si(value.get(), value.get(), position.exponent, MPFR_RNDN);
       return value;
     };
@@ -337,23 +313,19 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
   return rows;
 }
 
-SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
-                    double scale) {
+SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns, double scale) {
   const RealCacheScope cache_scope;
   SinusoidLadder ladder = axis.ladder;
   int64_t first = axis.first_frequency;
   if (ladder.given != nullptr) {
     const auto begin = ladder.given->begin() + first;
-    auto rotating = std::make_shared<std::vector<double>>(
-        begin, begin + axis.columns.sines);
+    auto rotating = std::make_shared<std::vector<double>>(begin, begin + axis.columns.sines);
     std::erase(*rotating, 0);
     ladder.given = std::move(rotating);
     first = 0;
   }
-  const auto exact = [ladder, first, stretch = axis.stretch](int64_t i,
-                                                             int precision) {
-    return FrequencyAt(ladder, first + i, precision) *
-           StretchFactor(stretch, precision);
+  const auto exact = [ladder, first, stretch = axis.stretch](int64_t i, int precision) {
+    return FrequencyAt(ladder, first + i, precision) * StretchFactor(stretch, precision);
   };
   const Real ratio = PowerOf(ladder, 1, kSinusoidPrecision);
   Real frequency(kSinusoidPrecision);
@@ -369,10 +341,9 @@ SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
                 [scale](int precision) { return Real(scale, precision); });
 }
 
-void RoundSinusoid(SinusoidColumns::Kind kind,
-                   absl::FunctionRef<Real(int precision_bits)> angle_to,
-                   absl::FunctionRef<Real(int precision_bits)> scale_to,
-                   DataType type, std::byte* out) {
+void RoundSinusoid(SinusoidColumns::Kind kind, absl::FunctionRef<Real(int precision_bits)> angle_to,
+                   absl::FunctionRef<Real(int precision_bits)> scale_to, DataType type,
+                   std::byte* out) {
   const RealCacheScope cache_scope;
   // Sines and cosines of algebraic angles are transcendental (Lindemann): with an algebraic scale
   // they are not ties.

@@ -38,8 +38,7 @@ struct SinusoidColumns {
   };
 
   // Sets the columns of an axis that fills its row.
-  SinusoidColumns(int64_t dim, v1::Columns order,
-                  v1::OddColumn odd = v1::ODD_COLUMN_SINE);
+  SinusoidColumns(int64_t dim, v1::Columns order, v1::OddColumn odd = v1::ODD_COLUMN_SINE);
   Wave WaveAt(int64_t column) const;
 
   // Columns of the row.
@@ -61,8 +60,7 @@ struct SinusoidLadder {
   int64_t denominator = 1;
   std::shared_ptr<const std::vector<double>> given = nullptr;
 
-  friend bool operator==(const SinusoidLadder&,
-                         const SinusoidLadder&) = default;
+  friend bool operator==(const SinusoidLadder&, const SinusoidLadder&) = default;
 };
 
 // Returns ratio^(-steps numerator / denominator). With p for the precision, the exponent's rounding
@@ -90,12 +88,10 @@ inline constexpr double kMostFrequency = 1e6;
 template <typename... Path>
 absl::Status CheckFrequency(double got, const Path&... path) {
   const double magnitude = std::fabs(got);
-  if (got == 0 ||
-      (magnitude >= kLeastFrequency && magnitude <= kMostFrequency)) {
+  if (got == 0 || (magnitude >= kLeastFrequency && magnitude <= kMostFrequency)) {
     return absl::OkStatus();
   }
-  return Invalid(path..., ": got ", got,
-                 ", want 0 or a number of magnitude in [", kLeastFrequency,
+  return Invalid(path..., ": got ", got, ", want 0 or a number of magnitude in [", kLeastFrequency,
                  ", ", kMostFrequency, "]");
 }
 
@@ -140,8 +136,7 @@ inline constexpr int kSinusoidPrecision = 384;
 SinusoidFrequency FrequencyOf(const Real& radians_per_position);
 
 // Returns the angle at position + rest, which are not both 0. The rest is in [-1/2, 1/2].
-ReducedAngle AngleAt(const SinusoidFrequency& frequency, int64_t position,
-                     double rest);
+ReducedAngle AngleAt(const SinusoidFrequency& frequency, int64_t position, double rest);
 
 // Describes rows to their evaluator.
 struct SinusoidRows {
@@ -151,8 +146,7 @@ struct SinusoidRows {
   Real scale;
   // Writes the element at a position and column as `type`, by its definition, which is slow.
   // Positions are integers unless the rest is 0.
-  std::function<void(BinaryPosition position, int64_t column, DataType type,
-                     std::byte* out)>
+  std::function<void(BinaryPosition position, int64_t column, DataType type, std::byte* out)>
       reference;
   // Offset of positions, as an integer and the rest.
   int64_t whole = 0;
@@ -162,8 +156,7 @@ struct SinusoidRows {
 // Returns a real number other than 0, within a relative 2^(6 - precision_bits).
 using RealToAnyPrecision = std::function<Real(int precision_bits)>;
 // The same for each frequency of a row.
-using RealsToAnyPrecision =
-    std::function<Real(int64_t index, int precision_bits)>;
+using RealsToAnyPrecision = std::function<Real(int64_t index, int precision_bits)>;
 
 // Returns rows of frequencies, none of them 0, at positions and an offset. `frequencies` define the
 // frequencies; `at` returns them at kSinusoidPrecision and is called in ascending order.
@@ -173,14 +166,12 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
 
 // Returns the rows of the frequencies of an axis that rotate, at `columns`. Forms a geometric
 // progression by one power and one product each, within a relative 2^-360.
-SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns,
-                    double scale);
+SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns, double scale);
 
 // Writes scale x the sine or cosine of an angle, which is not 0, as `type`: the definition of every
 // such number.
-void RoundSinusoid(SinusoidColumns::Kind kind,
-                   absl::FunctionRef<Real(int precision_bits)> angle_to,
-                   absl::FunctionRef<Real(int precision_bits)> scale_to,
-                   DataType type, std::byte* out);
+void RoundSinusoid(SinusoidColumns::Kind kind, absl::FunctionRef<Real(int precision_bits)> angle_to,
+                   absl::FunctionRef<Real(int precision_bits)> scale_to, DataType type,
+                   std::byte* out);
 
 }  // namespace attnbias

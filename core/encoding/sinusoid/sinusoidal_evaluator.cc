@@ -46,8 +46,7 @@ constexpr double kMaxKernelScale = 0x1p4;
 
 // Returns the number of rows per anchor.
 int64_t BlockRowsOf(int64_t pairs) {
-  return std::clamp(kRotationCount / std::max<int64_t>(pairs, 1), kMinBlockRows,
-                    kMaxBlockRows);
+  return std::clamp(kRotationCount / std::max<int64_t>(pairs, 1), kMinBlockRows, kMaxBlockRows);
 }
 
 // Consecutive rows and their destination.
@@ -107,8 +106,7 @@ struct Workspace {
 
 class SinusoidalEvaluator final : public Evaluator {
  public:
-  SinusoidalEvaluator(SinusoidRows rows, DataType type,
-                      const KernelSet& kernels)
+  SinusoidalEvaluator(SinusoidRows rows, DataType type, const KernelSet& kernels)
       : described_(std::move(rows)),
         columns_(described_.columns),
         frequencies_(described_.frequencies),
@@ -124,8 +122,7 @@ class SinusoidalEvaluator final : public Evaluator {
     }
   }
 
-  void Fill(const Block& block, std::byte* out,
-            int64_t /*lane_stride_bytes*/) const override {
+  void Fill(const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) const override {
     const int64_t rows = block.span.size();
     Rows all = {.position = block.span.begin + described_.whole,
                 .count = rows,
@@ -134,9 +131,7 @@ class SinusoidalEvaluator final : public Evaluator {
                 .direct = false};
     all.direct = CanFillDirectly(all);
     const int64_t part_rows =
-        all.direct
-            ? block_rows_
-            : std::clamp<int64_t>(kPartBytes / row_bytes_, 1, block_rows_);
+        all.direct ? block_rows_ : std::clamp<int64_t>(kPartBytes / row_bytes_, 1, block_rows_);
     Workspace work(pairs_, std::min(part_rows, rows), row_bytes_);
     const int64_t chain_rows = kAnchorsPerChain * block_rows_;
     for (int64_t row = 0; row < rows; row += chain_rows) {
@@ -156,8 +151,7 @@ class SinusoidalEvaluator final : public Evaluator {
     SetAngles(frequencies_, 0, pairs_, table.Row(0));
     SetAngles(frequencies_, step, pairs_, table.Row(1));
     for (int64_t row = 2; row < block_rows_; ++row) {
-      kernels_.rotate(AsConst(table.Row(row - 1)), AsConst(table.Row(1)),
-                      table.Row(row), pairs_);
+      kernels_.rotate(AsConst(table.Row(row - 1)), AsConst(table.Row(1)), table.Row(row), pairs_);
     }
     return table;
   }
@@ -168,11 +162,9 @@ class SinusoidalEvaluator final : public Evaluator {
   void SetAnchor(int64_t position, const Rotors& anchor) const {
     int64_t digits = std::abs(position);
     int64_t step = 1;
-    SetAngles(frequencies_, 0, pairs_, anchor,
-              position < 0 ? -described_.rest : described_.rest);
+    SetAngles(frequencies_, 0, pairs_, anchor, position < 0 ? -described_.rest : described_.rest);
     for (const RotorRows& table : tables_) {
-      kernels_.rotate(AsConst(anchor), table.Row(digits % block_rows_), anchor,
-                      pairs_);
+      kernels_.rotate(AsConst(anchor), table.Row(digits % block_rows_), anchor, pairs_);
       digits /= block_rows_;
       step *= block_rows_;
     }
@@ -197,8 +189,7 @@ class SinusoidalEvaluator final : public Evaluator {
   // Returns true if a kernel rounds the elements: types below F64 with a moderate scale.
   bool HasKernel() const {
     const double factor = std::fabs(rounding_.factor().hi);
-    return type_ != DataType::kF64 && factor > kMinKernelScale &&
-           factor < kMaxKernelScale;
+    return type_ != DataType::kF64 && factor > kMinKernelScale && factor < kMaxKernelScale;
   }
 
   // Returns true if kernels may write to `rows.out`: padding would overrun it, and only whole lines
@@ -245,9 +236,8 @@ class SinusoidalEvaluator final : public Evaluator {
       std::copy_n(work.sin_bound.data(), pairs_, &sin_bound[at]);
     });
     const SinusoidBlocks work_blocks = {
-        .block =
-            DescribeBlock(anchor_sin.data(), anchor_cos.data(),
-                          tables_[0].Row(0), sin_bound.data(), chain.count),
+        .block = DescribeBlock(anchor_sin.data(), anchor_cos.data(), tables_[0].Row(0),
+                               sin_bound.data(), chain.count),
         .block_rows = block_rows_,
         .type = type_};
     std::vector<int64_t> undecided;
@@ -265,13 +255,10 @@ class SinusoidalEvaluator final : public Evaluator {
   // smaller. Errors are proportional to them, so that frequencies too low to rotate once keep their
   // relative accuracy.
   void SetReach(const Rows& chain, Workspace& work) const {
-    const double farthest =
-        static_cast<double>(std::max(std::abs(chain.position),
-                                     std::abs(chain.position + chain.count)) +
-                            block_rows_);
+    const double farthest = static_cast<double>(
+        std::max(std::abs(chain.position), std::abs(chain.position + chain.count)) + block_rows_);
     for (size_t i = 0; i < frequencies_.size(); ++i) {
-      work.reach[i] =
-          std::min(1.0, farthest * frequencies_[i].radians_per_position);
+      work.reach[i] = std::min(1.0, farthest * frequencies_[i].radians_per_position);
     }
   }
 
@@ -290,8 +277,7 @@ class SinusoidalEvaluator final : public Evaluator {
     for (size_t i = 0; i < frequencies_.size(); ++i) {
       const double rotation = turn * frequencies_[i].radians_per_position;
       const double bound =
-          kRotationBound * (std::fabs(anchor.sin_hi[i]) + rotation) +
-          kChainBound * work.reach[i];
+          kRotationBound * (std::fabs(anchor.sin_hi[i]) + rotation) + kChainBound * work.reach[i];
       work.sin_bound[i] = factor * std::min(kRotationBound, bound);
     }
     std::copy_n(anchor.sin_hi, pairs_, scaled.sin_hi);
@@ -312,11 +298,9 @@ class SinusoidalEvaluator final : public Evaluator {
       RotateInDoubles(part, rotation, work);
     }
     if (part.direct) return;
-    for (int64_t column = columns_.sines + columns_.cosines;
-         column < columns_.width; ++column) {
+    for (int64_t column = columns_.sines + columns_.cosines; column < columns_.width; ++column) {
       for (int64_t row = 0; row < part.count; ++row) {
-        std::memset(work.part() + row * row_bytes_ + column * SizeOf(type_), 0,
-                    SizeOf(type_));
+        std::memset(work.part() + row * row_bytes_ + column * SizeOf(type_), 0, SizeOf(type_));
       }
     }
     const int64_t size = part.count * row_bytes_;
@@ -327,26 +311,22 @@ class SinusoidalEvaluator final : public Evaluator {
     }
   }
 
-  void RotateInDoubles(const Rows& part, int64_t rotation,
-                       Workspace& work) const {
+  void RotateInDoubles(const Rows& part, int64_t rotation, Workspace& work) const {
     const ConstRotors anchor = AsConst(work.scaled_anchor.Row(0));
     std::byte* out = part.direct ? part.out : work.part();
-    SinusoidBlock block =
-        DescribeBlock(anchor.sin_hi, anchor.cos_hi, tables_[0].Row(rotation),
-                      work.sin_bound.data(), part.count);
+    SinusoidBlock block = DescribeBlock(anchor.sin_hi, anchor.cos_hi, tables_[0].Row(rotation),
+                                        work.sin_bound.data(), part.count);
     block.stream = part.stream && part.direct;
     const int64_t undecided = RunKernel(block, out, work.undecided.get());
     for (int64_t i = 0; i < undecided; ++i) {
       const int64_t at = work.undecided[i];
-      Resolve(part.position + at / columns_.width, at % columns_.width,
-              out + at * SizeOf(type_));
+      Resolve(part.position + at / columns_.width, at % columns_.width, out + at * SizeOf(type_));
     }
   }
 
-  SinusoidBlock DescribeBlock(const double* anchor_sin,
-                              const double* anchor_cos,
-                              const ConstRotors& rotations,
-                              const double* sin_bound, int64_t rows) const {
+  SinusoidBlock DescribeBlock(const double* anchor_sin, const double* anchor_cos,
+                              const ConstRotors& rotations, const double* sin_bound,
+                              int64_t rows) const {
     return {.anchor_sin = anchor_sin,
             .anchor_cos = anchor_cos,
             .rotation_sin = rotations.sin_hi,
@@ -363,24 +343,19 @@ class SinusoidalEvaluator final : public Evaluator {
             .stream = false};
   }
 
-  int64_t RunKernel(const SinusoidBlock& block, std::byte* out,
-                    uint32_t* undecided) const {
+  int64_t RunKernel(const SinusoidBlock& block, std::byte* out, uint32_t* undecided) const {
     if (type_ == DataType::kF32) {
-      return kernels_.fill_sinusoid_f32(block, reinterpret_cast<float*>(out),
-                                        undecided);
+      return kernels_.fill_sinusoid_f32(block, reinterpret_cast<float*>(out), undecided);
     }
     auto* elements = reinterpret_cast<uint16_t*>(out);
-    return type_ == DataType::kBF16
-               ? kernels_.fill_sinusoid_bf16(block, elements, undecided)
-               : kernels_.fill_sinusoid_f16(block, elements, undecided);
+    return type_ == DataType::kBF16 ? kernels_.fill_sinusoid_bf16(block, elements, undecided)
+                                    : kernels_.fill_sinusoid_f16(block, elements, undecided);
   }
 
-  void RotateInDoubleDoubles(const Rows& part, int64_t rotation,
-                             Workspace& work) const {
+  void RotateInDoubleDoubles(const Rows& part, int64_t rotation, Workspace& work) const {
     for (int64_t row = 0; row < part.count; ++row) {
-      kernels_.rotate(AsConst(work.anchor.Row(0)),
-                      tables_[0].Row(rotation + row), work.rotated.Row(0),
-                      pairs_);
+      kernels_.rotate(AsConst(work.anchor.Row(0)), tables_[0].Row(rotation + row),
+                      work.rotated.Row(0), pairs_);
       RoundRow(part.position + row, work, work.part() + row * row_bytes_);
     }
   }
@@ -389,16 +364,15 @@ class SinusoidalEvaluator final : public Evaluator {
     const Rotors value = work.rotated.Row(0);
     const auto write = [&](int64_t column, DoubleDouble exact, double error) {
       std::byte* out = row + column * SizeOf(type_);
-      if (!rounding_.TryRound(exact, error, out))
-        Resolve(position, column, out);
+      if (!rounding_.TryRound(exact, error, out)) Resolve(position, column, out);
     };
     for (int64_t i = 0; i < columns_.sines; ++i) {
       write(i * columns_.pair_stride, {value.sin_hi[i], value.sin_lo[i]},
             kChainBound * work.reach[i]);
     }
     for (int64_t i = 0; i < columns_.cosines; ++i) {
-      write(columns_.cos_offset + i * columns_.pair_stride,
-            {value.cos_hi[i], value.cos_lo[i]}, kChainBound);
+      write(columns_.cos_offset + i * columns_.pair_stride, {value.cos_hi[i], value.cos_lo[i]},
+            kChainBound);
     }
   }
 
@@ -406,8 +380,8 @@ class SinusoidalEvaluator final : public Evaluator {
     using Kind = SinusoidColumns::Kind;
     const SinusoidColumns::Wave wave = columns_.WaveAt(column);
     if (position != 0 || described_.rest != 0) {
-      const SinCos both = SinCosOf(
-          AngleAt(frequencies_[wave.frequency], position, described_.rest));
+      const SinCos both =
+          SinCosOf(AngleAt(frequencies_[wave.frequency], position, described_.rest));
       const DoubleDouble value = wave.kind == Kind::kSine ? both.sin : both.cos;
       if (rounding_.TryRoundRelative(value, both.error, out)) return;
     }
@@ -434,21 +408,19 @@ constexpr int64_t kJoinedPieceBytes = int64_t{128} << 10;
 // Returns true if there is one axis that fills the row, in an order of kernels.
 bool IsAlone(const std::vector<SinusoidAxis>& axes) {
   const SinusoidAxis& axis = axes.front();
-  return axes.size() == 1 && axis.columns.sin_offset == 0 &&
-         axis.columns.cos_offset > 0 &&
+  return axes.size() == 1 && axis.columns.sin_offset == 0 && axis.columns.cos_offset > 0 &&
          std::ssize(axis.Rotating()) == axis.columns.sines;
 }
 
 // Returns true if two axes have the same numbers at the same position.
 bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
-  return a.ladder == b.ladder && a.first_frequency == b.first_frequency &&
-         a.stretch == b.stretch && a.columns.sines == b.columns.sines &&
-         a.columns.cosines == b.columns.cosines;
+  return a.ladder == b.ladder && a.first_frequency == b.first_frequency && a.stretch == b.stretch &&
+         a.columns.sines == b.columns.sines && a.columns.cosines == b.columns.cosines;
 }
 
 // Returns the rows of one of the axes, which other axes may share.
-using MakeRows = absl::FunctionRef<EvaluatorPtr(
-    const SinusoidAxis& axis, const SinusoidColumns& columns)>;
+using MakeRows =
+    absl::FunctionRef<EvaluatorPtr(const SinusoidAxis& axis, const SinusoidColumns& columns)>;
 
 // Joins the rows of axes, and the numbers of frequencies that do not rotate.
 EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
@@ -461,16 +433,14 @@ EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat&
     const SinusoidColumns& own = axis.columns;
     for (int64_t i = 0; i < own.cosines; ++i) {
       const int64_t column = own.cos_offset + i * own.pair_stride;
-      RoundDouble(format.scale, format.type,
-                  resting.data() + column * SizeOf(format.type));
+      RoundDouble(format.scale, format.type, resting.data() + column * SizeOf(format.type));
     }
     const std::vector<int64_t> rotating = axis.Rotating();
     if (rotating.empty()) continue;
     const bool has_last_cosine = rotating.back() < own.cosines;
     const SinusoidColumns columns(
         2 * std::ssize(rotating) - (has_last_cosine ? 0 : 1),
-        own.pair_stride == 2 ? v1::COLUMNS_INTERLEAVED
-                             : v1::COLUMNS_SINES_COSINES);
+        own.pair_stride == 2 ? v1::COLUMNS_INTERLEAVED : v1::COLUMNS_SINES_COSINES);
     std::vector<int64_t> places(columns.width);
     for (int64_t i = 0; i < columns.sines; ++i) {
       const int64_t from = i * columns.pair_stride;
@@ -480,9 +450,8 @@ EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat&
         places[columns.cos_offset + from] = own.cos_offset + to;
       }
     }
-    const auto same = std::ranges::find_if(made, [&](const auto* other) {
-      return may_share && HaveSameTable(axis, *other);
-    });
+    const auto same = std::ranges::find_if(
+        made, [&](const auto* other) { return may_share && HaveSameTable(axis, *other); });
     const auto part = static_cast<size_t>(same - made.begin());
     if (same == made.end()) {
       made.push_back(&axis);
@@ -506,14 +475,13 @@ int64_t SinusoidsBytes(const SinusoidColumns& columns) {
          Workspace::BytesOf(pairs, block_rows, columns.width);
 }
 
-EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
-                              const KernelSet& kernels) {
+EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet& kernels) {
   return std::make_unique<SinusoidalEvaluator>(std::move(rows), type, kernels);
 }
 
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
-  // A frequency's index in the list of those that rotate, its columns, and its runs while their list
-  // grows.
+  // A frequency's index in the list of those that rotate, its columns, and its runs while their
+  // list grows.
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
   const bool is_alone = IsAlone(axes);
   int64_t bytes = 0;
@@ -525,28 +493,22 @@ int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
   return bytes + (is_alone ? 0 : JoinedBytes(axes.front().columns.width));
 }
 
-EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes,
-                              const NumberFormat& format,
+EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
                               const KernelSet& kernels) {
-  const auto rows_of = [&](const SinusoidAxis& axis,
-                           const SinusoidColumns& columns) {
-    return PrepareSinusoids(RowsOf(axis, columns, format.scale), format.type,
-                            kernels);
+  const auto rows_of = [&](const SinusoidAxis& axis, const SinusoidColumns& columns) {
+    return PrepareSinusoids(RowsOf(axis, columns, format.scale), format.type, kernels);
   };
   if (IsAlone(axes)) return rows_of(axes.front(), axes.front().columns);
   return JoinAxes(axes, format, /*may_share=*/true, rows_of);
 }
 
 EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
-                                const std::vector<SinusoidAxis>& axes,
-                                const NumberFormat& format) {
-  const auto rows_of = [&](const SinusoidAxis& axis,
-                           const SinusoidColumns& columns) {
+                                const std::vector<SinusoidAxis>& axes, const NumberFormat& format) {
+  const auto rows_of = [&](const SinusoidAxis& axis, const SinusoidColumns& columns) {
     SinusoidAxis without_offset = axis;
     without_offset.stretch.offset = 0;
     return PrepareListed(RowsOf(without_offset, columns, format.scale),
-                         {positions, static_cast<size_t>(&axis - axes.data()),
-                          axis.stretch.offset},
+                         {positions, static_cast<size_t>(&axis - axes.data()), axis.stretch.offset},
                          format.type);
   };
   return JoinAxes(axes, format, /*may_share=*/false, rows_of);
@@ -567,33 +529,33 @@ void RowPart::PutAt(absl::Span<const int64_t> columns) {
 }
 
 EvaluatorPtr JoinRows(std::vector<RowPart> parts, std::vector<std::byte> resting, DataType type) {
-  return MakeEvaluator([parts = std::move(parts), resting = std::move(resting),
-                        bytes = SizeOf(type)](const Block& block, std::byte* out,
-                                              int64_t /*lane_stride_bytes*/) {
-    const auto row_bytes = static_cast<int64_t>(resting.size());
-    const int64_t most = std::max<int64_t>(kJoinedPieceBytes / row_bytes, 1);
-    std::vector<std::byte> piece(std::min(most, block.span.size()) * row_bytes);
-    for (int64_t first = block.span.begin; first < block.span.end;) {
-      const int64_t end = std::min(first + most, block.span.end);
-      for (int64_t row = 0; row < end - first; ++row) {
-        std::memcpy(out + row * row_bytes, resting.data(), row_bytes);
-      }
-      for (const RowPart& part : parts) {
-        part.rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
-        const std::byte* from = piece.data();
-        std::byte* to = out;
-        for (int64_t row = first; row < end; ++row) {
-          for (const RowPart::Run& run : part.runs) {
-            std::memcpy(to + run.to * bytes, from + run.from * bytes, run.columns * bytes);
+  return MakeEvaluator(
+      [parts = std::move(parts), resting = std::move(resting), bytes = SizeOf(type)](
+          const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) {
+        const auto row_bytes = static_cast<int64_t>(resting.size());
+        const int64_t most = std::max<int64_t>(kJoinedPieceBytes / row_bytes, 1);
+        std::vector<std::byte> piece(std::min(most, block.span.size()) * row_bytes);
+        for (int64_t first = block.span.begin; first < block.span.end;) {
+          const int64_t end = std::min(first + most, block.span.end);
+          for (int64_t row = 0; row < end - first; ++row) {
+            std::memcpy(out + row * row_bytes, resting.data(), row_bytes);
           }
-          from += part.width * bytes;
-          to += row_bytes;
+          for (const RowPart& part : parts) {
+            part.rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
+            const std::byte* from = piece.data();
+            std::byte* to = out;
+            for (int64_t row = first; row < end; ++row) {
+              for (const RowPart::Run& run : part.runs) {
+                std::memcpy(to + run.to * bytes, from + run.from * bytes, run.columns * bytes);
+              }
+              from += part.width * bytes;
+              to += row_bytes;
+            }
+          }
+          out += (end - first) * row_bytes;
+          first = end;
         }
-      }
-      out += (end - first) * row_bytes;
-      first = end;
-    }
-  });
+      });
 }
 
 }  // namespace attnbias

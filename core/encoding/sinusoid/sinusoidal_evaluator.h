@@ -28,18 +28,15 @@ namespace attnbias {
 int64_t SinusoidsBytes(const SinusoidColumns& columns);
 
 // `kernels` outlives the result.
-EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
-                              const KernelSet& kernels);
+EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet& kernels);
 
 // The same for one or more axes side by side in one row.
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes);
-EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes,
-                              const NumberFormat& format,
+EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
                               const KernelSet& kernels);
 // Implements an Encoding's prepare_reals for them.
 EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
-                                const std::vector<SinusoidAxis>& axes,
-                                const NumberFormat& format);
+                                const std::vector<SinusoidAxis>& axes, const NumberFormat& format);
 
 // Rows of numbers, and the places of their columns in wider rows.
 struct RowPart {

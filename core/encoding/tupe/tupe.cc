@@ -48,8 +48,7 @@ absl::Status CheckWithinF32(absl::string_view field, const Table& table) {
   for (int64_t i = 0; i < table.size(); ++i) {
     const double number = table.At(i);
     if (std::fabs(number) <= std::numeric_limits<float>::max()) continue;
-    return Invalid(field, ": got ", number, " at ", i,
-                   ", want numbers within F32's range");
+    return Invalid(field, ": got ", number, " at ", i, ", want numbers within F32's range");
   }
   return absl::OkStatus();
 }
@@ -87,8 +86,9 @@ absl::Status CheckPositionTable(const v1::Tupe& spec, const Table& table) {
 absl::Status CheckAbsolute(const v1::Tupe& spec, const Tables& tables) {
   const std::optional<Table> positions = tables.Get(spec.position_table());
   if (!positions.has_value()) {
-    return Invalid("tupe.position_table: not set, want it with the other tables of the absolute "
-                   "term");
+    return Invalid(
+        "tupe.position_table: not set, want it with the other tables of the absolute "
+        "term");
   }
   const TableAxis rows = {positions->rows(), "rows"};
   const TableAxis model = {positions->columns(), "d_model"};
@@ -108,8 +108,7 @@ absl::Status CheckAbsolute(const v1::Tupe& spec, const Tables& tables) {
 
 absl::Status CheckPositionScale(const v1::Tupe& spec) {
   const double scale = std::fabs(spec.position_scale());
-  if (!spec.has_position_scale() ||
-      (scale > 0 && scale <= std::numeric_limits<float>::max())) {
+  if (!spec.has_position_scale() || (scale > 0 && scale <= std::numeric_limits<float>::max())) {
     return absl::OkStatus();
   }
   return Invalid("tupe.position_scale: got ", spec.position_scale(),
@@ -133,9 +132,8 @@ double DefaultScale(const v1::Tupe& spec, const Table& positions) {
 // resolved spec then repeats.
 absl::Status CheckNoBuckets(const v1::Tupe& spec) {
   if (!spec.has_position_table() || spec.has_relative_table()) return absl::OkStatus();
-  for (const auto& [field, got, unset] :
-       {std::tuple("num_buckets", spec.num_buckets(), 32),
-        std::tuple("max_distance", spec.max_distance(), 128)}) {
+  for (const auto& [field, got, unset] : {std::tuple("num_buckets", spec.num_buckets(), 32),
+                                          std::tuple("max_distance", spec.max_distance(), 128)}) {
     if (got == unset) continue;
     return Invalid("tupe.", field, ": got ", got, ", want none without relative_table");
   }
@@ -207,8 +205,7 @@ class TupePositions {
     const int64_t columns = ColumnsAtOnce(dim);
     // The positions, their queries and keys; a part of a weight, with its bias; a batch of
     // positions, and its projections.
-    return (3 * position_table.size() + columns * (dim + 1) +
-            (dim + columns) * kBatch) *
+    return (3 * position_table.size() + columns * (dim + 1) + (dim + columns) * kBatch) *
            int64_t{sizeof(double)};
   }
 
@@ -241,8 +238,7 @@ class TupePositions {
   }
 
   // Writes the products of the table's row `query` with the rows `keys`.
-  void Dot(int64_t head, int64_t query, Range keys, const KernelSet& kernels,
-           double* out) const {
+  void Dot(int64_t head, int64_t query, Range keys, const KernelSet& kernels, double* out) const {
     const int64_t column = head * head_dim_;
     std::fill_n(out, keys.size(), 0.0);
     kernels.add_products(&queries_[query * dim_ + column],
@@ -254,8 +250,7 @@ class TupePositions {
   // time.
   template <typename Write>
   void Project(const Table& weight, const std::optional<Table>& bias,
-               const std::vector<double>& positions, const KernelSet& kernels,
-               Write write) const {
+               const std::vector<double>& positions, const KernelSet& kernels, Write write) const {
     const int64_t step = ColumnsAtOnce(dim_);
     std::vector<double> in(dim_ * kBatch);
     std::vector<double> out(step * kBatch);
@@ -385,8 +380,7 @@ class DenseEvaluator final : public Evaluator {
     if (sum.lo == 0) return RoundProduct(sum.hi, scale, type, out);
     const double magnitude = std::fabs(sum.hi);
     const double error = ScaledRounding::kLeastError * magnitude;
-    if (magnitude > 0x1p-500 && magnitude < 0x1p500 &&
-        rounding_.TryRound(sum, error, out)) {
+    if (magnitude > 0x1p-500 && magnitude < 0x1p500 && rounding_.TryRound(sum, error, out)) {
       return;
     }
     // 6000 bits hold any product of a sum of F64 numbers.
@@ -404,28 +398,28 @@ Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
   if (tupe->has_absolute()) {
     const Table& positions = *tupe->position_table;
     const int64_t class_rows = tupe->spec.reset_class_token() ? 1 : 0;
-    return Encoding{
-        .structure = Structure::kDense,
-        .lanes = tupe->spec.num_heads(),
-        .has_heads = true,
-        .domain = {0, positions.rows() - class_rows},
-        // Its positions, and a sum for each key of a Fill.
-        .evaluator_bytes =
-            TupePositions::BytesOf(positions) + positions.rows() * int64_t{sizeof(double)},
-        .prepare = [tupe](const NumberFormat& format, const KernelSet& kernels) {
-          return std::make_unique<DenseEvaluator>(tupe, format, kernels);
-        }};
+    return Encoding{.structure = Structure::kDense,
+                    .lanes = tupe->spec.num_heads(),
+                    .has_heads = true,
+                    .domain = {0, positions.rows() - class_rows},
+                    // Its positions, and a sum for each key of a Fill.
+                    .evaluator_bytes = TupePositions::BytesOf(positions) +
+                                       positions.rows() * int64_t{sizeof(double)},
+                    .prepare = [tupe](const NumberFormat& format, const KernelSet& kernels) {
+                      return std::make_unique<DenseEvaluator>(tupe, format, kernels);
+                    }};
   }
-  Encoding encoding{
-      .structure = Structure::kToeplitz,
-      .lanes = tupe->spec.num_heads(),
-      .has_heads = true,
-      .domain = kRelativePositions,
-      .has_buckets = true,
-      .prepare = [tupe](const NumberFormat& format, const KernelSet& /*kernels*/) {
-        const auto span_from = [tupe](int64_t at) { return tupe->buckets.SpanFrom(at); };
-        return PrepareBiasTable(tupe->relative_table, span_from, format);
-      }};
+  Encoding encoding{.structure = Structure::kToeplitz,
+                    .lanes = tupe->spec.num_heads(),
+                    .has_heads = true,
+                    .domain = kRelativePositions,
+                    .has_buckets = true,
+                    .prepare = [tupe](const NumberFormat& format, const KernelSet& /*kernels*/) {
+                      const auto span_from = [tupe](int64_t at) {
+                        return tupe->buckets.SpanFrom(at);
+                      };
+                      return PrepareBiasTable(tupe->relative_table, span_from, format);
+                    }};
   if (tupe->spec.reset_class_token()) {
     encoding.write_border =
         BorderIn(tupe->relative_table,

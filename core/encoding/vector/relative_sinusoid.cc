@@ -47,9 +47,7 @@ class RelativeSinusoidEvaluator final : public Evaluator {
     const Range span = block.span;
     // The outermost relative positions that have a row of their own.
     const int64_t left = -(spec_.has_left() ? spec_.left() : kMaxPosition);
-    const int64_t right = spec_.causal()      ? 0
-                          : spec_.has_right() ? spec_.right()
-                                              : kMaxPosition;
+    const int64_t right = spec_.causal() ? 0 : spec_.has_right() ? spec_.right() : kMaxPosition;
     const Range own = {std::clamp(left, span.begin, span.end),
                        std::clamp(right + 1, span.begin, span.end)};
     const auto at = [&](int64_t relative) { return out + (relative - span.begin) * row_bytes_; };
@@ -108,16 +106,15 @@ absl::StatusOr<Encoding> DescribeRelativeSinusoidal(const v1::RelativeSinusoidal
   Range domain = kRelativePositions;
   if (!spec.has_left()) domain.begin = -kMaxPosition;
   if (!spec.has_right() && !spec.causal()) domain.end = kMaxPosition + 1;
-  return Encoding{
-      .structure = Structure::kToeplitz,
-      .width = spec.dim(),
-      .has_columns = true,
-      .domain = domain,
-      .evaluator_bytes = SinusoidsBytes(axes),
-      .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<RelativeSinusoidEvaluator>(PrepareSinusoids(axes, format, kernels),
-                                                           axes.front(), spec, format.type);
-      }};
+  return Encoding{.structure = Structure::kToeplitz,
+                  .width = spec.dim(),
+                  .has_columns = true,
+                  .domain = domain,
+                  .evaluator_bytes = SinusoidsBytes(axes),
+                  .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
+                    return std::make_unique<RelativeSinusoidEvaluator>(
+                        PrepareSinusoids(axes, format, kernels), axes.front(), spec, format.type);
+                  }};
 }
 
 const EncodingRegistration kRelativeSinusoidal(v1::TensorSpec::kRelativeSinusoidalFieldNumber,

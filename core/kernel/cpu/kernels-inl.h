@@ -4,8 +4,7 @@
 //
 // An instruction set needs IEEE 754 doubles. MulAdd may fuse or not: the bounds in kernel_set.h
 // hold either way. Fused always fuses, for results that are defined exactly.
-#if defined(ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_) == \
-    defined(HWY_TARGET_TOGGLE)
+#if defined(ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_
 #undef ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_
 #else
@@ -64,8 +63,7 @@ constexpr ZipOrder kZipOrder;
 // sin 0, cos 0, sin 1, cos 1, ...: one permutation, and one store later.
 HWY_INLINE hn::Vec<BothFloats> Zip(WordVec sin, WordVec cos) {
   const BothFloats d;
-  const auto both =
-      hn::Combine(d, hn::BitCast(Floats(), cos), hn::BitCast(Floats(), sin));
+  const auto both = hn::Combine(d, hn::BitCast(Floats(), cos), hn::BitCast(Floats(), sin));
   return hn::TableLookupLanes(both, hn::SetTableIndices(d, kZipOrder.lanes));
 }
 #endif
@@ -129,12 +127,10 @@ struct Format16 {
     WordVec smallest;
 
     HWY_INLINE Test()
-        : nearest(hn::Set(Words(), ~uint32_t{0})),
-          smallest(hn::Set(Words(), ~uint32_t{0})) {}
+        : nearest(hn::Set(Words(), ~uint32_t{0})), smallest(hn::Set(Words(), ~uint32_t{0})) {}
     HWY_INLINE WordMask Doubts(DoubleVec width) const {
       const Words w;
-      const FloatVec enough =
-          hn::DemoteTo(Floats(), hn::Mul(width, hn::Set(Doubles(), 0x1p26)));
+      const FloatVec enough = hn::DemoteTo(Floats(), hn::Mul(width, hn::Set(Doubles(), 0x1p26)));
       constexpr float kLeast = 1.0f / (uint64_t{1} << -kLeastExponent);
       const FloatVec least = hn::Max(enough, hn::Set(Floats(), kLeast));
       return hn::Or(hn::Lt(nearest, hn::Set(w, 2 * kUnit + 1)),
@@ -148,8 +144,7 @@ struct Format16 {
     const WordVec magnitude = hn::And(bits, hn::Set(w, 0x7FFFFFFFu));
     // The middle and its two neighbours become the integers 0 to 2 kUnit.
     const WordVec dropped = hn::ShiftLeft<32 - kDropped>(bits);
-    const WordVec distance =
-        hn::Sub(dropped, hn::Set(w, (uint32_t{1} << 31) - kUnit));
+    const WordVec distance = hn::Sub(dropped, hn::Set(w, (uint32_t{1} << 31) - kUnit));
     test.nearest = hn::Min(test.nearest, distance);
     test.smallest = hn::Min(test.smallest, magnitude);
     return magnitude;
@@ -181,8 +176,7 @@ struct Format16 {
 struct Bf16Format : Format16</*kDropped=*/16, /*kLeastExponent=*/-63> {
   using Scalar = Bf16Element;
 
-  static HWY_INLINE WordVec Round(DoubleVec high, DoubleVec /*width*/,
-                                  Test& test) {
+  static HWY_INLINE WordVec Round(DoubleVec high, DoubleVec /*width*/, Test& test) {
     const WordVec bits = F32Format::ToFloat(high);
     Magnitude(bits, test);
     return hn::ShiftRight<16>(hn::Add(bits, hn::Set(Words(), 0x8000)));
@@ -192,8 +186,7 @@ struct Bf16Format : Format16</*kDropped=*/16, /*kLeastExponent=*/-63> {
 struct F16Format : Format16</*kDropped=*/13, /*kLeastExponent=*/-14> {
   using Scalar = F16Element;
 
-  static HWY_INLINE WordVec Round(DoubleVec high, DoubleVec /*width*/,
-                                  Test& test) {
+  static HWY_INLINE WordVec Round(DoubleVec high, DoubleVec /*width*/, Test& test) {
     const Words w;
     const WordVec bits = F32Format::ToFloat(high);
     const WordVec magnitude = Magnitude(bits, test);
@@ -228,8 +221,7 @@ struct HighEnds {
 
 HWY_INLINE Anchor AnchorAt(const SinusoidBlock& block, int64_t pair) {
   const Doubles d;
-  return {pair, hn::Load(d, block.anchor_sin + pair),
-          hn::Load(d, block.anchor_cos + pair),
+  return {pair, hn::Load(d, block.anchor_sin + pair), hn::Load(d, block.anchor_cos + pair),
           hn::Load(d, block.sin_bound + pair), hn::Set(d, block.cos_bound)};
 }
 
@@ -238,10 +230,8 @@ HWY_INLINE HighEnds Rotated(const Anchor& anchor, const double* rotation_sin,
   const Doubles d;
   const DoubleVec sin = hn::Load(d, rotation_sin);
   const DoubleVec cos = hn::Load(d, rotation_cos);
-  return {hn::MulAdd(anchor.sin, cos,
-                     hn::MulAdd(anchor.cos, sin, anchor.sin_bound)),
-          hn::NegMulAdd(anchor.sin, sin,
-                        hn::MulAdd(anchor.cos, cos, anchor.cos_bound))};
+  return {hn::MulAdd(anchor.sin, cos, hn::MulAdd(anchor.cos, sin, anchor.sin_bound)),
+          hn::NegMulAdd(anchor.sin, sin, hn::MulAdd(anchor.cos, cos, anchor.cos_bound))};
 }
 
 // Indices of undecided elements.
@@ -253,9 +243,8 @@ struct Undecided {
 // Decides one by one the elements of a row that the format's test leaves in doubt: both ends of the
 // interval must round alike.
 template <class Format>
-HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row,
-                             int64_t pair, typename Format::Element* out,
-                             Undecided& undecided) {
+HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row, int64_t pair,
+                             typename Format::Element* out, Undecided& undecided) {
   const Doubles d;
   const auto recheck = [&](DoubleVec high, DoubleVec width, int64_t offset,
                            int64_t columns) HWY_ATTR {
@@ -271,11 +260,9 @@ HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row,
     const int64_t left = columns - pair;
     for (int64_t lane = 0; lane < left && lane < kLanes; ++lane) {
       if ((doubts[0] >> lane & 1) == 0) continue;
-      const int64_t at =
-          row * block.width + offset + (pair + lane) * block.pair_stride;
+      const int64_t at = row * block.width + offset + (pair + lane) * block.pair_stride;
       typename Format::Scalar::Bits bits;
-      if (RoundInterval<typename Format::Scalar>(ends[lane], widths[lane],
-                                                 &bits)) {
+      if (RoundInterval<typename Format::Scalar>(ends[lane], widths[lane], &bits)) {
         std::memcpy(out + at, &bits, sizeof(bits));
       } else {
         undecided.indices[undecided.count++] = static_cast<uint32_t>(at);
@@ -284,12 +271,9 @@ HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row,
   };
   const Anchor anchor = AnchorAt(block, pair);
   const int64_t at = row * block.pairs + pair;
-  const HighEnds high =
-      Rotated(anchor, block.rotation_sin + at, block.rotation_cos + at);
-  recheck(high.sin, hn::Add(anchor.sin_bound, anchor.sin_bound), 0,
-          block.sines);
-  recheck(high.cos, hn::Add(anchor.cos_bound, anchor.cos_bound),
-          block.cos_offset, block.cosines);
+  const HighEnds high = Rotated(anchor, block.rotation_sin + at, block.rotation_cos + at);
+  recheck(high.sin, hn::Add(anchor.sin_bound, anchor.sin_bound), 0, block.sines);
+  recheck(high.cos, hn::Add(anchor.cos_bound, anchor.cos_bound), block.cos_offset, block.cosines);
 }
 
 // Stores a vector of sines and one of cosines apart, in pairs, or in pairs past the caches.
@@ -321,10 +305,8 @@ HWY_INLINE void FillRows(const SinusoidBlock& block, int64_t first_row,
     const DoubleVec cos_width = hn::Add(anchor.cos_bound, anchor.cos_bound);
     typename Format::Test sin_test;
     typename Format::Test cos_test;
-    const double* rotation_sin =
-        block.rotation_sin + first_row * block.pairs + pair;
-    const double* rotation_cos =
-        block.rotation_cos + first_row * block.pairs + pair;
+    const double* rotation_sin = block.rotation_sin + first_row * block.pairs + pair;
+    const double* rotation_cos = block.rotation_cos + first_row * block.pairs + pair;
     auto* to = out + first_row * block.width + pair * block.pair_stride;
     for (int64_t row = 0; row < kRows; ++row) {
       const HighEnds high = Rotated(anchor, rotation_sin, rotation_cos);
@@ -335,8 +317,8 @@ HWY_INLINE void FillRows(const SinusoidBlock& block, int64_t first_row,
       rotation_cos += block.pairs;
       to += block.width;
     }
-    if (HWY_UNLIKELY(!hn::AllFalse(w, hn::Or(sin_test.Doubts(sin_width),
-                                             cos_test.Doubts(cos_width))))) {
+    if (HWY_UNLIKELY(
+            !hn::AllFalse(w, hn::Or(sin_test.Doubts(sin_width), cos_test.Doubts(cos_width))))) {
       for (int64_t row = first_row; row < first_row + kRows; ++row) {
         RecheckRow<Format>(block, row, pair, out, undecided);
       }
@@ -345,8 +327,7 @@ HWY_INLINE void FillRows(const SinusoidBlock& block, int64_t first_row,
 }
 
 template <class Format, PairStore kStore, int64_t kRows>
-HWY_INLINE void FillAllRows(const SinusoidBlock& block,
-                            typename Format::Element* out,
+HWY_INLINE void FillAllRows(const SinusoidBlock& block, typename Format::Element* out,
                             Undecided& undecided) {
   int64_t row = 0;
   for (; row + kRows <= block.rows; row += kRows) {
@@ -364,14 +345,13 @@ int64_t FillBlock(const SinusoidBlock& original, typename Format::Element* out,
   const SinusoidBlock block = original;
   Undecided undecided = {indices, 0};
   // Streaming stores that do not fill a cache line must fill it in order.
-  constexpr auto kPairBytes = static_cast<int64_t>(
-      2 * hn::MaxLanes(Words()) * sizeof(typename Format::Element));
+  constexpr auto kPairBytes =
+      static_cast<int64_t>(2 * hn::MaxLanes(Words()) * sizeof(typename Format::Element));
   constexpr int64_t kStreamedRows = kPairBytes == 64 ? kRowsAtOnce : 1;
   if (block.pair_stride == 1) {
     FillAllRows<Format, PairStore::kApart, kRowsAtOnce>(block, out, undecided);
   } else if (block.stream) {
-    FillAllRows<Format, PairStore::kStreamed, kStreamedRows>(block, out,
-                                                             undecided);
+    FillAllRows<Format, PairStore::kStreamed, kStreamedRows>(block, out, undecided);
   } else {
     FillAllRows<Format, PairStore::kPaired, kRowsAtOnce>(block, out, undecided);
   }
@@ -417,8 +397,7 @@ HWY_INLINE Pair Multiply(Pair a, Pair b) {
 HWY_INLINE Pair Sum(Pair a, Pair b) {
   const DoubleVec sum = hn::Add(a.hi, b.hi);
   const DoubleVec b_part = hn::Sub(sum, a.hi);
-  const DoubleVec error =
-      hn::Add(hn::Sub(a.hi, hn::Sub(sum, b_part)), hn::Sub(b.hi, b_part));
+  const DoubleVec error = hn::Add(hn::Sub(a.hi, hn::Sub(sum, b_part)), hn::Sub(b.hi, b_part));
   const DoubleVec rest = hn::Add(error, hn::Add(a.lo, b.lo));
   const DoubleVec hi = hn::Add(sum, rest);
   return {hi, hn::Sub(rest, hn::Sub(hi, sum))};
@@ -437,18 +416,16 @@ HWY_INLINE void StorePair(Pair pair, double* hi, double* lo, int64_t i) {
   hn::Store(pair.lo, d, lo + i);
 }
 
-inline void Rotate(const ConstRotors& a, const ConstRotors& b,
-                   const Rotors& out, int64_t pairs) noexcept {
+inline void Rotate(const ConstRotors& a, const ConstRotors& b, const Rotors& out,
+                   int64_t pairs) noexcept {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(Doubles()));
   for (int64_t i = 0; i < pairs; i += lanes) {
     const Pair s0 = LoadPair(a.sin_hi, a.sin_lo, i);
     const Pair c0 = LoadPair(a.cos_hi, a.cos_lo, i);
     const Pair s1 = LoadPair(b.sin_hi, b.sin_lo, i);
     const Pair c1 = LoadPair(b.cos_hi, b.cos_lo, i);
-    StorePair(Sum(Multiply(s0, c1), Multiply(c0, s1)), out.sin_hi, out.sin_lo,
-              i);
-    StorePair(Sum(Multiply(c0, c1), Negated(Multiply(s0, s1))), out.cos_hi,
-              out.cos_lo, i);
+    StorePair(Sum(Multiply(s0, c1), Multiply(c0, s1)), out.sin_hi, out.sin_lo, i);
+    StorePair(Sum(Multiply(c0, c1), Negated(Multiply(s0, s1))), out.cos_hi, out.cos_lo, i);
   }
 }
 
@@ -458,12 +435,10 @@ inline void Rotate(const ConstRotors& a, const ConstRotors& b,
 using Bytes = hn::ScalableTag<uint8_t>;
 
 // Copies the ends that do not fill a vector by memcpy.
-inline void StreamBytes(const std::byte* source, std::byte* out,
-                        int64_t size) noexcept {
+inline void StreamBytes(const std::byte* source, std::byte* out, int64_t size) noexcept {
   const Bytes d;
   const auto step = static_cast<int64_t>(hn::Lanes(d));
-  const auto head =
-      static_cast<int64_t>(-reinterpret_cast<uintptr_t>(out) & (step - 1));
+  const auto head = static_cast<int64_t>(-reinterpret_cast<uintptr_t>(out) & (step - 1));
   if (step == 1 || size < head + step) {
     std::memcpy(out, source, size);
     return;
@@ -490,8 +465,7 @@ inline void StreamBytes(const std::byte* source, std::byte* out,
 
 inline void EndStreaming() noexcept { hwy::FlushStream(); }
 
-inline void ExpandRows(const std::byte* source, int64_t source_stride,
-                       std::byte* out, int64_t rows,
+inline void ExpandRows(const std::byte* source, int64_t source_stride, std::byte* out, int64_t rows,
                        int64_t row_bytes) noexcept {
   const bool stream = rows * row_bytes >= kStreamingBytes;
   for (int64_t row = 0; row < rows; ++row) {
@@ -531,8 +505,7 @@ HWY_INLINE hn::Vec<D> Fused(D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c) {
 
 // Adds to a few vectors of neighbouring sums, kept in registers over all rows.
 template <int64_t kVectors, class D>
-HWY_INLINE void AddToSums(D d, const double* factors, const MatrixRows& matrix,
-                          double* sums) {
+HWY_INLINE void AddToSums(D d, const double* factors, const MatrixRows& matrix, double* sums) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   hn::Vec<D> sum[kVectors];
   for (int64_t v = 0; v < kVectors; ++v) {
@@ -550,8 +523,8 @@ HWY_INLINE void AddToSums(D d, const double* factors, const MatrixRows& matrix,
   }
 }
 
-inline void AddProducts(const double* factors, const MatrixRows& matrix,
-                        double* sums, int64_t width) noexcept {
+inline void AddProducts(const double* factors, const MatrixRows& matrix, double* sums,
+                        int64_t width) noexcept {
   constexpr int64_t kVectors = 8;
   const hn::ScalableTag<double> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -578,14 +551,8 @@ inline void AddProducts(const double* factors, const MatrixRows& matrix,
 }  // namespace
 
 constexpr KernelSet MakeKernelSet(std::string_view name) {
-  return {name,
-          FillBlock<F32Format>,
-          FillBlock<Bf16Format>,
-          FillBlock<F16Format>,
-          Rotate,
-          StreamBytes,
-          EndStreaming,
-          ExpandRows,
+  return {name,       FillBlock<F32Format>, FillBlock<Bf16Format>, FillBlock<F16Format>,
+          Rotate,     StreamBytes,          EndStreaming,          ExpandRows,
           AddProducts};
 }
 

@@ -4,9 +4,8 @@
 
 // Further instruction sets would double the work of testing. "scalar" excludes GCC's vectors, as
 // its name promises.
-#define HWY_DISABLED_TARGETS                                               \
-  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | \
-   HWY_SVE2_128)
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #define HWY_BROKEN_EMU128 1
 #define HWY_COMPILE_ALL_ATTAINABLE
 #undef HWY_TARGET_INCLUDE

@@ -23,8 +23,8 @@ constexpr int64_t kMinBytes = int64_t{64} << 10;
 }  // namespace
 
 absl::StatusOr<SharedMemory> PinnedPool::Allocate(int64_t bytes) {
-  const auto size = static_cast<int64_t>(
-      std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kMinBytes))));
+  const auto size =
+      static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kMinBytes))));
   SharedMemory memory;
   {
     const MutexLock lock(mutex_);
@@ -37,13 +37,13 @@ absl::StatusOr<SharedMemory> PinnedPool::Allocate(int64_t bytes) {
     ATTNBIAS_ASSIGN_OR_RETURN(memory, device_.AllocateHost(size));
   }
   std::byte* const data = memory.get();
-  return SharedMemory(data, [pool = shared_from_this(), size,
-                             memory = std::move(memory)](std::byte*) mutable {
-    const MutexLock lock(pool->mutex_);
-    if (pool->free_bytes_ + size > kMaxPooledBytes) return;
-    pool->free_.emplace(size, std::move(memory));
-    pool->free_bytes_ += size;
-  });
+  return SharedMemory(
+      data, [pool = shared_from_this(), size, memory = std::move(memory)](std::byte*) mutable {
+        const MutexLock lock(pool->mutex_);
+        if (pool->free_bytes_ + size > kMaxPooledBytes) return;
+        pool->free_.emplace(size, std::move(memory));
+        pool->free_bytes_ += size;
+      });
 }
 
 absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
@@ -58,10 +58,9 @@ absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
   const int64_t words = bytes / 4 + 2;
   ATTNBIAS_ASSIGN_OR_RETURN(SharedMemory numbers, device.Allocate(words * 4));
   for (int64_t lane = 0; lane < expansion.lanes; ++lane) {
-    ATTNBIAS_RETURN_IF_ERROR(
-        stream.CopyIn(numbers.get() + lane * expansion.lane_numbers * size,
-                      expansion.numbers + lane * expansion.lane_stride_bytes,
-                      expansion.lane_numbers * size));
+    ATTNBIAS_RETURN_IF_ERROR(stream.CopyIn(numbers.get() + lane * expansion.lane_numbers * size,
+                                           expansion.numbers + lane * expansion.lane_stride_bytes,
+                                           expansion.lane_numbers * size));
   }
   launch_.numbers = ArrayOf<const uint32_t>(numbers, words);
   memory_.push_back(std::move(numbers));
@@ -83,8 +82,7 @@ absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
     std::vector<int64_t>& list = lists.emplace_back();
     for (int64_t i = 0; i < map->size(); ++i) list.push_back(map->At(i));
     ATTNBIAS_RETURN_IF_ERROR(Upload(device, stream, absl::MakeConstSpan(list),
-                                    &memory_.emplace_back(),
-                                    &device_map->list));
+                                    &memory_.emplace_back(), &device_map->list));
   }
   launch_.visible_begin = expansion.visible.begin;
   launch_.visible_end = expansion.visible.end;
@@ -111,11 +109,9 @@ absl::Status DenseExpander::TryBegin(Range elements, std::byte* out) {
   ExpansionLaunch launch = launch_;
   launch.first = elements.begin;
   launch.count = elements.size();
-  launch.out = ArrayOf<Vector16>(
-      slot.out, bytes / static_cast<int64_t>(sizeof(Vector16)));
+  launch.out = ArrayOf<Vector16>(slot.out, bytes / static_cast<int64_t>(sizeof(Vector16)));
   ATTNBIAS_RETURN_IF_ERROR(slot.stream->Launch(launch));
-  ATTNBIAS_RETURN_IF_ERROR(
-      slot.stream->CopyOut(out, slot.out.get(), slot.made_bytes));
+  ATTNBIAS_RETURN_IF_ERROR(slot.stream->CopyOut(out, slot.out.get(), slot.made_bytes));
   ++begun_;
   return absl::OkStatus();
 }
@@ -152,24 +148,17 @@ class SinusoidFill {
       : device_(*device),
         blocks_(blocks),
         row_bytes_(blocks.block.width * SizeOf(blocks.type)),
-        piece_blocks_(std::max<int64_t>(
-            1, kDevicePieceBytes / (row_bytes_ * blocks.block_rows))),
-        piece_rows_(
-            std::min(piece_blocks_ * blocks.block_rows, blocks.block.rows)),
-        room_(std::max(kMinUndecided, piece_rows_ * blocks.block.width /
-                                          kUndecidedFraction)) {}
+        piece_blocks_(std::max<int64_t>(1, kDevicePieceBytes / (row_bytes_ * blocks.block_rows))),
+        piece_rows_(std::min(piece_blocks_ * blocks.block_rows, blocks.block.rows)),
+        room_(std::max(kMinUndecided, piece_rows_ * blocks.block.width / kUndecidedFraction)) {}
 
-  absl::Status Fill(PinnedPool& pool, std::byte* out,
-                    std::vector<int64_t>* undecided) {
+  absl::Status Fill(PinnedPool& pool, std::byte* out, std::vector<int64_t>* undecided) {
     for (SinusoidSlot& slot : slots_) {
       ATTNBIAS_ASSIGN_OR_RETURN(slot.stream, device_.NewStream());
-      ATTNBIAS_ASSIGN_OR_RETURN(slot.out,
-                                device_.Allocate(piece_rows_ * row_bytes_));
-      ATTNBIAS_ASSIGN_OR_RETURN(slot.undecided,
-                                device_.Allocate(undecided_bytes()));
-      ATTNBIAS_ASSIGN_OR_RETURN(
-          slot.host,
-          pool.Allocate(undecided_bytes() + piece_rows_ * row_bytes_));
+      ATTNBIAS_ASSIGN_OR_RETURN(slot.out, device_.Allocate(piece_rows_ * row_bytes_));
+      ATTNBIAS_ASSIGN_OR_RETURN(slot.undecided, device_.Allocate(undecided_bytes()));
+      ATTNBIAS_ASSIGN_OR_RETURN(slot.host,
+                                pool.Allocate(undecided_bytes() + piece_rows_ * row_bytes_));
     }
     ATTNBIAS_RETURN_IF_ERROR(UploadAll());
     const int64_t rows = blocks_.block.rows;
@@ -186,8 +175,7 @@ class SinusoidFill {
   absl::Status UploadAll() {
     const SinusoidBlock& block = blocks_.block;
     Stream& stream = *slots_[0].stream;
-    const int64_t anchors =
-        RoundUp(block.rows, blocks_.block_rows) / blocks_.block_rows;
+    const int64_t anchors = RoundUp(block.rows, blocks_.block_rows) / blocks_.block_rows;
     const int64_t rotations = std::min(blocks_.block_rows, block.rows);
     for (const auto& [data, rows, array] :
          {std::tuple(block.anchor_sin, anchors, &launch_.anchor_sin),
@@ -195,9 +183,9 @@ class SinusoidFill {
           std::tuple(block.sin_bound, anchors, &launch_.sin_bound),
           std::tuple(block.rotation_sin, rotations, &launch_.rotation_sin),
           std::tuple(block.rotation_cos, rotations, &launch_.rotation_cos)}) {
-      ATTNBIAS_RETURN_IF_ERROR(
-          Upload(device_, stream, absl::MakeConstSpan(data, rows * block.pairs),
-                 &memory_.emplace_back(), array));
+      ATTNBIAS_RETURN_IF_ERROR(Upload(device_, stream,
+                                      absl::MakeConstSpan(data, rows * block.pairs),
+                                      &memory_.emplace_back(), array));
     }
     launch_.cos_bound = block.cos_bound;
     launch_.block_rows = blocks_.block_rows;
@@ -218,8 +206,7 @@ class SinusoidFill {
     slot.rows = std::min(piece_rows_, blocks_.block.rows - row);
     SinusoidLaunch launch = launch_;
     const int64_t anchor = row / blocks_.block_rows * launch.pairs;
-    for (auto* array :
-         {&launch.anchor_sin, &launch.anchor_cos, &launch.sin_bound}) {
+    for (auto* array : {&launch.anchor_sin, &launch.anchor_cos, &launch.sin_bound}) {
       *array = {&(*array)[anchor], array->size() - anchor};
     }
     launch.rows = slot.rows;
@@ -233,11 +220,10 @@ class SinusoidFill {
     launch.undecided_count = {counter, 1};
     launch.undecided = {counter + 1, room_};
     Stream& stream = *slot.stream;
-    ATTNBIAS_RETURN_IF_ERROR(
-        stream.SetZero(slot.undecided.get(), sizeof(uint32_t)));
+    ATTNBIAS_RETURN_IF_ERROR(stream.SetZero(slot.undecided.get(), sizeof(uint32_t)));
     ATTNBIAS_RETURN_IF_ERROR(stream.Launch(launch));
-    ATTNBIAS_RETURN_IF_ERROR(stream.CopyOut(
-        slot.host.get(), slot.undecided.get(), undecided_bytes()));
+    ATTNBIAS_RETURN_IF_ERROR(
+        stream.CopyOut(slot.host.get(), slot.undecided.get(), undecided_bytes()));
     return stream.CopyOut(slot.host.get() + undecided_bytes(), slot.out.get(),
                           slot.rows * row_bytes_);
   }
@@ -247,10 +233,9 @@ class SinusoidFill {
     SinusoidSlot& slot = slots_[finished_];
     finished_ ^= 1;
     ATTNBIAS_RETURN_IF_ERROR(slot.stream->Wait());
-    std::memcpy(out + slot.first_row * row_bytes_,
-                slot.host.get() + undecided_bytes(), slot.rows * row_bytes_);
-    const auto* const counter =
-        reinterpret_cast<const uint32_t*>(slot.host.get());
+    std::memcpy(out + slot.first_row * row_bytes_, slot.host.get() + undecided_bytes(),
+                slot.rows * row_bytes_);
+    const auto* const counter = reinterpret_cast<const uint32_t*>(slot.host.get());
     if (*counter > room_) {
       return absl::ResourceExhaustedError("no room for undecided elements");
     }
@@ -276,39 +261,35 @@ class SinusoidFill {
 }  // namespace
 
 absl::Status DeviceVectors::Start(const std::byte* numbers, int64_t bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream,
-                            device_->NewStream());
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device_->NewStream());
   ATTNBIAS_ASSIGN_OR_RETURN(numbers_, device_->Allocate(bytes));
   ATTNBIAS_RETURN_IF_ERROR(stream->CopyIn(numbers_.get(), numbers, bytes));
   return stream->Wait();
 }
 
 template <typename T>
-bool DeviceVectors::Multiply(const VectorProduct& product, const T* input,
-                             T* out) {
+bool DeviceVectors::Multiply(const VectorProduct& product, const T* input, T* out) {
   return device_.Check(TryMultiply(product, input, out));
 }
 
 template <typename T>
-absl::Status DeviceVectors::TryMultiply(const VectorProduct& product,
-                                        const T* input, T* out) {
+absl::Status DeviceVectors::TryMultiply(const VectorProduct& product, const T* input, T* out) {
   constexpr int64_t kAlignment = 256;
   constexpr auto kSize = static_cast<int64_t>(sizeof(T));
   const int64_t in_bytes = product.rows * product.input_columns() * kSize;
   const int64_t out_bytes = product.rows * product.output_columns() * kSize;
   const int64_t out_begin = RoundUp(in_bytes, kAlignment);
-  ATTNBIAS_ASSIGN_OR_RETURN(std::unique_ptr<Workspace> work,
-                            Take(out_begin + out_bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(std::unique_ptr<Workspace> work, Take(out_begin + out_bytes));
   std::byte* const memory = work->device.get();
-  ATTNBIAS_RETURN_IF_ERROR(work->stream->CopyIn(
-      memory, reinterpret_cast<const std::byte*>(input), in_bytes));
-  ATTNBIAS_RETURN_IF_ERROR(work->stream->Launch(ProductLaunch<T>{
-      .product = product,
-      .vectors = reinterpret_cast<const T*>(numbers_.get()) + product.first,
-      .input = reinterpret_cast<const T*>(memory),
-      .out = reinterpret_cast<T*>(memory + out_begin)}));
-  ATTNBIAS_RETURN_IF_ERROR(work->stream->CopyOut(
-      reinterpret_cast<std::byte*>(out), memory + out_begin, out_bytes));
+  ATTNBIAS_RETURN_IF_ERROR(
+      work->stream->CopyIn(memory, reinterpret_cast<const std::byte*>(input), in_bytes));
+  ATTNBIAS_RETURN_IF_ERROR(work->stream->Launch(
+      ProductLaunch<T>{.product = product,
+                       .vectors = reinterpret_cast<const T*>(numbers_.get()) + product.first,
+                       .input = reinterpret_cast<const T*>(memory),
+                       .out = reinterpret_cast<T*>(memory + out_begin)}));
+  ATTNBIAS_RETURN_IF_ERROR(
+      work->stream->CopyOut(reinterpret_cast<std::byte*>(out), memory + out_begin, out_bytes));
   ATTNBIAS_RETURN_IF_ERROR(work->stream->Wait());
   device_.Made(out_bytes);
   const MutexLock lock(mutex_);
@@ -316,8 +297,7 @@ absl::Status DeviceVectors::TryMultiply(const VectorProduct& product,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<DeviceVectors::Workspace>> DeviceVectors::Take(
-    int64_t bytes) {
+absl::StatusOr<std::unique_ptr<DeviceVectors::Workspace>> DeviceVectors::Take(int64_t bytes) {
   std::unique_ptr<Workspace> work;
   {
     const MutexLock lock(mutex_);
@@ -337,13 +317,11 @@ absl::StatusOr<std::unique_ptr<DeviceVectors::Workspace>> DeviceVectors::Take(
   return work;
 }
 
-template bool DeviceVectors::Multiply(const VectorProduct& product,
-                                      const float* input, float* out);
-template bool DeviceVectors::Multiply(const VectorProduct& product,
-                                      const double* input, double* out);
+template bool DeviceVectors::Multiply(const VectorProduct& product, const float* input, float* out);
+template bool DeviceVectors::Multiply(const VectorProduct& product, const double* input,
+                                      double* out);
 
-Accelerator::Accelerator(std::unique_ptr<Device> device,
-                         const AcceleratorOptions& options,
+Accelerator::Accelerator(std::unique_ptr<Device> device, const AcceleratorOptions& options,
                          AcceleratorObserver* observer)
     : device_(std::move(device), observer),
       options_(options),
@@ -359,16 +337,14 @@ std::shared_ptr<std::byte> Accelerator::AllocateHost(int64_t bytes) {
   return device_.Check(memory.status()) ? *std::move(memory) : nullptr;
 }
 
-std::unique_ptr<DenseExpander> Accelerator::MakeExpander(
-    const DenseExpansion& expansion) {
+std::unique_ptr<DenseExpander> Accelerator::MakeExpander(const DenseExpansion& expansion) {
   constexpr int64_t kMost = ExpansionLaunch::kMaxCount;
   if (!device_.works() || expansion.keys.size() > kMost ||
       expansion.queries.size() > kMost / expansion.lanes) {
     return nullptr;
   }
   auto expander = std::make_unique<DenseExpander>(&device_);
-  return device_.Check(expander->Start(expansion)) ? std::move(expander)
-                                                   : nullptr;
+  return device_.Check(expander->Start(expansion)) ? std::move(expander) : nullptr;
 }
 
 bool Accelerator::FillSinusoids(const SinusoidBlocks& blocks, std::byte* out,
@@ -377,31 +353,27 @@ bool Accelerator::FillSinusoids(const SinusoidBlocks& blocks, std::byte* out,
   constexpr int64_t kMost = int64_t{1} << 31;
   const SinusoidBlock& block = blocks.block;
   if (!device_.works() || blocks.block_rows * block.width > kMost ||
-      !device_.Check(
-          SinusoidFill(&*device_, blocks).Fill(*pool_, out, undecided))) {
+      !device_.Check(SinusoidFill(&*device_, blocks).Fill(*pool_, out, undecided))) {
     return false;
   }
   device_.Made(block.rows * block.width * SizeOf(blocks.type));
   return true;
 }
 
-std::unique_ptr<DeviceVectors> Accelerator::KeepVectors(
-    const std::byte* numbers, int64_t bytes) {
+std::unique_ptr<DeviceVectors> Accelerator::KeepVectors(const std::byte* numbers, int64_t bytes) {
   if (!device_.works() || !device_->has_products()) return nullptr;
   auto vectors = std::make_unique<DeviceVectors>(&device_);
-  return device_.Check(vectors->Start(numbers, bytes)) ? std::move(vectors)
-                                                       : nullptr;
+  return device_.Check(vectors->Start(numbers, bytes)) ? std::move(vectors) : nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
   // Searches the folders of the system and of the build: a name without a folder is not looked up
   // in the working directory. Never closed: code that runs at exit may be part of it.
   void* const backend = dlopen("libattnbias_cuda.so", RTLD_NOW | RTLD_LOCAL);
-  void* const open =
-      backend == nullptr ? nullptr : dlsym(backend, kOpenCudaDevice);
+  void* const open = backend == nullptr ? nullptr : dlsym(backend, kOpenCudaDevice);
   if (open == nullptr) {
-    return absl::UnavailableError(absl::StrCat(
-        "no CUDA device: the CUDA backend is not here: ", dlerror()));
+    return absl::UnavailableError(
+        absl::StrCat("no CUDA device: the CUDA backend is not here: ", dlerror()));
   }
   absl::StatusOr<std::unique_ptr<Device>> device;
   reinterpret_cast<OpenDeviceFunction*>(open)(&device);

@@ -73,9 +73,7 @@ class DenseExpander {
 
   // Starts to write `elements` of the flat tensor to `out`, memory of Accelerator::AllocateHost. At
   // most two pieces are pending. Returns false on failure.
-  bool Begin(Range elements, std::byte* out) {
-    return device_.Check(TryBegin(elements, out));
-  }
+  bool Begin(Range elements, std::byte* out) { return device_.Check(TryBegin(elements, out)); }
   // Waits for the oldest pending piece. Returns false if it failed.
   bool Finish();
 
@@ -132,8 +130,7 @@ class DeviceVectors {
   };
 
   template <typename T>
-  absl::Status TryMultiply(const VectorProduct& product, const T* input,
-                           T* out);
+  absl::Status TryMultiply(const VectorProduct& product, const T* input, T* out);
   absl::StatusOr<std::unique_ptr<Workspace>> Take(int64_t bytes);
 
   GuardedDevice& device_;
@@ -167,11 +164,9 @@ class Accelerator {
   // Writes elements, and the indices of undecided ones, as FillSinusoid does, but does not overrun
   // `out`. Columns that hold neither a sine nor a cosine become 0. Returns false on failure,
   // perhaps having written.
-  bool FillSinusoids(const SinusoidBlocks& blocks, std::byte* out,
-                     std::vector<int64_t>* undecided);
+  bool FillSinusoids(const SinusoidBlocks& blocks, std::byte* out, std::vector<int64_t>* undecided);
   // Returns null on failure. Copies the numbers.
-  std::unique_ptr<DeviceVectors> KeepVectors(const std::byte* numbers,
-                                             int64_t bytes);
+  std::unique_ptr<DeviceVectors> KeepVectors(const std::byte* numbers, int64_t bytes);
 
  private:
   GuardedDevice device_;

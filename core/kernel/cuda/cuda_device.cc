@@ -18,8 +18,7 @@ namespace {
 
 absl::Status ToStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
-  const std::string message =
-      absl::StrCat("CUDA: ", what, ": ", cudaGetErrorString(error));
+  const std::string message = absl::StrCat("CUDA: ", what, ": ", cudaGetErrorString(error));
   // Clears the error, so that the next call does not report it again.
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -73,24 +72,21 @@ absl::Status ToStatus(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
   const std::string message =
       absl::StrCat("cuBLAS: ", what, ": ", LoadCublas()->status_string(status));
-  return status == CUBLAS_STATUS_ALLOC_FAILED
-             ? absl::ResourceExhaustedError(message)
-             : absl::InternalError(message);
+  return status == CUBLAS_STATUS_ALLOC_FAILED ? absl::ResourceExhaustedError(message)
+                                              : absl::InternalError(message);
 }
 
 // cuBLAS is column-major, and so sees every matrix transposed.
 template <typename T, typename Gemm>
-cublasStatus_t Multiply(Gemm gemm, cublasHandle_t handle,
-                        const ProductLaunch<T>& launch) {
+cublasStatus_t Multiply(Gemm gemm, cublasHandle_t handle, const ProductLaunch<T>& launch) {
   const VectorProduct& product = launch.product;
   const auto columns = static_cast<int>(product.output_columns());
   const auto inner = static_cast<int>(product.input_columns());
   const T one = 1;
   const T zero = 0;
-  return gemm(handle, product.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
-              CUBLAS_OP_N, columns, static_cast<int>(product.rows), inner, &one,
-              launch.vectors, static_cast<int>(product.stride), launch.input,
-              inner, &zero, launch.out, columns);
+  return gemm(handle, product.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, columns,
+              static_cast<int>(product.rows), inner, &one, launch.vectors,
+              static_cast<int>(product.stride), launch.input, inner, &zero, launch.out, columns);
 }
 
 void Destroy(cublasHandle_t handle) { LoadCublas()->destroy(handle); }
@@ -102,21 +98,16 @@ class CudaStream final : public Stream {
   // Waits, since memory of pending work may be freed next.
   ~CudaStream() override { cudaStreamSynchronize(stream_.get()); }
 
-  absl::Status CopyIn(std::byte* device, const std::byte* host,
-                      int64_t bytes) override {
-    return ToStatus(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
-                                    stream_.get()),
+  absl::Status CopyIn(std::byte* device, const std::byte* host, int64_t bytes) override {
+    return ToStatus(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_.get()),
                     "copy to the device");
   }
-  absl::Status CopyOut(std::byte* host, const std::byte* device,
-                       int64_t bytes) override {
-    return ToStatus(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost,
-                                    stream_.get()),
+  absl::Status CopyOut(std::byte* host, const std::byte* device, int64_t bytes) override {
+    return ToStatus(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_.get()),
                     "copy from the device");
   }
   absl::Status SetZero(std::byte* device, int64_t bytes) override {
-    return ToStatus(cudaMemsetAsync(device, 0, bytes, stream_.get()),
-                    "set memory");
+    return ToStatus(cudaMemsetAsync(device, 0, bytes, stream_.get()), "set memory");
   }
   absl::Status Launch(const ExpansionLaunch& launch) override {
     return ToStatus(StartKernel(launch, stream_.get()), "expand");
@@ -130,17 +121,13 @@ class CudaStream final : public Stream {
   absl::Status Launch(const ProductLaunch<double>& launch) override {
     return LaunchProduct(launch, &Cublas::dgemm);
   }
-  absl::Status Wait() override {
-    return ToStatus(cudaStreamSynchronize(stream_.get()), "wait");
-  }
+  absl::Status Wait() override { return ToStatus(cudaStreamSynchronize(stream_.get()), "wait"); }
 
  private:
   template <typename T, typename Gemm>
-  absl::Status LaunchProduct(const ProductLaunch<T>& launch,
-                             Gemm Cublas::*gemm) {
+  absl::Status LaunchProduct(const ProductLaunch<T>& launch, Gemm Cublas::*gemm) {
     if (blas_ == nullptr) ATTNBIAS_RETURN_IF_ERROR(MakeBlas());
-    return ToStatus(Multiply(LoadCublas()->*gemm, blas_.get(), launch),
-                    "multiply");
+    return ToStatus(Multiply(LoadCublas()->*gemm, blas_.get(), launch), "multiply");
   }
 
   absl::Status MakeBlas() {
@@ -148,11 +135,9 @@ class CudaStream final : public Stream {
     cublasHandle_t handle = nullptr;
     ATTNBIAS_RETURN_IF_ERROR(ToStatus(cublas.create(&handle), "create"));
     blas_.reset(handle);
-    ATTNBIAS_RETURN_IF_ERROR(
-        ToStatus(cublas.set_stream(handle, stream_.get()), "set stream"));
+    ATTNBIAS_RETURN_IF_ERROR(ToStatus(cublas.set_stream(handle, stream_.get()), "set stream"));
     // Intermediate results are not narrower than the inputs.
-    return ToStatus(cublas.set_math_mode(handle, CUBLAS_PEDANTIC_MATH),
-                    "set mode");
+    return ToStatus(cublas.set_math_mode(handle, CUBLAS_PEDANTIC_MATH), "set mode");
   }
 
   const StreamHandle stream_;
@@ -162,8 +147,7 @@ class CudaStream final : public Stream {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(std::string description)
-      : description_(std::move(description)) {}
+  explicit CudaDevice(std::string description) : description_(std::move(description)) {}
 
   std::string description() const override { return description_; }
   bool has_products() const override { return LoadCublas() != nullptr; }
@@ -175,17 +159,14 @@ class CudaDevice final : public Device {
   absl::StatusOr<SharedMemory> AllocateHost(int64_t bytes) override {
     void* memory = nullptr;
     ATTNBIAS_RETURN_IF_ERROR(
-        ToStatus(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault),
-                 "allocate pinned memory"));
+        ToStatus(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "allocate pinned memory"));
     return SharedMemory(static_cast<std::byte*>(memory), &cudaFreeHost);
   }
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
     cudaStream_t stream = nullptr;
     ATTNBIAS_RETURN_IF_ERROR(
-        ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                 "create a stream"));
-    return std::make_unique<CudaStream>(
-        StreamHandle(stream, &cudaStreamDestroy));
+        ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create a stream"));
+    return std::make_unique<CudaStream>(StreamHandle(stream, &cudaStreamDestroy));
   }
 
  private:
@@ -197,8 +178,7 @@ absl::StatusOr<std::unique_ptr<Device>> Open() {
   cudaDeviceProp properties;
   int driver = 0;
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
-    return absl::UnavailableError(
-        "no CUDA device: no NVIDIA driver is installed");
+    return absl::UnavailableError("no CUDA device: no NVIDIA driver is installed");
   }
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count == 0) error = cudaErrorNoDevice;
@@ -206,12 +186,11 @@ absl::StatusOr<std::unique_ptr<Device>> Open() {
   // Creates the device's context.
   if (error == cudaSuccess) error = cudaFree(nullptr);
   if (error != cudaSuccess) {
-    return absl::UnavailableError(
-        absl::StrCat("no CUDA device: ", cudaGetErrorString(error)));
+    return absl::UnavailableError(absl::StrCat("no CUDA device: ", cudaGetErrorString(error)));
   }
-  return std::make_unique<CudaDevice>(absl::StrCat(
-      properties.name, ", compute capability ", properties.major, ".",
-      properties.minor, ", ", properties.totalGlobalMem >> 20, " MiB"));
+  return std::make_unique<CudaDevice>(absl::StrCat(properties.name, ", compute capability ",
+                                                   properties.major, ".", properties.minor, ", ",
+                                                   properties.totalGlobalMem >> 20, " MiB"));
 }
 
 }  // namespace

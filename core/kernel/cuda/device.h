@@ -36,12 +36,8 @@ struct VectorProduct {
   // [rows, vectors].
   bool transposed = false;
 
-  constexpr int64_t input_columns() const {
-    return transposed ? width : vectors;
-  }
-  constexpr int64_t output_columns() const {
-    return transposed ? vectors : width;
-  }
+  constexpr int64_t input_columns() const { return transposed ? width : vectors; }
+  constexpr int64_t output_columns() const { return transposed ? vectors : width; }
 };
 
 // A product whose operands are all on the device; `vectors` points at number `first`.
@@ -58,10 +54,8 @@ struct ProductLaunch {
 class Stream {
  public:
   virtual ~Stream() = default;  // waits
-  virtual absl::Status CopyIn(std::byte* device, const std::byte* host,
-                              int64_t bytes) = 0;
-  virtual absl::Status CopyOut(std::byte* host, const std::byte* device,
-                               int64_t bytes) = 0;
+  virtual absl::Status CopyIn(std::byte* device, const std::byte* host, int64_t bytes) = 0;
+  virtual absl::Status CopyOut(std::byte* host, const std::byte* device, int64_t bytes) = 0;
   virtual absl::Status SetZero(std::byte* device, int64_t bytes) = 0;
   virtual absl::Status Launch(const ExpansionLaunch& launch) = 0;
   virtual absl::Status Launch(const SinusoidLaunch& launch) = 0;
@@ -146,15 +140,13 @@ DeviceArray<T> ArrayOf(const SharedMemory& memory, int64_t count) {
 
 // Copies `data` by the stream, which reads it until Wait returns.
 template <typename T>
-absl::Status Upload(Device& device, Stream& stream, absl::Span<const T> data,
-                    SharedMemory* memory, DeviceArray<const T>* array) {
+absl::Status Upload(Device& device, Stream& stream, absl::Span<const T> data, SharedMemory* memory,
+                    DeviceArray<const T>* array) {
   const auto count = static_cast<int64_t>(data.size());
   const auto bytes = count * static_cast<int64_t>(sizeof(T));
-  ATTNBIAS_ASSIGN_OR_RETURN(*memory,
-                            device.Allocate(std::max<int64_t>(bytes, 1)));
+  ATTNBIAS_ASSIGN_OR_RETURN(*memory, device.Allocate(std::max<int64_t>(bytes, 1)));
   *array = ArrayOf<const T>(*memory, count);
-  return stream.CopyIn(memory->get(),
-                       reinterpret_cast<const std::byte*>(data.data()), bytes);
+  return stream.CopyIn(memory->get(), reinterpret_cast<const std::byte*>(data.data()), bytes);
 }
 
 }  // namespace attnbias

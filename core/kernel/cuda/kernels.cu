@@ -15,8 +15,7 @@ template <class Element>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     FillSinusoid(const __grid_constant__ SinusoidLaunch launch,
                  const DeviceArray<typename Element::Bits> out) {
-  SinusoidThread<Element>(launch, out, blockIdx.x,
-                          static_cast<int>(threadIdx.x));
+  SinusoidThread<Element>(launch, out, blockIdx.x, static_cast<int>(threadIdx.x));
 }
 
 }  // namespace
@@ -36,14 +35,11 @@ cudaError_t StartKernel(const ExpansionLaunch& launch, cudaStream_t stream) {
 cudaError_t StartKernel(const SinusoidLaunch& launch, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(launch.blocks());
   if (launch.type == DataType::kF32) {
-    FillSinusoid<F32Element>
-        <<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_f32);
+    FillSinusoid<F32Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_f32);
   } else if (launch.type == DataType::kBF16) {
-    FillSinusoid<Bf16Element>
-        <<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_16);
+    FillSinusoid<Bf16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_16);
   } else {
-    FillSinusoid<F16Element>
-        <<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_16);
+    FillSinusoid<F16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_16);
   }
   return cudaGetLastError();
 }

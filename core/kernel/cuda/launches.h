@@ -28,8 +28,7 @@ class DeviceArray {
   ATTNBIAS_HOST_DEVICE T& operator[](int64_t index) const {
 #ifndef __CUDA_ARCH__
     if (index < 0 || index >= size_) {
-      std::fprintf(stderr, "index %lld of an array of %lld\n",
-                   static_cast<long long>(index),
+      std::fprintf(stderr, "index %lld of an array of %lld\n", static_cast<long long>(index),
                    static_cast<long long>(size_));
       std::abort();
     }
@@ -81,9 +80,7 @@ struct ExpansionLaunch {
   // The last vector's unused part is undefined.
   DeviceArray<Vector16> out;
 
-  int64_t blocks() const {
-    return (out.size() + kVectorsPerBlock - 1) / kVectorsPerBlock;
-  }
+  int64_t blocks() const { return (out.size() + kVectorsPerBlock - 1) / kVectorsPerBlock; }
 };
 
 // SinusoidBlocks on the device.
@@ -110,9 +107,7 @@ struct SinusoidLaunch {
   DeviceArray<uint32_t> undecided_count;
   DeviceArray<uint32_t> undecided;
 
-  int64_t blocks() const {
-    return (rows * width + kThreadsPerBlock - 1) / kThreadsPerBlock;
-  }
+  int64_t blocks() const { return (rows * width + kThreadsPerBlock - 1) / kThreadsPerBlock; }
 };
 
 }  // namespace attnbias

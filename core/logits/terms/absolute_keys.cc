@@ -7,16 +7,15 @@
 namespace attnbias {
 namespace {
 
-absl::StatusOr<LogitsTerm> DescribeAbsoluteKeys(
-    const v1::AbsoluteKeys& term, const Tables& tables,
-    const v1::LogitsSpec& request, const int64_t& /*query_offset*/) {
+absl::StatusOr<LogitsTerm> DescribeAbsoluteKeys(const v1::AbsoluteKeys& term, const Tables& tables,
+                                                const v1::LogitsSpec& request,
+                                                const int64_t& /*query_offset*/) {
   const Table table = *tables.Get(term.positions());
   const std::optional<Table> projection = tables.Get(term.projection());
   const absl::Span<const int64_t> shape = table.shape();
   const size_t rank = shape.size();
   const bool fits =
-      (rank == 2 ||
-       (rank == 3 && !projection.has_value() && shape[0] == request.num_heads())) &&
+      (rank == 2 || (rank == 3 && !projection.has_value() && shape[0] == request.num_heads())) &&
       shape[rank - 2] >= request.key_length();
   if (!fits) {
     return WrongShape("absolute_keys.positions", table,
@@ -25,21 +24,20 @@ absl::StatusOr<LogitsTerm> DescribeAbsoluteKeys(
                                    request.num_heads(), " heads"));
   }
   if (!projection.has_value() && shape[rank - 1] != request.head_dim()) {
-    return WrongShape("absolute_keys.positions", table,
-                      absl::StrCat("rows of head_dim (", request.head_dim(),
-                                   ") where there is no projection"));
+    return WrongShape(
+        "absolute_keys.positions", table,
+        absl::StrCat("rows of head_dim (", request.head_dim(), ") where there is no projection"));
   }
   ATTNBIAS_ASSIGN_OR_RETURN(EncodingPtr rows, RowsOf(table));
   TermComponent component = {.encoding = std::move(rows),
-                     .count = request.key_length(),
-                     .heads = rank == 3 ? request.num_heads() : 1,
-                     .segments =
-                         [keys = request.key_length()](int64_t /*row*/) {
-                           return KeySegments{{{0, keys}, 0, 1}};
-                         },
-                     .sized_by = "key_length"};
-  ATTNBIAS_RETURN_IF_ERROR(
-      Project("absolute_keys.projection", projection, request, &component));
+                             .count = request.key_length(),
+                             .heads = rank == 3 ? request.num_heads() : 1,
+                             .segments =
+                                 [keys = request.key_length()](int64_t /*row*/) {
+                                   return KeySegments{{{0, keys}, 0, 1}};
+                                 },
+                             .sized_by = "key_length"};
+  ATTNBIAS_RETURN_IF_ERROR(Project("absolute_keys.projection", projection, request, &component));
   return LogitsTerm{{std::move(component)}};
 }
 

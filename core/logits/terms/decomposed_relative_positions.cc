@@ -28,13 +28,11 @@ struct Axis {
   int64_t VectorOf(int64_t query, int64_t key) const {
     const double query_step =
         std::max(static_cast<double>(keys) / static_cast<double>(queries), 1.0);
-    const double key_step =
-        std::max(static_cast<double>(queries) / static_cast<double>(keys), 1.0);
-    const float difference =
-        static_cast<float>(query) * static_cast<float>(query_step) -
-        static_cast<float>(key) * static_cast<float>(key_step);
-    return static_cast<int64_t>(
-        difference + static_cast<float>(static_cast<double>(keys - 1) * key_step));
+    const double key_step = std::max(static_cast<double>(queries) / static_cast<double>(keys), 1.0);
+    const float difference = static_cast<float>(query) * static_cast<float>(query_step) -
+                             static_cast<float>(key) * static_cast<float>(key_step);
+    return static_cast<int64_t>(difference +
+                                static_cast<float>(static_cast<double>(keys - 1) * key_step));
   }
 };
 
@@ -43,7 +41,7 @@ KeySegments RowKeySegments(const Axis& rows, const Axis& columns, int64_t query)
   KeySegments segments;
   for (int64_t row = 0; row < rows.keys; ++row) {
     segments.push_back({{row * columns.keys, (row + 1) * columns.keys},
-                         rows.VectorOf(query / columns.queries, row)});
+                        rows.VectorOf(query / columns.queries, row)});
   }
   return segments;
 }
@@ -95,13 +93,11 @@ absl::Status CheckGrids(const Term& term, const v1::LogitsSpec& request, int64_t
                  ", want BIDIRECTIONAL: tokens of a grid have no order");
 }
 
-absl::StatusOr<TermComponent> Describe(absl::string_view name, const Table& table,
-                                 const Axis& axis,
-                                 const v1::LogitsSpec& request) {
+absl::StatusOr<TermComponent> Describe(absl::string_view name, const Table& table, const Axis& axis,
+                                       const v1::LogitsSpec& request) {
   if (table.shape().size() != 2 || table.columns() != request.head_dim()) {
-    return WrongShape(
-        absl::StrCat("decomposed_relative_positions.", name), table,
-        absl::StrCat("rows of head_dim (", request.head_dim(), ")"));
+    return WrongShape(absl::StrCat("decomposed_relative_positions.", name), table,
+                      absl::StrCat("rows of head_dim (", request.head_dim(), ")"));
   }
   Tables tables;
   v1::TensorSpec spec;
@@ -110,35 +106,29 @@ absl::StatusOr<TermComponent> Describe(absl::string_view name, const Table& tabl
   rows.mutable_resample()->add_target(axis.num_vectors());
   ATTNBIAS_ASSIGN_OR_RETURN(EncodingPtr encoding, MakeEncoding(tables, spec));
   return TermComponent{.encoding = std::move(encoding),
-                 .count = axis.num_vectors(),
-                 .roundings = table.rows() == axis.num_vectors() ? 0 : 1,
-                 .sized_by = "head_dim"};
+                       .count = axis.num_vectors(),
+                       .roundings = table.rows() == axis.num_vectors() ? 0 : 1,
+                       .sized_by = "head_dim"};
 }
 
-absl::StatusOr<LogitsTerm> DescribeDecomposedRelativePositions(
-    const Term& term, const Tables& tables, const v1::LogitsSpec& request,
-    const int64_t& query_offset) {
+absl::StatusOr<LogitsTerm> DescribeDecomposedRelativePositions(const Term& term,
+                                                               const Tables& tables,
+                                                               const v1::LogitsSpec& request,
+                                                               const int64_t& query_offset) {
   ATTNBIAS_RETURN_IF_ERROR(CheckGrids(term, request, query_offset));
   const Axis rows = {term.query_height(), term.key_height()};
   const Axis columns = {term.query_width(), term.key_width()};
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      TermComponent of_rows,
-      Describe("rel_pos_h", *tables.Get(term.rel_pos_h()), rows, request));
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      TermComponent of_columns,
-      Describe("rel_pos_w", *tables.Get(term.rel_pos_w()), columns, request));
-  of_rows.segments = [=](int64_t query) {
-    return RowKeySegments(rows, columns, query);
-  };
-  of_columns.segments = [=](int64_t query) {
-    return ColumnKeySegments(rows, columns, query);
-  };
+  ATTNBIAS_ASSIGN_OR_RETURN(TermComponent of_rows,
+                            Describe("rel_pos_h", *tables.Get(term.rel_pos_h()), rows, request));
+  ATTNBIAS_ASSIGN_OR_RETURN(TermComponent of_columns,
+                            Describe("rel_pos_w", *tables.Get(term.rel_pos_w()), columns, request));
+  of_rows.segments = [=](int64_t query) { return RowKeySegments(rows, columns, query); };
+  of_columns.segments = [=](int64_t query) { return ColumnKeySegments(rows, columns, query); };
   return LogitsTerm{{std::move(of_rows), std::move(of_columns)}};
 }
 
 const TermRegistration kDecomposedRelativePositions(
-    v1::LogitsSpec::kDecomposedRelativePositionsFieldNumber,
-    &DescribeDecomposedRelativePositions);
+    v1::LogitsSpec::kDecomposedRelativePositionsFieldNumber, &DescribeDecomposedRelativePositions);
 
 }  // namespace
 }  // namespace attnbias

@@ -8,21 +8,18 @@ namespace attnbias {
 namespace {
 
 template <bool kOfValues>
-absl::StatusOr<LogitsTerm> DescribeShaw(const v1::RelativeTable& term,
-                                        const Tables& tables,
+absl::StatusOr<LogitsTerm> DescribeShaw(const v1::RelativeTable& term, const Tables& tables,
                                         const v1::LogitsSpec& request,
                                         const int64_t& query_offset) {
-  constexpr absl::string_view kField =
-      kOfValues ? "shaw_values.table" : "shaw_keys.table";
+  constexpr absl::string_view kField = kOfValues ? "shaw_values.table" : "shaw_keys.table";
   const Table table = *tables.Get(term.table());
   const int64_t count = term.left() + term.right() + 1;
   const bool shared = HasShape(table, {count, request.head_dim()});
-  if (!shared &&
-      !HasShape(table, {request.num_heads(), count, request.head_dim()})) {
-    return WrongShape(kField, table,
-                      absl::StrCat("[left + right + 1, head_dim] = [", count, ", ",
-                                   request.head_dim(), "], or the same for each of ",
-                                   request.num_heads(), " heads"));
+  if (!shared && !HasShape(table, {request.num_heads(), count, request.head_dim()})) {
+    return WrongShape(
+        kField, table,
+        absl::StrCat("[left + right + 1, head_dim] = [", count, ", ", request.head_dim(),
+                     "], or the same for each of ", request.num_heads(), " heads"));
   }
   const RelativeVectors vectors = {.distinct = {-term.left(), term.right() + 1},
                                    .first = -term.left()};
@@ -39,10 +36,8 @@ absl::StatusOr<LogitsTerm> DescribeShaw(const v1::RelativeTable& term,
                     kOfValues};
 }
 
-const TermRegistration kShawKeys(v1::LogitsSpec::kShawKeysFieldNumber,
-                                 &DescribeShaw<false>);
-const TermRegistration kShawValues(v1::LogitsSpec::kShawValuesFieldNumber,
-                                   &DescribeShaw<true>);
+const TermRegistration kShawKeys(v1::LogitsSpec::kShawKeysFieldNumber, &DescribeShaw<false>);
+const TermRegistration kShawValues(v1::LogitsSpec::kShawValuesFieldNumber, &DescribeShaw<true>);
 
 }  // namespace
 }  // namespace attnbias

@@ -15,8 +15,7 @@ namespace {
 
 // Returns a range that contains the relative positions of all visible pairs.
 Range HullOf(const v1::LogitsSpec& request, int64_t query_offset) {
-  Range hull = {-(query_offset + request.query_length() - 1),
-                request.key_length() - query_offset};
+  Range hull = {-(query_offset + request.query_length() - 1), request.key_length() - query_offset};
   if (request.direction() == v1::DIRECTION_LEFT_TO_RIGHT) {
     hull.end = std::min<int64_t>(hull.end, 1);
   } else if (request.direction() == v1::DIRECTION_RIGHT_TO_LEFT) {
@@ -25,11 +24,9 @@ Range HullOf(const v1::LogitsSpec& request, int64_t query_offset) {
   return hull;
 }
 
-absl::Status CheckSinusoid(const v1::SinusoidalDistances& term,
-                           const v1::LogitsSpec& request) {
+absl::Status CheckSinusoid(const v1::SinusoidalDistances& term, const v1::LogitsSpec& request) {
   if (!term.sinusoidal().axes().empty()) {
-    return Invalid("sinusoidal_distances.sinusoidal.axes: got ",
-                   term.sinusoidal().axes_size(),
+    return Invalid("sinusoidal_distances.sinusoidal.axes: got ", term.sinusoidal().axes_size(),
                    " elements, want none: a distance has one axis");
   }
   if (term.sinusoidal().has_frequency_matrix()) {
@@ -40,16 +37,16 @@ absl::Status CheckSinusoid(const v1::SinusoidalDistances& term,
   if (term.has_projection() || term.sinusoidal().dim() == request.head_dim()) {
     return absl::OkStatus();
   }
-  return Invalid("sinusoidal_distances.sinusoidal.dim: got ",
-                 term.sinusoidal().dim(), ", want head_dim (",
-                 request.head_dim(), ") where there is no projection");
+  return Invalid("sinusoidal_distances.sinusoidal.dim: got ", term.sinusoidal().dim(),
+                 ", want head_dim (", request.head_dim(), ") where there is no projection");
 }
 
 // Vectors ascend by relative position, key - query, while a sinusoid's position is query - key. If
 // both directions share vectors, they ascend by distance as the sinusoid does.
-absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(
-    const v1::SinusoidalDistances& term, const Tables& tables,
-    const v1::LogitsSpec& request, const int64_t& query_offset) {
+absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(const v1::SinusoidalDistances& term,
+                                                       const Tables& tables,
+                                                       const v1::LogitsSpec& request,
+                                                       const int64_t& query_offset) {
   v1::TensorSpec spec;
   *spec.mutable_sinusoidal() = term.sinusoidal();
   absl::StatusOr<EncodingPtr> sinusoid = MakeEncoding(tables, spec);
@@ -58,13 +55,11 @@ absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckSinusoid(term, request));
   TermComponent component = {.encoding = *std::move(sinusoid),
-                     .descends = !term.symmetric(),
-                     .roundings = term.sinusoidal().dim() + 2};
-  ATTNBIAS_RETURN_IF_ERROR(Project("sinusoidal_distances.projection",
-                                   tables.Get(term.projection()), request,
-                                   &component));
-  RelativeVectors vectors = {.distinct = kRelativePositions,
-                             .symmetric = term.symmetric()};
+                             .descends = !term.symmetric(),
+                             .roundings = term.sinusoidal().dim() + 2};
+  ATTNBIAS_RETURN_IF_ERROR(Project("sinusoidal_distances.projection", tables.Get(term.projection()),
+                                   request, &component));
+  RelativeVectors vectors = {.distinct = kRelativePositions, .symmetric = term.symmetric()};
   if (term.has_clamp_len()) {
     vectors.distinct = {-term.clamp_len(), term.clamp_len() + 1};
   }
@@ -85,9 +80,8 @@ absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(
   return LogitsTerm{{std::move(component)}};
 }
 
-const TermRegistration kSinusoidalDistances(
-    v1::LogitsSpec::kSinusoidalDistancesFieldNumber,
-    &DescribeSinusoidalDistances);
+const TermRegistration kSinusoidalDistances(v1::LogitsSpec::kSinusoidalDistancesFieldNumber,
+                                            &DescribeSinusoidalDistances);
 
 }  // namespace
 }  // namespace attnbias

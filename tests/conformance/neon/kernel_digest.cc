@@ -33,13 +33,11 @@ class Digest {
 bool RunsHere(std::string_view name) {
 #if defined(__x86_64__)
   if (name == "avx512") {
-    return __builtin_cpu_supports("avx512bw") != 0 &&
-           __builtin_cpu_supports("avx512dq") != 0 &&
+    return __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
            __builtin_cpu_supports("avx512vl") != 0;
   }
   if (name == "avx2") {
-    return __builtin_cpu_supports("avx2") != 0 &&
-           __builtin_cpu_supports("fma") != 0;
+    return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
   }
 #endif
   return name == "neon" || name == "scalar";
@@ -101,8 +99,7 @@ void AddFill(const Inputs& inputs, FillSinusoid<Element> fill, Digest& digest) {
   for (const bool interleaved : {true, false}) {
     std::vector<Element> out(kRows * 2 * kPairs + 2 * kPairMultiple);
     std::vector<uint32_t> undecided(2 * kRows * kPairs);
-    const int64_t count =
-        fill(inputs.Block(interleaved), out.data(), undecided.data());
+    const int64_t count = fill(inputs.Block(interleaved), out.data(), undecided.data());
     digest.Add(&count, sizeof(count));
     digest.Add(out.data(), kRows * 2 * kPairs * sizeof(Element));
   }
@@ -112,8 +109,8 @@ void AddFill(const Inputs& inputs, FillSinusoid<Element> fill, Digest& digest) {
 void AddRotation(Inputs& inputs, const KernelSet& kernels, Digest& digest) {
   Angles<kPairs> out(3);
   const Rotors rotors = out.rotors();
-  kernels.rotate(AsConst(inputs.anchor.rotors()),
-                 AsConst(inputs.rotations.rotors()), rotors, kPairs);
+  kernels.rotate(AsConst(inputs.anchor.rotors()), AsConst(inputs.rotations.rotors()), rotors,
+                 kPairs);
   digest.Add(out.sin_hi, sizeof(out.sin_hi));
   digest.Add(out.cos_hi, sizeof(out.cos_hi));
 }
@@ -121,20 +118,17 @@ void AddRotation(Inputs& inputs, const KernelSet& kernels, Digest& digest) {
 void AddSums(const Inputs& inputs, const KernelSet& kernels, Digest& digest) {
   constexpr int64_t kWidth = kPairs - 1;
   std::array<double, kWidth> sums = {};
-  kernels.add_products(inputs.anchor.cos_hi,
-                       {inputs.rotations.sin_hi, kPairs, kRows}, sums.data(),
+  kernels.add_products(inputs.anchor.cos_hi, {inputs.rotations.sin_hi, kPairs, kRows}, sums.data(),
                        kWidth);
   digest.Add(sums.data(), sizeof(sums));
 }
 
 void AddCopies(const Inputs& inputs, const KernelSet& kernels, Digest& digest) {
-  const auto* source =
-      reinterpret_cast<const std::byte*>(inputs.rotations.sin_hi);
+  const auto* source = reinterpret_cast<const std::byte*>(inputs.rotations.sin_hi);
   constexpr int64_t kRowBytes = 8191;
   constexpr int64_t kNumRows = kStreamingBytes / kRowBytes + 2;
   std::vector<std::byte> out(kNumRows * kRowBytes);
-  kernels.expand_rows(source + 2 * kNumRows, -2, out.data(), kNumRows,
-                      kRowBytes);
+  kernels.expand_rows(source + 2 * kNumRows, -2, out.data(), kNumRows, kRowBytes);
   digest.Add(out.data(), out.size());
   kernels.stream(source + 3, out.data() + 5, 9999);
   kernels.end_streaming();
@@ -150,8 +144,7 @@ void Print(const KernelSet& kernels) {
   AddRotation(inputs, kernels, digest);
   AddSums(inputs, kernels, digest);
   AddCopies(inputs, kernels, digest);
-  std::printf("%.*s %016llx\n", static_cast<int>(kernels.name.size()),
-              kernels.name.data(),
+  std::printf("%.*s %016llx\n", static_cast<int>(kernels.name.size()), kernels.name.data(),
               static_cast<unsigned long long>(digest.value()));
 }
 

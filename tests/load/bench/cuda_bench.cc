@@ -24,22 +24,19 @@ constexpr int kLaunches = 8;
 template <typename T>
 T Need(absl::StatusOr<T> result) {
   if (result.ok()) return *std::move(result);
-  std::fprintf(stderr, "cuda_bench: %s\n",
-               std::string(result.status().message()).c_str());
+  std::fprintf(stderr, "cuda_bench: %s\n", std::string(result.status().message()).c_str());
   std::exit(1);
 }
 
 // What `work` puts on the stream, many times over.
 template <typename Work>
-void Measure(benchmark::State& state, Stream& stream, int64_t bytes,
-             Work work) {
+void Measure(benchmark::State& state, Stream& stream, int64_t bytes, Work work) {
   for (auto _ : state) {
     const auto start = std::chrono::steady_clock::now();
     absl::Status status;
     for (int i = 0; i < kLaunches; ++i) status.Update(work());
     status.Update(stream.Wait());
-    const std::chrono::duration<double> elapsed =
-        std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     if (!status.ok()) {
       state.SkipWithError(std::string(status.message()).c_str());
       return;
@@ -58,16 +55,14 @@ class Bench {
         diagonals_(Need(device_->Allocate(kDiagonals * 4 + 8))) {
     std::vector<std::byte> diagonals(kDiagonals * 4 + 8, std::byte{2});
     // Waits below, before these go.
-    absl::Status status =
-        stream_->CopyIn(diagonals_.get(), diagonals.data(), kDiagonals * 4 + 8);
+    absl::Status status = stream_->CopyIn(diagonals_.get(), diagonals.data(), kDiagonals * 4 + 8);
     status.Update(stream_->Wait());
     Need(status.ok() ? absl::StatusOr<int>(0) : absl::StatusOr<int>(status));
   }
 
   void Set(benchmark::State& state, int element_bytes) {
     const int64_t bytes = kHeads * kLength * kLength * element_bytes;
-    Measure(state, *stream_, bytes,
-            [&] { return stream_->SetZero(out_.get(), bytes); });
+    Measure(state, *stream_, bytes, [&] { return stream_->SetZero(out_.get(), bytes); });
   }
 
   // [heads, length, length] from diagonals.
@@ -103,14 +98,10 @@ class Bench {
 void RegisterAll(Bench* bench) {
   for (const auto& [type, size] : {std::pair("F32", 4), {"BF16", 2}}) {
     const std::string name(type);
-    benchmark::RegisterBenchmark(("memset/" + name).c_str(), [bench,
-                                                              size = size](
-                                                                 auto& state) {
+    benchmark::RegisterBenchmark(("memset/" + name).c_str(), [bench, size = size](auto& state) {
       bench->Set(state, size);
     })->UseManualTime();
-    benchmark::RegisterBenchmark(("expand/" + name).c_str(), [bench,
-                                                              size = size](
-                                                                 auto& state) {
+    benchmark::RegisterBenchmark(("expand/" + name).c_str(), [bench, size = size](auto& state) {
       bench->Expand(state, size);
     })->UseManualTime();
   }

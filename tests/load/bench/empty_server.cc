@@ -16,9 +16,7 @@ namespace {
 
 class Answer final : public grpc::ServerGenericBidiReactor {
  public:
-  explicit Answer(const grpc::Slice& bytes) : response_(&bytes, 1) {
-    StartRead(&request_);
-  }
+  explicit Answer(const grpc::Slice& bytes) : response_(&bytes, 1) { StartRead(&request_); }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::CANCELLED);
@@ -33,8 +31,7 @@ class Answer final : public grpc::ServerGenericBidiReactor {
 
 class EmptyService final : public grpc::CallbackGenericService {
  public:
-  explicit EmptyService(size_t response_bytes)
-      : bytes_(std::string(response_bytes, 'x')) {}
+  explicit EmptyService(size_t response_bytes) : bytes_(std::string(response_bytes, 'x')) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* /*context*/) override {
@@ -55,8 +52,7 @@ int main(int argc, char** argv) {
   EmptyService service(std::stoull(argv[1]));
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
-                           &port);
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterCallbackGenericService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return 1;

@@ -67,8 +67,8 @@ EncodingPtr Sinusoids(v1::Columns columns = v1::COLUMNS_INTERLEAVED) {
 }
 
 // A whole table, all preparation included.
-void SinusoidFill(benchmark::State& state, const KernelSet& kernels,
-                  DataType type, v1::Columns columns) {
+void SinusoidFill(benchmark::State& state, const KernelSet& kernels, DataType type,
+                  v1::Columns columns) {
   const EncodingPtr encoding = Sinusoids(columns);
   std::byte* out = Destination().data();
   for (auto _ : state) {
@@ -86,8 +86,7 @@ void SinusoidPrepare(benchmark::State& state, const KernelSet& kernels) {
 }
 
 // [heads, length, length] from diagonals.
-void DenseExpansion(benchmark::State& state, const KernelSet& kernels,
-                    DataType type) {
+void DenseExpansion(benchmark::State& state, const KernelSet& kernels, DataType type) {
   const int64_t size = SizeOf(type);
   const int64_t diagonals_bytes = (2 * kLength - 1) * size;
   AlignedBuffer diagonals(kHeads * diagonals_bytes);
@@ -96,25 +95,22 @@ void DenseExpansion(benchmark::State& state, const KernelSet& kernels,
   const int64_t matrix_bytes = kLength * kLength * size;
   for (auto _ : state) {
     for (int64_t head = 0; head < kHeads; ++head) {
-      kernels.expand_rows(
-          diagonals.data() + head * diagonals_bytes + (kLength - 1) * size,
-          -size, out + head * matrix_bytes, kLength, kLength * size);
+      kernels.expand_rows(diagonals.data() + head * diagonals_bytes + (kLength - 1) * size, -size,
+                          out + head * matrix_bytes, kLength, kLength * size);
     }
     benchmark::ClobberMemory();
   }
   CountBytes(state, kHeads * matrix_bytes);
 }
 
-void AlibiFill(benchmark::State& state, const KernelSet& kernels,
-               DataType type) {
+void AlibiFill(benchmark::State& state, const KernelSet& kernels, DataType type) {
   v1::TensorSpec spec;
   spec.mutable_alibi()->set_num_heads(24);
   const EncodingPtr encoding = *MakeEncoding({}, spec);
   std::byte* out = Destination().data();
   const Range span = {1 - kLength, kLength};
   for (auto _ : state) {
-    encoding->prepare({type}, kernels)
-        ->Fill({{0, 24}, span}, out, span.size() * SizeOf(type));
+    encoding->prepare({type}, kernels)->Fill({{0, 24}, span}, out, span.size() * SizeOf(type));
     benchmark::ClobberMemory();
   }
   CountBytes(state, 24 * span.size() * SizeOf(type));
@@ -126,24 +122,19 @@ void RegisterFor(const KernelSet& kernels) {
   const auto named = [&](const char* what, DataType type) {
     return set + "/" + what + "/" + std::string(NameOf(type));
   };
-  for (const DataType type :
-       {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16}) {
-    RegisterBenchmark(named("sinusoid_interleaved", type).c_str(),
-                      [&kernels, type](auto& s) {
-                        SinusoidFill(s, kernels, type, v1::COLUMNS_INTERLEAVED);
-                      });
-    RegisterBenchmark(
-        named("sinusoid_sines_first", type).c_str(), [&kernels, type](auto& s) {
-          SinusoidFill(s, kernels, type, v1::COLUMNS_SINES_COSINES);
-        });
+  for (const DataType type : {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16}) {
+    RegisterBenchmark(named("sinusoid_interleaved", type).c_str(), [&kernels, type](auto& s) {
+      SinusoidFill(s, kernels, type, v1::COLUMNS_INTERLEAVED);
+    });
+    RegisterBenchmark(named("sinusoid_sines_first", type).c_str(), [&kernels, type](auto& s) {
+      SinusoidFill(s, kernels, type, v1::COLUMNS_SINES_COSINES);
+    });
   }
   for (const DataType type : {DataType::kF32, DataType::kBF16}) {
-    RegisterBenchmark(named("dense", type).c_str(), [&kernels, type](auto& s) {
-      DenseExpansion(s, kernels, type);
-    });
-    RegisterBenchmark(named("alibi", type).c_str(), [&kernels, type](auto& s) {
-      AlibiFill(s, kernels, type);
-    });
+    RegisterBenchmark(named("dense", type).c_str(),
+                      [&kernels, type](auto& s) { DenseExpansion(s, kernels, type); });
+    RegisterBenchmark(named("alibi", type).c_str(),
+                      [&kernels, type](auto& s) { AlibiFill(s, kernels, type); });
   }
   RegisterBenchmark((set + "/sinusoid_prepare").c_str(),
                     [&kernels](auto& s) { SinusoidPrepare(s, kernels); });

@@ -21,8 +21,7 @@ inline void RunRounds(const std::function<double()>& round) {
 inline double Seconds(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
-  const std::chrono::duration<double> elapsed =
-      std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   return elapsed.count();
 }
 

@@ -33,8 +33,7 @@ void Require(bool ok, const char* what) {
 int Connect(const sockaddr_in& address) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   Require(fd >= 0, "socket");
-  Require(connect(fd, reinterpret_cast<const sockaddr*>(&address),
-                  sizeof(address)) == 0,
+  Require(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0,
           "connect");
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -47,8 +46,7 @@ int Connect(const sockaddr_in& address) {
   const std::vector<char> block(kSendBytes, 1);
   for (char go; recv(fd, &go, 1, 0) == 1;) {
     for (size_t left = total; left > 0;) {
-      const ssize_t sent =
-          send(fd, block.data(), std::min(left, kSendBytes), MSG_NOSIGNAL);
+      const ssize_t sent = send(fd, block.data(), std::min(left, kSendBytes), MSG_NOSIGNAL);
       Require(sent > 0, "send");
       left -= static_cast<size_t>(sent);
     }
@@ -86,6 +84,5 @@ int main(int argc, char** argv) {
   const int fd = accept(listener, nullptr, nullptr);
   Require(fd >= 0, "accept");
   std::vector<char> buffer(total, 1);  // pages are touched before they count
-  attnbias::RunRounds(
-      [&] { return attnbias::Seconds([&] { Receive(fd, buffer); }); });
+  attnbias::RunRounds([&] { return attnbias::Seconds([&] { Receive(fd, buffer); }); });
 }

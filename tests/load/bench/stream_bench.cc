@@ -23,8 +23,7 @@ attnbias::v1::TensorSpec DenseSpec() {
   attnbias::v1::T5& t5 = *spec.mutable_t5();
   t5.set_num_heads(kHeads);
   t5.set_bidirectional(true);
-  attnbias::v1::InlineTable& table =
-      *t5.mutable_table()->mutable_inline_table();
+  attnbias::v1::InlineTable& table = *t5.mutable_table()->mutable_inline_table();
   table.set_data_type(attnbias::v1::DATA_TYPE_F32);
   table.add_shape(kBuckets);
   table.add_shape(kHeads);
@@ -57,8 +56,7 @@ int main(int argc, char** argv) {
   }
   attnbias::ClientOptions options;
   options.target = argv[1];
-  const absl::StatusOr<attnbias::Client> client =
-      attnbias::Client::Create(options);
+  const absl::StatusOr<attnbias::Client> client = attnbias::Client::Create(options);
   if (!client.ok()) {
     std::fprintf(stderr, "%s\n", client.status().ToString().c_str());
     return 1;
@@ -67,6 +65,5 @@ int main(int argc, char** argv) {
   constexpr size_t kBytes = sizeof(float) * kHeads * kLength * kLength;
   // Pages are touched before they count.
   std::vector<std::byte> buffer(kBytes, std::byte{1});
-  attnbias::RunRounds(
-      [&] { return attnbias::Seconds([&] { Fetch(*client, spec, buffer); }); });
+  attnbias::RunRounds([&] { return attnbias::Seconds([&] { Fetch(*client, spec, buffer); }); });
 }

@@ -31,15 +31,13 @@ constexpr int kCallsInFlight = 64;
 std::shared_ptr<grpc::Channel> Connect(const std::string& target) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(),
-                                   arguments);
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 
 // A closed loop: each call that ends begins the next, until time is over.
 class Load {
  public:
-  Load(const std::string& target, std::string method,
-       const std::string& request)
+  Load(const std::string& target, std::string method, const std::string& request)
       : method_(std::move(method)) {
     const grpc::Slice slice(request);
     request_ = grpc::ByteBuffer(&slice, 1);
@@ -70,10 +68,8 @@ class Load {
     auto call = std::make_shared<Call>();
     call->request = request_;
     stubs_[connection].UnaryCall(
-        &call->context, method_, grpc::StubOptions(), &call->request,
-        &call->response, [this, call, connection](const grpc::Status& status) {
-          End(connection, status);
-        });
+        &call->context, method_, grpc::StubOptions(), &call->request, &call->response,
+        [this, call, connection](const grpc::Status& status) { End(connection, status); });
   }
 
   void End(int connection, const grpc::Status& status) {
@@ -101,8 +97,7 @@ class Load {
 
 int main(int argc, char** argv) {
   if (argc != 5) {
-    std::fprintf(stderr, "usage: %s HOST:PORT METHOD REQUEST_FILE SECONDS\n",
-                 argv[0]);
+    std::fprintf(stderr, "usage: %s HOST:PORT METHOD REQUEST_FILE SECONDS\n", argv[0]);
     return 2;
   }
   std::ifstream file(argv[3], std::ios::binary);

@@ -22,15 +22,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr DataType kFloats[] = {DataType::kF64, DataType::kF32, DataType::kF16,
-                                DataType::kBF16};
+constexpr DataType kFloats[] = {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16};
 
 class Fallbacks final : public AcceleratorObserver {
  public:
   void OnMade(int64_t bytes) override { made_bytes_ += bytes; }
   void OnFallback(const absl::Status& why, bool for_good) override {
-    messages_.push_back(std::string(why.message()) +
-                        (for_good ? " for good" : " for once"));
+    messages_.push_back(std::string(why.message()) + (for_good ? " for good" : " for once"));
   }
 
   int64_t made_bytes() const { return made_bytes_; }
@@ -46,10 +44,8 @@ class Accelerated {
  public:
   explicit Accelerated(std::unique_ptr<Device> device = nullptr)
       : Accelerated({.replace_slices = true}, std::move(device)) {}
-  explicit Accelerated(const AcceleratorOptions& options,
-                       std::unique_ptr<Device> device = nullptr)
-      : accelerator_(device != nullptr ? std::move(device)
-                                       : std::make_unique<CpuDevice>(&log_),
+  explicit Accelerated(const AcceleratorOptions& options, std::unique_ptr<Device> device = nullptr)
+      : accelerator_(device != nullptr ? std::move(device) : std::make_unique<CpuDevice>(&log_),
                      options, &fallbacks_),
         kernels_(*SupportedKernelSets().front()) {
     kernels_.accelerator = &accelerator_;
@@ -88,8 +84,7 @@ class OnDevice : public ::testing::TestWithParam<Place> {
     Accelerated accelerated(Open());
     const std::string bytes = accelerated.engine().Whole(spec);
     EXPECT_EQ(bytes, EngineHarness().Whole(spec));
-    EXPECT_EQ(accelerated.fallbacks().made_bytes(),
-              static_cast<int64_t>(bytes.size()));
+    EXPECT_EQ(accelerated.fallbacks().made_bytes(), static_cast<int64_t>(bytes.size()));
     accelerated.engine().ExpectSliceable(spec);
     EXPECT_THAT(accelerated.fallbacks().messages(), IsEmpty());
   }
@@ -108,38 +103,32 @@ std::string NameOf(const ::testing::TestParamInfo<Place>& info) {
 
 using AcceleratedExpansion = OnDevice;
 using AcceleratedSinusoids = OnDevice;
-INSTANTIATE_TEST_SUITE_P(, AcceleratedExpansion, ::testing::ValuesIn(kPlaces),
-                         NameOf);
-INSTANTIATE_TEST_SUITE_P(, AcceleratedSinusoids, ::testing::ValuesIn(kPlaces),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(, AcceleratedExpansion, ::testing::ValuesIn(kPlaces), NameOf);
+INSTANTIATE_TEST_SUITE_P(, AcceleratedSinusoids, ::testing::ValuesIn(kPlaces), NameOf);
 
 // The last query meets the last key.
-v1::TensorSpec Over(const v1::TensorSpec& spec, int64_t query_length,
-                    int64_t key_length) {
+v1::TensorSpec Over(const v1::TensorSpec& spec, int64_t query_length, int64_t key_length) {
   return OverPairs(spec, query_length, key_length, key_length - query_length);
 }
 
 v1::TensorSpec Sinusoids(int64_t dim, int64_t begin, int64_t end) {
-  return OverPositions(
-      Parse<v1::TensorSpec>(absl::StrCat("sinusoidal {dim: ", dim, "}")), begin,
-      end);
+  return OverPositions(Parse<v1::TensorSpec>(absl::StrCat("sinusoidal {dim: ", dim, "}")), begin,
+                       end);
 }
 
 v1::PositionList RandomPositions(int64_t count, int64_t length) {
   std::mt19937 random(5);
   v1::PositionList list;
   for (int64_t i = 0; i < count; ++i) {
-    list.add_positions(
-        std::uniform_int_distribution<int64_t>(0, length - 1)(random));
+    list.add_positions(std::uniform_int_distribution<int64_t>(0, length - 1)(random));
   }
   return list;
 }
 
 // All ways to cut and to list pairs, of three heads.
 std::vector<v1::TensorSpec> OverAllExtents(const v1::TensorSpec& spec) {
-  std::vector<v1::TensorSpec> specs = {Over(spec, 1, 1), Over(spec, 3, 5),
-                                       Over(spec, 37, 61), Over(spec, 64, 64),
-                                       Over(spec, 2, 4099)};
+  std::vector<v1::TensorSpec> specs = {Over(spec, 1, 1), Over(spec, 3, 5), Over(spec, 37, 61),
+                                       Over(spec, 64, 64), Over(spec, 2, 4099)};
   v1::TensorSpec window = Over(spec, 37, 61);
   *window.mutable_pair()->mutable_queries() = RangeOf(25, 31);
   *window.mutable_pair()->mutable_keys() = RangeOf(3, 40);
@@ -161,17 +150,15 @@ TEST_P(AcceleratedExpansion, OfPairsHasTheCpusBytes) {
   *t5.mutable_t5()->mutable_table() = RandomRef({32, 3}, 1);
   auto tupe = Parse<v1::TensorSpec>("tupe {reset_class_token: true}");
   *tupe.mutable_tupe()->mutable_relative_table() = RandomRef({33, 3}, 1);
-  const auto alibi = Parse<v1::TensorSpec>(
-      "alibi {num_heads: 3 variant: ALIBI_VARIANT_KEY_FROM_START}");
+  const auto alibi =
+      Parse<v1::TensorSpec>("alibi {num_heads: 3 variant: ALIBI_VARIANT_KEY_FROM_START}");
   for (const v1::TensorSpec& encoding : {t5, alibi, tupe}) {
     for (const v1::TensorSpec& spec : OverAllExtents(encoding)) {
       for (const char* mask :
-           {"", "mask {causal: true}",
-            "mask {causal: true window_left: 6 fill_lowest: true}",
+           {"", "mask {causal: true}", "mask {causal: true window_left: 6 fill_lowest: true}",
             "mask {window_left: 3 window_right: 11 fill_value: -5}"}) {
         for (const DataType type : kFloats) {
-          ExpectCpuBytes(
-              WithOutput(spec, absl::StrCat(kDense, Typed(type), mask)));
+          ExpectCpuBytes(WithOutput(spec, absl::StrCat(kDense, Typed(type), mask)));
         }
       }
     }
@@ -179,10 +166,9 @@ TEST_P(AcceleratedExpansion, OfPairsHasTheCpusBytes) {
 }
 
 TEST_P(AcceleratedExpansion, OfIndicesHasTheCpusBytes) {
-  ExpectCpuBytes(Over(
-      Parse<v1::TensorSpec>("t5 {bidirectional: true} "
-                            "output {form: FORM_DENSE values: VALUES_BUCKETS}"),
-      21, 90));
+  ExpectCpuBytes(Over(Parse<v1::TensorSpec>("t5 {bidirectional: true} "
+                                            "output {form: FORM_DENSE values: VALUES_BUCKETS}"),
+                      21, 90));
 }
 
 TEST_P(AcceleratedExpansion, OfGridsHasTheCpusBytes) {
@@ -194,8 +180,7 @@ TEST_P(AcceleratedExpansion, OfGridsHasTheCpusBytes) {
   for (const v1::TensorSpec& encoding : {swin, beit}) {
     for (const char* extent :
          {"", "queries {end: 1}", "queries {begin: 2 end: 11} keys {end: 9}",
-          "query_stride: [2, 2]",
-          "query_stride: [1, 3] queries {begin: 1 end: 6}"}) {
+          "query_stride: [2, 2]", "query_stride: [1, 3] queries {begin: 1 end: 6}"}) {
       for (const DataType type : kFloats) {
         v1::TensorSpec spec = WithOutput(encoding, kDense + Typed(type));
         *spec.mutable_grid() = Parse<v1::GridExtent>(extent);
@@ -206,9 +191,8 @@ TEST_P(AcceleratedExpansion, OfGridsHasTheCpusBytes) {
 }
 
 v1::TensorSpec DenseAlibi(int64_t query_length, int64_t key_length) {
-  return Over(
-      Parse<v1::TensorSpec>("alibi {num_heads: 4} output {form: FORM_DENSE}"),
-      query_length, key_length);
+  return Over(Parse<v1::TensorSpec>("alibi {num_heads: 4} output {form: FORM_DENSE}"), query_length,
+              key_length);
 }
 
 TEST_P(AcceleratedExpansion, ReadInOrderIsMadeAhead) {
@@ -227,25 +211,20 @@ TEST_P(AcceleratedExpansion, ReadInOrderIsMadeAhead) {
 
 TEST_P(AcceleratedSinusoids, HaveTheCpusBytes) {
   for (const char* fields :
-       {"", "columns: COLUMNS_SINES_COSINES",
-        "columns: COLUMNS_COSINES_SINES odd: ODD_COLUMN_ZERO",
+       {"", "columns: COLUMNS_SINES_COSINES", "columns: COLUMNS_COSINES_SINES odd: ODD_COLUMN_ZERO",
         "columns: COLUMNS_SINES_COSINES odd: ODD_COLUMN_ZERO "
         "axes {offset: 0.5 scale: -0.3}"}) {
     for (const int64_t dim : {3, 16, 37, 128}) {
-      for (const Range positions :
-           {Range{0, 1}, Range{0, 1500},
-            Range{(int64_t{1} << 39) - 77, (int64_t{1} << 39) + 900}}) {
+      for (const Range positions : {Range{0, 1}, Range{0, 1500},
+                                    Range{(int64_t{1} << 39) - 77, (int64_t{1} << 39) + 900}}) {
         for (const DataType type : kFloats) {
           for (const char* scale : {"", "scale: -3.25"}) {
             v1::TensorSpec spec =
-                WithOutput(Sinusoids(dim, positions.begin, positions.end),
-                           Typed(type) + scale);
+                WithOutput(Sinusoids(dim, positions.begin, positions.end), Typed(type) + scale);
             spec.mutable_sinusoidal()->MergeFrom(Parse<v1::Sinusoidal>(fields));
             Accelerated accelerated(Open());
-            ASSERT_EQ(accelerated.engine().Whole(spec),
-                      EngineHarness().Whole(spec));
-            EXPECT_EQ(accelerated.fallbacks().made_bytes() > 0,
-                      type != DataType::kF64);
+            ASSERT_EQ(accelerated.engine().Whole(spec), EngineHarness().Whole(spec));
+            EXPECT_EQ(accelerated.fallbacks().made_bytes() > 0, type != DataType::kF64);
             EXPECT_THAT(accelerated.fallbacks().messages(), IsEmpty());
           }
         }
@@ -255,8 +234,7 @@ TEST_P(AcceleratedSinusoids, HaveTheCpusBytes) {
 }
 
 TEST_P(AcceleratedSinusoids, InPiecesHaveTheCpusBytes) {
-  const v1::TensorSpec spec =
-      WithOutput(Sinusoids(512, -3000, 9001), Typed(DataType::kBF16));
+  const v1::TensorSpec spec = WithOutput(Sinusoids(512, -3000, 9001), Typed(DataType::kBF16));
   Accelerated accelerated(Open());
   EXPECT_EQ(accelerated.engine().Whole(spec), EngineHarness().Whole(spec));
   EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
@@ -268,8 +246,8 @@ TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
   const SinusoidRows rows = RowsOf(axis, axis.columns, 1);
   for (const int64_t position : {4524508, 7086789}) {
     Accelerated accelerated(Open());
-    const std::vector<double> numbers = accelerated.engine().Numbers(
-        Sinusoids(128, position - 2, position + 3));
+    const std::vector<double> numbers =
+        accelerated.engine().Numbers(Sinusoids(128, position - 2, position + 3));
     EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
     for (int64_t i = 0; i < 5 * 128; ++i) {
       float exact;
@@ -282,10 +260,10 @@ TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
 
 TEST_P(AcceleratedSinusoids, RotaryTablesHaveTheCpusBytes) {
   for (const char* layout : {"HALF", "INTERLEAVED"}) {
-    const auto spec = Parse<v1::TensorSpec>(
-        absl::StrCat("rotary {head_dim: 64 layout: ROTARY_LAYOUT_", layout,
-                     "} table {positions {end: 3000}} "
-                     "output {data_type: DATA_TYPE_F16}"));
+    const auto spec =
+        Parse<v1::TensorSpec>(absl::StrCat("rotary {head_dim: 64 layout: ROTARY_LAYOUT_", layout,
+                                           "} table {positions {end: 3000}} "
+                                           "output {data_type: DATA_TYPE_F16}"));
     Accelerated accelerated(Open());
     EXPECT_EQ(accelerated.engine().Whole(spec), EngineHarness().Whole(spec));
     EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
@@ -318,17 +296,14 @@ TEST(Fallback, AFullDeviceIsTriedAgain) {
   Accelerated accelerated;
   for (const int64_t memory : {0, 1000, 20000}) {
     accelerated.log().memory_bytes = memory;
-    EXPECT_EQ(accelerated.engine().Whole(Large()),
-              EngineHarness().Whole(Large()));
+    EXPECT_EQ(accelerated.engine().Whole(Large()), EngineHarness().Whole(Large()));
     EXPECT_EQ(accelerated.engine().Whole(Sinusoids(64 + memory, 0, 99)),
               EngineHarness().Whole(Sinusoids(64 + memory, 0, 99)));
   }
   EXPECT_EQ(accelerated.log().launches, 0);
-  EXPECT_THAT(accelerated.fallbacks().messages(),
-              ElementsAre("CUDA: out of memory for once"));
+  EXPECT_THAT(accelerated.fallbacks().messages(), ElementsAre("CUDA: out of memory for once"));
   accelerated.log().memory_bytes = int64_t{1} << 40;
-  EXPECT_EQ(accelerated.engine().Whole(Large()),
-            EngineHarness().Whole(Large()));
+  EXPECT_EQ(accelerated.engine().Whole(Large()), EngineHarness().Whole(Large()));
   EXPECT_GT(accelerated.log().launches, 0);
 }
 
@@ -357,8 +332,7 @@ TEST(Fallback, MoreDoubtsThanRoomGoToTheCpu) {
   std::vector<int64_t> undecided;
   EXPECT_FALSE(accelerated.accelerator().FillSinusoids(
       blocks, reinterpret_cast<std::byte*>(out.data()), &undecided));
-  EXPECT_THAT(accelerated.fallbacks().messages(),
-              ElementsAre(HasSubstr("undecided")));
+  EXPECT_THAT(accelerated.fallbacks().messages(), ElementsAre(HasSubstr("undecided")));
 }
 
 TEST(Policy, SmallWorkAndSlicesStayOnTheCpu) {

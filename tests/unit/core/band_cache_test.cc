@@ -61,8 +61,7 @@ class Identity final : public Evaluator {
   Gate* const gate_;
 };
 
-BandSpec Spec(std::string key, Range span, Gate* started = nullptr,
-              Gate* gate = nullptr) {
+BandSpec Spec(std::string key, Range span, Gate* started = nullptr, Gate* gate = nullptr) {
   return {.key = std::move(key),
           .wanted = span,
           .span = span,
@@ -97,9 +96,8 @@ class BandCacheTest : public ::testing::Test {
  protected:
   ~BandCacheTest() override { threads_.Join(); }
 
-  absl::StatusOr<BandPtr> TryGet(
-      const BandSpec& spec,
-      const CallerPtr& caller = std::make_shared<Caller>()) {
+  absl::StatusOr<BandPtr> TryGet(const BandSpec& spec,
+                                 const CallerPtr& caller = std::make_shared<Caller>()) {
     return Await<absl::StatusOr<BandPtr>>(
         [&](auto done) { cache_.Get(spec, caller, std::move(done)); });
   }
@@ -150,8 +148,8 @@ TEST_F(BandCacheTest, ManyWaitersOneComputation) {
   for (int i = 0; i < 64; ++i) {
     results.push_back(std::make_unique<Result>());
     threads.emplace_back([&, result = results.back().get(), i] {
-      cache_.Get(Spec("a", {-(i == 0 ? 64 : 1), 64}, &started, &gate),
-                 std::make_shared<Caller>(), result->Callback());
+      cache_.Get(Spec("a", {-(i == 0 ? 64 : 1), 64}, &started, &gate), std::make_shared<Caller>(),
+                 result->Callback());
     });
     if (i == 0) started.Wait();
   }
@@ -180,9 +178,8 @@ TEST_F(BandCacheTest, EvictsTheLeastRecentlyUsed) {
 
 TEST_F(BandCacheTest, BandsInUseCountUntilTheyAreLetGo) {
   BandPtr held = Get(Spec("a", {0, 900}));
-  EXPECT_THAT(TryGet(Spec("b", {0, 900})),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       HasSubstr("no room for 3600 more bytes")));
+  EXPECT_THAT(TryGet(Spec("b", {0, 900})), StatusIs(absl::StatusCode::kResourceExhausted,
+                                                    HasSubstr("no room for 3600 more bytes")));
   WaitForHolders(held, 2);
   held.reset();
   Get(Spec("b", {0, 900}));
@@ -192,8 +189,7 @@ TEST_F(BandCacheTest, BandsInUseCountUntilTheyAreLetGo) {
 TEST_F(BandCacheTest, EvictsEvictableMemoryWhenItIsNeeded) {
   const Caller caller;
   const auto add = [&] {
-    auto idle =
-        std::make_shared<BudgetedBuffer>(*cache_.Allocate(2500, caller));
+    auto idle = std::make_shared<BudgetedBuffer>(*cache_.Allocate(2500, caller));
     const std::weak_ptr<const BudgetedBuffer> owner = idle;
     cache_.AddEvictable(std::move(idle), 2500);
     return owner;
@@ -207,8 +203,7 @@ TEST_F(BandCacheTest, EvictsEvictableMemoryWhenItIsNeeded) {
   ASSERT_NE(back, nullptr);
   cache_.RemoveEvictable(back.get());
   EXPECT_EQ(cache_.kept_bytes(), 1600 + kEntry);
-  EXPECT_THAT(cache_.Reserve(4000, caller),
-              StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(cache_.Reserve(4000, caller), StatusIs(absl::StatusCode::kResourceExhausted));
   EXPECT_EQ(budget_.used(), 2500) << "the band is gone, what is held is not";
 }
 
@@ -220,12 +215,10 @@ TEST_F(BandCacheTest, WhoHasHalfGetsNoMoreWhileAnotherWaits) {
     const auto most = *cache_.Reserve(5500, large);
     EXPECT_THAT(cache_.Reserve(400, large), IsOk()) << "nobody waits";
     EXPECT_THAT(cache_.Reserve(1000, large), Not(IsOk()));
-    EXPECT_THAT(cache_.Reserve(400, large), IsOk())
-        << "who has half does not wait for itself";
+    EXPECT_THAT(cache_.Reserve(400, large), IsOk()) << "who has half does not wait for itself";
     EXPECT_THAT(cache_.Reserve(1000, small), Not(IsOk()));
-    EXPECT_THAT(cache_.Reserve(400, large),
-                StatusIs(absl::StatusCode::kResourceExhausted,
-                         HasSubstr("its share of the memory")));
+    EXPECT_THAT(cache_.Reserve(400, large), StatusIs(absl::StatusCode::kResourceExhausted,
+                                                     HasSubstr("its share of the memory")));
     EXPECT_THAT(cache_.Reserve(400, third), IsOk());
   }
   const auto half = *cache_.Reserve(3000, large);
@@ -262,8 +255,7 @@ TEST_F(BandCacheTest, AnOwnerMakesRoomForItselfAmongItsOwn) {
   const QuotaOwner capped = {.name = "capped", .max_bytes = 2000};
   const auto caller = std::make_shared<Caller>(capped);
   const auto other = std::make_shared<Caller>("another");
-  for (const auto& [key, maker] :
-       {std::pair("theirs", other), std::pair("ours", caller)}) {
+  for (const auto& [key, maker] : {std::pair("theirs", other), std::pair("ours", caller)}) {
     WaitForHolders(*TryGet(Spec(key, {0, 100}), maker), 2);
   }
   {
@@ -273,10 +265,9 @@ TEST_F(BandCacheTest, AnOwnerMakesRoomForItselfAmongItsOwn) {
     EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
     // For any of its callers.
     const absl::Status refusal = cache_.Reserve(1, Caller(capped)).status();
-    EXPECT_THAT(refusal,
-                StatusIs(absl::StatusCode::kResourceExhausted,
-                         HasSubstr("the 2000 bytes of memory that this caller "
-                                   "may have are in use")));
+    EXPECT_THAT(refusal, StatusIs(absl::StatusCode::kResourceExhausted,
+                                  HasSubstr("the 2000 bytes of memory that this caller "
+                                            "may have are in use")));
     EXPECT_EQ(ReasonOf(refusal), kCallerLimit);
     EXPECT_THAT(cache_.Reserve(1, *other), IsOk());
   }
@@ -291,8 +282,7 @@ TEST_F(BandCacheTest, OwnerWithItsShareStartsNothingThatOthersJoin) {
   EXPECT_THAT(cache_.Reserve(2500, Caller("small")), Not(IsOk()));
   EXPECT_THAT(TryGet(Spec("a", {0, 4}), large), Not(IsOk()));
   EXPECT_EQ(observer_.misses, 0) << "there was a computation to join";
-  EXPECT_THAT(TryGet(Spec("a", {0, 4}), std::make_shared<Caller>("small")),
-              IsOk());
+  EXPECT_THAT(TryGet(Spec("a", {0, 4}), std::make_shared<Caller>("small")), IsOk());
   EXPECT_THAT(TryGet(Spec("a", {0, 4}), large), IsOk()) << "takes no memory";
 }
 
@@ -337,9 +327,8 @@ TEST_F(BandCacheTest, AnEvaluatorCountsWhileItIsThere) {
 }
 
 TEST_F(BandCacheTest, AnEvaluatorWithoutRoomIsNotPrepared) {
-  for (const auto& [bytes, code] :
-       {std::pair(5999, absl::StatusCode::kResourceExhausted),
-        std::pair(6001, absl::StatusCode::kInvalidArgument)}) {
+  for (const auto& [bytes, code] : {std::pair(5999, absl::StatusCode::kResourceExhausted),
+                                    std::pair(6001, absl::StatusCode::kInvalidArgument)}) {
     BandSpec spec = Spec("a", {0, 4});
     spec.evaluator_bytes = bytes;
     spec.prepare = []() -> EvaluatorPtr {

@@ -48,8 +48,7 @@ TEST(CanonicalWriter, WritesZeroWhereItIsNotTheDefault) {
 // No two sequences of calls leave the same bytes.
 TEST(CanonicalWriter, KeepsDifferentContentsApart) {
   std::set<std::string> all;
-  const auto add = [&all](std::string_view domain, uint32_t version,
-                          auto write) {
+  const auto add = [&all](std::string_view domain, uint32_t version, auto write) {
     CanonicalWriter writer(domain, version);
     write(writer);
     EXPECT_TRUE(all.insert(writer.bytes()).second);

@@ -24,12 +24,10 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const std::string kBias =
-    ".layer.0.SelfAttention.relative_attention_bias.weight";
+const std::string kBias = ".layer.0.SelfAttention.relative_attention_bias.weight";
 
 // Zeros except for the first number.
-F32Tensor Tensor(const std::string& name, std::vector<int64_t> shape,
-                 float first = 0) {
+F32Tensor Tensor(const std::string& name, std::vector<int64_t> shape, float first = 0) {
   int64_t size = 1;
   for (const int64_t length : shape) size *= length;
   std::vector<float> values(size);
@@ -41,9 +39,7 @@ class Checkpoint : public testing::Test {
  protected:
   Checkpoint() : folder_(FreshFolder()) {}
 
-  void WriteConfig(const std::string& json) {
-    WriteFile(folder_ / "config.json", json);
-  }
+  void WriteConfig(const std::string& json) { WriteFile(folder_ / "config.json", json); }
   void WriteModel(const std::vector<F32Tensor>& tensors,
                   const std::string& file = "model.safetensors") {
     WriteFile(folder_ / file, SafetensorsBytes(tensors));
@@ -51,8 +47,7 @@ class Checkpoint : public testing::Test {
 
   absl::StatusOr<TableSetPtr> Load() {
     TableSetBuilder builder(1 << 20);
-    if (absl::Status status = AddCheckpoint("m", folder_, builder);
-        !status.ok()) {
+    if (absl::Status status = AddCheckpoint("m", folder_, builder); !status.ok()) {
       return status;
     }
     return std::move(builder).Build();
@@ -66,8 +61,8 @@ class Checkpoint : public testing::Test {
   const std::filesystem::path folder_;
 };
 
-void ExpectT5(const MountedTable* mounted, int64_t num_buckets,
-              int64_t max_distance, bool bidirectional) {
+void ExpectT5(const MountedTable* mounted, int64_t num_buckets, int64_t max_distance,
+              bool bidirectional) {
   ASSERT_NE(mounted, nullptr);
   ASSERT_TRUE(mounted->spec.has_value());
   const v1::T5& spec = mounted->spec->t5();
@@ -83,18 +78,15 @@ TEST_F(Checkpoint, FilesThatAreNoJsonOfReasonAreRefused) {
   WriteModel({Tensor("encoder.block.0" + kBias, {32, 2})});
   const std::string deep = std::string(200000, '[');
   ExpectInvalid("{\"model_type\": " + deep, "config.json: ");
-  ExpectInvalid("{\"model_type\": \"t5\", \"num_heads\": " + deep +
-                    std::string(200000, ']') + "}",
+  ExpectInvalid("{\"model_type\": \"t5\", \"num_heads\": " + deep + std::string(200000, ']') + "}",
                 "nested deeper than 100 levels");
   // Work that grew with the square of the digits would take hours.
   const std::string digits(4 << 20, '1');
   for (const std::string& number :
        {digits, "-" + digits, "0." + digits + "e", "1e" + digits + "."}) {
-    ExpectInvalid("{\"model_type\": \"t5\", \"x\": " + number + "}",
-                  "config.json: not JSON");
+    ExpectInvalid("{\"model_type\": \"t5\", \"x\": " + number + "}", "config.json: not JSON");
   }
-  ExpectInvalid("{\"model_type\": \"" + std::string(100000, 'x') + "\"}",
-                "model_type");
+  ExpectInvalid("{\"model_type\": \"" + std::string(100000, 'x') + "\"}", "model_type");
 }
 
 TEST_F(Checkpoint, EveryMountedModelTypeHasItsRules) {
@@ -117,25 +109,21 @@ TEST_F(Checkpoint, NumbersThatAreNotFiniteAreRead) {
   for (const char* value : {"NaN", "[0.5, Infinity]", "-Infinity", "1e400"}) {
     WriteConfig(absl::StrCat("{\"model_type\": \"t5\", \"x\": ", value, "}"));
     EXPECT_THAT(Load(), IsOk()) << value;
-    ExpectInvalid(
-        absl::StrCat("{\"model_type\": \"t5\", \"num_heads\": ", value, "}"),
-        "num_heads: got ");
+    ExpectInvalid(absl::StrCat("{\"model_type\": \"t5\", \"num_heads\": ", value, "}"),
+                  "num_heads: got ");
   }
-  for (const char* text : {"\xEF\xBB\xBF{\"model_type\": \"t5\"}",
-                           "{\"model_type\": \"t5\", NaN: 1}",
-                           "{\"model_type\": \"t5\", \"x\": NaN1}",
-                           "{\"model_type\": \"t5\", \"x\": 01e400}"}) {
+  for (const char* text :
+       {"\xEF\xBB\xBF{\"model_type\": \"t5\"}", "{\"model_type\": \"t5\", NaN: 1}",
+        "{\"model_type\": \"t5\", \"x\": NaN1}", "{\"model_type\": \"t5\", \"x\": 01e400}"}) {
     ExpectInvalid(text, "config.json: not JSON");
   }
 }
 
 TEST_F(Checkpoint, ANullIsNotSetWhereAnotherFieldHasTheValue) {
   WriteModel({Tensor("encoder.block.0" + kBias, {32, 2})});
-  WriteConfig(
-      R"({"model_type": "t5", "num_attention_heads": null, "num_heads": 2})");
+  WriteConfig(R"({"model_type": "t5", "num_attention_heads": null, "num_heads": 2})");
   EXPECT_THAT(Load(), IsOk());
-  ExpectInvalid(R"({"model_type": "t5", "num_heads": null})",
-                "num_heads: got null");
+  ExpectInvalid(R"({"model_type": "t5", "num_heads": null})", "num_heads: got null");
 }
 
 TEST_F(Checkpoint, AFolderWithoutAModelSaysWhatItHas) {
@@ -159,8 +147,7 @@ TEST_F(Checkpoint, AFolderWithoutAModelSaysWhatItHas) {
 
 TEST_F(Checkpoint, ModelsThatCannotBeReachedAreErrors) {
   WriteConfig(R"({"model_type": "t5"})");
-  std::filesystem::create_symlink("model.safetensors",
-                                  folder_ / "model.safetensors");
+  std::filesystem::create_symlink("model.safetensors", folder_ / "model.safetensors");
   EXPECT_FALSE(Load().ok());
   std::filesystem::remove(folder_ / "model.safetensors");
   std::filesystem::create_directory(folder_ / "model.safetensors.index.json");
@@ -179,9 +166,9 @@ TEST_F(Checkpoint, NothingLeadsOutOfTheFolder) {
     return AddCheckpoint("m", model, builder);
   };
   const auto leads_out = [](const char* file) {
-    return StatusIs(absl::StatusCode::kInvalidArgument,
-                    AllOf(HasSubstr(absl::StrCat(file, ": got a link to ")),
-                          HasSubstr("want a file inside ")));
+    return StatusIs(
+        absl::StatusCode::kInvalidArgument,
+        AllOf(HasSubstr(absl::StrCat(file, ": got a link to ")), HasSubstr("want a file inside ")));
   };
 
   std::filesystem::create_symlink("../config.json", model / "config.json");
@@ -189,27 +176,22 @@ TEST_F(Checkpoint, NothingLeadsOutOfTheFolder) {
   std::filesystem::remove(model / "config.json");
   std::filesystem::copy(folder_ / "config.json", model / "config.json");
 
-  std::filesystem::create_symlink("../outside.safetensors",
-                                  model / "model.safetensors");
+  std::filesystem::create_symlink("../outside.safetensors", model / "model.safetensors");
   EXPECT_THAT(load(), leads_out("model.safetensors"));
-  std::filesystem::rename(model / "model.safetensors",
-                          model / "shard.safetensors");
+  std::filesystem::rename(model / "model.safetensors", model / "shard.safetensors");
   const auto index = [&](const std::string& shard) {
-    WriteFile(
-        model / "model.safetensors.index.json",
-        absl::StrCat("{\"weight_map\":{\"", tensor, "\":\"", shard, "\"}}"));
+    WriteFile(model / "model.safetensors.index.json",
+              absl::StrCat("{\"weight_map\":{\"", tensor, "\":\"", shard, "\"}}"));
   };
   index("shard.safetensors");
   EXPECT_THAT(load(), leads_out("shard.safetensors"));
 
   const std::string path = (folder_ / "outside.safetensors").string();
-  for (const std::string& shard :
-       {std::string("../outside.safetensors"), path,
-        std::string("./shard.safetensors"), std::string()}) {
+  for (const std::string& shard : {std::string("../outside.safetensors"), path,
+                                   std::string("./shard.safetensors"), std::string()}) {
     index(shard);
-    EXPECT_THAT(load(),
-                IsInvalidWith(absl::StrCat("weight_map: ", tensor, ": got \"",
-                                           shard, "\", want a file's name")));
+    EXPECT_THAT(load(), IsInvalidWith(absl::StrCat("weight_map: ", tensor, ": got \"", shard,
+                                                   "\", want a file's name")));
   }
   index("..");
   EXPECT_THAT(load(), IsInvalidWith("got a folder, want"));
@@ -219,8 +201,7 @@ TEST_F(Checkpoint, T5HasABiasOnEitherSide) {
   WriteConfig(R"({"model_type":"t5","num_heads":4,
                   "relative_attention_num_buckets":32,
                   "relative_attention_max_distance":256})");
-  WriteModel({Tensor("shared.weight", {3, 2}),
-              Tensor("encoder.block.0" + kBias, {32, 4}, 1),
+  WriteModel({Tensor("shared.weight", {3, 2}), Tensor("encoder.block.0" + kBias, {32, 4}, 1),
               Tensor("decoder.block.0" + kBias, {32, 4}, 2)});
   const absl::StatusOr<TableSetPtr> set = Load();
   ASSERT_THAT(set, IsOk());
@@ -263,11 +244,9 @@ struct Saved {
   std::vector<std::string> tables;
 };
 
-class SavedCheckpoint : public Checkpoint,
-                        public testing::WithParamInterface<Saved> {
+class SavedCheckpoint : public Checkpoint, public testing::WithParamInterface<Saved> {
  protected:
-  absl::StatusOr<TableSetPtr> Load(nlohmann::json fields,
-                                   std::vector<F32Tensor> tensors) {
+  absl::StatusOr<TableSetPtr> Load(nlohmann::json fields, std::vector<F32Tensor> tensors) {
     fields["model_type"] = GetParam().model_type;
     WriteConfig(fields.dump());
     tensors.push_back(Tensor("lm_head.weight", {2, 2}));
@@ -282,8 +261,7 @@ TEST_P(SavedCheckpoint, IsUnderstood) {
   const absl::StatusOr<TableSetPtr> set = Load(fields_, GetParam().tensors);
   ASSERT_THAT(set, IsOk());
   std::vector<std::string> names;
-  for (const MountedTable& table : (*set)->tables())
-    names.push_back(table.name);
+  for (const MountedTable& table : (*set)->tables()) names.push_back(table.name);
   EXPECT_THAT(names, ElementsAreArray(GetParam().tables));
 }
 
@@ -297,32 +275,28 @@ nlohmann::json Times(int factor, const nlohmann::json& value) {
 
 TEST_P(SavedCheckpoint, EveryFieldIsHeldAgainstTheTensors) {
   for (const auto& [field, value] : fields_.items()) {
-    for (const nlohmann::json& wrong :
-         {Times(2, value), Times(-1, value), nlohmann::json(),
-          nlohmann::json("10"), nlohmann::json(1.5)}) {
+    for (const nlohmann::json& wrong : {Times(2, value), Times(-1, value), nlohmann::json(),
+                                        nlohmann::json("10"), nlohmann::json(1.5)}) {
       nlohmann::json fields = fields_;
       fields[field] = wrong;
       EXPECT_THAT(Load(fields, GetParam().tensors),
                   StatusIs(absl::StatusCode::kInvalidArgument,
-                           AllOf(HasSubstr("model.safetensors:"),
-                                 HasSubstr("config.json: "), HasSubstr(field),
-                                 HasSubstr(wrong.dump()), HasSubstr("want "))));
+                           AllOf(HasSubstr("model.safetensors:"), HasSubstr("config.json: "),
+                                 HasSubstr(field), HasSubstr(wrong.dump()), HasSubstr("want "))));
     }
     nlohmann::json fields = fields_;
     fields.erase(field);
-    EXPECT_THAT(
-        Load(fields, GetParam().tensors),
-        StatusIs(absl::StatusCode::kInvalidArgument,
-                 AllOf(HasSubstr(field + " = "), HasSubstr(" by default"))));
+    EXPECT_THAT(Load(fields, GetParam().tensors),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(field + " = "), HasSubstr(" by default"))));
   }
 }
 
 TEST_P(SavedCheckpoint, EveryAxisOfEveryTensorIsChecked) {
   const auto expect_refused = [this](const F32Tensor& tensor) {
     EXPECT_THAT(Load(fields_, {tensor}),
-                IsInvalidWith(absl::StrCat(
-                    "model.safetensors:", tensor.name, ": got shape [",
-                    absl::StrJoin(tensor.shape, ", "), "], want [")));
+                IsInvalidWith(absl::StrCat("model.safetensors:", tensor.name, ": got shape [",
+                                           absl::StrJoin(tensor.shape, ", "), "], want [")));
   };
   for (const F32Tensor& tensor : GetParam().tensors) {
     for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
@@ -334,8 +308,7 @@ TEST_P(SavedCheckpoint, EveryAxisOfEveryTensorIsChecked) {
     shape.insert(shape.begin(), 1);
     expect_refused(Tensor(tensor.name, shape));
     if (tensor.shape.size() == 1) continue;
-    expect_refused(
-        Tensor(tensor.name, {tensor.shape.rbegin(), tensor.shape.rend()}));
+    expect_refused(Tensor(tensor.name, {tensor.shape.rbegin(), tensor.shape.rend()}));
   }
 }
 
@@ -436,8 +409,8 @@ std::vector<Saved> AllSaved() {
     saved.fields = row[2];
     for (const auto& [table, tensor] : row[3].items()) {
       saved.tables.push_back("m/" + table);
-      saved.tensors.push_back(Tensor(tensor[0].get<std::string>(),
-                                     tensor[1].get<std::vector<int64_t>>()));
+      saved.tensors.push_back(
+          Tensor(tensor[0].get<std::string>(), tensor[1].get<std::vector<int64_t>>()));
     }
   }
   return all;
@@ -446,19 +419,16 @@ std::vector<Saved> AllSaved() {
 INSTANTIATE_TEST_SUITE_P(Types, SavedCheckpoint, testing::ValuesIn(AllSaved()),
                          [](const auto& info) { return info.param.name; });
 
-constexpr char kDistances[] =
-    "encoder.layer.1.attention.self.distance_embedding.weight";
+constexpr char kDistances[] = "encoder.layer.1.attention.self.distance_embedding.weight";
 
 // Mounts one tensor of a model with further fields in its config.json, and
 // gives the spec of `table`.
 class Use : public Checkpoint {
  protected:
-  std::optional<v1::TensorSpec> SpecOf(const std::string& table,
-                                       const std::string& model_type,
+  std::optional<v1::TensorSpec> SpecOf(const std::string& table, const std::string& model_type,
                                        const std::string& fields,
                                        const std::vector<F32Tensor>& tensors) {
-    WriteConfig(
-        absl::StrCat("{\"model_type\":\"", model_type, "\"", fields, "}"));
+    WriteConfig(absl::StrCat("{\"model_type\":\"", model_type, "\"", fields, "}"));
     WriteModel(tensors);
     const absl::StatusOr<TableSetPtr> set = Load();
     EXPECT_THAT(set, IsOk());
@@ -470,24 +440,19 @@ class Use : public Checkpoint {
   }
 
   v1::TensorSpec Of(const std::string& table, const std::string& model_type,
-                    const std::string& fields,
-                    const std::vector<F32Tensor>& tensors) {
+                    const std::string& fields, const std::vector<F32Tensor>& tensors) {
     const auto spec = SpecOf(table, model_type, fields, tensors);
     EXPECT_TRUE(spec.has_value());
     return spec.value_or(v1::TensorSpec());
   }
 
-  v1::LearnedAbsolute Positions(const std::string& model_type,
-                                const std::string& tensor,
+  v1::LearnedAbsolute Positions(const std::string& model_type, const std::string& tensor,
                                 const std::string& fields) {
-    return Of("positions", model_type, fields, {Tensor(tensor, {12, 8}, 3)})
-        .learned_absolute();
+    return Of("positions", model_type, fields, {Tensor(tensor, {12, 8}, 3)}).learned_absolute();
   }
 
   // Returns a table that the last spec refers to.
-  Table TableAt(const v1::TableRef& ref) const {
-    return *set_->FindDigest(ref.sha256());
-  }
+  Table TableAt(const v1::TableRef& ref) const { return *set_->FindDigest(ref.sha256()); }
 
   TableSetPtr set_;
 };
@@ -499,18 +464,14 @@ TEST_F(Use, PositionsBeginAtTheModelsRow) {
   EXPECT_EQ(Positions("bert", bert, rows12).offset(), 0);
   EXPECT_EQ(TableAt(Positions("bert", bert, rows12).table()).At(0), 3);
   EXPECT_EQ(Positions("gpt2", "wpe.weight", rows12).offset(), 0);
-  EXPECT_EQ(Positions("opt", "decoder.embed_positions.weight", rows10).offset(),
-            2);
+  EXPECT_EQ(Positions("opt", "decoder.embed_positions.weight", rows10).offset(), 2);
   EXPECT_EQ(Positions("roberta", bert, rows12).offset(), 2);
-  EXPECT_EQ(
-      Positions("roberta", bert, rows12 + R"(,"pad_token_id":4)").offset(), 5);
-  EXPECT_EQ(Positions("mpnet", bert, rows12 + R"(,"pad_token_id":4)").offset(),
-            2);
+  EXPECT_EQ(Positions("roberta", bert, rows12 + R"(,"pad_token_id":4)").offset(), 5);
+  EXPECT_EQ(Positions("mpnet", bert, rows12 + R"(,"pad_token_id":4)").offset(), 2);
   EXPECT_EQ(Positions("deberta-v2", bert, rows12).offset(), 0);
   EXPECT_FALSE(Positions("roberta", bert, rows12).has_padding_idx());
-  const std::vector<F32Tensor> bart = {
-      Tensor("model.encoder.embed_positions.weight", {12, 8}),
-      Tensor("model.decoder.embed_positions.weight", {12, 8})};
+  const std::vector<F32Tensor> bart = {Tensor("model.encoder.embed_positions.weight", {12, 8}),
+                                       Tensor("model.decoder.embed_positions.weight", {12, 8})};
   for (const char* side : {"encoder.positions", "decoder.positions"}) {
     EXPECT_EQ(Of(side, "bart", rows10, bart).learned_absolute().offset(), 2);
   }
@@ -534,12 +495,11 @@ TEST_F(Use, DistancesAreQueryMinusKey) {
 
 TEST_F(Use, PositionsThatAreNotAddedHaveNoSpec) {
   for (const char* model_type : {"bert", "roberta"}) {
-    EXPECT_FALSE(
-        SpecOf("positions", model_type,
-               R"(,"position_embedding_type":"relative_key",
+    EXPECT_FALSE(SpecOf("positions", model_type,
+                        R"(,"position_embedding_type":"relative_key",
                          "max_position_embeddings":9,"hidden_size":4)",
-               {Tensor("embeddings.position_embeddings.weight", {9, 4})})
-            .has_value());
+                        {Tensor("embeddings.position_embeddings.weight", {9, 4})})
+                     .has_value());
   }
   EXPECT_FALSE(SpecOf("positions", "swinv2", R"(,"image_size":8,"embed_dim":8)",
                       {Tensor("embeddings.position_embeddings", {1, 5, 8})})
@@ -547,8 +507,7 @@ TEST_F(Use, PositionsThatAreNotAddedHaveNoSpec) {
 }
 
 TEST_F(Use, PositionsOfPatchesLoseTheBatchsAxis) {
-  const std::vector<F32Tensor> tensors = {
-      Tensor("embeddings.position_embeddings", {1, 6, 8})};
+  const std::vector<F32Tensor> tensors = {Tensor("embeddings.position_embeddings", {1, 6, 8})};
   const std::pair<const char*, const char*> models[] = {
       {"vit", R"(,"image_size":[80,16],"hidden_size":8)"},
       {"deit", R"(,"image_size":32,"hidden_size":8)"},
@@ -563,27 +522,23 @@ TEST_F(Use, PositionsOfPatchesLoseTheBatchsAxis) {
 
 TEST_F(Use, MpnetBuckets) {
   const auto tensors = [](int64_t rows) {
-    return std::vector<F32Tensor>{
-        Tensor("encoder.relative_attention_bias.weight", {rows, 2})};
+    return std::vector<F32Tensor>{Tensor("encoder.relative_attention_bias.weight", {rows, 2})};
   };
   const std::string heads = R"(,"num_attention_heads":2)";
-  EXPECT_EQ(Of("encoder", "mpnet",
-               heads + R"(,"relative_attention_max_distance":64)", tensors(32))
+  EXPECT_EQ(Of("encoder", "mpnet", heads + R"(,"relative_attention_max_distance":64)", tensors(32))
                 .t5()
                 .max_distance(),
             128);
-  EXPECT_FALSE(SpecOf("encoder", "mpnet",
-                      heads + R"(,"relative_attention_num_buckets":64)",
-                      tensors(64))
-                   .has_value());
+  EXPECT_FALSE(
+      SpecOf("encoder", "mpnet", heads + R"(,"relative_attention_num_buckets":64)", tensors(64))
+          .has_value());
 }
 
 TEST_F(Use, SwinsWindowIsTheModelsAndHeadsAreTheStages) {
   const std::string blocks = "encoder.layers.1.blocks.3";
   const v1::TensorSpec spec =
       Of(blocks, "swin", R"(,"window_size":3,"num_heads":[3,6])",
-         {Tensor(blocks + ".attention.self.relative_position_bias_table",
-                 {25, 6})});
+         {Tensor(blocks + ".attention.self.relative_position_bias_table", {25, 6})});
   EXPECT_THAT(spec.grid_relative().window(), ElementsAre(3, 3));
   EXPECT_EQ(spec.grid_relative().num_heads(), 6);
   EXPECT_FALSE(spec.grid_relative().class_token());
@@ -592,21 +547,17 @@ TEST_F(Use, SwinsWindowIsTheModelsAndHeadsAreTheStages) {
 class SwinV2Use : public Use {
  protected:
   v1::MlpBias OfStage(int stage, const std::string& fields) {
-    const std::string blocks =
-        absl::StrCat("encoder.layers.", stage, ".blocks.0");
-    const std::string mlp =
-        blocks + ".attention.self.continuous_position_bias_mlp.";
-    const std::vector<F32Tensor> tensors = {
-        Tensor(mlp + "0.weight", {512, 2}, 1), Tensor(mlp + "0.bias", {512}, 2),
-        Tensor(mlp + "2.weight", {6, 512}, 3)};
+    const std::string blocks = absl::StrCat("encoder.layers.", stage, ".blocks.0");
+    const std::string mlp = blocks + ".attention.self.continuous_position_bias_mlp.";
+    const std::vector<F32Tensor> tensors = {Tensor(mlp + "0.weight", {512, 2}, 1),
+                                            Tensor(mlp + "0.bias", {512}, 2),
+                                            Tensor(mlp + "2.weight", {6, 512}, 3)};
     const std::string with_heads = fields + R"(,"num_heads":[6,6,6,6])";
     // All three tables have the one spec.
-    const v1::TensorSpec spec =
-        Of(blocks + ".mlp.0.bias", "swinv2", with_heads, tensors);
+    const v1::TensorSpec spec = Of(blocks + ".mlp.0.bias", "swinv2", with_heads, tensors);
     for (const char* part : {".mlp.0.weight", ".mlp.2.weight"}) {
-      EXPECT_EQ(
-          Of(blocks + part, "swinv2", with_heads, tensors).SerializeAsString(),
-          spec.SerializeAsString());
+      EXPECT_EQ(Of(blocks + part, "swinv2", with_heads, tensors).SerializeAsString(),
+                spec.SerializeAsString());
     }
     return spec.mlp_bias();
   }
@@ -634,8 +585,7 @@ TEST_F(SwinV2Use, HalfANetworkHasNoSpec) {
 }
 
 TEST_F(SwinV2Use, AWindowIsNoLargerThanItsStage) {
-  const std::string fields =
-      R"(,"image_size":[256,192],"patch_size":4,"window_size":16)";
+  const std::string fields = R"(,"image_size":[256,192],"patch_size":4,"window_size":16)";
   EXPECT_THAT(OfStage(0, fields).window(), ElementsAre(16, 16));
   EXPECT_THAT(OfStage(2, fields).window(), ElementsAre(16, 16));
   EXPECT_THAT(OfStage(3, fields).window(), ElementsAre(8, 8));
@@ -652,13 +602,11 @@ TEST_F(Use, BeitsWindowIsTheImagesPatches) {
   const auto tensors = [](int64_t patches, int64_t rows) {
     return std::vector<F32Tensor>{
         Tensor("embeddings.position_embeddings", {1, patches + 1, 8}),
-        Tensor("encoder.relative_position_bias.relative_position_bias_table",
-               {rows, 2})};
+        Tensor("encoder.relative_position_bias.relative_position_bias_table", {rows, 2})};
   };
   const std::string sizes = R"(,"hidden_size":8,"num_attention_heads":2)";
   const v1::TensorSpec spec =
-      Of("encoder", "beit", sizes + R"(,"image_size":[48,54],"patch_size":16)",
-         tensors(9, 28));
+      Of("encoder", "beit", sizes + R"(,"image_size":[48,54],"patch_size":16)", tensors(9, 28));
   EXPECT_THAT(spec.grid_relative().window(), ElementsAre(3, 3));
   EXPECT_EQ(spec.grid_relative().num_heads(), 2);
   EXPECT_TRUE(spec.grid_relative().class_token());
@@ -671,8 +619,7 @@ TEST_F(Use, BeitsWindowIsTheImagesPatches) {
   EXPECT_THAT(bias.grid_relative().resample().source(), ElementsAre(7, 3));
   EXPECT_FALSE(SpecOf("positions", "beit", oblong, tensors(8, 24)).has_value());
   const v1::LearnedAbsolute positions =
-      Of("positions", "beit",
-         sizes + R"(,"image_size":[16,64],"patch_size":16)", tensors(4, 10))
+      Of("positions", "beit", sizes + R"(,"image_size":[16,64],"patch_size":16)", tensors(4, 10))
           .learned_absolute();
   EXPECT_THAT(positions.resample().source(), ElementsAre(2, 2));
   EXPECT_THAT(positions.resample().target(), ElementsAre(1, 4));
@@ -681,12 +628,10 @@ TEST_F(Use, BeitsWindowIsTheImagesPatches) {
 }
 
 TEST_F(Use, DebertasIndicesAreThoseOfTheTablesRows) {
-  const std::vector<F32Tensor> tensors = {
-      Tensor("encoder.rel_embeddings.weight", {64, 8})};
+  const std::vector<F32Tensor> tensors = {Tensor("encoder.rel_embeddings.weight", {64, 8})};
   const v1::Deberta buckets =
       Of("encoder", "deberta-v2",
-         R"(,"hidden_size":8,"position_buckets":32,"max_relative_positions":-1)",
-         tensors)
+         R"(,"hidden_size":8,"position_buckets":32,"max_relative_positions":-1)", tensors)
           .deberta();
   EXPECT_EQ(buckets.bucket_size(), 32);
   EXPECT_EQ(buckets.max_position(), 512);
@@ -694,8 +639,7 @@ TEST_F(Use, DebertasIndicesAreThoseOfTheTablesRows) {
   EXPECT_EQ(buckets.edge(), v1::DEBERTA_EDGE_HF);
   EXPECT_EQ(buckets.bucket_rule(), v1::BUCKET_RULE_FLOAT32_LOG);
   const v1::Deberta distances =
-      Of("encoder", "deberta-v2",
-         R"(,"hidden_size":8,"max_position_embeddings":32)", tensors)
+      Of("encoder", "deberta-v2", R"(,"hidden_size":8,"max_position_embeddings":32)", tensors)
           .deberta();
   EXPECT_EQ(distances.bucket_size(), 0);
   EXPECT_EQ(distances.max_position(), 32);
@@ -707,12 +651,10 @@ TEST_F(Use, AFieldIsUnderstoodByItsOtherName) {
                           "embedding_size":8)")
                 .offset(),
             0);
-  const std::string both =
-      R"(,"max_position_embeddings":12,"hidden_size":8,"n_positions":7)";
+  const std::string both = R"(,"max_position_embeddings":12,"hidden_size":8,"n_positions":7)";
   EXPECT_EQ(Positions("gpt2", "wpe.weight", both).offset(), 0);
   // In a Swin's, hidden_size is another: the last stage's.
-  EXPECT_TRUE(SpecOf("positions", "swin",
-                     R"(,"image_size":8,"embed_dim":8,"hidden_size":64)",
+  EXPECT_TRUE(SpecOf("positions", "swin", R"(,"image_size":8,"embed_dim":8,"hidden_size":64)",
                      {Tensor("embeddings.position_embeddings", {1, 4, 8})})
                   .has_value());
   EXPECT_EQ(Of("encoder", "t5", R"(,"num_attention_heads":2)",
@@ -723,14 +665,13 @@ TEST_F(Use, AFieldIsUnderstoodByItsOtherName) {
 }
 
 TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
-  const auto expect = [this](const std::string& config,
-                             const std::vector<F32Tensor>& tensors,
+  const auto expect = [this](const std::string& config, const std::vector<F32Tensor>& tensors,
                              const std::string& says) {
     WriteModel(tensors);
     ExpectInvalid(config, says);
   };
-  const std::vector<F32Tensor> beit = {Tensor(
-      "encoder.relative_position_bias.relative_position_bias_table", {12, 2})};
+  const std::vector<F32Tensor> beit = {
+      Tensor("encoder.relative_position_bias.relative_position_bias_table", {12, 2})};
   expect(R"({"model_type":"beit"})", beit,
          "/model.safetensors:encoder.relative_position_bias."
          "relative_position_bias_table: got shape [12, 2], want [732, 12]; "
@@ -741,10 +682,8 @@ TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
          "or a list of two");
   expect(R"({"model_type":"beit","patch_size":0})", beit,
          "config.json: patch_size: got 0, want a positive integer");
-  const std::string mlp =
-      "encoder.layers.2.blocks.0.attention.self.continuous_position_bias_mlp.";
-  expect(R"({"model_type":"swinv2","num_heads":[3]})",
-         {Tensor(mlp + "2.weight", {6, 512})},
+  const std::string mlp = "encoder.layers.2.blocks.0.attention.self.continuous_position_bias_mlp.";
+  expect(R"({"model_type":"swinv2","num_heads":[3]})", {Tensor(mlp + "2.weight", {6, 512})},
          "num_heads: got [3], want a list with an integer at index 2");
   expect(R"({"model_type":"swinv2","num_heads":[3,6,6],
              "pretrained_window_sizes":[8,8]})",
@@ -755,17 +694,14 @@ TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
   expect(R"({"model_type":"swinv2","window_size":8589934592})",
          {Tensor(mlp + "0.weight", {512, 3})},
          "got shape [512, 3], want [512, 2]; config.json: says nothing of it");
-  const std::vector<F32Tensor> bert = {
-      Tensor("embeddings.position_embeddings.weight", {9, 4})};
+  const std::vector<F32Tensor> bert = {Tensor("embeddings.position_embeddings.weight", {9, 4})};
   const std::string sizes = R"("max_position_embeddings":9,"hidden_size":4)";
-  expect(R"({"model_type":"bert","position_embedding_type":7,)" + sizes + "}",
-         bert, "config.json: position_embedding_type: got 7, want a string");
+  expect(R"({"model_type":"bert","position_embedding_type":7,)" + sizes + "}", bert,
+         "config.json: position_embedding_type: got 7, want a string");
   for (const char* padding : {"-2", "8", "9", "1000"}) {
-    expect(absl::StrCat(R"({"model_type":"roberta","pad_token_id":)", padding,
-                        ",", sizes, "}"),
-           bert,
-           absl::StrCat("config.json: pad_token_id: got ", padding,
-                        ", want an integer in [-1, 7]"));
+    expect(
+        absl::StrCat(R"({"model_type":"roberta","pad_token_id":)", padding, ",", sizes, "}"), bert,
+        absl::StrCat("config.json: pad_token_id: got ", padding, ", want an integer in [-1, 7]"));
   }
   // The product of what is allowed does not overflow.
   expect(R"({"model_type":"vit","image_size":1073741824,"patch_size":1})",
@@ -774,33 +710,29 @@ TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
 }
 
 TEST_F(Checkpoint, WhatIsWrongIsNamed) {
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound,
-                               HasSubstr("config.json: no such file")));
+  EXPECT_THAT(Load(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("config.json: no such file")));
   ExpectInvalid("[]", "config.json: not a JSON object");
   ExpectInvalid("{}",
                 "model_type: got '', want one of "
                 "albert, bart, beit, bert,");
-  ExpectInvalid(
-      R"({"model_type":"llama"})",
-      folder_.string() + ": config.json: model_type: got 'llama', want one");
+  ExpectInvalid(R"({"model_type":"llama"})",
+                folder_.string() + ": config.json: model_type: got 'llama', want one");
   ExpectInvalid(R"({"model_type":["t5"]})", "model_type: got [\"t5\"], want a");
   WriteConfig(R"({"model_type":"t5"})");
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound,
-                               HasSubstr("model.safetensors.index.json")));
-  WriteFile(folder_ / "model.safetensors.index.json",
-            R"({"weight_map":{"x":"../x.safetensors"}})");
   EXPECT_THAT(Load(),
-              IsInvalidWith("x: got \"../x.safetensors\", want a file's"));
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("model.safetensors.index.json")));
+  WriteFile(folder_ / "model.safetensors.index.json", R"({"weight_map":{"x":"../x.safetensors"}})");
+  EXPECT_THAT(Load(), IsInvalidWith("x: got \"../x.safetensors\", want a file's"));
   WriteModel({Tensor("shared.weight", {1})});
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
                                AllOf(HasSubstr("none of the tensors that a t5"),
                                      HasSubstr("encoder.block.0.layer.0"))));
   WriteModel({Tensor("encoder.block.0" + kBias, {32, 8})});
   ASSERT_THAT(Load(), IsOk());
-  ExpectInvalid(
-      R"({"model_type":"t5","relative_attention_max_distance":"far"})",
-      "config.json: relative_attention_max_distance: got "
-      "\"far\", want an integer");
+  ExpectInvalid(R"({"model_type":"t5","relative_attention_max_distance":"far"})",
+                "config.json: relative_attention_max_distance: got "
+                "\"far\", want an integer");
   ExpectInvalid(
       R"({"model_type":"t5",
           "relative_attention_max_distance":18446744073709551615})",

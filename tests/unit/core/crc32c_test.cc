@@ -64,8 +64,7 @@ uint32_t BitwiseCrc32c(uint32_t crc, const uint8_t* data, size_t size) {
 
 TEST(Crc32c, GivesThePublishedVectors) {
   for (const Vector& vector : PublishedVectors()) {
-    EXPECT_EQ(Crc32c(vector.data.data(), vector.data.size()), vector.crc)
-        << vector.name;
+    EXPECT_EQ(Crc32c(vector.data.data(), vector.data.size()), vector.crc) << vector.name;
   }
 }
 
@@ -79,8 +78,7 @@ TEST(Crc32c, EqualsTheDefinition) {
         << "size " << size << " at " << at;
   }
   for (size_t size : {12287, 12288, 12289, 13056, 24576, 39000}) {
-    ASSERT_EQ(ExtendCrc32c(0, &bytes[3], size),
-              BitwiseCrc32c(0, &bytes[3], size))
+    ASSERT_EQ(ExtendCrc32c(0, &bytes[3], size), BitwiseCrc32c(0, &bytes[3], size))
         << "size " << size;
   }
 }
@@ -106,8 +104,7 @@ TEST(Crc32cShift, CombinesNeighbours) {
   for (size_t split : {0, 1, 2, 7, 255, 256, 4096, 65535, 69999, 70000}) {
     const Crc32cShift shift(bytes.size() - split);
     const uint32_t a = BitwiseCrc32c(0, bytes.data(), split);
-    const uint32_t b =
-        BitwiseCrc32c(0, bytes.data() + split, bytes.size() - split);
+    const uint32_t b = BitwiseCrc32c(0, bytes.data() + split, bytes.size() - split);
     EXPECT_EQ(shift.Combine(a, b), whole) << "split " << split;
   }
 }
@@ -121,8 +118,7 @@ TEST(Crc32cShift, TakesASliceOutOfPrefixes) {
   constexpr size_t kRow = 1234;
   const Crc32cShift row(kRow);
   for (size_t begin = 0; begin + kRow <= bytes.size(); begin += 97) {
-    ASSERT_EQ(prefix[begin + kRow] ^ row(prefix[begin]),
-              BitwiseCrc32c(0, &bytes[begin], kRow))
+    ASSERT_EQ(prefix[begin + kRow] ^ row(prefix[begin]), BitwiseCrc32c(0, &bytes[begin], kRow))
         << "begin " << begin;
   }
 }

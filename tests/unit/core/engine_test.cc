@@ -46,8 +46,7 @@ v1::TensorSpec Sinusoidal(int dim) {
 }
 
 bool Hides(const v1::Mask& mask, int64_t i, int64_t j) {
-  return (mask.causal() && j > i) ||
-         (mask.has_window_left() && j < i - mask.window_left()) ||
+  return (mask.causal() && j > i) || (mask.has_window_left() && j < i - mask.window_left()) ||
          (mask.has_window_right() && j > i + mask.window_right());
 }
 
@@ -56,19 +55,16 @@ class EngineTest : public ::testing::Test, protected EngineHarness {
   using EngineHarness::EngineHarness;
 
   // dense[h, i, j] from an answer in compact form.
-  std::vector<double> Expand(v1::TensorSpec spec, int64_t heads,
-                             int64_t queries, int64_t keys) {
+  std::vector<double> Expand(v1::TensorSpec spec, int64_t heads, int64_t queries, int64_t keys) {
     spec.mutable_output()->clear_form();
     const std::vector<double> numbers = Numbers(spec);
-    const bool toeplitz =
-        static_cast<int64_t>(numbers.size()) == heads * (queries + keys - 1);
+    const bool toeplitz = static_cast<int64_t>(numbers.size()) == heads * (queries + keys - 1);
     std::vector<double> dense;
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t i = 0; i < queries; ++i) {
         for (int64_t j = 0; j < keys; ++j) {
-          dense.push_back(
-              toeplitz ? numbers[h * (queries + keys - 1) + j - i + queries - 1]
-                       : numbers[h * keys + j]);
+          dense.push_back(toeplitz ? numbers[h * (queries + keys - 1) + j - i + queries - 1]
+                                   : numbers[h * keys + j]);
         }
       }
     }
@@ -81,12 +77,10 @@ class EngineTest : public ::testing::Test, protected EngineHarness {
 std::vector<v1::TensorSpec> PairSpecs() {
   std::vector<v1::TensorSpec> specs;
   for (const auto& [queries, keys, offset] :
-       {std::tuple(5, 9, 4), std::tuple(9, 5, -3), std::tuple(40, 1500, 0),
-        std::tuple(1, 7, 6)}) {
+       {std::tuple(5, 9, 4), std::tuple(9, 5, -3), std::tuple(40, 1500, 0), std::tuple(1, 7, 6)}) {
     for (const v1::TensorSpec& spec :
          {RandomT5(true), RandomT5(false), Alibi(v1::ALIBI_VARIANT_SYMMETRIC),
-          Alibi(v1::ALIBI_VARIANT_CAUSAL),
-          Alibi(v1::ALIBI_VARIANT_KEY_FROM_START),
+          Alibi(v1::ALIBI_VARIANT_CAUSAL), Alibi(v1::ALIBI_VARIANT_KEY_FROM_START),
           Alibi(v1::ALIBI_VARIANT_KEY_FROM_END)}) {
       specs.push_back(OverPairs(spec, queries, keys, offset));
     }
@@ -94,9 +88,7 @@ std::vector<v1::TensorSpec> PairSpecs() {
   return specs;
 }
 
-v1::TensorSpec Dense(const v1::TensorSpec& spec) {
-  return WithOutput(spec, kDense);
-}
+v1::TensorSpec Dense(const v1::TensorSpec& spec) { return WithOutput(spec, kDense); }
 
 v1::TensorSpec Masked(const v1::TensorSpec& spec, const std::string& mask) {
   return WithOutput(spec, "mask {" + mask + "}");
@@ -104,8 +96,8 @@ v1::TensorSpec Masked(const v1::TensorSpec& spec, const std::string& mask) {
 
 TEST_F(EngineTest, DenseIsTheExpandedCompactForm) {
   for (const v1::TensorSpec& spec : PairSpecs()) {
-    EXPECT_EQ(Numbers(Dense(spec)), Expand(spec, 6, spec.pair().query_length(),
-                                           spec.pair().key_length()));
+    EXPECT_EQ(Numbers(Dense(spec)),
+              Expand(spec, 6, spec.pair().query_length(), spec.pair().key_length()));
   }
 }
 
@@ -113,29 +105,23 @@ TEST_F(EngineTest, DenseIsTheExpandedCompactForm) {
 TEST_F(EngineTest, ColumnsTakeTheirOwnAxisPositions) {
   const std::vector<std::vector<int64_t>> lists = {
       {0, 1, 2, 3, 4}, {9, 9, 8, 8, 7}, {-5, 1 << 20, 3, 3, 0}};
-  for (const char* axes :
-       {"axes {} axes {} axes {} pair_axis: [0, 0, 0, 0, 1, 1, 2, 2]",
-        "axes {} axes {} axes {} pair_axis: [0, 1, 2, 0, 1, 2, 0, 0]",
-        "axes {ladder {}} axes {scale: 3 length: 7} "
-        "axes {ladder {timescales {}}} pair_axis: [0, 0, 0, 0, 1, 1, 2, 2]"}) {
+  for (const char* axes : {"axes {} axes {} axes {} pair_axis: [0, 0, 0, 0, 1, 1, 2, 2]",
+                           "axes {} axes {} axes {} pair_axis: [0, 1, 2, 0, 1, 2, 0, 0]",
+                           "axes {ladder {}} axes {scale: 3 length: 7} "
+                           "axes {ladder {timescales {}}} pair_axis: [0, 0, 0, 0, 1, 1, 2, 2]"}) {
     for (const auto layout :
-         {v1::ROTARY_LAYOUT_HALF, v1::ROTARY_LAYOUT_INTERLEAVED,
-          v1::ROTARY_LAYOUT_COMPACT}) {
-      auto spec = Parse<v1::TensorSpec>(
-          absl::StrCat("rotary {head_dim: 16 ", axes, "}"));
+         {v1::ROTARY_LAYOUT_HALF, v1::ROTARY_LAYOUT_INTERLEAVED, v1::ROTARY_LAYOUT_COMPACT}) {
+      auto spec = Parse<v1::TensorSpec>(absl::StrCat("rotary {head_dim: 16 ", axes, "}"));
       spec.mutable_rotary()->set_layout(layout);
       const PlanPtr plan = Plan(AtPositions(spec, lists));
       const std::vector<double> numbers = Numbers(AtPositions(spec, lists));
       const int64_t width = plan->encoding().width;
       for (const AxisColumns& run : plan->encoding().axis_columns) {
-        const std::vector<double> alone =
-            Numbers(AtPositions(spec, {3, lists[run.axis]}));
+        const std::vector<double> alone = Numbers(AtPositions(spec, {3, lists[run.axis]}));
         ASSERT_EQ(alone.size(), numbers.size());
         for (int64_t row = 0; row < int64_t{2} * 5; ++row) {
-          for (int64_t column = run.columns.begin; column < run.columns.end;
-               ++column) {
-            ASSERT_EQ(numbers[row * width + column],
-                      alone[row * width + column]);
+          for (int64_t column = run.columns.begin; column < run.columns.end; ++column) {
+            ASSERT_EQ(numbers[row * width + column], alone[row * width + column]);
           }
         }
       }
@@ -146,10 +132,8 @@ TEST_F(EngineTest, ColumnsTakeTheirOwnAxisPositions) {
 TEST_F(EngineTest, EqualAxesAreOneAxis) {
   const std::vector<int64_t> list = {5, 0, 77};
   const auto one_axis = Parse<v1::TensorSpec>("rotary {head_dim: 128}");
-  const auto two_axes =
-      Parse<v1::TensorSpec>("rotary {head_dim: 128 axes {} axes {}}");
-  EXPECT_EQ(Numbers(AtPositions(two_axes, {2, list})),
-            Numbers(AtPositions(one_axis, {list})));
+  const auto two_axes = Parse<v1::TensorSpec>("rotary {head_dim: 128 axes {} axes {}}");
+  EXPECT_EQ(Numbers(AtPositions(two_axes, {2, list})), Numbers(AtPositions(one_axis, {list})));
   EXPECT_THAT(MakePlan(AtPositions(two_axes, {list})),
               IsInvalidWith("table.position_ids: got 1 lists, want 2"));
   // The last column belongs to the first axis, but there are three.
@@ -162,17 +146,16 @@ TEST_F(EngineTest, EqualAxesAreOneAxis) {
 // Encodings whose columns are divided between axes in different ways.
 std::vector<v1::TensorSpec> GridSpecs() {
   std::vector<v1::TensorSpec> specs;
-  for (const char* encoding :
-       {"rotary {head_dim: 16 axes {} axes {} axes {} "
-        "pair_axis: [0, 1, 2, 0, 1, 2, 0, 0]}",
-        "rotary {head_dim: 16 axes {} axes {} axes {} "
-        "pair_axis: [0, 1, 2, 0, 1, 2, 0, 0] "
-        "layout: ROTARY_LAYOUT_INTERLEAVED}",
-        "sinusoidal {dim: 12 axes {} axes {scale: 2} axes {offset: 0.5} "
-        "columns: COLUMNS_SINES_COSINES across_axes: true}",
-        // The zero at the end is as good as the last axis's.
-        "sinusoidal {dim: 13 axes {} axes {} axes {} axis_dims: [4, 4, 5] "
-        "odd: ODD_COLUMN_ZERO}"}) {
+  for (const char* encoding : {"rotary {head_dim: 16 axes {} axes {} axes {} "
+                               "pair_axis: [0, 1, 2, 0, 1, 2, 0, 0]}",
+                               "rotary {head_dim: 16 axes {} axes {} axes {} "
+                               "pair_axis: [0, 1, 2, 0, 1, 2, 0, 0] "
+                               "layout: ROTARY_LAYOUT_INTERLEAVED}",
+                               "sinusoidal {dim: 12 axes {} axes {scale: 2} axes {offset: 0.5} "
+                               "columns: COLUMNS_SINES_COSINES across_axes: true}",
+                               // The zero at the end is as good as the last axis's.
+                               "sinusoidal {dim: 13 axes {} axes {} axes {} axis_dims: [4, 4, 5] "
+                               "odd: ODD_COLUMN_ZERO}"}) {
     specs.push_back(Parse<v1::TensorSpec>(encoding));
   }
   return specs;
@@ -201,8 +184,7 @@ TEST_F(EngineTest, AGridIsItsTokensOneByOne) {
        {std::vector<int64_t>{-1, 0, 4}, std::vector<int64_t>{0, 1 << 30, 7}}) {
     for (const v1::TensorSpec& encoding : GridSpecs()) {
       const v1::TensorSpec spec = OverGrid(encoding, lengths, offset);
-      const std::vector<double> listed =
-          Numbers(AtPositions(encoding, TokensOf(lengths, offset)));
+      const std::vector<double> listed = Numbers(AtPositions(encoding, TokensOf(lengths, offset)));
       EXPECT_EQ(Numbers(Dense(spec)), listed);
       ExpectSliceable(Dense(spec));
       ExpectSliceable(spec);
@@ -221,8 +203,7 @@ TEST_F(EngineTest, AGridIsItsTokensOneByOne) {
         for (int64_t row = 0; row < lengths[axis]; ++row) {
           for (int64_t column = 0; column < width; ++column) {
             if (axes[column] != axis) continue;
-            ASSERT_EQ(*number++,
-                      listed[(lane * 30 + row * stride) * width + column]);
+            ASSERT_EQ(*number++, listed[(lane * 30 + row * stride) * width + column]);
           }
         }
       }
@@ -240,16 +221,12 @@ TEST_F(EngineTest, AGridHasTheBandsOfPositions) {
 
 TEST_F(EngineTest, AGridIsNamedByWhatItIs) {
   const v1::TensorSpec encoding = GridSpecs()[0];
-  const auto name = [&](const v1::TensorSpec& spec) {
-    return Plan(spec)->fingerprint();
-  };
+  const auto name = [&](const v1::TensorSpec& spec) { return Plan(spec)->fingerprint(); };
   const std::string whole = name(OverGrid(encoding, {3, 3, 3}, {0, 0, 1}));
-  EXPECT_NE(name(AtPositions(encoding, {{0, 1, 2}, {0, 1, 2}, {1, 2, 3}})),
-            whole);
+  EXPECT_NE(name(AtPositions(encoding, {{0, 1, 2}, {0, 1, 2}, {1, 2, 3}})), whole);
   EXPECT_NE(name(OverGrid(encoding, {3, 3, 3})), whole);
   EXPECT_NE(name(Dense(OverGrid(encoding, {3, 3, 3}, {0, 0, 1}))), whole);
-  EXPECT_EQ(name(OverGrid(encoding, {3, 3, 3}, {0, 0, 0})),
-            name(OverGrid(encoding, {3, 3, 3})));
+  EXPECT_EQ(name(OverGrid(encoding, {3, 3, 3}, {0, 0, 0})), name(OverGrid(encoding, {3, 3, 3})));
 }
 
 TEST_F(EngineTest, GridsThatCannotBeAreRefused) {
@@ -278,11 +255,9 @@ TEST_F(EngineTest, GridsThatCannotBeAreRefused) {
             "of them");
 }
 
-v1::TensorSpec AtReals(v1::TensorSpec spec,
-                       const std::vector<std::vector<double>>& lists) {
+v1::TensorSpec AtReals(v1::TensorSpec spec, const std::vector<std::vector<double>>& lists) {
   for (const std::vector<double>& list : lists) {
-    spec.mutable_table()->add_position_ids()->mutable_doubles()->Add(
-        list.begin(), list.end());
+    spec.mutable_table()->add_position_ids()->mutable_doubles()->Add(list.begin(), list.end());
   }
   return spec;
 }
@@ -293,10 +268,8 @@ TEST_F(EngineTest, DoublesThatAreIntegersAreIntegers) {
     EXPECT_EQ(Plan(AtReals(encoding, {{-2, -1, 0, -0.0 + 1}}))->fingerprint(),
               Plan(OverPositions(encoding, -2, 2))->fingerprint());
     const PlanPtr plan = Plan(AtReals(encoding, {{5, -0.0, 77}}));
-    EXPECT_EQ(plan->fingerprint(),
-              Plan(AtPositions(encoding, {{5, 0, 77}}))->fingerprint());
-    EXPECT_EQ(plan->resolved_spec().table().position_ids(0).positions_size(),
-              3);
+    EXPECT_EQ(plan->fingerprint(), Plan(AtPositions(encoding, {{5, 0, 77}}))->fingerprint());
+    EXPECT_EQ(plan->resolved_spec().table().position_ids(0).positions_size(), 3);
   }
   v1::TensorSpec pairs = Alibi(v1::ALIBI_VARIANT_SYMMETRIC);
   for (const double p : {3.0, 1.0}) {
@@ -304,17 +277,15 @@ TEST_F(EngineTest, DoublesThatAreIntegersAreIntegers) {
     pairs.mutable_pair()->mutable_key_positions()->add_doubles(p);
   }
   EXPECT_EQ(Plan(pairs)->fingerprint(),
-            Plan(AtPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), {3, 1}, {3, 1}))
-                ->fingerprint());
+            Plan(AtPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), {3, 1}, {3, 1}))->fingerprint());
 }
 
 // A position's row is the same, whatever the others are, and no band of rows at
 // integers is taken for one of rows at doubles.
 TEST_F(EngineTest, RowsAtDoublesStandByThemselves) {
-  const auto two_axes = Parse<v1::TensorSpec>(
-      "sinusoidal {dim: 12 axes {} axes {offset: 0.5 ladder {}}}");
-  const std::vector<double> integers =
-      Numbers(AtPositions(two_axes, {{0, 1, 2}, {0, 1, 2}}));
+  const auto two_axes =
+      Parse<v1::TensorSpec>("sinusoidal {dim: 12 axes {} axes {offset: 0.5 ladder {}}}");
+  const std::vector<double> integers = Numbers(AtPositions(two_axes, {{0, 1, 2}, {0, 1, 2}}));
   const v1::TensorSpec listed = AtReals(two_axes, {{0, 0.5, 2}, {0, 1.25, 2}});
   for (int i = 0; i < 2; ++i) {
     const std::vector<double> numbers = Numbers(listed);
@@ -331,9 +302,8 @@ TEST_F(EngineTest, RowsAtDoublesStandByThemselves) {
     if (p == 0) mixed.mutable_table()->add_position_ids();
     mixed.mutable_table()->mutable_position_ids(1)->add_positions(p);
   }
-  EXPECT_EQ(
-      Plan(mixed)->fingerprint(),
-      Plan(AtReals(two_axes, {{-0.0, 0.5, 2}, {0, 1, 2}}))->fingerprint());
+  EXPECT_EQ(Plan(mixed)->fingerprint(),
+            Plan(AtReals(two_axes, {{-0.0, 0.5, 2}, {0, 1, 2}}))->fingerprint());
   EXPECT_NE(Plan(mixed)->fingerprint(), plan->fingerprint());
 }
 
@@ -405,18 +375,15 @@ TEST_F(EngineTest, AWindowIsASliceOfTheWhole) {
 TEST_F(EngineTest, ListsAreTheirPositionsOneByOne) {
   const std::vector<int64_t> queries = {3, 3, -2, 1000000000000, 0};
   const std::vector<int64_t> keys = {7, 0, 8, 9, -5, 999999999990};
-  for (const v1::TensorSpec& encoding :
-       {RandomT5(true), Alibi(v1::ALIBI_VARIANT_SYMMETRIC),
-        Alibi(v1::ALIBI_VARIANT_KEY_FROM_START)}) {
+  for (const v1::TensorSpec& encoding : {RandomT5(true), Alibi(v1::ALIBI_VARIANT_SYMMETRIC),
+                                         Alibi(v1::ALIBI_VARIANT_KEY_FROM_START)}) {
     const v1::TensorSpec dense = Dense(encoding);
     const std::vector<double> numbers = Numbers(AtPairs(dense, queries, keys));
     for (size_t i = 0; i < queries.size(); ++i) {
       for (size_t j = 0; j < keys.size(); ++j) {
-        const std::vector<double> single =
-            Numbers(AtPairs(dense, {queries[i]}, {keys[j]}));
+        const std::vector<double> single = Numbers(AtPairs(dense, {queries[i]}, {keys[j]}));
         for (int64_t h = 0; h < 6; ++h) {
-          ASSERT_EQ(numbers[(h * queries.size() + i) * keys.size() + j],
-                    single[h]);
+          ASSERT_EQ(numbers[(h * queries.size() + i) * keys.size() + j], single[h]);
         }
       }
     }
@@ -424,8 +391,7 @@ TEST_F(EngineTest, ListsAreTheirPositionsOneByOne) {
 }
 
 TEST_F(EngineTest, AListOfConsecutivePositionsIsItsRange) {
-  const v1::TensorSpec listed =
-      AtPairs(RandomT5(true), {4, 5, 6}, {2, 3, 4, 5});
+  const v1::TensorSpec listed = AtPairs(RandomT5(true), {4, 5, 6}, {2, 3, 4, 5});
   v1::TensorSpec ranged = OverPairs(RandomT5(true), 3, 6, 4);
   *ranged.mutable_pair()->mutable_keys() = RangeOf(2, 6);
   EXPECT_EQ(Plan(listed)->fingerprint(), Plan(ranged)->fingerprint());
@@ -461,8 +427,7 @@ TEST_F(EngineTest, MasksReplaceWhatTheyHideAndNothingElse) {
     const v1::PairExtent& pair = spec.pair();
     const std::vector<double> plain = Numbers(Dense(spec));
     for (const auto& [text, fill] :
-         {std::pair("causal: true", -kInfinity),
-          std::pair("window_left: 2", -kInfinity),
+         {std::pair("causal: true", -kInfinity), std::pair("window_left: 2", -kInfinity),
           std::pair("window_right: 3", -kInfinity),
           std::pair("causal: true window_left: 1", -kInfinity),
           std::pair("window_left: 0 window_right: 0 fill_value: -7.5", -7.5),
@@ -472,8 +437,7 @@ TEST_F(EngineTest, MasksReplaceWhatTheyHideAndNothingElse) {
       const std::vector<double> masked = Numbers(Masked(Dense(spec), text));
       for (int64_t at = 0; at < std::ssize(plain); ++at) {
         const int64_t j = at % pair.key_length();
-        const int64_t i =
-            at / pair.key_length() % pair.query_length() + pair.query_offset();
+        const int64_t i = at / pair.key_length() % pair.query_length() + pair.query_offset();
         ASSERT_EQ(masked[at], Hides(mask, i, j) ? fill : plain[at])
             << text << ": " << i << " " << j;
       }
@@ -485,10 +449,10 @@ TEST_F(EngineTest, MasksReplaceWhatTheyHideAndNothingElse) {
 TEST_F(EngineTest, AFillKeepsItsSign) {
   for (const char* type : {"F64", "F32", "F16", "BF16"}) {
     for (const char* form : {"TOEPLITZ", "DENSE"}) {
-      const std::vector<double> numbers = Numbers(WithOutput(
-          OverPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), 1, 2),
-          absl::StrCat("data_type: DATA_TYPE_", type, " form: FORM_", form,
-                       " mask {causal: true fill_value: -0}")));
+      const std::vector<double> numbers =
+          Numbers(WithOutput(OverPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), 1, 2),
+                             absl::StrCat("data_type: DATA_TYPE_", type, " form: FORM_", form,
+                                          " mask {causal: true fill_value: -0}")));
       EXPECT_EQ(numbers[1], 0);
       EXPECT_TRUE(std::signbit(numbers[1]));
     }
@@ -502,34 +466,29 @@ TEST_F(EngineTest, AMaskThatHidesNothingIsNone) {
   };
   const v1::TensorSpec t5 = RandomT5(true);
   for (const auto& [none, first, last] :
-       {std::tuple(OverPairs(t5, 7, 7), -6, 6),
-        std::tuple(OverPairs(t5, 5, 9, 4), -8, 4),
+       {std::tuple(OverPairs(t5, 7, 7), -6, 6), std::tuple(OverPairs(t5, 5, 9, 4), -8, 4),
         std::tuple(OverPairs(t5, 3, 2, -1), -1, 2),
         std::tuple(AtPairs(t5, {7, 3, 4}, {5, -2, 7}), -9, 4)}) {
     const std::string plain = Plan(none)->fingerprint();
-    for (const std::string& mask :
-         {window(-first, 100), window(100, last), window(100, 100)}) {
+    for (const std::string& mask : {window(-first, 100), window(100, last), window(100, 100)}) {
       const PlanPtr plan = Plan(Masked(none, mask));
       EXPECT_EQ(plan->fingerprint(), plain);
       EXPECT_FALSE(plan->resolved_spec().output().has_mask());
       EXPECT_EQ(Whole(Masked(none, mask)), Whole(none));
     }
-    for (const std::string& mask :
-         {window(-first - 1, 100), window(100, last - 1)}) {
+    for (const std::string& mask : {window(-first - 1, 100), window(100, last - 1)}) {
       EXPECT_NE(Plan(Masked(none, mask))->fingerprint(), plain);
       EXPECT_NE(Whole(Masked(none, mask)), Whole(none));
     }
     const PlanPtr both = Plan(Masked(none, "causal: true window_left: 100"));
-    EXPECT_EQ(both->fingerprint(),
-              Plan(Masked(none, "causal: true"))->fingerprint());
+    EXPECT_EQ(both->fingerprint(), Plan(Masked(none, "causal: true"))->fingerprint());
     EXPECT_FALSE(both->resolved_spec().output().mask().has_window_left());
   }
 }
 
 // A decoder's newest token sees every key, so its row needs no mask.
 TEST_F(EngineTest, ADecodersStepMayBeMaskedInAnyForm) {
-  for (const auto variant :
-       {v1::ALIBI_VARIANT_KEY_FROM_START, v1::ALIBI_VARIANT_KEY_FROM_END}) {
+  for (const auto variant : {v1::ALIBI_VARIANT_KEY_FROM_START, v1::ALIBI_VARIANT_KEY_FROM_END}) {
     v1::TensorSpec step = OverPairs(Alibi(variant), 7, 7);
     *step.mutable_pair()->mutable_queries() = RangeOf(6, 7);
     v1::TensorSpec causal = Masked(step, "causal: true");
@@ -537,20 +496,18 @@ TEST_F(EngineTest, ADecodersStepMayBeMaskedInAnyForm) {
     EXPECT_EQ(Plan(causal)->form(), v1::FORM_KEY_ROW);
     EXPECT_EQ(Whole(causal), Whole(step));
     *causal.mutable_pair()->mutable_queries() = RangeOf(5, 7);
-    EXPECT_THAT(MakePlan(causal),
-                IsInvalidWith("output.mask: got a mask with form KEY_ROW, "
-                              "want form DENSE"));
+    EXPECT_THAT(MakePlan(causal), IsInvalidWith("output.mask: got a mask with form KEY_ROW, "
+                                                "want form DENSE"));
   }
 }
 
 TEST_F(EngineTest, WhatLiesInTheBandIsReadAtOnceUnlessRowsOverlap) {
   const v1::TensorSpec t5 = RandomT5(true);
-  for (const auto& [spec, at_once] :
-       {std::pair(OverPairs(t5, 4096, 4096), true),
-        std::pair(OverPositions(Sinusoidal(96), 0, 2000), true),
-        std::pair(Dense(OverPairs(t5, 40, 40)), true),
-        std::pair(Dense(OverPairs(t5, 40, 1500)), false),
-        std::pair(Dense(OverPairs(t5, 400, 400)), false)}) {
+  for (const auto& [spec, at_once] : {std::pair(OverPairs(t5, 4096, 4096), true),
+                                      std::pair(OverPositions(Sinusoidal(96), 0, 2000), true),
+                                      std::pair(Dense(OverPairs(t5, 40, 40)), true),
+                                      std::pair(Dense(OverPairs(t5, 40, 1500)), false),
+                                      std::pair(Dense(OverPairs(t5, 400, 400)), false)}) {
     EXPECT_EQ(Get(Plan(spec))->IsReadAtOnce(), at_once) << spec.DebugString();
   }
 }
@@ -564,11 +521,10 @@ class TinyBudget : public EngineTest {
 
 TEST_F(TinyBudget, WhatIsTooLargeToKeepIsComputedWhileItIsRead) {
   const v1::TensorSpec t5 = OverPairs(RandomT5(true), 40, 15000);
-  const v1::TensorSpec specs[] = {
-      OverPositions(Sinusoidal(96), -7, 993), Dense(t5),
-      Masked(t5, "causal: true window_left: 7000"),
-      OverPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), 40, 15000, 3),
-      OverPairs(Alibi(v1::ALIBI_VARIANT_KEY_FROM_END), 40, 15000, 3)};
+  const v1::TensorSpec specs[] = {OverPositions(Sinusoidal(96), -7, 993), Dense(t5),
+                                  Masked(t5, "causal: true window_left: 7000"),
+                                  OverPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), 40, 15000, 3),
+                                  OverPairs(Alibi(v1::ALIBI_VARIANT_KEY_FROM_END), 40, 15000, 3)};
   EngineHarness roomy;
   for (const v1::TensorSpec& spec : specs) {
     const PlanPtr plan = Plan(spec);
@@ -588,9 +544,8 @@ TEST_F(TinyBudget, ChunksCountAgainstTheBudget) {
   const PayloadPtr payload = Get(plan);
   const absl::StatusOr<Chunk> held = Read(*payload, 0, 400000);
   ASSERT_THAT(held, IsOk());
-  EXPECT_THAT(
-      Read(*payload, 400000, 400000),
-      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
+  EXPECT_THAT(Read(*payload, 400000, 400000),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
 }
 
 TEST_F(TinyBudget, WhatComputingKeepsCountsForAsLongAsItIsKept) {
@@ -599,8 +554,7 @@ TEST_F(TinyBudget, WhatComputingKeepsCountsForAsLongAsItIsKept) {
     const PayloadPtr payload = Get(plan);
     // Rotations by 256 steps of at least two sizes, 48 pairs of four doubles.
     EXPECT_GE(budget().used(), 2 * 256 * 48 * 32);
-    EXPECT_THAT(TryGet(plan), StatusIs(absl::StatusCode::kResourceExhausted,
-                                       HasSubstr("no room")));
+    EXPECT_THAT(TryGet(plan), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
   }
   EXPECT_EQ(budget().used(), 0);
 }
@@ -622,8 +576,8 @@ TEST_F(EngineTest, OneComputationServesLengthsWindowsAndOffsets) {
 
 // Also where the mask hides nothing of the window.
 TEST_F(EngineTest, OneComputationServesAllWindowsOfAMask) {
-  v1::TensorSpec spec = Masked(OverPairs(RandomT5(true), 1000, 1000),
-                               "causal: true window_left: 700");
+  v1::TensorSpec spec =
+      Masked(OverPairs(RandomT5(true), 1000, 1000), "causal: true window_left: 700");
   Whole(spec);
   for (const int64_t query : {999, 600, 0}) {
     *spec.mutable_pair()->mutable_queries() = RangeOf(query, query + 1);
@@ -647,13 +601,10 @@ TEST_F(EngineTest, FingerprintsFollowTheBytes) {
                                "data_type: DATA_TYPE_F32}"));
   std::vector<std::string> all = {plain};
   for (const char* rest :
-       {"output {data_type: DATA_TYPE_F16}", "output {form: FORM_DENSE}",
-        "output {scale: 2}", "output {mask {causal: true}}",
-        "output {mask {causal: true fill_value: -1}}",
-        "output {mask {causal: true fill_value: 0}}",
-        "output {mask {causal: true fill_value: -0}}",
-        "pair {heads {begin: 0 end: 5}}",
-        "t5 {bucket_rule: BUCKET_RULE_FLOAT32_LOG}",
+       {"output {data_type: DATA_TYPE_F16}", "output {form: FORM_DENSE}", "output {scale: 2}",
+        "output {mask {causal: true}}", "output {mask {causal: true fill_value: -1}}",
+        "output {mask {causal: true fill_value: 0}}", "output {mask {causal: true fill_value: -0}}",
+        "pair {heads {begin: 0 end: 5}}", "t5 {bucket_rule: BUCKET_RULE_FLOAT32_LOG}",
         "output {values: VALUES_BUCKETS}"}) {
     all.push_back(fingerprint(rest));
   }
@@ -662,9 +613,8 @@ TEST_F(EngineTest, FingerprintsFollowTheBytes) {
 
 TEST_F(EngineTest, EncodingFingerprintsIgnoreWindowsAndTypes) {
   const PlanPtr a = Plan(OverPairs(RandomT5(true), 8, 8));
-  const PlanPtr b =
-      Plan(WithOutput(OverPairs(RandomT5(true), 100, 50, 3),
-                      "data_type: DATA_TYPE_BF16 mask {causal: true}"));
+  const PlanPtr b = Plan(WithOutput(OverPairs(RandomT5(true), 100, 50, 3),
+                                    "data_type: DATA_TYPE_BF16 mask {causal: true}"));
   EXPECT_EQ(a->encoding_fingerprint(), b->encoding_fingerprint());
   const PlanPtr c = Plan(OverPairs(RandomT5(false), 8, 8));
   EXPECT_NE(a->encoding_fingerprint(), c->encoding_fingerprint());
@@ -682,22 +632,18 @@ TEST_F(EngineTest, BadRequestsAreRefusedByField) {
       {pair + "pair {keys {end: 9}}",
        "pair.keys: got [0, 9), want a range that is not empty inside [0, 8)"},
       {pair + "pair {heads {begin: 4 end: 1}}", "pair.heads: got [4, 1)"},
-      {pair + "pair {query_positions {positions: [1, 2]}}",
-       "pair.query_length: got 8, want none"},
+      {pair + "pair {query_positions {positions: [1, 2]}}", "pair.query_length: got 8, want none"},
       {"pair {query_positions {positions: [1, 1099511627777]} "
        "key_positions {positions: 1}}",
        "pair.query_positions.positions[1]: got 1099511627777"},
-      {pair + "output {form: FORM_TABLE}",
-       "output.form: got TABLE, want TOEPLITZ or DENSE for t5"},
+      {pair + "output {form: FORM_TABLE}", "output.form: got TABLE, want TOEPLITZ or DENSE for t5"},
       {"pair {query_positions {positions: [1, 5]} "
        "key_positions {positions: 1}} output {form: FORM_TOEPLITZ}",
        "output.form: got TOEPLITZ, want DENSE for t5 at listed positions"},
       {pair + "output {values: VALUES_BUCKETS data_type: DATA_TYPE_F32}",
        "output.data_type: got F32, want I32"},
-      {pair + "output {data_type: DATA_TYPE_I32}",
-       "output.data_type: got I32, want F64"},
-      {pair + "output {mask {causal: true fill_value: nan}}",
-       "output.mask.fill_value: got NaN"},
+      {pair + "output {data_type: DATA_TYPE_I32}", "output.data_type: got I32, want F64"},
+      {pair + "output {mask {causal: true fill_value: nan}}", "output.mask.fill_value: got NaN"},
       {pair + "output {mask {causal: true fill_lowest: false}}",
        "output.mask.fill_lowest: got false"},
       {pair + "output {data_type: DATA_TYPE_F16 "

@@ -23,13 +23,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-absl::Status OnThreads(
-    int count, int unit,
-    absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body) {
+absl::Status OnThreads(int count, int unit,
+                       absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body) {
   Threads threads(4);
   return Await<absl::Status>([&](auto done) {
-    ForRanges(threads, std::make_shared<Caller>(), count, unit, std::move(body),
-              std::move(done));
+    ForRanges(threads, std::make_shared<Caller>(), count, unit, std::move(body), std::move(done));
   });
 }
 
@@ -44,8 +42,7 @@ TEST(ForRanges, CallsEachItemOnceInWholeUnits) {
                             return absl::OkStatus();
                           }),
                 IsOk());
-    EXPECT_TRUE(std::all_of(calls.begin(), calls.end(),
-                            [](const auto& n) { return n == 1; }));
+    EXPECT_TRUE(std::all_of(calls.begin(), calls.end(), [](const auto& n) { return n == 1; }));
   }
 }
 
@@ -65,19 +62,17 @@ TEST(ForRanges, FewerItemsThanAUnitAreOneRange) {
 TEST(ForRanges, IdleThreadsJoinInLongWork) {
   std::atomic<int> at_once = 0;
   std::atomic<int> most = 0;
-  EXPECT_THAT(
-      OnThreads(200, 1,
-                [&](int64_t, int64_t) {
-                  const int now = ++at_once;
-                  int known = most;
-                  while (known < now &&
-                         !most.compare_exchange_weak(known, now)) {
-                  }
-                  std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                  --at_once;
-                  return absl::OkStatus();
-                }),
-      IsOk());
+  EXPECT_THAT(OnThreads(200, 1,
+                        [&](int64_t, int64_t) {
+                          const int now = ++at_once;
+                          int known = most;
+                          while (known < now && !most.compare_exchange_weak(known, now)) {
+                          }
+                          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                          --at_once;
+                          return absl::OkStatus();
+                        }),
+              IsOk());
   EXPECT_GT(most, 1);
 }
 
@@ -128,8 +123,7 @@ TEST(ForRanges, ACallerWhoHasCancelledGetsNoMore) {
       },
       [&](const absl::Status& status) { result = status; });
   EXPECT_EQ(calls, 1);
-  EXPECT_THAT(result, StatusIs(absl::StatusCode::kCancelled,
-                               HasSubstr("nobody waits")));
+  EXPECT_THAT(result, StatusIs(absl::StatusCode::kCancelled, HasSubstr("nobody waits")));
 }
 
 TEST(ForRanges, NonPreemptibleItemsAreOneRangeOnThreadsForThem) {
@@ -157,9 +151,7 @@ TEST(RunBlocking, IsDoneAtOnceUnlessItTakesLong) {
   ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();
   std::vector<int> used;
-  const auto use = [&](const absl::StatusOr<int>& made) {
-    used.push_back(made.value_or(-1));
-  };
+  const auto use = [&](const absl::StatusOr<int>& made) { used.push_back(made.value_or(-1)); };
   RunBlocking(
       executor, caller, false, [] { return 1; }, use);
   EXPECT_THAT(used, ElementsAre(1));

@@ -34,10 +34,8 @@ v1::TableRef Random(const std::vector<int64_t>& shape) {
 
 const std::pair<const char*, Change> kRefusals[] = {
     {"term: not set", [](auto& s) { s.clear_term(); }},
-    {"head_dim: got 65536 for 65536 heads",
-     To("num_heads: 65536 head_dim: 65536")},
-    {"key_length: got 1099511627776, want at most",
-     To("key_length: 1099511627776")},
+    {"head_dim: got 65536 for 65536 heads", To("num_heads: 65536 head_dim: 65536")},
+    {"key_length: got 1099511627776, want at most", To("key_length: 1099511627776")},
     {"alignment: not set", [](auto& s) { s.clear_origin(); }},
     {"data_type: got I32", To("data_type: DATA_TYPE_I32")},
     {"output_data_type: got I32", To("output_data_type: DATA_TYPE_I32")},
@@ -87,15 +85,13 @@ const std::pair<const char*, Change> kRefusals[] = {
      "head_dim (5)",
      [](auto& s) {
        s = Grids({1, 3}, {1, 5}, {1, 9});
-       *s.mutable_decomposed_relative_positions()->mutable_rel_pos_h() =
-           Random({9, 4});
+       *s.mutable_decomposed_relative_positions()->mutable_rel_pos_h() = Random({9, 4});
      }},
     {"query_length: got 3, want 6, the tokens in a grid of 2 x 3",
      ToGrids("decomposed_relative_positions {query_height: 2}")},
     {"key_length: got 5, want 4, the tokens in a grid of 1 x 4",
      ToGrids("decomposed_relative_positions {key_width: 4}")},
-    {"alignment: got END, want START: both grids are whole",
-     ToGrids("alignment: ALIGNMENT_END")},
+    {"alignment: got END, want START: both grids are whole", ToGrids("alignment: ALIGNMENT_END")},
     {"query_offset: got 1, want 0", ToGrids("query_offset: 1")},
     {"direction: got LEFT_TO_RIGHT, want BIDIRECTIONAL",
      ToGrids("direction: DIRECTION_LEFT_TO_RIGHT")},
@@ -114,8 +110,7 @@ TEST(LogitsPlanTest, RefusesNamingTheField) {
     v1::LogitsSpec spec = Base(3, 5);
     *spec.mutable_shaw_keys() = ShawKeys(2, 2, spec.head_dim());
     change(spec);
-    EXPECT_THAT(PlanOf(spec, {.max_vector_bytes = 1 << 26}),
-                IsInvalid(message));
+    EXPECT_THAT(PlanOf(spec, {.max_vector_bytes = 1 << 26}), IsInvalid(message));
   }
 }
 

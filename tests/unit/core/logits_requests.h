@@ -42,12 +42,10 @@ inline std::string ToBytes(DataType type, const std::vector<double>& numbers) {
 
 inline v1::TableRef RefOf(DataType type, const std::vector<int64_t>& shape,
                           const std::vector<double>& numbers) {
-  return Ref(*Table::Create(type, shape, ToBytes(type, numbers),
-                            TableLayout::kBucketsHeads));
+  return Ref(*Table::Create(type, shape, ToBytes(type, numbers), TableLayout::kBucketsHeads));
 }
 
-inline v1::TableRef RandomRef(DataType type, const std::vector<int64_t>& shape,
-                              int seed) {
+inline v1::TableRef RandomRef(DataType type, const std::vector<int64_t>& shape, int seed) {
   int64_t count = 1;
   for (int64_t length : shape) count *= length;
   return RefOf(type, shape, Random(type, count, seed));
@@ -55,8 +53,7 @@ inline v1::TableRef RandomRef(DataType type, const std::vector<int64_t>& shape,
 
 // Copies the tables that a message refers to: those of a request determine the
 // type that its products are formed in.
-inline void CopyTables(const google::protobuf::Message& message,
-                       Tables& tables) {
+inline void CopyTables(const google::protobuf::Message& message, Tables& tables) {
   if (message.GetDescriptor() == v1::TableRef::descriptor()) {
     tables.Add(TableAt(static_cast<const v1::TableRef&>(message)));
     return;
@@ -69,10 +66,8 @@ inline void CopyTables(const google::protobuf::Message& message,
       CopyTables(message.GetReflection()->GetMessage(message, field), tables);
       continue;
     }
-    for (int i = 0; i < message.GetReflection()->FieldSize(message, field);
-         ++i) {
-      CopyTables(message.GetReflection()->GetRepeatedMessage(message, field, i),
-                 tables);
+    for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
+      CopyTables(message.GetReflection()->GetRepeatedMessage(message, field, i), tables);
     }
   }
 }
@@ -97,8 +92,7 @@ inline v1::LogitsSpec Base(int64_t query_length, int64_t key_length,
   return spec;
 }
 
-inline v1::RelativeTable Shaw(int64_t left, int64_t right,
-                              const v1::TableRef& table) {
+inline v1::RelativeTable Shaw(int64_t left, int64_t right, const v1::TableRef& table) {
   v1::RelativeTable term;
   term.set_left(left);
   term.set_right(right);
@@ -122,11 +116,9 @@ inline v1::SinusoidalDistances TransformerXl(int dim, int64_t width,
 
 // Of grids [height, width]; tables of `rows` rows each.
 inline v1::LogitsSpec Grids(std::array<int, 2> queries, std::array<int, 2> keys,
-                            std::array<int64_t, 2> rows,
-                            DataType type = DataType::kF32) {
+                            std::array<int64_t, 2> rows, DataType type = DataType::kF32) {
   v1::LogitsSpec spec = Base(queries[0] * queries[1], keys[0] * keys[1], 0);
-  v1::DecomposedRelativePositions& term =
-      *spec.mutable_decomposed_relative_positions();
+  v1::DecomposedRelativePositions& term = *spec.mutable_decomposed_relative_positions();
   *term.mutable_rel_pos_h() = RandomRef(type, {rows[0], spec.head_dim()}, 5);
   *term.mutable_rel_pos_w() = RandomRef(type, {rows[1], spec.head_dim()}, 6);
   term.set_query_height(queries[0]);

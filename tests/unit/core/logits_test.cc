@@ -37,8 +37,7 @@ using ::testing::StartsWith;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr v1::Direction kDirections[] = {v1::DIRECTION_LEFT_TO_RIGHT,
-                                         v1::DIRECTION_RIGHT_TO_LEFT,
+constexpr v1::Direction kDirections[] = {v1::DIRECTION_LEFT_TO_RIGHT, v1::DIRECTION_RIGHT_TO_LEFT,
                                          v1::DIRECTION_BIDIRECTIONAL};
 
 // `magnitude` times n u / (1 - n u), as docs/numerics.md has it.
@@ -79,12 +78,11 @@ long double Sinusoid(int64_t position, int64_t column, int64_t dim) {
 
 using Vector = std::vector<Sum>;
 
-Vector TableVector(const v1::RelativeTable& term, int64_t head_dim,
-                   int64_t head, int64_t relative) {
-  const int64_t row =
-      term.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY
-          ? std::clamp(relative, -term.left(), term.right()) + term.left()
-          : std::clamp(-relative, -term.right(), term.left()) + term.right();
+Vector TableVector(const v1::RelativeTable& term, int64_t head_dim, int64_t head,
+                   int64_t relative) {
+  const int64_t row = term.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY
+                          ? std::clamp(relative, -term.left(), term.right()) + term.left()
+                          : std::clamp(-relative, -term.right(), term.left()) + term.right();
   const Table table = TableAt(term.table());
   const int64_t lane = table.shape().size() == 3 ? head : 0;
   const int64_t rows = term.left() + term.right() + 1;
@@ -97,10 +95,8 @@ Vector TableVector(const v1::RelativeTable& term, int64_t head_dim,
 
 // Number k of a row's vector in `table`, stretched to as many rows as two sides
 // make.
-long double Stretched(const Table& table, int64_t row, int64_t length,
-                      int64_t k) {
-  const long double at =
-      (row + 0.5L) * static_cast<long double>(table.rows()) / length - 0.5L;
+long double Stretched(const Table& table, int64_t row, int64_t length, int64_t k) {
+  const long double at = (row + 0.5L) * static_cast<long double>(table.rows()) / length - 0.5L;
   const auto last = static_cast<long double>(table.rows() - 1);
   const long double place = std::min(std::max(at, 0.0L), last);
   const auto below = static_cast<int64_t>(std::floor(place));
@@ -111,35 +107,31 @@ long double Stretched(const Table& table, int64_t row, int64_t length,
 
 // What the places of a query and a key on one axis have. The sides are those
 // where exact numbers and float32 lead to one row.
-long double OnAxis(const Table& table, int64_t query, int64_t key,
-                   int64_t queries, int64_t keys, int64_t k) {
+long double OnAxis(const Table& table, int64_t query, int64_t key, int64_t queries, int64_t keys,
+                   int64_t k) {
   const int64_t longer = std::max(queries, keys);
   const int64_t row =
-      (query * longer * keys + (keys - 1 - key) * longer * queries) /
-      (queries * keys);
+      (query * longer * keys + (keys - 1 - key) * longer * queries) / (queries * keys);
   return Stretched(table, row, 2 * longer - 1, k);
 }
 
-Vector GridVector(const v1::DecomposedRelativePositions& term, int64_t head_dim,
-                  int64_t i, int64_t j) {
+Vector GridVector(const v1::DecomposedRelativePositions& term, int64_t head_dim, int64_t i,
+                  int64_t j) {
   const Table of_rows = TableAt(term.rel_pos_h());
   const Table of_columns = TableAt(term.rel_pos_w());
   Vector vector(head_dim);
   for (int64_t k = 0; k < head_dim; ++k) {
-    vector[k].Add(1,
-                  OnAxis(of_rows, i / term.query_width(), j / term.key_width(),
-                         term.query_height(), term.key_height(), k));
-    vector[k].Add(
-        1, OnAxis(of_columns, i % term.query_width(), j % term.key_width(),
-                  term.query_width(), term.key_width(), k));
+    vector[k].Add(1, OnAxis(of_rows, i / term.query_width(), j / term.key_width(),
+                            term.query_height(), term.key_height(), k));
+    vector[k].Add(1, OnAxis(of_columns, i % term.query_width(), j % term.key_width(),
+                            term.query_width(), term.key_width(), k));
   }
   return vector;
 }
 
 // The vector that head `head` has for key j, which lies `relative` after the
 // query.
-Vector VectorOf(const v1::LogitsSpec& spec, int64_t head, int64_t relative,
-                int64_t j) {
+Vector VectorOf(const v1::LogitsSpec& spec, int64_t head, int64_t relative, int64_t j) {
   const int64_t head_dim = spec.head_dim();
   if (spec.has_shaw_keys()) {
     return TableVector(spec.shaw_keys(), head_dim, head, relative);
@@ -148,8 +140,7 @@ Vector VectorOf(const v1::LogitsSpec& spec, int64_t head, int64_t relative,
     return TableVector(spec.shaw_values(), head_dim, head, relative);
   }
   if (spec.has_decomposed_relative_positions()) {
-    return GridVector(spec.decomposed_relative_positions(), head_dim,
-                      j - relative, j);
+    return GridVector(spec.decomposed_relative_positions(), head_dim, j - relative, j);
   }
   std::vector<long double> source;
   v1::TableRef projection;
@@ -190,8 +181,7 @@ Vector VectorOf(const v1::LogitsSpec& spec, int64_t head, int64_t relative,
   return vector;
 }
 
-bool IsVisible(const v1::LogitsSpec& spec, int64_t offset, int64_t i,
-               int64_t j) {
+bool IsVisible(const v1::LogitsSpec& spec, int64_t offset, int64_t i, int64_t j) {
   switch (spec.direction()) {
     case v1::DIRECTION_LEFT_TO_RIGHT:
       return j <= i + offset;
@@ -205,9 +195,7 @@ bool IsVisible(const v1::LogitsSpec& spec, int64_t offset, int64_t i,
 class NoObserver final : public AcceleratorObserver {
  public:
   void OnMade(int64_t /*bytes*/) override {}
-  void OnFallback(const absl::Status& why, bool /*for_good*/) override {
-    ADD_FAILURE() << why;
-  }
+  void OnFallback(const absl::Status& why, bool /*for_good*/) override { ADD_FAILURE() << why; }
 };
 
 class LogitsTest : public ::testing::Test {
@@ -224,9 +212,8 @@ class LogitsTest : public ::testing::Test {
   static absl::StatusOr<PositionalLogitsPtr> Create(
       const LogitsPlanPtr& plan, const LogitsResources& resources,
       const CallerPtr& caller = std::make_shared<Caller>()) {
-    return Await<absl::StatusOr<PositionalLogitsPtr>>([&](auto done) {
-      PositionalLogits::Create(plan, resources, caller, std::move(done));
-    });
+    return Await<absl::StatusOr<PositionalLogitsPtr>>(
+        [&](auto done) { PositionalLogits::Create(plan, resources, caller, std::move(done)); });
   }
 
   PositionalLogitsPtr Make(const v1::LogitsSpec& spec) {
@@ -240,17 +227,16 @@ class LogitsTest : public ::testing::Test {
 
   // The answer to `input`, [num_heads, rows, input_width], for rows from
   // `first_row` on, computed in parts of which none is like another.
-  static absl::StatusOr<std::vector<double>> Compute(
-      const PositionalLogits& logits, const std::vector<double>& input,
-      int64_t first_row, int64_t num_rows) {
+  static absl::StatusOr<std::vector<double>> Compute(const PositionalLogits& logits,
+                                                     const std::vector<double>& input,
+                                                     int64_t first_row, int64_t num_rows) {
     const LogitsPlan& plan = logits.plan();
     const v1::LogitsSpec& spec = plan.spec();
     const std::string bytes = ToBytes(plan.input_type(), input);
     const absl::Status fits =
         plan.CheckRows(first_row, num_rows, static_cast<int64_t>(bytes.size()));
     if (!fits.ok()) return fits;
-    const RowBlock block = {first_row, num_rows,
-                            reinterpret_cast<const std::byte*>(bytes.data())};
+    const RowBlock block = {first_row, num_rows, reinterpret_cast<const std::byte*>(bytes.data())};
     const int64_t lines = spec.num_heads() * num_rows;
     std::vector<double> result;
     for (int64_t begin = 0, size = 1; begin < lines; size += 3) {
@@ -258,14 +244,12 @@ class LogitsTest : public ::testing::Test {
       const int64_t part_bytes = part.size() * plan.output_row_bytes();
       BudgetedBuffer out = *AllocatePoisoned(part_bytes);
       const auto done = Await<absl::Status>([&](auto done) {
-        logits.Compute(block, part, out.bytes.data(),
-                       std::make_shared<Caller>(), std::move(done));
+        logits.Compute(block, part, out.bytes.data(), std::make_shared<Caller>(), std::move(done));
       });
       if (!done.ok()) return done;
       const int64_t element = SizeOf(plan.output_type());
       for (int64_t at = 0; at < part_bytes; at += element) {
-        result.push_back(
-            ReadElement(plan.output_type(), out.bytes.data() + at));
+        result.push_back(ReadElement(plan.output_type(), out.bytes.data() + at));
       }
       begin = part.end;
     }
@@ -279,12 +263,9 @@ class LogitsTest : public ::testing::Test {
     ASSERT_NE(logits, nullptr);
     const LogitsPlan& plan = logits->plan();
     const bool values = spec.has_shaw_values();
-    const int64_t width = spec.bias_alone() ? 0
-                          : values          ? spec.key_length()
-                                            : spec.head_dim();
+    const int64_t width = spec.bias_alone() ? 0 : values ? spec.key_length() : spec.head_dim();
     const std::vector<double> input =
-        Random(plan.input_type(),
-               spec.num_heads() * spec.query_length() * width, seed + 100);
+        Random(plan.input_type(), spec.num_heads() * spec.query_length() * width, seed + 100);
     kernels_ = &accelerated_;
     const auto accelerated = Make(spec);
     kernels_ = SupportedKernelSets().front();
@@ -299,8 +280,7 @@ class LogitsTest : public ::testing::Test {
     size_t at = 0;
     for (int64_t h = 0; h < spec.num_heads(); ++h) {
       for (int64_t i = 0; i < spec.query_length(); ++i) {
-        const double* row =
-            input.data() + (h * spec.query_length() + i) * width;
+        const double* row = input.data() + (h * spec.query_length() + i) * width;
         const std::vector<std::optional<Sum>> exact =
             values ? WeighedSums(plan, h, i, row) : Products(plan, h, i, row);
         for (int64_t n = 0; n < count; ++n, ++at) {
@@ -315,14 +295,11 @@ class LogitsTest : public ::testing::Test {
   }
 
   // VectorOf, each computed once.
-  const Vector& VectorAt(const LogitsPlan& plan, int64_t h, int64_t i,
-                         int64_t j) {
+  const Vector& VectorAt(const LogitsPlan& plan, int64_t h, int64_t i, int64_t j) {
     const v1::LogitsSpec& spec = plan.spec();
     const bool by_pair = spec.has_decomposed_relative_positions();
     const bool by_key = spec.has_absolute_keys();
-    const int64_t place = by_pair  ? i * spec.key_length() + j
-                          : by_key ? j
-                                   : j - i;
+    const int64_t place = by_pair ? i * spec.key_length() + j : by_key ? j : j - i;
     const auto [known, is_new] = vectors_.try_emplace({h, place});
     if (is_new) {
       known->second = VectorOf(spec, h, j - i - plan.query_offset(), j);
@@ -331,8 +308,8 @@ class LogitsTest : public ::testing::Test {
   }
 
   // A query's product with each key that it sees.
-  std::vector<std::optional<Sum>> Products(const LogitsPlan& plan, int64_t h,
-                                           int64_t i, const double* query) {
+  std::vector<std::optional<Sum>> Products(const LogitsPlan& plan, int64_t h, int64_t i,
+                                           const double* query) {
     const v1::LogitsSpec& spec = plan.spec();
     std::vector<std::optional<Sum>> sums(spec.key_length());
     for (int64_t j = 0; j < spec.key_length(); ++j) {
@@ -351,8 +328,7 @@ class LogitsTest : public ::testing::Test {
   }
 
   // The vectors of the keys that a query sees, weighed.
-  std::vector<std::optional<Sum>> WeighedSums(const LogitsPlan& plan, int64_t h,
-                                              int64_t i,
+  std::vector<std::optional<Sum>> WeighedSums(const LogitsPlan& plan, int64_t h, int64_t i,
                                               const double* weights) {
     const v1::LogitsSpec& spec = plan.spec();
     std::vector<std::optional<Sum>> sums(spec.head_dim(), Sum());
@@ -378,18 +354,16 @@ class LogitsTest : public ::testing::Test {
                      : plan.output_type() == DataType::kF32 ? 24
                      : plan.output_type() == DataType::kF16 ? 11
                                                             : 8;
-    const long double rounding =
-        std::ldexp(std::fabs(value) + bound, -bits) + 0x1p-25L;
-    const bool rounds =
-        plan.work_type() != plan.output_type() || spec.scale() != 1;
+    const long double rounding = std::ldexp(std::fabs(value) + bound, -bits) + 0x1p-25L;
+    const bool rounds = plan.work_type() != plan.output_type() || spec.scale() != 1;
     return std::fabs(got - value) <= bound + (rounds ? rounding : 0);
   }
 
   Threads threads_{2};
   CpuDeviceLog device_log_;
   NoObserver observer_;
-  Accelerator accelerator_{std::make_unique<CpuDevice>(&device_log_),
-                           AcceleratorOptions(), &observer_};
+  Accelerator accelerator_{std::make_unique<CpuDevice>(&device_log_), AcceleratorOptions(),
+                           &observer_};
   KernelSet accelerated_;
   const KernelSet* kernels_ = SupportedKernelSets().front();
   std::map<std::pair<int64_t, int64_t>, Vector> vectors_;
@@ -411,8 +385,7 @@ void ForEachExtent(const std::function<void(v1::LogitsSpec)>& body) {
     for (v1::Direction direction : kDirections) {
       v1::LogitsSpec spec = Base(extent.queries, extent.keys, extent.offset);
       spec.set_direction(direction);
-      SCOPED_TRACE(absl::StrCat(extent.queries, " queries, ", extent.keys,
-                                " keys, direction ",
+      SCOPED_TRACE(absl::StrCat(extent.queries, " queries, ", extent.keys, " keys, direction ",
                                 static_cast<int>(direction)));
       body(std::move(spec));
     }
@@ -437,9 +410,8 @@ TEST_F(LogitsTest, AnAcceleratorMultiplies) {
 
 TEST_F(LogitsTest, ShawKeysOfEveryHeadItsOwn) {
   ForEachExtent([&](v1::LogitsSpec spec) {
-    *spec.mutable_shaw_keys() = Shaw(
-        3, 1,
-        RandomRef(DataType::kF32, {spec.num_heads(), 5, spec.head_dim()}, 2));
+    *spec.mutable_shaw_keys() =
+        Shaw(3, 1, RandomRef(DataType::kF32, {spec.num_heads(), 5, spec.head_dim()}, 2));
     ExpectTheDefinition(spec);
   });
 }
@@ -447,9 +419,8 @@ TEST_F(LogitsTest, ShawKeysOfEveryHeadItsOwn) {
 TEST_F(LogitsTest, ShawValues) {
   for (auto [left, right] : {std::pair(2, 2), {3, 1}, {0, 0}, {500, 500}}) {
     ForEachExtent([&](v1::LogitsSpec spec) {
-      *spec.mutable_shaw_values() = Shaw(
-          left, right,
-          RandomRef(DataType::kF32, {left + right + 1, spec.head_dim()}, 3));
+      *spec.mutable_shaw_values() =
+          Shaw(left, right, RandomRef(DataType::kF32, {left + right + 1, spec.head_dim()}, 3));
       ExpectTheDefinition(spec);
     });
   }
@@ -457,21 +428,18 @@ TEST_F(LogitsTest, ShawValues) {
 
 TEST_F(LogitsTest, ShawTablesThatCountTheOtherWay) {
   ForEachExtent([&](v1::LogitsSpec spec) {
-    const auto reversed = [](int64_t left, int64_t right,
-                             const v1::TableRef& table) {
+    const auto reversed = [](int64_t left, int64_t right, const v1::TableRef& table) {
       v1::RelativeTable term = Shaw(left, right, table);
       term.set_sign(v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
       return term;
     };
-    const v1::TableRef shared =
-        RandomRef(DataType::kF32, {5, spec.head_dim()}, 4);
+    const v1::TableRef shared = RandomRef(DataType::kF32, {5, spec.head_dim()}, 4);
     *spec.mutable_shaw_keys() = reversed(3, 1, shared);
     ExpectTheDefinition(spec);
     *spec.mutable_shaw_values() = reversed(3, 1, shared);
     ExpectTheDefinition(spec);
-    *spec.mutable_shaw_keys() = reversed(
-        1, 3,
-        RandomRef(DataType::kF32, {spec.num_heads(), 5, spec.head_dim()}, 5));
+    *spec.mutable_shaw_keys() =
+        reversed(1, 3, RandomRef(DataType::kF32, {spec.num_heads(), 5, spec.head_dim()}, 5));
     ExpectTheDefinition(spec);
   });
 }
@@ -494,10 +462,8 @@ TEST_F(LogitsTest, TransformerXl) {
 
 TEST_F(LogitsTest, TransformerXlBiasAlone) {
   v1::LogitsSpec spec = Base(6, 9);
-  *spec.mutable_sinusoidal_distances() =
-      TransformerXl(6, spec.num_heads() * spec.head_dim());
-  *spec.mutable_query_bias() =
-      RandomRef(DataType::kF32, {spec.num_heads(), spec.head_dim()}, 9);
+  *spec.mutable_sinusoidal_distances() = TransformerXl(6, spec.num_heads() * spec.head_dim());
+  *spec.mutable_query_bias() = RandomRef(DataType::kF32, {spec.num_heads(), spec.head_dim()}, 9);
   spec.set_bias_alone(true);
   ExpectTheDefinition(spec);
 }
@@ -513,13 +479,11 @@ TEST_F(LogitsTest, AbsoluteKeys) {
   ForEachExtent([&](v1::LogitsSpec spec) {
     const int64_t width = spec.num_heads() * spec.head_dim();
     v1::AbsoluteKeys& term = *spec.mutable_absolute_keys();
-    *term.mutable_positions() =
-        RandomRef(DataType::kF32, {spec.key_length() + 3, 4}, 4);
+    *term.mutable_positions() = RandomRef(DataType::kF32, {spec.key_length() + 3, 4}, 4);
     *term.mutable_projection() = RandomRef(DataType::kF32, {width, 4}, 5);
     ExpectTheDefinition(spec);
     term.clear_projection();
-    *term.mutable_positions() =
-        RandomRef(DataType::kF32, {410, spec.head_dim()}, 4);
+    *term.mutable_positions() = RandomRef(DataType::kF32, {410, spec.head_dim()}, 4);
     ExpectTheDefinition(spec);
     *term.mutable_positions() =
         RandomRef(DataType::kF32, {spec.num_heads(), 402, spec.head_dim()}, 4);
@@ -543,25 +507,21 @@ TEST_F(LogitsTest, DecomposedRelativePositions) {
       {{1, 1}, {1, 1}, {1, 1}},    {{1, 6}, {7, 1}, {13, 11}},
   };
   for (const Case& each : cases) {
-    SCOPED_TRACE(absl::StrCat(each.queries[0], " x ", each.queries[1], " by ",
-                              each.keys[0], " x ", each.keys[1]));
+    SCOPED_TRACE(absl::StrCat(each.queries[0], " x ", each.queries[1], " by ", each.keys[0], " x ",
+                              each.keys[1]));
     v1::LogitsSpec spec = Grids(each.queries, each.keys, each.rows);
     ExpectTheDefinition(spec);
-    *spec.mutable_query_bias() =
-        RandomRef(DataType::kF32, {spec.num_heads(), spec.head_dim()}, 9);
+    *spec.mutable_query_bias() = RandomRef(DataType::kF32, {spec.num_heads(), spec.head_dim()}, 9);
     spec.set_scale(-0.3);
     ExpectTheDefinition(spec);
   }
 }
 
 TEST_F(LogitsTest, SumsOfProductsCountTheirRoundings) {
-  const auto roundings = [](const v1::LogitsSpec& spec) {
-    return (*PlanOf(spec))->roundings();
-  };
+  const auto roundings = [](const v1::LogitsSpec& spec) { return (*PlanOf(spec))->roundings(); };
   EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 5})), 5 + 1);
   EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 4})), 5 + 1 + 2);
-  EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 4}, DataType::kF64)),
-            5 + 1 + 1);
+  EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 4}, DataType::kF64)), 5 + 1 + 1);
 }
 
 // torch's float32 leads to other rows than real numbers do, which have 6, 5, 4,
@@ -572,8 +532,7 @@ TEST_F(LogitsTest, PlacesInGridsAreThoseOfFloat32) {
   spec.set_head_dim(1);
   std::vector<double> indices(15);
   std::iota(indices.begin(), indices.end(), 0);
-  v1::DecomposedRelativePositions& term =
-      *spec.mutable_decomposed_relative_positions();
+  v1::DecomposedRelativePositions& term = *spec.mutable_decomposed_relative_positions();
   *term.mutable_rel_pos_h() = RefOf(DataType::kF32, {15, 1}, indices);
   *term.mutable_rel_pos_w() = RefOf(DataType::kF32, {1, 1}, {0});
   EXPECT_THAT(*Compute(*Make(spec), std::vector<double>(8, 1), 0, 8),
@@ -584,20 +543,17 @@ TEST_F(LogitsTest, PlacesInGridsAreThoseOfFloat32) {
 }
 
 TEST_F(LogitsTest, EveryTypeWithinItsBound) {
-  constexpr DataType kTypes[] = {DataType::kF64, DataType::kF32, DataType::kF16,
-                                 DataType::kBF16};
+  constexpr DataType kTypes[] = {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16};
   for (DataType in : kTypes) {
     for (DataType out : kTypes) {
       for (double scale : {1.0, -0.3}) {
-        SCOPED_TRACE(absl::StrCat(std::string(NameOf(in)), " to ",
-                                  std::string(NameOf(out))));
+        SCOPED_TRACE(absl::StrCat(std::string(NameOf(in)), " to ", std::string(NameOf(out))));
         v1::LogitsSpec spec = Base(11, 17);
         spec.set_head_dim(64);
         spec.set_data_type(static_cast<v1::DataType>(in));
         spec.set_output_data_type(static_cast<v1::DataType>(out));
         spec.set_scale(scale);
-        *spec.mutable_shaw_keys() =
-            ShawKeys(4, 3, spec.head_dim(), DataType::kBF16);
+        *spec.mutable_shaw_keys() = ShawKeys(4, 3, spec.head_dim(), DataType::kBF16);
         ExpectTheDefinition(spec);
         *spec.mutable_shaw_values() =
             Shaw(4, 3, RandomRef(DataType::kF16, {8, spec.head_dim()}, 3));
@@ -613,12 +569,10 @@ TEST_F(LogitsTest, EveryTypeWithinItsBound) {
 }
 
 TEST_F(LogitsTest, SumsOfProductsInEveryTypeWithinTheirBound) {
-  constexpr DataType kTypes[] = {DataType::kF64, DataType::kF32, DataType::kF16,
-                                 DataType::kBF16};
+  constexpr DataType kTypes[] = {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16};
   for (DataType in : kTypes) {
     for (DataType out : kTypes) {
-      SCOPED_TRACE(absl::StrCat(std::string(NameOf(in)), " to ",
-                                std::string(NameOf(out))));
+      SCOPED_TRACE(absl::StrCat(std::string(NameOf(in)), " to ", std::string(NameOf(out))));
       v1::LogitsSpec spec = Grids({3, 4}, {3, 4}, {8, 7}, DataType::kBF16);
       spec.set_data_type(static_cast<v1::DataType>(in));
       spec.set_output_data_type(static_cast<v1::DataType>(out));
@@ -632,8 +586,7 @@ TEST_F(LogitsTest, LargeTilesOnAllThreads) {
   spec.set_num_heads(2);
   spec.set_head_dim(8);
   spec.set_direction(v1::DIRECTION_LEFT_TO_RIGHT);
-  *spec.mutable_sinusoidal_distances() =
-      TransformerXl(10, spec.num_heads() * spec.head_dim());
+  *spec.mutable_sinusoidal_distances() = TransformerXl(10, spec.num_heads() * spec.head_dim());
   ExpectTheDefinition(spec);
 }
 
@@ -650,8 +603,7 @@ class ShiftTest : public LogitsTest {
     for (int r = -10; r <= 10; ++r) {
       vectors.insert(vectors.end(), {per_row, -static_cast<double>(r)});
     }
-    *spec.mutable_shaw_keys() =
-        Shaw(10, 10, RefOf(DataType::kF32, {21, 2}, vectors));
+    *spec.mutable_shaw_keys() = Shaw(10, 10, RefOf(DataType::kF32, {21, 2}, vectors));
     std::vector<double> queries;
     for (int64_t i = 0; i < spec.query_length(); ++i) {
       queries.insert(queries.end(), {static_cast<double>(i), 1});
@@ -676,29 +628,26 @@ TEST_F(ShiftTest, XlnetAndConformerAreSigned) {
   EXPECT_THAT(Shifted(Base(3, 5), 0), ElementsAre(2, 1, 0, -1, -2,  //
                                                   3, 2, 1, 0, -1,   //
                                                   4, 3, 2, 1, 0));
-  EXPECT_THAT(Shifted(Base(4, 4), 0),
-              ElementsAre(0, -1, -2, -3, 1, 0, -1, -2,  //
-                          2, 1, 0, -1, 3, 2, 1, 0));
+  EXPECT_THAT(Shifted(Base(4, 4), 0), ElementsAre(0, -1, -2, -3, 1, 0, -1, -2,  //
+                                                  2, 1, 0, -1, 3, 2, 1, 0));
 }
 
 // Query rows that are all the same show which vector each key uses
 // (encodings.md, cases 29 and 30).
 TEST_F(LogitsTest, ClippedIndices) {
   const auto indices = [this](v1::LogitsSpec spec, int64_t left, int64_t right,
-                              v1::RelativeSign sign =
-                                  v1::RELATIVE_SIGN_KEY_MINUS_QUERY) {
+                              v1::RelativeSign sign = v1::RELATIVE_SIGN_KEY_MINUS_QUERY) {
     spec.set_num_heads(1);
     spec.set_head_dim(1);
     std::vector<double> vectors(left + right + 1);
     std::iota(vectors.begin(), vectors.end(), 0);
-    *spec.mutable_shaw_keys() = Shaw(
-        left, right, RefOf(DataType::kF32, {left + right + 1, 1}, vectors));
+    *spec.mutable_shaw_keys() =
+        Shaw(left, right, RefOf(DataType::kF32, {left + right + 1, 1}, vectors));
     spec.mutable_shaw_keys()->set_sign(sign);
     return *Compute(*Make(spec), std::vector<double>(spec.query_length(), 1), 0,
                     spec.query_length());
   };
-  EXPECT_THAT(indices(Base(3, 5), 2, 2),
-              ElementsAre(0, 1, 2, 3, 4, 0, 0, 1, 2, 3, 0, 0, 0, 1, 2));
+  EXPECT_THAT(indices(Base(3, 5), 2, 2), ElementsAre(0, 1, 2, 3, 4, 0, 0, 1, 2, 3, 0, 0, 0, 1, 2));
   EXPECT_THAT(indices(Base(1, 5), 2, 2), ElementsAre(0, 0, 0, 1, 2));
   const std::vector<double> asymmetric = indices(Base(6, 6), 3, 1);
   EXPECT_THAT(std::vector<double>(asymmetric.begin(), asymmetric.begin() + 6),
@@ -715,8 +664,7 @@ TEST_F(LogitsTest, MaskedWeightsAreNotRead) {
   spec.set_head_dim(1);
   spec.set_direction(v1::DIRECTION_LEFT_TO_RIGHT);
   *spec.mutable_shaw_values() = Shaw(0, 0, RefOf(DataType::kF32, {1, 1}, {2}));
-  EXPECT_THAT(*Compute(*Make(spec), {1, 10, kNaN, kInfinity}, 0, 1),
-              ElementsAre(22));
+  EXPECT_THAT(*Compute(*Make(spec), {1, 10, kNaN, kInfinity}, 0, 1), ElementsAre(22));
 }
 
 TEST_F(LogitsTest, FillsAreThoseOfTheOutputType) {
@@ -743,8 +691,7 @@ TEST_F(LogitsTest, NumbersThatAreNotFiniteAreRefused) {
   queries[1 * 10 + 5 + 2] = kNaN;
   EXPECT_THAT(Compute(*logits, queries, 0, 2),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(StartsWith("data: got "),
-                             HasSubstr("at [1, 1, 2], want finite"))));
+                       AllOf(StartsWith("data: got "), HasSubstr("at [1, 1, 2], want finite"))));
   queries[17] = 3e38;
   queries[18] = -3e38;
   *spec.mutable_shaw_keys() =
@@ -755,8 +702,7 @@ TEST_F(LogitsTest, NumbersThatAreNotFiniteAreRefused) {
 
 TEST_F(LogitsTest, CancelledBeforeItBegins) {
   v1::LogitsSpec spec = Base(100, 100);
-  *spec.mutable_sinusoidal_distances() =
-      TransformerXl(6, spec.num_heads() * spec.head_dim());
+  *spec.mutable_sinusoidal_distances() = TransformerXl(6, spec.num_heads() * spec.head_dim());
   const auto caller = std::make_shared<Caller>();
   caller->Cancel();
   EXPECT_THAT(Create(*PlanOf(spec), Resources(), caller),
@@ -765,8 +711,7 @@ TEST_F(LogitsTest, CancelledBeforeItBegins) {
 
 TEST_F(LogitsTest, NoRoomForVectors) {
   v1::LogitsSpec spec = Base(100, 100);
-  *spec.mutable_sinusoidal_distances() =
-      TransformerXl(6, spec.num_heads() * spec.head_dim());
+  *spec.mutable_sinusoidal_distances() = TransformerXl(6, spec.num_heads() * spec.head_dim());
   LogitsResources resources = Resources();
   resources.allocate = [](int64_t) -> absl::StatusOr<BudgetedBuffer> {
     return absl::ResourceExhaustedError("full");
@@ -777,12 +722,10 @@ TEST_F(LogitsTest, NoRoomForVectors) {
 
 TEST_F(LogitsTest, NoRoomForWhatMakesVectors) {
   v1::LogitsSpec spec = Base(100, 100);
-  *spec.mutable_sinusoidal_distances() =
-      TransformerXl(6, spec.num_heads() * spec.head_dim());
+  *spec.mutable_sinusoidal_distances() = TransformerXl(6, spec.num_heads() * spec.head_dim());
   LogitsResources resources = Resources();
   int64_t asked = 0;
-  resources.reserve =
-      [&](int64_t bytes) -> absl::StatusOr<ByteBudget::Reservation> {
+  resources.reserve = [&](int64_t bytes) -> absl::StatusOr<ByteBudget::Reservation> {
     asked = bytes;
     return absl::ResourceExhaustedError("full");
   };

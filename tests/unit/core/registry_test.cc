@@ -14,13 +14,12 @@ namespace {
 class Registry : public testing::Test {
  protected:
   Registry()
-      : file_(*SafetensorsFile::Open(
-            WriteFile(FreshFolder() / "t.safetensors",
-                      SafetensorsBytes({{"two", {2, 3}, {1, 2, 3, 4, 5, 6}},
-                                        {"one", {4}, {1, 2, 3, 4}}})))) {}
+      : file_(*SafetensorsFile::Open(WriteFile(
+            FreshFolder() / "t.safetensors",
+            SafetensorsBytes({{"two", {2, 3}, {1, 2, 3, 4, 5, 6}}, {"one", {4}, {1, 2, 3, 4}}})))) {
+  }
 
-  absl::Status Add(TableSetBuilder& builder, const std::string& name,
-                   const std::string& tensor) {
+  absl::Status Add(TableSetBuilder& builder, const std::string& name, const std::string& tensor) {
     return builder.Add(name, file_, *file_.Find(tensor)).status();
   }
 
@@ -82,16 +81,13 @@ TEST_F(Registry, APartIsTheSameForAllWhoAskUntilThereAreMany) {
 
 TEST_F(Registry, NamesAreCheckedAndUnique) {
   TableSetBuilder builder(1000);
-  for (const std::string& name :
-       {std::string(), std::string(513, 'x'), std::string("a\nb"),
-        std::string("mod\xe8le"), std::string("sha256:00")}) {
-    EXPECT_THAT(Add(builder, name, "two"),
-                IsInvalidWith("want 1 to 512 printable ASCII"));
+  for (const std::string& name : {std::string(), std::string(513, 'x'), std::string("a\nb"),
+                                  std::string("mod\xe8le"), std::string("sha256:00")}) {
+    EXPECT_THAT(Add(builder, name, "two"), IsInvalidWith("want 1 to 512 printable ASCII"));
   }
   ASSERT_THAT(Add(builder, "x", "two"), IsOk());
   ASSERT_THAT(Add(builder, "x", "one"), IsOk());
-  EXPECT_THAT(std::move(builder).Build(),
-              IsInvalidWith("two tables have the name 'x', out of "));
+  EXPECT_THAT(std::move(builder).Build(), IsInvalidWith("two tables have the name 'x', out of "));
 }
 
 TEST_F(Registry, AReplacedSetLivesWithItsReaders) {

@@ -48,8 +48,8 @@ TEST_F(RegularFileTest, IsReadInPieces) {
   EXPECT_EQ(*file.Read(0, 7), "content");
   EXPECT_EQ(*file.Read(3, 5), "te");
   EXPECT_EQ(*file.Read(7, 7), "");
-  EXPECT_THAT(file.Read(5, 9), StatusIs(absl::StatusCode::kInvalidArgument,
-                                        "ended at byte 7, want 9"));
+  EXPECT_THAT(file.Read(5, 9),
+              StatusIs(absl::StatusCode::kInvalidArgument, "ended at byte 7, want 9"));
 }
 
 TEST_F(RegularFileTest, WhatIsNoRegularFileIsNamed) {
@@ -64,8 +64,7 @@ TEST_F(RegularFileTest, WhatIsNoRegularFileIsNamed) {
         std::pair(fifo, "got a FIFO, want a regular file"),
         std::pair(std::string("/dev/null"), "got a device, want a regular"),
         std::pair(loop, "cannot be opened: Too many levels")}) {
-    EXPECT_THAT(RegularFile::Open(path),
-                IsInvalid(absl::StrCat(path, ": ", says)));
+    EXPECT_THAT(RegularFile::Open(path), IsInvalid(absl::StrCat(path, ": ", says)));
   }
 }
 
@@ -89,18 +88,16 @@ TEST_F(RegularFileTest, LinksLeadNowhereOutOfTheFolder) {
   Link("..v2", "in/..data");
   const std::string folder = top_ / "in";
   for (const std::string& path :
-       {Link("..data/sub/a", "in/by_links"), Write("in/plain"),
-        Link("../in/plain", "in/and_back"),
+       {Link("..data/sub/a", "in/by_links"), Write("in/plain"), Link("../in/plain", "in/and_back"),
         Link(folder + "/plain", "in/absolute"), folder + "/../in/plain"}) {
     EXPECT_THAT(RegularFile::Open(path, folder), IsOk()) << path;
   }
   for (const std::string& path :
-       {Link("../inside/a", "in/link"), Link("../inside", "in/sub") + "/a",
-        folder + "/../inside/a", Link("/etc/passwd", "in/passwd")}) {
+       {Link("../inside/a", "in/link"), Link("../inside", "in/sub") + "/a", folder + "/../inside/a",
+        Link("/etc/passwd", "in/passwd")}) {
     EXPECT_THAT(RegularFile::Open(path, folder),
                 StatusIs(absl::StatusCode::kInvalidArgument,
-                         absl::StrCat(path, ": got a link to ",
-                                      fs::canonical(path).string(),
+                         absl::StrCat(path, ": got a link to ", fs::canonical(path).string(),
                                       ", want a file inside ", folder)));
   }
 }

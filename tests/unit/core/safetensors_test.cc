@@ -21,11 +21,10 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 TEST(Safetensors, ReadsTablesByName) {
-  const std::string path =
-      WriteFile(FreshFolder() / "some.safetensors",
-                SafetensorsBytes({{"wide", {2, 3}, {1, 2, 3, 4, 5, 6}},
-                                  {"a", {2}, {7, 8}},
-                                  {"scalar", {}, {9}}}));
+  const std::string path = WriteFile(
+      FreshFolder() / "some.safetensors",
+      SafetensorsBytes(
+          {{"wide", {2, 3}, {1, 2, 3, 4, 5, 6}}, {"a", {2}, {7, 8}}, {"scalar", {}, {9}}}));
   absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
   ASSERT_THAT(file, IsOk());
   std::vector<std::string> names;
@@ -45,16 +44,14 @@ TEST(Safetensors, ReadsTablesByName) {
   EXPECT_EQ(file->FindOrOnly("a"), file->Find("a"));
   EXPECT_EQ(file->FindOrOnly(""), nullptr);
   EXPECT_FALSE(IsTable(*file->Find("scalar")));
-  EXPECT_THAT(ReadTable(*file, *file->Find("scalar")),
-              IsInvalid(path + ":scalar: got F32 []"));
+  EXPECT_THAT(ReadTable(*file, *file->Find("scalar")), IsInvalid(path + ":scalar: got F32 []"));
 }
 
 TEST(Safetensors, AFileMayBeNamedWithOneOfItsTensors) {
-  for (const auto& [text, path, tensor] :
-       {std::tuple("a.safetensors:b:c", "a.safetensors", "b:c"),
-        std::tuple("a.safetensors:", "a.safetensors", ""),
-        std::tuple("a:b.safetensors", "a:b.safetensors", ""),
-        std::tuple("a.npy:b", "a.npy:b", "")}) {
+  for (const auto& [text, path, tensor] : {std::tuple("a.safetensors:b:c", "a.safetensors", "b:c"),
+                                           std::tuple("a.safetensors:", "a.safetensors", ""),
+                                           std::tuple("a:b.safetensors", "a:b.safetensors", ""),
+                                           std::tuple("a.npy:b", "a.npy:b", "")}) {
     const SafetensorsPlace place = SplitSafetensorsPlace(text);
     EXPECT_EQ(place.path, path) << text;
     EXPECT_EQ(place.tensor, tensor) << text;
@@ -62,14 +59,13 @@ TEST(Safetensors, AFileMayBeNamedWithOneOfItsTensors) {
 }
 
 TEST(Safetensors, OtherTensorsOfAModelAreUnderstood) {
-  const absl::StatusOr<std::vector<SafetensorsEntry>> entries =
-      ParseSafetensorsHeader(
-          R"({"ids":{"dtype":"I64","shape":[1,2],"data_offsets":[0,16]},
+  const absl::StatusOr<std::vector<SafetensorsEntry>> entries = ParseSafetensorsHeader(
+      R"({"ids":{"dtype":"I64","shape":[1,2],"data_offsets":[0,16]},
               "packed":{"dtype":"F4","shape":[3,2],"data_offsets":[16,19]},
               "none":{"dtype":"F32","shape":[0,5],"data_offsets":[19,19]},
               "four":{"dtype":"BF16","shape":[1,1,1,1],
                       "data_offsets":[19,21]}}  )",
-          21);
+      21);
   ASSERT_THAT(entries, IsOk());
   for (const SafetensorsEntry& entry : *entries) {
     EXPECT_FALSE(IsTable(entry)) << entry.name;
@@ -84,8 +80,7 @@ TEST(Safetensors, AFileThatBecomesShorterIsAnError) {
   std::filesystem::resize_file(path, bytes.size() - 3);
   EXPECT_THAT(file->Read(*file->Find("w")),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       absl::StrCat("ended at byte ", bytes.size() - 3,
-                                    ", want ", bytes.size())));
+                       absl::StrCat("ended at byte ", bytes.size() - 3, ", want ", bytes.size())));
 }
 
 struct BadHeader {
@@ -98,15 +93,13 @@ struct BadHeader {
 class BadSafetensors : public testing::TestWithParam<BadHeader> {};
 
 TEST_P(BadSafetensors, IsRefused) {
-  EXPECT_THAT(ParseSafetensorsHeader(GetParam().header, GetParam().data_size),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(StartsWith("not a .safetensors file: "),
-                             HasSubstr(GetParam().message))));
+  EXPECT_THAT(
+      ParseSafetensorsHeader(GetParam().header, GetParam().data_size),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(StartsWith("not a .safetensors file: "), HasSubstr(GetParam().message))));
 }
 
-std::string One(const std::string& fields) {
-  return "{\"w\":{" + fields + "}}";
-}
+std::string One(const std::string& fields) { return "{\"w\":{" + fields + "}}"; }
 
 INSTANTIATE_TEST_SUITE_P(
     Headers, BadSafetensors,
@@ -122,54 +115,42 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"Null", "{\"w\":null}", 0, "null"},
         BadHeader{"Bool", "{\"w\":true}", 0, "a boolean"},
         BadHeader{"ArrayForATensor", "{\"w\":[]}", 0, "an array out of place"},
-        BadHeader{"NestedMetadata", R"({"__metadata__":{"a":{}}})", 0,
-                  "an object inside"},
-        BadHeader{"MetadataTwice", R"({"__metadata__":{},"__metadata__":{}})",
-                  0, "two tensors '__metadata__'"},
+        BadHeader{"NestedMetadata", R"({"__metadata__":{"a":{}}})", 0, "an object inside"},
+        BadHeader{"MetadataTwice", R"({"__metadata__":{},"__metadata__":{}})", 0,
+                  "two tensors '__metadata__'"},
         BadHeader{"NoFields", One(""), 0, "'w': want dtype, shape and"},
         BadHeader{"NoOffsets", One(R"("dtype":"F32","shape":[1])"), 4,
                   "'w': want dtype, shape and"},
-        BadHeader{"FieldTwice", One(R"("dtype":"F32","dtype":"F32")"), 0,
-                  "'w': a field twice"},
-        BadHeader{"UnknownField", One(R"("typ":"F32")"), 0,
-                  "unknown field 'typ'"},
+        BadHeader{"FieldTwice", One(R"("dtype":"F32","dtype":"F32")"), 0, "'w': a field twice"},
+        BadHeader{"UnknownField", One(R"("typ":"F32")"), 0, "unknown field 'typ'"},
         BadHeader{"TensorTwice",
                   R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},
                       "w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
                   4, "two tensors 'w'"},
-        BadHeader{"UnknownDtype",
-                  One(R"("dtype":"F33","shape":[1],"data_offsets":[0,4])"), 4,
+        BadHeader{"UnknownDtype", One(R"("dtype":"F33","shape":[1],"data_offsets":[0,4])"), 4,
                   "'w': unknown dtype 'F33'"},
         BadHeader{"DtypeNumber", One(R"("dtype":2)"), 0, "a number out of"},
         BadHeader{"Negative", One(R"("shape":[-1])"), 0, "a negative number"},
         BadHeader{"Fraction", One(R"("shape":[1.5])"), 0, "the number '1.5'"},
         BadHeader{"Beyond63Bits", One(R"("shape":[9223372036854775808])"), 0,
                   "a number beyond 63 bits"},
-        BadHeader{"Beyond64Bits", One(R"("shape":[18446744073709551616])"), 0,
-                  "the number"},
-        BadHeader{"NestedShape", One(R"("shape":[[1]])"), 0,
-                  "an array out of place"},
+        BadHeader{"Beyond64Bits", One(R"("shape":[18446744073709551616])"), 0, "the number"},
+        BadHeader{"NestedShape", One(R"("shape":[[1]])"), 0, "an array out of place"},
         BadHeader{"ObjectInShape", One(R"("shape":[{}])"), 0, "an object"},
-        BadHeader{"OneOffset", One(R"("data_offsets":[0])"), 0,
-                  "want two data_offsets"},
+        BadHeader{"OneOffset", One(R"("data_offsets":[0])"), 0, "want two data_offsets"},
         BadHeader{"ShapeOverflows",
                   One(R"("dtype":"F32","shape":[4294967296,4294967296],)"
                       R"("data_offsets":[0,4])"),
                   4, "has no size in bytes"},
-        BadHeader{"HalfAByte",
-                  One(R"("dtype":"F4","shape":[3],"data_offsets":[0,2])"), 2,
+        BadHeader{"HalfAByte", One(R"("dtype":"F4","shape":[3],"data_offsets":[0,2])"), 2,
                   "has no size in bytes"},
-        BadHeader{"SizeOfAnotherShape",
-                  One(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), 4,
+        BadHeader{"SizeOfAnotherShape", One(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), 4,
                   "'w': data_offsets [0, 4], want 8 bytes from 0"},
-        BadHeader{"Backwards",
-                  One(R"("dtype":"F32","shape":[0],"data_offsets":[4,0])"), 4,
+        BadHeader{"Backwards", One(R"("dtype":"F32","shape":[0],"data_offsets":[4,0])"), 4,
                   "'w': data_offsets [4, 0]"},
-        BadHeader{"PastTheEnd",
-                  One(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 4,
+        BadHeader{"PastTheEnd", One(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 4,
                   "take 8 bytes, its data 4"},
-        BadHeader{"Hole",
-                  One(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])"), 8,
+        BadHeader{"Hole", One(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])"), 8,
                   "'w': data_offsets [4, 8], want 4 bytes from 0"},
         BadHeader{"Overlap",
                   R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},
@@ -184,8 +165,7 @@ TEST(Safetensors, DepthIsNoDanger) {
 
 TEST(Safetensors, ALongNameIsCutInMessages) {
   const absl::Status status =
-      ParseSafetensorsHeader("{\"" + std::string(100000, 'x') + "\":{}}", 0)
-          .status();
+      ParseSafetensorsHeader("{\"" + std::string(100000, 'x') + "\":{}}", 0).status();
   EXPECT_THAT(status, IsInvalidWith("xxx...': want dtype"));
   EXPECT_LT(status.message().size(), 400);
 }
@@ -201,8 +181,8 @@ class DamagedSafetensors : public testing::Test {
     return SafetensorsFile::Open(WriteFile(path_, bytes)).status();
   }
 
-  const std::string whole_ = SafetensorsBytes(
-      {{"wide", {2, 3}, {1, 2, 3, 4, 5, 6}}, {"a\\u00e9", {1, 1, 2}, {7, 8}}});
+  const std::string whole_ =
+      SafetensorsBytes({{"wide", {2, 3}, {1, 2, 3, 4, 5, 6}}, {"a\\u00e9", {1, 1, 2}, {7, 8}}});
   const std::string header_ = whole_.substr(8, whole_.size() - 8 - kDataSize);
   const std::filesystem::path path_;
 };
@@ -215,9 +195,7 @@ TEST_F(DamagedSafetensors, NoPrefixIsTakenForTheWhole) {
   }
   EXPECT_THAT(Open(whole_ + "x"), is_refused);
   for (size_t size = 0; size < header_.size(); ++size) {
-    EXPECT_THAT(ParseSafetensorsHeader(header_.substr(0, size), kDataSize),
-                is_refused)
-        << size;
+    EXPECT_THAT(ParseSafetensorsHeader(header_.substr(0, size), kDataSize), is_refused) << size;
   }
 }
 

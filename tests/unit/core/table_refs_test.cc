@@ -15,8 +15,7 @@ namespace {
 using testing::StartsWith;
 
 // Returns the table of a T5, given as a TableRef's text.
-absl::StatusOr<Table> Taken(const std::string& ref,
-                            const TableSet& mounted = TableSet()) {
+absl::StatusOr<Table> Taken(const std::string& ref, const TableSet& mounted = TableSet()) {
   auto spec = Parse<v1::TensorSpec>("t5 { table { " + ref + " } }");
   const absl::StatusOr<Tables> tables = TakeTables(mounted, spec);
   if (!tables.ok()) return tables.status();
@@ -26,15 +25,13 @@ absl::StatusOr<Table> Taken(const std::string& ref,
 
 TEST(TableRefs, TransposeByLayoutAndNameByDigest) {
   // [2 buckets, 1 head] and its transpose hold the same bytes.
-  const std::string numbers =
-      "data_type: DATA_TYPE_F16 data: '\\000\\074\\000\\100'";
+  const std::string numbers = "data_type: DATA_TYPE_F16 data: '\\000\\074\\000\\100'";
   const auto straight = Taken("inline_table { shape: [2, 1] " + numbers + "}");
   ASSERT_THAT(straight, IsOk());
   EXPECT_EQ(straight->At(0, 0), 1);
   EXPECT_EQ(straight->At(1, 0), 2);
   const auto transposed =
-      Taken("layout: TABLE_LAYOUT_HEADS_BUCKETS inline_table { shape: [1, 2] " +
-            numbers + "}");
+      Taken("layout: TABLE_LAYOUT_HEADS_BUCKETS inline_table { shape: [1, 2] " + numbers + "}");
   ASSERT_THAT(transposed, IsOk());
   EXPECT_EQ(transposed->sha256(), straight->sha256());
 }
@@ -43,35 +40,28 @@ TEST(TableRefs, RefuseInlineTablesAboveTheLimit) {
   v1::TensorSpec spec;
   spec.mutable_t5()->mutable_table()->mutable_inline_table()->set_data(
       std::string(kMaxInlineTableBytes + 1, '\0'));
-  EXPECT_THAT(
-      TakeTables(TableSet(), spec),
-      IsInvalid("t5.table.inline_table.data: got 2097153 bytes, want at "
-                "most 2097152 in a request; a larger table is mounted "
-                "(--tables)"));
+  EXPECT_THAT(TakeTables(TableSet(), spec),
+              IsInvalid("t5.table.inline_table.data: got 2097153 bytes, want at "
+                        "most 2097152 in a request; a larger table is mounted "
+                        "(--tables)"));
 }
 
 TEST(TableRefs, NameTheFieldInErrors) {
   EXPECT_THAT(Taken(""), IsInvalid("t5.table: got no source"));
   EXPECT_THAT(Taken("inline_table { shape: [1, 1] }"),
               IsInvalid("t5.table.inline_table.data_type: not set"));
-  EXPECT_THAT(
-      Taken("inline_table { data_type: DATA_TYPE_F32 shape: 9 data: 'xxxx' }"),
-      IsInvalid("t5.table.inline_table"));
-  EXPECT_THAT(Taken("sha256: 'ABC'"),
-              IsInvalid("t5.table.sha256: got 3 characters"));
-  EXPECT_THAT(
-      Taken("sha256: '" + std::string(64, 'a') + "'"),
-      StatusIs(absl::StatusCode::kNotFound, StartsWith("t5.table.sha256: ")));
-  auto layers = Parse<v1::TensorSpec>(
-      "mlp_bias { layers {} layers { weight { name: '' } } }");
+  EXPECT_THAT(Taken("inline_table { data_type: DATA_TYPE_F32 shape: 9 data: 'xxxx' }"),
+              IsInvalid("t5.table.inline_table"));
+  EXPECT_THAT(Taken("sha256: 'ABC'"), IsInvalid("t5.table.sha256: got 3 characters"));
+  EXPECT_THAT(Taken("sha256: '" + std::string(64, 'a') + "'"),
+              StatusIs(absl::StatusCode::kNotFound, StartsWith("t5.table.sha256: ")));
+  auto layers = Parse<v1::TensorSpec>("mlp_bias { layers {} layers { weight { name: '' } } }");
   EXPECT_THAT(TakeTables(TableSet(), layers),
-              StatusIs(absl::StatusCode::kNotFound,
-                       StartsWith("mlp_bias.layers[1].weight.")));
+              StatusIs(absl::StatusCode::kNotFound, StartsWith("mlp_bias.layers[1].weight.")));
 }
 
 TEST(TableRefs, OfLogitsHaveNoLayout) {
-  auto spec = Parse<v1::LogitsSpec>(
-      "shaw_keys { table { layout: TABLE_LAYOUT_BUCKETS_HEADS } }");
+  auto spec = Parse<v1::LogitsSpec>("shaw_keys { table { layout: TABLE_LAYOUT_BUCKETS_HEADS } }");
   EXPECT_THAT(TakeTables(TableSet(), spec),
               IsInvalid("shaw_keys.table.layout: set, want it unset"));
 }
@@ -79,8 +69,7 @@ TEST(TableRefs, OfLogitsHaveNoLayout) {
 TEST(TableRefs, FindMountedTablesByNameAndByDigest) {
   absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(
       WriteFile(FreshFolder() / "t.safetensors",
-                SafetensorsBytes({{"w", {2, 3}, {1, 2, 3, 4, 5, 6}},
-                                  {"row", {3}, {1, 2, 3}}})));
+                SafetensorsBytes({{"w", {2, 3}, {1, 2, 3, 4, 5, 6}}, {"row", {3}, {1, 2, 3}}})));
   ASSERT_THAT(file, IsOk());
   TableSetBuilder builder(1000);
   ASSERT_THAT(builder.Add("enc", *file, *file->Find("w")), IsOk());
@@ -90,15 +79,13 @@ TEST(TableRefs, FindMountedTablesByNameAndByDigest) {
   const auto straight = Taken("name: 'enc'", *tables);
   ASSERT_THAT(straight, IsOk());
   EXPECT_EQ(straight->At(1, 0), 4);
-  const auto transposed =
-      Taken("name: 'enc' layout: TABLE_LAYOUT_HEADS_BUCKETS", *tables);
+  const auto transposed = Taken("name: 'enc' layout: TABLE_LAYOUT_HEADS_BUCKETS", *tables);
   ASSERT_THAT(transposed, IsOk());
   EXPECT_EQ(transposed->At(0, 1), 4);
   // As resolved specs name the two.
   for (const Table& table : {*straight, *transposed}) {
-    const auto again = Taken(
-        "sha256: '" + table.sha256() + "' layout: TABLE_LAYOUT_BUCKETS_HEADS",
-        *tables);
+    const auto again =
+        Taken("sha256: '" + table.sha256() + "' layout: TABLE_LAYOUT_BUCKETS_HEADS", *tables);
     ASSERT_THAT(again, IsOk());
     EXPECT_EQ(again->shape(), table.shape());
     EXPECT_EQ(again->sha256(), table.sha256());
@@ -108,9 +95,9 @@ TEST(TableRefs, FindMountedTablesByNameAndByDigest) {
               StatusIs(absl::StatusCode::kNotFound,
                        "t5.table.name: got 'dec', want the name of a mounted "
                        "table; ListTables has them"));
-  EXPECT_THAT(Taken("name: 'row'", *tables->Under({"e"})),
-              StatusIs(absl::StatusCode::kPermissionDenied,
-                       StartsWith("t5.table.name: got 'row'")));
+  EXPECT_THAT(
+      Taken("name: 'row'", *tables->Under({"e"})),
+      StatusIs(absl::StatusCode::kPermissionDenied, StartsWith("t5.table.name: got 'row'")));
   EXPECT_THAT(Taken("name: 'row' layout: TABLE_LAYOUT_HEADS_BUCKETS", *tables),
               IsInvalid("t5.table: got layout HEADS_BUCKETS of shape [3]"));
 }

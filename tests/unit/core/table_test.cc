@@ -22,8 +22,7 @@ std::string BytesOf(const std::vector<float>& values) {
 
 const std::vector<float> kSix = {0.5, 1, 2, 3, 4, -5};
 
-Table Six(std::vector<int64_t> shape,
-          TableLayout layout = TableLayout::kBucketsHeads) {
+Table Six(std::vector<int64_t> shape, TableLayout layout = TableLayout::kBucketsHeads) {
   return *Table::Create(DataType::kF32, shape, BytesOf(kSix), layout);
 }
 
@@ -57,17 +56,15 @@ TEST(Table, EveryTypeIsReadExactly) {
 TEST(Table, TransposedIsAnotherTableOverTheSameBytes) {
   const Table table = Six({2, 3}, TableLayout::kHeadsBuckets);
   EXPECT_THAT(table.shape(), ElementsAre(3, 2));
-  const Table expected =
-      *Table::Create(DataType::kF32, {3, 2}, BytesOf({0.5, 3, 1, 4, 2, -5}),
-                     TableLayout::kBucketsHeads);
+  const Table expected = *Table::Create(DataType::kF32, {3, 2}, BytesOf({0.5, 3, 1, 4, 2, -5}),
+                                        TableLayout::kBucketsHeads);
   for (int64_t i = 0; i < 6; ++i) {
     EXPECT_EQ(table.At(i), expected.At(i));
     EXPECT_EQ(table.At(i / 2, i % 2), expected.At(i));
   }
   EXPECT_EQ(table.sha256(), expected.sha256());
   EXPECT_EQ(table.In(TableLayout::kBucketsHeads)->sha256(), table.sha256());
-  EXPECT_EQ(table.In(TableLayout::kHeadsBuckets)->sha256(),
-            Six({2, 3}).sha256());
+  EXPECT_EQ(table.In(TableLayout::kHeadsBuckets)->sha256(), Six({2, 3}).sha256());
 }
 
 // SHA-256 by another program over the bytes as CanonicalWriter documents them.
@@ -76,8 +73,7 @@ TEST(Table, DigestsStayAsTheyAre) {
             "8982fd3e208f70ab4aa7dba66e19a4b7ab6f66b20208aeac9e9b93ece61b95c0");
   EXPECT_EQ(Six({2, 3}, TableLayout::kHeadsBuckets).sha256(),
             "aaf89f6df8c1904442b093ff7a57237ac92fb5b9518602c7733c9d9b897eb550");
-  EXPECT_EQ(Six({6}).sha256(),
-            "f6b7312035011b70218eebbafc431ec36f3da64b67cc9460c3bfdbff219aabfd");
+  EXPECT_EQ(Six({6}).sha256(), "f6b7312035011b70218eebbafc431ec36f3da64b67cc9460c3bfdbff219aabfd");
   EXPECT_EQ(Six({6, 1}).sha256(),
             "ab7a8f5105aaea2f8181daa201a8446a787781a3dd0784893996794530df653b");
   EXPECT_EQ(Six({1, 2, 3}).sha256(),
@@ -88,8 +84,8 @@ TEST(Table, ViewKeepsItsOwner) {
   auto bytes = std::make_shared<const std::string>("-" + BytesOf(kSix));
   std::weak_ptr<const std::string> watch = bytes;
   // One byte off any alignment.
-  absl::StatusOr<Table> table = Table::View(
-      DataType::kF32, {6}, std::string_view(*bytes).substr(1), bytes);
+  absl::StatusOr<Table> table =
+      Table::View(DataType::kF32, {6}, std::string_view(*bytes).substr(1), bytes);
   ASSERT_THAT(table, IsOk());
   bytes.reset();
   EXPECT_FALSE(watch.expired());
@@ -135,8 +131,7 @@ TEST(Table, WhatIsNotATableIsRefused) {
        "got layout HEADS_BUCKETS of shape [6], want two lengths"},
   };
   for (const Case& c : cases) {
-    EXPECT_THAT(Table::Create(c.type, c.shape, c.data, c.layout),
-                IsInvalidWith(c.message));
+    EXPECT_THAT(Table::Create(c.type, c.shape, c.data, c.layout), IsInvalidWith(c.message));
   }
 }
 
@@ -145,13 +140,11 @@ TEST(CheckShape, NamesTheAxes) {
     return CheckShape("t5.table", table, {{3, "buckets"}, {2, "heads"}});
   };
   EXPECT_THAT(check(Six({3, 2})), IsOk());
-  EXPECT_THAT(check(Six({2, 3})),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       "t5.table: got shape [2, 3], want [3 buckets, 2 heads]; "
-                       "see the table's layout"));
-  EXPECT_THAT(check(Six({6})),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       "t5.table: got shape [6], want [3 buckets, 2 heads]"));
+  EXPECT_THAT(check(Six({2, 3})), StatusIs(absl::StatusCode::kInvalidArgument,
+                                           "t5.table: got shape [2, 3], want [3 buckets, 2 heads]; "
+                                           "see the table's layout"));
+  EXPECT_THAT(check(Six({6})), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        "t5.table: got shape [6], want [3 buckets, 2 heads]"));
 }
 
 }  // namespace

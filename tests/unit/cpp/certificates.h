@@ -21,8 +21,7 @@ struct Identity {
 
 // What `write` writes to a BIO.
 inline std::string Written(const std::function<int(BIO*)>& write) {
-  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new(BIO_s_mem()),
-                                                      &BIO_free);
+  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new(BIO_s_mem()), &BIO_free);
   write(bio.get());
   char* data = nullptr;
   const long size = BIO_get_mem_data(bio.get(), &data);  // NOLINT
@@ -59,40 +58,31 @@ class Authority {
   using CertificatePointer = std::unique_ptr<X509, decltype(&X509_free)>;
 
   static KeyPointer NewKey() { return {EVP_EC_gen("P-256"), &EVP_PKEY_free}; }
-  static CertificatePointer NewCertificate() {
-    return {X509_new(), &X509_free};
-  }
+  static CertificatePointer NewCertificate() { return {X509_new(), &X509_free}; }
 
-  static void Fill(X509* certificate, const std::string& name,
-                   const X509* issuer) {
+  static void Fill(X509* certificate, const std::string& name, const X509* issuer) {
     X509_set_version(certificate, X509_VERSION_3);
     static int serial = 0;
     ASN1_INTEGER_set(X509_get_serialNumber(certificate), ++serial);
     X509_gmtime_adj(X509_getm_notBefore(certificate), -60);
     X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
-    X509_NAME_add_entry_by_txt(
-        X509_get_subject_name(certificate), "CN", MBSTRING_ASC,
-        reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), "CN", MBSTRING_ASC,
+                               reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
     X509_set_issuer_name(certificate, X509_get_subject_name(issuer));
   }
 
-  static void AddExtension(X509* certificate, int nid,
-                           const std::string& value) {
-    X509_EXTENSION* const extension =
-        X509V3_EXT_conf_nid(nullptr, nullptr, nid, value.c_str());
+  static void AddExtension(X509* certificate, int nid, const std::string& value) {
+    X509_EXTENSION* const extension = X509V3_EXT_conf_nid(nullptr, nullptr, nid, value.c_str());
     X509_add_ext(certificate, extension, -1);
     X509_EXTENSION_free(extension);
   }
 
   static std::string PemOf(X509* certificate) {
-    return Written([certificate](BIO* bio) {
-      return PEM_write_bio_X509(bio, certificate);
-    });
+    return Written([certificate](BIO* bio) { return PEM_write_bio_X509(bio, certificate); });
   }
   static std::string PemOf(EVP_PKEY* key) {
     return Written([key](BIO* bio) {
-      return PEM_write_bio_PrivateKey(bio, key, nullptr, nullptr, 0, nullptr,
-                                      nullptr);
+      return PEM_write_bio_PrivateKey(bio, key, nullptr, nullptr, 0, nullptr, nullptr);
     });
   }
 

@@ -40,10 +40,9 @@ grpc::ByteBuffer Cut(const std::string& bytes, std::vector<size_t> cuts) {
 }
 
 absl::StatusOr<Chunk> Read(grpc::ByteBuffer message, std::string* room) {
-  return ReadChunk(
-      &message,
-      absl::MakeSpan(reinterpret_cast<std::byte*>(room->data()), room->size()),
-      Placement::kCached);
+  return ReadChunk(&message,
+                   absl::MakeSpan(reinterpret_cast<std::byte*>(room->data()), room->size()),
+                   Placement::kCached);
 }
 
 void ExpectWhole(const absl::StatusOr<Chunk>& chunk, const std::string& room,
@@ -73,20 +72,17 @@ TEST(ReadChunk, StreamsToAnyPlace) {
   std::string data(300, '\0');
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7);
   for (size_t begin = 0; begin < 65; ++begin) {
-    for (size_t size :
-         {size_t{0}, size_t{1}, size_t{63}, size_t{64}, 300 - begin}) {
+    for (size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, 300 - begin}) {
       const std::string part = data.substr(begin, size);
       alignas(64) char room[400];
       std::fill(std::begin(room), std::end(room), '-');
       grpc::ByteBuffer message = Cut(Serialized(part), {10});
-      const auto chunk = ReadChunk(
-          &message,
-          absl::MakeSpan(reinterpret_cast<std::byte*>(room) + begin, 300),
-          Placement::kStreamed);
+      const auto chunk =
+          ReadChunk(&message, absl::MakeSpan(reinterpret_cast<std::byte*>(room) + begin, 300),
+                    Placement::kStreamed);
       ASSERT_TRUE(chunk.ok()) << chunk.status();
       EXPECT_EQ(std::string(room, 400),
-                std::string(begin, '-') + part +
-                    std::string(400 - begin - part.size(), '-'));
+                std::string(begin, '-') + part + std::string(400 - begin - part.size(), '-'));
     }
   }
 }
@@ -94,8 +90,7 @@ TEST(ReadChunk, StreamsToAnyPlace) {
 TEST(ReadChunk, SkipsFieldsOfNewerServers) {
   const std::string data = "data";
   // Field 15: varint, length-delimited, fixed64; then the message.
-  const std::string newer = std::string("\x78\x05", 2) +
-                            std::string("\x7a\x02hi", 4) +
+  const std::string newer = std::string("\x78\x05", 2) + std::string("\x7a\x02hi", 4) +
                             std::string("\x79", 1) + std::string(8, 'x');
   std::string room(10, '-');
   ExpectWhole(Read(Cut(newer + Serialized(data), {3}), &room), room, data);
@@ -111,8 +106,7 @@ TEST(ReadChunk, RefusesEveryTruncation) {
     v1::StreamTensorResponse oracle;
     const bool parses = oracle.ParseFromString(bytes.substr(0, size));
     const bool matches =
-        parses &&
-        oracle.crc32c() == Crc32c(oracle.data().data(), oracle.data().size());
+        parses && oracle.crc32c() == Crc32c(oracle.data().data(), oracle.data().size());
     EXPECT_EQ(chunk.ok(), matches) << size;
     if (!matches) {
       EXPECT_EQ(chunk.status().code(), absl::StatusCode::kDataLoss);
@@ -153,12 +147,10 @@ TEST(ReadChunk, ReadsAHeaderThatComesInTwoPieces) {
   v1::StreamTensorResponse begin, end;
   begin.mutable_header()->set_fingerprint("abc");
   end.mutable_header()->set_total_bytes(24);
-  const std::string whole =
-      begin.header().SerializeAsString() + end.header().SerializeAsString();
+  const std::string whole = begin.header().SerializeAsString() + end.header().SerializeAsString();
   end.set_header_crc32c(Crc32c(whole.data(), whole.size()));
   std::string room;
-  const auto chunk =
-      Read(Cut(begin.SerializeAsString() + end.SerializeAsString(), {}), &room);
+  const auto chunk = Read(Cut(begin.SerializeAsString() + end.SerializeAsString(), {}), &room);
   ASSERT_TRUE(chunk.ok()) << chunk.status();
   EXPECT_EQ(chunk->header->fingerprint(), "abc");
   EXPECT_EQ(chunk->header->total_bytes(), 24);
@@ -167,9 +159,8 @@ TEST(ReadChunk, ReadsAHeaderThatComesInTwoPieces) {
 TEST(ReadChunk, RefusesMoreThanTheRoom) {
   std::string room(3, '-');
   const auto chunk = Read(Cut(Serialized("four"), {}), &room);
-  EXPECT_EQ(chunk.status(),
-            absl::DataLossError("chunk: got 4 bytes of data, want at most the "
-                                "3 that are missing"));
+  EXPECT_EQ(chunk.status(), absl::DataLossError("chunk: got 4 bytes of data, want at most the "
+                                                "3 that are missing"));
   EXPECT_EQ(room, "---");
 }
 
@@ -179,9 +170,8 @@ TEST(ReadChunk, SaysWhereTheLastOffsetIs) {
   message.set_data("four");
   std::string room(4, '-');
   const auto chunk = Read(Cut(message.SerializeAsString(), {}), &room);
-  EXPECT_TRUE(
-      absl::StrContains(chunk.status().message(),
-                        "4 bytes at offset 9223372036854775807 have CRC-32C"))
+  EXPECT_TRUE(absl::StrContains(chunk.status().message(),
+                                "4 bytes at offset 9223372036854775807 have CRC-32C"))
       << chunk.status();
 }
 

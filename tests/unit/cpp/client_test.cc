@@ -38,15 +38,13 @@ class ClientTest : public ::testing::Test {
   // A tensor's bytes, or the error as text.
   static std::string Text(const absl::StatusOr<Tensor>& tensor) {
     if (!tensor.ok()) return tensor.status().ToString();
-    return {reinterpret_cast<const char*>(tensor->bytes().data()),
-            tensor->bytes().size()};
+    return {reinterpret_cast<const char*>(tensor->bytes().data()), tensor->bytes().size()};
   }
 
   Script BreaksAfter3000() {
     return [this](const FakeStream& stream) {
       stream.SendHeader(header_);
-      for (size_t at = stream.request.read_offset(), end = at + 3000; at < end;
-           at += 1000) {
+      for (size_t at = stream.request.read_offset(), end = at + 3000; at < end; at += 1000) {
         stream.SendChunk(payload_, at, at + 1000);
       }
       return kBroken;
@@ -54,9 +52,7 @@ class ClientTest : public ::testing::Test {
   }
 
   Script SendsAll() {
-    return [this](const FakeStream& stream) {
-      return stream.SendAll(payload_, header_);
-    };
+    return [this](const FakeStream& stream) { return stream.SendAll(payload_, header_); };
   }
 
   ClientOptions options_;
@@ -90,26 +86,23 @@ TEST_F(ClientTest, GetsIntoTheCallersMemory) {
   std::string out(kBytes + 10, 'x');
   std::vector<int64_t> progress;
   const auto header = MakeClient().GetInto(
-      spec_,
-      absl::MakeSpan(reinterpret_cast<std::byte*>(out.data()), out.size()),
+      spec_, absl::MakeSpan(reinterpret_cast<std::byte*>(out.data()), out.size()),
       [&](int64_t done, int64_t total) {
         EXPECT_EQ(total, static_cast<int64_t>(kBytes));
         progress.push_back(done);
       });
   ASSERT_TRUE(header.ok()) << header.status();
   EXPECT_EQ(out, payload_ + "xxxxxxxxxx");
-  EXPECT_THAT(progress, ElementsAre(1000, 2000, 3000, 4000, 5000, 6000, 7000,
-                                    8000, 9000, 10000));
+  EXPECT_THAT(progress, ElementsAre(1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000, 9000, 10000));
 }
 
 TEST_F(ClientTest, RefusesMemoryThatIsTooSmall) {
   server_.Then(SendsAll());
   std::string out(kBytes - 1, 'x');
   const auto header = MakeClient().GetInto(
-      spec_,
-      absl::MakeSpan(reinterpret_cast<std::byte*>(out.data()), out.size()));
-  EXPECT_EQ(header.status(), absl::InvalidArgumentError(
-                                 "out: got 9999 bytes, want at least 10000"));
+      spec_, absl::MakeSpan(reinterpret_cast<std::byte*>(out.data()), out.size()));
+  EXPECT_EQ(header.status(),
+            absl::InvalidArgumentError("out: got 9999 bytes, want at least 10000"));
   EXPECT_EQ(out, std::string(kBytes - 1, 'x'));
 }
 
@@ -123,13 +116,11 @@ TEST_F(ClientTest, CountsOnlyAttemptsThatBringNothing) {
 
 TEST_F(ClientTest, StartsAfreshWhenTheFingerprintChanged) {
   const std::string other = MakePayload(5000, 2);
-  const auto gone =
-      grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "fingerprint");
+  const auto gone = grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "fingerprint");
   server_.Then(BreaksAfter3000());
   server_.Then([=](const FakeStream&) { return gone; });
-  server_.Then([=](const FakeStream& stream) {
-    return stream.SendAll(other, MakeHeader(other, "second"));
-  });
+  server_.Then(
+      [=](const FakeStream& stream) { return stream.SendAll(other, MakeHeader(other, "second")); });
   const auto tensor = MakeClient().Get(spec_);
   EXPECT_EQ(Text(tensor), other);
   ASSERT_EQ(server_.requests().size(), 3u);
@@ -143,8 +134,7 @@ TEST_F(ClientTest, NamesTheFieldsTheServerBlames) {
   violation->set_field("spec.alibi.num_heads");
   violation->set_description("got 0, want an integer in [1, 65536]");
   server_.Then([=](const FakeStream&) {
-    return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, "alibi.num_heads",
-                      bad);
+    return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, "alibi.num_heads", bad);
   });
   const absl::Status status = MakeClient().Get(spec_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -180,8 +170,7 @@ TEST_F(ClientTest, ADamagedDescriptionIsDataLoss) {
 }
 
 TEST_F(ClientTest, ADescriptionHasAHeader) {
-  server_.ThenDescribe(
-      [](v1::DescribeTensorResponse*) { return grpc::Status::OK; });
+  server_.ThenDescribe([](v1::DescribeTensorResponse*) { return grpc::Status::OK; });
   EXPECT_EQ(MakeClient().Describe(spec_).status(),
             absl::DataLossError("DescribeTensor: the answer has no header"));
 }
@@ -202,15 +191,14 @@ TEST_F(ClientTest, TheTimeoutBoundsTheWaiting) {
 // Also when one goes and comes back.
 TEST_F(ClientTest, ReplicasShareTheCalls) {
   FakeServer other;
-  options_.target =
-      absl::StrCat("ipv4:", server_.target(), ",", other.target());
+  options_.target = absl::StrCat("ipv4:", server_.target(), ",", other.target());
   const Client client = *Client::Create(options_);
   const auto all_have_calls = [&] {
     const int before = server_.info_calls();
     const int of_other = other.info_calls();
     const absl::Time end = absl::Now() + absl::Seconds(20);
-    while (absl::Now() < end && (server_.info_calls() < before + 10 ||
-                                 other.info_calls() < of_other + 10)) {
+    while (absl::Now() < end &&
+           (server_.info_calls() < before + 10 || other.info_calls() < of_other + 10)) {
       EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
     }
     return absl::Now() < end;
@@ -227,13 +215,12 @@ TEST_F(ClientTest, ReplicasShareTheCalls) {
 TEST_F(ClientTest, AnotherPolicyCanBeAskedFor) {
   for (const auto& [name, value] :
        {std::pair("grpc.lb_policy_name", "pick_first"),
-        std::pair("grpc.service_config",
-                  R"({"loadBalancingConfig": [{"pick_first": {}}]})")}) {
+        std::pair("grpc.service_config", R"({"loadBalancingConfig": [{"pick_first": {}}]})")}) {
     FakeServer one;
     FakeServer other;
-    const Client client = *Client::Create(
-        {.target = absl::StrCat("ipv4:", one.target(), ",", other.target()),
-         .channel_options = {{name, value}}});
+    const Client client =
+        *Client::Create({.target = absl::StrCat("ipv4:", one.target(), ",", other.target()),
+                         .channel_options = {{name, value}}});
     for (int i = 0; i < 20; ++i) {
       EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
     }
@@ -267,18 +254,14 @@ TEST(Client, NamesTheOptionThatIsWrong) {
   const auto message = [](const ClientOptions& options) {
     return std::string(Client::Create(options).status().message());
   };
-  EXPECT_EQ(
-      message({.target = ""}),
-      "target: got \"\", want host, host:port, [IPv6]:port, unix:/path or "
-      "another target of gRPC");
-  EXPECT_EQ(message({.timeout = absl::ZeroDuration()}),
-            "timeout: got 0, want more than 0");
+  EXPECT_EQ(message({.target = ""}),
+            "target: got \"\", want host, host:port, [IPv6]:port, unix:/path or "
+            "another target of gRPC");
+  EXPECT_EQ(message({.timeout = absl::ZeroDuration()}), "timeout: got 0, want more than 0");
   EXPECT_EQ(message({.connect_timeout = absl::ZeroDuration()}),
             "connect_timeout: got 0, want more than 0");
-  EXPECT_EQ(message({.max_tensor_bytes = 0}),
-            "max_tensor_bytes: got 0, want more than 0");
-  EXPECT_EQ(message({.max_attempts = 0}),
-            "max_attempts: got 0, want at least 1");
+  EXPECT_EQ(message({.max_tensor_bytes = 0}), "max_tensor_bytes: got 0, want more than 0");
+  EXPECT_EQ(message({.max_attempts = 0}), "max_attempts: got 0, want at least 1");
   for (const char* const key : {"", "Tenant", "a key", "\xC3\xA4"}) {
     EXPECT_EQ(message({.metadata = {{"tenant", "a"}, {key, "a"}}}),
               absl::StrCat("metadata: got the key \"", absl::CHexEscape(key),

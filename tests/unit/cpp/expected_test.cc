@@ -28,8 +28,7 @@ using ::testing::StartsWith;
 
 v1::TensorSpec Parsed(const std::string& text) {
   v1::TensorSpec spec;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec))
-      << text;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
   return spec;
 }
 
@@ -55,8 +54,7 @@ v1::TensorHeader HeaderOf(const Case& the_case, int64_t any = 3) {
     v1::Form form = v1::FORM_UNSPECIFIED;
     EXPECT_TRUE(v1::Form_Parse("FORM_" + words[2], &form)) << text;
     part->set_form(form);
-    for (const std::string& length :
-         std::vector<std::string>(absl::StrSplit(words[3], ','))) {
+    for (const std::string& length : std::vector<std::string>(absl::StrSplit(words[3], ','))) {
       part->add_shape(length == "?" ? any : std::stoll(length));
     }
     if (words.size() > 4) part->set_first_relative_position(stoll(words[4]));
@@ -67,8 +65,7 @@ v1::TensorHeader HeaderOf(const Case& the_case, int64_t any = 3) {
 class Answer : public ::testing::TestWithParam<Case> {
  protected:
   // What the answer is refused with after a change.
-  static std::string Refused(
-      const std::function<void(v1::TensorHeader*)>& change) {
+  static std::string Refused(const std::function<void(v1::TensorHeader*)>& change) {
     v1::TensorHeader header = HeaderOf(GetParam());
     change(&header);
     const absl::Status status = CheckAnswer(header, Parsed(GetParam().request));
@@ -79,9 +76,7 @@ class Answer : public ::testing::TestWithParam<Case> {
 
 TEST_P(Answer, IsAccepted) {
   for (const int64_t any : {1, 3}) {
-    EXPECT_EQ(
-        CheckAnswer(HeaderOf(GetParam(), any), Parsed(GetParam().request)),
-        absl::OkStatus());
+    EXPECT_EQ(CheckAnswer(HeaderOf(GetParam(), any), Parsed(GetParam().request)), absl::OkStatus());
   }
 }
 
@@ -95,19 +90,14 @@ TEST_P(Answer, IsNotAnyOther) {
       EXPECT_THAT(Refused([&](auto* h) { change(h->mutable_parts(i)); }),
                   HasSubstr(absl::StrCat(" has ", field)));
     };
-    EXPECT_THAT(
-        Refused([&](auto* h) { h->mutable_parts(i)->set_name("bias"); }),
-        StartsWith("header.parts: got ["));
-    has("data_type F64",
-        [](auto* part) { part->set_data_type(v1::DATA_TYPE_F64); });
-    has("form 99",
-        [](auto* part) { part->set_form(static_cast<v1::Form>(99)); });
-    has("first_relative_position 7",
-        [](auto* part) { part->set_first_relative_position(7); });
+    EXPECT_THAT(Refused([&](auto* h) { h->mutable_parts(i)->set_name("bias"); }),
+                StartsWith("header.parts: got ["));
+    has("data_type F64", [](auto* part) { part->set_data_type(v1::DATA_TYPE_F64); });
+    has("form 99", [](auto* part) { part->set_form(static_cast<v1::Form>(99)); });
+    has("first_relative_position 7", [](auto* part) { part->set_first_relative_position(7); });
     has("shape []", [](auto* part) { part->clear_shape(); });
     has("shape [", [](auto* part) { part->mutable_shape()->RemoveLast(); });
-    for (int axis = 0; axis < HeaderOf(GetParam()).parts(i).shape_size();
-         ++axis) {
+    for (int axis = 0; axis < HeaderOf(GetParam()).parts(i).shape_size(); ++axis) {
       has("shape [", [axis](auto* part) { part->set_shape(axis, 0); });
       const int64_t length = HeaderOf(GetParam(), 1).parts(i).shape(axis);
       if (length != HeaderOf(GetParam(), 2).parts(i).shape(axis)) continue;
@@ -245,12 +235,9 @@ class Lie : public ::testing::Test {
 TEST_F(Lie, IsQuotedBesideWhatIsWanted) {
   EXPECT_EQ(Refused([](auto* h) { h->mutable_parts(0)->set_shape(1, 6); }),
             "header: part diagonals has shape [8, 6], want [8, 7]");
-  EXPECT_EQ(
-      Refused([](auto* h) { h->mutable_parts(0)->set_form(v1::FORM_DENSE); }),
-      "header: part diagonals has form DENSE, want TOEPLITZ");
-  EXPECT_EQ(Refused([](auto* h) {
-              h->mutable_parts(0)->set_data_type(v1::DATA_TYPE_I32);
-            }),
+  EXPECT_EQ(Refused([](auto* h) { h->mutable_parts(0)->set_form(v1::FORM_DENSE); }),
+            "header: part diagonals has form DENSE, want TOEPLITZ");
+  EXPECT_EQ(Refused([](auto* h) { h->mutable_parts(0)->set_data_type(v1::DATA_TYPE_I32); }),
             "header: part diagonals has data_type I32, want F32");
   EXPECT_EQ(Refused([](auto* h) { h->mutable_parts(0)->set_name("\x1b[2J"); }),
             "header.parts: got [\\x1b[2J], want [diagonals]");
@@ -258,26 +245,22 @@ TEST_F(Lie, IsQuotedBesideWhatIsWanted) {
                 for (int i = 0; i < 1000; ++i) *h->add_parts() = h->parts(0);
               }),
               EndsWith(", diagonals, ...], want [diagonals]"));
-  EXPECT_LT(Refused([](auto* h) {
-              h->mutable_parts(0)->set_name(std::string(1 << 20, 'x'));
-            }).size(),
-            200);
+  EXPECT_LT(
+      Refused([](auto* h) { h->mutable_parts(0)->set_name(std::string(1 << 20, 'x')); }).size(),
+      200);
 }
 
 TEST_F(Lie, AboutTheRequestIsRefused) {
-  for (const char* resolved :
-       {"", "t5 { num_heads: 8 } pair { query_length: 3 key_length: 5 }",
-        "alibi { num_heads: 8 } table { positions { end: 3 } }",
-        // As many diagonals, from the same one on.
-        "alibi { num_heads: 8 } pair { query_length: 1 key_length: 7 "
-        "query_offset: 4 }",
-        "alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
-        "query_offset: 2 heads { begin: 1 end: 9 } }",
-        "alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
-        "query_offset: 2 } output { form: FORM_DENSE }"}) {
-    EXPECT_THAT(Refused([&](auto* h) {
-                  *h->mutable_resolved_spec() = Parsed(resolved);
-                }),
+  for (const char* resolved : {"", "t5 { num_heads: 8 } pair { query_length: 3 key_length: 5 }",
+                               "alibi { num_heads: 8 } table { positions { end: 3 } }",
+                               // As many diagonals, from the same one on.
+                               "alibi { num_heads: 8 } pair { query_length: 1 key_length: 7 "
+                               "query_offset: 4 }",
+                               "alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
+                               "query_offset: 2 heads { begin: 1 end: 9 } }",
+                               "alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
+                               "query_offset: 2 } output { form: FORM_DENSE }"}) {
+    EXPECT_THAT(Refused([&](auto* h) { *h->mutable_resolved_spec() = Parsed(resolved); }),
                 HasSubstr("header.resolved_spec: got another request"))
         << resolved;
   }
@@ -285,8 +268,8 @@ TEST_F(Lie, AboutTheRequestIsRefused) {
 
 TEST_F(Lie, IsAFingerprintOfOtherCharacters) {
   for (const std::string& value :
-       {std::string(), std::string(63, 'a'), std::string(65, 'a'),
-        std::string(64, 'A'), std::string(64, 'g'), std::string(64, '\n')}) {
+       {std::string(), std::string(63, 'a'), std::string(65, 'a'), std::string(64, 'A'),
+        std::string(64, 'g'), std::string(64, '\n')}) {
     EXPECT_THAT(Refused([&](auto* h) { h->set_fingerprint(value); }),
                 EndsWith("\", want 64 lowercase hex digits"));
     EXPECT_THAT(Refused([&](auto* h) { h->set_encoding_fingerprint(value); }),
@@ -305,28 +288,24 @@ TEST(CheckAnswer, ComparesTheColumnsOfAGridWithItsParts) {
     return CheckAnswer(header, Parsed(the_case.request));
   };
   EXPECT_EQ(checked({0, 1, 0, 0, 1, 0}), absl::OkStatus());
-  for (const auto& other :
-       std::vector<std::vector<int32_t>>{{},
-                                         {0, 0, 0, 0, 1},
-                                         {0, 0, 0, 1, 1, 1},
-                                         {0, 0, 0, 0, 1, 2},
-                                         {0, 0, 0, 0, 1, -1},
-                                         {0, 0, 0, 0, 1, 1, 1}}) {
-    EXPECT_EQ(checked(other),
-              absl::DataLossError("header.column_axes: got other columns, want "
-                                  "those of the parts"));
+  for (const auto& other : std::vector<std::vector<int32_t>>{{},
+                                                             {0, 0, 0, 0, 1},
+                                                             {0, 0, 0, 1, 1, 1},
+                                                             {0, 0, 0, 0, 1, 2},
+                                                             {0, 0, 0, 0, 1, -1},
+                                                             {0, 0, 0, 0, 1, 1, 1}}) {
+    EXPECT_EQ(checked(other), absl::DataLossError("header.column_axes: got other columns, want "
+                                                  "those of the parts"));
   }
 }
 
 // Computed pair by pair.
-std::vector<bool> Masked(const v1::Mask& mask,
-                         const std::vector<int64_t>& queries,
+std::vector<bool> Masked(const v1::Mask& mask, const std::vector<int64_t>& queries,
                          const std::vector<int64_t>& keys) {
   std::vector<bool> masked;
   for (const int64_t i : queries) {
     masked.push_back(absl::c_none_of(keys, [&](int64_t j) {
-      return !(mask.causal() && j > i) &&
-             !(mask.has_window_left() && i - j > mask.window_left()) &&
+      return !(mask.causal() && j > i) && !(mask.has_window_left() && i - j > mask.window_left()) &&
              !(mask.has_window_right() && j - i > mask.window_right());
     }));
   }
@@ -335,38 +314,32 @@ std::vector<bool> Masked(const v1::Mask& mask,
 
 TEST(CheckAnswer, RefusesOtherMaskedRows) {
   for (const char* mask :
-       {"causal: true", "window_left: 2", "window_right: 0",
-        "window_left: 0 window_right: 1", "causal: true window_left: 1",
-        "window_left: 9223372036854775807 window_right: 1"}) {
+       {"causal: true", "window_left: 2", "window_right: 0", "window_left: 0 window_right: 1",
+        "causal: true window_left: 1", "window_left: 9223372036854775807 window_right: 1"}) {
     for (const std::vector<int64_t>& queries :
-         std::vector<std::vector<int64_t>>{
-             {-3, -2, -1, 0, 1, 2}, {6, 7, 8, 9}, {9, 0, 9, 2, -4}}) {
-      for (const std::vector<int64_t>& keys : std::vector<std::vector<int64_t>>{
-               {0, 1, 2}, {8, 0, 7}, {-9, 30, 1, 1}}) {
+         std::vector<std::vector<int64_t>>{{-3, -2, -1, 0, 1, 2}, {6, 7, 8, 9}, {9, 0, 9, 2, -4}}) {
+      for (const std::vector<int64_t>& keys :
+           std::vector<std::vector<int64_t>>{{0, 1, 2}, {8, 0, 7}, {-9, 30, 1, 1}}) {
         const std::string request = absl::StrCat(
             "alibi { num_heads: 1 } pair { query_positions { positions: [",
             absl::StrJoin(queries, ","), "] } key_positions { positions: [",
-            absl::StrJoin(keys, ","), "] } } output { form: FORM_DENSE mask { ",
-            mask, " } }");
+            absl::StrJoin(keys, ","), "] } } output { form: FORM_DENSE mask { ", mask, " } }");
         SCOPED_TRACE(request);
         const v1::TensorSpec spec = Parsed(request);
-        const std::string answer = absl::StrCat(
-            "dense F32 DENSE 1,", queries.size(), ",", keys.size());
+        const std::string answer =
+            absl::StrCat("dense F32 DENSE 1,", queries.size(), ",", keys.size());
         v1::TensorHeader header = HeaderOf({request, answer});
-        const std::vector<bool> masked =
-            Masked(spec.output().mask(), queries, keys);
+        const std::vector<bool> masked = Masked(spec.output().mask(), queries, keys);
         for (size_t i = 0; i < masked.size(); ++i) {
           if (!masked[i]) continue;
           if (i == 0 || !masked[i - 1]) {
             header.add_fully_masked_rows()->set_begin(static_cast<int64_t>(i));
           }
-          header.mutable_fully_masked_rows()->rbegin()->set_end(
-              static_cast<int64_t>(i) + 1);
+          header.mutable_fully_masked_rows()->rbegin()->set_end(static_cast<int64_t>(i) + 1);
         }
         EXPECT_EQ(CheckAnswer(header, spec), absl::OkStatus());
         header.add_fully_masked_rows()->set_end(9);
-        EXPECT_THAT(std::string(CheckAnswer(header, spec).message()),
-                    HasSubstr("[0, 9]], want ["));
+        EXPECT_THAT(std::string(CheckAnswer(header, spec).message()), HasSubstr("[0, 9]], want ["));
       }
     }
   }
@@ -385,8 +358,8 @@ TEST(CheckAnswer, SurvivesEveryRequest) {
             absl::StrCat("rotary { head_dim: -1 partial_rotary_factor: nan } "
                          "table { position_ids { positions: ",
                          low, " } }"),
-            absl::StrCat("sinusoidal { dim: -1 axes {} } table { grid: [", low,
-                         ", ", high, "] grid_offset: ", high, " }"),
+            absl::StrCat("sinusoidal { dim: -1 axes {} } table { grid: [", low, ", ", high,
+                         "] grid_offset: ", high, " }"),
             absl::StrCat("alibi { num_heads: -1 } pair { query_length: ", low,
                          " key_length: ", high, " alignment: ALIGNMENT_END }"),
             absl::StrCat("alibi { num_heads: -1 } pair { query_positions {} "

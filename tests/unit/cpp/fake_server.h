@@ -45,8 +45,7 @@ inline std::string Fingerprint(const std::string& name) {
 }
 
 // Consistent by itself, as the answer to a request without an encoding is.
-inline v1::TensorHeader MakeHeader(const std::string& payload,
-                                   const std::string& name) {
+inline v1::TensorHeader MakeHeader(const std::string& payload, const std::string& name) {
   v1::TensorHeader header;
   header.set_total_bytes(static_cast<int64_t>(payload.size()));
   header.set_fingerprint(Fingerprint(name));
@@ -86,13 +85,11 @@ struct FakeStream {
   }
 
   // The whole answer of a server in good health.
-  grpc::Status SendAll(const std::string& payload,
-                       const v1::TensorHeader& header,
+  grpc::Status SendAll(const std::string& payload, const v1::TensorHeader& header,
                        size_t chunk = 1000) const {
     const size_t begin = static_cast<size_t>(request.read_offset());
     for (size_t at = begin; at < payload.size(); at += chunk) {
-      SendChunk(payload, at, std::min(at + chunk, payload.size()),
-                at == begin ? &header : nullptr);
+      SendChunk(payload, at, std::min(at + chunk, payload.size()), at == begin ? &header : nullptr);
     }
     return grpc::Status::OK;
   }
@@ -108,8 +105,7 @@ struct Caller {
 using Script = std::function<grpc::Status(const FakeStream&)>;
 using DescribeScript = std::function<grpc::Status(v1::DescribeTensorResponse*)>;
 
-inline grpc::Status WithDetail(grpc::StatusCode code,
-                               const std::string& message,
+inline grpc::Status WithDetail(grpc::StatusCode code, const std::string& message,
                                const google::protobuf::Message& detail) {
   google::rpc::Status status;
   status.set_code(code);
@@ -121,8 +117,8 @@ inline grpc::Status WithDetail(grpc::StatusCode code,
 class FakeServer final : public v1::AttentionBiasService::Service {
  public:
   // Listens on a port that it picks.
-  explicit FakeServer(std::shared_ptr<grpc::ServerCredentials> credentials =
-                          grpc::InsecureServerCredentials())
+  explicit FakeServer(
+      std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials())
       : credentials_(std::move(credentials)) {
     Start();
   }
@@ -141,8 +137,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   // On the same port as before.
   void Start() {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:" + std::to_string(port_), credentials_,
-                             &port_);
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port_), credentials_, &port_);
     builder.RegisterService(this);
     builder.RegisterService(&health_);
     server_ = builder.BuildAndStart();
@@ -172,9 +167,8 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     health_.status = status;
   }
 
-  grpc::Status StreamTensor(
-      grpc::ServerContext* context, const v1::StreamTensorRequest* request,
-      grpc::ServerWriter<v1::StreamTensorResponse>* writer) override {
+  grpc::Status StreamTensor(grpc::ServerContext* context, const v1::StreamTensorRequest* request,
+                            grpc::ServerWriter<v1::StreamTensorResponse>* writer) override {
     Note(*context);
     Script script;
     {
@@ -189,8 +183,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     return script(FakeStream{context, *request, writer});
   }
 
-  grpc::Status DescribeTensor(grpc::ServerContext* context,
-                              const v1::DescribeTensorRequest*,
+  grpc::Status DescribeTensor(grpc::ServerContext* context, const v1::DescribeTensorRequest*,
                               v1::DescribeTensorResponse* response) override {
     Note(*context);
     DescribeScript script;
@@ -209,8 +202,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   void set_table_name(const std::string& name) { table_name_ = name; }
 
   // Three tables, one to a page; or none.
-  grpc::Status ListTables(grpc::ServerContext* context,
-                          const v1::ListTablesRequest* request,
+  grpc::Status ListTables(grpc::ServerContext* context, const v1::ListTablesRequest* request,
                           v1::ListTablesResponse* response) override {
     Note(*context);
     if (request->page_size() != 1000) {
@@ -240,8 +232,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   // Calls of GetServerInfo.
   int info_calls() const { return info_calls_; }
 
-  grpc::Status GetServerInfo(grpc::ServerContext* context,
-                             const v1::GetServerInfoRequest*,
+  grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest*,
                              v1::GetServerInfoResponse* response) override {
     Note(*context);
     ++info_calls_;
@@ -274,14 +265,12 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   struct HealthService final : grpc::health::v1::Health::Service {
     explicit HealthService(FakeServer* whole) : server(whole) {}
 
-    grpc::Status Check(
-        grpc::ServerContext* context,
-        const grpc::health::v1::HealthCheckRequest* request,
-        grpc::health::v1::HealthCheckResponse* response) override {
+    grpc::Status Check(grpc::ServerContext* context,
+                       const grpc::health::v1::HealthCheckRequest* request,
+                       grpc::health::v1::HealthCheckResponse* response) override {
       server->Note(*context);
       if (!request->service().empty()) {
-        return {grpc::StatusCode::NOT_FOUND,
-                "no service " + request->service()};
+        return {grpc::StatusCode::NOT_FOUND, "no service " + request->service()};
       }
       response->set_status(status);
       return grpc::Status::OK;

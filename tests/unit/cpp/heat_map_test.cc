@@ -22,8 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr Screen kColorful = {
-    .columns = 80, .lines = 24, .colors = Colors::k24Bit};
+constexpr Screen kColorful = {.columns = 80, .lines = 24, .colors = Colors::k24Bit};
 
 double Lightness(Color color) {
   return 0.2126 * color.red + 0.7152 * color.green + 0.0722 * color.blue;
@@ -42,9 +41,7 @@ TEST(ColorOf, LightnessRisesWithTheNumber) {
   EXPECT_EQ(ColorOf(0), (Color{68, 1, 84}));
   EXPECT_EQ(ColorOf(1), (Color{253, 231, 37}));
   for (int i = 1; i <= 100; ++i) {
-    EXPECT_GT(Lightness(ColorOf(i / 100.0)),
-              Lightness(ColorOf((i - 1) / 100.0)))
-        << i;
+    EXPECT_GT(Lightness(ColorOf(i / 100.0)), Lightness(ColorOf((i - 1) / 100.0))) << i;
   }
 }
 
@@ -55,40 +52,26 @@ TEST(Spread, IsEvenAndDoesNotOverflow) {
 }
 
 TEST(Fit, KeepsProportionsOfPairs) {
-  const Canvas canvas = {.most = {.rows = 40, .columns = 80},
-                         .pixel_height = 1,
-                         .enlarged_to = 64};
-  EXPECT_EQ(Fit({.rows = 4096, .columns = 4096}, canvas, true),
-            (Size{.rows = 40, .columns = 40}));
-  EXPECT_EQ(Fit({.rows = 100, .columns = 400}, canvas, true),
-            (Size{.rows = 20, .columns = 80}));
-  EXPECT_EQ(Fit({.rows = 1, .columns = 4096}, canvas, true),
-            (Size{.rows = 1, .columns = 80}));
+  const Canvas canvas = {.most = {.rows = 40, .columns = 80}, .pixel_height = 1, .enlarged_to = 64};
+  EXPECT_EQ(Fit({.rows = 4096, .columns = 4096}, canvas, true), (Size{.rows = 40, .columns = 40}));
+  EXPECT_EQ(Fit({.rows = 100, .columns = 400}, canvas, true), (Size{.rows = 20, .columns = 80}));
+  EXPECT_EQ(Fit({.rows = 1, .columns = 4096}, canvas, true), (Size{.rows = 1, .columns = 80}));
   EXPECT_EQ(Fit({.rows = int64_t{1} << 40, .columns = 1}, canvas, true),
             (Size{.rows = 40, .columns = 1}));
   // Small ones are enlarged, but not to a whole screen.
-  EXPECT_EQ(Fit({.rows = 9, .columns = 9}, canvas, true),
-            (Size{.rows = 36, .columns = 36}));
-  EXPECT_EQ(Fit({.rows = 1, .columns = 10}, canvas, true),
-            (Size{.rows = 6, .columns = 60}));
+  EXPECT_EQ(Fit({.rows = 9, .columns = 9}, canvas, true), (Size{.rows = 36, .columns = 36}));
+  EXPECT_EQ(Fit({.rows = 1, .columns = 10}, canvas, true), (Size{.rows = 6, .columns = 60}));
 }
 
 TEST(Fit, FillsACanvasWithATable) {
-  const Canvas canvas = {.most = {.rows = 40, .columns = 80},
-                         .pixel_height = 1,
-                         .enlarged_to = 64};
-  EXPECT_EQ(Fit({.rows = 5000, .columns = 16}, canvas, false),
-            (Size{.rows = 40, .columns = 64}));
+  const Canvas canvas = {.most = {.rows = 40, .columns = 80}, .pixel_height = 1, .enlarged_to = 64};
+  EXPECT_EQ(Fit({.rows = 5000, .columns = 16}, canvas, false), (Size{.rows = 40, .columns = 64}));
 }
 
 TEST(Fit, KnowsThatCharactersAreHigh) {
-  const Canvas canvas = {.most = {.rows = 40, .columns = 80},
-                         .pixel_height = 2,
-                         .enlarged_to = 64};
-  EXPECT_EQ(Fit({.rows = 4096, .columns = 4096}, canvas, true),
-            (Size{.rows = 40, .columns = 80}));
-  EXPECT_EQ(Fit({.rows = 1, .columns = 3}, canvas, true),
-            (Size{.rows = 11, .columns = 63}));
+  const Canvas canvas = {.most = {.rows = 40, .columns = 80}, .pixel_height = 2, .enlarged_to = 64};
+  EXPECT_EQ(Fit({.rows = 4096, .columns = 4096}, canvas, true), (Size{.rows = 40, .columns = 80}));
+  EXPECT_EQ(Fit({.rows = 1, .columns = 3}, canvas, true), (Size{.rows = 11, .columns = 63}));
 }
 
 TEST(CanvasOf, LeavesRoomForWhatStandsAround) {
@@ -98,8 +81,7 @@ TEST(CanvasOf, LeavesRoomForWhatStandsAround) {
   const Canvas colorful = CanvasOf(kColorful, 4);
   EXPECT_EQ(colorful.most, (Size{.rows = 40, .columns = 75}));
   EXPECT_EQ(colorful.pixel_height, 1);
-  EXPECT_EQ(CanvasOf({.columns = 3, .lines = 2}, 9).most,
-            (Size{.rows = 8, .columns = 16}));
+  EXPECT_EQ(CanvasOf({.columns = 3, .lines = 2}, 9).most, (Size{.rows = 8, .columns = 16}));
 }
 
 TEST(DrawText, HasShadesWithoutColors) {
@@ -137,10 +119,8 @@ TEST(DrawText, Has256ColorsFromDarkToLight) {
   Screen screen = kColorful;
   screen.colors = Colors::k256;
   HeatMap map = Small();
-  EXPECT_THAT(DrawText(map, screen),
-              HasSubstr("7 \033[38;5;53m\033[48;5;220m\u2580"));
-  EXPECT_THAT(DrawText(map, screen),
-              HasSubstr("\033[38;5;242m\033[48;5;246m\u2580"));
+  EXPECT_THAT(DrawText(map, screen), HasSubstr("7 \033[38;5;53m\033[48;5;220m\u2580"));
+  EXPECT_THAT(DrawText(map, screen), HasSubstr("\033[38;5;242m\033[48;5;246m\u2580"));
   EXPECT_THAT(DrawText(map, screen), Not(HasSubstr(";2;")));
   // Of the 6 x 6 x 6 colours from 16 on.
   constexpr uint8_t kLevels[] = {0, 95, 135, 175, 215, 255};
@@ -152,8 +132,8 @@ TEST(DrawText, Has256ColorsFromDarkToLight) {
     const std::string text = DrawText(map, screen);
     const size_t at = text.find(";5;") + 3;
     const int code = std::atoi(text.c_str() + at) - 16;
-    const double lightness = Lightness(
-        {kLevels[code / 36], kLevels[code / 6 % 6], kLevels[code % 6]});
+    const double lightness =
+        Lightness({kLevels[code / 36], kLevels[code / 6 % 6], kLevels[code % 6]});
     EXPECT_GT(lightness, last) << i;
     last = lightness;
   }
@@ -183,8 +163,7 @@ TEST(DrawText, LabelsFitAboveOneAnother) {
     map.columns[i] = static_cast<int64_t>(1000 + i);
   }
   // There would be room for two more digits at 48.
-  EXPECT_THAT(DrawText(map, Screen()),
-              HasSubstr("\n  1000            1016            1032\n"));
+  EXPECT_THAT(DrawText(map, Screen()), HasSubstr("\n  1000            1016            1032\n"));
 }
 
 TEST(DrawText, OfEqualNumbersAndOfNone) {
@@ -213,10 +192,8 @@ TEST(ColorsOf, FollowsTheEnvironment) {
     });
   };
   EXPECT_EQ(colors({{"TERM", "xterm-256color"}}), Colors::k256);
-  EXPECT_EQ(colors({{"TERM", "xterm"}, {"COLORTERM", "truecolor"}}),
-            Colors::k24Bit);
-  EXPECT_EQ(colors({{"TERM", "xterm"}, {"COLORTERM", "24bit"}}),
-            Colors::k24Bit);
+  EXPECT_EQ(colors({{"TERM", "xterm"}, {"COLORTERM", "truecolor"}}), Colors::k24Bit);
+  EXPECT_EQ(colors({{"TERM", "xterm"}, {"COLORTERM", "24bit"}}), Colors::k24Bit);
   EXPECT_EQ(colors({{"TERM", "xterm"}, {"NO_COLOR", "1"}}), Colors::kNone);
   EXPECT_EQ(colors({{"TERM", "xterm"}, {"NO_COLOR", ""}}), Colors::k256);
   EXPECT_EQ(colors({{"TERM", "dumb"}, {"COLORTERM", "24bit"}}), Colors::kNone);
@@ -237,15 +214,13 @@ TEST(WritePng, HoldsThePixels) {
   EXPECT_EQ(image.height, 8u);
   EXPECT_EQ(image.format, unsigned{PNG_FORMAT_RGB});
   std::vector<Color> pixels(96);
-  ASSERT_TRUE(
-      png_image_finish_read(&image, nullptr, pixels.data(), 0, nullptr));
+  ASSERT_TRUE(png_image_finish_read(&image, nullptr, pixels.data(), 0, nullptr));
   for (size_t row = 0; row < 8; ++row) {
     for (size_t column = 0; column < 12; ++column) {
       const double number = map.numbers[row / 4 * 3 + column / 4];
-      const auto stripe =
-          static_cast<uint8_t>((row + column) / 4 % 2 == 0 ? 108 : 148);
-      const Color want = std::isfinite(number) ? ColorOf(number / 9)
-                                               : Color{stripe, stripe, stripe};
+      const auto stripe = static_cast<uint8_t>((row + column) / 4 % 2 == 0 ? 108 : 148);
+      const Color want =
+          std::isfinite(number) ? ColorOf(number / 9) : Color{stripe, stripe, stripe};
       EXPECT_EQ(pixels[row * 12 + column], want) << row << ", " << column;
     }
   }
@@ -254,8 +229,7 @@ TEST(WritePng, HoldsThePixels) {
 TEST(WritePng, NamesWhatFails) {
   EXPECT_EQ(WritePng(Small(), "/no/such/folder/a.png").message(),
             "/no/such/folder/a.png: cannot create: No such file or directory");
-  EXPECT_EQ(CheckPngName("a.jpg").message(),
-            "--png: got a.jpg, want a name ending in .png");
+  EXPECT_EQ(CheckPngName("a.jpg").message(), "--png: got a.jpg, want a name ending in .png");
   EXPECT_TRUE(CheckPngName("a.png").ok());
 }
 

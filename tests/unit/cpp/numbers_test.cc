@@ -60,8 +60,7 @@ std::string Preview(const std::vector<int64_t>& shape,
   for (int32_t i = 0; i < size; ++i) values[i] = i;
   return PreviewNumbers(
       part,
-      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()),
-                          values.size() * 4),
+      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()), values.size() * 4),
       first_head);
 }
 

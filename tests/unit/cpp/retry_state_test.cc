@@ -10,9 +10,7 @@ namespace {
 
 using grpc::StatusCode;
 
-CallEnd End(StatusCode code) {
-  return {.status = {code, "no"}, .pushback = std::nullopt};
-}
+CallEnd End(StatusCode code) { return {.status = {code, "no"}, .pushback = std::nullopt}; }
 
 CallEnd EndWithRetryInfo(StatusCode code, int64_t seconds) {
   google::rpc::RetryInfo info;
@@ -93,10 +91,8 @@ TEST(RetryState, AConnectionThatWasResetIsTriedAgain) {
 
 TEST(RetryState, RetryInfoIsTheLeastWait) {
   RetryState retry(10, NoJitter);
-  EXPECT_EQ(Next(retry, EndWithRetryInfo(StatusCode::RESOURCE_EXHAUSTED, 7)),
-            absl::Seconds(7));
-  EXPECT_EQ(Next(retry, EndWithRetryInfo(StatusCode::UNAVAILABLE, 0)),
-            absl::Milliseconds(200));
+  EXPECT_EQ(Next(retry, EndWithRetryInfo(StatusCode::RESOURCE_EXHAUSTED, 7)), absl::Seconds(7));
+  EXPECT_EQ(Next(retry, EndWithRetryInfo(StatusCode::UNAVAILABLE, 0)), absl::Milliseconds(200));
   EXPECT_FALSE(Next(retry, EndWithRetryInfo(StatusCode::INTERNAL, 1)));
 }
 

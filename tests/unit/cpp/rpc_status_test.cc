@@ -9,10 +9,9 @@ namespace attnbias::rpc_status_test {
 namespace {
 
 std::string Told(const std::string& says) {
-  const absl::Status status =
-      FromRpc(grpc::Status(grpc::StatusCode::UNAVAILABLE, says),
-              {.target = "host:1", .tls = TlsOptions{.enabled = false}},
-              /*has_token=*/false);
+  const absl::Status status = FromRpc(grpc::Status(grpc::StatusCode::UNAVAILABLE, says),
+                                      {.target = "host:1", .tls = TlsOptions{.enabled = false}},
+                                      /*has_token=*/false);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   return std::string(status.message());
 }
@@ -33,36 +32,34 @@ TEST_P(UnreachedServer, SaysWhatToTry) {
 
 INSTANTIATE_TEST_SUITE_P(
     RpcStatus, UnreachedServer,
-    testing::Values(
-        Unreached{"connections to all backends failing; last error: UNKNOWN: "
-                  "ipv4:127.0.0.1:1: Failed to connect to remote host: "
-                  "Connection refused",
-                  "nothing answers at host:1: is the server running? "
-                  "attnbias-server starts one"},
-        Unreached{"failed to connect to all addresses; last error: UNKNOWN: "
-                  "unix:/a: No such file or directory",
-                  "nothing answers at host:1: is the server running? "
-                  "attnbias-server starts one"},
-        Unreached{"connections to all backends failing; last error: "
-                  "UNAVAILABLE: ipv4:127.0.0.1:1: Failed parsing HTTP/2",
-                  "host:1 answers, but not with gRPC: is it the right port?"},
-        Unreached{"connections to all backends failing; last error: UNKNOWN: "
-                  "ipv4:127.0.0.1:1: Trying to connect an http1.x server",
-                  "host:1 answers, but not with gRPC: is it the right port?"},
-        Unreached{"connections to all backends failing; last error: "
-                  "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed",
-                  "host:1 answers, but not with gRPC in plaintext: does it "
-                  "need TLS? Set tls"},
-        Unreached{"DNS resolution failed for host:1: C-ares status is not "
-                  "ARES_SUCCESS qtype=AAAA name=host is_balancer=0: Domain "
-                  "name not found",
-                  "host:1 is not found: is the name right?"}));
+    testing::Values(Unreached{"connections to all backends failing; last error: UNKNOWN: "
+                              "ipv4:127.0.0.1:1: Failed to connect to remote host: "
+                              "Connection refused",
+                              "nothing answers at host:1: is the server running? "
+                              "attnbias-server starts one"},
+                    Unreached{"failed to connect to all addresses; last error: UNKNOWN: "
+                              "unix:/a: No such file or directory",
+                              "nothing answers at host:1: is the server running? "
+                              "attnbias-server starts one"},
+                    Unreached{"connections to all backends failing; last error: "
+                              "UNAVAILABLE: ipv4:127.0.0.1:1: Failed parsing HTTP/2",
+                              "host:1 answers, but not with gRPC: is it the right port?"},
+                    Unreached{"connections to all backends failing; last error: UNKNOWN: "
+                              "ipv4:127.0.0.1:1: Trying to connect an http1.x server",
+                              "host:1 answers, but not with gRPC: is it the right port?"},
+                    Unreached{"connections to all backends failing; last error: "
+                              "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed",
+                              "host:1 answers, but not with gRPC in plaintext: does it "
+                              "need TLS? Set tls"},
+                    Unreached{"DNS resolution failed for host:1: C-ares status is not "
+                              "ARES_SUCCESS qtype=AAAA name=host is_balancer=0: Domain "
+                              "name not found",
+                              "host:1 is not found: is the name right?"}));
 
 TEST(FromRpc, ATimeoutThatPassedSaysWhose) {
-  const absl::Status status =
-      FromRpc(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline"),
-              {.target = "host:1", .timeout = absl::Milliseconds(30)},
-              /*has_token=*/false);
+  const absl::Status status = FromRpc(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline"),
+                                      {.target = "host:1", .timeout = absl::Milliseconds(30)},
+                                      /*has_token=*/false);
   EXPECT_EQ(status.message(),
             "no complete answer from host:1 within the timeout of 30ms "
             "(Deadline)");

@@ -37,9 +37,8 @@ using ::testing::StartsWith;
 std::shared_ptr<grpc::ServerCredentials> Tls(const Identity& identity,
                                              const std::string& clients = "") {
   grpc::SslServerCredentialsOptions options(
-      clients.empty()
-          ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
-          : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+      clients.empty() ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
+                      : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   options.pem_root_certs = clients;
   options.pem_key_cert_pairs.push_back(
       {.private_key = identity.key, .cert_chain = identity.certificate});
@@ -68,9 +67,7 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
 
   TlsOptions Trusting() const { return {.ca_file = Path("ca.pem")}; }
   TlsOptions AsTrainer() const {
-    return {.ca_file = Path("ca.pem"),
-            .cert_file = Path("cert.pem"),
-            .key_file = Path("key.pem")};
+    return {.ca_file = Path("ca.pem"), .cert_file = Path("cert.pem"), .key_file = Path("key.pem")};
   }
 
   // With time for a machine that is busy.
@@ -83,8 +80,7 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
   static std::string Failure(ClientOptions options) {
     options.max_attempts = 1;
     options.timeout = absl::Seconds(20);
-    const absl::Status status =
-        Client::Create(options).value().ServerInfo().status();
+    const absl::Status status = Client::Create(options).value().ServerInfo().status();
     EXPECT_FALSE(status.ok());
     return std::string(status.message());
   }
@@ -98,9 +94,8 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
 // One call of each kind.
 void CallAll(FakeServer& server, const Client& client) {
   const std::string payload = MakePayload(5000);
-  server.Then([=](const FakeStream& stream) {
-    return stream.SendAll(payload, MakeHeader(payload, "f"));
-  });
+  server.Then(
+      [=](const FakeStream& stream) { return stream.SendAll(payload, MakeHeader(payload, "f")); });
   server.ThenDescribe([=](v1::DescribeTensorResponse* response) {
     *response->mutable_header() = MakeHeader(payload, "f");
     return grpc::Status::OK;
@@ -117,8 +112,7 @@ TEST_F(SecurityTest, AuthorityAndOwnCertificateAreUsedForAllCalls) {
   CallAll(server, Make({.target = server.target(), .tls = AsTrainer()}));
   EXPECT_THAT(
       server.callers(),
-      AllOf(SizeIs(7), Each(Field("certificate_name", &Caller::certificate_name,
-                                  "trainer"))));
+      AllOf(SizeIs(7), Each(Field("certificate_name", &Caller::certificate_name, "trainer"))));
 }
 
 // The only test that uses them: gRPC reads them once for a process.
@@ -134,16 +128,14 @@ TEST_F(SecurityTest, AServerMayHaveAnotherName) {
   FakeServer server(Tls(authority_.Sign("server", "DNS:attnbias.example")));
   TlsOptions tls = Trusting();
   EXPECT_THAT(Failure({.target = server.target(), .tls = tls}),
-              StartsWith(server.target() +
-                         " has a certificate for another name: ask it by one "
-                         "of its names, or set tls.server_name ("));
+              StartsWith(server.target() + " has a certificate for another name: ask it by one "
+                                           "of its names, or set tls.server_name ("));
   tls.server_name = "attnbias.example";
   const Client client = Make({.target = server.target(), .tls = tls});
   EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
   setenv("ATTNBIAS_CLIENT_TLS_CA", Path("ca.pem").c_str(), 1);
   setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "attnbias.example", 1);
-  EXPECT_EQ(Make({.target = server.target()}).ServerInfo().status(),
-            absl::OkStatus());
+  EXPECT_EQ(Make({.target = server.target()}).ServerInfo().status(), absl::OkStatus());
 }
 
 TEST_F(SecurityTest, TheEnvironmentSaysWhatTheOptionsDoNot) {
@@ -160,10 +152,8 @@ TEST_F(SecurityTest, TheEnvironmentSaysWhatTheOptionsDoNot) {
   setenv("ATTNBIAS_CLIENT_TOKEN_FILE", Path("token").c_str(), 1);
   EXPECT_EQ(authorization({.target = server.target()}), "Bearer first");
   EXPECT_EQ(authorization({.target = server.target(), .token = ""}), "");
-  EXPECT_EQ(authorization({.target = server.target(), .token = "mine"}),
-            "Bearer mine");
-  EXPECT_EQ(authorization({.target = server.target(),
-                           .metadata = {{"authorization", "Basic me"}}}),
+  EXPECT_EQ(authorization({.target = server.target(), .token = "mine"}), "Bearer mine");
+  EXPECT_EQ(authorization({.target = server.target(), .metadata = {{"authorization", "Basic me"}}}),
             "Basic me");
 
   FakeServer plain;
@@ -171,8 +161,7 @@ TEST_F(SecurityTest, TheEnvironmentSaysWhatTheOptionsDoNot) {
     setenv("ATTNBIAS_CLIENT_TLS", on, 1);
     const ClientOptions options = {
         .target = plain.target(),
-        .tls = *on != '\0' ? std::nullopt
-                           : std::optional(TlsOptions{.enabled = false})};
+        .tls = *on != '\0' ? std::nullopt : std::optional(TlsOptions{.enabled = false})};
     EXPECT_EQ(Make(options).ServerInfo().status(), absl::OkStatus());
   }
 }
@@ -180,16 +169,13 @@ TEST_F(SecurityTest, TheEnvironmentSaysWhatTheOptionsDoNot) {
 TEST_F(SecurityTest, ATokenComesWithEachCall) {
   FakeServer server;
   CallAll(server, Make({.target = server.target(), .token = "abc"}));
-  EXPECT_THAT(
-      server.callers(),
-      AllOf(SizeIs(7), Each(Field("authorization", &Caller::authorization,
-                                  "Bearer abc"))));
+  EXPECT_THAT(server.callers(),
+              AllOf(SizeIs(7), Each(Field("authorization", &Caller::authorization, "Bearer abc"))));
 }
 
 TEST_F(SecurityTest, ATokenFileIsReadAgainWhenItChanges) {
   FakeServer server;
-  const Client client =
-      Make({.target = server.target(), .token_file = Path("token")});
+  const Client client = Make({.target = server.target(), .token_file = Path("token")});
   const auto authorization = [&] {
     EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
     return server.callers().back().authorization;
@@ -204,8 +190,7 @@ TEST_F(SecurityTest, ATokenFileIsReadAgainWhenItChanges) {
   EXPECT_EQ(authorization(), "Bearer later");
   Replace("token", "last");
   EXPECT_EQ(authorization(), "Bearer last");
-  EXPECT_THAT(server.callers(), Each(Field("peer", &Caller::peer,
-                                           server.callers().front().peer)));
+  EXPECT_THAT(server.callers(), Each(Field("peer", &Caller::peer, server.callers().front().peer)));
 }
 
 TEST_F(SecurityTest, NewConnectionsHaveTheNewCertificate) {
@@ -236,8 +221,7 @@ TEST_F(SecurityTest, AnAuthorityThatComesLaterIsTrusted) {
     if (!std::exchange(told, true)) refused.set_value();
   };
   const Client client = Make(options);
-  auto call = std::async(std::launch::async,
-                         [&] { return client.ServerInfo().status(); });
+  auto call = std::async(std::launch::async, [&] { return client.ServerInfo().status(); });
   refused.get_future().wait();
   Replace("ca.pem", other_.pem());
   EXPECT_EQ(call.get(), absl::OkStatus());
@@ -251,27 +235,22 @@ TEST_F(SecurityTest, ACertificateThatIsMissingOrNotTrustedIsSaid) {
   Replace("key.pem", unknown.key);
   EXPECT_THAT(
       Failure({.target = mutual.target(), .tls = Trusting()}),
-      StartsWith(mutual.target() +
-                 " answers, but not with gRPC over TLS: is it starting or "
-                 "stopping, or does it want a "
-                 "certificate? Set tls.cert_file and tls.key_file ("));
-  EXPECT_THAT(
-      Failure({.target = mutual.target(), .tls = foreign}),
-      StartsWith(mutual.target() +
-                 " answers, but not with gRPC over TLS: is it starting or "
-                 "stopping, or does it not trust the "
-                 "certificate in " +
-                 Path("cert.pem") + "? ("));
+      StartsWith(mutual.target() + " answers, but not with gRPC over TLS: is it starting or "
+                                   "stopping, or does it want a "
+                                   "certificate? Set tls.cert_file and tls.key_file ("));
+  EXPECT_THAT(Failure({.target = mutual.target(), .tls = foreign}),
+              StartsWith(mutual.target() +
+                         " answers, but not with gRPC over TLS: is it starting or "
+                         "stopping, or does it not trust the "
+                         "certificate in " +
+                         Path("cert.pem") + "? ("));
 }
 
 TEST_F(SecurityTest, WhoIsNotKnownHearsWhatToTry) {
   FakeServer server;
-  const auto message = [&](const ClientOptions& options,
-                           grpc::StatusCode code) {
+  const auto message = [&](const ClientOptions& options, grpc::StatusCode code) {
     const size_t before = server.callers().size();
-    server.ThenDescribe([code](v1::DescribeTensorResponse*) {
-      return grpc::Status(code, "no");
-    });
+    server.ThenDescribe([code](v1::DescribeTensorResponse*) { return grpc::Status(code, "no"); });
     const absl::Status status = Make(options).Describe({}).status();
     EXPECT_EQ(static_cast<int>(status.code()), code);
     EXPECT_EQ(server.callers().size(), before + 1) << "not tried again";
@@ -282,8 +261,7 @@ TEST_F(SecurityTest, WhoIsNotKnownHearsWhatToTry) {
             target +
                 " wants to know who calls: set token_file, or "
                 "tls.cert_file and tls.key_file (no)");
-  EXPECT_EQ(message({.target = target, .token = "abc"},
-                    grpc::StatusCode::UNAUTHENTICATED),
+  EXPECT_EQ(message({.target = target, .token = "abc"}, grpc::StatusCode::UNAUTHENTICATED),
             target +
                 " does not know this token: is it of this server, and still "
                 "valid? (no)");
@@ -294,21 +272,16 @@ TEST_F(SecurityTest, WhoIsNotKnownHearsWhatToTry) {
 }
 
 TEST_F(SecurityTest, ATokenLeavesThisMachineOnlyOverTls) {
-  const auto status = [](const ClientOptions& options) {
-    return Client::Create(options).status();
-  };
+  const auto status = [](const ClientOptions& options) { return Client::Create(options).status(); };
   EXPECT_EQ(status({.target = "attnbias.example", .token = "abc"}),
-            absl::InvalidArgumentError(
-                "token: got one for attnbias.example:50051, which is not on "
-                "this machine, in plaintext that others could read: set "
-                "tls"));
+            absl::InvalidArgumentError("token: got one for attnbias.example:50051, which is not on "
+                                       "this machine, in plaintext that others could read: set "
+                                       "tls"));
   setenv("ATTNBIAS_CLIENT_TOKEN_FILE", Path("token").c_str(), 1);
-  EXPECT_THAT(
-      std::string(status({.target = "ipv4:127.0.0.1,10.0.0.1"}).message()),
-      StartsWith("ATTNBIAS_CLIENT_TOKEN_FILE: got one for ipv4:127.0.0.1"));
+  EXPECT_THAT(std::string(status({.target = "ipv4:127.0.0.1,10.0.0.1"}).message()),
+              StartsWith("ATTNBIAS_CLIENT_TOKEN_FILE: got one for ipv4:127.0.0.1"));
   EXPECT_EQ(status({.target = "unix:/run/a.sock"}), absl::OkStatus());
-  EXPECT_EQ(status({.target = "attnbias.example", .tls = Trusting()}),
-            absl::OkStatus());
+  EXPECT_EQ(status({.target = "attnbias.example", .tls = Trusting()}), absl::OkStatus());
 }
 
 TEST_F(SecurityTest, NamesTheOptionThatIsWrong) {
@@ -322,19 +295,15 @@ TEST_F(SecurityTest, NamesTheOptionThatIsWrong) {
             "tls.ca_file: cannot read \"/nowhere\": No such file or directory");
   EXPECT_EQ(message({.tls = TlsOptions{.ca_file = folder()}}),
             "tls.ca_file: cannot read \"" + folder() + "\": Is a directory");
-  EXPECT_EQ(
-      message({.tls = TlsOptions{.ca_file = text}}),
-      "tls.ca_file: got \"" + text + "\", want a PEM file with certificates");
-  EXPECT_EQ(
-      message({.tls = TlsOptions{.cert_file = text, .key_file = key}}),
-      "tls.cert_file: got \"" + text + "\", want a PEM file with certificates");
+  EXPECT_EQ(message({.tls = TlsOptions{.ca_file = text}}),
+            "tls.ca_file: got \"" + text + "\", want a PEM file with certificates");
+  EXPECT_EQ(message({.tls = TlsOptions{.cert_file = text, .key_file = key}}),
+            "tls.cert_file: got \"" + text + "\", want a PEM file with certificates");
   Replace("other-key.pem", other_.Sign("other").key);
   for (const std::string& wrong : {text, Path("other-key.pem"), cert}) {
-    EXPECT_EQ(
-        message({.tls = TlsOptions{.cert_file = cert, .key_file = wrong}}),
-        "tls.key_file: got \"" + wrong +
-            "\", want the PEM file, not encrypted, of the key of \"" + cert +
-            "\"");
+    EXPECT_EQ(message({.tls = TlsOptions{.cert_file = cert, .key_file = wrong}}),
+              "tls.key_file: got \"" + wrong +
+                  "\", want the PEM file, not encrypted, of the key of \"" + cert + "\"");
   }
   EXPECT_EQ(message({.tls = TlsOptions{.cert_file = cert}}),
             "tls.cert_file: got \"" + cert + "\", want tls.key_file beside it");
@@ -347,17 +316,14 @@ TEST_F(SecurityTest, NamesTheOptionThatIsWrong) {
   const ClientOptions plain = {.tls = TlsOptions{.enabled = false}};
   ClientOptions options = plain;
   options.token_file = "/nowhere";
-  EXPECT_EQ(message(options),
-            "token_file: cannot read \"/nowhere\": No such file or directory");
+  EXPECT_EQ(message(options), "token_file: cannot read \"/nowhere\": No such file or directory");
   Replace("token", "two words");
   options.token_file = Path("token");
-  EXPECT_EQ(message(options),
-            "token_file: got \"" + Path("token") +
-                "\", which does not hold a token; want visible characters of "
-                "ASCII, without spaces");
+  EXPECT_EQ(message(options), "token_file: got \"" + Path("token") +
+                                  "\", which does not hold a token; want visible characters of "
+                                  "ASCII, without spaces");
   options.token = "abc";
-  EXPECT_EQ(message(options),
-            "token: got one beside token_file, want one of the two");
+  EXPECT_EQ(message(options), "token: got one beside token_file, want one of the two");
   options = plain;
   options.token = "two words";
   EXPECT_EQ(message(options),

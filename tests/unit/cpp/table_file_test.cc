@@ -23,9 +23,7 @@ using ::testing::HasSubstr;
 
 class TableFileTest : public ::testing::Test {
  protected:
-  std::string Path(const std::string& name) const {
-    return (folder_ / name).string();
-  }
+  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
 
   std::string Write(const std::string& name, const std::string& bytes) const {
     return WriteFile(folder_ / name, bytes);
@@ -63,9 +61,7 @@ std::string Npy(std::string header, const std::string& data) {
 }
 
 std::string NpyF32(const std::string& shape, const std::string& data) {
-  return Npy(
-      "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }",
-      data);
+  return Npy("{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }", data);
 }
 
 // 1, 2, 3, 4, 5, 6.5 as NumPy writes them.
@@ -74,15 +70,14 @@ const std::string kSixFloats(
     "@",
     24);
 
-const std::string kTwoTensors = SafetensorsBytes(
-    R"({"__metadata__":{"format":"pt"},)"
-    R"("a.weight":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},)"
-    R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[24,28]}})",
-    kSixFloats + "wxyz");
+const std::string kTwoTensors =
+    SafetensorsBytes(R"({"__metadata__":{"format":"pt"},)"
+                     R"("a.weight":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},)"
+                     R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[24,28]}})",
+                     kSixFloats + "wxyz");
 
 TEST_F(TableFileTest, ReadsNpy) {
-  const auto table =
-      ReadTableFile(Write("t.npy", NpyF32("(2, 3)", kSixFloats)));
+  const auto table = ReadTableFile(Write("t.npy", NpyF32("(2, 3)", kSixFloats)));
   ASSERT_TRUE(table.ok()) << table.status();
   EXPECT_EQ(table->data_type(), v1::DATA_TYPE_F32);
   EXPECT_THAT(table->shape(), ElementsAre(2, 3));
@@ -90,13 +85,11 @@ TEST_F(TableFileTest, ReadsNpy) {
 }
 
 TEST_F(TableFileTest, ReadsNpyOfVersion2) {
-  std::string header =
-      "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2), }";
+  std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2), }";
   header.resize(115, ' ');
   const std::string data(16, 'd');
   const auto table = ReadTableFile(
-      Write("t.npy", std::string("\x93NUMPY\x02\x00t\x00\x00\x00", 12) +
-                         header + "\n" + data));
+      Write("t.npy", std::string("\x93NUMPY\x02\x00t\x00\x00\x00", 12) + header + "\n" + data));
   ASSERT_TRUE(table.ok()) << table.status();
   EXPECT_EQ(table->data_type(), v1::DATA_TYPE_F64);
   EXPECT_THAT(table->shape(), ElementsAre(1, 2));
@@ -105,9 +98,8 @@ TEST_F(TableFileTest, ReadsNpyOfVersion2) {
 
 // The order of the keys is nobody's promise.
 TEST_F(TableFileTest, ReadsNpyKeysInAnyOrder) {
-  const auto table = ReadTableFile(Write(
-      "t.npy",
-      Npy("{'shape': (2,), 'fortran_order': False, 'descr': '<f2'}", "abcd")));
+  const auto table = ReadTableFile(
+      Write("t.npy", Npy("{'shape': (2,), 'fortran_order': False, 'descr': '<f2'}", "abcd")));
   ASSERT_TRUE(table.ok()) << table.status();
   EXPECT_EQ(table->data_type(), v1::DATA_TYPE_F16);
   EXPECT_THAT(table->shape(), ElementsAre(2));
@@ -117,31 +109,26 @@ TEST_F(TableFileTest, RefusesBrokenNpy) {
   const std::string whole = NpyF32("(2, 3)", kSixFloats);
   EXPECT_THAT(ErrorOf("a.npy", whole.substr(0, 9)), HasSubstr("too short"));
   EXPECT_THAT(ErrorOf("a.npy", "X" + whole), HasSubstr("magic number"));
-  EXPECT_THAT(ErrorOf("a.npy", whole.substr(0, 60)),
-              HasSubstr("its header claims 118 bytes"));
+  EXPECT_THAT(ErrorOf("a.npy", whole.substr(0, 60)), HasSubstr("its header claims 118 bytes"));
   EXPECT_EQ(ErrorOf("a.npy", whole.substr(0, whole.size() - 1)),
             "got 23 bytes of data, want 24 for shape [2, 3]");
-  EXPECT_EQ(ErrorOf("a.npy", whole + "x"),
-            "got 25 bytes of data, want 24 for shape [2, 3]");
+  EXPECT_EQ(ErrorOf("a.npy", whole + "x"), "got 25 bytes of data, want 24 for shape [2, 3]");
   std::string version3 = whole;
   version3[6] = 3;
   EXPECT_THAT(ErrorOf("a.npy", version3), HasSubstr("its version is 3"));
   std::string huge2("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12);
-  EXPECT_THAT(ErrorOf("a.npy", huge2 + whole),
-              HasSubstr("its header claims 4294967295 bytes"));
+  EXPECT_THAT(ErrorOf("a.npy", huge2 + whole), HasSubstr("its header claims 4294967295 bytes"));
 }
 
 TEST_F(TableFileTest, RefusesNpyItCannotSend) {
-  EXPECT_THAT(
-      ErrorOf("a.npy", Npy("{'descr': '<f4', 'fortran_order': True, 'shape': "
-                           "(2, 3), }",
-                           kSixFloats)),
-      HasSubstr("order: got Fortran's, want C's"));
-  EXPECT_EQ(
-      ErrorOf("a.npy", Npy("{'descr': '>f4', 'fortran_order': False, 'shape': "
-                           "(2, 3), }",
-                           kSixFloats)),
-      "dtype: got \">f4\", want \"<f8\", \"<f4\" or \"<f2\"");
+  EXPECT_THAT(ErrorOf("a.npy", Npy("{'descr': '<f4', 'fortran_order': True, 'shape': "
+                                   "(2, 3), }",
+                                   kSixFloats)),
+              HasSubstr("order: got Fortran's, want C's"));
+  EXPECT_EQ(ErrorOf("a.npy", Npy("{'descr': '>f4', 'fortran_order': False, 'shape': "
+                                 "(2, 3), }",
+                                 kSixFloats)),
+            "dtype: got \">f4\", want \"<f8\", \"<f4\" or \"<f2\"");
   EXPECT_THAT(ErrorOf("a.npy", Npy("{'descr': [('a', '<f4')], "
                                    "'fortran_order': False, 'shape': (6,), }",
                                    kSixFloats)),
@@ -150,17 +137,14 @@ TEST_F(TableFileTest, RefusesNpyItCannotSend) {
               HasSubstr("want lengths from 0 whose bytes fit in 63 bits"));
   EXPECT_THAT(ErrorOf("a.npy", NpyF32("(99999999999999999999, )", "")),
               HasSubstr("its shape is (99999999999999999999"));
-  EXPECT_THAT(ErrorOf("a.npy", NpyF32("(-2, 3)", "")),
-              HasSubstr("want lengths from 0"));
+  EXPECT_THAT(ErrorOf("a.npy", NpyF32("(-2, 3)", "")), HasSubstr("want lengths from 0"));
   EXPECT_THAT(ErrorOf("a.npy", NpyF32("[2, 3]", "")), HasSubstr("no shape"));
   EXPECT_THAT(ErrorOf("a.npy", NpyF32("(2, 3", "")), HasSubstr("no shape"));
   EXPECT_THAT(ErrorOf("a.npy", Npy("{'descr': '<f4', 'shape': (1,)}", "")),
               HasSubstr("no fortran_order"));
-  EXPECT_EQ(
-      ErrorOf("a.npy",
-              NpyF32("(1024, 513)", std::string(size_t{1024} * 513 * 4, 'x'))),
-      "got a tensor of 2101248 bytes, want at most 2097152 in a request; a "
-      "larger one is mounted by the server (--tables)");
+  EXPECT_EQ(ErrorOf("a.npy", NpyF32("(1024, 513)", std::string(size_t{1024} * 513 * 4, 'x'))),
+            "got a tensor of 2101248 bytes, want at most 2097152 in a request; a "
+            "larger one is mounted by the server (--tables)");
 }
 
 TEST_F(TableFileTest, ReadsATensorByName) {
@@ -177,12 +161,10 @@ TEST_F(TableFileTest, ReadsATensorByName) {
 }
 
 TEST_F(TableFileTest, TheOnlyTensorNeedsNoName) {
-  const auto table = ReadTableFile(
-      Write("t.safetensors",
-            SafetensorsBytes(
-                R"({"__metadata__":{},)"
-                R"("x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})",
-                "12345678")));
+  const auto table = ReadTableFile(Write(
+      "t.safetensors", SafetensorsBytes(R"({"__metadata__":{},)"
+                                        R"("x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})",
+                                        "12345678")));
   ASSERT_TRUE(table.ok()) << table.status();
   EXPECT_EQ(table->data_type(), v1::DATA_TYPE_F64);
   EXPECT_EQ(table->data(), "12345678");
@@ -200,21 +182,18 @@ TEST_F(TableFileTest, NamesTheTensorsThatAreThere) {
 TEST_F(TableFileTest, RefusesBrokenSafetensors) {
   EXPECT_THAT(ErrorOf("a.safetensors", SafetensorsBytes("{\"a\":", "")),
               HasSubstr("its header is not JSON at byte 6"));
-  EXPECT_EQ(ErrorOf("a.safetensors",
-                    SafetensorsBytes(R"({"a":{"dtype":"I64","shape":[8],)"
-                                     R"("data_offsets":[0,64]}})",
-                                     std::string(64, 'x'))),
+  EXPECT_EQ(ErrorOf("a.safetensors", SafetensorsBytes(R"({"a":{"dtype":"I64","shape":[8],)"
+                                                      R"("data_offsets":[0,64]}})",
+                                                      std::string(64, 'x'))),
             "dtype: got \"I64\", want F64, F32, F16 or BF16");
 }
 
 TEST_F(TableFileTest, ALargeSafetensorsTableIsRefused) {
-  EXPECT_EQ(
-      ErrorOf("a.safetensors",
-              SafetensorsBytes(R"({"a":{"dtype":"F32","shape":[1024,513],)"
-                               R"("data_offsets":[0,2101248]}})",
-                               std::string(2101248, 'x'))),
-      "got a tensor of 2101248 bytes, want at most 2097152 in a "
-      "request; a larger one is mounted by the server (--tables)");
+  EXPECT_EQ(ErrorOf("a.safetensors", SafetensorsBytes(R"({"a":{"dtype":"F32","shape":[1024,513],)"
+                                                      R"("data_offsets":[0,2101248]}})",
+                                                      std::string(2101248, 'x'))),
+            "got a tensor of 2101248 bytes, want at most 2097152 in a "
+            "request; a larger one is mounted by the server (--tables)");
 }
 
 TEST_F(TableFileTest, SaysWhatIsMissing) {
@@ -222,9 +201,9 @@ TEST_F(TableFileTest, SaysWhatIsMissing) {
               HasSubstr("no.npy: no such file"));
   EXPECT_EQ(ReadTableFile(Path("no.safetensors") + ":a").status(),
             absl::NotFoundError(Path("no.safetensors") + ": no such file"));
-  EXPECT_EQ(ReadTableFile("weights.pt").status(),
-            absl::InvalidArgumentError(
-                "got @weights.pt, want @FILE.safetensors:TENSOR or @FILE.npy"));
+  EXPECT_EQ(
+      ReadTableFile("weights.pt").status(),
+      absl::InvalidArgumentError("got @weights.pt, want @FILE.safetensors:TENSOR or @FILE.npy"));
 }
 
 // The header of six floats, in `parts` parts of equal size.
@@ -267,15 +246,12 @@ TEST_F(TableFileTest, AnNpyShapeOfOneLengthHasAComma) {
 
 TEST_F(TableFileTest, WritesSafetensors) {
   const std::string file = Written(SixFloats(2), "out.safetensors");
-  const std::string header =
-      R"({"__metadata__":{"attnbias.encoding_fingerprint":"e1",)"
-      R"("attnbias.fingerprint":"f1","attnbias.resolved_spec":"{}"},)"
-      R"("part0":{"data_offsets":[0,12],"dtype":"F32","shape":[1,3]},)"
-      R"("part1":{"data_offsets":[12,24],"dtype":"F32","shape":[1,3]}})";
+  const std::string header = R"({"__metadata__":{"attnbias.encoding_fingerprint":"e1",)"
+                             R"("attnbias.fingerprint":"f1","attnbias.resolved_spec":"{}"},)"
+                             R"("part0":{"data_offsets":[0,12],"dtype":"F32","shape":[1,3]},)"
+                             R"("part1":{"data_offsets":[12,24],"dtype":"F32","shape":[1,3]}})";
   const size_t padded = (8 + header.size() + 63) / 64 * 64 - 8;
-  EXPECT_EQ(file,
-            SafetensorsBytes(header + std::string(padded - header.size(), ' '),
-                             kSixFloats));
+  EXPECT_EQ(file, SafetensorsBytes(header + std::string(padded - header.size(), ' '), kSixFloats));
 }
 
 TEST_F(TableFileTest, SafetensorsSayWhatAToeplitzWithABorderIs) {
@@ -293,8 +269,7 @@ TEST_F(TableFileTest, SafetensorsSayWhatAToeplitzWithABorderIs) {
   for (const char* entry :
        {R"("attnbias.query_length":"2")", R"("attnbias.key_length":"2")",
         R"("attnbias.diagonals.first_relative_position":"-7")",
-        R"("attnbias.border.class_query":"1")",
-        R"("attnbias.border.class_key":"none")",
+        R"("attnbias.border.class_query":"1")", R"("attnbias.border.class_key":"none")",
         R"(\"query_offset\":\"-1\")"}) {
     EXPECT_THAT(file, HasSubstr(entry));
   }
@@ -326,27 +301,23 @@ TEST_F(TableFileTest, WritesWholeFilesOrNone) {
   // A folder cannot be replaced by a file: the failure leaves nothing behind.
   std::filesystem::create_directory(Path("folder.npy"));
   const absl::Status status = WriteTensorFile(SixFloats(1), Path("folder.npy"));
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("folder.npy: cannot write: Is a directory"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("folder.npy: cannot write: Is a directory"));
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
-    files += entry.path().filename() != "out.npy" &&
-             entry.path().filename() != "folder.npy";
+    files += entry.path().filename() != "out.npy" && entry.path().filename() != "folder.npy";
   }
   EXPECT_EQ(files, 0);
-  EXPECT_THAT(
-      std::string(WriteTensorFile(SixFloats(1), Path("no/such.npy")).message()),
-      HasSubstr("cannot create: No such file or directory"));
+  EXPECT_THAT(std::string(WriteTensorFile(SixFloats(1), Path("no/such.npy")).message()),
+              HasSubstr("cannot create: No such file or directory"));
 }
 
 TEST_F(TableFileTest, AnNpyHoldsOnePart) {
-  EXPECT_EQ(WriteTensorFile(SixFloats(2), Path("out.npy")),
-            absl::InvalidArgumentError(
-                "--out: .npy holds one part and the tensor has part0, part1; "
-                "choose one with --part, or write a .safetensors file"));
+  EXPECT_EQ(
+      WriteTensorFile(SixFloats(2), Path("out.npy")),
+      absl::InvalidArgumentError("--out: .npy holds one part and the tensor has part0, part1; "
+                                 "choose one with --part, or write a .safetensors file"));
   EXPECT_EQ(WriteTensorFile(SixFloats(2), Path("out.npy"), "part2"),
-            absl::InvalidArgumentError(
-                "--part: got part2, want one of part0, part1"));
+            absl::InvalidArgumentError("--part: got part2, want one of part0, part1"));
   EXPECT_FALSE(std::filesystem::exists(Path("out.npy")));
   ASSERT_TRUE(WriteTensorFile(SixFloats(2), Path("out.npy"), "part1").ok());
   EXPECT_EQ(Read(Path("out.npy")), NpyF32("(1, 3)", kSixFloats.substr(12)));
@@ -357,8 +328,7 @@ TEST(CheckOutput, KnowsWhatAFileCanHold) {
   EXPECT_EQ(CheckOutput("-", v1::DATA_TYPE_BF16), absl::OkStatus());
   EXPECT_EQ(CheckOutput("a.safetensors", v1::DATA_TYPE_BF16), absl::OkStatus());
   EXPECT_EQ(CheckOutput("a.npy", v1::DATA_TYPE_BF16),
-            absl::InvalidArgumentError(
-                "--out: .npy has no bf16; write a .safetensors file"));
+            absl::InvalidArgumentError("--out: .npy has no bf16; write a .safetensors file"));
   EXPECT_EQ(CheckOutput("a.pt", v1::DATA_TYPE_F32),
             absl::InvalidArgumentError("--out: got a.pt, want a name ending in "
                                        ".npy or .safetensors, or -"));

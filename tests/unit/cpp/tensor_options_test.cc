@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the command line's words to a TensorSpec.
-#include "client/cli/spec_fields.h"
-
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/cli/spec_fields.h"
 
 namespace attnbias::tensor_options_test {
 namespace {
@@ -27,8 +26,7 @@ TensorOptions OptionsOf(const std::string& line) {
       options.fields.push_back(words[i]);
       continue;
     }
-    options.flags[absl::StrReplaceAll(words[i].substr(2), {{"-", "_"}})]
-        .push_back(words[i + 1]);
+    options.flags[absl::StrReplaceAll(words[i].substr(2), {{"-", "_"}})].push_back(words[i + 1]);
     ++i;
   }
   return options;
@@ -66,14 +64,12 @@ TEST(BuildSpec, SetsFieldsOfEveryType) {
   ExpectSpec("t5 table=sha256:ab12 table_layout=heads_buckets",
              "t5 { table { sha256: 'ab12' layout: "
              "TABLE_LAYOUT_HEADS_BUCKETS } }");
-  ExpectSpec("t5 bucket_rule=BUCKET_RULE_EXACT",
-             "t5 { bucket_rule: BUCKET_RULE_EXACT }");
+  ExpectSpec("t5 bucket_rule=BUCKET_RULE_EXACT", "t5 { bucket_rule: BUCKET_RULE_EXACT }");
 }
 
 // A default that is set is not the same message as one that is not.
 TEST(BuildSpec, KeepsWhatIsSetToZero) {
-  const auto spec =
-      BuildSpec(OptionsOf("t5 num_buckets=0 bidirectional=false"));
+  const auto spec = BuildSpec(OptionsOf("t5 num_buckets=0 bidirectional=false"));
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_TRUE(spec->t5().has_num_buckets());
   EXPECT_TRUE(spec->t5().has_bidirectional());
@@ -92,8 +88,7 @@ TEST(BuildSpec, ReadsFieldsOfParts) {
 }
 
 TEST(EncodingText, NamesTheLayoutOfATableInAMessage) {
-  const std::string line =
-      "mlp_bias layers.0.weight=name:a layers.0.weight_layout=heads_buckets";
+  const std::string line = "mlp_bias layers.0.weight=name:a layers.0.weight_layout=heads_buckets";
   EXPECT_EQ(EncodingText(BuildSpec(OptionsOf(line)).value()), line);
 }
 
@@ -169,8 +164,7 @@ TEST(BuildSpec, TakesPresets) {
   EXPECT_EQ(built("tensor2tensor dim=8"),
             "sinusoidal dim=8 ladder.timescales={} columns=sines_cosines "
             "odd=zero");
-  EXPECT_EQ(built("shaw left=1 table=name:w"),
-            "learned_relative vectors=name:w left=1");
+  EXPECT_EQ(built("shaw left=1 table=name:w"), "learned_relative vectors=name:w left=1");
   EXPECT_EQ(built("shaw left=1"), "learned_relative left=1");
 }
 
@@ -181,9 +175,7 @@ struct Mistake {
   std::string message;
 };
 
-void PrintTo(const Mistake& mistake, std::ostream* out) {
-  *out << mistake.name;
-}
+void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
 
 // "sinusoidal, t5, alibi, ..."
 std::string EncodingNames() {
@@ -205,8 +197,7 @@ INSTANTIATE_TEST_SUITE_P(
     BuildSpec, Mistakes,
     ::testing::Values(
         Mistake{"Encoding", "alibaba",
-                absl::StrCat("encoding: got \"alibaba\", want one of ",
-                             EncodingNames())},
+                absl::StrCat("encoding: got \"alibaba\", want one of ", EncodingNames())},
         Mistake{"Field", "alibi heads=8",
                 "alibi.heads: no such field, want one of num_heads, "
                 "alibi_bias_max, slopes, variant"},
@@ -240,15 +231,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"LayoutOfAPreset", "shaw table_layout=rows",
                 "shaw.table_layout: got \"rows\", want one of buckets_heads, "
                 "heads_buckets"},
-        Mistake{"TwoTables",
-                "learned_relative scalars=name:w vectors_layout=buckets_heads",
+        Mistake{"TwoTables", "learned_relative scalars=name:w vectors_layout=buckets_heads",
                 "learned_relative.vectors_layout: got it beside scalars, want "
                 "one of the two"},
         Mistake{"ExtentOfAPreset", "xlnet --positions 4",
                 "--positions: got a value, want none: the extent of xlnet is "
                 "pair"},
-        Mistake{"NoEquals", "alibi num_heads",
-                "alibi: got \"num_heads\", want FIELD=VALUE"},
+        Mistake{"NoEquals", "alibi num_heads", "alibi: got \"num_heads\", want FIELD=VALUE"},
         Mistake{"Twice", "alibi num_heads=1 num_heads=2",
                 "alibi.num_heads: given twice, want it once"},
         Mistake{"NoInteger", "alibi num_heads=8.5",
@@ -256,26 +245,22 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"LargeInteger", "alibi num_heads=4294967296",
                 "alibi.num_heads: got \"4294967296\", want an integer of 32 "
                 "bits"},
-        Mistake{"NoNumber", "alibi slopes=1,,2",
-                "alibi.slopes: got \"\", want a number"},
+        Mistake{"NoNumber", "alibi slopes=1,,2", "alibi.slopes: got \"\", want a number"},
         Mistake{"NoBool", "t5 bidirectional=maybe",
                 "t5.bidirectional: got \"maybe\", want true or false"},
         Mistake{"NoEnum", "t5 bucket_rule=unspecified",
                 "t5.bucket_rule: got \"unspecified\", want one of exact, "
                 "float32_log"},
-        Mistake{
-            "NoTable", "t5 table=weights.npy",
-            "t5.table: got \"weights.npy\", want "
-            "@FILE.safetensors:TENSOR, @FILE.npy, name:NAME or sha256:DIGEST"},
+        Mistake{"NoTable", "t5 table=weights.npy",
+                "t5.table: got \"weights.npy\", want "
+                "@FILE.safetensors:TENSOR, @FILE.npy, name:NAME or sha256:DIGEST"},
         Mistake{"NoLayout", "t5 table_layout=rows",
                 "t5.table_layout: got \"rows\", want one of buckets_heads, "
                 "heads_buckets"},
-        Mistake{"PartOutOfOrder",
-                "dynamic_position_bias layers.1.weight=name:a",
+        Mistake{"PartOutOfOrder", "dynamic_position_bias layers.1.weight=name:a",
                 "dynamic_position_bias.layers.1: want layers in order from 0 "
                 "on, 0 being next"},
-        Mistake{"PartWithoutNumber",
-                "dynamic_position_bias layers.first.weight=name:a",
+        Mistake{"PartWithoutNumber", "dynamic_position_bias layers.first.weight=name:a",
                 "dynamic_position_bias.layers.first: want layers in order "
                 "from 0 on, 0 being next"},
         Mistake{"FieldOfAPart", "dynamic_position_bias layers.0.width=name:a",
@@ -288,8 +273,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "layers.N.bias_layout, layers.N.norm_weight, "
                 "layers.N.norm_weight_layout, layers.N.norm_bias, "
                 "layers.N.norm_bias_layout, num_heads, coordinates"},
-        Mistake{"PositionIds",
-                "sinusoidal --position-ids 1,2 --position-ids 3,x",
+        Mistake{"PositionIds", "sinusoidal --position-ids 1,2 --position-ids 3,x",
                 "--position-ids: got \"x\", want an integer of 64 bits"},
         Mistake{"Positions", "sinusoidal --positions 1:2:3",
                 "--positions: got \"1:2:3\", want a half-open range A:B, or N "
@@ -299,8 +283,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "0:N"},
         Mistake{"Alignment", "alibi --alignment middle",
                 "--alignment: got \"middle\", want one of start, end"},
-        Mistake{"FillValue", "alibi --fill-value low",
-                "--fill-value: got \"low\", want a number"},
+        Mistake{"FillValue", "alibi --fill-value low", "--fill-value: got \"low\", want a number"},
         Mistake{"TwoFills", "alibi --fill-value 0 --fill-lowest true",
                 "--fill-value: got it beside --fill-lowest, want one of the "
                 "two"},

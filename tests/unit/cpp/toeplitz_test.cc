@@ -16,8 +16,7 @@ constexpr int64_t kQueries = 3;
 constexpr int64_t kKeys = 5;
 constexpr int64_t kDiagonals = kQueries + kKeys - 1;
 
-v1::TensorHeader Header(v1::TensorSpec spec, v1::DataType type,
-                        const std::vector<int64_t>& shape) {
+v1::TensorHeader Header(v1::TensorSpec spec, v1::DataType type, const std::vector<int64_t>& shape) {
   v1::TensorHeader header;
   spec.mutable_pair()->mutable_queries()->set_end(kQueries);
   spec.mutable_pair()->mutable_keys()->set_end(kKeys);
@@ -31,8 +30,8 @@ v1::TensorHeader Header(v1::TensorSpec spec, v1::DataType type,
   part.set_form(v1::FORM_TOEPLITZ);
   part.set_data_type(type);
   part.mutable_shape()->Assign(shape.begin(), shape.end());
-  part.set_size_bytes(std::accumulate(shape.begin(), shape.end(),
-                                      ElementSize(type), std::multiplies<>()));
+  part.set_size_bytes(
+      std::accumulate(shape.begin(), shape.end(), ElementSize(type), std::multiplies<>()));
   header.set_total_bytes(part.size_bytes());
   return header;
 }
@@ -61,8 +60,8 @@ Tensor Counting(const v1::TensorHeader& header) {
 }
 
 TEST(Toeplitz, EveryElementIsThatOfItsDiagonal) {
-  const auto bias = Toeplitz<float>::Of(
-      Counting<float>(Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals})));
+  const auto bias =
+      Toeplitz<float>::Of(Counting<float>(Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals})));
   ASSERT_TRUE(bias.ok()) << bias.status();
   EXPECT_EQ(bias->columns(), 1);
   for (int64_t h = 0; h < 2; ++h) {
@@ -72,8 +71,7 @@ TEST(Toeplitz, EveryElementIsThatOfItsDiagonal) {
         const auto want = static_cast<float>(h * kDiagonals + j - i + 2);
         EXPECT_EQ((*bias)(h, i, j), want);
         EXPECT_EQ(bias->row(h, i)[j], want);
-        EXPECT_EQ(bias->data()[h * bias->stride(0) + i * bias->stride(1) +
-                               j * bias->stride(2)],
+        EXPECT_EQ(bias->data()[h * bias->stride(0) + i * bias->stride(1) + j * bias->stride(2)],
                   want);
       }
     }
@@ -84,21 +82,20 @@ TEST(Toeplitz, VectorsHaveColumns) {
   for (const int64_t heads : {1, 2}) {
     std::vector<int64_t> shape = {kDiagonals, 4};
     if (heads > 1) shape.insert(shape.begin(), heads);
-    const auto vectors = Toeplitz<double>::Of(
-        Counting<double>(Header(Vectors(), v1::DATA_TYPE_F64, shape)));
+    const auto vectors =
+        Toeplitz<double>::Of(Counting<double>(Header(Vectors(), v1::DATA_TYPE_F64, shape)));
     ASSERT_TRUE(vectors.ok()) << vectors.status();
     EXPECT_EQ(vectors->heads(), heads);
     EXPECT_EQ(vectors->columns(), 4);
-    EXPECT_EQ((*vectors)(heads - 1, 1, 3, 2),
-              ((heads - 1) * kDiagonals + 3 - 1 + 2) * 4 + 2);
+    EXPECT_EQ((*vectors)(heads - 1, 1, 3, 2), ((heads - 1) * kDiagonals + 3 - 1 + 2) * 4 + 2);
     EXPECT_EQ(vectors->row(0, 2).size(), 20U);
     EXPECT_EQ(vectors->row(0, 2)[5], 5);
   }
 }
 
 TEST(Toeplitz, AWindowSharesTheBytes) {
-  const auto whole = Toeplitz<int32_t>::Of(
-      Counting<int32_t>(Header(Alibi(), v1::DATA_TYPE_I32, {2, kDiagonals})));
+  const auto whole =
+      Toeplitz<int32_t>::Of(Counting<int32_t>(Header(Alibi(), v1::DATA_TYPE_I32, {2, kDiagonals})));
   ASSERT_TRUE(whole.ok()) << whole.status();
   const auto once = whole->Window({1, 2}, {1, 3}, {2, 5});
   ASSERT_TRUE(once.ok()) << once.status();
@@ -111,8 +108,8 @@ TEST(Toeplitz, AWindowSharesTheBytes) {
 }
 
 TEST(Toeplitz, AWindowOutsideIsRefused) {
-  const auto whole = Toeplitz<float>::Of(
-      Counting<float>(Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals})));
+  const auto whole =
+      Toeplitz<float>::Of(Counting<float>(Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals})));
   ASSERT_TRUE(whole.ok()) << whole.status();
   EXPECT_EQ(whole->Window({0, 2}, {0, 4}, {0, 5}).status().message(),
             "queries: got [0, 4), want a part of [0, 3) that is not empty");
@@ -125,9 +122,7 @@ TEST(Toeplitz, AWindowOutsideIsRefused) {
 TEST(Toeplitz, ElementsAreOfTheTypeAsked) {
   const auto message = [](const v1::DataType type, auto zero) {
     const auto header = Header(Alibi(), type, {2, kDiagonals});
-    return std::string(Toeplitz<decltype(zero)>::Of(Counting<char>(header))
-                           .status()
-                           .message());
+    return std::string(Toeplitz<decltype(zero)>::Of(Counting<char>(header)).status().message());
   };
   EXPECT_EQ(message(v1::DATA_TYPE_BF16, uint16_t{}), "");
   EXPECT_EQ(message(v1::DATA_TYPE_F16, uint16_t{}), "");
@@ -144,16 +139,14 @@ TEST(Toeplitz, WhatIsNoneIsRefused) {
   dense.mutable_parts(0)->set_form(v1::FORM_DENSE);
   dense.mutable_parts(0)->set_name("dense");
   EXPECT_EQ(Toeplitz<float>::Of(Counting<float>(dense)).status(),
-            absl::InvalidArgumentError(
-                "tensor: got dense, want diagonals alone: form TOEPLITZ"));
+            absl::InvalidArgumentError("tensor: got dense, want diagonals alone: form TOEPLITZ"));
   auto bordered = Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals});
   bordered.add_parts()->set_name("border");
   EXPECT_EQ(Toeplitz<float>::Of(Counting<float>(bordered)).status(),
             absl::InvalidArgumentError("tensor: got diagonals and border, want "
                                        "diagonals alone: form TOEPLITZ"));
   const auto odd = Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals + 1});
-  EXPECT_EQ(Toeplitz<float>::Of(Counting<float>(odd)).status().code(),
-            absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Toeplitz<float>::Of(Counting<float>(odd)).status().code(), absl::StatusCode::kDataLoss);
 }
 
 }  // namespace

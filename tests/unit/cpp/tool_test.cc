@@ -32,8 +32,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 // The answer to a request: parts of one shape, one after the other.
-v1::TensorHeader MakeAnswer(const v1::TensorSpec& spec,
-                            const std::vector<std::string>& names,
+v1::TensorHeader MakeAnswer(const v1::TensorSpec& spec, const std::vector<std::string>& names,
                             v1::Form form, const std::vector<int64_t>& shape,
                             int64_t first_relative_position = 0) {
   v1::TensorHeader header = MakeHeader("", "abc");
@@ -43,9 +42,8 @@ v1::TensorHeader MakeAnswer(const v1::TensorSpec& spec,
     v1::TensorPart* part = header.add_parts();
     part->set_name(name);
     part->set_form(form);
-    part->set_data_type(spec.output().data_type() == v1::DATA_TYPE_F16
-                            ? v1::DATA_TYPE_F16
-                            : v1::DATA_TYPE_F32);
+    part->set_data_type(spec.output().data_type() == v1::DATA_TYPE_F16 ? v1::DATA_TYPE_F16
+                                                                       : v1::DATA_TYPE_F32);
     part->mutable_shape()->Assign(shape.begin(), shape.end());
     part->set_first_relative_position(first_relative_position);
     int64_t bytes = ElementSize(part->data_type());
@@ -59,13 +57,11 @@ v1::TensorHeader MakeAnswer(const v1::TensorSpec& spec,
 
 // Sends such an answer, and zeros.
 Script Answers(const std::vector<std::string>& names, v1::Form form,
-               const std::vector<int64_t>& shape,
-               int64_t first_relative_position = 0) {
+               const std::vector<int64_t>& shape, int64_t first_relative_position = 0) {
   return [=](const FakeStream& stream) {
-    const v1::TensorHeader header = MakeAnswer(
-        stream.request.spec(), names, form, shape, first_relative_position);
-    return stream.SendAll(
-        std::string(static_cast<size_t>(header.total_bytes()), '\0'), header);
+    const v1::TensorHeader header =
+        MakeAnswer(stream.request.spec(), names, form, shape, first_relative_position);
+    return stream.SendAll(std::string(static_cast<size_t>(header.total_bytes()), '\0'), header);
   };
 }
 
@@ -113,17 +109,15 @@ TEST_F(ToolTest, HealthIsTheExitCode) {
 
 TEST_F(ToolTest, NobodyThereIsNotHealthy) {
   EXPECT_EQ(RunAlone("health --server 127.0.0.1:1"), 1);
-  EXPECT_THAT(err_.str(),
-              StartsWith("attnbias: UNAVAILABLE: nothing answers at "
-                         "127.0.0.1:1: is the server running? attnbias-server "
-                         "starts one ("));
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: UNAVAILABLE: nothing answers at "
+                                     "127.0.0.1:1: is the server running? attnbias-server "
+                                     "starts one ("));
   EXPECT_EQ(err_.str().find('\n'), err_.str().size() - 1) << "one line";
 }
 
 TEST_F(ToolTest, WaitingForAServerIsSaidOnce) {
   EXPECT_EQ(RunAlone("info --server 127.0.0.1:1 --connect-timeout 3"), 1);
-  EXPECT_THAT(err_.str(),
-              StartsWith("attnbias: nothing answers at 127.0.0.1:1: "));
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: nothing answers at 127.0.0.1:1: "));
   const std::string notice = "trying 127.0.0.1:1 again\n";
   EXPECT_NE(err_.str().find(notice), std::string::npos);
   EXPECT_EQ(err_.str().find(notice), err_.str().rfind("trying"));
@@ -139,8 +133,7 @@ TEST_F(ToolTest, AServerThatIsNoneIsAMistakeOfTheCommandLine) {
 
 TEST_F(ToolTest, OutputThatCannotBeWrittenIsAFailure) {
   std::ofstream full("/dev/full");
-  EXPECT_EQ(RunTool({"list"}, {.out = full, .err = err_, .interactive = false}),
-            1);
+  EXPECT_EQ(RunTool({"list"}, {.out = full, .err = err_, .interactive = false}), 1);
   EXPECT_EQ(err_.str(), "attnbias: standard output: cannot write\n");
 }
 
@@ -163,10 +156,8 @@ class SecureToolTest : public ToolTest, protected SecurityFolder {
     return RunAlone(absl::StrCat("--server ", secure_.target(), " ", line));
   }
 
-  std::shared_ptr<grpc::ServerCredentials> Credentials(
-      const Identity& identity) const {
-    grpc::SslServerCredentialsOptions options(
-        GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
+  std::shared_ptr<grpc::ServerCredentials> Credentials(const Identity& identity) const {
+    grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
     options.pem_root_certs = authority_.pem();
     options.pem_key_cert_pairs.push_back(
         {.private_key = identity.key, .cert_chain = identity.certificate});
@@ -179,9 +170,8 @@ class SecureToolTest : public ToolTest, protected SecurityFolder {
 };
 
 TEST_F(SecureToolTest, TakesCertificatesAndTokenByFlag) {
-  EXPECT_EQ(RunSecurely(absl::StrCat(
-                "health --tls-ca ", Path("ca"), " --tls-cert ", Path("cert"),
-                " --tls-key ", Path("key"), " --token-file ", Path("token"))),
+  EXPECT_EQ(RunSecurely(absl::StrCat("health --tls-ca ", Path("ca"), " --tls-cert ", Path("cert"),
+                                     " --tls-key ", Path("key"), " --token-file ", Path("token"))),
             0)
       << err_.str();
   EXPECT_EQ(secure_.callers().back().authorization, "Bearer abc");
@@ -189,14 +179,12 @@ TEST_F(SecureToolTest, TakesCertificatesAndTokenByFlag) {
 }
 
 TEST_F(SecureToolTest, AFlagGoesBeforeTheEnvironment) {
-  FakeServer server(
-      Credentials(authority_.Sign("server", "DNS:attnbias.example")));
+  FakeServer server(Credentials(authority_.Sign("server", "DNS:attnbias.example")));
   const std::string line = "health --server " + server.target();
   ::setenv("ATTNBIAS_CLIENT_TLS_CA", Path("ca").c_str(), 1);
   ::setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "other.example", 1);
   EXPECT_EQ(RunAlone(line), 1);
-  EXPECT_EQ(RunAlone(line + " --tls-server-name attnbias.example"), 0)
-      << err_.str();
+  EXPECT_EQ(RunAlone(line + " --tls-server-name attnbias.example"), 0) << err_.str();
   EXPECT_EQ(Run("--tls=false health"), 0) << err_.str();
 }
 
@@ -222,12 +210,11 @@ TEST_F(ToolTest, InfoIsTheServersAnswer) {
 
 TEST_F(ToolTest, TablesAreListedWithTheirUse) {
   EXPECT_EQ(Run("tables"), 0);
-  EXPECT_THAT(out_.str(),
-              StartsWith("table 0\n  bf16 [32, 8] of f.safetensors:w\n"
-                         "  sha256:ab12\n"
-                         "  t5 num_heads=8 bidirectional=false "
-                         "table=name:table 0 bucket_rule=float32_log\n"
-                         "table 1\n  bf16 [32, 8] of"));
+  EXPECT_THAT(out_.str(), StartsWith("table 0\n  bf16 [32, 8] of f.safetensors:w\n"
+                                     "  sha256:ab12\n"
+                                     "  t5 num_heads=8 bidirectional=false "
+                                     "table=name:table 0 bucket_rule=float32_log\n"
+                                     "table 1\n  bf16 [32, 8] of"));
 }
 
 // Scripts that read the standard output get no table.
@@ -242,47 +229,44 @@ TEST_F(ToolTest, WhereThereAreNoTablesItIsSaid) {
 
 TEST_F(ToolTest, ListComesFromTheContract) {
   EXPECT_EQ(RunAlone("list"), 0);
-  for (const char* line :
-       {"sinusoidal\n",
-        "int32 in [1, 65536]\n",
-        "double in [1, 1e+18]\n",
-        "  axes.N.ladder.frequencies ",
-        "double,...\n",
-        "interleaved | sines_cosines | cosines_sines\n",
-        "detr_sinusoidal\n",
-        "  height      required      double in [1e-06, 1000000000000]\n",
-        "t5\n",
-        "  bidirectional required               bool\n",
-        "  table_layout  optional               buckets_heads | "
-        "heads_buckets\n",
-        "  num_heads     required without table int32 in [1, 65536]\n",
-        "  table         optional               table [num_buckets, "
-        "num_heads]\n",
-        "alibi\n",
-        "  alibi_bias_max default 8               double in (0, 1024], not "
-        "with "
-        "slopes\n",
-        "  slopes         optional                double,...\n",
-        "sandwich\n",
-        "  num_heads required      int32 in",
-        "kerple\n",
-        "  kernel    required               log | power\n",
-        "swin_v2\n",
-        "  pretrained_window           optional                int32,... in "
-        "[1, 256]\n",
-        "  reset_class_token     default false",
-        "  layers.N.weight             required                table [out, "
-        "in]\n"}) {
+  for (const char* line : {"sinusoidal\n",
+                           "int32 in [1, 65536]\n",
+                           "double in [1, 1e+18]\n",
+                           "  axes.N.ladder.frequencies ",
+                           "double,...\n",
+                           "interleaved | sines_cosines | cosines_sines\n",
+                           "detr_sinusoidal\n",
+                           "  height      required      double in [1e-06, 1000000000000]\n",
+                           "t5\n",
+                           "  bidirectional required               bool\n",
+                           "  table_layout  optional               buckets_heads | "
+                           "heads_buckets\n",
+                           "  num_heads     required without table int32 in [1, 65536]\n",
+                           "  table         optional               table [num_buckets, "
+                           "num_heads]\n",
+                           "alibi\n",
+                           "  alibi_bias_max default 8               double in (0, 1024], not "
+                           "with "
+                           "slopes\n",
+                           "  slopes         optional                double,...\n",
+                           "sandwich\n",
+                           "  num_heads required      int32 in",
+                           "kerple\n",
+                           "  kernel    required               log | power\n",
+                           "swin_v2\n",
+                           "  pretrained_window           optional                int32,... in "
+                           "[1, 256]\n",
+                           "  reset_class_token     default false",
+                           "  layers.N.weight             required                table [out, "
+                           "in]\n"}) {
     EXPECT_THAT(out_.str(), HasSubstr(line));
   }
 }
 
 TEST_F(ToolTest, ListSaysWhatAMessageThatMayBeLeftOutNeeds) {
   EXPECT_EQ(RunAlone("list rotary"), 0);
-  EXPECT_THAT(out_.str(), testing::ContainsRegex(
-                              "\n  yarn.factor +required with yarn +double"));
-  EXPECT_THAT(out_.str(),
-              testing::ContainsRegex("\n  longrope.factor +optional +double"));
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("\n  yarn.factor +required with yarn +double"));
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("\n  longrope.factor +optional +double"));
 }
 
 TEST_F(ToolTest, ListShowsWhatPresetsStandFor) {
@@ -337,16 +321,14 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
             absl::StrCat("diagonals  [1, 9]  f32  toeplitz  36 bytes\n"
                          "first relative position  -8\n"
                          "fingerprint  ",
-                         Fingerprint("abc"), "\nencoding fingerprint  ",
-                         Fingerprint("encoding"),
+                         Fingerprint("abc"), "\nencoding fingerprint  ", Fingerprint("encoding"),
                          "\n"
                          "total  36 bytes\n"
                          "fully masked queries  2:4\n"
                          "slopes  0.5\n"));
   EXPECT_EQ(Run(line + " --json"), 0) << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr("\"total_bytes\": \"36\""));
-  EXPECT_THAT(out_.str(),
-              HasSubstr("\"fingerprint\": \"" + Fingerprint("abc")));
+  EXPECT_THAT(out_.str(), HasSubstr("\"fingerprint\": \"" + Fingerprint("abc")));
 }
 
 // Every command that prints data prints JSON, and nothing but one value of it.
@@ -373,8 +355,7 @@ TEST_F(ToolTest, PrintsJsonForScripts) {
   const nlohmann::json list = parsed()["encodings"];
   EXPECT_EQ(list[0]["name"], "alibi");
   EXPECT_EQ(list[0]["extent"], "pair");
-  EXPECT_EQ(list[0]["fields"][0],
-            nlohmann::json::parse(R"({"name": "num_heads", "type": "int32",
+  EXPECT_EQ(list[0]["fields"][0], nlohmann::json::parse(R"({"name": "num_heads", "type": "int32",
                                       "required": false, "list": false,
                                       "rule": {"min": 1, "max": 65536,
                                                "given_by": "slopes"}})"));
@@ -393,8 +374,7 @@ TEST_F(ToolTest, PrintsJsonForScripts) {
   EXPECT_EQ(std::filesystem::file_size(path), 128u + 96u);
   std::filesystem::remove(path);
   EXPECT_EQ(Get("--json --out -"), 2);
-  EXPECT_THAT(err_.str(),
-              StartsWith("attnbias: --json: got it beside --out -"));
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: --json: got it beside --out -"));
 }
 
 // Renames a terminal's window, begins a line of its own, and turns it around.
@@ -413,8 +393,7 @@ TEST_F(ToolTest, EscapesWhatAServerSends) {
     response->mutable_header()->add_derived()->set_name(kEscapes);
     return grpc::Status::OK;
   });
-  EXPECT_EQ(Run("describe t5 table=name:w --query-length 2 --key-length 2"), 0)
-      << err_.str();
+  EXPECT_EQ(Run("describe t5 table=name:w --query-length 2 --key-length 2"), 0) << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat("\n", kEscaped, "  ")));
   server_.set_table_name(kEscapes);
   EXPECT_EQ(Run("tables"), 0) << err_.str();
@@ -445,19 +424,16 @@ TEST_F(ToolTest, GetSendsWhatWasTyped) {
 TEST_F(ToolTest, HeadsHaveTheirNumbers) {
   server_.Then(AnswersOfHeads(2));
   EXPECT_EQ(Get("--heads 5:7"), 0) << err_.str();
-  EXPECT_THAT(
-      out_.str(),
-      StartsWith("head 5                0            0            0\n"
-                 "head 6                0            0            0\n"));
+  EXPECT_THAT(out_.str(), StartsWith("head 5                0            0            0\n"
+                                     "head 6                0            0            0\n"));
 }
 
 TEST_F(ToolTest, GetWritesBareBytes) {
   const std::string payload = MakePayload(4000);
   for (int i = 0; i < 3; ++i) {
     server_.Then([=](const FakeStream& stream) {
-      return stream.SendAll(payload,
-                            MakeAnswer(stream.request.spec(), {"cos", "sin"},
-                                       v1::FORM_TABLE, {125, 4}));
+      return stream.SendAll(
+          payload, MakeAnswer(stream.request.spec(), {"cos", "sin"}, v1::FORM_TABLE, {125, 4}));
     });
   }
   const auto get = [this](const std::string& more) {
@@ -493,12 +469,10 @@ TEST_F(ToolTest, AServersErrorIsExitCode1) {
             "  spec.alibi.num_heads: got 0, want an integer in [1, 65536]\n");
   EXPECT_EQ(out_.str(), "");
   server_.Then([=](const FakeStream&) {
-    return WithDetail(grpc::StatusCode::INVALID_ARGUMENT,
-                      "spec.alibi.num_heads: got 0", bad);
+    return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, "spec.alibi.num_heads: got 0", bad);
   });
   EXPECT_EQ(Get("num_heads=0"), 1);
-  EXPECT_EQ(err_.str(),
-            "attnbias: INVALID_ARGUMENT: spec.alibi.num_heads: got 0\n");
+  EXPECT_EQ(err_.str(), "attnbias: INVALID_ARGUMENT: spec.alibi.num_heads: got 0\n");
 }
 
 // A wrong command line is exit code 2, and nothing is asked of the server.
@@ -589,9 +563,8 @@ std::string RunBash(const std::string& script) {
 TEST_F(ToolTest, CompletesCommandsFlagsAndEncodingsInBash) {
   EXPECT_EQ(RunAlone("completion bash"), 0) << err_.str();
   const auto complete = [&](const std::string& words, int last) {
-    return RunBash(absl::StrCat(
-        out_.str(), "COMP_WORDS=(attnbias ", words, ") COMP_CWORD=", last,
-        "\n_attnbias\nprintf '%s ' \"${COMPREPLY[@]}\"\n"));
+    return RunBash(absl::StrCat(out_.str(), "COMP_WORDS=(attnbias ", words, ") COMP_CWORD=", last,
+                                "\n_attnbias\nprintf '%s ' \"${COMPREPLY[@]}\"\n"));
   };
   EXPECT_EQ(complete("comp", 1), "completion ");
   EXPECT_EQ(complete("--server localhost exp", 3), "export ");
@@ -606,20 +579,17 @@ TEST_F(ToolTest, CompletesInTheShellsThatItKnows) {
   EXPECT_EQ(RunAlone("completion zsh"), 0);
   EXPECT_THAT(out_.str(), HasSubstr("bashcompinit"));
   EXPECT_EQ(RunAlone("completion fish"), 0);
-  EXPECT_THAT(out_.str(),
-              HasSubstr("complete -c attnbias -n __fish_use_subcommand -a "
-                        "tables -d 'Lists the server\\'s learned tables'\n"));
-  EXPECT_THAT(out_.str(),
-              HasSubstr("-n '__fish_seen_subcommand_from get' -l heads -r"));
+  EXPECT_THAT(out_.str(), HasSubstr("complete -c attnbias -n __fish_use_subcommand -a "
+                                    "tables -d 'Lists the server\\'s learned tables'\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("-n '__fish_seen_subcommand_from get' -l heads -r"));
   EXPECT_EQ(RunAlone("completion tcsh"), 2);
   EXPECT_EQ(out_.str(), "");
 }
 
 TEST_F(ToolTest, ListsAllCommandsInTheHelp) {
   EXPECT_EQ(RunAlone("--help"), 0);
-  for (const char* command :
-       {"health", "info", "list", "tables", "get", "describe", "show",
-        "completion", "export", "cache"}) {
+  for (const char* command : {"health", "info", "list", "tables", "get", "describe", "show",
+                              "completion", "export", "cache"}) {
     EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat("\n  ", command, " ")));
   }
 }
@@ -627,12 +597,10 @@ TEST_F(ToolTest, ListsAllCommandsInTheHelp) {
 TEST_F(ToolTest, HelpSaysWhatATableAndAWindowMayBe) {
   EXPECT_EQ(RunAlone("get --help"), 0);
   // Some versions of CLI11 break lines, others do not.
-  const std::string words = absl::StrJoin(
-      absl::StrSplit(out_.str(), absl::ByAnyChar(" \n"), absl::SkipEmpty()),
-      " ");
-  EXPECT_THAT(words,
-              HasSubstr("--queries A:B Window inside the length, or of a "
-                        "grid's tokens; N is 0:N"));
+  const std::string words =
+      absl::StrJoin(absl::StrSplit(out_.str(), absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
+  EXPECT_THAT(words, HasSubstr("--queries A:B Window inside the length, or of a "
+                               "grid's tokens; N is 0:N"));
   EXPECT_THAT(words, HasSubstr("a table is @FILE.safetensors:TENSOR, "
                                "@FILE.npy, name:NAME or sha256:DIGEST"));
 }
@@ -663,11 +631,10 @@ class ShowTest : public ToolTest {
 
   // `show` of that bias, with more words.
   int Show(const std::string& more) {
-    server_.ThenDescribe(
-        [header = header_](v1::DescribeTensorResponse* response) {
-          *response->mutable_header() = header;
-          return grpc::Status::OK;
-        });
+    server_.ThenDescribe([header = header_](v1::DescribeTensorResponse* response) {
+      *response->mutable_header() = header;
+      return grpc::Status::OK;
+    });
     return Run("show alibi --query-length 100 --key-length 100 " + more);
   }
 
@@ -687,15 +654,13 @@ TEST_F(ShowTest, AsksForWhatIsDrawn) {
         payload.append(reinterpret_cast<const char*>(&number), sizeof(number));
       }
     }
-    return stream.SendAll(
-        payload, MakeAnswer(stream.request.spec(), {"dense"}, v1::FORM_DENSE,
-                            {1, queries.size(), keys.size()}));
+    return stream.SendAll(payload, MakeAnswer(stream.request.spec(), {"dense"}, v1::FORM_DENSE,
+                                              {1, queries.size(), keys.size()}));
   });
   EXPECT_EQ(Show("--head 3"), 0) << err_.str();
-  EXPECT_THAT(out_.str(),
-              StartsWith("alibi, head 3 of 8, f32: queries down, keys across, "
-                         "39 x 77 of 100 x 100\n"
-                         " 0 =+++"));
+  EXPECT_THAT(out_.str(), StartsWith("alibi, head 3 of 8, f32: queries down, keys across, "
+                                     "39 x 77 of 100 x 100\n"
+                                     " 0 =+++"));
   EXPECT_THAT(out_.str(), HasSubstr("\n   -97 "));
   EXPECT_THAT(out_.str(), HasSubstr("@ 98\n"));
   const v1::TensorSpec spec = server_.requests().at(0).spec();
@@ -727,10 +692,9 @@ TEST_F(ShowTest, HeadsAndPartsAreThoseThereAre) {
   EXPECT_EQ(err_.str(), "attnbias: --part: got cos, want one of diagonals\n");
   header_.mutable_resolved_spec()->mutable_pair()->clear_heads();
   EXPECT_EQ(Show("--head 0"), 2);
-  EXPECT_EQ(
-      err_.str(),
-      "attnbias: --head: got a value, want none: the numbers are the same for "
-      "all heads\n");
+  EXPECT_EQ(err_.str(),
+            "attnbias: --head: got a value, want none: the numbers are the same for "
+            "all heads\n");
   EXPECT_TRUE(server_.requests().empty());
 }
 
@@ -755,8 +719,7 @@ TEST(ProgressLine, AppearsOnlyWhenAFetchIsLong) {
     line.Update(1 << 20, 4 << 20, start + std::chrono::milliseconds(499));
     EXPECT_EQ(out.str(), "");
     line.Update(1 << 20, 4 << 20, start + std::chrono::milliseconds(500));
-    EXPECT_EQ(out.str(),
-              "\r[##########                              ]  25%  1 of 4 MiB");
+    EXPECT_EQ(out.str(), "\r[##########                              ]  25%  1 of 4 MiB");
     out.str("");
     line.Update(2 << 20, 4 << 20, start + std::chrono::milliseconds(599));
     EXPECT_EQ(out.str(), "");

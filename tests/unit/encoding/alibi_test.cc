@@ -14,8 +14,7 @@
 namespace attnbias::alibi_test {
 namespace {
 
-v1::Alibi Alibi(int num_heads,
-                v1::AlibiVariant variant = v1::ALIBI_VARIANT_SYMMETRIC) {
+v1::Alibi Alibi(int num_heads, v1::AlibiVariant variant = v1::ALIBI_VARIANT_SYMMETRIC) {
   v1::Alibi alibi;
   alibi.set_num_heads(num_heads);
   alibi.set_variant(variant);
@@ -23,8 +22,7 @@ v1::Alibi Alibi(int num_heads,
 }
 
 // Press et al.: the slopes of a power of two, then every other one of the next.
-void SetSlope(int64_t num_heads, int64_t head, double bias_max,
-              mpfr_ptr slope) {
+void SetSlope(int64_t num_heads, int64_t head, double bias_max, mpfr_ptr slope) {
   int64_t power = 1;
   while (2 * power <= num_heads) power *= 2;
   const int64_t heads = head < power ? power : 2 * power;
@@ -37,20 +35,17 @@ void SetSlope(int64_t num_heads, int64_t head, double bias_max,
 
 void ExpectRounded(const v1::Alibi& alibi, Range span, double scale = 1) {
   const v1::Alibi spec = Completed(alibi);
-  ExpectLanesRounded(
-      spec, span, scale, [&](int64_t head, int64_t at, mpfr_ptr exact) {
-        SetSlope(spec.num_heads(), head, spec.alibi_bias_max(), exact);
-        if (spec.slopes_size() > 0) {
-          mpfr_set_d(exact, spec.slopes(static_cast<int>(head)), MPFR_RNDN);
-        }
-        mpfr_mul_si(exact, exact,
-                    spec.variant() == v1::ALIBI_VARIANT_SYMMETRIC
-                        ? -std::abs(at)
-                    : spec.variant() == v1::ALIBI_VARIANT_CAUSAL
-                        ? -std::max<int64_t>(-at, 0)
-                        : at,
-                    MPFR_RNDN);
-      });
+  ExpectLanesRounded(spec, span, scale, [&](int64_t head, int64_t at, mpfr_ptr exact) {
+    SetSlope(spec.num_heads(), head, spec.alibi_bias_max(), exact);
+    if (spec.slopes_size() > 0) {
+      mpfr_set_d(exact, spec.slopes(static_cast<int>(head)), MPFR_RNDN);
+    }
+    mpfr_mul_si(exact, exact,
+                spec.variant() == v1::ALIBI_VARIANT_SYMMETRIC ? -std::abs(at)
+                : spec.variant() == v1::ALIBI_VARIANT_CAUSAL  ? -std::max<int64_t>(-at, 0)
+                                                              : at,
+                MPFR_RNDN);
+  });
 }
 
 TEST(AlibiSlopes, AreRoundedCorrectlyForUpTo128Heads) {
@@ -60,17 +55,14 @@ TEST(AlibiSlopes, AreRoundedCorrectlyForUpTo128Heads) {
 }
 
 std::vector<double> Slopes(int num_heads) {
-  return Filled(Alibi(num_heads, v1::ALIBI_VARIANT_KEY_FROM_START), {1, 2},
-                DataType::kF64)
-      .numbers;
+  return Filled(Alibi(num_heads, v1::ALIBI_VARIANT_KEY_FROM_START), {1, 2}, DataType::kF64).numbers;
 }
 
 TEST(AlibiSlopes, AreThePapers) {
-  EXPECT_THAT(Slopes(8), ::testing::ElementsAre(.5, .25, .125, .0625, .03125,
-                                                .015625, .0078125, .00390625));
+  EXPECT_THAT(Slopes(8),
+              ::testing::ElementsAre(.5, .25, .125, .0625, .03125, .015625, .0078125, .00390625));
   const std::vector<double> slopes = Slopes(12);
-  const double last[] = {.707106781187, .353553390593, .176776695297,
-                         .0883883476483};
+  const double last[] = {.707106781187, .353553390593, .176776695297, .0883883476483};
   EXPECT_EQ(slopes[0], .5);
   EXPECT_EQ(slopes[7], .00390625);
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(slopes[8 + i], last[i], 1e-12);
@@ -81,8 +73,7 @@ TEST(AlibiRounding, IsCorrectForEveryVariant) {
     const auto variant = static_cast<v1::AlibiVariant>(number);
     ExpectRounded(Alibi(12, variant), {-600, 601});
     ExpectRounded(Alibi(71, variant), {-70000, -69990});
-    ExpectRounded(Alibi(3, variant),
-                  {(int64_t{1} << 40) - 3, int64_t{1} << 40});
+    ExpectRounded(Alibi(3, variant), {(int64_t{1} << 40) - 3, int64_t{1} << 40});
   }
 }
 
@@ -90,8 +81,8 @@ TEST(AlibiRounding, IsCorrectForEveryVariant) {
 TEST(AlibiRounding, DecidesTies) { ExpectRounded(Alibi(8), {-5000, 10}); }
 
 TEST(AlibiRounding, IsCorrectWhenScaled) {
-  const auto given = Parse<v1::Alibi>(
-      "slopes: [0.1, -1e300, 5e-324] variant: ALIBI_VARIANT_KEY_FROM_START");
+  const auto given =
+      Parse<v1::Alibi>("slopes: [0.1, -1e300, 5e-324] variant: ALIBI_VARIANT_KEY_FROM_START");
   for (const double scale : {0.125, 0.08838834764831845, -3.7, 1e-300, 1e305}) {
     ExpectRounded(Alibi(12), {-300, 30}, scale);
     ExpectRounded(given, {-300, 30}, scale);
@@ -99,9 +90,8 @@ TEST(AlibiRounding, IsCorrectWhenScaled) {
 }
 
 TEST(AlibiRounding, IsCorrectForExtremeSlopes) {
-  for (const auto& [heads, bias_max] :
-       {std::pair(3, 1000.3), std::pair(4, 1024.0), std::pair(2, 5e-324),
-        std::pair(6, std::nextafter(8, 9))}) {
+  for (const auto& [heads, bias_max] : {std::pair(3, 1000.3), std::pair(4, 1024.0),
+                                        std::pair(2, 5e-324), std::pair(6, std::nextafter(8, 9))}) {
     v1::Alibi spec = Alibi(heads);
     spec.set_alibi_bias_max(bias_max);
     ExpectRounded(spec, {-40, 40});

@@ -43,9 +43,8 @@ class Buckets {
 
   // A distance, query - key, of any size.
   double BucketOf(int64_t distance) const {
-    return near_.span.Contains({-distance, 1 - distance})
-               ? near_.At(0, -distance)
-               : At(spec_, distance, 0);
+    return near_.span.Contains({-distance, 1 - distance}) ? near_.At(0, -distance)
+                                                          : At(spec_, distance, 0);
   }
 
  private:
@@ -56,13 +55,11 @@ class Buckets {
 TEST(DebertaBuckets, AreThePublishedOnes) {
   const Buckets buckets(256, 512, kExact, 512);
   std::vector<double> got;
-  for (const int64_t a :
-       {0, 1, 127, 128, 129, 130, 150, 200, 256, 300, 400, 510, 511}) {
+  for (const int64_t a : {0, 1, 127, 128, 129, 130, 150, 200, 256, 300, 400, 510, 511}) {
     got.push_back(buckets.BucketOf(a));
     EXPECT_EQ(buckets.BucketOf(-a), -got.back());
   }
-  EXPECT_THAT(got, ElementsAre(0, 1, 127, 128, 129, 130, 143, 169, 192, 207,
-                               233, 255, 255));
+  EXPECT_THAT(got, ElementsAre(0, 1, 127, 128, 129, 130, 143, 169, 192, 207, 233, 255, 255));
 }
 
 // The smallest k with a^(m-1) m^k <= M^k m^(m-1), by integers alone.
@@ -82,9 +79,9 @@ int64_t SmallestK(int64_t a, int64_t m, int64_t most) {
 
 TEST(DebertaBuckets, AreTheRuleInIntegers) {
   for (const auto& [bucket_size, max_position] :
-       {std::tuple(256, 512), std::tuple(64, 512), std::tuple(128, 256),
-        std::tuple(32, 2048), std::tuple(128, 2048), std::tuple(8, 33),
-        std::tuple(10, 81), std::tuple(4, 10), std::tuple(2, 100)}) {
+       {std::tuple(256, 512), std::tuple(64, 512), std::tuple(128, 256), std::tuple(32, 2048),
+        std::tuple(128, 2048), std::tuple(8, 33), std::tuple(10, 81), std::tuple(4, 10),
+        std::tuple(2, 100)}) {
     const Buckets buckets(bucket_size, max_position, kExact, 2 * max_position);
     const int64_t m = bucket_size / 2;
     for (int64_t a = m + 1; a < 2 * max_position; a += 1 + a / 256) {
@@ -145,8 +142,7 @@ TEST(Deberta, TermsAreShiftedAndClamped) {
 TEST(Deberta, EdgesDiffer) {
   const std::string hf = "edge: DEBERTA_EDGE_HF";
   for (const bool is_c2p : {true, false}) {
-    const std::string term =
-        is_c2p ? "CONTENT_TO_POSITION" : "POSITION_TO_CONTENT";
+    const std::string term = is_c2p ? "CONTENT_TO_POSITION" : "POSITION_TO_CONTENT";
     const int64_t query = is_c2p ? 0 : 600;
     const int64_t key = is_c2p ? 600 : 0;
     EXPECT_EQ(At(Spec(term), query, key), 1);
@@ -168,10 +164,9 @@ TEST(Deberta, WithoutBucketsDistancesAreTheirOwn) {
 }
 
 TEST(Deberta, DistancesBeyond32BitsAreOutOfRange) {
-  EXPECT_THAT(
-      EngineHarness().MakePlan(OverPairs(
-          SpecOf(Spec("BUCKET", "bucket_size: 0")), 1, 1, int64_t{1} << 32)),
-      StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("deberta")));
+  EXPECT_THAT(EngineHarness().MakePlan(
+                  OverPairs(SpecOf(Spec("BUCKET", "bucket_size: 0")), 1, 1, int64_t{1} << 32)),
+              StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("deberta")));
 }
 
 TEST(Deberta, RefusesAMaxPositionWithinTheExactBuckets) {

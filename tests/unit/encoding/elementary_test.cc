@@ -17,9 +17,8 @@ constexpr int kPrecision = 160;
 
 // A positive double-double with any mantissa, its exponent in [-range, range).
 DoubleDouble Sample(std::mt19937_64& random, int range) {
-  const double hi =
-      std::ldexp(1 + std::ldexp(static_cast<double>(random() >> 12), -52),
-                 static_cast<int>(random() % (2 * range)) - range);
+  const double hi = std::ldexp(1 + std::ldexp(static_cast<double>(random() >> 12), -52),
+                               static_cast<int>(random() % (2 * range)) - range);
   const double part = std::ldexp(static_cast<double>(random() >> 11), -53);
   return {hi, hi * 0x1p-54 * (2 * part - 1)};
 }

@@ -19,9 +19,8 @@ inline double RoundedReal(mpfr_ptr value, DataType type) {
 // Compares rows that `fill(type, out)` writes with the numbers that
 // `set_exact(row, column, value)` sets, times the scale.
 template <typename Fill, typename SetExact>
-void ExpectRowsRounded(int64_t rows, int64_t columns, double scale,
-                       const Fill& fill, const SetExact& set_exact,
-                       int precision = 600) {
+void ExpectRowsRounded(int64_t rows, int64_t columns, double scale, const Fill& fill,
+                       const SetExact& set_exact, int precision = 600) {
   std::vector<std::vector<std::byte>> got;
   for (const DataType type : kFloatTypes) {
     got.emplace_back(rows * columns * SizeOf(type));
@@ -35,9 +34,8 @@ void ExpectRowsRounded(int64_t rows, int64_t columns, double scale,
       const DataType type = kFloatTypes[i];
       const double number = ElementAt(type, got[i].data(), at);
       const double want = RoundedReal(exact, type);
-      ASSERT_TRUE(Same(number, want))
-          << NameOf(type) << " row " << at / columns << " column "
-          << at % columns << ": got " << number << ", want " << want;
+      ASSERT_TRUE(Same(number, want)) << NameOf(type) << " row " << at / columns << " column "
+                                      << at % columns << ": got " << number << ", want " << want;
     }
   }
 }
@@ -45,8 +43,8 @@ void ExpectRowsRounded(int64_t rows, int64_t columns, double scale,
 // The same of an encoding's lanes over `span`: `set_exact(lane, coordinate,
 // value)`, with the lanes of one coordinate after another.
 template <typename Encoding, typename SetExact>
-void ExpectLanesRounded(const Encoding& spec, Range span, double scale,
-                        const SetExact& set_exact, int64_t query = 0) {
+void ExpectLanesRounded(const Encoding& spec, Range span, double scale, const SetExact& set_exact,
+                        int64_t query = 0) {
   std::vector<FilledNumbers> got;
   for (const DataType type : kFloatTypes) {
     got.push_back(Filled(spec, span, type, Scaled(scale), query));
@@ -60,8 +58,8 @@ void ExpectLanesRounded(const Encoding& spec, Range span, double scale,
       for (size_t i = 0; i < got.size(); ++i) {
         const double want = RoundedReal(exact, kFloatTypes[i]);
         ASSERT_TRUE(Same(got[i].At(lane, at), want))
-            << NameOf(kFloatTypes[i]) << " lane " << lane << " at " << at
-            << ": got " << got[i].At(lane, at) << ", want " << want;
+            << NameOf(kFloatTypes[i]) << " lane " << lane << " at " << at << ": got "
+            << got[i].At(lane, at) << ", want " << want;
       }
     }
   }

@@ -52,9 +52,7 @@ double LogOracle(double c, double x) {
 double Oracle(const v1::Fire& spec, int64_t query, int64_t key, int64_t head) {
   const double distance = std::fabs(static_cast<double>(query - key));
   const double normaliser =
-      LogOracle(spec.c(),
-                std::max(static_cast<double>(query), spec.threshold())) +
-      spec.eps();
+      LogOracle(spec.c(), std::max(static_cast<double>(query), spec.threshold())) + spec.eps();
   const double x = LogOracle(spec.c(), distance) / normaliser;
   const Table hidden_weight = TableAt(spec.hidden_weight());
   const Table output_weight = TableAt(spec.output_weight());
@@ -69,8 +67,7 @@ double Oracle(const v1::Fire& spec, int64_t query, int64_t key, int64_t head) {
   return sum;
 }
 
-void ExpectOracle(const v1::Fire& spec, Range keys, int64_t query,
-                  double scale = 1) {
+void ExpectOracle(const v1::Fire& spec, Range keys, int64_t query, double scale = 1) {
   ExpectLanesRounded(
       spec, keys, scale,
       [&](int64_t head, int64_t key, mpfr_ptr value) {
@@ -80,11 +77,9 @@ void ExpectOracle(const v1::Fire& spec, Range keys, int64_t query,
 }
 
 TEST(Fire, InputsAreThePublishedOnes) {
-  EXPECT_NEAR(Filled(Identity(), {90, 91}, DataType::kF64, "", 100).At(0, 90),
-              .17525475, 1e-8);
-  EXPECT_NEAR(
-      Filled(Identity(), {1013, 1014}, DataType::kF64, "", 1023).At(0, 1013),
-      .14946124, 1e-8);
+  EXPECT_NEAR(Filled(Identity(), {90, 91}, DataType::kF64, "", 100).At(0, 90), .17525475, 1e-8);
+  EXPECT_NEAR(Filled(Identity(), {1013, 1014}, DataType::kF64, "", 1023).At(0, 1013), .14946124,
+              1e-8);
 }
 
 TEST(Fire, IsTheNetworkOneNumberAtATime) {
@@ -110,8 +105,7 @@ TEST(Fire, ExtremeParametersGiveNoNan) {
       spec.set_c(c);
       spec.set_threshold(threshold);
       spec.set_eps(0);
-      for (const double number :
-           Filled(spec, {-20, 20}, DataType::kF64, "", 5).numbers) {
+      for (const double number : Filled(spec, {-20, 20}, DataType::kF64, "", 5).numbers) {
         ASSERT_TRUE(std::isfinite(number));
       }
     }
@@ -137,9 +131,9 @@ TEST(Fire, IsDense) {
 }
 
 TEST(Fire, HasNoDiagonals) {
-  EXPECT_THAT(EngineHarness().MakePlan(OverPairs(
-                  WithOutput(Network(), "form: FORM_TOEPLITZ"), 4, 4)),
-              IsInvalid("output.form: got TOEPLITZ, want DENSE"));
+  EXPECT_THAT(
+      EngineHarness().MakePlan(OverPairs(WithOutput(Network(), "form: FORM_TOEPLITZ"), 4, 4)),
+      IsInvalid("output.form: got TOEPLITZ, want DENSE"));
 }
 
 TEST(Fire, RefusesTablesThatDoNotFitEachOther) {
@@ -160,9 +154,8 @@ TEST(Fire, RefusesTablesThatDoNotFitEachOther) {
                         "(num_heads)]"));
   v1::Fire large = Network();
   *large.mutable_output_bias() = Ref(TableOf({3}, {0, 0, 1e200}));
-  EXPECT_THAT(RefusalOf(large),
-              IsInvalid("fire.output_weight: got numbers that may reach "
-                        "1e+200"));
+  EXPECT_THAT(RefusalOf(large), IsInvalid("fire.output_weight: got numbers that may reach "
+                                          "1e+200"));
 }
 
 }  // namespace

@@ -28,33 +28,28 @@ Spec WithMatrix(const std::string& text, const Table& matrix) {
 }
 
 // Sets the sine or cosine of the sum. Pairs are [sines | cosines].
-void SetExact(const Spec& spec, const Table& matrix,
-              const RealPositions& positions, int64_t row, int64_t column,
-              mpfr_ptr sum) {
+void SetExact(const Spec& spec, const Table& matrix, const RealPositions& positions, int64_t row,
+              int64_t column, mpfr_ptr sum) {
   const int64_t pairs = spec.dim() / 2;
   mpfr_set_ui(sum, 0, MPFR_RNDN);
   Number x(2000);
   for (size_t axis = 0; axis < positions.size(); ++axis) {
-    SetStretched(spec.axes().empty() ? Completed(v1::Axis())
-                                     : spec.axes(static_cast<int>(axis)),
+    SetStretched(spec.axes().empty() ? Completed(v1::Axis()) : spec.axes(static_cast<int>(axis)),
                  positions[axis][row], x);
-    mpfr_mul_d(x, x, matrix.At(static_cast<int64_t>(axis), column % pairs),
-               MPFR_RNDN);
+    mpfr_mul_d(x, x, matrix.At(static_cast<int64_t>(axis), column % pairs), MPFR_RNDN);
     mpfr_add(sum, sum, x, MPFR_RNDN);
   }
   // Nothing is so small but what the divisions lose.
   if (mpfr_zero_p(sum) != 0 || mpfr_get_exp(sum) < -1500) {
     mpfr_set_ui(sum, 0, MPFR_RNDN);
   }
-  column < pairs ? mpfr_sin(sum, sum, MPFR_RNDN)
-                 : mpfr_cos(sum, sum, MPFR_RNDN);
+  column < pairs ? mpfr_sin(sum, sum, MPFR_RNDN) : mpfr_cos(sum, sum, MPFR_RNDN);
 }
 
-void ExpectRounded(const std::string& text, const Table& matrix,
-                   const RealPositions& positions, double scale = 1) {
+void ExpectRounded(const std::string& text, const Table& matrix, const RealPositions& positions,
+                   double scale = 1) {
   SCOPED_TRACE(text);
-  const Spec spec =
-      WithMatrix(text + " columns: COLUMNS_SINES_COSINES", matrix);
+  const Spec spec = WithMatrix(text + " columns: COLUMNS_SINES_COSINES", matrix);
   const Spec completed = Completed(spec);
   const auto shared = std::make_shared<const RealPositions>(positions);
   const int64_t rows = std::ssize(positions[0]);
@@ -76,9 +71,9 @@ RealPositions RandomPositions(int64_t axes, int64_t rows, uint64_t seed) {
   RealPositions positions(axes);
   for (std::vector<double>& list : positions) {
     for (int64_t row = 0; row < rows; ++row) {
-      list.push_back(std::ldexp(static_cast<double>(random() >> 11),
-                                -13 - static_cast<int>(random() % 90)) *
-                     (random() % 2 == 0 ? 1 : -1));
+      list.push_back(
+          std::ldexp(static_cast<double>(random() >> 11), -13 - static_cast<int>(random() % 90)) *
+          (random() % 2 == 0 ? 1 : -1));
     }
   }
   return positions;
@@ -96,11 +91,9 @@ TEST(FrequencyMatrix, IsCorrectlyRounded) {
   ExpectRounded(
       "dim: 12 axes {scale: 6.28 offset: -31.5 length: 64} "
       "axes {scale: -1e6 length: 1e-6} axes {eps: 0.1}",
-      RandomTable({3, 6}, 1, 3),
-      {{0, 31.5, 63, 0.25}, {0, -3, 0.5, 1e9}, {7, 0, -0.125, 2}}, 1);
+      RandomTable({3, 6}, 1, 3), {{0, 31.5, 63, 0.25}, {0, -3, 0.5, 1e9}, {7, 0, -0.125, 2}}, 1);
   // The ends of what a matrix may have.
-  ExpectRounded("dim: 8 axes {} axes {}",
-                TableOf({2, 4}, {1e6, 1e-30, 0, -1e-30, -1e6, 0, 0, 1e6}),
+  ExpectRounded("dim: 8 axes {} axes {}", TableOf({2, 4}, {1e6, 1e-30, 0, -1e-30, -1e6, 0, 0, 1e6}),
                 {{0x1p40, 0.1, 0x1p-149}, {-0x1p40, 0.3, 0x1p-149}});
 }
 
@@ -112,12 +105,9 @@ TEST(FrequencyMatrix, TellsZeroFromSmallSums) {
                                         0, 1e-30, 0x1p-80, 0});
   // 0.3 is not 3 x 0.1 as doubles.
   ExpectRounded(axes, matrix, {{1, 1, 7, 0}, {1, 1, 7, 0}, {0, 1, 1, 5}});
-  const std::string same =
-      "dim: 8 axes {scale: 0.3 length: 7} axes {scale: 0.3 length: 7} axes {}";
+  const std::string same = "dim: 8 axes {scale: 0.3 length: 7} axes {scale: 0.3 length: 7} axes {}";
   for (const double scale : {1.0, -0.3}) {
-    ExpectRounded(same, matrix,
-                  {{3, 3, 0x1p40, -4.5}, {1, 1, 0x1p40, -1.5}, {0, 1, 0, 0}},
-                  scale);
+    ExpectRounded(same, matrix, {{3, 3, 0x1p40, -4.5}, {1, 1, 0x1p40, -1.5}, {0, 1, 0, 0}}, scale);
   }
   // Exact fractions of the most bits, and lengths that differ by the least eps.
   const std::string most = " axes {scale: 1e6 length: 1e-6 eps: 1e-30}";
@@ -126,9 +116,8 @@ TEST(FrequencyMatrix, TellsZeroFromSmallSums) {
   const RealPositions ends = {{1e12}, {0x1.fffffffffffffp-149}};
   ExpectRounded("dim: 2" + most + least + most + least, twice,
                 {ends[0], ends[1], ends[0], ends[1]});
-  ExpectRounded(
-      "dim: 2" + most + least + most + " axes {scale: 1e-12 length: 1e12}",
-      twice, {ends[0], ends[1], ends[0], ends[1]});
+  ExpectRounded("dim: 2" + most + least + most + " axes {scale: 1e-12 length: 1e12}", twice,
+                {ends[0], ends[1], ends[0], ends[1]});
 }
 
 TEST(FrequencyMatrix, OfOneAxisIsAListOfFrequencies) {
@@ -137,13 +126,9 @@ TEST(FrequencyMatrix, OfOneAxisIsAListOfFrequencies) {
   v1::TensorSpec listed;
   listed.mutable_sinusoidal()->set_dim(6);
   v1::TensorSpec matrix = listed;
-  listed.mutable_sinusoidal()
-      ->mutable_ladder()
-      ->mutable_frequencies()
-      ->mutable_values()
-      ->Add(frequencies.begin(), frequencies.end());
-  *matrix.mutable_sinusoidal()->mutable_frequency_matrix() =
-      Ref(TableOf({1, 3}, frequencies));
+  listed.mutable_sinusoidal()->mutable_ladder()->mutable_frequencies()->mutable_values()->Add(
+      frequencies.begin(), frequencies.end());
+  *matrix.mutable_sinusoidal()->mutable_frequency_matrix() = Ref(TableOf({1, 3}, frequencies));
   EXPECT_EQ(engine.Numbers(OverPositions(matrix, -7, 90)),
             engine.Numbers(OverPositions(listed, -7, 90)));
   EXPECT_EQ(engine.Plan(OverPositions(matrix, 3, 5))->fingerprint(),
@@ -165,8 +150,7 @@ TEST(FrequencyMatrix, ARangeIsNoListOfItsPositions) {
             engine.Numbers(AtPositions(spec, {positions, positions})));
   auto reversed = positions;
   std::ranges::reverse(reversed);
-  std::vector<double> rows =
-      engine.Numbers(AtPositions(spec, {reversed, reversed}));
+  std::vector<double> rows = engine.Numbers(AtPositions(spec, {reversed, reversed}));
   const std::vector<double> range = engine.Numbers(OverPositions(spec, -2, 38));
   for (size_t row = 0; row < 40; ++row) {
     for (size_t column = 0; column < 6; ++column) {
@@ -188,8 +172,7 @@ TEST(FrequencyMatrix, OfRotaryHasTheSameSums) {
   *sinusoidal.mutable_sinusoidal()->mutable_frequency_matrix() = Ref(matrix);
   const std::vector<std::vector<int64_t>> lists = {{0, 5, -3}, {0, 1, 1000}};
   const std::vector<double> parts = engine.Numbers(AtPositions(rotary, lists));
-  const std::vector<double> rows =
-      engine.Numbers(AtPositions(sinusoidal, lists));
+  const std::vector<double> rows = engine.Numbers(AtPositions(sinusoidal, lists));
   ASSERT_EQ(parts.size(), rows.size());
   for (int64_t row = 0; row < 3; ++row) {
     for (int64_t pair = 0; pair < 3; ++pair) {
@@ -211,8 +194,7 @@ TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
   CountingObserver observer;
   Engine engine({}, *SupportedKernelSets().front(), &executor, &observer);
   const auto caller = std::make_shared<Caller>();
-  const auto plan =
-      *engine.MakePlan(AtPositions(spec, {{7}, {7}}), TestTables());
+  const auto plan = *engine.MakePlan(AtPositions(spec, {{7}, {7}}), TestTables());
   PayloadPtr payload;
   engine.Get(plan, caller, [&](auto made) { payload = *std::move(made); });
   executor.RunAll();
@@ -221,8 +203,7 @@ TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
     if (++yields == kYields) caller->Cancel();
   };
   absl::Status status;
-  payload->Read(0, plan->total_bytes(),
-                [&](const auto& chunk) { status = chunk.status(); });
+  payload->Read(0, plan->total_bytes(), [&](const auto& chunk) { status = chunk.status(); });
   executor.RunAll();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled));
   EXPECT_EQ(yields, kYields);
@@ -241,8 +222,7 @@ TEST(BadFrequencyMatrix, IsRefusedByName) {
       {"dim: 6 axes {} axes {} odd: ODD_COLUMN_ZERO", "sinusoidal.odd: got"},
       {"dim: 6 axes {} axes {scale: 0}", "sinusoidal.axes[1].scale: got 0"}};
   for (const auto& [text, message] : kCases) {
-    EXPECT_THAT(RefusalOf(WithMatrix(text, matrix)), IsInvalid(message))
-        << text;
+    EXPECT_THAT(RefusalOf(WithMatrix(text, matrix)), IsInvalid(message)) << text;
   }
   EXPECT_THAT(RefusalOf(WithMatrix("dim: 2", TableOf({1, 1}, {2e6}))),
               IsInvalid("sinusoidal.frequency_matrix[0, 0]: got 2e+06, want 0 "
@@ -255,8 +235,7 @@ TEST(BadFrequencyMatrix, IsRefusedByName) {
        "rotary.frequency_matrix: got a table, want none: inverse_frequencies"},
       {"angle: ANGLE_PRECISION_FLOAT32", "rotary.angle: got FLOAT32, want "}};
   for (const auto& [text, message] : kRotary) {
-    auto spec =
-        Parse<v1::Rotary>(std::string("head_dim: 6 axes {} axes {} ") + text);
+    auto spec = Parse<v1::Rotary>(std::string("head_dim: 6 axes {} axes {} ") + text);
     *spec.mutable_frequency_matrix() = Ref(matrix);
     EXPECT_THAT(RefusalOf(spec), IsInvalid(message)) << text;
   }
@@ -265,8 +244,7 @@ TEST(BadFrequencyMatrix, IsRefusedByName) {
 TEST(BadFrequencyMatrix, HasNoGridAndNoLongRange) {
   EngineHarness engine;
   v1::TensorSpec spec;
-  *spec.mutable_sinusoidal() =
-      WithMatrix("dim: 6 axes {} axes {}", RandomTable({2, 3}, 7));
+  *spec.mutable_sinusoidal() = WithMatrix("dim: 6 axes {} axes {}", RandomTable({2, 3}, 7));
   EXPECT_EQ(engine.MakePlan(OverGrid(spec, {2, 3})).status().message(),
             "table.grid: got 2 lengths, want the tokens' position_ids: with "
             "frequency_matrix each column depends on all axes");

@@ -36,9 +36,7 @@ v1::GridRelative Swin(const Grid& grid) {
   return spec;
 }
 
-v1::GridRelative Swin(int height, int width) {
-  return Swin(Grid{{height, width}});
-}
+v1::GridRelative Swin(int height, int width) { return Swin(Grid{{height, width}}); }
 
 v1::GridRelative Beit(const Grid& grid) {
   v1::GridRelative spec = WindowOf(grid, "class_token: true");
@@ -46,9 +44,7 @@ v1::GridRelative Beit(const Grid& grid) {
   return spec;
 }
 
-v1::GridRelative Beit(int height, int width) {
-  return Beit(Grid{{height, width}});
-}
+v1::GridRelative Beit(int height, int width) { return Beit(Grid{{height, width}}); }
 
 v1::GridRelative LeVit(const Grid& grid) {
   v1::GridRelative spec = WindowOf(grid, "symmetric: true");
@@ -67,8 +63,7 @@ std::vector<double> Indices(const Encoding& encoding) {
 }
 
 TEST(GridRelative, IndexMatricesAreThePublishedOnes) {
-  EXPECT_THAT(Indices(Window(2, 2)),
-              ElementsAre(4, 3, 1, 0, 5, 4, 2, 1, 7, 6, 4, 3, 8, 7, 5, 4));
+  EXPECT_THAT(Indices(Window(2, 2)), ElementsAre(4, 3, 1, 0, 5, 4, 2, 1, 7, 6, 4, 3, 8, 7, 5, 4));
   std::vector<double> row = Indices(Window(2, 3));
   row.resize(6);
   EXPECT_THAT(row, ElementsAre(7, 6, 5, 2, 1, 0));
@@ -87,17 +82,15 @@ TEST(GridRelative, SignReversesBothAxes) {
 }
 
 TEST(GridRelative, SymmetricIndicesAreOfMagnitudes) {
-  EXPECT_THAT(Indices(Window(2, 3, "symmetric: true")),
-              ElementsAre(0, 1, 2, 3, 4, 5,  //
-                          1, 0, 1, 4, 3, 4,  //
-                          2, 1, 0, 5, 4, 3,  //
-                          3, 4, 5, 0, 1, 2,  //
-                          4, 3, 4, 1, 0, 1,  //
-                          5, 4, 3, 2, 1, 0));
-  EXPECT_THAT(Indices(Window(1, 2, "symmetric: true class_token: true")),
-              ElementsAre(4, 2, 2,  //
-                          3, 0, 1,  //
-                          3, 1, 0));
+  EXPECT_THAT(Indices(Window(2, 3, "symmetric: true")), ElementsAre(0, 1, 2, 3, 4, 5,  //
+                                                                    1, 0, 1, 4, 3, 4,  //
+                                                                    2, 1, 0, 5, 4, 3,  //
+                                                                    3, 4, 5, 0, 1, 2,  //
+                                                                    4, 3, 4, 1, 0, 1,  //
+                                                                    5, 4, 3, 2, 1, 0));
+  EXPECT_THAT(Indices(Window(1, 2, "symmetric: true class_token: true")), ElementsAre(4, 2, 2,  //
+                                                                                      3, 0, 1,  //
+                                                                                      3, 1, 0));
 }
 
 // Video Swin's relative_position_index for a window of 2 x 1 x 2.
@@ -119,8 +112,8 @@ TEST(GridRelative, OneSideIsASequence) {
 
 // LeViT's attention_bias_idxs of a resolution of 3 and a stride of 2.
 TEST(GridRelative, QueriesAreEveryNthTokenOfEachAxis) {
-  const v1::TensorSpec strided = With(Dense(Window(3, 3, "symmetric: true")),
-                                      "grid {query_stride: [2, 2]}");
+  const v1::TensorSpec strided =
+      With(Dense(Window(3, 3, "symmetric: true")), "grid {query_stride: [2, 2]}");
   EXPECT_THAT(Indices(strided), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8,  //
                                             2, 1, 0, 5, 4, 3, 8, 7, 6,  //
                                             6, 7, 8, 3, 4, 5, 0, 1, 2,  //
@@ -128,12 +121,11 @@ TEST(GridRelative, QueriesAreEveryNthTokenOfEachAxis) {
 }
 
 TEST(GridRelative, ClassTokenHasThePublishedIndices) {
-  EXPECT_THAT(Indices(Window(2, 2, "class_token: true")),
-              ElementsAre(11, 9, 9, 9, 9,  //
-                          10, 4, 3, 1, 0,  //
-                          10, 5, 4, 2, 1,  //
-                          10, 7, 6, 4, 3,  //
-                          10, 8, 7, 5, 4));
+  EXPECT_THAT(Indices(Window(2, 2, "class_token: true")), ElementsAre(11, 9, 9, 9, 9,  //
+                                                                      10, 4, 3, 1, 0,  //
+                                                                      10, 5, 4, 2, 1,  //
+                                                                      10, 7, 6, 4, 3,  //
+                                                                      10, 8, 7, 5, 4));
 }
 
 TEST(GridRelative, BiasIsTheTablesRowOfTheIndexRoundedOnce) {
@@ -143,15 +135,13 @@ TEST(GridRelative, BiasIsTheTablesRowOfTheIndexRoundedOnce) {
     const std::vector<double> indices = Indices(spec);
     for (const double scale : {1.0, 1 / 3.0}) {
       for (const DataType type : kFloatTypes) {
-        const std::vector<double> got = EngineHarness().Numbers(
-            WithOutput(Dense(spec), Typed(type) + Scaled(scale)));
+        const std::vector<double> got =
+            EngineHarness().Numbers(WithOutput(Dense(spec), Typed(type) + Scaled(scale)));
         ASSERT_EQ(got.size(), kHeads * indices.size());
         Number product;
         for (size_t at = 0; at < got.size(); ++at) {
           const auto row = static_cast<int64_t>(indices[at % indices.size()]);
-          mpfr_set_d(product,
-                     table.At(row, static_cast<int64_t>(at / indices.size())),
-                     MPFR_RNDN);
+          mpfr_set_d(product, table.At(row, static_cast<int64_t>(at / indices.size())), MPFR_RNDN);
           mpfr_mul_d(product, product, scale, MPFR_RNDN);
           ASSERT_TRUE(Same(got[at], RoundedBy(product, type))) << at;
         }
@@ -170,8 +160,8 @@ int64_t PlaceOf(int64_t token, const std::vector<int64_t>& sides, size_t axis) {
 
 // dense[h, i, j] of numbers in compact form, as the contract says it.
 double FromCompact(const std::vector<double>& numbers, const Grid& grid,
-                   const std::vector<int64_t>& strides, bool has_border,
-                   int64_t h, int64_t i, int64_t j) {
+                   const std::vector<int64_t>& strides, bool has_border, int64_t h, int64_t i,
+                   int64_t j) {
   const int64_t block = grid.coordinates().size();
   if (has_border && (i == 0 || j == 0)) {
     const int64_t place = i != 0 ? 1 : j != 0 ? 0 : 2;
@@ -182,8 +172,7 @@ double FromCompact(const std::vector<double>& numbers, const Grid& grid,
   int64_t at = 0;
   for (size_t axis = 0; axis < grid.sides.size(); ++axis) {
     const int64_t side = grid.sides[axis];
-    const int64_t query =
-        PlaceOf(i, grid.EveryNth(strides).sides, axis) * strides[axis];
+    const int64_t query = PlaceOf(i, grid.EveryNth(strides).sides, axis) * strides[axis];
     at = at * (2 * side - 1) + PlaceOf(j, grid.sides, axis) - query + side - 1;
   }
   return numbers[h * block + at];
@@ -198,32 +187,22 @@ struct GridCase {
   bool has_border;
 
   int64_t keys() const { return grid.tokens() + (has_border ? 1 : 0); }
-  int64_t queries() const {
-    return grid.EveryNth(strides).tokens() + (has_border ? 1 : 0);
-  }
+  int64_t queries() const { return grid.EveryNth(strides).tokens() + (has_border ? 1 : 0); }
 };
 
 std::vector<GridCase> GridCases() {
   std::vector<GridCase> cases;
-  for (const std::vector<int64_t>& sides :
-       std::vector<std::vector<int64_t>>{{1, 1},
-                                         {1, 4},
-                                         {4, 1},
-                                         {3, 5},
-                                         {20, 9},
-                                         {7},
-                                         {2, 3, 4},
-                                         {3, 1, 2}}) {
+  for (const std::vector<int64_t>& sides : std::vector<std::vector<int64_t>>{
+           {1, 1}, {1, 4}, {4, 1}, {3, 5}, {20, 9}, {7}, {2, 3, 4}, {3, 1, 2}}) {
     const Grid grid = {sides};
     for (const int64_t stride : {1, 2, 3}) {
       std::vector<int64_t> strides(sides.size(), stride);
       if (stride == 3) strides.back() = 1;
       const auto add = [&](const v1::GridRelative& spec) {
         v1::TensorSpec encoding = SpecOf(spec);
-        encoding.mutable_grid()->mutable_query_stride()->Add(strides.begin(),
-                                                             strides.end());
-        cases.push_back({encoding.ShortDebugString().substr(0, 99), encoding,
-                         grid, strides, spec.class_token()});
+        encoding.mutable_grid()->mutable_query_stride()->Add(strides.begin(), strides.end());
+        cases.push_back({encoding.ShortDebugString().substr(0, 99), encoding, grid, strides,
+                         spec.class_token()});
       };
       add(Swin(grid));
       add(Beit(grid));
@@ -244,8 +223,7 @@ TEST(Grids, DenseIsTheExpandedCompactForm) {
     for (int64_t h = 0; h < kHeads; ++h) {
       for (int64_t i = 0; i < c.queries(); ++i) {
         for (int64_t j = 0; j < c.keys(); ++j) {
-          ASSERT_EQ(dense[at++], FromCompact(compact, c.grid, c.strides,
-                                             c.has_border, h, i, j))
+          ASSERT_EQ(dense[at++], FromCompact(compact, c.grid, c.strides, c.has_border, h, i, j))
               << h << " " << i << " " << j;
         }
       }
@@ -263,8 +241,7 @@ TEST(Grids, AnyReadIsASliceOfTheWhole) {
       SCOPED_TRACE(c.name);
       engine.ExpectSliceable(c.encoding);
       engine.ExpectSliceable(Dense(c.encoding));
-      engine.ExpectSliceable(
-          With(Dense(c.encoding), "grid {queries {end: 1}}"));
+      engine.ExpectSliceable(With(Dense(c.encoding), "grid {queries {end: 1}}"));
     }
   }
 }
@@ -277,15 +254,9 @@ TEST(Grids, AbsentExtentAndWindowsMeanAll) {
   const PlanPtr none = plan("");
   EXPECT_EQ(none->fingerprint(), plan("grid {}")->fingerprint());
   EXPECT_EQ(none->fingerprint(),
-            plan("grid {queries {end: 7} keys {end: 7} heads {end: 3}}")
-                ->fingerprint());
-  EXPECT_EQ(none->fingerprint(),
-            plan("grid {query_stride: [1, 1]}")->fingerprint());
-  EXPECT_EQ(plan("grid {query_stride: [1, 1]}")
-                ->resolved_spec()
-                .grid()
-                .query_stride_size(),
-            0);
+            plan("grid {queries {end: 7} keys {end: 7} heads {end: 3}}")->fingerprint());
+  EXPECT_EQ(none->fingerprint(), plan("grid {query_stride: [1, 1]}")->fingerprint());
+  EXPECT_EQ(plan("grid {query_stride: [1, 1]}")->resolved_spec().grid().query_stride_size(), 0);
   EXPECT_EQ(none->form(), v1::FORM_BLOCK_TOEPLITZ);
   // Six of the seven tokens are not the whole grid.
   EXPECT_EQ(plan("grid {queries {end: 6}}")->form(), v1::FORM_DENSE);
@@ -319,38 +290,33 @@ TEST(Grids, RefuseTablesOfAnotherWindow) {
     return RefusalOf(spec);
   };
   const std::string got = "grid_relative.table: got shape [9, 3], want ";
-  EXPECT_THAT(refusal_of(""),
-              IsInvalid(got + "[15 rows 3 x 5 without resample, "
-                              "3 heads (num_heads)]"));
+  EXPECT_THAT(refusal_of(""), IsInvalid(got + "[15 rows 3 x 5 without resample, "
+                                              "3 heads (num_heads)]"));
   EXPECT_THAT(refusal_of("class_token: true"),
               IsInvalid(got + "[18 rows 3 x 5 + 3 without resample, "));
-  EXPECT_THAT(refusal_of("symmetric: true"),
-              IsInvalid(got + "[6 rows 2 x 3 without resample, "));
+  EXPECT_THAT(refusal_of("symmetric: true"), IsInvalid(got + "[6 rows 2 x 3 without resample, "));
 }
 
 TEST(Grids, RefuseToResampleThreeAxes) {
   v1::GridRelative spec = WindowOf({{2, 2, 2}}, "resample {source: [3, 3]}");
   *spec.mutable_table() = RandomRef({27, kHeads}, 5);
-  EXPECT_THAT(RefusalOf(spec),
-              IsInvalid("grid_relative.resample: got a window of 3 axes, want "
-                        "at most 2: resample the table before you send it"));
+  EXPECT_THAT(RefusalOf(spec), IsInvalid("grid_relative.resample: got a window of 3 axes, want "
+                                         "at most 2: resample the table before you send it"));
 }
 
 TEST(Grids, RefuseToResampleTheRowsOfAClassTokenAlone) {
   for (int64_t rows = 1; rows <= 3; ++rows) {
     v1::GridRelative spec = WindowOf({{2}}, "class_token: true resample {}");
     *spec.mutable_table() = RandomRef({rows, kHeads}, 5);
-    EXPECT_THAT(RefusalOf(spec),
-                IsInvalid(absl::StrCat("grid_relative.table: got ", rows,
-                                       " rows, want more than the 3 of a class "
-                                       "token")));
+    EXPECT_THAT(RefusalOf(spec), IsInvalid(absl::StrCat("grid_relative.table: got ", rows,
+                                                        " rows, want more than the 3 of a class "
+                                                        "token")));
   }
 }
 
 TEST(Grids, RefuseOtherNumbersOfSides) {
-  EXPECT_THAT(
-      RefusalOf(Parse<v1::GridRelative>("num_heads: 3 window: [1, 2, 3, 4]")),
-      IsInvalid("grid_relative.window: got 4 numbers, want at most 3"));
+  EXPECT_THAT(RefusalOf(Parse<v1::GridRelative>("num_heads: 3 window: [1, 2, 3, 4]")),
+              IsInvalid("grid_relative.window: got 4 numbers, want at most 3"));
   EXPECT_THAT(RefusalOf(v1::GridRelative()),
               IsInvalid("grid_relative.window: not set, want a list, each an "
                         "integer in [1, 256]"));
@@ -371,8 +337,7 @@ TEST(Grids, RefuseWhatDoesNotFitAGrid) {
        "grid.keys: got [-1, 4), want a range that is not empty inside [0, 4)"},
       {"grid {query_stride: 2}",
        "grid.query_stride: got 1 numbers, want 2, one for each axis of window"},
-      {"grid {query_stride: [2, 0]}",
-       "grid.query_stride[1]: got 0, want an integer in [1, 256]"},
+      {"grid {query_stride: [2, 0]}", "grid.query_stride[1]: got 0, want an integer in [1, 256]"},
       {"grid {query_stride: [2, 2] queries {end: 2}}",
        "grid.queries: got [0, 2), want a range that is not empty inside [0, "
        "1)"},
@@ -389,12 +354,10 @@ TEST(Grids, RefuseWhatDoesNotFitAGrid) {
        "output.mask: got a mask, want none: the tokens of grid_relative lie in "
        "a grid, and only a sequence can be masked"}};
   for (const auto& [rest, says] : kCases) {
-    EXPECT_THAT(EngineHarness().MakePlan(With(Swin(2, 2), rest)),
-                IsInvalid(says));
+    EXPECT_THAT(EngineHarness().MakePlan(With(Swin(2, 2), rest)), IsInvalid(says));
   }
-  EXPECT_THAT(
-      EngineHarness().MakePlan(WithOutput(WindowOf({{17, 64, 64}}), kBuckets)),
-      IsInvalid("grid_relative.window: got 69632 tokens, want at most 65536"));
+  EXPECT_THAT(EngineHarness().MakePlan(WithOutput(WindowOf({{17, 64, 64}}), kBuckets)),
+              IsInvalid("grid_relative.window: got 69632 tokens, want at most 65536"));
 }
 
 }  // namespace

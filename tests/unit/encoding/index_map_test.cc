@@ -63,8 +63,7 @@ TEST(IndexMap, OfTokensBeginsAnywhereInTheGrid) {
   const std::array<IndexMap::Axis, 2> axes = {{{4, 5}, {3, 1}}};
   EXPECT_THAT(Listed(IndexMap::Tokens(0, 6, axes)), ElementsAre(0, 1, 2, 5, 6, 7));
   EXPECT_THAT(Listed(IndexMap::Tokens(2, 3, axes)), ElementsAre(2, 5, 6));
-  EXPECT_THAT(Listed(IndexMap::Tokens(-1, 4, axes) - 7),
-              ElementsAre(-7, -7, -6, -5));
+  EXPECT_THAT(Listed(IndexMap::Tokens(-1, 4, axes) - 7), ElementsAre(-7, -7, -6, -5));
   EXPECT_TRUE(IndexMap::Tokens(3, 3, axes).is_range());
   EXPECT_EQ(IndexMap::Tokens(1, 5, axes).RunOf({0, 5}), 2);
 }
@@ -78,16 +77,14 @@ TEST(IndexMap, OfTokensCountsByEveryAxis) {
               {{planes, 100}, {rows, 2 * 13}, {width, stride}}};
           std::vector<int64_t> whole = {0};
           for (int64_t n = 0; n < planes * rows * width; ++n) {
-            whole.push_back(n / width / rows * 100 + n / width % rows * 26 +
-                            n % width * stride);
+            whole.push_back(n / width / rows * 100 + n / width % rows * 26 + n % width * stride);
           }
           const auto tokens = std::ssize(whole) - 1;
           for (int64_t first = -1; first < tokens; ++first) {
             for (int64_t size = 1; size <= tokens - first; ++size) {
               const IndexMap map = IndexMap::Tokens(first, size, axes);
-              EXPECT_EQ(Listed(map),
-                        std::vector<int64_t>(whole.begin() + first + 1,
-                                             whole.begin() + first + 1 + size));
+              EXPECT_EQ(Listed(map), std::vector<int64_t>(whole.begin() + first + 1,
+                                                          whole.begin() + first + 1 + size));
               ExpectConsistent(map);
             }
           }

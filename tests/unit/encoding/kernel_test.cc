@@ -21,8 +21,7 @@ TEST(KernelSets, EndWithScalarAndAreFoundByName) {
   ASSERT_FALSE(SupportedKernelSets().empty());
   EXPECT_EQ(SupportedKernelSets().back()->name, "scalar");
   for (const KernelSet* set : SupportedKernelSets()) {
-    EXPECT_THAT(std::string(set->name),
-                ::testing::AnyOf("avx512", "avx2", "neon", "scalar"));
+    EXPECT_THAT(std::string(set->name), ::testing::AnyOf("avx512", "avx2", "neon", "scalar"));
     EXPECT_EQ(FindKernelSet(set->name), set);
   }
   EXPECT_EQ(FindKernelSet("sse9"), nullptr);
@@ -48,9 +47,7 @@ TEST_P(EveryKernelSet, ExpandsRowsOfAnyStrideAndAlignment) {
         const std::byte* first = &source[15000 + shift];
         GetParam()->expand_rows(first, stride, &out[shift], rows, row_bytes);
         for (int64_t row = 0; row < rows; ++row) {
-          ASSERT_EQ(std::memcmp(&out[shift + row * row_bytes],
-                                first + row * stride, row_bytes),
-                    0)
+          ASSERT_EQ(std::memcmp(&out[shift + row * row_bytes], first + row * stride, row_bytes), 0)
               << "stride " << stride << " size " << row_bytes << " row " << row;
         }
         EXPECT_EQ(out[shift + rows * row_bytes], std::byte{0x5A});
@@ -68,9 +65,7 @@ TEST_P(EveryKernelSet, ExpandsLargeMatrices) {
     const std::byte* first = &source[2 * rows - 2];
     GetParam()->expand_rows(first, -2, out.data(), rows, row_bytes);
     for (int64_t row = 0; row < rows; ++row) {
-      ASSERT_EQ(std::memcmp(&out[row * row_bytes], first - 2 * row, row_bytes),
-                0)
-          << "row " << row;
+      ASSERT_EQ(std::memcmp(&out[row * row_bytes], first - 2 * row, row_bytes), 0) << "row " << row;
     }
     EXPECT_EQ(out.back(), std::byte{0x5A});
   }
@@ -103,8 +98,7 @@ TEST_P(EveryKernelSet, AddsProductsInOrderWithOneRoundingEach) {
   for (double& each : factors) each = normal(random);
   for (const int64_t width : {1, 2, 3, 7, 8, 31, 64, 65, 150, 300}) {
     std::vector<double> sums(width + 1, 0.25);
-    GetParam()->add_products(factors.data(), {&matrix[1], kStride, kCount},
-                             sums.data(), width);
+    GetParam()->add_products(factors.data(), {&matrix[1], kStride, kCount}, sums.data(), width);
     for (int64_t j = 0; j < width; ++j) {
       double want = 0.25;
       for (int64_t k = 0; k < kCount; ++k) {
@@ -183,12 +177,10 @@ TEST_P(EveryKernelSet, RotatesWithinItsBound) {
       const DoubleDouble c1 = {b.cos_hi[i], b.cos_lo[i]};
       SetProduct(s0, c1, first);
       SetProduct(c0, s1, second);
-      worst = std::max(
-          worst, ErrorExponent(first, second, {out.sin_hi[i], out.sin_lo[i]}));
+      worst = std::max(worst, ErrorExponent(first, second, {out.sin_hi[i], out.sin_lo[i]}));
       SetProduct(c0, c1, first);
       SetProduct(-s0, s1, second);
-      worst = std::max(
-          worst, ErrorExponent(first, second, {out.cos_hi[i], out.cos_lo[i]}));
+      worst = std::max(worst, ErrorExponent(first, second, {out.cos_hi[i], out.cos_lo[i]}));
     }
   }
   EXPECT_LE(worst, -101);
@@ -199,8 +191,7 @@ TEST_P(EveryKernelSet, RotatesWithinItsBound) {
 struct RandomBlock {
   static constexpr int64_t kRows = 7;
 
-  explicit RandomBlock(uint64_t seed)
-      : anchor(1, kPairs), rotations(kRows, kPairs), bound(kPairs) {
+  explicit RandomBlock(uint64_t seed) : anchor(1, kPairs), rotations(kRows, kPairs), bound(kPairs) {
     SetRandomAngles(seed, anchor.Row(0));
     for (int64_t row = 0; row < kRows; ++row) {
       SetRandomAngles(seed + 1 + row, rotations.Row(row));
@@ -233,8 +224,7 @@ struct RandomBlock {
 };
 
 // The exact sine or cosine of the block's formula, over its doubles.
-void SetExact(const SinusoidBlock& block, int64_t row, int64_t column,
-              mpfr_ptr exact) {
+void SetExact(const SinusoidBlock& block, int64_t row, int64_t column, mpfr_ptr exact) {
   const int64_t pair = column / 2;
   const double s0 = block.anchor_sin[pair];
   const double c0 = block.anchor_cos[pair];
@@ -304,9 +294,7 @@ TEST_P(EveryKernelSet, LeavesTheMiddleOfTwoResultsUndecided) {
 INSTANTIATE_TEST_SUITE_P(Here, EveryKernelSet,
                          ::testing::ValuesIn(SupportedKernelSets().begin(),
                                              SupportedKernelSets().end()),
-                         [](const auto& info) {
-                           return std::string(info.param->name);
-                         });
+                         [](const auto& info) { return std::string(info.param->name); });
 
 }  // namespace
 }  // namespace attnbias::kernel_test

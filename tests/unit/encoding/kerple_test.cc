@@ -27,24 +27,23 @@ v1::Kerple Spec(v1::KerpleKernel kernel, const std::vector<double>& p,
 
 void ExpectRounded(const v1::Kerple& spec, Range span, double scale = 1) {
   Number power;
-  ExpectLanesRounded(spec, span, scale,
-                     [&](int64_t lane, int64_t at, mpfr_ptr value) {
-                       const int head = static_cast<int>(lane);
-                       const double p = spec.p(spec.p_size() == 1 ? 0 : head);
-                       const double a = spec.a(spec.a_size() == 1 ? 0 : head);
-                       if (spec.kernel() == v1::KERPLE_KERNEL_LOG) {
-                         mpfr_set_d(value, a, MPFR_RNDN);
-                         mpfr_mul_si(value, value, std::abs(at), MPFR_RNDN);
-                         mpfr_add_ui(value, value, 1, MPFR_RNDN);
-                         mpfr_log(value, value, MPFR_RNDN);
-                         mpfr_mul_d(value, value, -p, MPFR_RNDN);
-                       } else {
-                         mpfr_set_si(value, std::abs(at), MPFR_RNDN);
-                         mpfr_set_d(power, p, MPFR_RNDN);
-                         mpfr_pow(value, value, power, MPFR_RNDN);
-                         mpfr_mul_d(value, value, -a, MPFR_RNDN);
-                       }
-                     });
+  ExpectLanesRounded(spec, span, scale, [&](int64_t lane, int64_t at, mpfr_ptr value) {
+    const int head = static_cast<int>(lane);
+    const double p = spec.p(spec.p_size() == 1 ? 0 : head);
+    const double a = spec.a(spec.a_size() == 1 ? 0 : head);
+    if (spec.kernel() == v1::KERPLE_KERNEL_LOG) {
+      mpfr_set_d(value, a, MPFR_RNDN);
+      mpfr_mul_si(value, value, std::abs(at), MPFR_RNDN);
+      mpfr_add_ui(value, value, 1, MPFR_RNDN);
+      mpfr_log(value, value, MPFR_RNDN);
+      mpfr_mul_d(value, value, -p, MPFR_RNDN);
+    } else {
+      mpfr_set_si(value, std::abs(at), MPFR_RNDN);
+      mpfr_set_d(power, p, MPFR_RNDN);
+      mpfr_pow(value, value, power, MPFR_RNDN);
+      mpfr_mul_d(value, value, -a, MPFR_RNDN);
+    }
+  });
 }
 
 v1::Kerple Random(v1::KerpleKernel kernel, int64_t heads, uint64_t seed) {
@@ -71,8 +70,7 @@ TEST(Kerple, IsRoundedOnce) {
   for (const v1::KerpleKernel kernel : kKernels) {
     ExpectRounded(Random(kernel, 5, 1), {-700, 701});
     ExpectRounded(Random(kernel, 2, 2), {4000000, 4000300});
-    ExpectRounded(Random(kernel, 2, 3),
-                  {-(int64_t{1} << 41), -(int64_t{1} << 41) + 40});
+    ExpectRounded(Random(kernel, 2, 3), {-(int64_t{1} << 41), -(int64_t{1} << 41) + 40});
   }
 }
 
@@ -117,17 +115,15 @@ TEST(Kerple, ReferenceAgreesWithTheEvaluator) {
 
 TEST(Kerple, OneParameterServesAllHeads) {
   const auto numbers = [](const std::vector<double>& p) {
-    return Filled(Spec(v1::KERPLE_KERNEL_LOG, p, {1, 2}), {-9, 9},
-                  DataType::kF32)
-        .numbers;
+    return Filled(Spec(v1::KERPLE_KERNEL_LOG, p, {1, 2}), {-9, 9}, DataType::kF32).numbers;
   };
   EXPECT_EQ(numbers({0.5}), numbers({0.5, 0.5}));
 }
 
 TEST(Kerple, RefusesListsOfAnotherLengthThanHeads) {
-  EXPECT_THAT(RefusalOf(Parse<v1::Kerple>(
-                  "kernel: KERPLE_KERNEL_LOG p: 1 a: [1, 2, 3] num_heads: 2")),
-              IsInvalid("kerple.a: got 3 numbers, want 2 (num_heads), or one"));
+  EXPECT_THAT(
+      RefusalOf(Parse<v1::Kerple>("kernel: KERPLE_KERNEL_LOG p: 1 a: [1, 2, 3] num_heads: 2")),
+      IsInvalid("kerple.a: got 3 numbers, want 2 (num_heads), or one"));
 }
 
 TEST(Kerple, RefusesPowersAboveTwo) {

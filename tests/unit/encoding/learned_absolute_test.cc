@@ -53,22 +53,19 @@ TEST(LearnedAbsolute, BeginsAtItsOffset) {
   EXPECT_THAT(engine.Numbers(Over(opt, 0, 2)), ElementsAre(20, 21, 30, 31));
   EXPECT_THAT(engine.Numbers(AtPositions(SpecOf(opt), {{1, -2, -1, 1}})),
               ElementsAre(30, 31, 0, 1, 10, 11, 30, 31));
-  EXPECT_THAT(engine.Numbers(Over(Rows(table, "offset: -1000"), 1003, 1004)),
-              ElementsAre(30, 31));
+  EXPECT_THAT(engine.Numbers(Over(Rows(table, "offset: -1000"), 1003, 1004)), ElementsAre(30, 31));
 }
 
 TEST(LearnedAbsolute, EndsWhereTheTableEnds) {
   EngineHarness engine;
-  const v1::LearnedAbsolute spec =
-      Rows(TableOf({4, 1}, {0, 1, 2, 3}), "offset: 2");
+  const v1::LearnedAbsolute spec = Rows(TableOf({4, 1}, {0, 1, 2, 3}), "offset: 2");
   for (const v1::TensorSpec& beyond :
-       {Over(spec, 0, 3), Over(spec, -3, 1),
-        AtPositions(SpecOf(spec), {{0, 2}}),
+       {Over(spec, 0, 3), Over(spec, -3, 1), AtPositions(SpecOf(spec), {{0, 2}}),
         AtPositions(SpecOf(spec), {{int64_t{1} << 40, 0}})}) {
-    EXPECT_THAT(engine.MakePlan(beyond),
-                StatusIs(absl::StatusCode::kOutOfRange,
-                         HasSubstr("want them in [-2, 2), which is all that "
-                                   "learned_absolute has")));
+    EXPECT_THAT(
+        engine.MakePlan(beyond),
+        StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("want them in [-2, 2), which is all that "
+                                                          "learned_absolute has")));
   }
 }
 
@@ -78,8 +75,7 @@ TEST(LearnedAbsolute, HasZerosAtItsPadding) {
   v1::LearnedAbsolute spec = Rows(table, "offset: 1");
   for (const int64_t padding : {0, 1, 3}) {
     spec.set_padding_idx(padding);
-    const std::vector<double> numbers =
-        engine.Numbers(Over(spec, -1, 3, "scale: -1"));
+    const std::vector<double> numbers = engine.Numbers(Over(spec, -1, 3, "scale: -1"));
     for (int64_t row = 0; row < 4; ++row) {
       for (int64_t column = 0; column < 2; ++column) {
         const double want = row == padding ? 0 : -table.At(row, column);
@@ -99,10 +95,9 @@ TEST(LearnedAbsolute, RefusesTablesThatAreNotMatrices) {
 
 TEST(LearnedAbsolute, RefusesPaddingThatIsNotARow) {
   for (const std::string padding : {"-1", "2"}) {
-    EXPECT_THAT(
-        RefusalOf(Rows(TableOf({2, 1}, {0, 1}), "padding_idx: " + padding)),
-        IsInvalid("learned_absolute.padding_idx: got " + padding +
-                  ", want a row of the table, in [0, 2)"));
+    EXPECT_THAT(RefusalOf(Rows(TableOf({2, 1}, {0, 1}), "padding_idx: " + padding)),
+                IsInvalid("learned_absolute.padding_idx: got " + padding +
+                          ", want a row of the table, in [0, 2)"));
   }
 }
 

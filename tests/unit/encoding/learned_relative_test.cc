@@ -43,17 +43,15 @@ v1::LearnedRelative Scalars(int64_t left, int64_t right, int64_t heads = 2) {
   return spec;
 }
 
-v1::LearnedRelative Vectors(int64_t left, int64_t right,
-                            const std::vector<int64_t>& table) {
+v1::LearnedRelative Vectors(int64_t left, int64_t right, const std::vector<int64_t>& table) {
   v1::LearnedRelative spec = Reach(left, right);
   *spec.mutable_vectors() = RandomRef(table, 3);
   return spec;
 }
 
-std::vector<double> Indices(const v1::LearnedRelative& spec, int64_t queries,
-                            int64_t keys, int64_t offset = 0) {
-  return EngineHarness().Numbers(
-      OverPairs(WithOutput(spec, kIndices), queries, keys, offset));
+std::vector<double> Indices(const v1::LearnedRelative& spec, int64_t queries, int64_t keys,
+                            int64_t offset = 0) {
+  return EngineHarness().Numbers(OverPairs(WithOutput(spec, kIndices), queries, keys, offset));
 }
 
 std::vector<double> Head(const FilledNumbers& filled, int64_t head) {
@@ -73,8 +71,7 @@ TEST(LearnedRows, AreWav2Vec2BertsWithUnequalReaches) {
   const std::vector<double> matrix = Indices(Reach(3, 1), 6, 6);
   EXPECT_THAT(std::vector<double>(matrix.begin(), matrix.begin() + 6),
               ElementsAre(3, 4, 4, 4, 4, 4));
-  EXPECT_THAT(std::vector<double>(matrix.end() - 6, matrix.end()),
-              ElementsAre(0, 0, 0, 1, 2, 3));
+  EXPECT_THAT(std::vector<double>(matrix.end() - 6, matrix.end()), ElementsAre(0, 0, 0, 1, 2, 3));
 }
 
 // transformers' relative_key counts i - j + max_position_embeddings - 1.
@@ -86,22 +83,19 @@ TEST(LearnedRows, CountTheOtherWayWhenSaidSo) {
                                                4, 3, 2));
   spec.set_left(3);
   spec.set_right(1);
-  EXPECT_THAT(
-      EngineHarness().Numbers(OverPairs(WithOutput(spec, kBuckets), 5, 4)),
-      ElementsAre(4, 4, 3, 2, 1, 0, 0, 0));
+  EXPECT_THAT(EngineHarness().Numbers(OverPairs(WithOutput(spec, kBuckets), 5, 4)),
+              ElementsAre(4, 4, 3, 2, 1, 0, 0, 0));
 }
 
 TEST(LearnedRows, ReachAsFarAsI32) {
   constexpr int64_t kMost = (int64_t{1} << 30) - 1;
-  EXPECT_THAT(Filled(Reach(kMost, kMost), {kMost - 1, kMost + 2},
-                     DataType::kI32, kBuckets)
-                  .numbers,
+  EXPECT_THAT(Filled(Reach(kMost, kMost), {kMost - 1, kMost + 2}, DataType::kI32, kBuckets).numbers,
               ElementsAre(2 * kMost - 1, 2 * kMost, 2 * kMost));
 }
 
 TEST(LearnedRows, DropTheSignIfSymmetric) {
-  EXPECT_THAT(Filled(Parse<v1::LearnedRelative>("right: 2 symmetric: true"),
-                     {-4, 4}, DataType::kI32, kBuckets)
+  EXPECT_THAT(Filled(Parse<v1::LearnedRelative>("right: 2 symmetric: true"), {-4, 4},
+                     DataType::kI32, kBuckets)
                   .numbers,
               ElementsAre(2, 2, 2, 1, 0, 1, 2, 2));
 }
@@ -112,8 +106,8 @@ TEST(LearnedRows, HaveNothingOfTheTable) {
   EXPECT_EQ(IdentityOf(Vectors(3, 1, {5, 2}), kBuckets), identity);
   v1::LearnedRelative other = Scalars(3, 1);
   *other.mutable_scalars() = RandomRef({5, 2}, 3);
-  ExpectAllDifferent({IdentityOf(Scalars(3, 1)), IdentityOf(other),
-                      IdentityOf(Vectors(3, 1, {5, 2}))});
+  ExpectAllDifferent(
+      {IdentityOf(Scalars(3, 1)), IdentityOf(other), IdentityOf(Vectors(3, 1, {5, 2}))});
 }
 
 TEST(LearnedScalars, AreClippedToTheReach) {
@@ -140,36 +134,31 @@ TEST(LearnedScalars, AreRoundedOnceWhenScaled) {
   v1::LearnedRelative spec = Reach(4, 4);
   const Table table = RandomTable({9, 3}, 1);
   *spec.mutable_scalars() = Ref(table);
-  ExpectLanesRounded(spec, {-6, 7}, 0.3,
-                     [&](int64_t head, int64_t at, mpfr_ptr value) {
-                       const int64_t row = std::clamp<int64_t>(at, -4, 4) + 4;
-                       mpfr_set_d(value, table.At(row, head), MPFR_RNDN);
-                     });
+  ExpectLanesRounded(spec, {-6, 7}, 0.3, [&](int64_t head, int64_t at, mpfr_ptr value) {
+    const int64_t row = std::clamp<int64_t>(at, -4, 4) + 4;
+    mpfr_set_d(value, table.At(row, head), MPFR_RNDN);
+  });
 }
 
 // Returns the row of a table of 5 rows, counted from -3.
 int64_t RowOf(const v1::LearnedRelative& spec, int64_t relative_position) {
-  if (spec.symmetric())
-    return std::min<int64_t>(std::abs(relative_position), 4);
+  if (spec.symmetric()) return std::min<int64_t>(std::abs(relative_position), 4);
   const int64_t clipped = std::clamp<int64_t>(relative_position, -3, 1);
-  return spec.sign() == v1::RELATIVE_SIGN_QUERY_MINUS_KEY ? -clipped + 1
-                                                          : clipped + 3;
+  return spec.sign() == v1::RELATIVE_SIGN_QUERY_MINUS_KEY ? -clipped + 1 : clipped + 3;
 }
 
 TEST(LearnedVectors, AreTheTablesRowsRoundedOnce) {
   EngineHarness engine;
-  for (const char* fields :
-       {"left: 3 right: 1", "right: 4 symmetric: true",
-        "left: 3 right: 1 sign: RELATIVE_SIGN_QUERY_MINUS_KEY"}) {
+  for (const char* fields : {"left: 3 right: 1", "right: 4 symmetric: true",
+                             "left: 3 right: 1 sign: RELATIVE_SIGN_QUERY_MINUS_KEY"}) {
     auto spec = Parse<v1::LearnedRelative>(fields);
     for (const bool per_head : {false, true}) {
-      const Table table =
-          per_head ? RandomTable({2, 5, 6}, 3) : RandomTable({5, 6}, 3);
+      const Table table = per_head ? RandomTable({2, 5, 6}, 3) : RandomTable({5, 6}, 3);
       *spec.mutable_vectors() = Ref(table);
       for (const DataType type : kFloatTypes) {
         for (const double scale : {1.0, 0.1767766952966369}) {
-          const std::vector<double> dense = engine.Numbers(OverPairs(
-              WithOutput(spec, Typed(type) + Scaled(scale) + kDense), 4, 7, 1));
+          const std::vector<double> dense = engine.Numbers(
+              OverPairs(WithOutput(spec, Typed(type) + Scaled(scale) + kDense), 4, 7, 1));
           ASSERT_EQ(dense.size(), (per_head ? 2 : 1) * 4 * 7 * 6);
           Number exact;
           for (size_t at = 0; at < dense.size(); ++at) {
@@ -177,9 +166,7 @@ TEST(LearnedVectors, AreTheTablesRowsRoundedOnce) {
             const int64_t j = at / 6 % 7;
             const int64_t i = at / 42 % 4 + 1;
             const int64_t head = at / 168;
-            mpfr_set_d(exact,
-                       table.At((head * 5 + RowOf(spec, j - i)) * 6 + column),
-                       MPFR_RNDN);
+            mpfr_set_d(exact, table.At((head * 5 + RowOf(spec, j - i)) * 6 + column), MPFR_RNDN);
             mpfr_mul_d(exact, exact, scale, MPFR_RNDN);
             ASSERT_TRUE(Same(dense[at], RoundedBy(exact, type))) << at;
           }
@@ -192,37 +179,32 @@ TEST(LearnedVectors, AreTheTablesRowsRoundedOnce) {
 TEST(LearnedRelative, EndsWhereItsTableEndsWhenBeyondIsRefused) {
   EngineHarness engine;
   for (v1::LearnedRelative spec : {Scalars(3, 1), Vectors(3, 1, {5, 2})}) {
-    const std::vector<double> clipped =
-        engine.Numbers(OverPairs(SpecOf(spec), 4, 2));
+    const std::vector<double> clipped = engine.Numbers(OverPairs(SpecOf(spec), 4, 2));
     spec.set_beyond(v1::BEYOND_REACH_REFUSE);
     EXPECT_EQ(engine.Numbers(OverPairs(SpecOf(spec), 4, 2)), clipped);
-    for (const v1::TensorSpec& wide :
-         {OverPairs(SpecOf(spec), 5, 2), OverPairs(SpecOf(spec), 4, 3),
-          // Positions picked one by one are inside only together.
-          AtPairs(SpecOf(spec), {0, 100}, {101, 1})}) {
+    for (const v1::TensorSpec& wide : {OverPairs(SpecOf(spec), 5, 2), OverPairs(SpecOf(spec), 4, 3),
+                                       // Positions picked one by one are inside only together.
+                                       AtPairs(SpecOf(spec), {0, 100}, {101, 1})}) {
       EXPECT_THAT(engine.MakePlan(wide),
                   StatusIs(absl::StatusCode::kOutOfRange,
                            HasSubstr("want them in [-3, 2), which is all that "
                                      "learned_relative has")));
     }
     // A window within reach is served, though the whole is not within it.
-    EXPECT_EQ(
-        engine.Numbers(With(OverPairs(SpecOf(spec), 9, 9),
-                            "pair {queries {begin: 3 end: 4} keys {end: 5}}")),
-        engine.Numbers(OverPairs(SpecOf(spec), 4, 2)));
+    EXPECT_EQ(engine.Numbers(With(OverPairs(SpecOf(spec), 9, 9),
+                                  "pair {queries {begin: 3 end: 4} keys {end: 5}}")),
+              engine.Numbers(OverPairs(SpecOf(spec), 4, 2)));
   }
 }
 
 TEST(LearnedRelative, RefusesTablesOfAnotherShape) {
   v1::LearnedRelative spec = Scalars(1, 1);
   *spec.mutable_scalars() = Counting(4, 2);
-  EXPECT_THAT(RefusalOf(spec),
-              IsInvalid("learned_relative.scalars: got shape [4, 2], want [3 "
-                        "relative positions, 2 heads (num_heads)]"));
+  EXPECT_THAT(RefusalOf(spec), IsInvalid("learned_relative.scalars: got shape [4, 2], want [3 "
+                                         "relative positions, 2 heads (num_heads)]"));
   spec = Scalars(1, 1);
   spec.set_num_heads(3);
-  EXPECT_THAT(RefusalOf(spec),
-              IsInvalid("learned_relative.scalars: got shape [3, 2], want [3"));
+  EXPECT_THAT(RefusalOf(spec), IsInvalid("learned_relative.scalars: got shape [3, 2], want [3"));
   EXPECT_THAT(RefusalOf(Vectors(2, 1, {5, 8})),
               IsInvalid("learned_relative.vectors: got shape [5, 8], want [4 "
                         "relative positions, 8 columns]"));
@@ -240,23 +222,19 @@ TEST(LearnedRelative, RequiresOneOfItsTablesAndWhatGoesWithIt) {
   v1::LearnedRelative spec = Reach(2, 1);
   for (const int heads : {0, 3}) {
     spec.set_num_heads(heads);
-    EXPECT_THAT(
-        RefusalOf(spec),
-        IsInvalid("learned_relative.vectors: not set, want exactly one of "
-                  "scalars, vectors, or values BUCKETS"));
+    EXPECT_THAT(RefusalOf(spec), IsInvalid("learned_relative.vectors: not set, want exactly one of "
+                                           "scalars, vectors, or values BUCKETS"));
   }
   spec = Vectors(2, 1, {4, 5});
   spec.set_num_heads(3);
-  EXPECT_THAT(RefusalOf(spec),
-              IsInvalid("learned_relative.num_heads: got 3, want none: "
-                        "vectors is set"));
+  EXPECT_THAT(RefusalOf(spec), IsInvalid("learned_relative.num_heads: got 3, want none: "
+                                         "vectors is set"));
 }
 
 TEST(LearnedRelative, RefusesAMaskOfVectors) {
-  EXPECT_THAT(
-      EngineHarness().MakePlan(OverPairs(
-          WithOutput(Vectors(0, 0, {1, 1}), "mask {causal: true}"), 3, 3)),
-      IsInvalid("output.mask: got a mask, want none: learned_relative"));
+  EXPECT_THAT(EngineHarness().MakePlan(
+                  OverPairs(WithOutput(Vectors(0, 0, {1, 1}), "mask {causal: true}"), 3, 3)),
+              IsInvalid("output.mask: got a mask, want none: learned_relative"));
 }
 
 }  // namespace

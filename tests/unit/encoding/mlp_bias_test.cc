@@ -63,8 +63,7 @@ Spec Network(int64_t depth, const std::string& fields, bool norm) {
     *layer.mutable_norm_weight() = RandomRef({kDim}, ++seed);
     *layer.mutable_norm_bias() = RandomRef({kDim}, ++seed);
   }
-  *spec.add_layers() =
-      LayerOf(RandomRef({kHeads, kDim}, 98), RandomRef({kHeads}, 99));
+  *spec.add_layers() = LayerOf(RandomRef({kHeads, kDim}, 98), RandomRef({kHeads}, 99));
   return spec;
 }
 
@@ -78,8 +77,7 @@ Spec Coordinate(const std::string& fields, bool of_rows, double factor = 1) {
 }
 
 Spec RandomSwinV2() {
-  return Of({LayerOf(RandomRef({33, 2}, 1), RandomRef({33}, 2)),
-             LayerOf(RandomRef({7, 33}, 3))},
+  return Of({LayerOf(RandomRef({33, 2}, 1), RandomRef({33}, 2)), LayerOf(RandomRef({7, 33}, 3))},
             std::string(kSwinV2) + "window: [3, 5] pretrained_window: [12, 5]");
 }
 
@@ -110,23 +108,20 @@ double CoordinateOracle(const Spec& spec, int axis, int64_t d) {
     case v1::COORDINATES_SIGNED_LOG:
       return std::copysign(Nearest(mpfr_log1p, std::fabs(distance)), distance);
     case v1::COORDINATES_LOG2_NORMALIZED:
-      return NormalisedOracle(d, spec.pretrained_window_size() > 0
-                                     ? spec.pretrained_window(axis)
-                                     : spec.window(axis));
+      return NormalisedOracle(
+          d, spec.pretrained_window_size() > 0 ? spec.pretrained_window(axis) : spec.window(axis));
     default:
       return distance;
   }
 }
 
 double ActivationOracle(const Spec& spec, double x) {
-  return spec.activation() == v1::ACTIVATION_RELU
-             ? std::max(x, 0.0)
-             : x / (1 + Nearest(mpfr_exp, -x));
+  return spec.activation() == v1::ACTIVATION_RELU ? std::max(x, 0.0)
+                                                  : x / (1 + Nearest(mpfr_exp, -x));
 }
 
 // The network's outputs for a query so far after its key.
-std::vector<double> Oracle(const Spec& spec,
-                           const std::vector<int64_t>& differences) {
+std::vector<double> Oracle(const Spec& spec, const std::vector<int64_t>& differences) {
   std::vector<double> x;
   for (const int64_t d : differences) {
     x.push_back(CoordinateOracle(spec, static_cast<int>(x.size()), d));
@@ -186,11 +181,10 @@ double Rounded(const Spec& spec, double x, double scale, DataType type) {
 
 void ExpectOracle(const Spec& spec, Range span, double scale = 1) {
   std::vector<double> want;
-  ExpectLanesRounded(spec, span, scale,
-                     [&](int64_t head, int64_t at, mpfr_ptr value) {
-                       if (head == 0) want = Oracle(spec, {-at});
-                       SetOutput(spec, want[head], value);
-                     });
+  ExpectLanesRounded(spec, span, scale, [&](int64_t head, int64_t at, mpfr_ptr value) {
+    if (head == 0) want = Oracle(spec, {-at});
+    SetOutput(spec, want[head], value);
+  });
 }
 
 // Compares a whole window's block, from every kernel set.
@@ -221,8 +215,7 @@ void ExpectOracleInWindow(const Spec& spec) {
         ASSERT_EQ(got.size(), want[0].size() * block);
         for (size_t at = 0; at < got.size(); ++at) {
           const double x = want[at % block][at / block];
-          ASSERT_TRUE(Same(got[at], Rounded(spec, x, scale, type)))
-              << kernels->name << " " << at;
+          ASSERT_TRUE(Same(got[at], Rounded(spec, x, scale, type))) << kernels->name << " " << at;
         }
       }
     }
@@ -241,42 +234,36 @@ TEST(MlpBias, IsTheNetworkOneNumberAtATime) {
       }
     }
   }
-  ExpectOracle(Network(2, kLogDistance, true),
-               {(int64_t{1} << 41) - 3, int64_t{1} << 41});
+  ExpectOracle(Network(2, kLogDistance, true), {(int64_t{1} << 41) - 3, int64_t{1} << 41});
   ExpectOracle(Network(2, kDistance, false), {-1000000, -999999}, 0.3);
   ExpectOracle(Network(1, "activation: ACTIVATION_RELU", true), {-9, 9});
-  ExpectOracle(
-      Network(1, "activation: ACTIVATION_SILU output: MLP_OUTPUT_SIGMOID_16",
-              true),
-      {-9, 9}, -0.3);
+  ExpectOracle(Network(1, "activation: ACTIVATION_SILU output: MLP_OUTPUT_SIGMOID_16", true),
+               {-9, 9}, -0.3);
 }
 
 TEST(MlpBias, InAWindowEveryKernelSetGivesTheStatedProductsAndOneRounding) {
   ExpectOracleInWindow(RandomSwinV2());
   const std::string window = "window: [3, 4] activation: ACTIVATION_RELU ";
   ExpectOracleInWindow(Network(3, window, true));
-  ExpectOracleInWindow(
-      Network(1, window + "coordinates: COORDINATES_SIGNED_LOG", false));
+  ExpectOracleInWindow(Network(1, window + "coordinates: COORDINATES_SIGNED_LOG", false));
   const std::string relu = "activation: ACTIVATION_RELU ";
-  ExpectOracleInWindow(Network(
-      1, relu + "window: [2, 2, 3] coordinates: COORDINATES_LOG2_NORMALIZED",
-      true));
+  ExpectOracleInWindow(
+      Network(1, relu + "window: [2, 2, 3] coordinates: COORDINATES_LOG2_NORMALIZED", true));
   ExpectOracleInWindow(Network(1, relu + "window: 5", true));
 }
 
 // One linear layer alone: minus the relative position, which is i - j.
 TEST(MlpBias, CountsFromKeyToQuery) {
   const Spec spec =
-      Of({LayerOf(Ref(TableOf({2, 1}, {1, 10})), Ref(TableOf({2}, {0.5, 0})))},
-         kDistance);
+      Of({LayerOf(Ref(TableOf({2, 1}, {1, 10})), Ref(TableOf({2}, {0.5, 0})))}, kDistance);
   EXPECT_THAT(Filled(spec, {-2, 3}, DataType::kF32).numbers,
               ElementsAre(2.5, 1.5, .5, -.5, -1.5, 20, 10, 0, -10, -20));
 }
 
 // One linear layer alone: ten rows and a column.
 TEST(MlpBias, InAWindowCountsFromKeyToQuery) {
-  const Spec spec = Of({LayerOf(Ref(TableOf({1, 2}, {10, 1})))},
-                       "window: [2, 2] activation: ACTIVATION_RELU");
+  const Spec spec =
+      Of({LayerOf(Ref(TableOf({1, 2}, {10, 1})))}, "window: [2, 2] activation: ACTIVATION_RELU");
   EXPECT_THAT(Block(spec), ElementsAre(11, 10, 9, 1, 0, -1, -9, -10, -11));
 }
 
@@ -285,8 +272,7 @@ TEST(MlpBias, LayersNeedNoBias) {
   Spec without = with;
   for (int i = 0; i < with.layers_size(); ++i) {
     const int64_t outputs = TableAt(with.layers(i).weight()).rows();
-    *with.mutable_layers(i)->mutable_bias() =
-        Ref(TableOf({outputs}, std::vector<double>(outputs)));
+    *with.mutable_layers(i)->mutable_bias() = Ref(TableOf({outputs}, std::vector<double>(outputs)));
     without.mutable_layers(i)->clear_bias();
   }
   EXPECT_EQ(Filled(with, {-9, 9}, DataType::kF64).numbers,
@@ -296,8 +282,7 @@ TEST(MlpBias, LayersNeedNoBias) {
 // The coordinate of a query `distance` after its key, from the bias.
 double CoordinateAt(const Spec& spec, int64_t distance) {
   // One row: columns count key - query.
-  const double bias =
-      Block(spec, Typed(DataType::kF64))[spec.window(1) - 1 - distance];
+  const double bias = Block(spec, Typed(DataType::kF64))[spec.window(1) - 1 - distance];
   return std::log(bias / (16 - bias));
 }
 
@@ -307,8 +292,7 @@ TEST(MlpBias, NormalisedCoordinatesAreThePublishedOnes) {
   EXPECT_NEAR(CoordinateAt(own, 7), 1.056641667, 1e-9);
   EXPECT_NEAR(CoordinateAt(own, -1), -0.366511891, 1e-9);
   EXPECT_EQ(CoordinateAt(own, 0), 0);
-  const Spec pretrained =
-      Coordinate("window: [1, 16] pretrained_window: [1, 8]", false);
+  const Spec pretrained = Coordinate("window: [1, 16] pretrained_window: [1, 8]", false);
   EXPECT_NEAR(CoordinateAt(pretrained, 15), 1.393776588, 1e-9);
 }
 
@@ -320,8 +304,7 @@ TEST(MlpBias, WindowOfOneIsZeroNotNan) {
 
 TEST(MlpBias, SidesAreNotSwapped) {
   const std::vector<double> rows = Block(Coordinate("window: [2, 3]", true));
-  const std::vector<double> columns =
-      Block(Coordinate("window: [2, 3]", false));
+  const std::vector<double> columns = Block(Coordinate("window: [2, 3]", false));
   ASSERT_EQ(rows.size(), 15);
   for (int64_t at = 0; at < 15; ++at) {
     EXPECT_EQ(rows[at] == 8, at / 5 == 1) << at;
@@ -343,8 +326,7 @@ TEST(MlpBias, AClassTokenHasZeros) {
     const int64_t head = at / 256;
     const int64_t i = at / 16 % 16;
     const int64_t j = at % 16;
-    const double want =
-        i == 0 || j == 0 ? 0 : without[(head * 15 + i - 1) * 15 + j - 1];
+    const double want = i == 0 || j == 0 ? 0 : without[(head * 15 + i - 1) * 15 + j - 1];
     ASSERT_EQ(with[at], want) << at;
   }
   engine.ExpectSliceable(SpecOf(spec));
@@ -355,14 +337,12 @@ TEST(MlpBias, FarFromZeroTheSigmoidIsItsLimitNotNan) {
     for (const DataType type : kFloatTypes) {
       for (const double scale : {1.0, -3.0}) {
         const Spec spec = Coordinate("window: [1, 2]", false, factor);
-        const std::vector<double> got =
-            Block(spec, Typed(type) + Scaled(scale));
+        const std::vector<double> got = Block(spec, Typed(type) + Scaled(scale));
         ASSERT_EQ(got.size(), 3);
         EXPECT_EQ(got[0], 16 * scale);
         EXPECT_EQ(got[1], 8 * scale);
         const double x = -factor * NormalisedOracle(1, 2);
-        const double want = x < -10000 ? std::copysign(0, scale)
-                                       : Rounded(spec, x, scale, type);
+        const double want = x < -10000 ? std::copysign(0, scale) : Rounded(spec, x, scale, type);
         EXPECT_TRUE(Same(got[2], want)) << factor << " " << got[2];
       }
     }
@@ -372,8 +352,7 @@ TEST(MlpBias, FarFromZeroTheSigmoidIsItsLimitNotNan) {
 // 16 scale lies halfway between two F32, and the sigmoid just below it.
 TEST(MlpBias, ALimitThatIsATieIsRoundedDown) {
   const double scale = 1 + 0x1p-24 + 0x1p-23;
-  EXPECT_EQ(Block(Coordinate("window: [1, 2]", false, 5000), Scaled(scale))[0],
-            16 * (1 + 0x1p-23));
+  EXPECT_EQ(Block(Coordinate("window: [1, 2]", false, 5000), Scaled(scale))[0], 16 * (1 + 0x1p-23));
 }
 
 TEST(MlpBias, RefusesLayersThatDoNotFitEachOther) {
@@ -394,12 +373,10 @@ TEST(MlpBias, RefusesLayersThatDoNotFitEachOther) {
               IsInvalid(path + "[0].bias: got shape [4], want [3 outputs]"));
   Layer layer = LayerOf(RandomRef({3, 1}, 1));
   *layer.mutable_norm_weight() = RandomRef({3}, 1);
-  EXPECT_THAT(refusal(layer),
-              IsInvalid(path + "[0].norm_bias: got no table, "));
+  EXPECT_THAT(refusal(layer), IsInvalid(path + "[0].norm_bias: got no table, "));
   layer = LayerOf(RandomRef({2, 1}, 1));
   *layer.mutable_norm_weight() = *layer.mutable_norm_bias() = RandomRef({2}, 1);
-  EXPECT_THAT(refusal(layer, true),
-              IsInvalid(path + "[0].norm_weight: got a table, want none"));
+  EXPECT_THAT(refusal(layer, true), IsInvalid(path + "[0].norm_weight: got a table, want none"));
   EXPECT_THAT(refusal(LayerOf(Ref(TableOf({2, 1}, {1, 1e139}))), true),
               IsInvalid(path + "[0].weight: got numbers that may reach 4.398"));
 }
@@ -420,19 +397,17 @@ TEST(MlpBias, RefusesWindowsWithoutCoordinates) {
   EXPECT_THAT(refusal([](Spec& spec) { spec.add_pretrained_window(3); }),
               IsInvalid("mlp_bias.pretrained_window: got 3 sides, want 2, as "
                         "many as window has"));
-  EXPECT_THAT(
-      refusal([](Spec& spec) { spec.set_coordinates(v1::COORDINATES_LINEAR); }),
-      IsInvalid("mlp_bias.pretrained_window: got 2 numbers, want none "
-                "with coordinates LINEAR"));
+  EXPECT_THAT(refusal([](Spec& spec) { spec.set_coordinates(v1::COORDINATES_LINEAR); }),
+              IsInvalid("mlp_bias.pretrained_window: got 2 numbers, want none "
+                        "with coordinates LINEAR"));
   EXPECT_THAT(refusal([](Spec& spec) { spec.set_pretrained_window(0, 1); }),
               IsInvalid("mlp_bias.pretrained_window[0]: got 1, want at least 2 "
                         "for a side of 3"));
-  EXPECT_THAT(
-      refusal([](Spec& spec) {
-        *spec.mutable_layers(0)->mutable_weight() = RandomRef({33, 3}, 1);
-      }),
-      IsInvalid("mlp_bias.layers[0].weight: got shape [33, 3], want "
-                "[33 outputs, 2 inputs]"));
+  EXPECT_THAT(refusal([](Spec& spec) {
+                *spec.mutable_layers(0)->mutable_weight() = RandomRef({33, 3}, 1);
+              }),
+              IsInvalid("mlp_bias.layers[0].weight: got shape [33, 3], want "
+                        "[33 outputs, 2 inputs]"));
 }
 
 TEST(MlpBias, IdentityIsTheSameForAPretrainedWindowGivenAsItsOwn) {

@@ -15,8 +15,8 @@
 
 namespace attnbias {
 
-inline constexpr DataType kFloatTypes[] = {DataType::kF64, DataType::kF32,
-                                           DataType::kF16, DataType::kBF16};
+inline constexpr DataType kFloatTypes[] = {DataType::kF64, DataType::kF32, DataType::kF16,
+                                           DataType::kBF16};
 
 // One MPFR number of enough bits for every test.
 class Number {
@@ -57,18 +57,14 @@ inline double RoundedBy(mpfr_ptr value, DataType type) {
 // The double that an element of a format with these bits stands for.
 inline double Decoded(uint64_t bits, int mantissa_bits, int exponent_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
-  const int exponent =
-      static_cast<int>(bits >> mantissa_bits & ((1u << exponent_bits) - 1));
-  const double mantissa =
-      static_cast<double>(bits & ((uint64_t{1} << mantissa_bits) - 1));
+  const int exponent = static_cast<int>(bits >> mantissa_bits & ((1u << exponent_bits) - 1));
+  const double mantissa = static_cast<double>(bits & ((uint64_t{1} << mantissa_bits) - 1));
   const double sign = bits >> (mantissa_bits + exponent_bits) ? -1 : 1;
   if (exponent == (1 << exponent_bits) - 1) {
     return mantissa == 0 ? sign * INFINITY : NAN;
   }
-  const double significand =
-      exponent == 0 ? mantissa : mantissa + std::ldexp(1.0, mantissa_bits);
-  return sign *
-         std::ldexp(significand, std::max(exponent, 1) - bias - mantissa_bits);
+  const double significand = exponent == 0 ? mantissa : mantissa + std::ldexp(1.0, mantissa_bits);
+  return sign * std::ldexp(significand, std::max(exponent, 1) - bias - mantissa_bits);
 }
 
 inline double ElementAt(DataType type, const void* data, int64_t index = 0) {

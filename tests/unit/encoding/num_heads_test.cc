@@ -17,26 +17,21 @@ v1::T5 T5Of(const v1::TableRef& table) {
 }
 
 v1::MlpBias Mlp(const std::string& fields) {
-  auto bias = Parse<v1::MlpBias>(
-      "layers {} layers {} activation: ACTIVATION_RELU " + fields);
-  *bias.mutable_layers(0)->mutable_weight() =
-      RandomRef({5, bias.window_size() > 0 ? 2 : 1}, 1);
+  auto bias = Parse<v1::MlpBias>("layers {} layers {} activation: ACTIVATION_RELU " + fields);
+  *bias.mutable_layers(0)->mutable_weight() = RandomRef({5, bias.window_size() > 0 ? 2 : 1}, 1);
   *bias.mutable_layers(1)->mutable_weight() = RandomRef({3, 5}, 2);
   return bias;
 }
 
 TEST(NumHeads, LeftOutIsTheSameRequest) {
   for (const v1::TensorSpec& spec :
-       {OverPairs(SpecOf(T5Of(RandomRef({32, 3}, 1))), 4, 4),
-        SpecOf(Mlp("window: [2, 2]")), OverPairs(SpecOf(Mlp("")), 4, 4),
-        OverPairs(Parse<v1::TensorSpec>("alibi {slopes: [1, 0.5, 0.25]}"), 4,
-                  4),
-        OverPairs(Parse<v1::TensorSpec>(
-                      "kerple {kernel: KERPLE_KERNEL_LOG p: 1 a: [1, 2, 3]}"),
-                  4, 4)}) {
+       {OverPairs(SpecOf(T5Of(RandomRef({32, 3}, 1))), 4, 4), SpecOf(Mlp("window: [2, 2]")),
+        OverPairs(SpecOf(Mlp("")), 4, 4),
+        OverPairs(Parse<v1::TensorSpec>("alibi {slopes: [1, 0.5, 0.25]}"), 4, 4),
+        OverPairs(Parse<v1::TensorSpec>("kerple {kernel: KERPLE_KERNEL_LOG p: 1 a: [1, 2, 3]}"), 4,
+                  4)}) {
     const EncodingPtr encoding = MakeWith(spec);
-    const v1::TensorSpec three =
-        With(spec, std::string(encoding->name) + " {num_heads: 3}");
+    const v1::TensorSpec three = With(spec, std::string(encoding->name) + " {num_heads: 3}");
     SCOPED_TRACE(encoding->name);
     EXPECT_EQ(encoding->lanes, 3);
     EXPECT_EQ(encoding->identity, IdentityOf(three));
@@ -46,11 +41,7 @@ TEST(NumHeads, LeftOutIsTheSameRequest) {
 }
 
 TEST(NumHeads, FollowsTheTablesLayout) {
-  EXPECT_EQ(
-      MakeWith(
-          T5Of(Ref(*RandomTable({3, 32}, 1).In(TableLayout::kHeadsBuckets))))
-          ->lanes,
-      3);
+  EXPECT_EQ(MakeWith(T5Of(Ref(*RandomTable({3, 32}, 1).In(TableLayout::kHeadsBuckets))))->lanes, 3);
 }
 
 TEST(NumHeads, HintsAtAForgottenLayout) {
@@ -60,9 +51,8 @@ TEST(NumHeads, HintsAtAForgottenLayout) {
 }
 
 TEST(NumHeads, IsNeededNextToOneParameterForAllHeads) {
-  EXPECT_THAT(
-      RefusalOf(Parse<v1::Kerple>("kernel: KERPLE_KERNEL_LOG p: 1 a: 1")),
-      IsInvalid("kerple.num_heads: not set"));
+  EXPECT_THAT(RefusalOf(Parse<v1::Kerple>("kernel: KERPLE_KERNEL_LOG p: 1 a: 1")),
+              IsInvalid("kerple.num_heads: not set"));
 }
 
 }  // namespace

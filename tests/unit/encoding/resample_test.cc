@@ -35,8 +35,7 @@ v1::LearnedAbsolute Resampled(const Table& table, const std::string& resample) {
   return spec;
 }
 
-v1::TensorSpec Over(const v1::LearnedAbsolute& spec, Range rows,
-                    const std::string& output = "") {
+v1::TensorSpec Over(const v1::LearnedAbsolute& spec, Range rows, const std::string& output = "") {
   return OverPositions(WithOutput(spec, output), rows.begin, rows.end);
 }
 
@@ -46,27 +45,20 @@ int64_t RowsOf(const v1::Resample& spec) {
   return rows + spec.prefix_rows();
 }
 
-std::vector<double> AllOf(const std::vector<double>& values,
-                          const std::string& resample) {
+std::vector<double> AllOf(const std::vector<double>& values, const std::string& resample) {
   const auto rows = static_cast<int64_t>(values.size());
-  const v1::LearnedAbsolute spec =
-      Resampled(TableOf({rows, 1}, values), resample);
-  return EngineHarness().Numbers(
-      Over(spec, {0, RowsOf(spec.resample())}, Typed(DataType::kF64)));
+  const v1::LearnedAbsolute spec = Resampled(TableOf({rows, 1}, values), resample);
+  return EngineHarness().Numbers(Over(spec, {0, RowsOf(spec.resample())}, Typed(DataType::kF64)));
 }
 
 TEST(Resample, LinearIsTorchs) {
-  const auto of = [](const std::string& resample) {
-    return AllOf({0, 1, 2, 3}, resample);
-  };
-  EXPECT_THAT(of("target: 8"),
-              ElementsAre(0, .25, .75, 1.25, 1.75, 2.25, 2.75, 3));
+  const auto of = [](const std::string& resample) { return AllOf({0, 1, 2, 3}, resample); };
+  EXPECT_THAT(of("target: 8"), ElementsAre(0, .25, .75, 1.25, 1.75, 2.25, 2.75, 3));
   EXPECT_THAT(of("target: 4"), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(of("target: 2"), ElementsAre(.5, 2.5));
   EXPECT_THAT(of("target: 1"), ElementsAre(1.5));
   EXPECT_THAT(of("target: 3"), ElementsAre(1 / 6.0, 1.5, 17 / 6.0));
-  EXPECT_THAT(of("target: 7 align_corners: true"),
-              ElementsAre(0, .5, 1, 1.5, 2, 2.5, 3));
+  EXPECT_THAT(of("target: 7 align_corners: true"), ElementsAre(0, .5, 1, 1.5, 2, 2.5, 3));
   EXPECT_THAT(of("target: 4 align_corners: true"), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(of("target: 2 align_corners: true"), ElementsAre(0, 3));
   EXPECT_THAT(of("target: 1 align_corners: true"), ElementsAre(0));
@@ -76,10 +68,8 @@ TEST(Resample, LinearIsTorchs) {
 
 TEST(Resample, CubicIsTorchs) {
   EXPECT_THAT(AllOf({0, 0, 64, 0, 0}, "target: 10 filter: FILTER_CUBIC"),
-              ElementsAre(0, -2.25, -6.75, 16.75, 56.25, 56.25, 16.75, -6.75,
-                          -2.25, 0));
-  EXPECT_THAT(AllOf({0, 0, 64, 0, 0},
-                    "target: 9 filter: FILTER_CUBIC align_corners: true"),
+              ElementsAre(0, -2.25, -6.75, 16.75, 56.25, 56.25, 16.75, -6.75, -2.25, 0));
+  EXPECT_THAT(AllOf({0, 0, 64, 0, 0}, "target: 9 filter: FILTER_CUBIC align_corners: true"),
               ElementsAre(0, -6, 0, 38, 64, 38, 0, -6, 0));
 }
 
@@ -96,12 +86,10 @@ TEST(Resample, TwoAxesAreTorchs) {
                           0, 48, 144, 192,  //
                           0, 16, 48, 64,    //
                           0, 0, 0, 0));
-  EXPECT_THAT(AllOf({0, 256, 0, 0},
-                    "source: [2, 2] target: [4, 4] filter: FILTER_CUBIC"),
-              ElementsAre(-29.84765625, 64.1171875, 218.8828125, 312.84765625,
-                          -20.8828125, 44.859375, 153.140625, 218.8828125,
-                          -6.1171875, 13.140625, 44.859375, 64.1171875,
-                          2.84765625, -6.1171875, -20.8828125, -29.84765625));
+  EXPECT_THAT(AllOf({0, 256, 0, 0}, "source: [2, 2] target: [4, 4] filter: FILTER_CUBIC"),
+              ElementsAre(-29.84765625, 64.1171875, 218.8828125, 312.84765625, -20.8828125,
+                          44.859375, 153.140625, 218.8828125, -6.1171875, 13.140625, 44.859375,
+                          64.1171875, 2.84765625, -6.1171875, -20.8828125, -29.84765625));
 }
 
 TEST(Resample, PrefixRowsStay) {
@@ -114,9 +102,7 @@ class Oracle {
  public:
   // The numbers have `precision` bits.
   Oracle(const v1::LearnedAbsolute& spec, int precision)
-      : table_(TableAt(spec.table())),
-        spec_(spec.resample()),
-        value_(precision) {
+      : table_(TableAt(spec.table())), spec_(spec.resample()), value_(precision) {
     if (spec_.source().empty()) {
       spec_.add_source(table_.rows() - spec_.prefix_rows());
     }
@@ -128,8 +114,7 @@ class Oracle {
   }
 
   // Returns the number in every type.
-  std::map<DataType, double> Rounded(int64_t row, int64_t column,
-                                     double scale) {
+  std::map<DataType, double> Rounded(int64_t row, int64_t column, double scale) {
     SetExact(row, column, scale);
     std::map<DataType, double> rounded;
     for (const DataType type : kFloatTypes) {
@@ -150,8 +135,7 @@ class Oracle {
     const Weights one = {{0, mpq_class(1)}};
     const auto& across = is_grid ? WeightsOf(1, row % width) : one;
     if (down.size() == 1 && across.size() == 1) {
-      return SetOwn(spec_.prefix_rows() +
-                        down.begin()->first * (is_grid ? spec_.source(1) : 1) +
+      return SetOwn(spec_.prefix_rows() + down.begin()->first * (is_grid ? spec_.source(1) : 1) +
                         across.begin()->first,
                     column, scale);
     }
@@ -159,8 +143,7 @@ class Oracle {
     for (const auto& [i, weight] : down) {
       for (const auto& [j, other] : across) {
         const int64_t at = i * (is_grid ? spec_.source(1) : 1) + j;
-        sum += weight * other *
-               mpq_class(table_.At(spec_.prefix_rows() + at, column));
+        sum += weight * other * mpq_class(table_.At(spec_.prefix_rows() + at, column));
       }
     }
     sum *= mpq_class(scale);
@@ -177,9 +160,7 @@ class Oracle {
     if (spec_.filter() != v1::FILTER_CUBIC) {
       return d < 1 ? mpq_class(1 - d) : mpq_class(0);
     }
-    const mpq_class a(spec_.has_cubic_a() ? spec_.cubic_a()
-                      : spec_.antialias() ? -0.5
-                                          : -0.75);
+    const mpq_class a(spec_.has_cubic_a() ? spec_.cubic_a() : spec_.antialias() ? -0.5 : -0.75);
     if (d < 1) return (a + 2) * d * d * d - (a + 3) * d * d + 1;
     if (d < 2) return a * d * d * d - 5 * a * d * d + 8 * a * d - 4 * a;
     return mpq_class(0);
@@ -193,18 +174,15 @@ class Oracle {
     mpq_class step = mpq_class(mpz_class(n), mpz_class(m));
     if (!spec_.step().empty()) step = mpq_class(spec_.step(axis));
     if (spec_.align_corners()) {
-      step =
-          m == 1 ? mpq_class(0) : mpq_class(mpz_class(n - 1), mpz_class(m - 1));
+      step = m == 1 ? mpq_class(0) : mpq_class(mpz_class(n - 1), mpz_class(m - 1));
     }
     step.canonicalize();
     mpq_class x = step * row;
     if (!spec_.align_corners() || spec_.antialias()) {
       x += step / 2 - mpq_class(1, 2);
     }
-    const mpq_class stretch =
-        spec_.antialias() && step > 1 ? step : mpq_class(1);
-    const int64_t reach =
-        static_cast<int64_t>(std::ceil(2 * stretch.get_d())) + 1;
+    const mpq_class stretch = spec_.antialias() && step > 1 ? step : mpq_class(1);
+    const int64_t reach = static_cast<int64_t>(std::ceil(2 * stretch.get_d())) + 1;
     const auto middle = static_cast<int64_t>(std::floor(x.get_d()));
     mpq_class total;
     for (int64_t j = middle - reach; j <= middle + reach; ++j) {
@@ -228,23 +206,20 @@ class Oracle {
 constexpr int kSomeBits = 1000;
 constexpr int kAllBits = 9000;
 
-void ExpectRounded(const v1::LearnedAbsolute& spec, double scale = 1,
-                   int precision = kSomeBits) {
+void ExpectRounded(const v1::LearnedAbsolute& spec, double scale = 1, int precision = kSomeBits) {
   EngineHarness engine;
   Oracle oracle(spec, precision);
   std::map<DataType, std::vector<double>> got;
   for (const DataType type : kFloatTypes) {
-    got[type] = engine.Numbers(
-        Over(spec, {0, RowsOf(spec.resample())}, Typed(type) + Scaled(scale)));
+    got[type] =
+        engine.Numbers(Over(spec, {0, RowsOf(spec.resample())}, Typed(type) + Scaled(scale)));
   }
   const int64_t columns = TableAt(spec.table()).columns();
   for (int64_t at = 0; at < std::ssize(got[DataType::kF64]); ++at) {
-    for (const auto& [type, want] :
-         oracle.Rounded(at / columns, at % columns, scale)) {
+    for (const auto& [type, want] : oracle.Rounded(at / columns, at % columns, scale)) {
       ASSERT_TRUE(Same(got[type][at], want))
-          << NameOf(type) << " row " << at / columns << " of "
-          << spec.resample().ShortDebugString() << ": got " << got[type][at]
-          << ", want " << want;
+          << NameOf(type) << " row " << at / columns << " of " << spec.resample().ShortDebugString()
+          << ": got " << got[type][at] << ", want " << want;
     }
   }
 }
@@ -263,23 +238,17 @@ const char* const kFilters[] = {
 // Twenty rows after two of a prefix, as a line and as two grids.
 void ExpectRoundedEverywhere(const Table& table, double scale = 1) {
   for (const std::string filter : kFilters) {
-    for (const char* sides :
-         {"target: 1", "target: 7", "target: 20", "target: 40", "target: 77",
-          "source: [4, 5] target: [8, 10]", "source: [4, 5] target: [7, 3]",
-          "source: [2, 10] target: [1, 4]"}) {
-      ExpectRounded(
-          Resampled(table, absl::StrCat(sides, " prefix_rows: 2 ", filter)),
-          scale);
+    for (const char* sides : {"target: 1", "target: 7", "target: 20", "target: 40", "target: 77",
+                              "source: [4, 5] target: [8, 10]", "source: [4, 5] target: [7, 3]",
+                              "source: [2, 10] target: [1, 4]"}) {
+      ExpectRounded(Resampled(table, absl::StrCat(sides, " prefix_rows: 2 ", filter)), scale);
     }
   }
   for (const std::string filter : {"", "filter: FILTER_CUBIC"}) {
-    for (const char* steps :
-         {"target: 9 step: 3.7", "target: 31 step: 0.1",
-          "source: [4, 5] target: [6, 8] step: [0.6557377049180328, 0.5]",
-          "source: [4, 5] target: [4, 2] step: [0.9, 2.2] antialias: true"}) {
-      ExpectRounded(
-          Resampled(table, absl::StrCat(steps, " prefix_rows: 2 ", filter)),
-          scale);
+    for (const char* steps : {"target: 9 step: 3.7", "target: 31 step: 0.1",
+                              "source: [4, 5] target: [6, 8] step: [0.6557377049180328, 0.5]",
+                              "source: [4, 5] target: [4, 2] step: [0.9, 2.2] antialias: true"}) {
+      ExpectRounded(Resampled(table, absl::StrCat(steps, " prefix_rows: 2 ", filter)), scale);
     }
   }
 }
@@ -335,17 +304,14 @@ TEST(Resample, IsRoundedOnceAtTheEdgesOfF64) {
   const auto rows = static_cast<int64_t>(values.size());
   const Table table = TableOf({rows, 1}, values);
   for (const double scale : {1.0, 1e-300, 3e300}) {
-    for (const std::string filter : {"", "filter: FILTER_CUBIC",
-                                     "filter: FILTER_CUBIC cubic_a: -1e-300"}) {
+    for (const std::string filter :
+         {"", "filter: FILTER_CUBIC", "filter: FILTER_CUBIC cubic_a: -1e-300"}) {
       for (const int64_t length : {2 * rows, 3 * rows + 1}) {
-        ExpectRounded(
-            Resampled(table, absl::StrCat("target: ", length, " ", filter)),
-            scale, kAllBits);
+        ExpectRounded(Resampled(table, absl::StrCat("target: ", length, " ", filter)), scale,
+                      kAllBits);
       }
-      ExpectRounded(
-          Resampled(table,
-                    absl::StrCat("source: [34, 17] target: [40, 23] ", filter)),
-          scale, kAllBits);
+      ExpectRounded(Resampled(table, absl::StrCat("source: [34, 17] target: [40, 23] ", filter)),
+                    scale, kAllBits);
     }
   }
 }
@@ -354,24 +320,21 @@ TEST(Resample, LongestLinesAreRoundedOnce) {
   const Table table = TableOf<float>({20, 2}, Normals(40));
   const int64_t most = int64_t{1} << 20;
   for (const std::string filter : {"", "filter: FILTER_CUBIC"}) {
-    const v1::LearnedAbsolute spec =
-        Resampled(table, absl::StrCat("target: ", most, " ", filter));
-    const std::vector<double> numbers = EngineHarness().Numbers(
-        Over(spec, {most / 3, most / 3 + 300}, Typed(DataType::kF64)));
+    const v1::LearnedAbsolute spec = Resampled(table, absl::StrCat("target: ", most, " ", filter));
+    const std::vector<double> numbers =
+        EngineHarness().Numbers(Over(spec, {most / 3, most / 3 + 300}, Typed(DataType::kF64)));
     Oracle oracle(spec, kSomeBits);
     for (size_t at = 0; at < numbers.size(); ++at) {
       const int64_t row = most / 3 + static_cast<int64_t>(at) / 2;
       ASSERT_TRUE(
-          Same(numbers[at], oracle.Rounded(row, static_cast<int64_t>(at) % 2,
-                                           1)[DataType::kF64]));
+          Same(numbers[at], oracle.Rounded(row, static_cast<int64_t>(at) % 2, 1)[DataType::kF64]));
     }
   }
 }
 
 TEST(Resample, EndsWithItsTarget) {
   EngineHarness engine;
-  v1::LearnedAbsolute spec =
-      Resampled(TableOf({3, 1}, {0, 1, 2}), "target: 8 prefix_rows: 1");
+  v1::LearnedAbsolute spec = Resampled(TableOf({3, 1}, {0, 1, 2}), "target: 8 prefix_rows: 1");
   spec.set_offset(1);
   EXPECT_THAT(engine.MakePlan(Over(spec, {-1, 8})), IsOk());
   EXPECT_THAT(engine.MakePlan(Over(spec, {-1, 9})),
@@ -384,24 +347,19 @@ TEST(Resample, RefusesSidesThatDoNotFitAndFieldsWithoutEffect) {
   const std::pair<const char*, const char*> kCases[] = {
       {"", "target: not set, want one or two sides"},
       {"target: [1, 2, 3]", "target: got 3 numbers, want at most 2"},
-      {"target: [2, 3]",
-       "source: got 0 sides, want 2, as many as the target has"},
+      {"target: [2, 3]", "source: got 0 sides, want 2, as many as the target has"},
       {"source: [2, 2] target: [2, 3]",
        "source: got sides 2 x 2, want those of 6 rows, which the table has "
        "without prefix_rows"},
       {"source: 6 target: 3 prefix_rows: 1",
        "source: got sides 6, want those of 5 rows, which the table has after "
        "prefix_rows"},
-      {"target: 3 prefix_rows: 6",
-       "prefix_rows: got 6, want fewer than the 6 rows of the table"},
-      {"target: 3 step: [2, 2]",
-       "step: got 2 numbers, want 1, as many as the target has sides"},
-      {"target: 3 cubic_a: -0.5",
-       "cubic_a: got -0.5, want none with filter LINEAR"},
+      {"target: 3 prefix_rows: 6", "prefix_rows: got 6, want fewer than the 6 rows of the table"},
+      {"target: 3 step: [2, 2]", "step: got 2 numbers, want 1, as many as the target has sides"},
+      {"target: 3 cubic_a: -0.5", "cubic_a: got -0.5, want none with filter LINEAR"},
       {"target: 3 step: 2 align_corners: true",
        "step: got 1 numbers, want none: align_corners is set"},
-      {"target: 4 step: 2 antialias: true",
-       "step[0]: got 2, want at most 1.71429 with antialias"}};
+      {"target: 4 step: 2 antialias: true", "step[0]: got 2, want at most 1.71429 with antialias"}};
   const Table table = TableOf({6, 1}, Normals(6));
   for (const auto& [resample, says] : kCases) {
     EXPECT_THAT(RefusalOf(Resampled(table, resample)),
@@ -409,9 +367,8 @@ TEST(Resample, RefusesSidesThatDoNotFitAndFieldsWithoutEffect) {
   }
   v1::LearnedAbsolute padded = Resampled(table, "target: 3");
   padded.set_padding_idx(0);
-  EXPECT_THAT(RefusalOf(padded),
-              IsInvalid("learned_absolute.padding_idx: got 0, want none: "
-                        "resample is set"));
+  EXPECT_THAT(RefusalOf(padded), IsInvalid("learned_absolute.padding_idx: got 0, want none: "
+                                           "resample is set"));
 }
 
 TEST(Resample, RefusesToAddUpMoreThanTwoToTheTwentieth) {
@@ -441,8 +398,7 @@ TEST(Resample, StopsWhenTheCallerHasCancelled) {
   caller.Cancel();
   const ComputeScope scope(&caller, /*executor=*/nullptr);
   std::vector<float> row(64, 7);
-  EvaluatorOfRowsOf512(64)->Fill(
-      {{0, 1}, {0, 1}}, reinterpret_cast<std::byte*>(row.data()), 0);
+  EvaluatorOfRowsOf512(64)->Fill({{0, 1}, {0, 1}}, reinterpret_cast<std::byte*>(row.data()), 0);
   EXPECT_THAT(row, Each(7));
 }
 
@@ -459,21 +415,18 @@ TEST(Resample, WindowsHaveTheTableOfAnother) {
     const int64_t rows = to[0] * to[1];
     const std::vector<double> values = Normals((old_rows + 3) * kHeads);
     // The rows that the window takes, by learned_absolute.
-    std::vector<double> stretched = EngineHarness().Numbers(Over(
-        Resampled(
-            TableOf({old_rows, kHeads},
-                    {values.begin(), values.end() - 3 * kHeads}),
-            absl::StrCat("source: [", from[0], ", ", from[1], "] target: [",
-                         to[0], ", ", to[1], "] filter: FILTER_CUBIC")),
-        {0, rows}, Typed(DataType::kF64)));
+    std::vector<double> stretched = EngineHarness().Numbers(
+        Over(Resampled(TableOf({old_rows, kHeads}, {values.begin(), values.end() - 3 * kHeads}),
+                       absl::StrCat("source: [", from[0], ", ", from[1], "] target: [", to[0], ", ",
+                                    to[1], "] filter: FILTER_CUBIC")),
+             {0, rows}, Typed(DataType::kF64)));
     stretched.insert(stretched.end(), values.end() - 3 * kHeads, values.end());
-    auto spec =
-        Parse<v1::GridRelative>(more + "window: [2, 4] class_token: true");
+    auto spec = Parse<v1::GridRelative>(more + "window: [2, 4] class_token: true");
     v1::GridRelative want = spec;
     *want.mutable_table() = Ref(TableOf({rows + 3, kHeads}, stretched));
     *spec.mutable_table() = Ref(TableOf({old_rows + 3, kHeads}, values));
-    *spec.mutable_resample() = Parse<v1::Resample>(absl::StrCat(
-        "source: [", from[0], ", ", from[1], "] filter: FILTER_CUBIC"));
+    *spec.mutable_resample() = Parse<v1::Resample>(
+        absl::StrCat("source: [", from[0], ", ", from[1], "] filter: FILTER_CUBIC"));
     const std::string doubles = Typed(DataType::kF64);
     EXPECT_EQ(EngineHarness().Numbers(WithOutput(spec, doubles)),
               EngineHarness().Numbers(WithOutput(want, doubles)));
@@ -482,8 +435,7 @@ TEST(Resample, WindowsHaveTheTableOfAnother) {
     EXPECT_EQ(EngineHarness().Numbers(WithOutput(spec, kBuckets)),
               EngineHarness().Numbers(WithOutput(want, kBuckets)));
     spec.mutable_resample()->add_step(NAN);
-    EXPECT_THAT(RefusalOf(spec),
-                IsInvalid("grid_relative.resample.step[0]: got nan"));
+    EXPECT_THAT(RefusalOf(spec), IsInvalid("grid_relative.resample.step[0]: got nan"));
     EXPECT_EQ(IdentityOf(spec, kBuckets), IdentityOf(want, kBuckets));
   }
 }

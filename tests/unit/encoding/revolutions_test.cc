@@ -40,8 +40,7 @@ double WorstError(const SinCos& value, mpfr_ptr radians) {
   Number sine;
   Number cosine;
   mpfr_sin_cos(sine, cosine, radians, MPFR_RNDN);
-  return std::max(ErrorExponent(value.sin, sine),
-                  ErrorExponent(value.cos, cosine));
+  return std::max(ErrorExponent(value.sin, sine), ErrorExponent(value.cos, cosine));
 }
 
 TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
@@ -51,15 +50,13 @@ TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
   TwoPi two_pi;
   double worst = -1000;
   for (int i = 0; i < 20000; ++i) {
-    mpfr_set_d(radians_per_position,
-               std::exp2(-static_cast<double>(random() % 6400) / 100),
+    mpfr_set_d(radians_per_position, std::exp2(-static_cast<double>(random() % 6400) / 100),
                MPFR_RNDN);
     mpfr_sqrt(radians_per_position, radians_per_position, MPFR_RNDN);
     Real revolutions(400);
     mpfr_div(revolutions.get(), radians_per_position, two_pi, MPFR_RNDN);
     const auto position =
-        static_cast<int64_t>(random() >> (23 + random() % 40)) *
-        (i % 2 == 0 ? 1 : -1);
+        static_cast<int64_t>(random() >> (23 + random() % 40)) * (i % 2 == 0 ? 1 : -1);
     if (position == 0) continue;
     const SinCos value = SinCosOf(AngleAt(revolutions, position));
     mpfr_mul_si(angle, radians_per_position, position, MPFR_RNDN);
@@ -97,13 +94,10 @@ TEST(SinCosOf, KeepsItsBoundAtAPositionThatIsNoInteger) {
   Number angle;
   for (int i = 0; i < 20000; ++i) {
     const BinaryPosition position = {
-        .count = static_cast<int64_t>(random() >> (2 + random() % 60)) *
-                 (i % 2 == 0 ? 1 : -1),
+        .count = static_cast<int64_t>(random() >> (2 + random() % 60)) * (i % 2 == 0 ? 1 : -1),
         .exponent = static_cast<int>(random() % 240) - 200};
     if (position.count == 0) continue;
-    mpfr_set_d(angle,
-               std::exp2(static_cast<double>(random() % 40000) / 100 - 320),
-               MPFR_RNDN);
+    mpfr_set_d(angle, std::exp2(static_cast<double>(random() % 40000) / 100 - 320), MPFR_RNDN);
     mpfr_sqrt(angle, angle, MPFR_RNDN);
     if (i % 3 == 0) mpfr_neg(angle, angle, MPFR_RNDN);
     Real revolutions(400);
@@ -143,10 +137,9 @@ TEST(SinCosOf, KeepsItsBoundAtASum) {
     };
     const int smallness = static_cast<int>(random() % 300);
     for (uint64_t n = 1 + random() % kMostAngleTerms; n > 0; --n) {
-      const double weight =
-          std::ldexp(static_cast<double>(random() >> 11),
-                     -static_cast<int>(random() % 60) - smallness) *
-          (random() % 2 == 0 ? 1 : -1);
+      const double weight = std::ldexp(static_cast<double>(random() >> 11),
+                                       -static_cast<int>(random() % 60) - smallness) *
+                            (random() % 2 == 0 ? 1 : -1);
       if (weight == 0) continue;
       const BinaryPosition position = {
           .count = static_cast<int64_t>(random() >> (2 + random() % 50)) + 1,

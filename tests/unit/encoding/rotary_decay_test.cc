@@ -16,13 +16,12 @@ constexpr int64_t kScale = 2;
 
 // Has its defaults filled in.
 v1::Rotary Decaying(int head_dim, const std::string& decay) {
-  return Completed(Parse<v1::Rotary>(
-      absl::StrCat("head_dim: ", head_dim, " decay {", decay, "}")));
+  return Completed(Parse<v1::Rotary>(absl::StrCat("head_dim: ", head_dim, " decay {", decay, "}")));
 }
 
 // One lane's rows as doubles.
-std::vector<double> Rows(const v1::Rotary& spec, DataType type, Range rows,
-                         int64_t lane, double scale = 1) {
+std::vector<double> Rows(const v1::Rotary& spec, DataType type, Range rows, int64_t lane,
+                         double scale = 1) {
   const EncodingPtr encoding = MakeWith(spec, Scaled(scale));
   const int64_t count = rows.size() * encoding->width;
   std::vector<std::byte> bytes(count * SizeOf(type));
@@ -37,8 +36,7 @@ std::vector<double> Rows(const v1::Rotary& spec, DataType type, Range rows,
 
 // Sets ((2 pair / head_dim + gamma) / (1 + gamma))^((position - center) /
 // base).
-void SetScale(const v1::Rotary& spec, int64_t position, int64_t pair,
-              mpfr_ptr value) {
+void SetScale(const v1::Rotary& spec, int64_t position, int64_t pair, mpfr_ptr value) {
   const v1::Decay& decay = spec.decay();
   Number other;
   mpfr_set_si(value, 2 * pair, MPFR_RNDN);
@@ -80,8 +78,7 @@ TEST(DecayRows, LeaveCosinesAndSinesAlone) {
   v1::Rotary plain = spec;
   plain.clear_decay();
   for (const int64_t lane : {kCos, kSin}) {
-    EXPECT_EQ(Rows(spec, DataType::kF64, {0, 8}, lane),
-              Rows(plain, DataType::kF64, {0, 8}, lane));
+    EXPECT_EQ(Rows(spec, DataType::kF64, {0, 8}, lane), Rows(plain, DataType::kF64, {0, 8}, lane));
   }
 }
 
@@ -114,9 +111,8 @@ TEST(DecayRounding, IsCorrect) {
   ExpectRounded(Decaying(6, "center: 3"), {60000, 60300}, 0x1p-800);
   ExpectRounded(Decaying(10, "scale_base: 1e9 gamma: 3 center: 524288"),
                 {-(int64_t{1} << 40), -(int64_t{1} << 40) + 200});
-  ExpectRounded(
-      Decaying(6, "scale_base: 1e9 gamma: 1e6 center: -1099511627776"),
-      {(int64_t{1} << 40) - 70, int64_t{1} << 40});
+  ExpectRounded(Decaying(6, "scale_base: 1e9 gamma: 1e6 center: -1099511627776"),
+                {(int64_t{1} << 40) - 70, int64_t{1} << 40});
   ExpectRounded(Decaying(4, "scale_base: 1 gamma: 1e-3 center: 5"), {-40, 50});
 }
 
@@ -124,8 +120,7 @@ TEST(DecayRounding, IsCorrect) {
 TEST(DecayRounding, EndsOnTies) {
   const v1::Rotary spec = Decaying(2, "scale_base: 3 gamma: 1");
   const double tie = 1 + 0x1p-24;
-  const std::vector<double> rows =
-      Rows(spec, DataType::kF32, {0, 7}, kScale, tie);
+  const std::vector<double> rows = Rows(spec, DataType::kF32, {0, 7}, kScale, tie);
   EXPECT_EQ(rows[0], 1);
   EXPECT_EQ(rows[2 * 3], 0.5);
   EXPECT_EQ(rows[2 * 6], 0.25);
@@ -138,8 +133,7 @@ TEST(DecayRows, HaveALayout) {
   ASSERT_EQ(once.size(), 3);
   spec.set_layout(v1::ROTARY_LAYOUT_INTERLEAVED);
   EXPECT_THAT(Rows(spec, DataType::kF32, {9, 10}, kScale),
-              testing::ElementsAre(once[0], once[0], once[1], once[1], once[2],
-                                   once[2]));
+              testing::ElementsAre(once[0], once[0], once[1], once[1], once[2], once[2]));
 }
 
 TEST(Decay, ReachesAsFarAsDoubleDoubles) {
@@ -155,8 +149,7 @@ TEST(DecayIdentity, DistinguishesADecayOfDefaultsFromNone) {
   v1::Rotary none = Decaying(4, "");
   none.clear_decay();
   EXPECT_NE(IdentityOf(Decaying(4, "")), IdentityOf(none));
-  EXPECT_EQ(IdentityOf(Decaying(4, "center: 0 gamma: 0.4")),
-            IdentityOf(Decaying(4, "")));
+  EXPECT_EQ(IdentityOf(Decaying(4, "center: 0 gamma: 0.4")), IdentityOf(Decaying(4, "")));
   EXPECT_NE(IdentityOf(Decaying(4, "center: 5")), IdentityOf(Decaying(4, "")));
 }
 

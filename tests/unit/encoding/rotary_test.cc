@@ -32,8 +32,8 @@ class Parts {
       : type_(type),
         width_(MakeWith(spec)->width),
         evaluator_(
-            MakeWith(spec, Scaled(scale))
-                ->prepare({type, scale}, *SupportedKernelSets().front())) {}
+            MakeWith(spec, Scaled(scale))->prepare({type, scale}, *SupportedKernelSets().front())) {
+  }
 
   Bytes Rows(Range rows, Range lanes = {0, 2}) const {
     const int64_t stride = rows.size() * width_ * SizeOf(type_);
@@ -89,8 +89,7 @@ v1::Rotary Dynamic(int64_t sequence_length) {
 }
 
 v1::Rotary QuadrupleYarn() {
-  return Rotary(
-      "head_dim: 64 yarn {factor: 4 original_max_position_embeddings: 4096}");
+  return Rotary("head_dim: 64 yarn {factor: 4 original_max_position_embeddings: 4096}");
 }
 
 v1::Rotary DeepseekV3() {
@@ -142,8 +141,7 @@ std::vector<Golden> Goldens() {
        "10000",
        {{0, "1"},
         {1, "0.749894209332455827302184275615136438441867918164971014620419"},
-        {17,
-         "0.00749894209332455827302184275615136438441867918164971014620419"},
+        {17, "0.00749894209332455827302184275615136438441867918164971014620419"},
         {31,
          "0.00013335214321633240256759317152953310924156679647643709933295"
          "5"}}},
@@ -156,9 +154,7 @@ std::vector<Golden> Goldens() {
        Rotary("head_dim: 64 linear {factor: 2.5}"),
        "1",
        "10000",
-       {{0, "0.4"},
-        {17,
-         "0.00299957683732982330920873710246054575376747167265988405848168"}}},
+       {{0, "0.4"}, {17, "0.00299957683732982330920873710246054575376747167265988405848168"}}},
       {"DynamicUpToTheTrainedLength",
        Dynamic(2048),
        "1",
@@ -170,8 +166,7 @@ std::vector<Golden> Goldens() {
        Dynamic(2049),
        "1",
        "10009.9207117858564746348422858021757645056123160927008198351",
-       {{40,
-         "0.00316031848644949508366709590146584930048784040559234679611518"}}},
+       {{40, "0.00316031848644949508366709590146584930048784040559234679611518"}}},
       {"DynamicTwice",
        Dynamic(4096),
        "1",
@@ -189,16 +184,14 @@ std::vector<Golden> Goldens() {
        "1",
        "40889.9424324862164130812245434699228250053948541861044825099",
        {{1, "0.84711718515120681339146288360202230791518790502806916434536"},
-        {40,
-         "0.00131141361463271227761367413539091092689359618736686674880143"}}},
+        {40, "0.00131141361463271227761367413539091092689359618736686674880143"}}},
       {"DeepseekV3",
        DeepseekV3(),
        "1",
        "10000",
        {{10, "0.0562341325190349080394951039776481231468251043098691664081689"},
         {16, "0.0055"},
-        {22,
-         "0.000177827941003892280122542119519268484473579052640225535801183"},
+        {22, "0.000177827941003892280122542119519268484473579052640225535801183"},
         {31,
          "0.00000333380358040831006418982928823832773103916991191092748332"
          "387"}}},
@@ -207,12 +200,9 @@ std::vector<Golden> Goldens() {
               "original_max_position_embeddings: 32768}"),
        "1.13862943611198906188344642429163531361510002687205105082414",
        "1000000",
-       {{23,
-         "0.00697830584859866338414831761727045912457743071236995129082623"},
-        {32,
-         "0.000602941176470588235294117647058823529411764705882352941176471"},
-        {39,
-         "0.0000649039432083702882435977582912887687319795176594981256178022"},
+       {{23, "0.00697830584859866338414831761727045912457743071236995129082623"},
+        {32, "0.000602941176470588235294117647058823529411764705882352941176471"},
+        {39, "0.0000649039432083702882435977582912887687319795176594981256178022"},
         {63,
          "0.00000031023444018792989152467683883776807344995081128094540566"
          "6468"}}},
@@ -222,8 +212,7 @@ std::vector<Golden> Goldens() {
        "150000",
        {{8, "0.0508132748154614736280205243378477571752688616576878112586002"},
         {9, "0.0317056961846637659876554849860474946744019710414058254360119"},
-        {17,
-         "0.000129318701245062720607860761283893019526312708153803743121282"},
+        {17, "0.000129318701245062720607860761283893019526312708153803743121282"},
         {31,
          "0.00000030235114281192143738660317088338976163744895136503097255"
          "3398"}}},
@@ -232,19 +221,15 @@ std::vector<Golden> Goldens() {
        "1.2079441541679835928251696364374529704226500403080765762362",
        "10000",
        {{3, "0.421696503428582248569013359509406378250966577101742598750236"},
-        {4,
-         "0.0395284707521047416499861693054089816714944392415652103357188"}}},
+        {4, "0.0395284707521047416499861693054089816714944392415652103357188"}}},
       {"Llama3",
        Llama3(),
        "1",
        "500000",
-       {{28,
-         "0.00321144599475259101854348885419029762004283807370916422550405"},
+       {{28, "0.00321144599475259101854348885419029762004283807370916422550405"},
         {29, "0.0021665707635033586093415799479260115247104675830108806287081"},
-        {34,
-         "0.000178507812767996418523674725679713562464779411230799667513819"},
-        {35,
-         "0.0000955621235396468301986839671827029663257870579785903899877115"},
+        {34, "0.000178507812767996418523674725679713562464779411230799667513819"},
+        {35, "0.0000955621235396468301986839671827029663257870579785903899877115"},
         {63,
          "0.00000030689259889145110890524337080717394040642457001278382581"
          "9881"}}},
@@ -273,8 +258,7 @@ double ToDouble(const char* digits) { return std::strtod(digits, nullptr); }
 TEST(RotaryParameters, AreThePublishedOnes) {
   for (const Golden& golden : Goldens()) {
     const auto frequencies = DerivedOf(golden.spec, "inverse_frequencies");
-    ASSERT_EQ(frequencies.size(), RotaryPairs(Completed(golden.spec)))
-        << golden.name;
+    ASSERT_EQ(frequencies.size(), RotaryPairs(Completed(golden.spec))) << golden.name;
     for (const GoldenPair& pair : golden.pairs) {
       EXPECT_EQ(frequencies[pair.pair], ToDouble(pair.inverse_frequency))
           << golden.name << " " << pair.pair;
@@ -289,12 +273,10 @@ TEST(RotaryParameters, AreThePublishedOnes) {
 }
 
 TEST(RotaryParameters, MscalesGiveARatio) {
-  EXPECT_THAT(DerivedOf(Changed(DeepseekV3(), "yarn {mscale: 0.707}"),
-                        "attention_factor"),
+  EXPECT_THAT(DerivedOf(Changed(DeepseekV3(), "yarn {mscale: 0.707}"), "attention_factor"),
               testing::ElementsAre(0.921042355316339880780));
   EXPECT_THAT(
-      DerivedOf(Changed(QuadrupleYarn(), "yarn {attention_factor: 0.75}"),
-                "attention_factor"),
+      DerivedOf(Changed(QuadrupleYarn(), "yarn {attention_factor: 0.75}"), "attention_factor"),
       testing::ElementsAre(0.75));
 }
 
@@ -303,8 +285,7 @@ TEST(RotaryParameters, LongropeSwitchesBeyondTheOriginalLength) {
   EXPECT_EQ(DerivedOf(Longrope(4097), "inverse_frequencies")[0], 1);
   v1::Rotary spec = Longrope(4096);
   spec.mutable_longrope()->set_factor(32);
-  EXPECT_THAT(DerivedOf(spec, "attention_factor"),
-              testing::ElementsAre(1.1902380714238083));
+  EXPECT_THAT(DerivedOf(spec, "attention_factor"), testing::ElementsAre(1.1902380714238083));
   spec.mutable_longrope()->set_factor(1);
   EXPECT_THAT(DerivedOf(spec, "attention_factor"), testing::ElementsAre(1));
   spec.mutable_longrope()->set_attention_factor(0.75);
@@ -324,8 +305,7 @@ TEST(RotaryParameters, AllAreTheSameAsOneByOne) {
     const std::vector<Real> all = frequencies.All();
     for (size_t pair = 0; pair < all.size(); ++pair) {
       const Real one = frequencies.Of(static_cast<int64_t>(pair));
-      EXPECT_EQ(mpfr_cmp(all[pair].get(), one.get()), 0)
-          << golden.name << " " << pair;
+      EXPECT_EQ(mpfr_cmp(all[pair].get(), one.get()), 0) << golden.name << " " << pair;
     }
   }
 }
@@ -335,16 +315,14 @@ TEST(RotaryParameters, AllAreTheSameAsOneByOne) {
 
 // Compares a golden pair's columns with scale x factor x sine and cosine at 600
 // bits.
-void ExpectRounded(const Golden& golden, double scale,
-                   const std::vector<int64_t>& positions) {
+void ExpectRounded(const Golden& golden, double scale, const std::vector<int64_t>& positions) {
   Number frequency, factor, value;
   mpfr_set_str(factor, golden.attention_factor, 10, MPFR_RNDN);
   mpfr_mul_d(factor, factor, scale, MPFR_RNDN);
   for (const DataType type : kFloatTypes) {
     const Parts table(golden.spec, type, scale);
     for (const int64_t position : positions) {
-      const std::vector<double> rows[] = {table.Row(position, kCos),
-                                          table.Row(position, kSin)};
+      const std::vector<double> rows[] = {table.Row(position, kCos), table.Row(position, kSin)};
       for (const GoldenPair& pair : golden.pairs) {
         mpfr_set_str(frequency, pair.inverse_frequency, 10, MPFR_RNDN);
         mpfr_mul_si(frequency, frequency, position, MPFR_RNDN);
@@ -352,12 +330,11 @@ void ExpectRounded(const Golden& golden, double scale,
           lane == kCos ? mpfr_cos(value, frequency, MPFR_RNDN)
                        : mpfr_sin(value, frequency, MPFR_RNDN);
           mpfr_mul(value, value, factor, MPFR_RNDN);
-          const double wanted =
-              position == 0 && lane == kSin ? 0 : RoundedBy(value, type);
+          const double wanted = position == 0 && lane == kSin ? 0 : RoundedBy(value, type);
           EXPECT_TRUE(Same(rows[lane][pair.pair], wanted))
-              << golden.name << " " << NameOf(type) << " position " << position
-              << " pair " << pair.pair << " lane " << lane << ": got "
-              << rows[lane][pair.pair] << ", want " << wanted;
+              << golden.name << " " << NameOf(type) << " position " << position << " pair "
+              << pair.pair << " lane " << lane << ": got " << rows[lane][pair.pair] << ", want "
+              << wanted;
         }
       }
     }
@@ -387,10 +364,9 @@ TEST(RotaryRounding, IsCorrectWhenScaled) {
 // 2^-23 below and above a rounding border no estimate decides.
 TEST(RotaryRounding, EndsOnAFactorThatIsATie) {
   // sqrt(1 + ln 8 / ln 2) = 2.
-  const v1::Rotary spec =
-      Changed(Longrope(1),
-              "longrope {original_max_position_embeddings: 2 "
-              "max_position_embeddings: 16}");
+  const v1::Rotary spec = Changed(Longrope(1),
+                                  "longrope {original_max_position_embeddings: 2 "
+                                  "max_position_embeddings: 16}");
   for (const double ulps : {1.0, 3.0}) {
     const double scale = 1 + ulps * 0x1p-24;
     const float wanted = static_cast<float>(2 * scale);
@@ -420,55 +396,46 @@ TEST(RotaryRounding, ProportionalPairsRest) {
 // Given frequencies and angles of frameworks
 
 TEST(RotaryGiven, FrequenciesReplaceTheComputed) {
-  const v1::Rotary given =
-      Rotary("head_dim: 8 inverse_frequencies: [1, 0.1, 0, 0.001]");
-  const Golden golden = {
-      "Given",
-      given,
-      "1",
-      "",
-      {{0, "1"},
-       {1, "0.1000000000000000055511151231257827021181583404541015625"},
-       {3, "0.001000000000000000020816681711721685132943093776702880859375"}}};
+  const v1::Rotary given = Rotary("head_dim: 8 inverse_frequencies: [1, 0.1, 0, 0.001]");
+  const Golden golden = {"Given",
+                         given,
+                         "1",
+                         "",
+                         {{0, "1"},
+                          {1, "0.1000000000000000055511151231257827021181583404541015625"},
+                          {3, "0.001000000000000000020816681711721685132943093776702880859375"}}};
   ExpectRounded(golden, 1, {-77, 0, 1, 1000, 131071});
   EXPECT_EQ(Parts(given, DataType::kF32).Row(9, kCos)[2], 1);
-  EXPECT_THAT(DerivedOf(given, "inverse_frequencies"),
-              testing::ElementsAre(1, 0.1, 0, 0.001));
+  EXPECT_THAT(DerivedOf(given, "inverse_frequencies"), testing::ElementsAre(1, 0.1, 0, 0.001));
   EXPECT_TRUE(DerivedOf(given, "rope_theta").empty());
 }
 
 TEST(RotaryFloat32, RoundsAnglesAsFrameworksDo) {
   std::mt19937_64 random(3);
   for (const double scale : {1.0, 0.7}) {
-    const v1::Rotary spec =
-        Changed(QuadrupleYarn(), "angle: ANGLE_PRECISION_FLOAT32");
+    const v1::Rotary spec = Changed(QuadrupleYarn(), "angle: ANGLE_PRECISION_FLOAT32");
     const auto frequencies = DerivedOf(spec, "inverse_frequencies");
     Number factor, value;
-    mpfr_set_str(
-        factor, "1.13862943611198906188344642429163531361510002687205105082414",
-        10, MPFR_RNDN);
+    mpfr_set_str(factor, "1.13862943611198906188344642429163531361510002687205105082414", 10,
+                 MPFR_RNDN);
     mpfr_mul_d(factor, factor, scale, MPFR_RNDN);
     for (const DataType type : kFloatTypes) {
       const Parts table(spec, type, scale);
       for (int i = 0; i < 60; ++i) {
-        const auto position =
-            static_cast<int64_t>(random() >> (23 + random() % 41)) - 3;
-        const std::vector<double> rows[] = {table.Row(position, kCos),
-                                            table.Row(position, kSin)};
+        const auto position = static_cast<int64_t>(random() >> (23 + random() % 41)) - 3;
+        const std::vector<double> rows[] = {table.Row(position, kCos), table.Row(position, kSin)};
         for (size_t pair = 0; pair < frequencies.size(); ++pair) {
           const float inverse = static_cast<float>(frequencies[pair]);
           ASSERT_EQ(inverse, frequencies[pair]);
           const float angle = static_cast<float>(position) * inverse;
           for (const int64_t lane : {kCos, kSin}) {
             mpfr_set_flt(value, angle, MPFR_RNDN);
-            lane == kCos ? mpfr_cos(value, value, MPFR_RNDN)
-                         : mpfr_sin(value, value, MPFR_RNDN);
+            lane == kCos ? mpfr_cos(value, value, MPFR_RNDN) : mpfr_sin(value, value, MPFR_RNDN);
             mpfr_mul(value, value, factor, MPFR_RNDN);
-            const double wanted =
-                position == 0 && lane == kSin ? 0 : RoundedBy(value, type);
+            const double wanted = position == 0 && lane == kSin ? 0 : RoundedBy(value, type);
             ASSERT_TRUE(Same(rows[lane][pair], wanted))
-                << NameOf(type) << " position " << position << " pair " << pair
-                << ": got " << rows[lane][pair] << ", want " << wanted;
+                << NameOf(type) << " position " << position << " pair " << pair << ": got "
+                << rows[lane][pair] << ", want " << wanted;
           }
         }
       }
@@ -492,8 +459,7 @@ TEST(RotaryLayouts, HaveTheSameNumbers) {
     for (const v1::Rotary& spec : {Rotary("head_dim: 20"), Proportional()}) {
       for (const int64_t lane : {kCos, kSin}) {
         const auto row = [&](const std::string& layout) {
-          return Parts(Changed(spec, "layout: ROTARY_LAYOUT_" + layout), type)
-              .Row(77, lane);
+          return Parts(Changed(spec, "layout: ROTARY_LAYOUT_" + layout), type).Row(77, lane);
         };
         const std::vector<double> once = row("COMPACT");
         const size_t pairs = once.size();
@@ -538,8 +504,7 @@ std::string AxesOf(const std::string& fields) {
 
 TEST(RotaryAxes, HaveOneIdentityForTheSamePairs) {
   const auto identity = [](const std::string& pair_axis) {
-    return MakeWith(Rotary("head_dim: 8 axes {} axes {}" + pair_axis))
-        ->identity;
+    return MakeWith(Rotary("head_dim: 8 axes {} axes {}" + pair_axis))->identity;
   };
   EXPECT_EQ(identity(" pair_axis: [0, 0, 1, 1]"), identity(""));
   EXPECT_NE(identity(" pair_axis: [0, 1, 0, 1]"), identity(""));
@@ -550,8 +515,7 @@ TEST(RotaryAxes, HaveThePairsOfPairAxis) {
       "head_dim: 16 axes {} axes {} axes {} "
       "pair_axis: [0, 0, 0, 0, 1, 1, 2, 2] ";
   EXPECT_EQ(AxesOf(dealt), "0000112200001122");
-  EXPECT_EQ(AxesOf(dealt + "layout: ROTARY_LAYOUT_INTERLEAVED"),
-            "0000000011112222");
+  EXPECT_EQ(AxesOf(dealt + "layout: ROTARY_LAYOUT_INTERLEAVED"), "0000000011112222");
   EXPECT_EQ(AxesOf(dealt + "layout: ROTARY_LAYOUT_COMPACT"), "00001122");
   EXPECT_EQ(AxesOf("head_dim: 16 layout: ROTARY_LAYOUT_COMPACT "
                    "axes {} axes {} axes {} "
@@ -563,24 +527,20 @@ TEST(RotaryAxes, HaveThePairsOfPairAxis) {
 TEST(RotaryAxes, HaveAsManyPairsUnlessTheyAreDealtOut) {
   const std::string halves = "axes {} axes {} ";
   EXPECT_EQ(AxesOf(halves + "head_dim: 20"), "00000111110000011111");
-  EXPECT_EQ(AxesOf(halves + "head_dim: 20 partial_rotary_factor: 0.4"),
-            "00110011");
+  EXPECT_EQ(AxesOf(halves + "head_dim: 20 partial_rotary_factor: 0.4"), "00110011");
 }
 
 TEST(RotaryAxes, WithoutALadderShareOneProgression) {
   const std::string plain = "head_dim: 16 linear {factor: 3}";
-  EXPECT_EQ(
-      DerivedOf(Rotary(plain + " axes {} axes {}"), "inverse_frequencies"),
-      DerivedOf(Rotary(plain), "inverse_frequencies"));
+  EXPECT_EQ(DerivedOf(Rotary(plain + " axes {} axes {}"), "inverse_frequencies"),
+            DerivedOf(Rotary(plain), "inverse_frequencies"));
 }
 
 TEST(RotaryAxes, OfALadderBeginAnew) {
-  const std::vector<double> wanted = {
-      1, 0.1584893192461113485202, 0.02511886431509580111085,
-      0.003981071705534972507703, 0.000630957344480193249434};
+  const std::vector<double> wanted = {1, 0.1584893192461113485202, 0.02511886431509580111085,
+                                      0.003981071705534972507703, 0.000630957344480193249434};
   const std::vector<double> chunked = DerivedOf(
-      Rotary("head_dim: 20 axes {ladder {}} axes {ladder {base: 10000}}"),
-      "inverse_frequencies");
+      Rotary("head_dim: 20 axes {ladder {}} axes {ladder {base: 10000}}"), "inverse_frequencies");
   const std::vector<double> in_turn =
       DerivedOf(Rotary("head_dim: 20 axes {ladder {}} axes {ladder {}} "
                        "pair_axis: [0, 1, 0, 1, 0, 1, 0, 1, 0, 1]"),
@@ -604,8 +564,7 @@ TEST(RotaryAxes, HaveEveryKindOfLadder) {
   EXPECT_EQ(frequencies[4], 0.75);
   EXPECT_EQ(frequencies[6], 0);
   // The others keep their places in the progression over all pairs.
-  const std::vector<double> common =
-      DerivedOf(Rotary("head_dim: 14"), "inverse_frequencies");
+  const std::vector<double> common = DerivedOf(Rotary("head_dim: 14"), "inverse_frequencies");
   EXPECT_EQ(frequencies[3], common[3] / 4);
   EXPECT_EQ(frequencies[5], common[5] / 4);
 }
@@ -613,21 +572,18 @@ TEST(RotaryAxes, HaveEveryKindOfLadder) {
 // The numbers of a ladder at x, where they are those of other requests.
 TEST(RotaryAxes, HaveTheirOwnPositions) {
   const auto parts = [](const std::string& axis, DataType type) {
-    return Parts(Rotary("head_dim: 6 axes {" + axis +
-                        " ladder {frequencies {values: [1, 0.375, -0.01]}}}"),
-                 type);
+    return Parts(
+        Rotary("head_dim: 6 axes {" + axis + " ladder {frequencies {values: [1, 0.375, -0.01]}}}"),
+        type);
   };
   for (const DataType type : kFloatTypes) {
     const Parts plain = parts("", type);
     for (const int64_t p : {-300, -1, 0, 1, 7, 12345}) {
       for (const int64_t lane : {kCos, kSin}) {
-        EXPECT_EQ(parts("offset: 5", type).Row(p, lane),
-                  plain.Row(p + 5, lane));
-        EXPECT_EQ(parts("offset: 0.5 scale: 2", type).Row(p, lane),
-                  plain.Row(2 * p + 1, lane));
-        EXPECT_EQ(
-            parts("offset: -0.25 scale: 3 length: 0.75", type).Row(p, lane),
-            plain.Row(4 * p - 1, lane));
+        EXPECT_EQ(parts("offset: 5", type).Row(p, lane), plain.Row(p + 5, lane));
+        EXPECT_EQ(parts("offset: 0.5 scale: 2", type).Row(p, lane), plain.Row(2 * p + 1, lane));
+        EXPECT_EQ(parts("offset: -0.25 scale: 3 length: 0.75", type).Row(p, lane),
+                  plain.Row(4 * p - 1, lane));
         EXPECT_EQ(parts("scale: -2 length: 0.5 eps: 0.5", type).Row(p, lane),
                   plain.Row(-2 * p, lane));
       }
@@ -636,23 +592,18 @@ TEST(RotaryAxes, HaveTheirOwnPositions) {
 }
 
 TEST(RotaryAxes, MayHaveDifferentOffsets) {
-  const Parts both(
-      Rotary(
-          "head_dim: 8 layout: ROTARY_LAYOUT_COMPACT pair_axis: [1, 0, 0, 1] "
-          "axes {offset: 0.5} axes {offset: -7}"),
-      DataType::kF32);
+  const Parts both(Rotary("head_dim: 8 layout: ROTARY_LAYOUT_COMPACT pair_axis: [1, 0, 0, 1] "
+                          "axes {offset: 0.5} axes {offset: -7}"),
+                   DataType::kF32);
   const auto alone = [](const std::string& offset) {
-    return Parts(
-        Rotary("head_dim: 8 layout: ROTARY_LAYOUT_COMPACT axes {offset:" +
-               offset + "}"),
-        DataType::kF32);
+    return Parts(Rotary("head_dim: 8 layout: ROTARY_LAYOUT_COMPACT axes {offset:" + offset + "}"),
+                 DataType::kF32);
   };
   for (const int64_t lane : {kCos, kSin}) {
     const std::vector<double> row = both.Row(9, lane);
     const std::vector<double> first = alone("0.5").Row(9, lane);
     const std::vector<double> second = alone("-7").Row(9, lane);
-    EXPECT_THAT(row,
-                testing::ElementsAre(second[0], first[1], first[2], second[3]));
+    EXPECT_THAT(row, testing::ElementsAre(second[0], first[1], first[2], second[3]));
     EXPECT_NE(first[0], second[0]);
   }
 }
@@ -661,21 +612,19 @@ TEST(RotaryAxes, MayHaveDifferentOffsets) {
 TEST(RotaryAtReals, HasTheNumbersOfIntegers) {
   std::vector<double> list;
   for (int64_t p = -30; p < 100; ++p) list.push_back(static_cast<double>(p));
-  for (const v1::Rotary& spec :
-       {Dynamic(5000), QuadrupleYarn(), DeepseekV3(), GptOss(),
-        Rotary("head_dim: 16 proportional {} partial_rotary_factor: 0.25"),
-        Rotary("head_dim: 6 inverse_frequencies: [1, 0, 0.25]"),
-        Rotary("head_dim: 24 layout: ROTARY_LAYOUT_INTERLEAVED pair_axis: "
-               "[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1] axes {offset: 0.5} "
-               "axes {offset: 0.5 ladder {}}")}) {
+  for (const v1::Rotary& spec : {Dynamic(5000), QuadrupleYarn(), DeepseekV3(), GptOss(),
+                                 Rotary("head_dim: 16 proportional {} partial_rotary_factor: 0.25"),
+                                 Rotary("head_dim: 6 inverse_frequencies: [1, 0, 0.25]"),
+                                 Rotary("head_dim: 24 layout: ROTARY_LAYOUT_INTERLEAVED pair_axis: "
+                                        "[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1] axes {offset: 0.5} "
+                                        "axes {offset: 0.5 ladder {}}")}) {
     const auto encoding = MakeWith(spec);
-    const auto positions = std::make_shared<const RealPositions>(
-        std::max(spec.axes_size(), 1), list);
+    const auto positions =
+        std::make_shared<const RealPositions>(std::max(spec.axes_size(), 1), list);
     for (const DataType type : kFloatTypes) {
       const int64_t stride = 130 * encoding->width * SizeOf(type);
       Bytes got(2 * stride);
-      encoding->prepare_reals({type}, positions)
-          ->Fill({{0, 2}, {0, 130}}, got.data(), stride);
+      encoding->prepare_reals({type}, positions)->Fill({{0, 2}, {0, 130}}, got.data(), stride);
       EXPECT_EQ(got, Parts(spec, type).Rows({-30, 100}));
     }
   }
@@ -683,27 +632,22 @@ TEST(RotaryAtReals, HasTheNumbersOfIntegers) {
 
 // A scale makes integers of fractions.
 TEST(RotaryAtReals, HasThePositionOfEachAxis) {
-  const std::string frequencies =
-      " ladder {frequencies {values: [1, 0.375, -0.01]}}";
+  const std::string frequencies = " ladder {frequencies {values: [1, 0.375, -0.01]}}";
   const auto spec = Rotary("head_dim: 12 axes {scale: 4" + frequencies +
                            "} axes {offset: -0.5 scale: 2" + frequencies + "}");
-  const auto positions = std::make_shared<const RealPositions>(
-      RealPositions{{0.25, -1.75, 3.5}, {0, 0.5, 7.25}});
+  const auto positions =
+      std::make_shared<const RealPositions>(RealPositions{{0.25, -1.75, 3.5}, {0, 0.5, 7.25}});
   Bytes got(2 * 3 * 12 * sizeof(double));
   MakeWith(spec)
       ->prepare_reals({DataType::kF64}, positions)
       ->Fill({{0, 2}, {0, 3}}, got.data(), 3 * 12 * sizeof(double));
-  const Parts plain(Rotary("head_dim: 6 axes {" + frequencies + "}"),
-                    DataType::kF64);
+  const Parts plain(Rotary("head_dim: 6 axes {" + frequencies + "}"), DataType::kF64);
   // Of the second axis these are twice x.
-  const Parts half(Rotary("head_dim: 6 axes {scale: 0.5" + frequencies + "}"),
-                   DataType::kF64);
+  const Parts half(Rotary("head_dim: 6 axes {scale: 0.5" + frequencies + "}"), DataType::kF64);
   for (const int64_t lane : {kCos, kSin}) {
     for (int64_t row = 0; row < 3; ++row) {
-      const std::vector<double> first =
-          plain.Row(std::array{1, -7, 14}[row], lane);
-      const std::vector<double> second =
-          half.Row(std::array{-2, 0, 27}[row], lane);
+      const std::vector<double> first = plain.Row(std::array{1, -7, 14}[row], lane);
+      const std::vector<double> second = half.Row(std::array{-2, 0, 27}[row], lane);
       for (int64_t pair = 0; pair < 3; ++pair) {
         const int64_t at = (lane * 3 + row) * 12 + pair;
         EXPECT_EQ(ElementAt(DataType::kF64, got.data(), at), first[pair]);
@@ -714,11 +658,9 @@ TEST(RotaryAtReals, HasThePositionOfEachAxis) {
 }
 
 TEST(RotaryAxes, DeriveTheThetaThatIsUsed) {
-  EXPECT_EQ(
-      DerivedOf(Rotary("head_dim: 8 axes {ladder {}} axes {}"), "rope_theta"),
-      std::vector<double>{10000});
-  EXPECT_TRUE(
-      DerivedOf(Rotary("head_dim: 8 axes {ladder {}}"), "rope_theta").empty());
+  EXPECT_EQ(DerivedOf(Rotary("head_dim: 8 axes {ladder {}} axes {}"), "rope_theta"),
+            std::vector<double>{10000});
+  EXPECT_TRUE(DerivedOf(Rotary("head_dim: 8 axes {ladder {}}"), "rope_theta").empty());
 }
 
 // ---------------------------------------------------------------------------
@@ -730,8 +672,7 @@ TEST(BadRotary, IsRefusedByName) {
   v1::Rotary short_list = Longrope(1);
   short_list.mutable_longrope()->mutable_long_factor()->RemoveLast();
   const std::pair<v1::Rotary, const char*> kCases[] = {
-      {Rotary("head_dim: 4 partial_rotary_factor: 0.25"),
-       "rotary.partial_rotary_factor: got 0.25"},
+      {Rotary("head_dim: 4 partial_rotary_factor: 0.25"), "rotary.partial_rotary_factor: got 0.25"},
       {Changed(Dynamic(1), "head_dim: 2"),
        "rotary.head_dim: got 2 columns that turn, want at least 4"},
       {Changed(QuadrupleYarn(), "yarn {beta_slow: 64}"),
@@ -742,8 +683,7 @@ TEST(BadRotary, IsRefusedByName) {
        "rotary.yarn.mscale: not set, want both"},
       {Changed(DeepseekV3(), "yarn {attention_factor: 1}"),
        "rotary.yarn.attention_factor: got 1, want none: mscale is set"},
-      {Changed(QuadrupleYarn(), "rope_theta: 1"),
-       "rotary.rope_theta: got 1, want more with yarn"},
+      {Changed(QuadrupleYarn(), "rope_theta: 1"), "rotary.rope_theta: got 1, want more with yarn"},
       {Rotary("head_dim: 64 yarn {factor: 2}"),
        "rotary.yarn.original_max_position_embeddings: not set, want an "},
       {short_list, "rotary.longrope.long_factor: got 2 numbers, want 3"},
@@ -784,8 +724,7 @@ TEST(BadRotary, IsRefusedByName) {
        "rotary.axes[1].scale: got 0, want a number of magnitude in"},
       {Rotary("head_dim: 4 angle: ANGLE_PRECISION_FLOAT32 axes {scale: 2}"),
        "rotary.angle: got FLOAT32, want EXACT: axes[0] has a scale, an offset"},
-      {Rotary("head_dim: 4 axes {} decay {}"),
-       "rotary.decay: got one, want none: axes is set"},
+      {Rotary("head_dim: 4 axes {} decay {}"), "rotary.decay: got one, want none: axes is set"},
       {Rotary("head_dim: 4 proportional {} inverse_frequencies: [1, 1]"),
        "rotary.inverse_frequencies: got 2 numbers, want none with "
        "proportional"},
@@ -804,14 +743,12 @@ TEST(BadRotary, IsRefusedByName) {
   for (const auto& [spec, message] : kCases) {
     EXPECT_THAT(RefusalOf(spec), IsInvalid(message));
   }
-  EXPECT_THAT(RefusalOf(Rotary("head_dim: 4"), kBuckets),
-              IsInvalidWith("rotary has no indices"));
+  EXPECT_THAT(RefusalOf(Rotary("head_dim: 4"), kBuckets), IsInvalidWith("rotary has no indices"));
 }
 
 TEST(RotaryIdentity, IsThatOfTheNumbers) {
-  EXPECT_EQ(
-      IdentityOf(Rotary("head_dim: 8 axes {ladder {}} axes {scale: 1}")),
-      IdentityOf(Rotary("head_dim: 8 axes {ladder {base: 10000}} axes {}")));
+  EXPECT_EQ(IdentityOf(Rotary("head_dim: 8 axes {ladder {}} axes {scale: 1}")),
+            IdentityOf(Rotary("head_dim: 8 axes {ladder {base: 10000}} axes {}")));
   EXPECT_EQ(IdentityOf(Proportional()),
             IdentityOf(Changed(Proportional(), "proportional {factor: 1}")));
   // Lengths that select the same table.
@@ -828,10 +765,8 @@ TEST(RotaryIdentity, OfLongropeFollowsTheFactorsInForce) {
     other_short.mutable_longrope()->set_short_factor(1, 7);
     v1::Rotary other_long = Longrope(length);
     other_long.mutable_longrope()->set_long_factor(1, 7);
-    EXPECT_EQ(IdentityOf(other_short) == IdentityOf(Longrope(length)),
-              length > 4096);
-    EXPECT_EQ(IdentityOf(other_long) == IdentityOf(Longrope(length)),
-              length <= 4096);
+    EXPECT_EQ(IdentityOf(other_short) == IdentityOf(Longrope(length)), length > 4096);
+    EXPECT_EQ(IdentityOf(other_long) == IdentityOf(Longrope(length)), length <= 4096);
   }
 }
 

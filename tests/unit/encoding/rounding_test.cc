@@ -19,14 +19,13 @@ namespace {
 std::vector<double> Doubles(int count) {
   std::mt19937_64 random(1);
   std::vector<double> doubles = {
-      0.0,        -0.0,       1.0,      65504.0,      65519.9,   65520.0,
-      -65520.0,   0x1p-24,    0x1p-25,  -0x1p-25,     0x1.8p-25, 0x1p-149,
-      0x1p-150,   0x1.8p-150, DBL_MAX,  DBL_TRUE_MIN, FLT_MAX,   0x1.ffffffp127,
-      0x1.fep127, 0x1.ffp127, 0x1p-133, 0x1p-134};
+      0.0,     -0.0,           1.0,        65504.0,    65519.9,  65520.0,    -65520.0, 0x1p-24,
+      0x1p-25, -0x1p-25,       0x1.8p-25,  0x1p-149,   0x1p-150, 0x1.8p-150, DBL_MAX,  DBL_TRUE_MIN,
+      FLT_MAX, 0x1.ffffffp127, 0x1.fep127, 0x1.ffp127, 0x1p-133, 0x1p-134};
   for (int i = 0; i < count; ++i) {
     const int exponent = static_cast<int>(random() % 500) - 300;
-    uint64_t bits = std::bit_cast<uint64_t>(std::ldexp(1.0, exponent)) |
-                    (random() >> 12) | random() << 63;
+    uint64_t bits =
+        std::bit_cast<uint64_t>(std::ldexp(1.0, exponent)) | (random() >> 12) | random() << 63;
     // A tail of equal bits makes ties and what is next to them.
     const int tail = static_cast<int>(random() % 53);
     bits = bits >> tail << tail;
@@ -119,8 +118,7 @@ TEST(TryRound, VouchesOnlyForWhatBothEndsRoundTo) {
   for (const double hi : Doubles(100000)) {
     if (!(std::fabs(hi) > 0x1p-800 && std::fabs(hi) < 0x1p800)) continue;
     const double lo = hi * 0x1p-54 * (static_cast<double>(random() % 3) - 1);
-    const double bound =
-        std::ldexp(std::fabs(hi), -static_cast<int>(random() % 100) - 5);
+    const double bound = std::ldexp(std::fabs(hi), -static_cast<int>(random() % 100) - 5);
     for (const DataType type : kFloatTypes) {
       std::byte out[8];
       if (!TryRound({hi, lo}, bound, type, out)) {

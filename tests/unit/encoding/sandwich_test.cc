@@ -9,9 +9,7 @@
 namespace attnbias::sandwich_test {
 namespace {
 
-v1::Sandwich Spec(const std::string& fields) {
-  return Completed(Parse<v1::Sandwich>(fields));
-}
+v1::Sandwich Spec(const std::string& fields) { return Completed(Parse<v1::Sandwich>(fields)); }
 
 // The sum over k of cos(distance base^(-2k/dim)).
 void SetSum(const v1::Sandwich& spec, int64_t distance, mpfr_ptr sum) {
@@ -31,18 +29,16 @@ void SetSum(const v1::Sandwich& spec, int64_t distance, mpfr_ptr sum) {
 
 void ExpectRounded(const v1::Sandwich& spec, Range span, double scale = 1) {
   Number sum;
-  ExpectLanesRounded(spec, span, scale,
-                     [&](int64_t head, int64_t at, mpfr_ptr value) {
-                       if (head == 0) SetSum(spec, at, sum);
-                       mpfr_mul_si(value, sum, spec.num_heads(), MPFR_RNDN);
-                       mpfr_div_si(value, value, 8 * (head + 1), MPFR_RNDN);
-                     });
+  ExpectLanesRounded(spec, span, scale, [&](int64_t head, int64_t at, mpfr_ptr value) {
+    if (head == 0) SetSum(spec, at, sum);
+    mpfr_mul_si(value, sum, spec.num_heads(), MPFR_RNDN);
+    mpfr_div_si(value, value, 8 * (head + 1), MPFR_RNDN);
+  });
 }
 
 TEST(Sandwich, SumsAreThePublishedOnes) {
   // Head 0 of 8 has the sum itself.
-  const FilledNumbers got =
-      Filled(Spec("num_heads: 8"), {-100, 101}, DataType::kF64);
+  const FilledNumbers got = Filled(Spec("num_heads: 8"), {-100, 101}, DataType::kF64);
   EXPECT_EQ(got.At(0, 0), 64);
   EXPECT_EQ(got.At(3, 0), 16);
   EXPECT_NEAR(got.At(0, 1), 62.0936838, 1e-7);
@@ -70,8 +66,7 @@ TEST(Sandwich, IsRoundedOnceNearZeroCrossings) {
 }
 
 TEST(Sandwich, IsRoundedOnceWhenScaled) {
-  for (const double scale :
-       {0.08838834764831845, -3.0, 1e-300, 5e-324, 1e303}) {
+  for (const double scale : {0.08838834764831845, -3.0, 1e-300, 5e-324, 1e303}) {
     ExpectRounded(Spec("num_heads: 3 dim: 8"), {-30, 5}, scale);
   }
 }

@@ -38,8 +38,7 @@ void ExpectRounded(const std::string& text, Range rows, double scale = 1) {
 }
 
 // The same at positions that are doubles.
-void ExpectRoundedAt(const std::string& text, const RealPositions& positions,
-                     double scale = 1) {
+void ExpectRoundedAt(const std::string& text, const RealPositions& positions, double scale = 1) {
   SCOPED_TRACE(text);
   const Spec spec = Parse<Spec>(text);
   SinusoidalOracle oracle(spec);
@@ -70,20 +69,18 @@ std::vector<double> RandomReals(int64_t count, uint64_t seed) {
 }
 
 TEST(SinusoidalAtReals, IsCorrectlyRounded) {
-  for (const char* columns :
-       {"INTERLEAVED", "SINES_COSINES", "COSINES_SINES"}) {
+  for (const char* columns : {"INTERLEAVED", "SINES_COSINES", "COSINES_SINES"}) {
     const std::string order = std::string(" columns: COLUMNS_") + columns;
     for (const double scale : {1.0, -0.3}) {
       ExpectRoundedAt("dim: 33" + order, {RandomReals(200, 1)}, scale);
       ExpectRoundedAt("dim: 13 odd: ODD_COLUMN_ZERO" + order,
-                      {{0, -0.0, 0.5, 0x1p-149, -0x1p-149, 0x1p40, -0x1p40, 0.1,
-                        -1e-30, 999.7, 0x1.fffffffffffffp39}},
+                      {{0, -0.0, 0.5, 0x1p-149, -0x1p-149, 0x1p40, -0x1p40, 0.1, -1e-30, 999.7,
+                        0x1.fffffffffffffp39}},
                       scale);
     }
     // An axis's positions are its own, also where axes have one ladder.
-    ExpectRoundedAt(
-        "dim: 24 axes {ladder {}} axes {ladder {}} axes {scale: -3}" + order,
-        {RandomReals(40, 2), RandomReals(40, 3), RandomReals(40, 4)});
+    ExpectRoundedAt("dim: 24 axes {ladder {}} axes {ladder {}} axes {scale: -3}" + order,
+                    {RandomReals(40, 2), RandomReals(40, 3), RandomReals(40, 4)});
   }
   ExpectRoundedAt("dim: 8 ladder {frequencies {values: [0, -2.5, 1e6, 1e-30]}}",
                   {RandomReals(60, 5)}, -0.3);
@@ -91,8 +88,7 @@ TEST(SinusoidalAtReals, IsCorrectlyRounded) {
 
 TEST(SinusoidalAtReals, AddsOffsets) {
   for (const char* axis :
-       {"offset: 0.5", "offset: -0.75 scale: 1e6 length: 1e-6",
-        "offset: 1099511627776",
+       {"offset: 0.5", "offset: -0.75 scale: 1e6 length: 1e-6", "offset: 1099511627776",
         "offset: -549755813888.0625 scale: 1e-12 "
         "length: 1e12 eps: 1"}) {
     ExpectRoundedAt(std::string("dim: 12 axes {") + axis + "}",
@@ -102,20 +98,18 @@ TEST(SinusoidalAtReals, AddsOffsets) {
 
 // Positions that are integers have the bits of consecutive ones.
 TEST(SinusoidalAtReals, HasTheNumbersOfIntegers) {
-  for (const char* text :
-       {"dim: 64", "dim: 9 axes {offset: 0.5 scale: 6.28 length: 37}",
-        "dim: 12 axes {ladder {timescales {min: 2 max: 50}}} axes {}"}) {
+  for (const char* text : {"dim: 64", "dim: 9 axes {offset: 0.5 scale: 6.28 length: 37}",
+                           "dim: 12 axes {ladder {timescales {min: 2 max: 50}}} axes {}"}) {
     const Spec spec = Parse<Spec>(text);
     const auto encoding = MakeWith(spec);
     std::vector<double> list;
     for (int64_t p = -20; p < 300; ++p) list.push_back(static_cast<double>(p));
-    const auto positions = std::make_shared<const RealPositions>(
-        std::max(spec.axes_size(), 1), list);
+    const auto positions =
+        std::make_shared<const RealPositions>(std::max(spec.axes_size(), 1), list);
     for (const DataType type : kFloatTypes) {
       std::vector<std::byte> got(320 * spec.dim() * SizeOf(type));
       std::vector<std::byte> want(got.size());
-      encoding->prepare_reals({type}, positions)
-          ->Fill({{0, 1}, {0, 320}}, got.data(), 0);
+      encoding->prepare_reals({type}, positions)->Fill({{0, 1}, {0, 320}}, got.data(), 0);
       encoding->prepare({type}, *SupportedKernelSets().front())
           ->Fill({{0, 1}, {-20, 300}}, want.data(), 0);
       EXPECT_EQ(got, want) << text << " " << NameOf(type);
@@ -124,21 +118,17 @@ TEST(SinusoidalAtReals, HasTheNumbersOfIntegers) {
 }
 
 TEST(SinusoidalAxes, HaveTheirColumnsInEveryOrder) {
-  for (const std::string columns :
-       {"INTERLEAVED", "SINES_COSINES", "COSINES_SINES"}) {
+  for (const std::string columns : {"INTERLEAVED", "SINES_COSINES", "COSINES_SINES"}) {
     for (const std::string odd : {"SINE", "ZERO"}) {
-      const std::string order =
-          " columns: COLUMNS_" + columns + " odd: ODD_COLUMN_" + odd;
-      const std::string across =
-          columns == "INTERLEAVED" ? "" : " across_axes: true";
+      const std::string order = " columns: COLUMNS_" + columns + " odd: ODD_COLUMN_" + odd;
+      const std::string across = columns == "INTERLEAVED" ? "" : " across_axes: true";
       for (const int dim : {1, 2, 3, 7, 8, 16, 33, 66}) {
         const std::string text = "dim: " + std::to_string(dim) + order;
         ExpectRounded(text, {-9, 10}, -0.3);
         ExpectRounded(text, {kMaxPosition - 2, kMaxPosition + 1});
       }
       ExpectRounded("dim: 15 axes {} axes {} axes {}" + order, {-5, 300});
-      ExpectRounded("dim: 15 axes {} axes {} axes {}" + order + across,
-                    {100, 200});
+      ExpectRounded("dim: 15 axes {} axes {} axes {}" + order + across, {100, 200});
       ExpectRounded(
           "dim: 17 axes {} axes {scale: 3} axes {ladder {}} "
           "axis_dims: [3, 8, 6] ladder {base: 500}" +
@@ -147,42 +137,36 @@ TEST(SinusoidalAxes, HaveTheirColumnsInEveryOrder) {
     }
   }
   // The remaining columns are zero.
-  ExpectRounded("dim: 23 odd: ODD_COLUMN_ZERO axes {} axes {} axes {}",
-                {0, 100});
+  ExpectRounded("dim: 23 odd: ODD_COLUMN_ZERO axes {} axes {} axes {}", {0, 100});
 }
 
 TEST(SinusoidalAxes, HaveFrequenciesOfEveryLadder) {
   for (const char* ladder :
-       {"base: 1", "base: 20", "base: 1e18", "timescales {}",
-        "timescales {min: 2 max: 50}", "timescales {min: 1e6 max: 1}",
-        "timescales {min: 1e-6 max: 1e18}",
+       {"base: 1", "base: 20", "base: 1e18", "timescales {}", "timescales {min: 2 max: 50}",
+        "timescales {min: 1e6 max: 1}", "timescales {min: 1e-6 max: 1e18}",
         "frequencies {values: [1, -1, 0, 1e6, -1e-30, 1e-30]}",
         "frequencies {values: [0, 0, -2.5, 3, 0, 0]}",
         "frequencies {values: [0, 0, 0, 0, 0, 0]}"}) {
-    for (const char* order : {"", " columns: COLUMNS_SINES_COSINES",
-                              " columns: COLUMNS_COSINES_SINES"}) {
+    for (const char* order :
+         {"", " columns: COLUMNS_SINES_COSINES", " columns: COLUMNS_COSINES_SINES"}) {
       const std::string text = std::string("{") + ladder + "}" + order;
       for (const double scale : {1.0, -0.3}) {
         ExpectRounded("dim: 12 ladder " + text, {-40, 40}, scale);
-        ExpectRounded("dim: 11 ladder " + text,
-                      {kMaxPosition - 9, kMaxPosition}, scale);
+        ExpectRounded("dim: 11 ladder " + text, {kMaxPosition - 9, kMaxPosition}, scale);
       }
-      ExpectRounded(
-          "dim: 24 axes {} axes {ladder {" + std::string(ladder) + "}}" + order,
-          {-40, 40});
+      ExpectRounded("dim: 24 axes {} axes {ladder {" + std::string(ladder) + "}}" + order,
+                    {-40, 40});
     }
   }
 }
 
 TEST(SinusoidalAxes, StretchPositions) {
   const std::string pi = "scale: 6.283185307179586 eps: 1e-6 ladder {}";
-  for (const char* offset :
-       {"0", "-0.5", "3", "1000.5", "0.1", "-0.3", "1e-30", "-1e-12",
-        "1099511627776", "-1099511627775.5", "549755813888.0625"}) {
+  for (const char* offset : {"0", "-0.5", "3", "1000.5", "0.1", "-0.3", "1e-30", "-1e-12",
+                             "1099511627776", "-1099511627775.5", "549755813888.0625"}) {
     const std::string fields = pi + " offset: " + offset;
     for (const double scale : {1.0, -0.3}) {
-      ExpectRounded("dim: 24 axes {length: 37 " + fields +
-                        "} axes {length: 50 " + fields + "}",
+      ExpectRounded("dim: 24 axes {length: 37 " + fields + "} axes {length: 50 " + fields + "}",
                     {-3, 60}, scale);
     }
     ExpectRounded("dim: 6 axes {offset: " + std::string(offset) + "}",
@@ -200,14 +184,12 @@ TEST(SinusoidalAxes, StretchPositions) {
 // Frequencies too low for the farthest position to turn, and the highest.
 TEST(SinusoidalAxes, ReachTheirExtremes) {
   for (const char* axis :
-       {"scale: 1e-12 length: 1e12 eps: 1 offset: -0.5",
-        "scale: -1e-12 length: 1e12 offset: 1e-30", "scale: 1e6 length: 1e-6",
-        "scale: -1e6 length: 1e-6 offset: 999999.25"}) {
-    for (const char* ladder : {"base: 1e18", "timescales {min: 1e-6 max: 1e18}",
-                               "timescales {min: 1e6 max: 1}",
-                               "frequencies {values: [1e6, -1e-30]}"}) {
-      const std::string text =
-          std::string("dim: 4 axes {") + axis + "} ladder {" + ladder + "}";
+       {"scale: 1e-12 length: 1e12 eps: 1 offset: -0.5", "scale: -1e-12 length: 1e12 offset: 1e-30",
+        "scale: 1e6 length: 1e-6", "scale: -1e6 length: 1e-6 offset: 999999.25"}) {
+    for (const char* ladder :
+         {"base: 1e18", "timescales {min: 1e-6 max: 1e18}", "timescales {min: 1e6 max: 1}",
+          "frequencies {values: [1e6, -1e-30]}"}) {
+      const std::string text = std::string("dim: 4 axes {") + axis + "} ladder {" + ladder + "}";
       ExpectRounded(text, {-3, 4});
       ExpectRounded(text, {-kMaxPosition, 3 - kMaxPosition});
       ExpectRounded(text, {kMaxPosition - 3, kMaxPosition + 1}, -0.3);
@@ -219,8 +201,7 @@ std::string ColumnsOf(const std::string& text) {
   std::string columns;
   const auto encoding = MakeWith(Parse<Spec>(text));
   for (const AxisColumns& run : encoding->axis_columns) {
-    absl::StrAppend(&columns, " ", run.axis, ":", run.columns.begin, "-",
-                    run.columns.end);
+    absl::StrAppend(&columns, " ", run.axis, ":", run.columns.begin, "-", run.columns.end);
   }
   return columns;
 }
@@ -229,8 +210,7 @@ TEST(SinusoidalAxes, DealColumnsOut) {
   EXPECT_EQ(ColumnsOf("dim: 24 axes {}"), "");
   EXPECT_EQ(ColumnsOf("dim: 23 odd: ODD_COLUMN_ZERO axes {} axes {} axes {}"),
             " 0:0-6 1:6-12 2:12-23");
-  EXPECT_EQ(ColumnsOf("dim: 8 columns: COLUMNS_COSINES_SINES axes {} axes {}"),
-            " 0:0-4 1:4-8");
+  EXPECT_EQ(ColumnsOf("dim: 8 columns: COLUMNS_COSINES_SINES axes {} axes {}"), " 0:0-4 1:4-8");
   EXPECT_EQ(ColumnsOf("dim: 10 columns: COLUMNS_SINES_COSINES axes {} axes {} "
                       "across_axes: true axis_dims: [3, 7]"),
             " 0:0-2 1:2-6 0:6-7 1:7-10");
@@ -238,12 +218,9 @@ TEST(SinusoidalAxes, DealColumnsOut) {
 
 TEST(BadSinusoidalAxes, AreRefusedByName) {
   const std::pair<const char*, const char*> kCases[] = {
-      {"dim: 5 axes {} axes {} axes {}",
-       "sinusoidal.dim: got 5, want at least 6"},
-      {"dim: 9 axes {} axes {}",
-       "sinusoidal.dim: got 9, want a multiple of 2, the number of axes"},
-      {"dim: 9 axes {} axes {} axis_dims: 9",
-       "sinusoidal.axis_dims: got 1 numbers, want 2"},
+      {"dim: 5 axes {} axes {} axes {}", "sinusoidal.dim: got 5, want at least 6"},
+      {"dim: 9 axes {} axes {}", "sinusoidal.dim: got 9, want a multiple of 2, the number of axes"},
+      {"dim: 9 axes {} axes {} axis_dims: 9", "sinusoidal.axis_dims: got 1 numbers, want 2"},
       {"dim: 2 axes {} axes {} axis_dims: [1, 1]",
        "sinusoidal.axis_dims[0]: got 1, want an integer in [2, 65536]"},
       {"dim: 3 odd: ODD_COLUMN_ZERO axes {} axes {} axis_dims: [2, 1]",
@@ -254,14 +231,12 @@ TEST(BadSinusoidalAxes, AreRefusedByName) {
       {"dim: 8 axes {} axes {} across_axes: true",
        "sinusoidal.across_axes: got true, want false, or columns "
        "SINES_COSINES or COSINES_SINES"},
-      {"dim: 8 axes {scale: 0}",
-       "sinusoidal.axes[0].scale: got 0, want a number of magnitude in"},
+      {"dim: 8 axes {scale: 0}", "sinusoidal.axes[0].scale: got 0, want a number of magnitude in"},
       {"dim: 8 axes {offset: 1e-40}",
        "sinusoidal.axes[0].offset: got 1e-40, want 0 or a number of"},
       {"dim: 8 axes {eps: 5e-324}",
        "sinusoidal.axes[0].eps: got 4.94066e-324, want 0 or a number in"},
-      {"dim: 8 axes {} axes {length: 0}",
-       "sinusoidal.axes[1].length: got 0, want a number in"},
+      {"dim: 8 axes {} axes {length: 0}", "sinusoidal.axes[1].length: got 0, want a number in"},
       {"dim: 8 axes {ladder {}} ladder {base: 20}",
        "sinusoidal.ladder: got one, want none: every axis has its own"},
       {"dim: 8 ladder {frequencies {values: [1, 2]}}",

@@ -60,15 +60,13 @@ inline constexpr int kOracleBits = 320;
 // The formula, by a list of waves that the message spells.
 class SinusoidalOracle {
  public:
-  explicit SinusoidalOracle(const v1::Sinusoidal& spec)
-      : spec_(Completed(spec)) {
+  explicit SinusoidalOracle(const v1::Sinusoidal& spec) : spec_(Completed(spec)) {
     if (spec_.axes().empty()) *spec_.add_axes() = Completed(v1::Axis());
     const int count = spec_.axes_size();
     std::vector<Wave> all_sines;
     std::vector<Wave> all_cosines;
     for (int axis = 0; axis < count; ++axis) {
-      int64_t dim = spec_.axis_dims().empty() ? spec_.dim() / count
-                                              : spec_.axis_dims(axis);
+      int64_t dim = spec_.axis_dims().empty() ? spec_.dim() / count : spec_.axis_dims(axis);
       if (spec_.odd() == v1::ODD_COLUMN_ZERO) dim = dim / 2 * 2;
       std::vector<Wave> sines;
       std::vector<Wave> cosines;
@@ -91,9 +89,7 @@ class SinusoidalOracle {
     }
   }
 
-  int AxisOf(int64_t column) const {
-    return column < std::ssize(waves_) ? waves_[column].axis : 0;
-  }
+  int AxisOf(int64_t column) const { return column < std::ssize(waves_) ? waves_[column].axis : 0; }
 
   // Sets `x` to the element at (position, column).
   void Set(double position, int64_t column, mpfr_ptr x) {
@@ -104,8 +100,7 @@ class SinusoidalOracle {
     wave.is_sine ? mpfr_sin(x, x, MPFR_RNDN) : mpfr_cos(x, x, MPFR_RNDN);
   }
 
-  double Rounded(double position, int64_t column, DataType type,
-                 double scale = 1) {
+  double Rounded(double position, int64_t column, DataType type, double scale = 1) {
     Number x(kOracleBits);
     Set(position, column, x);
     mpfr_mul_d(x, x, scale, MPFR_RNDN);
@@ -127,8 +122,7 @@ class SinusoidalOracle {
     to.insert(to.end(), from.begin(), from.end());
   }
 
-  void AppendInOrder(const std::vector<Wave>& sines,
-                     const std::vector<Wave>& cosines) {
+  void AppendInOrder(const std::vector<Wave>& sines, const std::vector<Wave>& cosines) {
     if (spec_.columns() == v1::COLUMNS_INTERLEAVED) {
       for (size_t k = 0; k < sines.size(); ++k) {
         waves_.push_back(sines[k]);
@@ -159,20 +153,16 @@ class SinusoidalOracle {
       }
     }
     if (ladder.has_frequencies()) {
-      mpfr_set_d(value, ladder.frequencies().values(static_cast<int>(k)),
-                 MPFR_RNDN);
+      mpfr_set_d(value, ladder.frequencies().values(static_cast<int>(k)), MPFR_RNDN);
       return;
     }
     const bool has_timescales = ladder.has_timescales();
     const double first = has_timescales ? ladder.timescales().min() : 1;
-    mpfr_set_d(value,
-               has_timescales ? ladder.timescales().max() : ladder.base(),
-               MPFR_RNDN);
+    mpfr_set_d(value, has_timescales ? ladder.timescales().max() : ladder.base(), MPFR_RNDN);
     mpfr_div_d(value, value, first, MPFR_RNDN);
     mpfr_log(value, value, MPFR_RNDN);
     mpfr_mul_si(value, value, has_timescales ? -k : -2 * k, MPFR_RNDN);
-    mpfr_div_si(value, value,
-                has_timescales ? std::max<int64_t>(pairs - 1, 1) : columns,
+    mpfr_div_si(value, value, has_timescales ? std::max<int64_t>(pairs - 1, 1) : columns,
                 MPFR_RNDN);
     mpfr_exp(value, value, MPFR_RNDN);
     mpfr_mul_d(value, value, first, MPFR_RNDN);

@@ -23,11 +23,9 @@ constexpr auto kTensor2Tensor = SinusoidLayout::kTensor2Tensor;
 
 const KernelSet& BestKernels() { return *SupportedKernelSets().front(); }
 
-EvaluatorPtr Prepared(const SinusoidTable& spec, DataType type,
-                      double scale = 1,
+EvaluatorPtr Prepared(const SinusoidTable& spec, DataType type, double scale = 1,
                       const KernelSet& kernels = BestKernels()) {
-  return MakeWith(MessageOf(spec), Scaled(scale))
-      ->prepare({type, scale}, kernels);
+  return MakeWith(MessageOf(spec), Scaled(scale))->prepare({type, scale}, kernels);
 }
 
 // A spec's rows [begin, end) from one evaluator, cut wherever asked.
@@ -81,17 +79,14 @@ std::vector<double> V(std::initializer_list<double> values) { return values; }
 
 TEST(SinusoidalRows, InterleavedAsInThePaper) {
   EXPECT_THAT(F64Row({.dim = 4}, 2),
-              Prints(V({0.909297426826, -0.416146836547, 0.0199986666933,
-                        0.999800006667})));
-  EXPECT_THAT(F64Row({.dim = 6}, 5),
-              Prints(V({-.958924274663, .283662185463, .230001711665,
-                        .973190224279, .010771965118, .999941980701})));
+              Prints(V({0.909297426826, -0.416146836547, 0.0199986666933, 0.999800006667})));
+  EXPECT_THAT(F64Row({.dim = 6}, 5), Prints(V({-.958924274663, .283662185463, .230001711665,
+                                               .973190224279, .010771965118, .999941980701})));
 }
 
 TEST(SinusoidalRows, SinesBeforeCosinesArePermuted) {
   const std::vector<double> interleaved = F64Row({.dim = 6}, 5);
-  const std::vector<double> permuted =
-      F64Row({.dim = 6, .layout = kSinesCosines}, 5);
+  const std::vector<double> permuted = F64Row({.dim = 6, .layout = kSinesCosines}, 5);
   const int order[] = {0, 2, 4, 1, 3, 5};
   for (int i = 0; i < 6; ++i) {
     EXPECT_EQ(permuted[i], interleaved[order[i]]);
@@ -99,18 +94,15 @@ TEST(SinusoidalRows, SinesBeforeCosinesArePermuted) {
 }
 
 TEST(SinusoidalRows, Tensor2TensorHasItsOwnTimescales) {
-  EXPECT_THAT(
-      F64Row({.dim = 8, .layout = kTensor2Tensor}, 3),
-      Prints(V({.141120008060, .138798101080, .00646325907019, .0002999999955,
-                -.989992496600, .990320699136, .999979112923, .999999955000})));
+  EXPECT_THAT(F64Row({.dim = 8, .layout = kTensor2Tensor}, 3),
+              Prints(V({.141120008060, .138798101080, .00646325907019, .0002999999955,
+                        -.989992496600, .990320699136, .999979112923, .999999955000})));
 }
 
 TEST(SinusoidalRows, Tensor2TensorEndsOddDimsWithZero) {
-  const std::vector<double> row =
-      F64Row({.dim = 7, .layout = kTensor2Tensor}, 3);
-  EXPECT_THAT(row,
-              Prints(V({.141120008060, .0299955002025, .0002999999955,
-                        -.989992496600, .999550033749, .999999955000, 0})));
+  const std::vector<double> row = F64Row({.dim = 7, .layout = kTensor2Tensor}, 3);
+  EXPECT_THAT(row, Prints(V({.141120008060, .0299955002025, .0002999999955, -.989992496600,
+                             .999550033749, .999999955000, 0})));
   EXPECT_TRUE(Same(row[6], 0.0));
 }
 
@@ -120,17 +112,16 @@ TEST(SinusoidalRows, Tensor2TensorOfTwoColumns) {
 }
 
 TEST(SinusoidalRows, AnOddDimHasOneSineMore) {
-  EXPECT_THAT(F64Row({.dim = 5, .layout = kSinesCosines}, 1),
-              Prints(V({.841470984808, .0251162229098, .000630957302615,
-                        .540302305868, .999684537915})));
+  EXPECT_THAT(
+      F64Row({.dim = 5, .layout = kSinesCosines}, 1),
+      Prints(V({.841470984808, .0251162229098, .000630957302615, .540302305868, .999684537915})));
 }
 
 TEST(SinusoidalRows, StartingAtOneIsTheSameTable) {
   const Table table({.dim = 8, .layout = kTensor2Tensor}, DataType::kF32);
   const Bytes whole = table.Rows({0, 5});
   const Bytes shifted = table.Rows({1, 5});
-  EXPECT_TRUE(std::equal(shifted.begin(), shifted.end(),
-                         whole.begin() + table.row_bytes()));
+  EXPECT_TRUE(std::equal(shifted.begin(), shifted.end(), whole.begin() + table.row_bytes()));
 }
 
 // PE(p + k) = Rot(k) PE(p), and PE(p) PE(p + k) depends on k alone.
@@ -151,8 +142,7 @@ TEST(SinusoidalRows, RotateIntoEachOther) {
 
 TEST(SinusoidalRows, HaveTheKnownInnerProducts) {
   const Table table({.dim = 512}, DataType::kF64);
-  const std::pair<int, double> cases[] = {
-      {0, 256}, {1, 249.1020978}, {5, 189.5966677}};
+  const std::pair<int, double> cases[] = {{0, 256}, {1, 249.1020978}, {5, 189.5966677}};
   for (const auto& [distance, expected] : cases) {
     const std::vector<double> a = table.Row(100);
     const std::vector<double> b = table.Row(100 + distance);
@@ -184,13 +174,11 @@ class Checker {
         oracle_.Set(static_cast<double>(rows.begin + row), column, exact);
         mpfr_mul_d(exact, exact, scale_, MPFR_RNDN);
         for (size_t t = 0; t < got.size(); ++t) {
-          const double actual = ElementAt(kFloatTypes[t], got[t].data(),
-                                          row * spec_.dim + column);
+          const double actual = ElementAt(kFloatTypes[t], got[t].data(), row * spec_.dim + column);
           const double expected = RoundedReal(exact, kFloatTypes[t]);
           EXPECT_TRUE(Same(actual, expected))
-              << NameOf(kFloatTypes[t]) << " dim " << spec_.dim << " position "
-              << rows.begin + row << " column " << column << ": got " << actual
-              << ", want " << expected;
+              << NameOf(kFloatTypes[t]) << " dim " << spec_.dim << " position " << rows.begin + row
+              << " column " << column << ": got " << actual << ", want " << expected;
         }
       }
     }
@@ -205,8 +193,8 @@ class Checker {
   std::vector<Table> tables_;
 };
 
-void ExpectRounded(const SinusoidTable& spec, Range rows,
-                   const std::vector<int64_t>& columns, double scale = 1) {
+void ExpectRounded(const SinusoidTable& spec, Range rows, const std::vector<int64_t>& columns,
+                   double scale = 1) {
   Checker(spec, scale).Expect(rows, columns);
 }
 
@@ -272,9 +260,8 @@ std::vector<int64_t> NearestToQuarters(mpfr_ptr frequency) {
 
 TEST(SinusoidalRounding, IsCorrectNextToZeroCrossings) {
   int64_t positions = 0;
-  for (const SinusoidTable& spec :
-       {SinusoidTable{.dim = 128}, SinusoidTable{.dim = 512},
-        SinusoidTable{.dim = 64, .layout = kTensor2Tensor}}) {
+  for (const SinusoidTable& spec : {SinusoidTable{.dim = 128}, SinusoidTable{.dim = 512},
+                                    SinusoidTable{.dim = 64, .layout = kTensor2Tensor}}) {
     Checker checker(spec);
     for (int64_t pair = 0; pair < spec.dim / 2; pair += 3) {
       const bool interleaved = spec.layout == kInterleaved;
@@ -282,8 +269,7 @@ TEST(SinusoidalRounding, IsCorrectNextToZeroCrossings) {
       const int64_t cosine = interleaved ? 2 * pair + 1 : spec.dim / 2 + pair;
       for (const int64_t p : NearestToQuarters(checker.Frequency(sine))) {
         checker.Expect({p, p + 1}, {sine, cosine});
-        checker.Expect({std::max(-p - 3, -kMaxPosition), -p + 1},
-                       {sine, cosine});
+        checker.Expect({std::max(-p - 3, -kMaxPosition), -p + 1}, {sine, cosine});
         ++positions;
       }
     }
@@ -295,8 +281,7 @@ TEST(SinusoidalRounding, IsCorrectWhenScaled) {
   for (const double scale :
        {2.0, -1.0, 22.627416997969522, 1e-3, 0x1p-700, 1e-310, 1e300, -3e307}) {
     ExpectRounded({.dim = 6}, {-3, 40}, AllColumns(6), scale);
-    ExpectRounded({.dim = 9, .layout = kTensor2Tensor}, {999999, 1000001},
-                  AllColumns(9), scale);
+    ExpectRounded({.dim = 9, .layout = kTensor2Tensor}, {999999, 1000001}, AllColumns(9), scale);
   }
 }
 
@@ -332,15 +317,13 @@ TEST(SinusoidReference, AgreesWithTheFormula) {
                                  RowsOf(axis, axis.columns, scales[1])};
     SinusoidalOracle oracle(message);
     for (int i = 0; i < 2000; ++i) {
-      const auto position =
-          static_cast<int64_t>(random() >> (23 + random() % 41));
+      const auto position = static_cast<int64_t>(random() >> (23 + random() % 41));
       const auto column = static_cast<int64_t>(random() % 37);
       const DataType type = kFloatTypes[i % 4];
       std::byte out[8];
       rows[i % 2].reference({position}, column, type, out);
       ASSERT_TRUE(Same(ElementAt(type, out),
-                       oracle.Rounded(static_cast<double>(position), column,
-                                      type, scales[i % 2])))
+                       oracle.Rounded(static_cast<double>(position), column, type, scales[i % 2])))
           << position << ", " << column;
     }
   }
@@ -365,8 +348,7 @@ TEST(SinusoidalBits, AreThoseOfManyThreadsAtOnce) {
 // longer than a chain of anchors.
 TEST(SinusoidalBits, DoNotDependOnSizeOrAlignment) {
   for (const SinusoidTable& spec :
-       {SinusoidTable{.dim = 64},
-        SinusoidTable{.dim = 64, .layout = kSinesCosines},
+       {SinusoidTable{.dim = 64}, SinusoidTable{.dim = 64, .layout = kSinesCosines},
         SinusoidTable{.dim = 5}}) {
     for (const DataType type : kFloatTypes) {
       for (const KernelSet* kernels : SupportedKernelSets()) {
@@ -376,8 +358,7 @@ TEST(SinusoidalBits, DoNotDependOnSizeOrAlignment) {
         Bytes storage(count * row_bytes + 256, std::byte{0xA5});
         void* start = storage.data();
         size_t space = storage.size();
-        auto* aligned =
-            static_cast<std::byte*>(std::align(64, space - 64, start, space));
+        auto* aligned = static_cast<std::byte*>(std::align(64, space - 64, start, space));
         for (const int64_t shift : {int64_t{0}, SizeOf(type)}) {
           std::byte* out = aligned + shift;
           evaluator->Fill({{0, 1}, {0, count}}, out, 0);
@@ -385,8 +366,7 @@ TEST(SinusoidalBits, DoNotDependOnSizeOrAlignment) {
           for (int64_t row = 0; row < count; row += 997) {
             Bytes alone(row_bytes);
             evaluator->Fill({{0, 1}, {row, row + 1}}, alone.data(), 0);
-            ASSERT_TRUE(
-                std::equal(alone.begin(), alone.end(), out + row * row_bytes))
+            ASSERT_TRUE(std::equal(alone.begin(), alone.end(), out + row * row_bytes))
                 << kernels->name << " " << NameOf(type) << " row " << row;
           }
         }

@@ -36,21 +36,18 @@ std::vector<int64_t> Starts(const T5BucketRule& rule) {
 }
 
 TEST(T5Buckets, StartWhereThePublishedConfigurationsStart) {
-  EXPECT_THAT(Starts({32, 128, true}), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8,
-                                                   12, 16, 23, 32, 46, 64, 91));
-  EXPECT_THAT(
-      Starts({32, 128, false}),
-      ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 19,
-                  21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113));
-  EXPECT_THAT(
-      Starts({64, 256, true}),
-      ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20,
-                  23, 27, 32, 39, 46, 54, 64, 77, 91, 108, 128, 153, 182, 216));
+  EXPECT_THAT(Starts({32, 128, true}),
+              ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91));
+  EXPECT_THAT(Starts({32, 128, false}),
+              ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 19, 21, 24, 27,
+                          31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113));
+  EXPECT_THAT(Starts({64, 256, true}),
+              ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 23, 27, 32,
+                          39, 46, 54, 64, 77, 91, 108, 128, 153, 182, 216));
   const std::vector<int64_t> wavlm = Starts({320, 800, true});
   EXPECT_THAT(std::vector<int64_t>(wavlm.begin() + 80, wavlm.begin() + 92),
               ElementsAre(80, 83, 85, 88, 90, 93, 96, 98, 101, 104, 107, 110));
-  EXPECT_THAT(std::vector<int64_t>(wavlm.end() - 2, wavlm.end()),
-              ElementsAre(756, 778));
+  EXPECT_THAT(std::vector<int64_t>(wavlm.end() - 2, wavlm.end()), ElementsAre(756, 778));
 }
 
 TEST(T5Buckets, KeysToTheRightTakeTheSecondHalfOrBucketZero) {
@@ -76,14 +73,11 @@ TEST(T5Buckets, ExactRuleAtExactBorders) {
   struct Case {
     int64_t per_side, max_distance, distance, bucket;
   };
-  for (const Case& c : {Case{16, 800, 80, 12}, Case{20, 1000, 100, 15},
-                        Case{40, 2000, 200, 30}, Case{100, 128, 80, 75},
-                        Case{128, 100, 80, 96}, Case{40, 640, 40, 24}}) {
-    EXPECT_EQ(Bucket({c.per_side, c.max_distance, false}, -c.distance),
-              c.bucket)
+  for (const Case& c : {Case{16, 800, 80, 12}, Case{20, 1000, 100, 15}, Case{40, 2000, 200, 30},
+                        Case{100, 128, 80, 75}, Case{128, 100, 80, 96}, Case{40, 640, 40, 24}}) {
+    EXPECT_EQ(Bucket({c.per_side, c.max_distance, false}, -c.distance), c.bucket)
         << c.per_side << "/" << c.max_distance;
-    EXPECT_EQ(Bucket({2 * c.per_side, c.max_distance, true}, -c.distance),
-              c.bucket)
+    EXPECT_EQ(Bucket({2 * c.per_side, c.max_distance, true}, -c.distance), c.bucket)
         << c.per_side << "/" << c.max_distance;
   }
 }
@@ -130,8 +124,7 @@ TEST(T5Buckets, ExactRuleIsTheAlgebraicOneForEveryDistance) {
 TEST(T5Buckets, NeverPassTheTableNorFillTheHole) {
   for (int64_t num_buckets = 4; num_buckets <= 64; num_buckets += 2) {
     for (int64_t max_distance : {33, 128, 1000}) {
-      for (const auto rounding :
-           {v1::BUCKET_RULE_EXACT, v1::BUCKET_RULE_FLOAT32_LOG}) {
+      for (const auto rounding : {v1::BUCKET_RULE_EXACT, v1::BUCKET_RULE_FLOAT32_LOG}) {
         const T5Buckets buckets({num_buckets, max_distance, true, rounding});
         for (int64_t r = -5000; r < 5000; ++r) {
           const int64_t bucket = buckets.SpanFrom(r).row;
@@ -200,20 +193,17 @@ TEST(T5Bias, ChecksumsOfWholeMatrices) {
   const auto sums = [](bool bidirectional, int64_t length) {
     std::vector<double> result;
     for (int64_t head = 0; head < 4; ++head) {
-      const std::vector<double> diagonals =
-          Diagonals(bidirectional, head, {1 - length, length});
+      const std::vector<double> diagonals = Diagonals(bidirectional, head, {1 - length, length});
       double sum = 0;
       for (int64_t r = 1 - length; r < length; ++r) {
-        sum += diagonals[r + length - 1] *
-               static_cast<double>(length - std::abs(r));
+        sum += diagonals[r + length - 1] * static_cast<double>(length - std::abs(r));
       }
       result.push_back(sum);
     }
     return result;
   };
   EXPECT_THAT(sums(true, 512), ElementsAre(5721546, 5787082, 5852618, 5918154));
-  EXPECT_THAT(sums(false, 1024),
-              ElementsAre(15341065, 15603209, 15865353, 16127497));
+  EXPECT_THAT(sums(false, 1024), ElementsAre(15341065, 15603209, 15865353, 16127497));
 }
 
 TEST(T5Bias, ScaleIsAppliedBeforeTheOneRounding) {
@@ -223,8 +213,7 @@ TEST(T5Bias, ScaleIsAppliedBeforeTheOneRounding) {
   const double scale = 0.1;
   const std::vector<double> row = Diagonals(true, 0, {-3, 1}, Scaled(scale));
   for (int i = 0; i < 4; ++i) {
-    const long double exact =
-        static_cast<long double>(3 - i) * static_cast<long double>(scale);
+    const long double exact = static_cast<long double>(3 - i) * static_cast<long double>(scale);
     EXPECT_EQ(row[i], static_cast<float>(exact));
   }
 }
@@ -235,17 +224,15 @@ TEST(T5, RefusesBucketsThatDoNotFitEachOther) {
     spec.MergeFrom(Parse<v1::T5>(fields));
     return RefusalOf(spec);
   };
-  EXPECT_THAT(refusal("num_buckets: 33"),
-              IsInvalid("t5.num_buckets: got 33, want an even number"));
+  EXPECT_THAT(refusal("num_buckets: 33"), IsInvalid("t5.num_buckets: got 33, want an even number"));
   EXPECT_THAT(refusal("num_buckets: 2"),
               IsInvalid("t5.num_buckets: got 2, want an even number of at "
                         "least 4 when bidirectional"));
   EXPECT_THAT(refusal("max_distance: 8"),
               IsInvalid("t5.max_distance: got 8, want more than the 8 exact "
                         "buckets of a side"));
-  EXPECT_THAT(refusal("num_heads: 5"),
-              IsInvalid("t5.table: got shape [32, 4], want [32 buckets, 5 "
-                        "heads (num_heads)]"));
+  EXPECT_THAT(refusal("num_heads: 5"), IsInvalid("t5.table: got shape [32, 4], want [32 buckets, 5 "
+                                                 "heads (num_heads)]"));
 }
 
 }  // namespace

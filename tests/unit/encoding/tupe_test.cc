@@ -22,8 +22,8 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kHeads = 3;
 
-v1::TensorSpec Over(const v1::Tupe& spec, int64_t queries, int64_t keys,
-                    int64_t offset = 0, const std::string& output = "") {
+v1::TensorSpec Over(const v1::Tupe& spec, int64_t queries, int64_t keys, int64_t offset = 0,
+                    const std::string& output = "") {
   return OverPairs(WithOutput(spec, output), queries, keys, offset);
 }
 
@@ -51,8 +51,7 @@ v1::Tupe Both(bool reset) {
 
 TEST(Tupe, IndexMatrixIsThePublishedOne) {
   const auto spec = Parse<v1::Tupe>("reset_class_token: true");
-  EXPECT_THAT(EngineHarness().Numbers(
-                  Over(spec, 5, 5, 0, absl::StrCat(kDense, kBuckets))),
+  EXPECT_THAT(EngineHarness().Numbers(Over(spec, 5, 5, 0, absl::StrCat(kDense, kBuckets))),
               ElementsAre(16, 16, 16, 16, 16,  //
                           32, 0, 17, 18, 19,   //
                           32, 1, 0, 17, 18,    //
@@ -67,22 +66,18 @@ TEST(Tupe, AbsoluteResetIsThePublishedOne) {
     positions.push_back(p);
     positions.push_back(1);
   }
-  auto spec =
-      Parse<v1::Tupe>("num_heads: 1 reset_class_token: true position_scale: 1");
+  auto spec = Parse<v1::Tupe>("num_heads: 1 reset_class_token: true position_scale: 1");
   *spec.mutable_position_table() = Ref(TableOf({6, 2}, positions));
   *spec.mutable_query_weight() = Ref(TableOf({2, 2}, {6, 0, 0, 1}));
   *spec.mutable_key_weight() = Ref(TableOf({2, 2}, {0, 1, 1, 0}));
-  *spec.mutable_query_bias() = *spec.mutable_key_bias() =
-      Ref(TableOf({2}, {0, 0}));
-  EXPECT_THAT(EngineHarness().Numbers(Over(spec, 5, 5)),
-              ElementsAre(0, 0, 0, 0, 0,      //
-                          7, 14, 15, 16, 17,  //
-                          7, 20, 21, 22, 23,  //
-                          7, 26, 27, 28, 29,  //
-                          7, 32, 33, 34, 35));
+  *spec.mutable_query_bias() = *spec.mutable_key_bias() = Ref(TableOf({2}, {0, 0}));
+  EXPECT_THAT(EngineHarness().Numbers(Over(spec, 5, 5)), ElementsAre(0, 0, 0, 0, 0,      //
+                                                                     7, 14, 15, 16, 17,  //
+                                                                     7, 20, 21, 22, 23,  //
+                                                                     7, 26, 27, 28, 29,  //
+                                                                     7, 32, 33, 34, 35));
   spec.set_reset_class_token(false);
-  EXPECT_THAT(EngineHarness().Numbers(Over(spec, 2, 3, 1)),
-              ElementsAre(6, 7, 8, 12, 13, 14));
+  EXPECT_THAT(EngineHarness().Numbers(Over(spec, 2, 3, 1)), ElementsAre(6, 7, 8, 12, 13, 14));
 }
 
 // The relative term alone, from its matrix of indices.
@@ -93,8 +88,7 @@ TEST(Tupe, RelativeBiasIsTheTablesRowOfTheIndex) {
       const Table table = TableAt(spec.relative_table());
       EngineHarness engine;
       const v1::TensorSpec dense = Over(spec, 40, 30, offset, kDense);
-      const std::vector<double> rows =
-          engine.Numbers(WithOutput(dense, kBuckets));
+      const std::vector<double> rows = engine.Numbers(WithOutput(dense, kBuckets));
       for (const DataType type : kFloatTypes) {
         const std::vector<double> got =
             engine.Numbers(WithOutput(dense, Typed(type) + "scale: 0.3"));
@@ -116,13 +110,11 @@ TEST(Tupe, RelativeBiasIsTheTablesRowOfTheIndex) {
 
 TEST(Tupe, ABorderHoldsNoMaskButARowWithoutHiddenKeysNeedsNone) {
   EngineHarness engine;
-  const v1::TensorSpec masked =
-      WithOutput(Over(Relative(true), 6, 6), "mask {causal: true}");
+  const v1::TensorSpec masked = WithOutput(Over(Relative(true), 6, 6), "mask {causal: true}");
   EXPECT_THAT(engine.MakePlan(masked),
               IsInvalid("output.mask: got a mask with form TOEPLITZ, want form "
                         "DENSE: a border cannot hold a mask"));
-  EXPECT_THAT(engine.MakePlan(With(masked, "pair {queries {begin: 5 end: 6}}")),
-              IsOk());
+  EXPECT_THAT(engine.MakePlan(With(masked, "pair {queries {begin: 5 end: 6}}")), IsOk());
 }
 
 // What docs/numerics.md says, in plain loops.
@@ -139,8 +131,7 @@ class AbsoluteOracle {
 
   double Product(int64_t head, int64_t i, int64_t j) const {
     double sum = 0;
-    for (int64_t c = head * kDim / kHeads; c < (head + 1) * kDim / kHeads;
-         ++c) {
+    for (int64_t c = head * kDim / kHeads; c < (head + 1) * kDim / kHeads; ++c) {
       sum = std::fma(queries_[i][c], keys_[j][c], sum);
     }
     return sum;
@@ -171,8 +162,7 @@ class AbsoluteOracle {
     keys_.push_back(Linear(x, spec_.key_weight(), spec_.key_bias()));
   }
 
-  static std::vector<double> Linear(const std::vector<double>& x,
-                                    const v1::TableRef& weight_ref,
+  static std::vector<double> Linear(const std::vector<double>& x, const v1::TableRef& weight_ref,
                                     const v1::TableRef& bias_ref) {
     const Table weight = TableAt(weight_ref);
     const Table bias = TableAt(bias_ref);
@@ -199,15 +189,15 @@ TEST(Tupe, BothTermsAreAddedAndRoundedOnceByEveryKernelSet) {
     const AbsoluteOracle oracle(spec);
     const Table table = TableAt(spec.relative_table());
     const int64_t length = reset ? kRows - 1 : kRows;
-    const v1::TensorSpec indices = Over(Relative(reset), length, length, 0,
-                                        absl::StrCat(kDense, kBuckets));
+    const v1::TensorSpec indices =
+        Over(Relative(reset), length, length, 0, absl::StrCat(kDense, kBuckets));
     for (const KernelSet* kernels : SupportedKernelSets()) {
       EngineHarness engine({}, *kernels);
       const std::vector<double> rows = engine.Numbers(indices);
       for (const DataType type : kFloatTypes) {
         for (const double scale : {1.0, -0.7}) {
-          const std::vector<double> got = engine.Numbers(
-              Over(spec, length, length, 0, Typed(type) + Scaled(scale)));
+          const std::vector<double> got =
+              engine.Numbers(Over(spec, length, length, 0, Typed(type) + Scaled(scale)));
           ASSERT_EQ(got.size(), kHeads * length * length);
           Number sum;
           for (int64_t at = 0; at < kHeads * length * length; ++at) {
@@ -221,10 +211,8 @@ TEST(Tupe, BothTermsAreAddedAndRoundedOnceByEveryKernelSet) {
               j = from_class ? 0 : to_class ? 1 : j + 1;
             }
             mpfr_set_d(sum, oracle.Product(h, i, j), MPFR_RNDN);
-            mpfr_add_d(
-                sum, sum,
-                table.At(static_cast<int64_t>(rows[at % (length * length)]), h),
-                MPFR_RNDN);
+            mpfr_add_d(sum, sum, table.At(static_cast<int64_t>(rows[at % (length * length)]), h),
+                       MPFR_RNDN);
             mpfr_mul_d(sum, sum, scale, MPFR_RNDN);
             ASSERT_TRUE(Same(got[at], RoundedBy(sum, type)))
                 << kernels->name << " " << at << " " << got[at];
@@ -241,11 +229,9 @@ TEST(Tupe, PositionsBeyondTheTableAreOutOfRange) {
     const int64_t length = reset ? kRows - 1 : kRows;
     EXPECT_THAT(engine.MakePlan(Over(Both(reset), length, length)), IsOk());
     EXPECT_THAT(engine.MakePlan(Over(Both(reset), 1, length + 1, 0)),
-                StatusIs(absl::StatusCode::kOutOfRange,
-                         HasSubstr("pair.key_length: got")));
+                StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("pair.key_length: got")));
     EXPECT_THAT(engine.MakePlan(Over(Both(reset), 1, 1, -1)),
-                StatusIs(absl::StatusCode::kOutOfRange,
-                         HasSubstr("pair.query_offset: got")));
+                StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("pair.query_offset: got")));
   }
 }
 
@@ -263,9 +249,8 @@ TEST(Tupe, RefusesTermsThatDoNotFitEachOther) {
     return RefusalOf(Changed(Both(true), fields, {tables...}));
   };
   using T = std::pair<std::string, std::vector<int64_t>>;
-  EXPECT_THAT(refusal("num_heads: 4"),
-              IsInvalid("tupe.relative_table: got shape [33, 3], want [33 "
-                        "buckets, 4 heads (num_heads)]"));
+  EXPECT_THAT(refusal("num_heads: 4"), IsInvalid("tupe.relative_table: got shape [33, 3], want [33 "
+                                                 "buckets, 4 heads (num_heads)]"));
   EXPECT_THAT(refusal("", T("relative_table", {32, 3})),
               IsInvalid("tupe.relative_table: got shape [32, 3], want [33 "
                         "buckets, 3 heads (num_heads)]"));
@@ -274,39 +259,33 @@ TEST(Tupe, RefusesTermsThatDoNotFitEachOther) {
                         "position_table's columns, 12"));
   EXPECT_THAT(refusal("num_buckets: 31"),
               IsInvalid("tupe.num_buckets: got 31, want an even number"));
-  EXPECT_THAT(refusal("max_distance: 8"),
-              IsInvalid("tupe.max_distance: got 8"));
+  EXPECT_THAT(refusal("max_distance: 8"), IsInvalid("tupe.max_distance: got 8"));
   EXPECT_THAT(refusal("", T("query_weight", {})),
               IsInvalid("tupe.query_weight: not set, want it with "
                         "tupe.position_table"));
-  EXPECT_THAT(refusal("", T("position_table", {})),
-              IsInvalid("tupe.position_table: not set"));
-  EXPECT_THAT(refusal("", T("norm_bias", {})),
-              IsInvalid("tupe.norm_bias: not set, want it with "
-                        "tupe.norm_weight"));
+  EXPECT_THAT(refusal("", T("position_table", {})), IsInvalid("tupe.position_table: not set"));
+  EXPECT_THAT(refusal("", T("norm_bias", {})), IsInvalid("tupe.norm_bias: not set, want it with "
+                                                         "tupe.norm_weight"));
   EXPECT_THAT(refusal("", T("key_weight", {12, 11})),
               IsInvalid("tupe.key_weight: got shape [12, 11], want [12 "
                         "d_model, 12 d_model]"));
   EXPECT_THAT(refusal("", T("position_table", {1, 12})),
               IsInvalid("tupe.position_table: got 1 rows of 12, want at least "
                         "2"));
-  EXPECT_THAT(refusal("position_scale: nan"),
-              IsInvalid("tupe.position_scale: got nan"));
+  EXPECT_THAT(refusal("position_scale: nan"), IsInvalid("tupe.position_scale: got nan"));
   EXPECT_THAT(RefusalOf(Parse<v1::Tupe>("num_heads: 3")),
               IsInvalid("tupe.relative_table: not set, want it or "
                         "position_table"));
   EXPECT_THAT(RefusalOf(Parse<v1::Tupe>("num_heads: 3 position_scale: 2")),
               IsInvalid("tupe.position_table: not set"));
-  EXPECT_THAT(RefusalOf(Both(true), kBuckets),
-              IsInvalid("output.values: got BUCKETS, want BIAS"));
+  EXPECT_THAT(RefusalOf(Both(true), kBuckets), IsInvalid("output.values: got BUCKETS, want BIAS"));
 }
 
 TEST(Tupe, RefusesBucketsNextToAnAbsoluteTermAlone) {
   v1::Tupe spec = Both(false);
   spec.clear_relative_table();
   spec.set_num_buckets(64);
-  EXPECT_THAT(RefusalOf(spec),
-              IsInvalid("tupe.num_buckets: got 64, want none"));
+  EXPECT_THAT(RefusalOf(spec), IsInvalid("tupe.num_buckets: got 64, want none"));
 }
 
 }  // namespace

@@ -36,33 +36,26 @@ v1::TensorSpec Sinusoids(int dim) {
 }
 
 std::vector<Vectors> AllVectors() {
-  return {
-      {Parse<v1::TensorSpec>(
-           "relative_sinusoidal {dim: 6 left: 4 causal: true}"),
-       1, 6},
-      {Sinusoids(10), 1, 10},
-      {Parse<v1::TensorSpec>("relative_sinusoidal {dim: 2 symmetric: true}"), 1,
-       2},
-      {Learned({8, 5}), 1, 5},
-      {Learned({8, 1}), 1, 1},
-      {Learned({3, 8, 7}), 3, 7}};
+  return {{Parse<v1::TensorSpec>("relative_sinusoidal {dim: 6 left: 4 causal: true}"), 1, 6},
+          {Sinusoids(10), 1, 10},
+          {Parse<v1::TensorSpec>("relative_sinusoidal {dim: 2 symmetric: true}"), 1, 2},
+          {Learned({8, 5}), 1, 5},
+          {Learned({8, 1}), 1, 1},
+          {Learned({3, 8, 7}), 3, 7}};
 }
 
 // Lengths on both sides of where rows become slices.
 const std::tuple<int64_t, int64_t, int64_t> kLengths[] = {
     {5, 9, 4}, {9, 5, -3}, {1, 7, 6}, {7, 1, 0}, {40, 300, 260}};
 
-std::vector<double> Expand(const std::vector<double>& diagonals,
-                           const Vectors& vectors, int64_t queries,
-                           int64_t keys) {
+std::vector<double> Expand(const std::vector<double>& diagonals, const Vectors& vectors,
+                           int64_t queries, int64_t keys) {
   std::vector<double> dense;
   for (int64_t h = 0; h < vectors.heads; ++h) {
     for (int64_t i = 0; i < queries; ++i) {
       for (int64_t j = 0; j < keys; ++j) {
-        const int64_t at =
-            (h * (queries + keys - 1) + j - i + queries - 1) * vectors.dim;
-        dense.insert(dense.end(), diagonals.begin() + at,
-                     diagonals.begin() + at + vectors.dim);
+        const int64_t at = (h * (queries + keys - 1) + j - i + queries - 1) * vectors.dim;
+        dense.insert(dense.end(), diagonals.begin() + at, diagonals.begin() + at + vectors.dim);
       }
     }
   }
@@ -74,8 +67,8 @@ TEST(Vectors, OfADenseTensorAreTheExpandedDiagonals) {
   for (const Vectors& vectors : AllVectors()) {
     for (const auto& [queries, keys, offset] : kLengths) {
       for (const DataType type : kFloatTypes) {
-        const v1::TensorSpec compact = WithOutput(
-            OverPairs(vectors.encoding, queries, keys, offset), Typed(type));
+        const v1::TensorSpec compact =
+            WithOutput(OverPairs(vectors.encoding, queries, keys, offset), Typed(type));
         ASSERT_EQ(engine.Numbers(WithOutput(compact, kDense)),
                   Expand(engine.Numbers(compact), vectors, queries, keys));
       }
@@ -92,22 +85,18 @@ TEST(Vectors, AreTheSameHoweverTheyAreRead) {
   for (const Vectors& vectors : AllVectors()) {
     for (const std::string form : {"", kDense}) {
       const v1::TensorSpec spec =
-          WithOutput(OverPairs(vectors.encoding, 40, 6000, 5960),
-                     Typed(DataType::kBF16) + form);
+          WithOutput(OverPairs(vectors.encoding, 40, 6000, 5960), Typed(DataType::kBF16) + form);
       const PlanPtr plan = engine.Plan(spec);
       const PayloadPtr payload = engine.Get(plan);
       const int64_t total = plan->total_bytes();
       const std::string whole = EngineHarness::Bytes(Read(*payload, 0, total));
       const PayloadPtr small = tiny.Get(tiny.Plan(spec));
       for (int n = 0; n < 40; ++n) {
-        const auto offset =
-            std::uniform_int_distribution<int64_t>(0, total - 1)(random);
+        const auto offset = std::uniform_int_distribution<int64_t>(0, total - 1)(random);
         const auto size = std::uniform_int_distribution<int64_t>(
             1, std::min<int64_t>(total - offset, 20000))(random);
-        ASSERT_EQ(EngineHarness::Bytes(Read(*payload, offset, size)),
-                  whole.substr(offset, size));
-        ASSERT_EQ(EngineHarness::Bytes(Read(*small, offset, size)),
-                  whole.substr(offset, size));
+        ASSERT_EQ(EngineHarness::Bytes(Read(*payload, offset, size)), whole.substr(offset, size));
+        ASSERT_EQ(EngineHarness::Bytes(Read(*small, offset, size)), whole.substr(offset, size));
       }
     }
   }
@@ -128,8 +117,8 @@ TEST(Vectors, MayBeWiderThanAChunk) {
   const PayloadPtr payload = engine.Get(plan);
   std::string read;
   for (int64_t at = 0; at < plan->total_bytes(); at += 100003) {
-    read += EngineHarness::Bytes(Read(
-        *payload, at, std::min<int64_t>(100003, plan->total_bytes() - at)));
+    read += EngineHarness::Bytes(
+        Read(*payload, at, std::min<int64_t>(100003, plan->total_bytes() - at)));
   }
   EXPECT_EQ(read, whole);
 }
@@ -147,10 +136,10 @@ TEST(Vectors, HaveNoHeadsToChooseWhereHeadsShareThem) {
 // Sizes are products of four lengths.
 TEST(Vectors, ThatWouldOverflowAreRefused) {
   constexpr int64_t kMost = int64_t{1} << 40;
-  EXPECT_THAT(EngineHarness().MakePlan(With(
-                  OverPairs(WithOutput(Sinusoids(65536), kDense), kMost, kMost),
-                  "relative_sinusoidal {left: 1 right: 1}")),
-              IsInvalidWith("want at most"));
+  EXPECT_THAT(
+      EngineHarness().MakePlan(With(OverPairs(WithOutput(Sinusoids(65536), kDense), kMost, kMost),
+                                    "relative_sinusoidal {left: 1 right: 1}")),
+      IsInvalidWith("want at most"));
 }
 
 }  // namespace

@@ -55,8 +55,7 @@ void* Reallocate(void* block, size_t /*old_size*/, size_t size) {
 
 // Before anything computes.
 [[maybe_unused]] const bool counts_mpfr = [] {
-  mp_set_memory_functions([](size_t size) { return Count(std::malloc(size)); },
-                          &Reallocate,
+  mp_set_memory_functions([](size_t size) { return Count(std::malloc(size)); }, &Reallocate,
                           [](void* block, size_t) { Release(block); });
   return true;
 }();
@@ -65,19 +64,15 @@ void* Reallocate(void* block, size_t /*old_size*/, size_t size) {
 }  // namespace attnbias
 
 // The library's other forms call these.
-void* operator new(size_t size) {
-  return attnbias::Count(std::malloc(std::max<size_t>(size, 1)));
-}
+void* operator new(size_t size) { return attnbias::Count(std::malloc(std::max<size_t>(size, 1))); }
 void* operator new(size_t size, std::align_val_t alignment) {
   const auto line = static_cast<size_t>(alignment);
-  return attnbias::Count(std::aligned_alloc(
-      line, (std::max<size_t>(size, 1) + line - 1) / line * line));
+  return attnbias::Count(
+      std::aligned_alloc(line, (std::max<size_t>(size, 1) + line - 1) / line * line));
 }
 void operator delete(void* block) noexcept { attnbias::Release(block); }
 void operator delete(void* block, size_t) noexcept { attnbias::Release(block); }
-void operator delete(void* block, std::align_val_t) noexcept {
-  attnbias::Release(block);
-}
+void operator delete(void* block, std::align_val_t) noexcept { attnbias::Release(block); }
 
 namespace attnbias {
 namespace {
@@ -209,31 +204,24 @@ std::vector<v1::TensorSpec> Networks() {
   auto& layer = *normed.mutable_mlp_bias()->mutable_layers(0);
   *layer.mutable_norm_weight() = Small({kMaxHidden});
   *layer.mutable_norm_bias() = Small({kMaxHidden});
-  const v1::TensorSpec swin =
-      Mlp({kMaxHidden, kOthers - 2},
-          "window: [256, 256] activation: ACTIVATION_RELU "
-          "coordinates: COORDINATES_LOG2_NORMALIZED "
-          "output: MLP_OUTPUT_SIGMOID_16");
-  return {biased, Fire(kOthers, kMaxNumHeads), Fire(1, 1),
-          normed, Mlp({2047, 2047}),           swin};
+  const v1::TensorSpec swin = Mlp({kMaxHidden, kOthers - 2},
+                                  "window: [256, 256] activation: ACTIVATION_RELU "
+                                  "coordinates: COORDINATES_LOG2_NORMALIZED "
+                                  "output: MLP_OUTPUT_SIGMOID_16");
+  return {biased, Fire(kOthers, kMaxNumHeads), Fire(1, 1), normed, Mlp({2047, 2047}), swin};
 }
 
 std::vector<v1::TensorSpec> Tables() {
   constexpr int64_t kDisplacements = 63 * 63;
-  std::vector<v1::TensorSpec> specs =
-      Specs({"learned_absolute {resample {target: 1048576}}",
-             "learned_relative {left: 63 right: 63}",
-             "grid_relative {window: [32, 32]}",
-             "grid_relative {window: [32, 32] class_token: true}",
-             "learned_absolute {resample {target: 1 antialias: true "
-             "  filter: FILTER_CUBIC}}"});
+  std::vector<v1::TensorSpec> specs = Specs(
+      {"learned_absolute {resample {target: 1048576}}", "learned_relative {left: 63 right: 63}",
+       "grid_relative {window: [32, 32]}", "grid_relative {window: [32, 32] class_token: true}",
+       "learned_absolute {resample {target: 1 antialias: true "
+       "  filter: FILTER_CUBIC}}"});
   *specs[0].mutable_learned_absolute()->mutable_table() = Small({512, 4096});
-  *specs[1].mutable_learned_relative()->mutable_vectors() =
-      Small({8, 127, 512});
-  *specs[2].mutable_grid_relative()->mutable_table() =
-      Small({kDisplacements, 64});
-  *specs[3].mutable_grid_relative()->mutable_table() =
-      Small({kDisplacements + 3, 64});
+  *specs[1].mutable_learned_relative()->mutable_vectors() = Small({8, 127, 512});
+  *specs[2].mutable_grid_relative()->mutable_table() = Small({kDisplacements, 64});
+  *specs[3].mutable_grid_relative()->mutable_table() = Small({kDisplacements + 3, 64});
   // Every row has a weight.
   *specs[4].mutable_learned_absolute()->mutable_table() = Small({16385, 63});
   return specs;
@@ -254,11 +242,9 @@ v1::TensorSpec TupeOf(int64_t rows, int64_t dim) {
 }
 
 std::vector<v1::TensorSpec> Tupes() {
-  auto buckets =
-      Parse<v1::TensorSpec>("tupe {num_buckets: 4096 max_distance: 100000}");
+  auto buckets = Parse<v1::TensorSpec>("tupe {num_buckets: 4096 max_distance: 100000}");
   *buckets.mutable_tupe()->mutable_relative_table() = Small({4096, 8});
-  return {buckets, TupeOf(kMaxNetworkNumbers / 32, 32), TupeOf(70, 1024),
-          TupeOf(2, 2048)};
+  return {buckets, TupeOf(kMaxNetworkNumbers / 32, 32), TupeOf(70, 1024), TupeOf(2, 2048)};
 }
 
 // What preparing an evaluator, and one Fill by it, take at the most.
@@ -267,20 +253,16 @@ int64_t PeakOf(const Encoding& encoding, DataType type) {
   const Range domain = encoding.domain;
   const bool is_dense = encoding.structure == Structure::kDense;
   const int64_t first = is_dense ? 0 : domain.begin;
-  const int64_t count =
-      std::clamp<int64_t>(kMostNumbers / (encoding.lanes * encoding.width), 1,
-                          std::min<int64_t>(domain.end - first, 64));
+  const int64_t count = std::clamp<int64_t>(kMostNumbers / (encoding.lanes * encoding.width), 1,
+                                            std::min<int64_t>(domain.end - first, 64));
   // FIRE keeps the logarithms of nearer keys than that.
-  const int64_t query =
-      is_dense ? std::min<int64_t>(domain.end, 1 << 18) - 1 : 0;
+  const int64_t query = is_dense ? std::min<int64_t>(domain.end, 1 << 18) - 1 : 0;
   const int64_t lane_bytes = count * encoding.width * SizeOf(type);
   AlignedBuffer out(encoding.lanes * lane_bytes);
   const int64_t before = used_bytes;
   peak_bytes = before;
-  const EvaluatorPtr evaluator =
-      encoding.prepare({type}, *SupportedKernelSets().front());
-  evaluator->Fill({{0, encoding.lanes}, {first, first + count}, query},
-                  out.data(), lane_bytes);
+  const EvaluatorPtr evaluator = encoding.prepare({type}, *SupportedKernelSets().front());
+  evaluator->Fill({{0, encoding.lanes}, {first, first + count}, query}, out.data(), lane_bytes);
   return peak_bytes - before;
 }
 
@@ -289,9 +271,9 @@ struct Extremes {
   std::vector<v1::TensorSpec> (*make)();
 };
 
-constexpr Extremes kGivenExtremes[] = {
-    {"Sinusoids", Sinusoids}, {"Rotations", Rotations}, {"Biases", Biases},
-    {"Networks", Networks},   {"Tables", Tables},       {"Tupes", Tupes}};
+constexpr Extremes kGivenExtremes[] = {{"Sinusoids", Sinusoids}, {"Rotations", Rotations},
+                                       {"Biases", Biases},       {"Networks", Networks},
+                                       {"Tables", Tables},       {"Tupes", Tupes}};
 
 // Sets each number that depends on no other field to the greatest that its rule
 // allows.
@@ -301,8 +283,7 @@ void SetGreatest(google::protobuf::Message& encoding) {
   for (int i = 0; i < fields.field_count(); ++i) {
     const auto* field = fields.field(i);
     const v1::FieldRule& rule = field->options().GetExtension(v1::rule);
-    if (field->is_repeated() || !rule.only_with().empty() ||
-        !rule.not_with().empty()) {
+    if (field->is_repeated() || !rule.only_with().empty() || !rule.not_with().empty()) {
       continue;
     }
     if (field->cpp_type() == field->CPPTYPE_INT32) {
@@ -339,39 +320,36 @@ TEST_P(ExtremeEvaluators, TakeNoMoreThanSaidNorMuchLess) {
   for (const v1::TensorSpec& spec : GetParam().make()) {
     const EncodingPtr encoding = MakeWith(spec);
     const int64_t said = encoding->evaluator_bytes;
-    const std::vector<DataType> types =
-        encoding->has_indices ? std::vector{DataType::kI32}
-                              : std::vector{DataType::kF64, DataType::kF32};
+    const std::vector<DataType> types = encoding->has_indices
+                                            ? std::vector{DataType::kI32}
+                                            : std::vector{DataType::kF64, DataType::kF32};
     for (const DataType type : types) {
       const int64_t taken = PeakOf(*encoding, type);
       EXPECT_LE(taken, said + kSlack) << encoding->name << " " << NameOf(type);
-      EXPECT_LE(said, 4 * taken + kSlack)
-          << encoding->name << " " << NameOf(type);
+      EXPECT_LE(said, 4 * taken + kSlack) << encoding->name << " " << NameOf(type);
     }
   }
 }
 
 constexpr auto kNameOf = [](const auto& info) { return info.param.name; };
-INSTANTIATE_TEST_SUITE_P(EvaluatorMemory, ExtremeEvaluators,
-                         ::testing::ValuesIn(kGivenExtremes), kNameOf);
-INSTANTIATE_TEST_SUITE_P(EvaluatorMemoryByRules, ExtremeEvaluators,
-                         ::testing::Values(Extremes{"Others", Others}),
+INSTANTIATE_TEST_SUITE_P(EvaluatorMemory, ExtremeEvaluators, ::testing::ValuesIn(kGivenExtremes),
                          kNameOf);
+INSTANTIATE_TEST_SUITE_P(EvaluatorMemoryByRules, ExtremeEvaluators,
+                         ::testing::Values(Extremes{"Others", Others}), kNameOf);
 
 // Those that take longest; that they end early shows in what they take.
 TEST(EvaluatorMemory, WhatNobodyWantsIsNotMadeToItsEnd) {
   Caller caller;
   caller.Cancel();
   const ComputeScope scope(&caller, /*executor=*/nullptr);
-  for (const v1::TensorSpec& spec : Specs(
-           {"sinusoidal {dim: 65536}", "rotary {head_dim: 65536}",
-            "rotary {head_dim: 65536 decay {}}", "alibi {num_heads: 65535}"})) {
+  for (const v1::TensorSpec& spec :
+       Specs({"sinusoidal {dim: 65536}", "rotary {head_dim: 65536}",
+              "rotary {head_dim: 65536 decay {}}", "alibi {num_heads: 65535}"})) {
     const EncodingPtr encoding = MakeWith(spec);
     const int64_t before = used_bytes;
     peak_bytes = before;
     encoding->prepare({DataType::kF32}, *SupportedKernelSets().front());
-    EXPECT_LT(2 * (peak_bytes - before), encoding->evaluator_bytes)
-        << encoding->name;
+    EXPECT_LT(2 * (peak_bytes - before), encoding->evaluator_bytes) << encoding->name;
   }
 }
 

@@ -39,8 +39,7 @@ class HealthService final : public grpc::health::v1::Health::Service {
 std::unique_ptr<grpc::Server> StartNeighbour(int* port) {
   static HealthService health;  // outlives the server
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
-                           port);
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), port);
   builder.RegisterService(&health);
   return builder.BuildAndStart();
 }

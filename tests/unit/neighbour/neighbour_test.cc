@@ -17,8 +17,7 @@ namespace {
 TEST(Neighbour, AndTheClientUnderstandEachOther) {
   int port = 0;
   const std::unique_ptr<grpc::Server> server = StartNeighbour(&port);
-  const auto client =
-      Client::Create({.target = "127.0.0.1:" + std::to_string(port)});
+  const auto client = Client::Create({.target = "127.0.0.1:" + std::to_string(port)});
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ(*client->CheckHealth(""), Health::kServing);
 

@@ -17,8 +17,7 @@ using std::chrono::seconds;
 using Clock = Pacer::Clock;
 
 TEST(OnlyValue, IsThatOfAKeyThatIsGivenOnce) {
-  const ClientMetadata metadata = {
-      {"once", "1"}, {"twice", "1"}, {"twice", "1"}, {"zero", ""}};
+  const ClientMetadata metadata = {{"once", "1"}, {"twice", "1"}, {"twice", "1"}, {"zero", ""}};
   EXPECT_EQ(OnlyValue(metadata, "once"), "1");
   EXPECT_EQ(OnlyValue(metadata, "twice"), "");
   EXPECT_EQ(OnlyValue(metadata, "zero"), "");

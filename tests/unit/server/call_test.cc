@@ -12,8 +12,8 @@ namespace {
 TEST(RequestId, IsTheClientsWhereThatIsSane) {
   for (const std::string& id :
        {std::string("7"), std::string("f058ebd6-02f7-4d3f-942e-904344e8cde5"),
-        std::string("Root=1-67891233-abcdef012345678912345678"),
-        std::string("a/b+c:d_e.f"), std::string(128, 'x')}) {
+        std::string("Root=1-67891233-abcdef012345678912345678"), std::string("a/b+c:d_e.f"),
+        std::string(128, 'x')}) {
     EXPECT_EQ(RequestId(id), id);
   }
 }

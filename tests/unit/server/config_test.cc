@@ -45,9 +45,8 @@ TEST(Config, HasTheDocumentedDefaults) {
 }
 
 TEST(Config, ReadsSizesAndDurations) {
-  const ServerConfig config =
-      Parsed({"--memory-budget", "512MiB", "--max-tensor-bytes=3k",
-              "--drain-grace", "1m30s", "--shutdown-delay=0"});
+  const ServerConfig config = Parsed({"--memory-budget", "512MiB", "--max-tensor-bytes=3k",
+                                      "--drain-grace", "1m30s", "--shutdown-delay=0"});
   EXPECT_EQ(config.memory_budget_bytes, int64_t{512} << 20);
   EXPECT_EQ(config.max_tensor_bytes, 3072);
   EXPECT_EQ(config.drain_grace, absl::Seconds(90));
@@ -59,17 +58,15 @@ TEST(Config, FlagGoesBeforeEnvironmentBeforeDefault) {
   setenv("ATTNBIAS_DRAIN_GRACE", "9s", 1);
   EXPECT_EQ(Parsed({}).transport.max_concurrent_streams, 7);
   EXPECT_EQ(Parsed({}).drain_grace, absl::Seconds(9));
-  EXPECT_EQ(
-      Parsed({"--max-concurrent-streams=8"}).transport.max_concurrent_streams,
-      8);
+  EXPECT_EQ(Parsed({"--max-concurrent-streams=8"}).transport.max_concurrent_streams, 8);
   unsetenv("ATTNBIAS_MAX_CONCURRENT_STREAMS");
   unsetenv("ATTNBIAS_DRAIN_GRACE");
   EXPECT_EQ(Parsed({}).transport.max_concurrent_streams, 256);
 }
 
 TEST(Config, TheLastOfARepeatedFlagCounts) {
-  const ServerConfig config = Parsed(
-      {"--threads=2", "--drain-grace=1s", "--threads=5", "--drain-grace=3s"});
+  const ServerConfig config =
+      Parsed({"--threads=2", "--drain-grace=1s", "--threads=5", "--drain-grace=3s"});
   EXPECT_EQ(config.threads, 5);
   EXPECT_EQ(config.drain_grace, absl::Seconds(3));
   EXPECT_THAT(config.effective, HasSubstr("threads=5\n"));
@@ -77,27 +74,21 @@ TEST(Config, TheLastOfARepeatedFlagCounts) {
 
 TEST(Config, TablesAddUp) {
   setenv("ATTNBIAS_CHECKPOINT", "m=/m,n=/n", 1);
-  const ServerConfig config =
-      Parsed({"--table=a=x.safetensors:w", "--table", "b=y,c=z", "--tables=/t",
-              "--tables-poll=0s"});
+  const ServerConfig config = Parsed(
+      {"--table=a=x.safetensors:w", "--table", "b=y,c=z", "--tables=/t", "--tables-poll=0s"});
   unsetenv("ATTNBIAS_CHECKPOINT");
   EXPECT_EQ(config.tables.folder, "/t");
-  EXPECT_EQ(config.tables.tables,
-            (std::vector<std::string>{"a=x.safetensors:w", "b=y", "c=z"}));
-  EXPECT_EQ(config.tables.checkpoints,
-            (std::vector<std::string>{"m=/m", "n=/n"}));
+  EXPECT_EQ(config.tables.tables, (std::vector<std::string>{"a=x.safetensors:w", "b=y", "c=z"}));
+  EXPECT_EQ(config.tables.checkpoints, (std::vector<std::string>{"m=/m", "n=/n"}));
   EXPECT_EQ(config.tables_poll, absl::ZeroDuration());
   EXPECT_THAT(config.effective, HasSubstr("table=a=x.safetensors:w,b=y,c=z\n"));
   EXPECT_THAT(config.effective, HasSubstr("checkpoint=m=/m,n=/n\n"));
 }
 
 TEST(Config, ListensOnEveryAddressGiven) {
-  const ServerConfig config =
-      Parsed({"--listen=:1,unix:/run/a.sock", "--listen", "[::1]:2"});
-  EXPECT_THAT(config.listen,
-              testing::ElementsAre(":1", "unix:/run/a.sock", "[::1]:2"));
-  EXPECT_THAT(config.effective,
-              HasSubstr("listen=:1,unix:/run/a.sock,[::1]:2\n"));
+  const ServerConfig config = Parsed({"--listen=:1,unix:/run/a.sock", "--listen", "[::1]:2"});
+  EXPECT_THAT(config.listen, testing::ElementsAre(":1", "unix:/run/a.sock", "[::1]:2"));
+  EXPECT_THAT(config.effective, HasSubstr("listen=:1,unix:/run/a.sock,[::1]:2\n"));
 }
 
 TEST(Config, RefusesAPathThatNoSocketCanHave) {
@@ -109,32 +100,26 @@ TEST(Config, RefusesAPathThatNoSocketCanHave) {
 }
 
 TEST(Config, TellsWhichKernelsAreUsed) {
-  EXPECT_THAT(
-      Parsed({}).effective,
-      HasSubstr("\nkernels=" +
-                std::string(SupportedKernelSets().front()->name) + "\n"));
+  EXPECT_THAT(Parsed({}).effective,
+              HasSubstr("\nkernels=" + std::string(SupportedKernelSets().front()->name) + "\n"));
 }
 
 TEST(Config, WarnsOfVariablesThatNoFlagHas) {
   setenv("ATTNBIAS_MEMORY_BUGDET", "1GiB", 1);
   setenv("ATTNBIAS_THREADS", "2", 1);
-  const char* const of_clients[] = {
-      "ATTNBIAS_SERVER",         "ATTNBIAS_CLIENT_TLS",
-      "ATTNBIAS_CLIENT_TLS_CA",  "ATTNBIAS_CLIENT_TLS_CERT",
-      "ATTNBIAS_CLIENT_TLS_KEY", "ATTNBIAS_CLIENT_TLS_SERVER_NAME",
-      "ATTNBIAS_CLIENT_TOKEN",   "ATTNBIAS_CLIENT_TOKEN_FILE"};
+  const char* const of_clients[] = {"ATTNBIAS_SERVER",         "ATTNBIAS_CLIENT_TLS",
+                                    "ATTNBIAS_CLIENT_TLS_CA",  "ATTNBIAS_CLIENT_TLS_CERT",
+                                    "ATTNBIAS_CLIENT_TLS_KEY", "ATTNBIAS_CLIENT_TLS_SERVER_NAME",
+                                    "ATTNBIAS_CLIENT_TOKEN",   "ATTNBIAS_CLIENT_TOKEN_FILE"};
   for (const char* name : of_clients) setenv(name, "the clients'", 1);
   const std::vector<std::string> warnings = Parsed({}).warnings;
   unsetenv("ATTNBIAS_MEMORY_BUGDET");
   unsetenv("ATTNBIAS_THREADS");
   for (const char* name : of_clients) unsetenv(name);
-  EXPECT_THAT(
-      warnings,
-      testing::Contains("ATTNBIAS_MEMORY_BUGDET: no flag has this variable"));
-  EXPECT_THAT(warnings,
-              testing::Not(testing::Contains(testing::AnyOf(
-                  HasSubstr("ATTNBIAS_SERVER:"), HasSubstr("ATTNBIAS_CLIENT"),
-                  HasSubstr("ATTNBIAS_THREADS")))));
+  EXPECT_THAT(warnings, testing::Contains("ATTNBIAS_MEMORY_BUGDET: no flag has this variable"));
+  EXPECT_THAT(warnings, testing::Not(testing::Contains(testing::AnyOf(
+                            HasSubstr("ATTNBIAS_SERVER:"), HasSubstr("ATTNBIAS_CLIENT"),
+                            HasSubstr("ATTNBIAS_THREADS")))));
 }
 
 TEST(Config, WarnsOfABudgetBeyondTheMemory) {
@@ -146,12 +131,10 @@ TEST(Config, WarnsOfABudgetBeyondTheMemory) {
 TEST(Config, WarnsOfTokensInPlaintext) {
   const auto of_tokens = testing::Contains(HasSubstr("--tokens: without"));
   EXPECT_THAT(Parsed({"--tokens=t"}).warnings, of_tokens);
-  EXPECT_THAT(Parsed({"--tokens=t", "--listen=unix:/s,localhost:1"}).warnings,
-              of_tokens);
+  EXPECT_THAT(Parsed({"--tokens=t", "--listen=unix:/s,localhost:1"}).warnings, of_tokens);
   EXPECT_THAT(Parsed({"--tokens=t", "--tls-cert=c", "--tls-key=k"}).warnings,
               testing::Not(of_tokens));
-  EXPECT_THAT(Parsed({"--tokens=t", "--listen=unix:/s"}).warnings,
-              testing::Not(of_tokens));
+  EXPECT_THAT(Parsed({"--tokens=t", "--listen=unix:/s"}).warnings, testing::Not(of_tokens));
 }
 
 struct Bad {
@@ -169,28 +152,21 @@ TEST_P(BadFlag, EndsWithTwoAndIsNamed) {
 
 INSTANTIATE_TEST_SUITE_P(
     Config, BadFlag,
-    testing::Values(Bad{"--listen=nowhere", "--listen"},
-                    Bad{"--listen=:1,nowhere", "got 'nowhere'"},
-                    Bad{"--listen=unix:", "want unix:PATH"},
-                    Bad{"--listen=unix://host/path", "want unix:PATH"},
-                    Bad{"--metrics-listen=unix:/path", "--metrics-listen"},
-                    Bad{"--metrics-listen=:99999", "--metrics-listen"},
-                    Bad{"--memory-budget=0", "--memory-budget"},
-                    Bad{"--memory-budget=many", "--memory-budget"},
-                    Bad{"--drain-grace=-1s", "--drain-grace"},
-                    Bad{"--shutdown-delay=soon", "--shutdown-delay"},
-                    Bad{"--write-stall-timeout=0", "--write-stall-timeout"},
-                    Bad{"--threads=0", "--threads"},
-                    Bad{"--log-format=xml", "--log-format"},
-                    Bad{"--log-level=loud", "--log-level"},
-                    Bad{"--access-log=some", "--access-log"},
-                    Bad{"--no-such-flag", "--no-such-flag"}));
+    testing::Values(
+        Bad{"--listen=nowhere", "--listen"}, Bad{"--listen=:1,nowhere", "got 'nowhere'"},
+        Bad{"--listen=unix:", "want unix:PATH"}, Bad{"--listen=unix://host/path", "want unix:PATH"},
+        Bad{"--metrics-listen=unix:/path", "--metrics-listen"},
+        Bad{"--metrics-listen=:99999", "--metrics-listen"},
+        Bad{"--memory-budget=0", "--memory-budget"}, Bad{"--memory-budget=many", "--memory-budget"},
+        Bad{"--drain-grace=-1s", "--drain-grace"}, Bad{"--shutdown-delay=soon", "--shutdown-delay"},
+        Bad{"--write-stall-timeout=0", "--write-stall-timeout"}, Bad{"--threads=0", "--threads"},
+        Bad{"--log-format=xml", "--log-format"}, Bad{"--log-level=loud", "--log-level"},
+        Bad{"--access-log=some", "--access-log"}, Bad{"--no-such-flag", "--no-such-flag"}));
 
 TEST(Config, HelpEndsWithZero) {
   testing::internal::CaptureStdout();
   auto result = Parse({"--help"});
-  EXPECT_THAT(testing::internal::GetCapturedStdout(),
-              HasSubstr("ATTNBIAS_MEMORY_BUDGET"));
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("ATTNBIAS_MEMORY_BUDGET"));
   EXPECT_EQ(std::get<ExitCode>(result).value, 0);
 }
 
@@ -202,12 +178,10 @@ TEST(Config, HelpIsTheSameOnEveryMachine) {
   const auto shown = [](const std::string& value, const std::string& variable) {
     return "=" + value + " (Env:" + variable + ")";
   };
-  EXPECT_THAT(help,
-              Not(HasSubstr(shown(std::to_string(here.memory_budget_bytes),
-                                  "ATTNBIAS_MEMORY_BUDGET"))));
   EXPECT_THAT(
       help,
-      Not(HasSubstr(shown(std::to_string(here.threads), "ATTNBIAS_THREADS"))));
+      Not(HasSubstr(shown(std::to_string(here.memory_budget_bytes), "ATTNBIAS_MEMORY_BUDGET"))));
+  EXPECT_THAT(help, Not(HasSubstr(shown(std::to_string(here.threads), "ATTNBIAS_THREADS"))));
   EXPECT_THAT(help, Not(HasSubstr(shown(here.cpu_isa, "ATTNBIAS_CPU_ISA"))));
 }
 

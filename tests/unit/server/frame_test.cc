@@ -22,8 +22,7 @@ Chunk MakeChunk(int64_t size, int pieces, std::weak_ptr<const void>* owner) {
   chunk.memory = absl::Span<const std::byte>(*bytes);
   for (int i = 0; i < pieces; ++i) {
     const int64_t begin = size * i / pieces;
-    chunk.pieces.push_back(
-        chunk.memory.subspan(begin, size * (i + 1) / pieces - begin));
+    chunk.pieces.push_back(chunk.memory.subspan(begin, size * (i + 1) / pieces - begin));
   }
   chunk.crc32c = 0xfedcba98;
   *owner = bytes;
@@ -76,12 +75,12 @@ void ExpectChecksum(const Message& message) {
 }
 
 TEST(Frame, HeaderCarriesItsChecksum) {
-  ExpectChecksum(Parse<v1::DescribeTensorResponse>(
-      FrameHeader<v1::DescribeTensorResponse>(SomeHeader())));
+  ExpectChecksum(
+      Parse<v1::DescribeTensorResponse>(FrameHeader<v1::DescribeTensorResponse>(SomeHeader())));
   v1::LogitsHeader logits;
   logits.set_width(7);
-  const auto message = Parse<v1::ComputeLogitsResponse>(
-      FrameHeader<v1::ComputeLogitsResponse>(logits));
+  const auto message =
+      Parse<v1::ComputeLogitsResponse>(FrameHeader<v1::ComputeLogitsResponse>(logits));
   ExpectChecksum(message);
   EXPECT_EQ(message.header().width(), 7);
 }
@@ -91,8 +90,8 @@ TEST(Frame, HeaderOfAnyLengthIsParsed) {
   for (const size_t size : {0, 120, 127, 128, 16380, 16384, 1 << 21}) {
     v1::TensorHeader header;
     header.set_fingerprint(std::string(size, 'f'));
-    const auto message = Parse<v1::DescribeTensorResponse>(
-        FrameHeader<v1::DescribeTensorResponse>(header));
+    const auto message =
+        Parse<v1::DescribeTensorResponse>(FrameHeader<v1::DescribeTensorResponse>(header));
     EXPECT_TRUE(message.has_header());
     EXPECT_EQ(message.header().fingerprint(), header.fingerprint());
     ExpectChecksum(message);
@@ -103,8 +102,7 @@ TEST(Frame, HeaderStandsAloneBesideAnEmptyChunk) {
   const auto message = Parse<v1::StreamTensorResponse>(
       FrameChunk(v1::StreamTensorResponse(), Chunk(),
                  SerializeHeader<v1::StreamTensorResponse>(SomeHeader())));
-  EXPECT_EQ(message.header().SerializeAsString(),
-            SomeHeader().SerializeAsString());
+  EXPECT_EQ(message.header().SerializeAsString(), SomeHeader().SerializeAsString());
   ExpectChecksum(message);
   EXPECT_EQ(message.offset(), 0);
   EXPECT_EQ(message.crc32c(), 0U);
@@ -116,15 +114,13 @@ class ChunkSizes : public testing::TestWithParam<int64_t> {};
 // On both sides of every length that takes another byte of varint, and of what
 // gRPC inlines into a slice.
 INSTANTIATE_TEST_SUITE_P(Frame, ChunkSizes,
-                         testing::Values(1, 23, 24, 127, 128, 16383, 16384,
-                                         2097151, 2097152));
+                         testing::Values(1, 23, 24, 127, 128, 16383, 16384, 2097151, 2097152));
 
 TEST_P(ChunkSizes, StreamChunkIsParsed) {
   for (int64_t offset : {int64_t{0}, int64_t{127}, int64_t{1} << 40}) {
     std::weak_ptr<const void> owner;
     const Chunk chunk = MakeChunk(GetParam(), 3, &owner);
-    const auto message =
-        Parse<v1::StreamTensorResponse>(FrameStreamChunk(chunk, offset));
+    const auto message = Parse<v1::StreamTensorResponse>(FrameStreamChunk(chunk, offset));
     EXPECT_FALSE(message.has_header());
     EXPECT_FALSE(message.has_header_crc32c());
     EXPECT_EQ(message.offset(), offset);
@@ -139,11 +135,9 @@ TEST_P(ChunkSizes, ChunkBesideAHeaderIsParsed) {
   v1::StreamTensorResponse response;
   response.set_offset(127);
   const auto message = Parse<v1::StreamTensorResponse>(
-      FrameChunk(response, chunk,
-                 SerializeHeader<v1::StreamTensorResponse>(SomeHeader())));
+      FrameChunk(response, chunk, SerializeHeader<v1::StreamTensorResponse>(SomeHeader())));
   EXPECT_EQ(message.offset(), 127);
-  EXPECT_EQ(message.header().SerializeAsString(),
-            SomeHeader().SerializeAsString());
+  EXPECT_EQ(message.header().SerializeAsString(), SomeHeader().SerializeAsString());
   ExpectChecksum(message);
   EXPECT_EQ(message.crc32c(), 0xfedcba98);
   EXPECT_EQ(message.data(), Payload(chunk));

@@ -26,8 +26,7 @@ std::optional<Detail> DetailOf(const grpc::Status& status) {
 }
 
 TEST(RejectionOf, TellsWhoseLimitItIs) {
-  EXPECT_EQ(RejectionOf(absl::ResourceExhaustedError("")),
-            Rejection::kOverload);
+  EXPECT_EQ(RejectionOf(absl::ResourceExhaustedError("")), Rejection::kOverload);
   EXPECT_EQ(RejectionOf(CallerLimit("")), Rejection::kCallerLimit);
   EXPECT_EQ(RejectionOf(absl::InvalidArgumentError("")), std::nullopt);
 }

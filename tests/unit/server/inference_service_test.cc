@@ -14,8 +14,7 @@
 namespace attnbias::inference_service_test {
 namespace {
 
-inference::ModelInferRequest DenseAlibi(const std::string& id, int heads,
-                                        int length) {
+inference::ModelInferRequest DenseAlibi(const std::string& id, int heads, int length) {
   inference::ModelInferRequest request;
   request.set_model_name("alibi");
   request.set_id(id);
@@ -42,8 +41,7 @@ TEST_F(InferenceServiceTest, ARequestWithoutMemoryDoesNotEndItsStream) {
   auto masked = DenseAlibi("large", 2, 1200);
   (*masked.mutable_parameters())["output.mask.window_left"].set_int64_param(9);
   (*masked.mutable_parameters())["output.mask.causal"].set_bool_param(true);
-  (*masked.mutable_parameters())["alibi.variant"].set_string_param(
-      "ALIBI_VARIANT_KEY_FROM_START");
+  (*masked.mutable_parameters())["alibi.variant"].set_string_param("ALIBI_VARIANT_KEY_FROM_START");
   const ByteBudget::Reservation all =
       *engine_.cache().Reserve(int64_t{63} << 20, Caller("another"));
   grpc::ClientContext context;
@@ -95,8 +93,7 @@ TEST_F(InferenceServiceTest, CancelledAnywhereNothingIsHeld) {
       if (!call->Write(DenseAlibi("", 3, 600))) break;
     }
     // There are as many pieces as heads.
-    return CancelAfter<inference::ModelStreamInferResponse>(context, *call,
-                                                            random, 6);
+    return CancelAfter<inference::ModelStreamInferResponse>(context, *call, random, 6);
   });
   EXPECT_EQ(engine_.budget().used(), engine_.cached_bytes());
 }

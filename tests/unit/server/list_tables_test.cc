@@ -17,9 +17,8 @@ class ListTablesTest : public testing::Test {
  protected:
   // The same tensor under each name.
   static TableSetPtr Mount(const std::vector<std::string>& names) {
-    absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(
-        WriteFile(FreshFolder() / "t.safetensors",
-                  SafetensorsBytes({{"w", {2, 1, 3}, {1, 2, 3, 4, 5, 6}}})));
+    absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(WriteFile(
+        FreshFolder() / "t.safetensors", SafetensorsBytes({{"w", {2, 1, 3}, {1, 2, 3, 4, 5, 6}}})));
     TableSetBuilder builder(1 << 20);
     for (const std::string& name : names) {
       EXPECT_THAT(builder.Add(name, *file, *file->Find("w")), IsOk());
@@ -27,8 +26,7 @@ class ListTablesTest : public testing::Test {
     return *std::move(builder).Build();
   }
 
-  static v1::ListTablesResponse Page(const TableSet& tables, int size,
-                                     const std::string& token) {
+  static v1::ListTablesResponse Page(const TableSet& tables, int size, const std::string& token) {
     v1::ListTablesRequest request;
     request.set_page_size(size);
     request.set_page_token(token);
@@ -39,8 +37,7 @@ class ListTablesTest : public testing::Test {
 
   static std::vector<std::string> Names(const v1::ListTablesResponse& page) {
     std::vector<std::string> names;
-    for (const v1::TableInfo& info : page.tables())
-      names.push_back(info.name());
+    for (const v1::TableInfo& info : page.tables()) names.push_back(info.name());
     return names;
   }
 };
@@ -49,33 +46,27 @@ TEST_F(ListTablesTest, PagesFollowOneAnother) {
   const TableSetPtr tables = Mount({"c", "a", "b", "d"});
   const v1::ListTablesResponse first = Page(*tables, 2, "");
   EXPECT_THAT(Names(first), ElementsAre("a", "b"));
-  const v1::ListTablesResponse second =
-      Page(*tables, 2, first.next_page_token());
+  const v1::ListTablesResponse second = Page(*tables, 2, first.next_page_token());
   EXPECT_THAT(Names(second), ElementsAre("c", "d"));
   EXPECT_EQ(second.next_page_token(), "");
   EXPECT_EQ(Page(*tables, 4, "").next_page_token(), "");
   // What was mounted between two pages neither repeats nor hides others.
-  EXPECT_THAT(Names(Page(*Mount({"aa", "c"}), 2, first.next_page_token())),
-              ElementsAre("c"));
-  EXPECT_THAT(Names(Page(TableSet(), 0, first.next_page_token())),
-              ElementsAre());
+  EXPECT_THAT(Names(Page(*Mount({"aa", "c"}), 2, first.next_page_token())), ElementsAre("c"));
+  EXPECT_THAT(Names(Page(TableSet(), 0, first.next_page_token())), ElementsAre());
 }
 
 TEST_F(ListTablesTest, TablesBesideItAreNamedWhoeverHasTheSameNumbers) {
   const std::filesystem::path folder = FreshFolder();
-  WriteFile(folder / "config.json",
-            R"({"model_type":"swinv2","num_heads":[1]})");
+  WriteFile(folder / "config.json", R"({"model_type":"swinv2","num_heads":[1]})");
   // Networks of two blocks that differ only in their outputs.
   std::vector<F32Tensor> tensors;
   for (const float block : {0.0F, 1.0F}) {
     const std::string mlp = absl::StrCat("encoder.layers.0.blocks.", block,
                                          ".attention.self."
                                          "continuous_position_bias_mlp.");
-    tensors.push_back(
-        {mlp + "0.weight", {512, 2}, std::vector<float>(1024, 1)});
+    tensors.push_back({mlp + "0.weight", {512, 2}, std::vector<float>(1024, 1)});
     tensors.push_back({mlp + "0.bias", {512}, std::vector<float>(512, 3)});
-    tensors.push_back(
-        {mlp + "2.weight", {1, 512}, std::vector<float>(512, block)});
+    tensors.push_back({mlp + "2.weight", {1, 512}, std::vector<float>(512, block)});
   }
   WriteFile(folder / "model.safetensors", SafetensorsBytes(tensors));
   TableSetBuilder builder(1 << 20);

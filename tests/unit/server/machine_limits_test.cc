@@ -15,8 +15,7 @@
 namespace attnbias::machine_limits_test {
 namespace {
 
-const int64_t kMachine =
-    int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+const int64_t kMachine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
 
 // Hierarchies as files: what the process is in, and what its groups say.
 struct Tree {
@@ -34,80 +33,75 @@ class MachineLimits : public testing::TestWithParam<Tree> {};
 
 TEST_P(MachineLimits, AreTheLeastOfMachineAndGroups) {
   const Tree& tree = GetParam();
-  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) /
-                                     ("cgroup" + std::to_string(getpid()));
+  const std::filesystem::path root =
+      std::filesystem::path(testing::TempDir()) / ("cgroup" + std::to_string(getpid()));
   std::filesystem::create_directories(root);
   std::ofstream(root / "own") << tree.own;
   for (const auto& [file, text] : tree.files) {
     std::filesystem::create_directories((root / file).parent_path());
     std::ofstream(root / file) << text;
   }
-  const Cgroups cgroups = {.root = root.string(),
-                           .own = (root / "own").string()};
+  const Cgroups cgroups = {.root = root.string(), .own = (root / "own").string()};
   EXPECT_EQ(MemoryLimit(cgroups), tree.memory);
   const int all = ProcessorLimit({.root = "/nonexistent", .own = ""});
-  EXPECT_EQ(ProcessorLimit(cgroups),
-            tree.processors == 0 ? all : std::min(all, tree.processors));
+  EXPECT_EQ(ProcessorLimit(cgroups), tree.processors == 0 ? all : std::min(all, tree.processors));
   std::filesystem::remove_all(root);
 }
 
-constexpr char kV1[] =
-    "5:cpuacct,cpu:/a/b\n4:memory:/a/b\n1:name=systemd:/a/b\n";
+constexpr char kV1[] = "5:cpuacct,cpu:/a/b\n4:memory:/a/b\n1:name=systemd:/a/b\n";
 
 INSTANTIATE_TEST_SUITE_P(
     Hierarchies, MachineLimits,
-    testing::Values(
-        Tree{"none", "", {}},
-        Tree{"v2",
-             "0::/a/b\n",
-             {{"a/b/memory.max", "134217728\n"},
-              {"a/b/cpu.max", "50000 100000"}},
-             134217728,
-             1},
-        Tree{"v2 without limits",
-             "0::/a/b\n",
-             {{"a/b/memory.max", "max\n"}, {"a/b/cpu.max", "max 100000\n"}}},
-        Tree{"v2, an ancestor's",
-             "0::/a/b\n",
-             {{"a/b/memory.max", "max\n"},
-              {"a/memory.max", "1000000\n"},
-              {"a/cpu.max", "10000 100000\n"}},
-             1000000,
-             1},
-        Tree{"v2, the mount is the group's own",
-             "0::/a/b\n",
-             {{"memory.max", "2000000\n"}},
-             2000000},
-        Tree{"v2, more than the machine has",
-             "0::/\n",
-             {{"memory.max", "9223372036854771712\n"},
-              {"cpu.max", "100000000 100000\n"}}},
-        Tree{"v1",
-             kV1,
-             {{"memory/a/b/memory.limit_in_bytes", "314572800\n"},
-              {"cpu/a/b/cpu.cfs_quota_us", "100000\n"},
-              {"cpu/a/b/cpu.cfs_period_us", "100000\n"}},
-             314572800,
-             1},
-        Tree{"v1 without limits",
-             kV1,
-             {{"memory/a/b/memory.limit_in_bytes", "9223372036854771712\n"},
-              {"cpu/a/b/cpu.cfs_quota_us", "-1\n"},
-              {"cpu/a/b/cpu.cfs_period_us", "100000\n"}}},
-        Tree{"v1, an ancestor's",
-             kV1,
-             {{"memory/a/b/memory.limit_in_bytes", "9223372036854771712\n"},
-              {"memory/a/memory.limit_in_bytes", "4000000\n"},
-              {"cpu/cpu.cfs_quota_us", "1000\n"},
-              {"cpu/cpu.cfs_period_us", "100000\n"}},
-             4000000,
-             1},
-        Tree{"hybrid",
-             "4:memory:/a\n0::/a\n",
-             {{"memory/a/memory.limit_in_bytes", "5000000\n"},
-              {"unified/a/cpu.max", "100000 100000\n"}},
-             5000000,
-             1}));
+    testing::Values(Tree{"none", "", {}},
+                    Tree{"v2",
+                         "0::/a/b\n",
+                         {{"a/b/memory.max", "134217728\n"}, {"a/b/cpu.max", "50000 100000"}},
+                         134217728,
+                         1},
+                    Tree{"v2 without limits",
+                         "0::/a/b\n",
+                         {{"a/b/memory.max", "max\n"}, {"a/b/cpu.max", "max 100000\n"}}},
+                    Tree{"v2, an ancestor's",
+                         "0::/a/b\n",
+                         {{"a/b/memory.max", "max\n"},
+                          {"a/memory.max", "1000000\n"},
+                          {"a/cpu.max", "10000 100000\n"}},
+                         1000000,
+                         1},
+                    Tree{"v2, the mount is the group's own",
+                         "0::/a/b\n",
+                         {{"memory.max", "2000000\n"}},
+                         2000000},
+                    Tree{"v2, more than the machine has",
+                         "0::/\n",
+                         {{"memory.max", "9223372036854771712\n"},
+                          {"cpu.max", "100000000 100000\n"}}},
+                    Tree{"v1",
+                         kV1,
+                         {{"memory/a/b/memory.limit_in_bytes", "314572800\n"},
+                          {"cpu/a/b/cpu.cfs_quota_us", "100000\n"},
+                          {"cpu/a/b/cpu.cfs_period_us", "100000\n"}},
+                         314572800,
+                         1},
+                    Tree{"v1 without limits",
+                         kV1,
+                         {{"memory/a/b/memory.limit_in_bytes", "9223372036854771712\n"},
+                          {"cpu/a/b/cpu.cfs_quota_us", "-1\n"},
+                          {"cpu/a/b/cpu.cfs_period_us", "100000\n"}}},
+                    Tree{"v1, an ancestor's",
+                         kV1,
+                         {{"memory/a/b/memory.limit_in_bytes", "9223372036854771712\n"},
+                          {"memory/a/memory.limit_in_bytes", "4000000\n"},
+                          {"cpu/cpu.cfs_quota_us", "1000\n"},
+                          {"cpu/cpu.cfs_period_us", "100000\n"}},
+                         4000000,
+                         1},
+                    Tree{"hybrid",
+                         "4:memory:/a\n0::/a\n",
+                         {{"memory/a/memory.limit_in_bytes", "5000000\n"},
+                          {"unified/a/cpu.max", "100000 100000\n"}},
+                         5000000,
+                         1}));
 
 TEST(ProcessorLimit, IsThatOfTheAffinity) {
   std::thread([] {

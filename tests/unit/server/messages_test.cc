@@ -18,9 +18,7 @@ using testing::StartsWith;
 
 int64_t SizeOfBytes(const std::string& bytes) {
   const grpc::Slice slice(bytes);
-  return Measure(grpc::ByteBuffer(&slice, 1),
-                 *v1::GetTensorRequest::descriptor())
-      .decoded_bytes;
+  return Measure(grpc::ByteBuffer(&slice, 1), *v1::GetTensorRequest::descriptor()).decoded_bytes;
 }
 
 int64_t SizeOfMessage(const v1::GetTensorRequest& request) {
@@ -29,8 +27,7 @@ int64_t SizeOfMessage(const v1::GetTensorRequest& request) {
 
 // Whatever it is, the message takes no more.
 void ExpectBound(const v1::GetTensorRequest& request) {
-  EXPECT_GE(SizeOfMessage(request),
-            static_cast<int64_t>(request.SpaceUsedLong()))
+  EXPECT_GE(SizeOfMessage(request), static_cast<int64_t>(request.SpaceUsedLong()))
       << request.ByteSizeLong() << " bytes";
 }
 
@@ -42,16 +39,12 @@ TEST(DecodedSize, BoundsWhatAMessageTakes) {
   }
   ExpectBound(kerple);
   v1::GetTensorRequest positions;
-  auto& list =
-      *positions.mutable_spec()->mutable_pair()->mutable_key_positions();
+  auto& list = *positions.mutable_spec()->mutable_pair()->mutable_key_positions();
   for (int i = 0; i < 10000; ++i) list.add_positions(i % 100);
   ExpectBound(positions);
   v1::GetTensorRequest table;
-  table.mutable_spec()
-      ->mutable_t5()
-      ->mutable_table()
-      ->mutable_inline_table()
-      ->set_data(std::string(100000, 'x'));
+  table.mutable_spec()->mutable_t5()->mutable_table()->mutable_inline_table()->set_data(
+      std::string(100000, 'x'));
   ExpectBound(table);
 }
 
@@ -61,8 +54,7 @@ TEST(DecodedSize, EmptyElementsAreObjects) {
     layers.mutable_spec()->mutable_mlp_bias()->add_layers();
   }
   ExpectBound(layers);
-  EXPECT_GT(SizeOfMessage(layers),
-            50 * static_cast<int64_t>(layers.ByteSizeLong()));
+  EXPECT_GT(SizeOfMessage(layers), 50 * static_cast<int64_t>(layers.ByteSizeLong()));
   v1::GetTensorRequest lists;
   for (int i = 0; i < 1000; ++i) {
     lists.mutable_spec()->mutable_table()->add_position_ids();
@@ -106,9 +98,7 @@ TEST(DecodedSize, EndsWhereBytesAreNoMessage) {
 TEST(FieldsEndInside, WhateverALengthClaims) {
   const auto inside = [](const std::string& bytes) {
     const grpc::Slice slice(bytes);
-    return Measure(grpc::ByteBuffer(&slice, 1),
-                   *v1::GetTensorRequest::descriptor())
-        .is_whole;
+    return Measure(grpc::ByteBuffer(&slice, 1), *v1::GetTensorRequest::descriptor()).is_whole;
   };
   EXPECT_TRUE(inside(""));
   v1::GetTensorRequest request;
@@ -128,8 +118,7 @@ void AddUnknown(google::protobuf::Message* message, int number) {
   message->GetReflection()->MutableUnknownFields(message)->AddVarint(number, 1);
 }
 
-void ExpectUnknown(const google::protobuf::Message& message,
-                   const std::string& start) {
+void ExpectUnknown(const google::protobuf::Message& message, const std::string& start) {
   const absl::Status status = CheckKnown(message);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(status.message()), StartsWith(start));
@@ -169,8 +158,8 @@ TEST(CheckKnown, TakesAFieldOfAnotherTypeForUnknown) {
 
 TEST(Headers, DescribeEveryPartAndWhatIsDerived) {
   const EngineHarness engine;
-  const PlanPtr plan = engine.Plan(Parse<v1::TensorSpec>(
-      "rotary {head_dim: 4 rope_theta: 4} table {positions {end: 5}}"));
+  const PlanPtr plan = engine.Plan(
+      Parse<v1::TensorSpec>("rotary {head_dim: 4 rope_theta: 4} table {positions {end: 5}}"));
   auto want = Parse<v1::TensorHeader>(
       "parts {name: 'cos' data_type: DATA_TYPE_F32 form: FORM_TABLE"
       "  shape: [5, 4] size_bytes: 80}"
@@ -189,8 +178,7 @@ TEST(Headers, DescribeEveryPartAndWhatIsDerived) {
       "derived {name: 'rope_theta' values: 4}");
   want.set_fingerprint(plan->fingerprint());
   want.set_encoding_fingerprint(plan->encoding_fingerprint());
-  EXPECT_TRUE(
-      google::protobuf::util::MessageDifferencer::Equals(HeaderOf(*plan), want))
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(HeaderOf(*plan), want))
       << HeaderOf(*plan).DebugString();
 }
 

@@ -10,8 +10,7 @@ namespace attnbias::plan_memo_test {
 namespace {
 
 PlannedRequestPtr Planned(const std::string& header) {
-  return std::make_shared<const PlannedRequest>(
-      PlannedRequest{nullptr, header});
+  return std::make_shared<const PlannedRequest>(PlannedRequest{nullptr, header});
 }
 
 TEST(PlanMemo, StaysBounded) {
@@ -28,8 +27,7 @@ TEST(PlanMemo, StaysBoundedInBytes) {
   PlanMemo memo;
   const TableSetPtr tables = std::make_shared<const TableSet>();
   const std::string largest(PlanMemo::kMaxRememberedBytes, 'x');
-  constexpr size_t kFit =
-      PlanMemo::kMaxBytes / (2 * PlanMemo::kMaxRememberedBytes);
+  constexpr size_t kFit = PlanMemo::kMaxBytes / (2 * PlanMemo::kMaxRememberedBytes);
   const auto insert = [&](size_t index, const TableSetPtr& with) {
     std::string request = absl::StrCat(index);
     request.resize(largest.size());

@@ -31,15 +31,12 @@ ServerConfig SmallConfig() {
 
 class ServerTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    InitLogging({.level = "off", .access = "off"});
-  }
+  static void SetUpTestSuite() { InitLogging({.level = "off", .access = "off"}); }
 
   void Start(const ServerConfig& config) {
     server_ = Server::Create(config).value();
     ASSERT_THAT(server_->Start(), IsOk());
-    channel_ = grpc::CreateChannel(server_->address(),
-                                   grpc::InsecureChannelCredentials());
+    channel_ = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
   }
 
   HealthCheckResponse::ServingStatus Readiness() {
@@ -47,8 +44,7 @@ class ServerTest : public testing::Test {
     HealthCheckRequest request;
     HealthCheckResponse response;
     request.set_service("readiness");
-    EXPECT_TRUE(
-        Health::NewStub(channel_)->Check(&context, request, &response).ok());
+    EXPECT_TRUE(Health::NewStub(channel_)->Check(&context, request, &response).ok());
     return response.status();
   }
 
@@ -68,8 +64,7 @@ TEST_F(ServerTest, BecomesReadyServesAndDrainsWithAStreamUnderWay) {
   request.mutable_spec()->mutable_pair()->set_key_length(1024);
   request.mutable_spec()->mutable_output()->set_form(v1::FORM_DENSE);
   grpc::ClientContext context;
-  const auto reader = v1::AttentionBiasService::NewStub(channel_)->StreamTensor(
-      &context, request);
+  const auto reader = v1::AttentionBiasService::NewStub(channel_)->StreamTensor(&context, request);
   v1::StreamTensorResponse response;
   ASSERT_TRUE(reader->Read(&response));
 

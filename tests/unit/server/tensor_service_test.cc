@@ -37,8 +37,7 @@ class TensorServiceTest : public ServiceHarness {
     grpc::Status status = stub_->GetTensor(&context, request, &response);
     *data = response.data();
     for (const auto& [key, value] : context.GetServerTrailingMetadata()) {
-      trailers_[std::string(key.data(), key.size())] =
-          std::string(value.data(), value.size());
+      trailers_[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
     }
     return status;
   }
@@ -64,8 +63,8 @@ class TensorServiceTest : public ServiceHarness {
   // Of calls that were in the phase.
   std::string PhaseCount(const std::string& method, const std::string& phase) {
     const std::string text = metrics_.Text();
-    const std::string name = "attnbias_phase_seconds_count{grpc_method=\"" +
-                             method + "\",phase=\"" + phase + "\"} ";
+    const std::string name =
+        "attnbias_phase_seconds_count{grpc_method=\"" + method + "\",phase=\"" + phase + "\"} ";
     const size_t begin = text.find(name);
     if (begin == std::string::npos) return "";
     const size_t value = begin + name.size();
@@ -76,9 +75,8 @@ class TensorServiceTest : public ServiceHarness {
     while (watchdog_.open_calls() > 0) std::this_thread::yield();
   }
 
-  const std::unique_ptr<v1::AttentionBiasService::Stub> stub_ =
-      v1::AttentionBiasService::NewStub(Serve(MakeTensorService(
-          &server_state_, [] { return v1::GetServerInfoResponse(); })));
+  const std::unique_ptr<v1::AttentionBiasService::Stub> stub_ = v1::AttentionBiasService::NewStub(
+      Serve(MakeTensorService(&server_state_, [] { return v1::GetServerInfoResponse(); })));
   std::map<std::string, std::string> trailers_;
 };
 
@@ -88,8 +86,8 @@ constexpr int kAll = 1 << 30;
 TEST_F(TensorServiceTest, DeadlinesCenturiesAheadHaveNotPassed) {
   for (const int64_t hours : {int64_t{1}, int64_t{2'100'000}}) {
     grpc::ClientContext context;
-    context.set_deadline(gpr_time_add(
-        gpr_now(GPR_CLOCK_REALTIME), gpr_time_from_hours(hours, GPR_TIMESPAN)));
+    context.set_deadline(
+        gpr_time_add(gpr_now(GPR_CLOCK_REALTIME), gpr_time_from_hours(hours, GPR_TIMESPAN)));
     v1::GetTensorRequest request;
     *request.mutable_spec() = Alibi(1, 4, v1::FORM_UNSPECIFIED);
     v1::GetTensorResponse response;
@@ -116,8 +114,7 @@ TEST_F(TensorServiceTest, WhatIsKeptWaitsForNoThread) {
     const bool streams = method == std::string("StreamTensor");
     for (const char* count : {"1", "2"}) {
       std::string data;
-      const grpc::Status status =
-          streams ? Stream(spec, kAll, &data) : Get(spec, &data);
+      const grpc::Status status = streams ? Stream(spec, kAll, &data) : Get(spec, &data);
       ASSERT_TRUE(status.ok());
       AwaitEnd();
       EXPECT_EQ(PhaseCount(method, "wait"), "1") << method;
@@ -218,8 +215,7 @@ v1::ComputeLogitsRequest ShawSpec(int rows, int keys) {
 v1::ComputeLogitsRequest ZeroRows(int rows) {
   v1::ComputeLogitsRequest request;
   request.set_num_rows(rows);
-  request.set_data(
-      std::string(sizeof(float) * kLogitHeads * rows * kLogitDim, '\0'));
+  request.set_data(std::string(sizeof(float) * kLogitHeads * rows * kLogitDim, '\0'));
   return request;
 }
 
@@ -253,8 +249,7 @@ TEST_F(TensorServiceTest, CancelledAnywhereNothingIsHeld) {
   CancelAnywhere(50, [this](std::minstd_rand& random) {
     std::string data;
     const int length = 100 + static_cast<int>(random() % 300);
-    return Stream(Alibi(4, length, v1::FORM_DENSE),
-                  static_cast<int>(random() % 100), &data);
+    return Stream(Alibi(4, length, v1::FORM_DENSE), static_cast<int>(random() % 100), &data);
   });
   EXPECT_EQ(engine_.budget().used(), engine_.cached_bytes());
 }

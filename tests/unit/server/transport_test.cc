@@ -19,22 +19,20 @@ struct Good {
 class GoodAddress : public testing::TestWithParam<Good> {};
 
 TEST_P(GoodAddress, IsSplitAndJoinedAgain) {
-  const absl::StatusOr<ListenAddress> parsed =
-      ParseListenAddress(GetParam().text);
+  const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(GetParam().text);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->host, GetParam().host);
   EXPECT_EQ(parsed->port, GetParam().port);
   EXPECT_EQ(ToString(*parsed), GetParam().again);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    ListenAddress, GoodAddress,
-    testing::Values(Good{"localhost:0", "localhost", 0, "localhost:0"},
-                    Good{"0.0.0.0:65535", "0.0.0.0", 65535, "0.0.0.0:65535"},
-                    Good{"[::1]:80", "::1", 80, "[::1]:80"},
-                    Good{":9464", "::", 9464, "[::]:9464"},
-                    Good{"unix:a/b", "", 0, "unix:a/b"},
-                    Good{"unix:///a", "", 0, "unix:/a"}));
+INSTANTIATE_TEST_SUITE_P(ListenAddress, GoodAddress,
+                         testing::Values(Good{"localhost:0", "localhost", 0, "localhost:0"},
+                                         Good{"0.0.0.0:65535", "0.0.0.0", 65535, "0.0.0.0:65535"},
+                                         Good{"[::1]:80", "::1", 80, "[::1]:80"},
+                                         Good{":9464", "::", 9464, "[::]:9464"},
+                                         Good{"unix:a/b", "", 0, "unix:a/b"},
+                                         Good{"unix:///a", "", 0, "unix:/a"}));
 
 class BadAddress : public testing::TestWithParam<const char*> {};
 
@@ -43,10 +41,9 @@ TEST_P(BadAddress, IsRefusedAndQuoted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(ListenAddress, BadAddress,
-                         testing::Values("", "localhost",
-                                         "localhost:", "localhost:65536",
-                                         "localhost:-1", "localhost:80x",
-                                         "::1:80", "unix:", "unix://a/b"));
+                         testing::Values("", "localhost", "localhost:", "localhost:65536",
+                                         "localhost:-1", "localhost:80x", "::1:80",
+                                         "unix:", "unix://a/b"));
 
 TEST(ListenAddress, APathFitsASocketsAddress) {
   EXPECT_THAT(ParseListenAddress("unix:" + std::string(107, 'a')), IsOk());

@@ -14,9 +14,7 @@
 namespace attnbias::worker_pool_test {
 namespace {
 
-CallerPtr Of(const std::string& client) {
-  return std::make_shared<Caller>(client);
-}
+CallerPtr Of(const std::string& client) { return std::make_shared<Caller>(client); }
 
 // Keeps the only thread of a pool until it is let go.
 class Busy {
@@ -106,8 +104,7 @@ TEST(WorkerPool, CancelledBlockingTasksWaitForNoOther) {
   pool.ScheduleBlocking(gone, [&] { ended.set_value(); });
   gone->Cancel();
   pool.ExpediteCancelled();
-  EXPECT_EQ(ended.get_future().wait_for(std::chrono::seconds(10)),
-            std::future_status::ready);
+  EXPECT_EQ(ended.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
   EXPECT_EQ(pool.queued(), 1);
   go.set_value();
   pool.Shutdown();
@@ -128,8 +125,7 @@ TEST(WorkerPool, BlockingTasksShareTimeWhenTheyYield) {
   std::atomic<bool> ran = false;
   bool ran_before_the_first_ended = false;
   pool.ScheduleBlocking(Of("a"), [&] {
-    const auto deadline =
-        std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!ran && std::chrono::steady_clock::now() < deadline) pool.Yield();
     ran_before_the_first_ended = ran;
   });
@@ -143,8 +139,7 @@ TEST(WorkerPool, RunsMoreBlockingTasksThanMayBegin) {
   std::atomic<int> ended = 0;
   for (int i = 0; i < 200; ++i) {
     pool.ScheduleBlocking(Of(std::to_string(i % 50)), [&] {
-      const auto end =
-          std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
       while (std::chrono::steady_clock::now() < end) pool.Yield();
       ++ended;
     });

@@ -53,11 +53,9 @@ inline void RunKernel(const SinusoidLaunch& launch) {
   ForEachThread(launch.blocks(), [&](int64_t block, int thread) {
     switch (launch.type) {
       case DataType::kF32:
-        return SinusoidThread<F32Element>(launch, launch.out_f32, block,
-                                          thread);
+        return SinusoidThread<F32Element>(launch, launch.out_f32, block, thread);
       case DataType::kBF16:
-        return SinusoidThread<Bf16Element>(launch, launch.out_16, block,
-                                           thread);
+        return SinusoidThread<Bf16Element>(launch, launch.out_16, block, thread);
       default:
         return SinusoidThread<F16Element>(launch, launch.out_16, block, thread);
     }
@@ -72,9 +70,8 @@ void RunKernel(const ProductLaunch<T>& launch) {
     for (int64_t column = 0; column < product.output_columns(); ++column) {
       T sum = 0;
       for (int64_t i = 0; i < product.input_columns(); ++i) {
-        sum += input[i] *
-               launch.vectors[product.transposed ? column * product.stride + i
-                                                 : i * product.stride + column];
+        sum += input[i] * launch.vectors[product.transposed ? column * product.stride + i
+                                                            : i * product.stride + column];
       }
       launch.out[row * product.output_columns() + column] = sum;
     }
@@ -86,29 +83,19 @@ class CpuStream final : public Stream {
   explicit CpuStream(CpuDeviceLog* log) : log_(*log) {}
   ~CpuStream() override { (void)Wait(); }
 
-  absl::Status CopyIn(std::byte* device, const std::byte* host,
-                      int64_t bytes) override {
+  absl::Status CopyIn(std::byte* device, const std::byte* host, int64_t bytes) override {
     return Later([=] { std::memcpy(device, host, bytes); });
   }
-  absl::Status CopyOut(std::byte* host, const std::byte* device,
-                       int64_t bytes) override {
+  absl::Status CopyOut(std::byte* host, const std::byte* device, int64_t bytes) override {
     return Later([=] { std::memcpy(host, device, bytes); });
   }
   absl::Status SetZero(std::byte* device, int64_t bytes) override {
     return Later([=] { std::memset(device, 0, bytes); });
   }
-  absl::Status Launch(const ExpansionLaunch& launch) override {
-    return LaunchLater(launch);
-  }
-  absl::Status Launch(const SinusoidLaunch& launch) override {
-    return LaunchLater(launch);
-  }
-  absl::Status Launch(const ProductLaunch<float>& launch) override {
-    return LaunchLater(launch);
-  }
-  absl::Status Launch(const ProductLaunch<double>& launch) override {
-    return LaunchLater(launch);
-  }
+  absl::Status Launch(const ExpansionLaunch& launch) override { return LaunchLater(launch); }
+  absl::Status Launch(const SinusoidLaunch& launch) override { return LaunchLater(launch); }
+  absl::Status Launch(const ProductLaunch<float>& launch) override { return LaunchLater(launch); }
+  absl::Status Launch(const ProductLaunch<double>& launch) override { return LaunchLater(launch); }
   absl::Status Wait() override {
     for (const auto& task : std::exchange(tasks_, {})) task();
     return std::exchange(error_, absl::OkStatus());
@@ -148,15 +135,12 @@ class CpuDevice final : public Device {
       return absl::ResourceExhaustedError("CUDA: out of memory");
     }
     log_.allocated_bytes += bytes;
-    return SharedMemory(new std::byte[bytes],
-                        [&log = log_, bytes](std::byte* memory) {
-                          log.allocated_bytes -= bytes;
-                          delete[] memory;
-                        });
+    return SharedMemory(new std::byte[bytes], [&log = log_, bytes](std::byte* memory) {
+      log.allocated_bytes -= bytes;
+      delete[] memory;
+    });
   }
-  absl::StatusOr<SharedMemory> AllocateHost(int64_t bytes) override {
-    return Allocate(bytes);
-  }
+  absl::StatusOr<SharedMemory> AllocateHost(int64_t bytes) override { return Allocate(bytes); }
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
     return std::make_unique<CpuStream>(&log_);
   }

@@ -22,17 +22,15 @@
 
 namespace attnbias {
 
-inline absl::StatusOr<Chunk> Read(Payload& payload, int64_t offset,
-                                  int64_t size) {
+inline absl::StatusOr<Chunk> Read(Payload& payload, int64_t offset, int64_t size) {
   return Await<absl::StatusOr<Chunk>>(
       [&](Payload::Done done) { payload.Read(offset, size, std::move(done)); });
 }
 
 class EngineHarness {
  public:
-  explicit EngineHarness(
-      const EngineOptions& options = {},
-      const KernelSet& kernels = *SupportedKernelSets().front())
+  explicit EngineHarness(const EngineOptions& options = {},
+                         const KernelSet& kernels = *SupportedKernelSets().front())
       : engine_(options, kernels, &threads_, &observer_) {}
   ~EngineHarness() { threads_.Join(); }
 
@@ -53,9 +51,8 @@ class EngineHarness {
   }
 
   absl::StatusOr<PayloadPtr> TryGet(const PlanPtr& plan) {
-    return Await<absl::StatusOr<PayloadPtr>>([&](Engine::Done done) {
-      engine_.Get(plan, std::make_shared<Caller>(), std::move(done));
-    });
+    return Await<absl::StatusOr<PayloadPtr>>(
+        [&](Engine::Done done) { engine_.Get(plan, std::make_shared<Caller>(), std::move(done)); });
   }
 
   // A chunk's bytes, which its checksum fits.
@@ -82,8 +79,7 @@ class EngineHarness {
     std::vector<double> numbers;
     for (size_t at = 0; at < bytes.size(); at += width) {
       numbers.push_back(
-          ReadElement(plan->data_type(),
-                      reinterpret_cast<const std::byte*>(bytes.data() + at)));
+          ReadElement(plan->data_type(), reinterpret_cast<const std::byte*>(bytes.data() + at)));
     }
     return numbers;
   }
@@ -96,12 +92,9 @@ class EngineHarness {
     const std::string whole = Bytes(Read(*payload, 0, total));
     std::mt19937 random(11);
     for (int i = 0; i < 40; ++i) {
-      const int64_t offset =
-          std::uniform_int_distribution<int64_t>(0, total - 1)(random);
-      const int64_t size =
-          std::uniform_int_distribution<int64_t>(1, total - offset)(random);
-      ASSERT_EQ(Bytes(Read(*payload, offset, size)),
-                whole.substr(offset, size));
+      const int64_t offset = std::uniform_int_distribution<int64_t>(0, total - 1)(random);
+      const int64_t size = std::uniform_int_distribution<int64_t>(1, total - offset)(random);
+      ASSERT_EQ(Bytes(Read(*payload, offset, size)), whole.substr(offset, size));
     }
   }
 

@@ -35,18 +35,16 @@ EncodingPtr MakeWith(const Encoding& encoding, const std::string& output = "") {
 
 // Returns the error of what cannot be made.
 template <typename Encoding>
-absl::Status RefusalOf(const Encoding& encoding,
-                       const std::string& output = "") {
+absl::Status RefusalOf(const Encoding& encoding, const std::string& output = "") {
   v1::TensorSpec spec = WithOutput(encoding, output);
   return MakeEncoding(TestTables(), spec).status();
 }
 
 // All lanes over `span`, which is cut into pieces of at most `most`.
 template <typename Encoding>
-FilledNumbers Filled(
-    const Encoding& encoding, Range span, DataType type,
-    const std::string& output = "", int64_t query = 0, int64_t most = 1000,
-    const KernelSet& kernels = *SupportedKernelSets().front()) {
+FilledNumbers Filled(const Encoding& encoding, Range span, DataType type,
+                     const std::string& output = "", int64_t query = 0, int64_t most = 1000,
+                     const KernelSet& kernels = *SupportedKernelSets().front()) {
   const EncodingPtr made = MakeWith(encoding, output);
   const double scale = WithOutput(encoding, output).output().scale();
   const auto evaluator = made->prepare({type, scale == 0 ? 1 : scale}, kernels);
@@ -54,9 +52,8 @@ FilledNumbers Filled(
   const int64_t stride = span.size() * width;
   std::vector<std::byte> bytes(made->lanes * stride);
   for (int64_t at = span.begin; at < span.end; at += most) {
-    evaluator->Fill(
-        {{0, made->lanes}, {at, std::min(at + most, span.end)}, query},
-        &bytes[(at - span.begin) * width], stride);
+    evaluator->Fill({{0, made->lanes}, {at, std::min(at + most, span.end)}, query},
+                    &bytes[(at - span.begin) * width], stride);
   }
   FilledNumbers filled{span, {}};
   for (size_t i = 0; i < bytes.size(); i += SizeOf(type)) {
@@ -67,8 +64,7 @@ FilledNumbers Filled(
 
 // What makes the numbers, as bytes.
 template <typename Encoding>
-std::string IdentityOf(const Encoding& encoding,
-                       const std::string& output = "") {
+std::string IdentityOf(const Encoding& encoding, const std::string& output = "") {
   return MakeWith(encoding, output)->identity;
 }
 

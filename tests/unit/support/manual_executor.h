@@ -12,9 +12,7 @@ namespace attnbias {
 // An executor that runs nothing by itself, but on the thread of the test.
 class ManualExecutor final : public Executor {
  public:
-  void Schedule(CallerPtr /*caller*/, Task task) override {
-    tasks_.push_back(std::move(task));
-  }
+  void Schedule(CallerPtr /*caller*/, Task task) override { tasks_.push_back(std::move(task)); }
   void ScheduleBlocking(CallerPtr /*caller*/, Task task) override {
     blocking_.push_back(std::move(task));
   }

@@ -16,8 +16,7 @@
 namespace attnbias {
 
 // Length, header, data.
-inline std::string SafetensorsBytes(const std::string& header,
-                                    std::string_view data) {
+inline std::string SafetensorsBytes(const std::string& header, std::string_view data) {
   std::string bytes;
   for (int i = 0; i < 8; ++i) {
     bytes.push_back(static_cast<char>(header.size() >> (8 * i)));
@@ -36,12 +35,10 @@ inline std::string SafetensorsBytes(const std::vector<F32Tensor>& tensors) {
   std::string data;
   for (const F32Tensor& tensor : tensors) {
     const size_t begin = data.size();
-    data.append(reinterpret_cast<const char*>(tensor.values.data()),
-                tensor.values.size() * 4);
-    absl::StrAppend(&header, ",\"", tensor.name,
-                    "\":{\"dtype\":\"F32\",\"shape\":[",
-                    absl::StrJoin(tensor.shape, ","), "],\"data_offsets\":[",
-                    begin, ",", data.size(), "]}");
+    data.append(reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size() * 4);
+    absl::StrAppend(&header, ",\"", tensor.name, "\":{\"dtype\":\"F32\",\"shape\":[",
+                    absl::StrJoin(tensor.shape, ","), "],\"data_offsets\":[", begin, ",",
+                    data.size(), "]}");
   }
   return SafetensorsBytes(header + "}", data);
 }
@@ -51,15 +48,13 @@ inline std::filesystem::path FreshFolder() {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
   std::string name = absl::StrCat(test->test_suite_name(), ".", test->name());
   for (char& c : name) c = c == '/' ? '.' : c;
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / name;
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / name;
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   return folder;
 }
 
-inline std::string WriteFile(const std::filesystem::path& path,
-                             std::string_view bytes) {
+inline std::string WriteFile(const std::filesystem::path& path, std::string_view bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
   return path.string();
 }

@@ -42,14 +42,11 @@ class CountingExecutor final : public Executor {
 
 class ServiceHarness : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    InitLogging({.level = "off", .access = "off"});
-  }
+  static void SetUpTestSuite() { InitLogging({.level = "off", .access = "off"}); }
 
   explicit ServiceHarness(const EngineOptions& options = {})
       : engine_(options, *SupportedKernelSets().front(), &executor_, &metrics_),
-        watchdog_(std::chrono::minutes(10), std::chrono::minutes(10),
-                     &engine_.budget(), &timer_),
+        watchdog_(std::chrono::minutes(10), std::chrono::minutes(10), &engine_.budget(), &timer_),
         server_state_{engine_, executor_, metrics_, watchdog_, *access_} {}
   ~ServiceHarness() override { Stop(); }
 
@@ -70,8 +67,7 @@ class ServiceHarness : public testing::Test {
   }
 
   // Makes calls that end somewhere, on four threads, and then stops the server.
-  void CancelAnywhere(int calls,
-                      absl::FunctionRef<grpc::Status(std::minstd_rand&)> call) {
+  void CancelAnywhere(int calls, absl::FunctionRef<grpc::Status(std::minstd_rand&)> call) {
     std::vector<std::thread> clients;
     clients.reserve(4);
     for (int client = 0; client < 4; ++client) {
@@ -79,8 +75,7 @@ class ServiceHarness : public testing::Test {
         std::minstd_rand random(client + 1);
         for (int i = 0; i < calls; ++i) {
           const grpc::Status status = call(random);
-          EXPECT_TRUE(status.ok() ||
-                      status.error_code() == grpc::StatusCode::CANCELLED)
+          EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::CANCELLED)
               << status.error_message();
         }
       });
@@ -104,8 +99,8 @@ class ServiceHarness : public testing::Test {
 
 // Ends a call of a stream of both directions after up to `most` answers.
 template <typename Response, typename Call>
-grpc::Status CancelAfter(grpc::ClientContext& context, Call& call,
-                         std::minstd_rand& random, int most) {
+grpc::Status CancelAfter(grpc::ClientContext& context, Call& call, std::minstd_rand& random,
+                         int most) {
   Response response;
   for (auto left = random() % most; left > 0; --left) call.Read(&response);
   if (random() % 2 == 0) call.WritesDone();

@@ -26,8 +26,7 @@ namespace attnbias {
 template <typename Message>
 Message Parse(const std::string& text) {
   Message message;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message))
-      << text;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message)) << text;
   return message;
 }
 
@@ -38,13 +37,10 @@ v1::TensorSpec SpecOf(const Encoding& encoding) {
   if constexpr (std::is_same_v<Encoding, v1::TensorSpec>) {
     spec = encoding;
   } else {
-    const auto& oneof =
-        *v1::TensorSpec::descriptor()->FindOneofByName("encoding");
+    const auto& oneof = *v1::TensorSpec::descriptor()->FindOneofByName("encoding");
     for (int i = 0; i < oneof.field_count(); ++i) {
       if (oneof.field(i)->message_type() != Encoding::descriptor()) continue;
-      spec.GetReflection()
-          ->MutableMessage(&spec, oneof.field(i))
-          ->CopyFrom(encoding);
+      spec.GetReflection()->MutableMessage(&spec, oneof.field(i))->CopyFrom(encoding);
     }
   }
   return spec;
@@ -65,9 +61,7 @@ v1::TensorSpec WithOutput(const Encoding& encoding, const std::string& output) {
 }
 
 // Texts of an Output.
-inline std::string Scaled(double scale) {
-  return absl::StrFormat("scale: %.17g ", scale);
-}
+inline std::string Scaled(double scale) { return absl::StrFormat("scale: %.17g ", scale); }
 inline std::string Typed(DataType type) {
   return absl::StrCat("data_type: DATA_TYPE_", std::string(NameOf(type)), " ");
 }
@@ -95,12 +89,10 @@ inline Table TableAt(const v1::TableRef& ref) { return *TestTables().Get(ref); }
 // Makes a table of F64, or of F32 with T = float. Values beyond a table's type
 // become the nearest of it.
 template <typename T = double>
-Table TableOf(const std::vector<int64_t>& shape,
-              const std::vector<double>& values) {
+Table TableOf(const std::vector<int64_t>& shape, const std::vector<double>& values) {
   const std::vector<T> numbers(values.begin(), values.end());
   return *Table::Create(sizeof(T) == 8 ? DataType::kF64 : DataType::kF32, shape,
-                        {reinterpret_cast<const char*>(numbers.data()),
-                         numbers.size() * sizeof(T)},
+                        {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)},
                         TableLayout::kBucketsHeads);
 }
 
@@ -114,8 +106,7 @@ inline std::vector<double> Normals(int64_t count) {
 }
 
 // Makes a table of normally distributed F32 numbers.
-inline Table RandomTable(const std::vector<int64_t>& shape, uint32_t seed,
-                         float deviation = 1) {
+inline Table RandomTable(const std::vector<int64_t>& shape, uint32_t seed, float deviation = 1) {
   int64_t size = 1;
   for (const int64_t length : shape) size *= length;
   std::mt19937 random(seed);
@@ -135,18 +126,14 @@ inline v1::TableRef RandomRef(const std::vector<int64_t>& shape, uint32_t seed,
 // {{"hidden_bias", {3}}}). An empty shape clears a table.
 template <typename Message>
 Message Changed(Message message, const std::string& fields,
-                const std::vector<std::pair<std::string, std::vector<int64_t>>>&
-                    tables = {}) {
-  EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(fields, &message))
-      << fields;
+                const std::vector<std::pair<std::string, std::vector<int64_t>>>& tables = {}) {
+  EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(fields, &message)) << fields;
   for (const auto& [name, shape] : tables) {
     const auto* field = Message::descriptor()->FindFieldByName(name);
     if (shape.empty()) {
       message.GetReflection()->ClearField(&message, field);
     } else {
-      message.GetReflection()
-          ->MutableMessage(&message, field)
-          ->CopyFrom(RandomRef(shape, 1));
+      message.GetReflection()->MutableMessage(&message, field)->CopyFrom(RandomRef(shape, 1));
     }
   }
   return message;
@@ -160,43 +147,37 @@ inline v1::Range RangeOf(int64_t begin, int64_t end) {
 }
 
 // Adds an extent to a spec.
-inline v1::TensorSpec OverPairs(v1::TensorSpec spec, int64_t query_length,
-                                int64_t key_length, int64_t query_offset = 0) {
+inline v1::TensorSpec OverPairs(v1::TensorSpec spec, int64_t query_length, int64_t key_length,
+                                int64_t query_offset = 0) {
   spec.mutable_pair()->set_query_length(query_length);
   spec.mutable_pair()->set_key_length(key_length);
   spec.mutable_pair()->set_query_offset(query_offset);
   return spec;
 }
 
-inline v1::TensorSpec AtPairs(v1::TensorSpec spec,
-                              const std::vector<int64_t>& queries,
+inline v1::TensorSpec AtPairs(v1::TensorSpec spec, const std::vector<int64_t>& queries,
                               const std::vector<int64_t>& keys) {
   v1::PairExtent& pair = *spec.mutable_pair();
-  pair.mutable_query_positions()->mutable_positions()->Add(queries.begin(),
-                                                           queries.end());
-  pair.mutable_key_positions()->mutable_positions()->Add(keys.begin(),
-                                                         keys.end());
+  pair.mutable_query_positions()->mutable_positions()->Add(queries.begin(), queries.end());
+  pair.mutable_key_positions()->mutable_positions()->Add(keys.begin(), keys.end());
   return spec;
 }
 
-inline v1::TensorSpec OverPositions(v1::TensorSpec spec, int64_t begin,
-                                    int64_t end) {
+inline v1::TensorSpec OverPositions(v1::TensorSpec spec, int64_t begin, int64_t end) {
   *spec.mutable_table()->mutable_positions() = RangeOf(begin, end);
   return spec;
 }
 
 // One list for each axis.
-inline v1::TensorSpec AtPositions(
-    v1::TensorSpec spec, const std::vector<std::vector<int64_t>>& lists) {
+inline v1::TensorSpec AtPositions(v1::TensorSpec spec,
+                                  const std::vector<std::vector<int64_t>>& lists) {
   for (const std::vector<int64_t>& list : lists) {
-    spec.mutable_table()->add_position_ids()->mutable_positions()->Add(
-        list.begin(), list.end());
+    spec.mutable_table()->add_position_ids()->mutable_positions()->Add(list.begin(), list.end());
   }
   return spec;
 }
 
-inline v1::TensorSpec OverGrid(v1::TensorSpec spec,
-                               const std::vector<int64_t>& lengths,
+inline v1::TensorSpec OverGrid(v1::TensorSpec spec, const std::vector<int64_t>& lengths,
                                const std::vector<int64_t>& offset = {}) {
   v1::TableExtent& table = *spec.mutable_table();
   table.mutable_grid()->Add(lengths.begin(), lengths.end());

@@ -12,9 +12,7 @@
 
 namespace attnbias {
 
-inline const absl::Status& GetStatus(const absl::Status& status) {
-  return status;
-}
+inline const absl::Status& GetStatus(const absl::Status& status) { return status; }
 template <typename T>
 const absl::Status& GetStatus(const absl::StatusOr<T>& result) {
   return result.status();
@@ -29,8 +27,8 @@ MATCHER(IsOk, "is OK") {
 MATCHER_P2(StatusIs, code, message, "is the expected error") {
   *result_listener << GetStatus(arg).ToString();
   return GetStatus(arg).code() == code &&
-         testing::ExplainMatchResult(
-             message, std::string(GetStatus(arg).message()), result_listener);
+         testing::ExplainMatchResult(message, std::string(GetStatus(arg).message()),
+                                     result_listener);
 }
 
 // Of this code, whatever the message.
@@ -41,8 +39,7 @@ MATCHER_P(StatusIs, code, "is the expected error") {
 
 // Matches INVALID_ARGUMENT with a message that begins with `field_and_reason`.
 inline auto IsInvalid(const std::string& field_and_reason) {
-  return StatusIs(absl::StatusCode::kInvalidArgument,
-                  testing::StartsWith(field_and_reason));
+  return StatusIs(absl::StatusCode::kInvalidArgument, testing::StartsWith(field_and_reason));
 }
 
 // Matches INVALID_ARGUMENT with a message that contains `text`.

@@ -122,9 +122,8 @@ class Client {
 
   // Fetches the tensor into the first total_bytes of `out`, whose contents are
   // unspecified after an error. INVALID_ARGUMENT if `out` is too small.
-  absl::StatusOr<v1::TensorHeader> GetInto(
-      const v1::TensorSpec& spec, absl::Span<std::byte> out,
-      const ProgressFn& progress = nullptr) const;
+  absl::StatusOr<v1::TensorHeader> GetInto(const v1::TensorSpec& spec, absl::Span<std::byte> out,
+                                           const ProgressFn& progress = nullptr) const;
 
   // Returns version, kernels, encodings and limits of the server.
   absl::StatusOr<v1::GetServerInfoResponse> ServerInfo() const;

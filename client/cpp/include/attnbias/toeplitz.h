@@ -28,8 +28,7 @@ namespace internal {
 // Returns the extents [heads, queries, keys, columns] of a TOEPLITZ tensor.
 // INVALID_ARGUMENT if the tensor has another form, or a border; DATA_LOSS if
 // its shape contradicts its spec.
-absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(
-    const v1::TensorHeader& header);
+absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(const v1::TensorHeader& header);
 
 // Returns INVALID_ARGUMENT unless elements of `type` have `size` bytes and are
 // reals if `real` is true, integers otherwise.
@@ -57,8 +56,8 @@ class Toeplitz {
     const auto extents = internal::ToeplitzExtents(tensor.header());
     if (!extents.ok()) return extents.status();
     constexpr bool kReal = std::is_floating_point_v<T> || sizeof(T) == 2;
-    absl::Status status = internal::CheckElements(
-        tensor.header().parts(0).data_type(), sizeof(T), kReal);
+    absl::Status status =
+        internal::CheckElements(tensor.header().parts(0).data_type(), sizeof(T), kReal);
     if (!status.ok()) return status;
     return Toeplitz(std::move(tensor), *extents);
   }
@@ -72,8 +71,7 @@ class Toeplitz {
   // Axis 0 is heads, 1 queries, 2 keys, 3 columns. Strides count elements.
   int64_t extent(int axis) const { return extents_[axis]; }
   int64_t stride(int axis) const {
-    const std::array<int64_t, 4> strides = {head_stride_, -columns(), columns(),
-                                            1};
+    const std::array<int64_t, 4> strides = {head_stride_, -columns(), columns(), 1};
     return strides[axis];
   }
 
@@ -86,13 +84,11 @@ class Toeplitz {
 
   // Returns the keys of one query, [keys] or [keys, columns], without a copy.
   absl::Span<const T> row(int64_t h, int64_t i) const {
-    return {data_ + h * head_stride_ - i * columns(),
-            static_cast<size_t>(keys() * columns())};
+    return {data_ + h * head_stride_ - i * columns(), static_cast<size_t>(keys() * columns())};
   }
 
   // Returns a window. INVALID_ARGUMENT if indices are empty or out of range.
-  absl::StatusOr<Toeplitz> Window(Indices heads, Indices queries,
-                                  Indices keys) const {
+  absl::StatusOr<Toeplitz> Window(Indices heads, Indices queries, Indices keys) const {
     const std::array<std::pair<Indices, const char*>, 3> parts = {
         {{heads, "heads"}, {queries, "queries"}, {keys, "keys"}}};
     Toeplitz window = *this;
@@ -111,8 +107,7 @@ class Toeplitz {
       : tensor_(std::move(tensor)),
         extents_(extents),
         head_stride_((queries() + keys() - 1) * columns()),
-        data_(reinterpret_cast<const T*>(tensor_.part(0).data()) +
-              (queries() - 1) * columns()) {}
+        data_(reinterpret_cast<const T*>(tensor_.part(0).data()) + (queries() - 1) * columns()) {}
 
   Tensor tensor_;
   std::array<int64_t, 4> extents_;
