@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def _read() -> dict[str, tuple[str, ...]]:
     text = resources.files("attnbias._models").joinpath("names.txt").read_text(encoding="utf-8")
-    sections: dict[str, tuple[str, ...]] = {}
+    name, sections = "", dict[str, tuple[str, ...]]()
     for row in re.sub(r"\n +", " ", text).splitlines():
         if row.startswith("["):
             name = row.strip("[]")
