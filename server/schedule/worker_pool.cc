@@ -85,7 +85,7 @@ void WorkerPool::Yield() {
   caller->Use(now - own->start);
   blocking_.Charge(caller->owner().name, now - own->start);
   blocking_.PushFront(caller->owner().name, {caller, nullptr, now, own});
-  --uncut_running_;
+  --blocking_running_;
   DispatchBlockingLocked();
   while (!own->may_run) own->changed.Wait(mutex_);
   own->may_run = false;
@@ -204,7 +204,7 @@ void WorkerPool::WorkBlocking() {
     const Clock::duration time = Run(own.task);
     blocking_.Charge(own.task.caller->owner().name, time);
     own.task = Waiting();
-    --uncut_running_;
+    --blocking_running_;
     if (IsOverLocked()) WakeAllLocked();
   }
   std::erase(blocking_idle_, &own);
